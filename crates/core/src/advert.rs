@@ -1,0 +1,314 @@
+//! Say: the advert, the one kind of message that a federation gossips.
+//!
+//! An advert is small (at most 64 KiB), names blobs instead of carrying them, and is signed by its author over the
+//! bytes as sent. [`Advert::check`] is gate two for adverts: everything that can be judged from the advert and the
+//! spec alone. Signature and freshness are judged where the bytes and the memory are (`fednode-net`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    BlobId, BlobRef, FederationId, FederationSpec, Lineage, MAX_BLOB_BYTES, MAX_EXPERTS, NodeId, Round, Timestamp,
+};
+
+/// Largest encoded advert. Gossip costs every byte once per mesh link, so what is larger travels as a blob.
+pub const MAX_ADVERT_BYTES: usize = 64 << 10;
+/// Largest proxies that ride inside an advert.
+pub const MAX_INLINE_PROXY_BYTES: usize = 16 << 10;
+/// Most members of one round: what fits into an advert. With more, a seeded draw decides who is counted.
+pub const MAX_MEMBERS: usize = 512;
+/// Most blobs that one `Withdraw` names.
+pub const MAX_WITHDRAWN: usize = 512;
+/// How long an advert is valid; a round that takes longer is re-announced by sync.
+pub const ADVERT_LIFE: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
+/// Orders one author's adverts: the incarnation grows at every start of the node, the counter with every advert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Sequence {
+    /// Starts of the node so far, kept on disk.
+    pub incarnation: u64,
+    /// Adverts said in this incarnation.
+    pub counter: u64,
+}
+
+/// What a node says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Advert {
+    /// The federation it belongs to.
+    pub federation: FederationId,
+    /// Who says it; the signature is this node's.
+    pub author: NodeId,
+    /// Its place among the author's adverts.
+    pub sequence: Sequence,
+    /// The round it is about.
+    pub round: Round,
+    /// When it was said, by the author's clock.
+    pub issued_at: Timestamp,
+    /// After this nobody accepts it any more.
+    pub expires_at: Timestamp,
+    /// What it says.
+    pub body: Body,
+}
+
+/// The kinds of advert.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Body {
+    /// "My local update of this round is done."
+    Local(Local),
+    /// "This round is closed."
+    Global(Global),
+    /// "My private module, frozen": a member for the pools of others.
+    Pool(PoolOffer),
+    /// "Stop using these blobs of mine."
+    Withdraw(Withdraw),
+    /// "I go; finish without me."
+    Leave,
+    /// "This node signed something false, and here is the proof."
+    Fault(Fault),
+}
+
+/// A finished local update.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Local {
+    /// The shared part it was trained on.
+    pub lineage: Lineage,
+    /// The node's version of the averaged part.
+    pub shared: Option<BlobRef>,
+    /// Its experts, in slot order.
+    pub experts: Vec<ExpertOffer>,
+    /// Its gating proxies, in rounds that refresh them.
+    pub proxies: Option<ProxyOffer>,
+    /// Class statistics, for algorithms that exchange them.
+    pub statistics: Option<BlobRef>,
+    /// Training samples behind it.
+    pub n_samples: u32,
+}
+
+/// One expert on offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpertOffer {
+    /// Its parameters.
+    pub blob: BlobRef,
+    /// Training samples that the gate routed to it, over all local epochs.
+    pub samples_routed: u32,
+}
+
+/// Proxies, small ones inside the advert.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProxyOffer {
+    /// The canonical bytes of [`crate::ProxySet::to_params`].
+    Inline(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// The blob that holds them.
+    Blob(BlobRef),
+}
+
+/// One member of a closed round.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// Whose shared part.
+    pub node: NodeId,
+    /// The part that was averaged.
+    pub shared: BlobRef,
+    /// How much it counted.
+    pub weight: f64,
+}
+
+/// A closed round: everything needed to recompute it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Global {
+    /// Who was averaged, in node order.
+    pub members: Vec<Member>,
+    /// The result.
+    pub mean: BlobRef,
+    /// The lineage of the members: the mean of the round that this one follows.
+    pub parent: Lineage,
+    /// Members counted in this and all rounds before it on this chain. When a partition heals, more history wins.
+    pub history: u64,
+}
+
+/// A frozen private module on offer (PM-MoE).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolOffer {
+    /// What it is: `head`, `extractor`, `expert`.
+    pub kind: String,
+    /// The shared part it fits.
+    pub lineage: Lineage,
+    /// Its parameters.
+    pub blob: BlobRef,
+    /// Accuracy on its owner's validation split.
+    pub score: f64,
+}
+
+/// Blobs whose owner takes them back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Withdraw {
+    /// The blobs.
+    pub blobs: Vec<BlobId>,
+}
+
+/// Proof that a node closed a round wrongly: its own signed words. Whoever doubts it recomputes the mean.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// Who said it.
+    pub accused: NodeId,
+    /// The false `Global`, as it was signed.
+    pub evidence: Global,
+    /// What the mean of its members really is.
+    pub actual: BlobId,
+}
+
+/// An advert as it travels: the encoded bytes and the author's signature over them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignedAdvert {
+    /// The encoded [`Advert`].
+    #[serde(with = "serde_bytes")]
+    pub payload: Vec<u8>,
+    /// ed25519 over the domain-separated payload.
+    #[serde(with = "serde_bytes")]
+    pub signature: Vec<u8>,
+}
+
+/// Tells why an advert was refused.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum AdvertError {
+    /// It belongs to another federation.
+    #[error("advert of another federation ({0})")]
+    Federation(FederationId),
+    /// Its validity ended or is absurd.
+    #[error("advert expired or with an impossible lifetime")]
+    Expired,
+    /// Its clock differs too much from ours.
+    #[error("advert issued {0:?} away from our clock")]
+    ClockSkew(std::time::Duration),
+    /// A count, size or number is out of bounds.
+    #[error("advert with {0}")]
+    Bounds(&'static str),
+}
+
+impl AdvertError {
+    /// Tells whether an honest node might have sent it, so that it must not cost the sender its standing.
+    pub const fn is_innocent(&self) -> bool {
+        matches!(self, Self::Expired | Self::ClockSkew(_))
+    }
+}
+
+impl Advert {
+    /// Checks everything that can be judged without memory: federation, time, bounds.
+    ///
+    /// # Errors
+    /// Names the first rule that is broken.
+    pub fn check(&self, spec: &FederationSpec, id: FederationId, now: Timestamp) -> Result<(), AdvertError> {
+        if self.federation != id {
+            return Err(AdvertError::Federation(self.federation));
+        }
+        if self.expires_at < now || self.expires_at.since(self.issued_at) > 2 * ADVERT_LIFE {
+            return Err(AdvertError::Expired);
+        }
+        let skew = spec.limits.clock_skew();
+        if self.issued_at > now + skew {
+            return Err(AdvertError::ClockSkew(self.issued_at.since(now)));
+        }
+        if self.round.0 > spec.rounds {
+            return Err(AdvertError::Bounds("a round beyond the last"));
+        }
+        self.body.check()
+    }
+}
+
+impl Body {
+    /// Returns the kind as one word, for logs and metrics.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Local(_) => "local",
+            Self::Global(_) => "global",
+            Self::Pool(_) => "pool",
+            Self::Withdraw(_) => "withdraw",
+            Self::Leave => "leave",
+            Self::Fault(_) => "fault",
+        }
+    }
+
+    /// Tells whether it travels on the control topic, where it must not queue behind local updates.
+    pub const fn is_control(&self) -> bool {
+        matches!(self, Self::Global(_) | Self::Withdraw(_) | Self::Leave | Self::Fault(_))
+    }
+
+    /// Returns the blobs that an accepted advert allows to be fetched.
+    pub fn blobs(&self) -> Vec<BlobRef> {
+        match self {
+            Self::Local(local) => {
+                let proxies = match &local.proxies {
+                    Some(ProxyOffer::Blob(blob)) => Some(*blob),
+                    _ => None,
+                };
+                let parts = local.shared.into_iter().chain(proxies).chain(local.statistics);
+                parts.chain(local.experts.iter().map(|offer| offer.blob)).collect()
+            }
+            Self::Global(global) => global.blobs(),
+            Self::Pool(offer) => vec![offer.blob],
+            Self::Fault(fault) => fault.evidence.blobs(),
+            Self::Withdraw(_) | Self::Leave => Vec::new(),
+        }
+    }
+
+    fn check(&self) -> Result<(), AdvertError> {
+        if self.blobs().iter().any(|blob| blob.size > MAX_BLOB_BYTES) {
+            return Err(AdvertError::Bounds("a blob beyond the size limit"));
+        }
+        match self {
+            Self::Local(local) => local.check(),
+            Self::Global(global) => global.check(),
+            Self::Fault(fault) => fault.evidence.check(),
+            Self::Pool(offer) if offer.kind.len() > 32 || !offer.score.is_finite() => {
+                Err(AdvertError::Bounds("a malformed pool offer"))
+            }
+            Self::Withdraw(withdraw) if withdraw.blobs.len() > MAX_WITHDRAWN => {
+                Err(AdvertError::Bounds("too many withdrawn blobs"))
+            }
+            Self::Pool(_) | Self::Withdraw(_) | Self::Leave => Ok(()),
+        }
+    }
+}
+
+impl Local {
+    fn check(&self) -> Result<(), AdvertError> {
+        let inline_bytes = match &self.proxies {
+            Some(ProxyOffer::Inline(bytes)) => bytes.len(),
+            _ => 0,
+        };
+        match () {
+            () if self.experts.len() > MAX_EXPERTS => Err(AdvertError::Bounds("too many experts")),
+            () if inline_bytes > MAX_INLINE_PROXY_BYTES => Err(AdvertError::Bounds("oversized inline proxies")),
+            () => Ok(()),
+        }
+    }
+}
+
+impl Global {
+    fn blobs(&self) -> Vec<BlobRef> {
+        self.members.iter().map(|member| member.shared).chain([self.mean]).collect()
+    }
+
+    fn check(&self) -> Result<(), AdvertError> {
+        let ordered = self.members.windows(2).all(|pair| pair[0].node < pair[1].node);
+        let weighted = self.members.iter().all(|member| member.weight.is_finite() && member.weight > 0.0);
+        match () {
+            () if self.members.is_empty() => Err(AdvertError::Bounds("no members")),
+            () if self.members.len() > MAX_MEMBERS => Err(AdvertError::Bounds("too many members")),
+            () if !ordered => Err(AdvertError::Bounds("members out of order or counted twice")),
+            () if !weighted => Err(AdvertError::Bounds("a member of impossible weight")),
+            () if self.history < self.members.len() as u64 => Err(AdvertError::Bounds("an impossible history")),
+            () => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Configuration that documents itself.
+//!
+//! [`config!`](crate::config!) declares a struct whose doc comments are also data: the commented sample file is
+//! generated from them, so the sample and the code cannot disagree. Unknown keys are errors, and [`parse`] names the
+//! nearest valid one.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The documentation of one key.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyDoc {
+    /// The key as written in the file.
+    pub key: &'static str,
+    /// Its doc comment, one string per line.
+    pub lines: &'static [&'static str],
+    /// The documentation of the table it opens, if it is one.
+    pub table: Option<fn() -> TableDoc>,
+}
+
+/// The documentation of a table.
+#[derive(Debug, Clone)]
+pub struct TableDoc {
+    /// The doc comment of the table itself.
+    pub lines: &'static [&'static str],
+    /// Its keys, in file order.
+    pub keys: Vec<KeyDoc>,
+}
+
+/// Tells why a configuration file was refused, in one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(pub String);
+
+/// Declares a documented configuration struct.
+///
+/// Fields are `name: Type = default`; a field that opens a documented table is marked `@table`.
+#[macro_export]
+macro_rules! config {
+    (
+        $(#[doc = $struct_doc:literal])*
+        pub struct $name:ident {
+            $(
+                $(#[doc = $doc:literal])*
+                $(@$table:ident)? $field:ident : $type:ty = $default:expr
+            ),* $(,)?
+        }
+    ) => {
+        $(#[doc = $struct_doc])*
+        #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $name {
+            $( $(#[doc = $doc])* pub $field: $type, )*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $( $field: $default, )* }
+            }
+        }
+
+        impl $name {
+            /// Returns the documentation of this table's keys.
+            pub fn doc() -> $crate::config::TableDoc {
+                $crate::config::TableDoc {
+                    lines: &[$($struct_doc),*],
+                    keys: vec![$(
+                        $crate::config::KeyDoc {
+                            key: stringify!($field),
+                            lines: &[$($doc),*],
+                            table: $crate::config!(@table $($table)? $type),
+                        }
+                    ),*],
+                }
+            }
+        }
+    };
+    (@table table $type:ty) => { Some(<$type>::doc) };
+    (@table $type:ty) => { None };
+}
+
+/// Reads a TOML file into a configuration struct.
+///
+/// # Errors
+/// One line: where, what, and for an unknown key the nearest valid one.
+pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        ConfigError(format!("{place}{}", explain(error.message())))
+    })
+}
+
+/// Turns serde's "unknown field" message into one that offers the nearest key.
+fn explain(message: &str) -> String {
+    let names: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    match names.split_first() {
+        Some((unknown, valid)) if message.starts_with("unknown field") => unknown_name("key", unknown, valid),
+        Some((unknown, valid)) if message.starts_with("unknown variant") => unknown_name("value", unknown, valid),
+        _ => message.lines().next().unwrap_or_default().to_owned(),
+    }
+}
+
+/// Says that a name is unknown and which valid ones are nearest.
+pub fn unknown_name(kind: &str, unknown: &str, valid: &[&str]) -> String {
+    let mut near: Vec<(f64, &str)> = valid.iter().map(|name| (strsim::jaro_winkler(unknown, name), *name)).collect();
+    near.sort_by(|a, b| b.0.total_cmp(&a.0));
+    match near.as_slice() {
+        [] => format!("unknown {kind} `{unknown}`: none is allowed here"),
+        [(score, best), ..] if *score > 0.8 => format!("unknown {kind} `{unknown}`: did you mean `{best}`?"),
+        _ => {
+            let all: Vec<String> = valid.iter().map(|name| format!("`{name}`")).collect();
+            format!("unknown {kind} `{unknown}`: expected one of {}", all.join(", "))
+        }
+    }
+}
+
+/// Writes a configuration as a commented sample file: every key, its documentation above it, its value.
+///
+/// # Panics
+/// If the configuration cannot be written as TOML, which would be a mistake in its declaration.
+pub fn sample<T: Serialize>(config: &T, doc: &TableDoc) -> String {
+    let value = toml::Value::try_from(config).expect("a configuration is a TOML table");
+    let mut text = comment(doc.lines);
+    write_table(&mut text, "", value.as_table().expect("a configuration is a TOML table"), doc);
+    text
+}
+
+fn write_table(text: &mut String, path: &str, table: &toml::Table, doc: &TableDoc) {
+    let (tables, plain): (Vec<&KeyDoc>, Vec<&KeyDoc>) = doc.keys.iter().partition(|key| key.table.is_some());
+    for key in plain {
+        text.push_str(&comment(key.lines));
+        let name = key.key;
+        match table.get(name) {
+            Some(toml::Value::Table(inner)) => {
+                let entries: Vec<String> = inner.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+                text.push_str(&format!("{name} = {{ {} }}\n", entries.join(", ")));
+            }
+            Some(value) => text.push_str(&format!("{name} = {value}\n")),
+            None => text.push_str(&format!("# {name} =\n")),
+        }
+        text.push('\n');
+    }
+    for key in tables {
+        let name = key.key;
+        let inner_path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        text.push_str(&comment(key.lines));
+        match (table.get(name), key.table) {
+            (Some(toml::Value::Table(inner)), Some(inner_doc)) => {
+                text.push_str(&format!("[{inner_path}]\n"));
+                write_table(text, &inner_path, inner, &inner_doc());
+            }
+            _ => text.push_str(&format!("# [{inner_path}]\n\n")),
+        }
+    }
+}
+
+fn comment(lines: &[&str]) -> String {
+    lines.iter().map(|line| format!("#{line}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    config! {
+        /// A sample.
+        pub struct Inner {
+            /// How deep.
+            depth: u32 = 3,
+        }
+    }
+
+    config! {
+        /// A sample of tables.
+        pub struct Outer {
+            /// What it is called.
+            given_name: String = "x".into(),
+            /// The inner one.
+            @table inner: Inner = Inner::default(),
+        }
+    }
+
+    #[test]
+    fn sample_is_read_back_and_carries_the_docs() {
+        let text = sample(&Outer::default(), &Outer::doc());
+        assert_eq!(parse::<Outer>(&text), Ok(Outer::default()));
+        assert!(text.contains("# What it is called.\ngiven_name = \"x\""), "{text}");
+        assert!(text.contains("[inner]\n# How deep.\ndepth = 3"), "{text}");
+    }
+
+    #[test]
+    fn offers_the_nearest_key() {
+        let error = parse::<Outer>("\n[inner]\ndepht = 1").unwrap_err();
+        assert_eq!(error.0, "line 3: unknown key `depht`: did you mean `depth`?");
+    }
+}

@@ -1,0 +1,129 @@
+//! What an algorithm shares: the only thing the engine knows of it.
+//!
+//! The exchange is part of the spec, so that an aggregator without any tensor library can follow it. Every algorithm's
+//! file states its own; a node refuses a spec whose exchange is not the one its algorithm needs.
+
+use serde::{Deserialize, Serialize};
+
+/// How much a member's shared part counts in the average.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weighting {
+    /// Every member counts the same (FedMoE-DA Eq. 5).
+    Uniform,
+    /// A member counts by its number of training samples (FedAvg).
+    Samples,
+}
+
+/// How shared parts become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// The weighted mean.
+    Mean,
+    /// The coordinate-wise median; weights are ignored.
+    Median,
+    /// The coordinate-wise mean without the largest and smallest tenth; weights are ignored.
+    TrimmedMean,
+}
+
+impl Rule {
+    /// Returns the name used in files, on the wire and in logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::Median => "median",
+            Self::TrimmedMean => "trimmed-mean",
+        }
+    }
+}
+
+/// What is averaged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Averaging {
+    /// How members are weighted: `uniform` or `samples`.
+    pub weighting: Weighting,
+    /// How members are combined: `mean`, `median` or `trimmed-mean`.
+    pub rule: Rule,
+}
+
+/// How many foreign experts an own expert is mixed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PeersPerExpert {
+    /// This many beside the own one (P).
+    Count(u32),
+    /// Every known expert.
+    All(All),
+}
+
+/// The word `all`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum All {
+    /// The word itself.
+    All,
+}
+
+impl PeersPerExpert {
+    /// Every known expert.
+    pub const ALL: Self = Self::All(All::All);
+
+    /// Returns the limit as a number.
+    pub const fn limit(self) -> usize {
+        match self {
+            Self::Count(count) => count as usize,
+            Self::All(_) => usize::MAX,
+        }
+    }
+}
+
+impl std::str::FromStr for PeersPerExpert {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(Self::ALL),
+            _ => text.parse().map(Self::Count).map_err(|_| format!("`{text}` is neither a number nor `all`")),
+        }
+    }
+}
+
+/// How experts go from peer to peer (FedMoE-DA Eq. 8 to 11).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpertExchange {
+    /// P: how many other experts an own expert is mixed with, or `all`; 0 mixes nothing.
+    pub peers_per_expert: PeersPerExpert,
+    /// I: rounds between two exchanges of proxies; plans are up to I rounds old.
+    pub refresh_every: u32,
+    /// Tau: the temperature of the softmax over similarities.
+    pub temperature: f64,
+    /// Most slots of one remote node in a row; absent as in the paper, 2 in profile `robust`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots_per_node: Option<u32>,
+    /// Largest accepted distance from the own expert, as a multiple of the row's median; absent as in the paper.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_distance: Option<f64>,
+}
+
+/// What an algorithm shares.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exchange {
+    /// The averaged part, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub averaging: Option<Averaging>,
+    /// The experts that go peer to peer, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experts: Option<ExpertExchange>,
+}
+
+impl Exchange {
+    /// Tells whether proxies are published in this round: `(t-1) mod I == 0` (`moe-systems` §1.3).
+    pub fn refreshes_in(&self, round: crate::Round) -> bool {
+        let every = self.experts.as_ref().map(|experts| experts.refresh_every.max(1));
+        every.is_some_and(|every| round.0 > 0 && (round.0 - 1).is_multiple_of(every))
+    }
+}

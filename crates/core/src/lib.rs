@@ -1,0 +1,60 @@
+//! The vocabulary of a federation.
+//!
+//! Every other crate speaks in these words and none of them reaches past them to another's internals:
+//!
+//! | word | is |
+//! |---|---|
+//! | [`NodeId`], [`FederationId`], [`BlobId`], [`ExpertId`], [`Round`], [`Slot`] | names |
+//! | [`ParamSet`] | parameters as plain numbers, with one canonical byte form |
+//! | [`BlobRef`], [`SegmentList`], [`BlobStore`] | immutable bytes named by their hash, verified piece by piece |
+//! | [`ProxySet`] | where a node's experts are good |
+//! | [`Advert`] | what nodes say to each other |
+//! | [`AggregationPlan`] | whose experts are mixed into one's own |
+//! | [`FederationSpec`], [`Exchange`] | what all members agree on, and what its algorithm shares |
+//! | [`LocalReport`], [`Score`] | what a trainer reports |
+//! | [`Hello`] | what two nodes tell each other when they meet |
+//! | [`config`] | configuration that documents itself |
+//!
+//! Constructors validate, so what exists is well formed and nobody re-checks. There is no async, no I/O, no clock and
+//! no tensor here: [`Timestamp`]s come from outside, weights are plain `f32`.
+//!
+//! ```
+//! use fednode_core::{BlobRef, ParamSet};
+//!
+//! let mut params = ParamSet::new();
+//! params.insert("fc.bias", &[2], vec![0.5, -0.5])?;
+//! let (blob, bytes) = params.to_blob();
+//! assert_eq!(blob, BlobRef::of(&bytes));
+//! assert_eq!(ParamSet::decode(&bytes)?, params);
+//! # Ok::<(), fednode_core::ParamsError>(())
+//! ```
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod advert;
+pub mod blob;
+pub mod config;
+mod exchange;
+pub mod hello;
+mod id;
+mod params;
+mod plan;
+mod proxy;
+mod report;
+pub mod spec;
+mod time;
+
+pub use advert::{
+    ADVERT_LIFE, Advert, AdvertError, Body, ExpertOffer, Fault, Global, Local, MAX_ADVERT_BYTES,
+    MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, Member, PoolOffer, ProxyOffer, Sequence, SignedAdvert, Withdraw,
+};
+pub use blob::{BlobRef, BlobStore, ChainingValue, MAX_BLOB_BYTES, Partial, SEGMENT_BYTES, SegmentError, SegmentList};
+pub use config::ConfigError;
+pub use exchange::{All, Averaging, Exchange, ExpertExchange, PeersPerExpert, Rule, Weighting};
+pub use hello::{Hello, PROTOCOL_VERSION, Refusal, Role};
+pub use id::{BlobId, ExpertId, FederationId, Lineage, NameError, NodeId, Round, Slot};
+pub use params::{Layout, LayoutMismatch, MAX_TENSORS, ParamSet, ParamsError, Tensor};
+pub use plan::{AggregationPlan, PlanRow, Source};
+pub use proxy::{MAX_EXPERTS, ProxySet};
+pub use report::{LocalReport, Score};
+pub use spec::{FederationSpec, HyperValue};
+pub use time::Timestamp;

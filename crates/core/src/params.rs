@@ -1,0 +1,370 @@
+//! Parameters as plain numbers: names, shapes, little-endian `f32`, one canonical byte form.
+//!
+//! A [`ParamSet`] is the only shape in which weights cross a crate, a disk or a wire. Its canonical bytes are a
+//! safetensors file without metadata, tensors in name order, so that equal parameters have equal bytes and therefore
+//! one [`BlobId`]. Names and layouts follow PyTorch (`fc.weight` is `[out, in]`), which makes an exported node model
+//! loadable elsewhere without a conversion.
+//!
+//! [`ParamSet::decode`] is gate two of the four that hostile bytes pass: it never allocates more than the bytes it was
+//! given, and accepts nothing but the canonical form. It does not judge the values; screening (`fednode-mix`) does.
+
+use std::collections::BTreeMap;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use crate::{BlobId, BlobRef};
+
+/// Most tensors that a parameter set may have: far above any model here, low enough to bound a hostile header.
+pub const MAX_TENSORS: usize = 4096;
+/// Longest tensor name in bytes.
+pub const MAX_NAME_BYTES: usize = 256;
+/// Most dimensions of a tensor.
+pub const MAX_RANK: usize = 8;
+
+/// Names and shapes of a parameter set, without its numbers.
+pub type Layout = BTreeMap<String, Vec<usize>>;
+
+/// Tells why parameters could not be built or decoded.
+#[derive(Debug, thiserror::Error)]
+pub enum ParamsError {
+    /// The bytes are no safetensors file.
+    #[error("not a safetensors file")]
+    Format(#[source] safetensors::SafeTensorError),
+    /// A tensor holds something else than 32-bit floats.
+    #[error("tensor `{name}` holds {dtype:?}, expected F32")]
+    Dtype {
+        /// The tensor.
+        name: String,
+        /// What it holds.
+        dtype: Dtype,
+    },
+    /// A name, rank or count is beyond its limit.
+    #[error("tensor `{0}` is beyond the limits on names and shapes")]
+    Limit(String),
+    /// A shape does not fit the number of values.
+    #[error("tensor `{name}` of shape {shape:?} cannot hold {values} values")]
+    Shape {
+        /// The tensor.
+        name: String,
+        /// Its declared shape.
+        shape: Vec<usize>,
+        /// The values it was given.
+        values: usize,
+    },
+    /// Two tensors share a name.
+    #[error("tensor `{0}` appears twice")]
+    Duplicate(String),
+    /// The file is readable but not in the canonical form, so its hash would not name its content.
+    #[error("parameters are not in canonical form")]
+    NotCanonical,
+    /// The layout differs from what was expected.
+    #[error("{0}")]
+    Mismatch(LayoutMismatch),
+}
+
+/// Names the first difference between two layouts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutMismatch {
+    /// A tensor is missing.
+    #[error("tensor `{0}` is missing")]
+    Missing(String),
+    /// A tensor is not part of the model.
+    #[error("tensor `{0}` is not part of this model")]
+    Unexpected(String),
+    /// A tensor has another shape.
+    #[error("tensor `{name}` has shape {got:?}, expected {expected:?}")]
+    Shape {
+        /// The tensor.
+        name: String,
+        /// Shape of our model.
+        expected: Vec<usize>,
+        /// Shape that arrived.
+        got: Vec<usize>,
+    },
+}
+
+/// One named array of `f32`, row-major.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tensor {
+    shape: Vec<usize>,
+    values: Vec<f32>,
+}
+
+impl Tensor {
+    /// Returns the shape, outermost dimension first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Returns the values in row-major order.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// Returns the values for writing; the shape cannot change.
+    pub fn values_mut(&mut self) -> &mut [f32] {
+        &mut self.values
+    }
+
+    /// Gives the values away.
+    pub fn into_values(self) -> Vec<f32> {
+        self.values
+    }
+}
+
+/// Named tensors in name order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ParamSet {
+    tensors: BTreeMap<String, Tensor>,
+}
+
+impl ParamSet {
+    /// Makes an empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a tensor.
+    ///
+    /// # Errors
+    /// Refuses a duplicate name, a name, rank or count beyond the limits, and a shape that does not hold the values.
+    pub fn insert(&mut self, name: impl Into<String>, shape: &[usize], values: Vec<f32>) -> Result<(), ParamsError> {
+        let name = name.into();
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || shape.len() > MAX_RANK || self.len() >= MAX_TENSORS {
+            return Err(ParamsError::Limit(name));
+        }
+        let count = shape.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
+        if count != Some(values.len()) {
+            return Err(ParamsError::Shape { name, shape: shape.to_vec(), values: values.len() });
+        }
+        if self.tensors.contains_key(&name) {
+            return Err(ParamsError::Duplicate(name));
+        }
+        self.tensors.insert(name, Tensor { shape: shape.to_vec(), values });
+        Ok(())
+    }
+
+    /// Returns how many tensors there are.
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Tells whether there is no tensor.
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    /// Returns the number of values in all tensors.
+    pub fn n_values(&self) -> usize {
+        self.tensors.values().map(|tensor| tensor.values.len()).sum()
+    }
+
+    /// Looks a tensor up.
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        self.tensors.get(name)
+    }
+
+    /// Visits tensors in name order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor))
+    }
+
+    /// Visits tensors in name order, for writing values.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut Tensor)> {
+        self.tensors.iter_mut().map(|(name, tensor)| (name.as_str(), tensor))
+    }
+
+    /// Visits all values, tensor after tensor in name order.
+    pub fn values(&self) -> impl Iterator<Item = f32> + '_ {
+        self.tensors.values().flat_map(|tensor| tensor.values.iter().copied())
+    }
+
+    /// Takes the set apart, in name order.
+    pub fn into_tensors(self) -> impl Iterator<Item = (String, Tensor)> {
+        self.tensors.into_iter()
+    }
+
+    /// Returns the tensors whose name starts with `prefix`, with the prefix taken off.
+    #[must_use]
+    pub fn strip_prefix(&self, prefix: &str) -> Self {
+        let stripped = |(name, tensor): (&String, &Tensor)| {
+            name.strip_prefix(prefix).filter(|rest| !rest.is_empty()).map(|rest| (rest.to_owned(), tensor.clone()))
+        };
+        Self { tensors: self.tensors.iter().filter_map(stripped).collect() }
+    }
+
+    /// Adds all tensors of `other`, each name with `prefix` in front.
+    ///
+    /// # Errors
+    /// As [`ParamSet::insert`].
+    pub fn extend_prefixed(&mut self, prefix: &str, other: Self) -> Result<(), ParamsError> {
+        for (name, tensor) in other.tensors {
+            self.insert(format!("{prefix}{name}"), &tensor.shape, tensor.values)?;
+        }
+        Ok(())
+    }
+
+    /// Returns names and shapes.
+    pub fn layout(&self) -> Layout {
+        self.tensors.iter().map(|(name, tensor)| (name.clone(), tensor.shape.clone())).collect()
+    }
+
+    /// Checks names and shapes against a model's.
+    ///
+    /// # Errors
+    /// Names the first difference.
+    pub fn check_layout(&self, expected: &Layout) -> Result<(), LayoutMismatch> {
+        for (name, shape) in expected {
+            let Some(tensor) = self.tensors.get(name) else {
+                return Err(LayoutMismatch::Missing(name.clone()));
+            };
+            if &tensor.shape != shape {
+                let (expected, got) = (shape.clone(), tensor.shape.clone());
+                return Err(LayoutMismatch::Shape { name: name.clone(), expected, got });
+            }
+        }
+        match self.tensors.keys().find(|name| !expected.contains_key(*name)) {
+            Some(name) => Err(LayoutMismatch::Unexpected(name.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the canonical bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let raw: Vec<(&str, &[usize], Vec<u8>)> = self
+            .tensors
+            .iter()
+            .map(|(name, tensor)| {
+                let bytes = tensor.values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                (name.as_str(), tensor.shape.as_slice(), bytes)
+            })
+            .collect();
+        let views = raw.iter().map(|(name, shape, bytes)| {
+            let view = TensorView::new(Dtype::F32, shape.to_vec(), bytes);
+            (*name, view.expect("insert checked that the shape holds the values"))
+        });
+        safetensors::serialize(views, None).expect("names are unique and buffers have the declared sizes")
+    }
+
+    /// Returns the canonical bytes together with their name and size.
+    pub fn to_blob(&self) -> (BlobRef, Vec<u8>) {
+        let bytes = self.to_bytes();
+        (BlobRef { id: BlobId::of(&bytes), size: bytes.len() as u64 }, bytes)
+    }
+
+    /// Decodes canonical bytes; the way in for everything that a peer sent or a disk kept.
+    ///
+    /// # Errors
+    /// Refuses everything that [`ParamSet::to_bytes`] would not have written, byte for byte.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ParamsError> {
+        let params = Self::import(bytes)?;
+        if params.to_bytes() == bytes { Ok(params) } else { Err(ParamsError::NotCanonical) }
+    }
+
+    /// Reads any safetensors file of 32-bit floats, whatever its order and metadata (PyTorch, burn, …).
+    ///
+    /// # Errors
+    /// Fails on a damaged file, on other element types and beyond the limits of [`ParamSet::insert`].
+    pub fn import(bytes: &[u8]) -> Result<Self, ParamsError> {
+        let file = SafeTensors::deserialize(bytes).map_err(ParamsError::Format)?;
+        let mut params = Self::new();
+        for (name, view) in file.iter() {
+            if view.dtype() != Dtype::F32 {
+                return Err(ParamsError::Dtype { name: name.to_owned(), dtype: view.dtype() });
+            }
+            let floats = view.data().chunks_exact(4);
+            let values = floats.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            params.insert(name, view.shape(), values)?;
+        }
+        Ok(params)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> ParamSet {
+        let mut params = ParamSet::new();
+        params.insert("fc.weight", &[2, 3], vec![1.0, -2.0, 3.5, 0.0, -0.0, f32::MIN_POSITIVE]).unwrap();
+        params.insert("fc.bias", &[2], vec![0.25, f32::MAX]).unwrap();
+        params.insert("scale", &[], vec![7.0]).unwrap();
+        params
+    }
+
+    #[test]
+    fn equal_parameters_have_equal_bytes_whatever_the_order() {
+        let mut other = ParamSet::new();
+        for (name, tensor) in sample().into_tensors().collect::<Vec<_>>().into_iter().rev() {
+            other.insert(name, &tensor.shape, tensor.values).unwrap();
+        }
+        assert_eq!(sample().to_blob().0, other.to_blob().0);
+    }
+
+    #[test]
+    fn canonical_form_never_changes() {
+        // Pinned: another serialisation would give every expert of every running federation another name.
+        let id = sample().to_blob().0.id.to_string();
+        assert_eq!(id, PINNED_ID);
+    }
+
+    const PINNED_ID: &str = "b92fdc11bdc8821204cbb0fdcf8a73a6147f5b4ebd54e6623024caa604b1d375";
+
+    #[test]
+    fn decode_refuses_a_truncated_or_padded_file() {
+        let bytes = sample().to_bytes();
+        for cut in [0, 1, 7, 8, 20, bytes.len() - 1] {
+            assert!(ParamSet::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        assert!(ParamSet::decode(&[bytes.as_slice(), &[0]].concat()).is_err());
+    }
+
+    #[test]
+    fn decode_refuses_metadata_and_import_reads_it() {
+        let values = 1.0f32.to_le_bytes();
+        let view = TensorView::new(Dtype::F32, vec![1], &values).unwrap();
+        let metadata = Some([("made_by".to_owned(), "torch".to_owned())].into_iter().collect());
+        let bytes = safetensors::serialize([("w", view)], metadata).unwrap();
+        assert!(matches!(ParamSet::decode(&bytes), Err(ParamsError::NotCanonical)));
+        assert_eq!(ParamSet::import(&bytes).unwrap().get("w").unwrap().values(), [1.0]);
+    }
+
+    #[test]
+    fn names_the_first_difference_of_layouts() {
+        let mut other = sample().layout();
+        other.insert("fc.bias".into(), vec![3]);
+        let mismatch = sample().check_layout(&other).unwrap_err().to_string();
+        assert_eq!(mismatch, "tensor `fc.bias` has shape [2], expected [3]");
+    }
+
+    #[test]
+    fn rejects_shapes_that_overflow() {
+        let mut params = ParamSet::new();
+        assert!(params.insert("w", &[usize::MAX, 2], vec![]).is_err());
+        assert!(params.insert("w", &[2], vec![0.0]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn decode_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
+            let _ = ParamSet::decode(&bytes);
+        }
+
+        #[test]
+        fn decode_never_panics_on_damaged_files(at in 0usize..400, byte: u8) {
+            let mut bytes = sample().to_bytes();
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            let _ = ParamSet::decode(&bytes);
+        }
+
+        #[test]
+        fn round_trips(values in proptest::collection::vec(any::<f32>(), 0..64)) {
+            let mut params = ParamSet::new();
+            params.insert("w", &[values.len()], values).unwrap();
+            let bytes = params.to_bytes();
+            prop_assert_eq!(ParamSet::decode(&bytes).unwrap().to_bytes(), bytes);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What a trainer reports of its work.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{BlobRef, ExpertOffer, Lineage, ProxyOffer, Round};
+
+/// How good a model is on one split of a node's data.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Score {
+    /// Share of correct predictions, 0 to 1.
+    pub accuracy: f64,
+    /// Mean cross-entropy in nats.
+    pub loss: f64,
+    /// Samples it was computed on.
+    pub n_samples: u32,
+}
+
+/// A finished local update, as the engine needs it: everything large is already a blob in the store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LocalReport {
+    /// The round it was trained for.
+    pub round: Round,
+    /// The shared part it started from.
+    pub lineage: Lineage,
+    /// The node's version of the averaged part.
+    pub shared: Option<BlobRef>,
+    /// Its experts in slot order.
+    pub experts: Vec<ExpertOffer>,
+    /// Its proxies, in refresh rounds.
+    pub proxies: Option<ProxyOffer>,
+    /// Training samples.
+    pub n_samples: u32,
+    /// Mean training loss over the last local epoch.
+    pub train_loss: f64,
+    /// Share of training samples routed to each expert in this round.
+    pub expert_share: Vec<f64>,
+}

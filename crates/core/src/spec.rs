@@ -1,0 +1,325 @@
+//! The federation spec: what every member must share, hashed into the [`FederationId`].
+//!
+//! `federation.toml` is this struct. Two nodes whose specs differ in any key have different federation ids and refuse
+//! each other at hello, naming the first key. The canonical form that is hashed is the JSON of the validated struct in
+//! declaration order, after a line that separates it from every other use of BLAKE3.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{self, ConfigError};
+use crate::{Exchange, FederationId, MAX_EXPERTS};
+
+/// Separates the hash of a spec from every other hash.
+const DOMAIN: &[u8] = b"fednode federation spec 1\n";
+/// Longest text of one value in a hello.
+const MAX_ENTRY_BYTES: usize = 256;
+
+/// A value of an algorithm's own hyper-parameter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum HyperValue {
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number.
+    Integer(i64),
+    /// A real number.
+    Real(f64),
+    /// A word.
+    Text(String),
+}
+
+impl std::str::FromStr for HyperValue {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let number = || text.parse().map(Self::Integer).or_else(|_| text.parse().map(Self::Real));
+        Ok(text.parse().map(Self::Bool).or_else(|_| number()).unwrap_or_else(|_| Self::Text(text.to_owned())))
+    }
+}
+
+crate::config! {
+    /// The spec of a federation: what every member must share. Any difference makes another federation.
+    pub struct FederationSpec {
+        /// A name for people.
+        name: String = "federation".into(),
+        /// The federated algorithm; `fednode algorithms` lists them.
+        algorithm: String = "fedmoe-da".into(),
+        /// Rounds of training (1 to 100000).
+        rounds: u32 = 10,
+        /// How many nodes the data is divided among; also whom the first round waits for (see `round.quorum`).
+        nodes: u32 = 5,
+        /// Seed of everything that all nodes must draw alike: initial parameters, partition, cohorts.
+        seed: u64 = 1,
+        /// The model.
+        @table model: ModelSpec = ModelSpec::default(),
+        /// The data, as far as all must agree on it.
+        @table data: DataSpec = DataSpec::default(),
+        /// The local update.
+        @table training: TrainingSpec = TrainingSpec::default(),
+        /// How a round closes.
+        @table round: RoundSpec = RoundSpec::default(),
+        /// Bounds on what a member accepts from others.
+        @table limits: LimitsSpec = LimitsSpec::default(),
+        /// What the algorithm shares; written by `fednode init`, checked against the algorithm at start.
+        exchange: Exchange = Exchange::default(),
+        /// The algorithm's own hyper-parameters; absent ones have the algorithm's defaults.
+        hyper: BTreeMap<String, HyperValue> = BTreeMap::new(),
+    }
+}
+
+crate::config! {
+    /// The model.
+    pub struct ModelSpec {
+        /// Its architecture: `cnn`, `lenet5` or `mlp`.
+        name: String = "cnn".into(),
+        /// Channels, height and width of one sample.
+        input: [usize; 3] = [1, 28, 28],
+        /// Number of classes.
+        classes: usize = 10,
+        /// K: experts per node, for algorithms that have any (1 to 64).
+        experts: usize = 4,
+    }
+}
+
+crate::config! {
+    /// The data, as far as all must agree on it.
+    pub struct DataSpec {
+        /// What the data is called; nodes that bring other data must not use the same name.
+        name: String = "fashion-mnist".into(),
+        /// How one data set is divided among nodes: `iid`, `dirichlet:ALPHA`, `pathological:CLASSES`, `own` (each node
+        /// brings its own) and more; see `fednode start --help`.
+        partition: String = "dirichlet:0.1".into(),
+        /// Hash of the partition; empty while each node brings its own data. A node whose shard comes from another
+        /// division is refused.
+        partition_hash: String = String::new(),
+        /// Samples per node, training and test together; 0 divides everything.
+        samples_per_node: usize = 0,
+        /// Share of a node's training samples that it keeps for validation (0 to 0.5).
+        validation_share: f64 = 0.1,
+    }
+}
+
+crate::config! {
+    /// The local update.
+    pub struct TrainingSpec {
+        /// E: passes over the node's training samples per round (1 to 1000).
+        local_epochs: u32 = 2,
+        /// Samples per step (1 to 65536).
+        batch_size: usize = 20,
+        /// Step size of plain SGD (above 0).
+        learning_rate: f64 = 0.01,
+    }
+}
+
+crate::config! {
+    /// How a round closes.
+    pub struct RoundSpec {
+        /// Share of the expected nodes whose updates must be there before the grace time starts (above 0 to 1); the
+        /// first round starts when this share of `nodes` has met.
+        quorum: f64 = 0.8,
+        /// Fewest members a closed round may have; a part of the federation that cannot reach it trains on locally.
+        min_members: u32 = 2,
+        /// Seconds a node waits for a round to close, and for the experts it wants, before it goes on without.
+        deadline_seconds: f64 = 120.0,
+        /// Seconds that a round stays open for stragglers once the quorum is there; also how long each acting
+        /// aggregator has when the aggregator is gone.
+        grace_seconds: f64 = 3.0,
+        /// Probability that a node recomputes the mean of a round it did not close itself (0 to 1).
+        audit: f64 = 0.05,
+    }
+}
+
+crate::config! {
+    /// Bounds on what a member accepts from others.
+    pub struct LimitsSpec {
+        /// Seconds that two clocks may differ.
+        clock_skew_seconds: u64 = 300,
+        /// Largest accepted norm of a received part, as a multiple of our own part's norm (above 1).
+        max_norm_ratio: f64 = 10.0,
+    }
+}
+
+/// One key of the spec with its value as text; sent at hello.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// The dotted key, for example `training.learning_rate`.
+    pub key: String,
+    /// Its value as JSON.
+    pub value: String,
+}
+
+impl FederationSpec {
+    /// Reads and validates `federation.toml`.
+    ///
+    /// # Errors
+    /// One line that names the key and what is wrong with it.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let spec: Self = config::parse(text)?;
+        spec.validate()?;
+        Ok(spec)
+    }
+
+    /// Writes the commented `federation.toml`.
+    pub fn to_toml(&self) -> String {
+        config::sample(self, &Self::doc())
+    }
+
+    /// Checks every range.
+    ///
+    /// # Errors
+    /// Names the first key out of range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let (training, round) = (&self.training, &self.round);
+        let experts = self.exchange.experts.as_ref();
+        let share = |value: f64| value > 0.0 && value <= 1.0;
+        let rules = [
+            (!self.name.is_empty() && self.name.len() <= 100, "name", "1 to 100 characters"),
+            ((1..=100_000).contains(&self.rounds), "rounds", "1 to 100000"),
+            ((1..=100_000).contains(&self.nodes), "nodes", "1 to 100000"),
+            (self.model.input.iter().all(|n| (1..=4096).contains(n)), "model.input", "three numbers from 1 to 4096"),
+            ((2..=100_000).contains(&self.model.classes), "model.classes", "2 to 100000"),
+            ((1..=MAX_EXPERTS).contains(&self.model.experts), "model.experts", "1 to 64"),
+            ((0.0..=0.5).contains(&self.data.validation_share), "data.validation_share", "0 to 0.5"),
+            ((1..=1000).contains(&training.local_epochs), "training.local_epochs", "1 to 1000"),
+            ((1..=65_536).contains(&training.batch_size), "training.batch_size", "1 to 65536"),
+            (positive(training.learning_rate), "training.learning_rate", "a number above 0"),
+            (share(round.quorum), "round.quorum", "above 0, at most 1"),
+            (round.min_members >= 1, "round.min_members", "at least 1"),
+            (seconds(round.deadline_seconds), "round.deadline_seconds", "above 0, at most a week"),
+            (seconds(round.grace_seconds), "round.grace_seconds", "above 0, at most a week"),
+            ((0.0..=1.0).contains(&round.audit), "round.audit", "0 to 1"),
+            (self.limits.clock_skew_seconds >= 1, "limits.clock_skew_seconds", "at least 1"),
+            (self.limits.max_norm_ratio > 1.0, "limits.max_norm_ratio", "a number above 1"),
+            (experts.is_none_or(|e| e.refresh_every >= 1), "exchange.experts.refresh_every", "at least 1"),
+            (experts.is_none_or(|e| positive(e.temperature)), "exchange.experts.temperature", "a number above 0"),
+        ];
+        match rules.into_iter().find(|(holds, ..)| !holds) {
+            Some((_, key, range)) => Err(ConfigError(format!("`{key}` is out of range: it must be {range}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the bytes that are hashed.
+    pub fn canonical_bytes(&self) -> Vec<u8> {
+        let json = serde_json::to_vec(self).expect("a spec has only text keys and finite numbers");
+        [DOMAIN, &json].concat()
+    }
+
+    /// Returns the federation's name.
+    pub fn id(&self) -> FederationId {
+        FederationId::from_bytes(*blake3::hash(&self.canonical_bytes()).as_bytes())
+    }
+
+    /// Returns all keys with their values, in alphabetical order, long values cut.
+    pub fn entries(&self) -> Vec<Entry> {
+        let json = serde_json::to_value(self).expect("a spec has only text keys and finite numbers");
+        let mut entries = Vec::new();
+        flatten(String::new(), &json, &mut entries);
+        entries
+    }
+}
+
+fn positive(value: f64) -> bool {
+    value.is_finite() && value > 0.0
+}
+
+fn seconds(value: f64) -> bool {
+    positive(value) && value <= 7.0 * 24.0 * 3600.0
+}
+
+fn flatten(path: String, value: &serde_json::Value, entries: &mut Vec<Entry>) {
+    if let serde_json::Value::Object(map) = value {
+        for (key, value) in map {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            flatten(path, value, entries);
+        }
+    } else {
+        let text: String = value.to_string().chars().take(MAX_ENTRY_BYTES).collect();
+        entries.push(Entry { key: path, value: text });
+    }
+}
+
+impl RoundSpec {
+    /// Returns the deadline of a round.
+    pub fn deadline(&self) -> Duration {
+        Duration::from_secs_f64(self.deadline_seconds)
+    }
+
+    /// Returns the grace time.
+    pub fn grace(&self) -> Duration {
+        Duration::from_secs_f64(self.grace_seconds)
+    }
+
+    /// Returns how many of `expected` nodes are a quorum, at least one.
+    pub fn quorum_of(&self, expected: usize) -> usize {
+        ((expected as f64 * self.quorum).ceil() as usize).max(1)
+    }
+}
+
+impl LimitsSpec {
+    /// Returns the accepted difference of clocks.
+    pub const fn clock_skew(&self) -> Duration {
+        Duration::from_secs(self.clock_skew_seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Hello, Refusal, Role, Timestamp};
+
+    #[test]
+    fn sample_file_is_the_default_spec() {
+        let text = FederationSpec::default().to_toml();
+        assert_eq!(FederationSpec::from_toml(&text), Ok(FederationSpec::default()), "{text}");
+    }
+
+    #[test]
+    fn exchange_survives_the_file() {
+        let mut spec = FederationSpec::default();
+        spec.exchange.averaging =
+            Some(crate::Averaging { weighting: crate::Weighting::Uniform, rule: crate::Rule::Mean });
+        spec.exchange.experts = Some(crate::ExpertExchange {
+            peers_per_expert: crate::PeersPerExpert::ALL,
+            refresh_every: 5,
+            temperature: 1.0,
+            slots_per_node: None,
+            max_distance: None,
+        });
+        spec.hyper.insert("profile".into(), HyperValue::Text("robust".into()));
+        assert_eq!(FederationSpec::from_toml(&spec.to_toml()), Ok(spec));
+    }
+
+    #[test]
+    fn any_difference_is_another_federation_and_is_named() {
+        let ours = FederationSpec::default();
+        let mut theirs = ours.clone();
+        theirs.training.learning_rate = 0.05;
+        assert_ne!(ours.id(), theirs.id());
+        let hello = |spec: &FederationSpec| Hello {
+            protocol: 1,
+            software: String::new(),
+            role: Role::Node,
+            federation: spec.id(),
+            spec: spec.entries(),
+            clock: Timestamp(0),
+        };
+        let refusal = hello(&ours).check(&hello(&theirs), Duration::from_secs(1), Timestamp(0)).unwrap_err();
+        let expected =
+            Refusal::Spec { key: "training.learning_rate".into(), ours: "0.01".into(), theirs: "0.05".into() };
+        assert_eq!(refusal, expected);
+        assert_eq!(hello(&ours).check(&hello(&ours), Duration::from_secs(1), Timestamp(5000)), Err(Refusal::Clock(5)));
+    }
+
+    #[test]
+    fn names_what_is_out_of_range() {
+        let error = FederationSpec::from_toml("[training]\nlearning_rate = nan").unwrap_err();
+        assert_eq!(error.0, "`training.learning_rate` is out of range: it must be a number above 0");
+        let error = FederationSpec::from_toml("[training]\nbatchsize = 3").unwrap_err();
+        assert_eq!(error.0, "line 2: unknown key `batchsize`: did you mean `batch_size`?");
+    }
+}
