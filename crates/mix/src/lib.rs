@@ -1,1 +1,58 @@
-//! mix
+//! Exchange maths: whose experts resemble mine, with which weight they are mixed in, and what is not let in.
+//!
+//! | module | formula | is |
+//! |---|---|---|
+//! | [`similarity`] | FedMoE-DA Eq. 8 | cosines of gating proxies |
+//! | [`plan`](fn@plan) | Eq. 9 and 10 | the best `P + 1` sources of each own expert and their softmax weights |
+//! | [`merge`] | Eq. 11 | an own expert mixed with what arrived of its row |
+//! | [`mod@average`] | Eq. 5, FedAvg | many members' parameters become one: mean, median, trimmed mean |
+//! | [`mod@screen`] | | what a received part must fulfil before it is mixed |
+//!
+//! Everything here is a pure function of its arguments: no tensors, threads, I/O, clocks or randomness, and the same
+//! bits whatever the order in which parts arrived. Sums run in `f64` in a fixed order; weights enter and leave as `f32`.
+//!
+//! ```
+//! use std::{collections::BTreeMap, sync::Arc};
+//! use fednode_core::{BlobId, ExpertExchange, NodeId, ParamSet, PeersPerExpert, ProxySet, Round};
+//!
+//! let (own, peer) = (NodeId::from_bytes([1; 32]), NodeId::from_bytes([2; 32]));
+//! let known = BTreeMap::from([
+//!     (own, Arc::new(ProxySet::new(2, vec![1.0, 0.0])?)),
+//!     (peer, Arc::new(ProxySet::new(2, vec![3.0, 4.0])?)),
+//! ]);
+//! let exchange = ExpertExchange {
+//!     peers_per_expert: PeersPerExpert::Count(5),
+//!     refresh_every: 5,
+//!     temperature: 1.0,
+//!     slots_per_node: None,
+//!     max_distance: None,
+//! };
+//! let plan = fednode_mix::plan(own, Round(1), BlobId::of(b"embedding"), &known, &exchange);
+//! let sources = &plan.rows[0].sources;
+//! assert_eq!((sources[0].expert.owner, sources[1].expert.owner), (own, peer));
+//! assert!((sources[1].similarity - 0.6).abs() < 1e-12);
+//!
+//! let expert = |value| {
+//!     let mut params = ParamSet::new();
+//!     params.insert("w", &[1], vec![value]).map(|()| Arc::new(params))
+//! };
+//! let (mine, theirs) = (expert(1.0)?, expert(2.0)?);
+//! let merged = fednode_mix::merge_row(&plan.rows[0], &mut |id| {
+//!     Some(if id.owner == own { mine.clone() } else { theirs.clone() })
+//! });
+//! assert_eq!(merged?.sources.len(), 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod average;
+pub mod merge;
+pub mod plan;
+pub mod screen;
+pub mod similarity;
+
+pub use average::{Accumulator, AverageError, average, clip_norm};
+pub use merge::{MergeError, Merged, merge_row};
+pub use plan::{identity, plan};
+pub use screen::{ScreenFault, distance, far_sources, screen};
+pub use similarity::{Proxies, cosine};

@@ -1,0 +1,204 @@
+//! The aggregation plan (FedMoE-DA Eq. 9 and 10): the `P + 1` most similar experts of each own expert, softmax-weighted.
+//!
+//! ```text
+//! S_i  = the P + 1 best of { j : j known }, by (r_ij descending, self first, owner, slot)
+//! a_ij = exp(r_ij / tau) / sum over k in S_i of exp(r_ik / tau)
+//! ```
+//!
+//! The paper takes every `j` at or above the `(P+1)`-th largest similarity, which selects more than `P + 1` on ties;
+//! the total order above makes the row the same on every machine. A node's own other experts are candidates like any
+//! other. Each node computes only its own rows, against the proxies it happens to know: with fewer of them a row is
+//! still a convex mix that contains the own expert.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fednode_core::{
+    AggregationPlan, ExpertExchange, ExpertId, Lineage, NodeId, PlanRow, ProxySet, Round, Slot, Source,
+};
+
+use crate::similarity::Proxies;
+
+/// Computes a node's own rows from the proxies it knows, its own among them.
+///
+/// All sets must come from the lineage that is given; sets of another dimension than the own one are ignored. Without
+/// an own set there is nothing to compare with, and the plan has no rows.
+pub fn plan(
+    own: NodeId,
+    round: Round,
+    lineage: Lineage,
+    known: &BTreeMap<NodeId, Arc<ProxySet>>,
+    exchange: &ExpertExchange,
+) -> AggregationPlan {
+    let Some(own_set) = known.get(&own) else {
+        return AggregationPlan { round, lineage, rows: Vec::new() };
+    };
+    let proxies = Proxies::collect(known, own_set.dimension());
+    let rows = slots(own_set.len()).map(|slot| row(&proxies, ExpertId { owner: own, slot }, exchange)).collect();
+    AggregationPlan { round, lineage, rows }
+}
+
+/// Returns the plan that mixes nothing: each own expert is its own only source.
+pub fn identity(own: NodeId, n_experts: usize, round: Round, lineage: Lineage) -> AggregationPlan {
+    let row = |slot| {
+        let source = Source { expert: ExpertId { owner: own, slot }, similarity: 1.0, weight: 1.0 };
+        PlanRow { slot, sources: vec![source] }
+    };
+    AggregationPlan { round, lineage, rows: slots(n_experts).map(row).collect() }
+}
+
+fn slots(n_experts: usize) -> impl Iterator<Item = Slot> {
+    (0..).map(Slot).take(n_experts)
+}
+
+fn row(proxies: &Proxies<'_>, own: ExpertId, exchange: &ExpertExchange) -> PlanRow {
+    let position = proxies.position(own).expect("collect keeps the set whose dimension it was given");
+    let similarities = proxies.row(position);
+    let mut candidates: Vec<(ExpertId, f64)> = proxies.experts().iter().copied().zip(similarities).collect();
+    candidates.sort_unstable_by(|a, b| order(own, a, b));
+
+    let limit = exchange.peers_per_expert.limit().saturating_add(1);
+    let mut cap = SlotCap::new(own.owner, exchange.slots_per_node);
+    let selected = candidates.into_iter().filter(|(expert, _)| cap.admits(expert.owner)).take(limit).collect();
+    PlanRow { slot: own.slot, sources: softmax(selected, exchange.temperature) }
+}
+
+/// Best first; never equal for two different experts.
+fn order(own: ExpertId, a: &(ExpertId, f64), b: &(ExpertId, f64)) -> Ordering {
+    let own_first = || (b.0 == own).cmp(&(a.0 == own));
+    b.1.total_cmp(&a.1).then_with(own_first).then_with(|| a.0.cmp(&b.0))
+}
+
+/// Eq. 10. The own similarity, 1, is the largest: subtracting it keeps the exponentials in range at any temperature.
+fn softmax(selected: Vec<(ExpertId, f64)>, temperature: f64) -> Vec<Source> {
+    let exponentials: Vec<f64> = selected.iter().map(|(_, r)| ((r - 1.0) / temperature).exp()).collect();
+    let total: f64 = exponentials.iter().sum();
+    let source = |((expert, similarity), exponential)| Source { expert, similarity, weight: exponential / total };
+    selected.into_iter().zip(exponentials).map(source).collect()
+}
+
+/// Lets in at most so many experts of each remote node: who copies a victim's proxy into all of its slots gets no more
+/// than these into the victim's rows (`moe-systems` §1.12.5).
+struct SlotCap {
+    own: NodeId,
+    most: Option<u32>,
+    taken: BTreeMap<NodeId, u32>,
+}
+
+impl SlotCap {
+    fn new(own: NodeId, most: Option<u32>) -> Self {
+        Self { own, most, taken: BTreeMap::new() }
+    }
+
+    fn admits(&mut self, owner: NodeId) -> bool {
+        let Some(most) = self.most.filter(|_| owner != self.own) else { return true };
+        let taken = self.taken.entry(owner).or_default();
+        *taken += 1;
+        *taken <= most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fednode_core::{BlobId, PeersPerExpert};
+
+    fn node(byte: u8) -> NodeId {
+        NodeId::from_bytes([byte; 32])
+    }
+
+    fn exchange(peers: u32, temperature: f64) -> ExpertExchange {
+        ExpertExchange {
+            peers_per_expert: PeersPerExpert::Count(peers),
+            refresh_every: 5,
+            temperature,
+            slots_per_node: None,
+            max_distance: None,
+        }
+    }
+
+    /// The proxies of TV2 (`moe-systems` §1.11).
+    fn tv2() -> BTreeMap<NodeId, Arc<ProxySet>> {
+        let sets = [vec![1.0, 0.0, 0.0, 1.0], vec![2.0, 0.2, -0.3, 1.5], vec![0.6, 0.8, -1.0, -0.1]];
+        (1..).map(node).zip(sets.map(|values| Arc::new(ProxySet::new(2, values).unwrap()))).collect()
+    }
+
+    fn weights(own: u8, slot: usize, exchange: &ExpertExchange) -> BTreeMap<(u8, u16), f64> {
+        let plan = plan(node(own), Round(1), BlobId::of(b""), &tv2(), exchange);
+        let key = |source: &Source| (source.expert.owner.as_bytes()[0], source.expert.slot.0);
+        plan.rows[slot].sources.iter().map(|source| (key(source), source.weight)).collect()
+    }
+
+    fn assert_close(got: BTreeMap<(u8, u16), f64>, expected: [((u8, u16), f64); 3]) {
+        assert_eq!(got.keys().collect::<Vec<_>>(), expected.iter().map(|(key, _)| key).collect::<Vec<_>>());
+        for (key, weight) in expected {
+            assert!((got[&key] - weight).abs() < 1e-6, "{key:?}: {} against {weight}", got[&key]);
+        }
+    }
+
+    #[test]
+    fn agrees_with_test_vector_2() {
+        let paper = exchange(2, 1.0);
+        assert_close(weights(1, 0, &paper), [((1, 0), 0.375182), ((2, 0), 0.373325), ((3, 0), 0.251492)]);
+        assert_close(weights(3, 0, &paper), [((1, 1), 0.322026), ((2, 0), 0.284650), ((3, 0), 0.393324)]);
+        assert_close(weights(3, 1, &paper), [((1, 1), 0.191552), ((2, 1), 0.233279), ((3, 1), 0.575169)]);
+        assert_close(weights(3, 0, &exchange(2, 0.1)), [((1, 1), 0.115204), ((2, 0), 0.033547), ((3, 0), 0.851249)]);
+    }
+
+    #[test]
+    fn without_peers_the_plan_is_the_identity() {
+        for (owner, set) in tv2() {
+            let plan = plan(owner, Round(3), BlobId::of(b""), &tv2(), &exchange(0, 1.0));
+            assert_eq!(plan, identity(owner, set.len(), Round(3), BlobId::of(b"")));
+        }
+    }
+
+    #[test]
+    fn ties_go_to_self_then_owner_then_slot() {
+        // A shared initialisation: every proxy of every node is the same.
+        let same = Arc::new(ProxySet::new(1, vec![1.0, 1.0]).unwrap());
+        let known = (1..=3).map(|byte| (node(byte), same.clone())).collect();
+        let plan = plan(node(2), Round(1), BlobId::of(b""), &known, &exchange(3, 1.0));
+        let names = |row: &PlanRow| {
+            row.sources.iter().map(|s| (s.expert.owner.as_bytes()[0], s.expert.slot.0)).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&plan.rows[1]), [(2, 1), (1, 0), (1, 1), (2, 0)]);
+        assert!(plan.rows[1].sources.iter().all(|source| source.weight == 0.25));
+    }
+
+    #[test]
+    fn a_copied_proxy_fills_only_the_capped_slots() {
+        let mut known = tv2();
+        known.insert(node(9), Arc::new(ProxySet::new(2, [1.0, 0.0].repeat(8)).unwrap()));
+        let capped = ExpertExchange { slots_per_node: Some(2), ..exchange(5, 1.0) };
+        let plan = plan(node(1), Round(1), BlobId::of(b""), &known, &capped);
+        let liars = plan.rows[0].sources.iter().filter(|source| source.expert.owner == node(9)).count();
+        assert_eq!((liars, plan.rows[0].sources.len()), (2, 6));
+    }
+
+    #[test]
+    fn own_slots_are_not_capped() {
+        let known = BTreeMap::from([(node(1), Arc::new(ProxySet::new(1, vec![1.0; 5]).unwrap()))]);
+        let capped = ExpertExchange { slots_per_node: Some(1), ..exchange(9, 1.0) };
+        let plan = plan(node(1), Round(1), BlobId::of(b""), &known, &capped);
+        assert!(plan.rows.iter().all(|row| row.sources.len() == 5));
+    }
+
+    #[test]
+    fn broken_and_foreign_shaped_proxies_do_no_harm() {
+        let mut known = tv2();
+        known.insert(node(8), Arc::new(ProxySet::new(2, vec![f32::NAN, 1.0, 0.0, 0.0]).unwrap()));
+        known.insert(node(9), Arc::new(ProxySet::new(3, vec![1.0; 3]).unwrap()));
+        let everyone = ExpertExchange { peers_per_expert: PeersPerExpert::ALL, ..exchange(0, 1.0) };
+        let row = plan(node(8), Round(1), BlobId::of(b""), &known, &everyone).rows.remove(0);
+        assert_eq!((row.sources.len(), row.sources[0].expert.owner), (8, node(8)));
+        assert!(row.sources[1..].iter().all(|source| source.similarity == 0.0 && source.weight > 0.0));
+    }
+
+    #[test]
+    fn a_tiny_temperature_leaves_the_own_expert_alone() {
+        let plan = plan(node(3), Round(1), BlobId::of(b""), &tv2(), &exchange(2, 1e-300));
+        assert_eq!(plan.rows[0].sources.iter().map(|s| s.weight).collect::<Vec<_>>(), [1.0, 0.0, 0.0]);
+    }
+}

@@ -1,0 +1,124 @@
+//! Eq. 8 to 11 against an independent double-precision run (`tests/data/fedmoe_da_plan.json`), and the refresh schedule.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fednode_core::{
+    BlobId, Exchange, ExpertExchange, ExpertId, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Slot,
+};
+use fednode_mix::{merge_row, plan};
+
+const TOLERANCE: f64 = 1e-6;
+
+#[derive(serde::Deserialize)]
+struct Golden {
+    cases: Vec<Case>,
+}
+
+#[derive(serde::Deserialize)]
+struct Case {
+    experts_per_node: Vec<usize>,
+    proxy_dim: usize,
+    #[serde(rename = "P")]
+    peers: u32,
+    tau: f64,
+    proxies: Vec<Vec<f32>>,
+    experts: Vec<Vec<f32>>,
+    similarity: Vec<Vec<f64>>,
+    plan: Vec<Vec<f64>>,
+    aggregated: Vec<Vec<f64>>,
+}
+
+impl Case {
+    /// The experts in the order of the columns.
+    fn ids(&self) -> Vec<ExpertId> {
+        let nodes = (1u8..).zip(&self.experts_per_node);
+        nodes
+            .flat_map(|(node, n)| (0u16..).take(*n).map(move |slot| (node, slot)))
+            .map(|(node, slot)| ExpertId { owner: NodeId::from_bytes([node; 32]), slot: Slot(slot) })
+            .collect()
+    }
+
+    fn known(&self) -> BTreeMap<NodeId, Arc<ProxySet>> {
+        let mut values: BTreeMap<NodeId, Vec<f32>> = BTreeMap::new();
+        for (id, proxy) in self.ids().iter().zip(&self.proxies) {
+            values.entry(id.owner).or_default().extend(proxy);
+        }
+        values
+            .into_iter()
+            .map(|(owner, values)| (owner, Arc::new(ProxySet::new(self.proxy_dim, values).unwrap())))
+            .collect()
+    }
+
+    fn expert(&self, column: usize) -> Arc<ParamSet> {
+        let mut params = ParamSet::new();
+        params.insert("w", &[self.experts[column].len()], self.experts[column].clone()).unwrap();
+        Arc::new(params)
+    }
+
+    fn exchange(&self) -> ExpertExchange {
+        ExpertExchange {
+            peers_per_expert: PeersPerExpert::Count(self.peers),
+            refresh_every: 5,
+            temperature: self.tau,
+            slots_per_node: None,
+            max_distance: None,
+        }
+    }
+}
+
+fn check(case: &Case) {
+    let (ids, known) = (case.ids(), case.known());
+    let column = |id: ExpertId| ids.iter().position(|other| *other == id).unwrap();
+    for owner in known.keys() {
+        for row in plan(*owner, Round(1), BlobId::of(b""), &known, &case.exchange()).rows {
+            let i = column(ExpertId { owner: *owner, slot: row.slot });
+            let mut weights = vec![0.0; ids.len()];
+            for source in &row.sources {
+                let j = column(source.expert);
+                weights[j] = source.weight;
+                assert!((source.similarity - case.similarity[i][j]).abs() < TOLERANCE, "similarity {i} {j}");
+            }
+            for (j, (weight, expected)) in weights.iter().zip(&case.plan[i]).enumerate() {
+                assert!((weight - expected).abs() < TOLERANCE, "plan {i} {j}: {weight} against {expected}");
+            }
+            let merged = merge_row(&row, &mut |id| Some(case.expert(column(id)))).unwrap();
+            for (value, expected) in merged.params.values().zip(&case.aggregated[i]) {
+                assert!((f64::from(value) - expected).abs() < TOLERANCE, "expert {i}: {value} against {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn agrees_with_the_reference_run() {
+    let golden: Golden = serde_json::from_str(include_str!("data/fedmoe_da_plan.json")).unwrap();
+    assert_eq!(golden.cases.len(), 5);
+    golden.cases.iter().for_each(check);
+}
+
+#[test]
+fn proxies_refresh_as_in_test_vector_3() {
+    let case: Golden = serde_json::from_str(include_str!("data/fedmoe_da_plan.json")).unwrap();
+    let exchange = Exchange { averaging: None, experts: Some(case.cases[0].exchange()) };
+    let mut newest = None;
+    let mut used = Vec::new();
+    for round in (1..=12).map(Round) {
+        used.push(newest); // the plan of this round comes from the newest refresh before it
+        if exchange.refreshes_in(round) {
+            newest = Some(round.0);
+        }
+    }
+    let [none, one, six, eleven] = [None, Some(1), Some(6), Some(11)];
+    assert_eq!(used, [none, one, one, one, one, one, six, six, six, six, six, eleven]);
+}
+
+#[test]
+fn an_interval_of_one_refreshes_every_round() {
+    let case: Golden = serde_json::from_str(include_str!("data/fedmoe_da_plan.json")).unwrap();
+    let experts = ExpertExchange { refresh_every: 1, ..case.cases[0].exchange() };
+    let exchange = Exchange { averaging: None, experts: Some(experts) };
+    assert!((1..20).map(Round).all(|round| exchange.refreshes_in(round)));
+    assert!(!exchange.refreshes_in(Round::ZERO));
+}
