@@ -1,1 +1,61 @@
-//! engine
+//! The round of a node and of an aggregator as pure state machines, and the simulator that runs thousands of them.
+//!
+//! # The algorithm
+//!
+//! Training is peer to peer and round based (FedMoE-DA, arXiv 2411.02115, with the server taken away). In round *t*
+//! every node trains its model on its own data and *says* so in a small signed advert that names, by hash, its version
+//! of the shared part and its experts, and in every I-th round its gating proxies. Then it waits for two things at
+//! once: the experts that its aggregation plan wants, fetched straight from their owners, and the mean of the shared
+//! parts, announced by the aggregator or by a node acting in its place. It mixes, adopts, and goes on.
+//!
+//! The plan is computed from the proxies of an earlier round, so nothing waits for it; who is late is left out and the
+//! row renormalised; who lies is found by recomputing what it signed.
+//!
+//! # The machines
+//!
+//! [`Node`] and [`Aggregator`] take an [`Input`] and return [`Output`]s. They never send, fetch, train, save or sleep,
+//! read no clock and draw no random number: `now` is an argument, and every draw is a hash that all nodes compute
+//! alike. The daemon carries the outputs out with sockets and files, the simulator with a queue of events.
+//!
+//! | file | idea |
+//! |---|---|
+//! | [`event`] | inputs and outputs |
+//! | [`state`] | what survives a restart |
+//! | `node/` | a node's phases, one file each; acting as aggregator; audit |
+//! | [`Aggregator`] | closing rounds |
+//! | `closing` | collecting members' parts |
+//! | `chain` | which closed round to follow |
+//! | `view` | what is known of the others |
+//! | [`execute`] | the two orders that need numbers: merge, average |
+//! | [`sim`] | the seeded simulator |
+//!
+//! ```
+//! use std::sync::Arc;
+//! use fednode_core::{FederationSpec, NodeId, Timestamp};
+//! use fednode_engine::{Input, Node, Output};
+//!
+//! let spec = Arc::new(FederationSpec { nodes: 1, ..FederationSpec::default() });
+//! let mut node = Node::new(spec, NodeId::from_bytes([7; 32]), None);
+//! let outputs = node.handle(Timestamp(0), Input::Start);
+//! assert!(outputs.iter().any(|output| matches!(output, Output::Train { .. })), "a federation of one begins at once");
+//! ```
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod aggregator;
+mod chain;
+mod closing;
+pub mod event;
+pub mod execute;
+mod node;
+pub mod sim;
+pub mod state;
+mod status;
+mod view;
+
+pub use aggregator::Aggregator;
+pub use event::{
+    AverageOrder, AverageReport, Fetch, FetchKind, Input, MergeOrder, MergeReport, Note, Output, Purpose, Timer,
+};
+pub use node::Node;
+pub use state::{Head, Phase, State};
+pub use status::{Status, Waiting};

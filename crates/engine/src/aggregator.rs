@@ -1,0 +1,242 @@
+//! The bootstrap aggregator's round as a pure state machine.
+//!
+//! It listens to local updates, fetches the shared parts, closes the round when everybody expected is in, or at quorum
+//! and the end of the grace time, or at the deadline with whoever is there (at least `min_members`), and says so. It
+//! trains nothing and decides nothing that its signed announcement does not allow anybody to recompute. When another
+//! node has acted in its place, it takes up the chain from there.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use fednode_core::{
+    Advert, BlobId, Body, FederationId, FederationSpec, Global, Lineage, Local, Member, NodeId, Round, Timestamp,
+};
+
+use crate::chain::{self, Verdict};
+use crate::closing::Closing;
+use crate::event::{AverageOrder, AverageReport, Fetch, FetchKind, Input, Note, Output, Purpose, Timer};
+use crate::state::{Head, Phase};
+use crate::status::{Status, Waiting};
+use crate::view::View;
+
+/// The aggregator of a federation.
+#[derive(Debug)]
+pub struct Aggregator {
+    spec: Arc<FederationSpec>,
+    federation: FederationId,
+    me: NodeId,
+    head: Head,
+    view: View,
+    closing: Closing,
+    averaging: bool,
+    /// When the first update of the open round arrived, and when its quorum was there.
+    opened: Option<Timestamp>,
+    quorum_since: Option<Timestamp>,
+    now: Timestamp,
+    outputs: Vec<Output>,
+}
+
+impl Aggregator {
+    /// Makes an aggregator that knows of no closed round yet.
+    pub fn new(spec: Arc<FederationSpec>, me: NodeId) -> Self {
+        Self::restore(spec, me, Head { round: Round::ZERO, mean: None, history: 0 })
+    }
+
+    /// Makes an aggregator that goes on after a closed round.
+    pub fn restore(spec: Arc<FederationSpec>, me: NodeId, head: Head) -> Self {
+        Self {
+            federation: spec.id(),
+            me,
+            head,
+            view: View::new(2),
+            closing: Self::new_closing(&spec),
+            averaging: false,
+            opened: None,
+            quorum_since: None,
+            now: Timestamp::default(),
+            outputs: Vec::new(),
+            spec,
+        }
+    }
+
+    fn new_closing(spec: &FederationSpec) -> Closing {
+        let averaging = spec.exchange.averaging.as_ref();
+        Closing::new(averaging.map_or(fednode_core::Weighting::Uniform, |averaging| averaging.weighting))
+    }
+
+    /// Takes an input and returns what to do about it.
+    pub fn handle(&mut self, now: Timestamp, input: Input) -> Vec<Output> {
+        self.now = now;
+        match input {
+            Input::PeerUp { node, role } => self.view.connect(node, role),
+            Input::PeerDown { node } => self.view.disconnect(node),
+            Input::Advert(advert) => self.handle_advert(&advert),
+            Input::Fetched(blob) => self.closing.resolve(blob, true),
+            Input::FetchFailed(blob) => self.closing.resolve(blob, false),
+            Input::Averaged(report) => self.on_averaged(report),
+            // Timers only wake the machine: what they mean is read off `now` below.
+            Input::Start | Input::Timer(_) | Input::Synced => {}
+            Input::Leave => self.outputs.push(Output::Publish { round: self.head.round, body: Body::Leave }),
+            Input::Trained(_) | Input::Merged(_) | Input::Proxies { .. } => {
+                debug_assert!(false, "an aggregator neither trains nor merges");
+            }
+        }
+        self.try_to_close();
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Returns the newest closed round.
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
+    /// Returns the blobs that garbage collection must not take.
+    pub fn needed_blobs(&self) -> BTreeSet<BlobId> {
+        self.head.mean.iter().map(|mean| mean.id).chain(self.closing.blobs()).collect()
+    }
+
+    /// Returns what is being waited for.
+    pub fn status(&self, now: Timestamp) -> Status {
+        let since = self.opened.map(|opened| now.since(opened)).unwrap_or_default();
+        let finished = self.head.round.0 >= self.spec.rounds;
+        let phase = if finished { Phase::Serving } else { Phase::Exchanging };
+        let waiting = match self.opened {
+            _ if finished => vec![],
+            None => vec![Waiting::new("the first local update of the round", since)],
+            Some(_) => vec![Waiting::from_peers("local updates", self.closing.missing(&self.expected()), since)],
+        };
+        let round = if finished { self.head.round } else { self.head.round.next() };
+        Status { phase, round, head: self.head, waiting }
+    }
+
+    fn handle_advert(&mut self, advert: &Arc<Advert>) {
+        if self.view.is_banned(advert.author) || self.spec.exchange.averaging.is_none() {
+            return;
+        }
+        self.view.record(advert);
+        match &advert.body {
+            Body::Local(local) => self.handle_local(advert.author, advert.round, local),
+            Body::Global(global) => self.handle_global(advert.author, advert.round, global),
+            Body::Leave => self.closing.remove(advert.author),
+            Body::Fault(_) | Body::Pool(_) => {}
+            Body::Withdraw(withdraw) => self.outputs.push(Output::Forget(withdraw.blobs.clone())),
+        }
+    }
+
+    fn handle_local(&mut self, author: NodeId, round: Round, local: &Local) {
+        let follows_head = self.head.mean.is_none_or(|mean| mean.id == local.parent);
+        if round <= self.head.round && !follows_head || author == self.me {
+            return;
+        }
+        if let Some(blob) = self.closing.offer(author, round, local) {
+            if self.opened.is_none() {
+                self.opened = Some(self.now);
+                let deadline = self.now + self.spec.round.deadline();
+                self.outputs.push(Output::SetTimer { timer: Timer::Deadline(self.head.round.next()), at: deadline });
+            }
+            let until = self.now + self.spec.round.deadline();
+            self.outputs.push(Output::Fetch(Fetch { blob, kind: FetchKind::Shared, from: vec![author], until }));
+        }
+    }
+
+    /// Somebody acted in this aggregator's place, or another aggregator is at work: follow if it has more history.
+    fn handle_global(&mut self, author: NodeId, round: Round, global: &Global) {
+        let initial = self.closing.common_parent().unwrap_or(global.parent);
+        match chain::judge(&self.head, initial, round, global, &self.view, self.spec.round.min_members) {
+            Verdict::Next | Verdict::Switch => self.follow(author, round, global),
+            Verdict::False(reason) => {
+                self.view.ban(author);
+                self.outputs.push(Output::Ban { node: author, reason });
+            }
+            Verdict::Old | Verdict::Unconfirmed => {}
+        }
+    }
+
+    fn follow(&mut self, author: NodeId, round: Round, global: &Global) {
+        self.head = Head { round, mean: Some(global.mean), history: global.history };
+        self.view.forget_globals(global.history);
+        let members = global.members.len() as u32;
+        self.outputs.push(Output::Note(Note::RoundClosed { round, by: Some(author), members }));
+        self.outputs.push(Output::Save);
+        self.open_next();
+    }
+
+    /// Starts collecting for the next round, with the updates that already arrived.
+    fn open_next(&mut self) {
+        self.closing = Self::new_closing(&self.spec);
+        self.averaging = false;
+        self.opened = None;
+        self.quorum_since = None;
+        let Some(mean) = self.head.mean else { return };
+        let early: Vec<(NodeId, Round, Local)> = self
+            .view
+            .newest_locals()
+            .filter(|(_, _, local)| local.parent == mean.id)
+            .map(|(node, round, local)| (node, round, local.clone()))
+            .collect();
+        for (node, round, local) in early {
+            self.handle_local(node, round, &local);
+        }
+    }
+
+    /// Returns the nodes whose update is waited for: those connected that have not left.
+    fn expected(&self) -> BTreeSet<NodeId> {
+        self.view.neighbours().collect()
+    }
+
+    fn try_to_close(&mut self) {
+        let Some(opened) = self.opened.filter(|_| !self.averaging) else { return };
+        let expected = self.expected();
+        // The first round waits for the planned number of nodes, later ones for those that are there.
+        let planned = if self.head.round == Round::ZERO { self.spec.nodes as usize } else { 0 };
+        let quorum = self.spec.round.quorum_of(expected.len().max(planned));
+        let enough = self.closing.n_held() >= quorum;
+        if enough && self.quorum_since.is_none() {
+            self.quorum_since = Some(self.now);
+            let at = self.now + self.spec.round.grace();
+            self.outputs.push(Output::SetTimer { timer: Timer::Grace(self.head.round.next()), at });
+        }
+        let grace_over = self.quorum_since.is_some_and(|since| self.now >= since + self.spec.round.grace());
+        let deadline_over = self.now >= opened + self.spec.round.deadline();
+        if (enough && self.closing.all_in(&expected)) || (enough && grace_over) || deadline_over {
+            self.close();
+        }
+    }
+
+    fn close(&mut self) {
+        let Some(parent) = self.parent() else { return };
+        let (round, members) = self.closing.members(parent, self.federation);
+        if members.len() < self.spec.round.min_members as usize {
+            return;
+        }
+        self.averaging = true;
+        self.outputs.push(Output::Average(AverageOrder { round, purpose: Purpose::Close, members }));
+    }
+
+    /// Returns the mean that the open round follows; before the first, what most nodes started from.
+    fn parent(&self) -> Option<Lineage> {
+        self.head.mean.map(|mean| mean.id).or_else(|| self.closing.common_parent())
+    }
+
+    fn on_averaged(&mut self, report: AverageReport) {
+        if !self.averaging || report.purpose != Purpose::Close {
+            return;
+        }
+        self.averaging = false;
+        for (node, reason) in report.rejected {
+            self.closing.remove(node);
+            let reason = format!("shared part refused: {reason}");
+            self.outputs.push(Output::Strike { node, reason });
+        }
+        let enough = report.members.len() >= self.spec.round.min_members as usize;
+        let (Some(mean), Some(parent), true) = (report.mean, self.parent(), enough) else { return };
+        self.announce(report.round, mean, parent, report.members);
+    }
+
+    fn announce(&mut self, round: Round, mean: fednode_core::BlobRef, parent: Lineage, members: Vec<Member>) {
+        let history = self.head.history + members.len() as u64;
+        let global = Global { members, mean, parent, history };
+        self.outputs.push(Output::Publish { round, body: Body::Global(global.clone()) });
+        self.follow(self.me, round, &global);
+    }
+}

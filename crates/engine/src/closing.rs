@@ -1,0 +1,180 @@
+//! Closing a round: collecting members' shared parts until the round can be averaged.
+//!
+//! The bootstrap aggregator and a node that acts in its place use the same collector. It knows nothing of time; its
+//! owner asks whether everybody is in, or a quorum, and decides when the grace is over.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fednode_core::{BlobId, BlobRef, FederationId, Lineage, Local, MAX_MEMBERS, Member, NodeId, Round, Weighting};
+
+use crate::chain;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Wanted,
+    Held,
+    Failed,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Offer {
+    round: Round,
+    parent: Lineage,
+    shared: BlobRef,
+    weight: f64,
+    part: Part,
+}
+
+/// The members' parts of the round being closed.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    weighting: Weighting,
+    offers: BTreeMap<NodeId, Offer>,
+}
+
+impl Closing {
+    /// Starts collecting.
+    pub(crate) fn new(weighting: Weighting) -> Self {
+        Self { weighting, offers: BTreeMap::new() }
+    }
+
+    /// Takes note of a local update and returns the blob to fetch, if it offers one that is not known yet.
+    pub(crate) fn offer(&mut self, node: NodeId, round: Round, local: &Local) -> Option<BlobRef> {
+        let shared = local.shared?;
+        let known = self.offers.get(&node);
+        if known.is_some_and(|offer| offer.round > round || offer.shared == shared) {
+            return None;
+        }
+        let weight = match self.weighting {
+            Weighting::Uniform => 1.0,
+            Weighting::Samples => f64::from(local.n_samples),
+        };
+        if weight <= 0.0 {
+            return None;
+        }
+        self.offers.insert(node, Offer { round, parent: local.parent, shared, weight, part: Part::Wanted });
+        Some(shared)
+    }
+
+    /// Records that a blob is held, or cannot be had.
+    pub(crate) fn resolve(&mut self, blob: BlobId, held: bool) {
+        for offer in self.offers.values_mut().filter(|offer| offer.shared.id == blob) {
+            offer.part = if held { Part::Held } else { Part::Failed };
+        }
+    }
+
+    /// Forgets a node's part: it left, was banned, or was screened out.
+    pub(crate) fn remove(&mut self, node: NodeId) {
+        self.offers.remove(&node);
+    }
+
+    /// Tells whether every expected node's part is held or known to be out of reach.
+    pub(crate) fn all_in(&self, expected: &BTreeSet<NodeId>) -> bool {
+        let settled = |node| self.offers.get(node).is_some_and(|offer| offer.part != Part::Wanted);
+        expected.iter().all(settled) && self.offers.values().all(|offer| offer.part != Part::Wanted)
+    }
+
+    /// Visits the parts on offer.
+    pub(crate) fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
+        self.offers.values().map(|offer| offer.shared.id)
+    }
+
+    /// Returns the number of parts held.
+    pub(crate) fn n_held(&self) -> usize {
+        self.offers.values().filter(|offer| offer.part == Part::Held).count()
+    }
+
+    /// Returns the expected nodes whose part is not held yet, for `status`.
+    pub(crate) fn missing(&self, expected: &BTreeSet<NodeId>) -> Vec<NodeId> {
+        let held = |node: &NodeId| self.offers.get(node).is_some_and(|offer| offer.part == Part::Held);
+        expected.iter().filter(|node| !held(node)).copied().collect()
+    }
+
+    /// Returns the parent that most of the held parts have.
+    pub(crate) fn common_parent(&self) -> Option<Lineage> {
+        let mut votes: BTreeMap<Lineage, usize> = BTreeMap::new();
+        for offer in self.offers.values().filter(|offer| offer.part == Part::Held) {
+            *votes.entry(offer.parent).or_default() += 1;
+        }
+        votes.into_iter().max_by_key(|(parent, votes)| (*votes, std::cmp::Reverse(*parent))).map(|(parent, _)| parent)
+    }
+
+    /// Returns the members to average, in node order, and the round that their mean closes.
+    ///
+    /// Only parts with the given parent count. With more than [`MAX_MEMBERS`] a draw that everybody can repeat decides.
+    /// The round is the members' median, so that no minority can move it.
+    pub(crate) fn members(&self, parent: Lineage, federation: FederationId) -> (Round, Vec<Member>) {
+        let fits = |offer: &Offer| offer.part == Part::Held && offer.parent == parent;
+        let mut chosen: Vec<(NodeId, Offer)> =
+            self.offers.iter().filter(|(_, offer)| fits(offer)).map(|(node, offer)| (*node, *offer)).collect();
+        let mut rounds: Vec<Round> = chosen.iter().map(|(_, offer)| offer.round).collect();
+        rounds.sort_unstable();
+        let round = rounds.get(rounds.len().saturating_sub(1) / 2).copied().unwrap_or_default();
+        if chosen.len() > MAX_MEMBERS {
+            chosen.sort_by_cached_key(|(node, _)| chain::draw(b"fednode members 1", federation, round, *node));
+            chosen.truncate(MAX_MEMBERS);
+            chosen.sort_by_key(|(node, _)| *node);
+        }
+        let member = |(node, offer): (NodeId, Offer)| Member { node, shared: offer.shared, weight: offer.weight };
+        (round, chosen.into_iter().map(member).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(n: u8) -> NodeId {
+        NodeId::from_bytes([n; 32])
+    }
+
+    fn local(parent: u8, shared: u8, n_samples: u32) -> Local {
+        let id = |n| BlobId::from_bytes([n; 32]);
+        let shared = Some(BlobRef { id: id(shared), size: 1 });
+        let (lineage, parent) = (id(parent), id(parent));
+        Local { lineage, parent, shared, experts: vec![], proxies: None, statistics: None, n_samples }
+    }
+
+    fn collect(offers: &[(u8, u32, Local)]) -> Closing {
+        let mut closing = Closing::new(Weighting::Samples);
+        for (n, round, local) in offers {
+            closing.offer(node(*n), Round(*round), local);
+            closing.resolve(local.shared.unwrap().id, true);
+        }
+        closing
+    }
+
+    #[test]
+    fn counts_only_members_of_one_parent_weighted_by_samples() {
+        let closing = collect(&[(1, 4, local(9, 11, 5)), (2, 4, local(9, 12, 7)), (3, 4, local(8, 13, 1))]);
+        assert_eq!(closing.common_parent(), Some(BlobId::from_bytes([9; 32])));
+        let (round, members) = closing.members(BlobId::from_bytes([9; 32]), FederationId::from_bytes([0; 32]));
+        assert_eq!(round, Round(4));
+        assert_eq!(members.iter().map(|m| (m.node, m.weight)).collect::<Vec<_>>(), [(node(1), 5.0), (node(2), 7.0)]);
+    }
+
+    #[test]
+    fn a_minority_cannot_move_the_round() {
+        let closing = collect(&[(1, 4, local(9, 11, 1)), (2, 4, local(9, 12, 1)), (3, 1000, local(9, 13, 1))]);
+        assert_eq!(closing.members(BlobId::from_bytes([9; 32]), FederationId::from_bytes([0; 32])).0, Round(4));
+    }
+
+    #[test]
+    fn a_node_without_samples_is_not_a_member() {
+        let mut closing = Closing::new(Weighting::Samples);
+        assert_eq!(closing.offer(node(1), Round(1), &local(9, 11, 0)), None);
+        assert_eq!(closing.blobs().count(), 0);
+    }
+
+    #[test]
+    fn an_unreachable_part_does_not_hold_up_the_round() {
+        let mut closing = collect(&[(1, 1, local(9, 11, 1))]);
+        let expected = BTreeSet::from([node(1), node(2)]);
+        assert!(!closing.all_in(&expected));
+        closing.offer(node(2), Round(1), &local(9, 12, 1));
+        assert!(!closing.all_in(&expected));
+        closing.resolve(BlobId::from_bytes([12; 32]), false);
+        assert!(closing.all_in(&expected));
+        assert_eq!(closing.n_held(), 1);
+    }
+}

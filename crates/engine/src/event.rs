@@ -1,0 +1,258 @@
+//! What goes into a state machine and what comes out: effects as data.
+//!
+//! Every [`Output`] that asks for something is answered by exactly one [`Input`]:
+//!
+//! | output | answered by |
+//! |---|---|
+//! | [`Output::Train`] | [`Input::Trained`] |
+//! | [`Output::Fetch`] | [`Input::Fetched`], [`Input::Proxies`] or [`Input::FetchFailed`] |
+//! | [`Output::Merge`] | [`Input::Merged`] |
+//! | [`Output::Average`] | [`Input::Averaged`] |
+//! | [`Output::SetTimer`] | [`Input::Timer`], unless set again |
+//! | [`Output::Publish`], [`Output::Save`], [`Output::Strike`], [`Output::Ban`], [`Output::Forget`], [`Output::Note`] | nothing |
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fednode_core::{
+    Advert, BlobId, BlobRef, Body, ExpertId, LocalReport, Member, NodeId, PlanRow, ProxySet, Role, Round, Timestamp,
+};
+
+/// Something that happened.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// The process is up; the first input.
+    Start,
+    /// A peer said a good hello.
+    PeerUp {
+        /// The peer.
+        node: NodeId,
+        /// What it is.
+        role: Role,
+    },
+    /// The last connection to a peer closed.
+    PeerDown {
+        /// The peer.
+        node: NodeId,
+    },
+    /// The adverts that a peer knows have been pulled, so that silence now means something.
+    Synced,
+    /// An advert was accepted: signature, freshness and bounds are good. Our own come back too.
+    Advert(Arc<Advert>),
+    /// A blob is held.
+    Fetched(BlobId),
+    /// Proxies are held and decoded.
+    Proxies {
+        /// Their blob.
+        blob: BlobId,
+        /// What it holds.
+        proxies: Arc<ProxySet>,
+    },
+    /// A blob could not be had in time, or is not what it was said to be.
+    FetchFailed(BlobId),
+    /// The local update is done and its blobs are in the store.
+    Trained(LocalReport),
+    /// The merge is done and the trainer has the result.
+    Merged(MergeReport),
+    /// An average is computed.
+    Averaged(AverageReport),
+    /// A timer fired.
+    Timer(Timer),
+    /// The user wants this node to leave the federation for good.
+    Leave,
+}
+
+/// Something to do.
+#[derive(Debug, Clone)]
+pub enum Output {
+    /// Sign and gossip this.
+    Publish {
+        /// The round it is about.
+        round: Round,
+        /// What to say.
+        body: Body,
+    },
+    /// Get a blob, from these nodes first.
+    Fetch(Fetch),
+    /// Train this round from the model as it is.
+    Train {
+        /// The round.
+        round: Round,
+    },
+    /// Mix experts and adopt the shared part.
+    Merge(MergeOrder),
+    /// Compute a mean.
+    Average(AverageOrder),
+    /// Write a checkpoint of this machine and of the model.
+    Save,
+    /// Call back at this time; a timer set again moves.
+    SetTimer {
+        /// Which.
+        timer: Timer,
+        /// When.
+        at: Timestamp,
+    },
+    /// Lower a peer's score.
+    Strike {
+        /// The peer.
+        node: NodeId,
+        /// What it did.
+        reason: String,
+    },
+    /// Drop a peer: it signed something false.
+    Ban {
+        /// The peer.
+        node: NodeId,
+        /// What it did.
+        reason: String,
+    },
+    /// Delete these blobs: their owner takes them back.
+    Forget(Vec<BlobId>),
+    /// Tell the user.
+    Note(Note),
+}
+
+/// A blob to get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetch {
+    /// Which.
+    pub blob: BlobRef,
+    /// What it will be used for.
+    pub kind: FetchKind,
+    /// Who holds it for certain, best first; other holders may be found.
+    pub from: Vec<NodeId>,
+    /// When to give up.
+    pub until: Timestamp,
+}
+
+/// What a blob is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FetchKind {
+    /// A foreign expert.
+    Expert,
+    /// Proxies: answer with [`Input::Proxies`].
+    Proxies,
+    /// A member's shared part, or a mean.
+    Shared,
+}
+
+/// When to be called back. Timers name their round, so that one of a past round is recognised and ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Timer {
+    /// Look again whether the federation can be joined.
+    Join,
+    /// The aggregator has been silent for too long in this round.
+    Takeover(Round),
+    /// It is this node's turn to act as aggregator.
+    Act(Round),
+    /// The stragglers of this round have had their grace time.
+    Grace(Round),
+    /// The round's deadline.
+    Deadline(Round),
+    /// Nobody closed this round: go on alone.
+    GiveUp(Round),
+}
+
+/// Experts to mix and a shared part to adopt. Carried out by [`crate::execute::merge`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct MergeOrder {
+    /// The round being merged.
+    pub round: Round,
+    /// The shared part to adopt, `None` to keep the own one.
+    pub adopt: Option<BlobRef>,
+    /// The plan's rows, weights not yet renormalised.
+    pub rows: Vec<PlanRow>,
+    /// The own experts after training, by slot.
+    pub own: Vec<BlobRef>,
+    /// The foreign experts that are held.
+    pub sources: BTreeMap<ExpertId, BlobRef>,
+}
+
+/// What became of a merge.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct MergeReport {
+    /// The round.
+    pub round: Round,
+    /// Foreign experts that were screened out, and why.
+    pub rejected: Vec<(ExpertId, String)>,
+    /// Why the shared part was not adopted, if it was not.
+    pub refused_mean: Option<String>,
+}
+
+/// Why a mean is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Purpose {
+    /// To close a round.
+    Close,
+    /// To check a round that this node closed.
+    Verify(NodeId),
+}
+
+/// A mean to compute. Carried out by [`crate::execute::average`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct AverageOrder {
+    /// The round.
+    pub round: Round,
+    /// Why.
+    pub purpose: Purpose,
+    /// Whose shared parts, all of them held, in node order.
+    pub members: Vec<Member>,
+}
+
+/// What became of an average.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AverageReport {
+    /// The order's round.
+    pub round: Round,
+    /// The order's purpose.
+    pub purpose: Purpose,
+    /// The mean, now in the store; `None` when nothing could be averaged.
+    pub mean: Option<BlobRef>,
+    /// Members that were counted.
+    pub members: Vec<Member>,
+    /// Members that were screened out, and why (only when closing).
+    pub rejected: Vec<(NodeId, String)>,
+}
+
+/// Something a user should know; the daemon logs it and shows it in `status`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Note {
+    /// A round begins.
+    RoundStarted(Round),
+    /// A round's exchange is complete.
+    RoundClosed {
+        /// The round.
+        round: Round,
+        /// Who closed it; `None` if nobody did and the node went on alone.
+        by: Option<NodeId>,
+        /// How many members were averaged.
+        members: u32,
+    },
+    /// Experts that the plan names did not arrive in time.
+    MissingExperts {
+        /// The round.
+        round: Round,
+        /// Which.
+        experts: Vec<ExpertId>,
+    },
+    /// The aggregator is silent and this node acts in its place.
+    Acting(Round),
+    /// Too few members are reachable; the node trains on alone.
+    Isolated(Round),
+    /// The federation went on without this node, or a larger part of it was found: the node follows.
+    Rejoined {
+        /// The round it left.
+        from: Round,
+        /// The round it goes on with.
+        to: Round,
+    },
+    /// A node signed a false mean.
+    CheatFound {
+        /// The node.
+        node: NodeId,
+        /// The round.
+        round: Round,
+    },
+    /// All rounds are done.
+    Finished,
+}

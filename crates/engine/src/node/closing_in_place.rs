@@ -1,0 +1,151 @@
+//! Closing a round in the aggregator's place.
+//!
+//! The nodes whose updates are known are ordered by a hash of federation, round and node id; each acts after the one
+//! before it has had its grace time. The announcement names every member, so anybody can recompute the mean.
+
+use fednode_core::{BlobId, BlobRef, Body, Global, Local, NodeId, Round};
+
+use super::Node;
+use crate::chain::{self, Rank};
+use crate::closing::Closing;
+use crate::event::{AverageOrder, AverageReport, Fetch, FetchKind, Note, Output, Purpose, Timer};
+use crate::state::Phase;
+
+/// How many acting aggregators are tried before a node goes on alone.
+const ATTEMPTS: u32 = 4;
+
+/// A round being closed by this node.
+#[derive(Debug)]
+pub(super) struct Acting {
+    closing: Closing,
+    averaging: bool,
+}
+
+impl Acting {
+    pub(super) fn offer(&mut self, node: NodeId, round: Round, local: &Local) -> Option<BlobRef> {
+        self.closing.offer(node, round, local)
+    }
+
+    pub(super) fn resolve(&mut self, blob: BlobId, held: bool) {
+        self.closing.resolve(blob, held);
+    }
+
+    pub(super) fn remove(&mut self, node: NodeId) {
+        self.closing.remove(node);
+    }
+}
+
+impl Node {
+    /// The aggregator had its time: the first in order acts now, the others after it.
+    pub(super) fn on_takeover(&mut self, round: Round) {
+        if !self.lacks_mean_of(round) {
+            return;
+        }
+        let own = self.acting_rank(round, self.me);
+        let before = self.acting_candidates(round).filter(|node| self.acting_rank(round, *node) < own).count() as u32;
+        let grace = self.spec.round.grace();
+        self.set_timer(Timer::Act(round), self.now + grace * before.min(ATTEMPTS));
+        self.set_timer(Timer::GiveUp(round), self.now + grace * (ATTEMPTS + 1));
+    }
+
+    /// Without an aggregator, and with everybody's update here, there is nothing to wait for.
+    pub(super) fn act_if_alone_first(&mut self) {
+        if self.view.has_aggregator() || self.acting.is_some() || !self.lacks_mean_of(self.state.round) {
+            return;
+        }
+        let round = self.state.round;
+        let everybody = self.view.neighbours().all(|node| self.view.local(node, round).is_some());
+        let enough = self.acting_candidates(round).count() >= self.spec.round.min_members as usize;
+        let own = self.acting_rank(round, self.me);
+        if everybody && enough && self.acting_candidates(round).all(|node| self.acting_rank(round, node) >= own) {
+            self.on_turn_to_act(round);
+        }
+    }
+
+    fn lacks_mean_of(&self, round: Round) -> bool {
+        let exchange = self.exchange.as_ref().filter(|exchange| exchange.round == round);
+        self.state.phase == Phase::Exchanging && exchange.is_some_and(super::Exchange::lacks_candidate)
+    }
+
+    /// Visits the nodes that can act for the round: those with an update that follows the same closed round.
+    fn acting_candidates(&self, round: Round) -> impl Iterator<Item = NodeId> + '_ {
+        let parent = chain::lineage_of(&self.state.head, self.initial);
+        self.view.locals(round).filter(move |(_, local)| local.parent == parent).map(|(node, _)| node)
+    }
+
+    fn acting_rank(&self, round: Round, node: NodeId) -> Rank {
+        Rank::acting(self.federation, round, node)
+    }
+
+    pub(super) fn on_turn_to_act(&mut self, round: Round) {
+        let Some(averaging) = self.spec.exchange.averaging.as_ref().filter(|_| self.lacks_mean_of(round)) else {
+            return;
+        };
+        let parent = chain::lineage_of(&self.state.head, self.initial);
+        let mut closing = Closing::new(averaging.weighting);
+        let fresh = self.view.newest_locals().filter(|(_, _, local)| local.parent == parent);
+        let wanted: Vec<(NodeId, BlobRef)> =
+            fresh.filter_map(|(node, newest, local)| Some((node, closing.offer(node, newest, local)?))).collect();
+        self.acting = Some(Acting { closing, averaging: false });
+        self.note(Note::Acting(round));
+        for (node, blob) in wanted {
+            // A short deadline: the others wait for this, and a part that cannot be had is simply not counted.
+            let until = self.now + self.spec.round.grace();
+            let fetch = Fetch { blob, kind: FetchKind::Shared, from: vec![node], until };
+            self.outputs.push(Output::Fetch(fetch));
+        }
+    }
+
+    pub(super) fn close_in_place_if_ready(&mut self) {
+        let parent = chain::lineage_of(&self.state.head, self.initial);
+        let Some(acting) = self.acting.as_mut().filter(|acting| !acting.averaging) else { return };
+        if !acting.closing.all_in(&std::collections::BTreeSet::new()) {
+            return;
+        }
+        let (round, members) = acting.closing.members(parent, self.federation);
+        if members.len() < self.spec.round.min_members as usize {
+            return;
+        }
+        acting.averaging = true;
+        self.outputs.push(Output::Average(AverageOrder { round, purpose: Purpose::Close, members }));
+    }
+
+    pub(super) fn handle_averaged(&mut self, report: AverageReport) {
+        match report.purpose {
+            Purpose::Close => self.on_average_to_close(report),
+            Purpose::Verify(author) => self.on_recomputed(author, report.mean),
+        }
+    }
+
+    fn on_average_to_close(&mut self, report: AverageReport) {
+        let Some(acting) = &mut self.acting else { return };
+        acting.averaging = false;
+        for (node, _) in &report.rejected {
+            acting.closing.remove(*node);
+        }
+        for (node, reason) in report.rejected {
+            self.strike(node, format!("shared part refused: {reason}"));
+        }
+        let enough = report.members.len() >= self.spec.round.min_members as usize;
+        let (Some(mean), true) = (report.mean, enough) else { return };
+        let parent = chain::lineage_of(&self.state.head, self.initial);
+        let history = self.state.head.history + report.members.len() as u64;
+        let global = Global { members: report.members, mean, parent, history };
+        self.acting = None;
+        self.publish(report.round, Body::Global(global));
+    }
+
+    /// Nobody closed the round in time: what has arrived is merged, the own shared part stays.
+    pub(super) fn on_nobody_closed(&mut self, round: Round) {
+        let stuck = self.exchange.as_ref().is_some_and(|exchange| exchange.round == round && exchange.lacks_mean());
+        if self.state.phase != Phase::Exchanging || !stuck {
+            return;
+        }
+        self.note(Note::Isolated(round));
+        self.on_deadline(round);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.candidate = None;
+        }
+        self.merge();
+    }
+}

@@ -1,0 +1,370 @@
+//! Exchanging: the experts of the plan, the round's mean and, in refresh rounds, everybody's proxies.
+//!
+//! The plan was computed from the proxies of an earlier round (FedMoE-DA's stale A, `moe-systems` §1.3), so fetching
+//! starts at once; the experts themselves are this round's. What does not arrive in time is dropped and the row is
+//! renormalised, or an older version of at most I rounds stands in (U14). Nobody waits longer than the deadline.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fednode_core::{BlobId, BlobRef, ExpertId, Global, Local, MAX_EXPERTS, NodeId, PlanRow, Round, Timestamp};
+
+use super::Node;
+use crate::event::{FetchKind, MergeOrder, Note, Output, Timer};
+use crate::state::Phase;
+use crate::status::Waiting;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mean {
+    Wanted,
+    Held,
+    Failed,
+}
+
+/// A closed round that the node is about to follow.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub(super) author: NodeId,
+    pub(super) round: Round,
+    pub(super) global: Global,
+    mean: Mean,
+    /// Whether a recomputation of the mean is still being waited for.
+    pub(super) on_trial: bool,
+}
+
+/// What is being waited for, and what has arrived.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) round: Round,
+    started: Timestamp,
+    rows: Vec<PlanRow>,
+    /// Owners of planned experts whose update of this round is not known yet.
+    owners_awaited: BTreeSet<NodeId>,
+    /// Members of the closed round whose update, and with it their proxies, is not known yet.
+    updates_awaited: BTreeSet<NodeId>,
+    experts_awaited: BTreeMap<BlobId, (BlobRef, Vec<ExpertId>)>,
+    sources: BTreeMap<ExpertId, BlobRef>,
+    pub(super) candidate: Option<Candidate>,
+    /// Whether the round needs a mean that nobody has provided.
+    needs_mean: bool,
+}
+
+impl Exchange {
+    /// An exchange that waits for nothing but the mean that a joining node adopts.
+    pub(super) fn to_adopt(round: Round, now: Timestamp) -> Self {
+        Self {
+            round,
+            started: now,
+            rows: Vec::new(),
+            owners_awaited: BTreeSet::new(),
+            updates_awaited: BTreeSet::new(),
+            experts_awaited: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            candidate: None,
+            needs_mean: true,
+        }
+    }
+
+    /// Visits the foreign blobs that are here or on their way.
+    pub(super) fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
+        let mean = self.candidate.iter().map(|candidate| candidate.global.mean.id);
+        self.sources.values().map(|blob| blob.id).chain(self.experts_awaited.keys().copied()).chain(mean)
+    }
+
+    /// Records that a blob is held, or cannot be had.
+    pub(super) fn resolve(&mut self, blob: BlobId, held: bool) {
+        if let Some((blob, experts)) = self.experts_awaited.remove(&blob)
+            && held
+        {
+            self.sources.extend(experts.into_iter().map(|expert| (expert, blob)));
+        }
+        if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.global.mean.id == blob)
+            && candidate.mean != Mean::Held
+        {
+            candidate.mean = if held { Mean::Held } else { Mean::Failed };
+        }
+    }
+
+    pub(super) fn withdraw(&mut self, owner: NodeId, blobs: &[BlobId]) {
+        self.sources.retain(|expert, blob| expert.owner != owner || !blobs.contains(&blob.id));
+    }
+
+    /// Drops the candidate if this node closed it; returns whether it did.
+    pub(super) fn drop_candidate_of(&mut self, author: NodeId) -> bool {
+        let is_its = self.candidate.as_ref().is_some_and(|candidate| candidate.author == author);
+        if is_its {
+            self.candidate = None;
+        }
+        is_its
+    }
+
+    /// Returns the mean to adopt once it is held and, where that was asked for, recomputed.
+    pub(super) fn ready_mean(&self) -> Option<BlobRef> {
+        let ready = |candidate: &&Candidate| candidate.mean == Mean::Held && !candidate.on_trial;
+        self.candidate.as_ref().filter(ready).map(|candidate| candidate.global.mean)
+    }
+
+    /// Tells whether the mean cannot be had, neither fetched nor recomputed.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.candidate.as_ref().is_some_and(|candidate| candidate.mean == Mean::Failed && !candidate.on_trial)
+    }
+
+    /// Tells whether the round still lacks a mean to adopt.
+    pub(super) fn lacks_candidate(&self) -> bool {
+        self.needs_mean && self.candidate.is_none()
+    }
+
+    /// Tells whether there is still no mean that could be adopted.
+    pub(super) fn lacks_mean(&self) -> bool {
+        self.needs_mean && self.ready_mean().is_none()
+    }
+
+    /// Returns the foreign experts that are held.
+    pub(super) fn fetched(&self) -> Vec<(ExpertId, BlobRef)> {
+        self.sources.iter().map(|(expert, blob)| (*expert, *blob)).collect()
+    }
+
+    fn experts_of(&self, owner: NodeId) -> BTreeSet<ExpertId> {
+        let sources = self.rows.iter().flat_map(|row| &row.sources).map(|source| source.expert);
+        sources.filter(|expert| expert.owner == owner).collect()
+    }
+
+    fn missing_experts(&self, me: NodeId) -> Vec<ExpertId> {
+        let sources = self.rows.iter().flat_map(|row| &row.sources).map(|source| source.expert);
+        let missing = sources.filter(|expert| expert.owner != me && !self.sources.contains_key(expert));
+        missing.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.owners_awaited.is_empty()
+            && self.updates_awaited.is_empty()
+            && self.experts_awaited.is_empty()
+            && (!self.needs_mean || self.ready_mean().is_some())
+    }
+}
+
+impl Node {
+    pub(super) fn enter_exchange(&mut self) {
+        let round = self.state.round;
+        self.state.phase = Phase::Exchanging;
+        self.outputs.push(Output::Save);
+        self.update_plan();
+        let mut exchange = Exchange::to_adopt(round, self.now);
+        exchange.needs_mean = self.spec.exchange.averaging.is_some();
+        exchange.rows = self.state.plan.as_ref().map(|plan| plan.rows.clone()).unwrap_or_default();
+        let owners: BTreeSet<NodeId> =
+            self.state.plan.iter().flat_map(|plan| plan.foreign_experts(self.me)).map(|expert| expert.owner).collect();
+        exchange.owners_awaited = owners.iter().copied().filter(|owner| !self.view.has_left(*owner)).collect();
+        let needs_mean = exchange.needs_mean;
+        self.exchange = Some(exchange);
+        for owner in owners {
+            self.resolve_owner(owner, round);
+        }
+        self.want_everybodys_proxies();
+        self.set_timer(Timer::Deadline(round), self.now + self.spec.round.deadline());
+        if needs_mean {
+            let patience = match self.view.has_aggregator() {
+                true => self.spec.round.deadline(),
+                false => self.spec.round.grace(),
+            };
+            self.set_timer(Timer::Takeover(round), self.now + patience);
+        }
+        self.consider_globals();
+    }
+
+    /// Computes the own rows of A from the newest refresh round before this one, if that is not done yet (Eq. 8 to 10).
+    fn update_plan(&mut self) {
+        let Some(exchange) = &self.spec.exchange.experts else { return };
+        let every = exchange.refresh_every;
+        let Some(last) = self.state.round.0.checked_sub(2).map(|before| Round(before / every * every + 1)) else {
+            return;
+        };
+        if self.state.plan.as_ref().is_some_and(|plan| plan.round == last) {
+            return;
+        }
+        let Some(lineage) = self.view.local(self.me, last).map(|local| local.lineage) else { return };
+        let known = self.view.proxies(last, lineage);
+        if known.contains_key(&self.me) {
+            self.state.plan = Some(fednode_mix::plan::plan(self.me, last, lineage, &known, exchange));
+        }
+    }
+
+    /// Proxies that came before this node's own update was ready are fetched now.
+    fn want_everybodys_proxies(&mut self) {
+        let round = self.state.round;
+        if !self.spec.exchange.refreshes_in(round) {
+            return;
+        }
+        let lineage = self.state.lineage;
+        let comparable: Vec<(NodeId, Local)> = self
+            .view
+            .locals(round)
+            .filter(|(node, local)| local.lineage == lineage && !self.view.has_proxies(*node, round))
+            .map(|(node, local)| (node, local.clone()))
+            .collect();
+        for (node, local) in comparable {
+            self.want_proxies(node, round, &local);
+        }
+    }
+
+    /// Starts fetching the planned experts of a node whose update of this round has arrived.
+    pub(super) fn resolve_owner(&mut self, owner: NodeId, round: Round) {
+        let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.round == round) else { return };
+        let Some(local) = self.view.local(owner, round) else { return };
+        exchange.updates_awaited.remove(&owner);
+        exchange.owners_awaited.remove(&owner);
+        let mut wanted = Vec::new();
+        for expert in exchange.experts_of(owner) {
+            let Some(offer) = local.experts.get(usize::from(expert.slot.0)) else { continue };
+            let (_, experts) = exchange.experts_awaited.entry(offer.blob.id).or_insert_with(|| {
+                wanted.push(offer.blob);
+                (offer.blob, Vec::with_capacity(MAX_EXPERTS.min(4)))
+            });
+            if !experts.contains(&expert) {
+                experts.push(expert);
+            }
+        }
+        for blob in wanted {
+            self.fetch(blob, FetchKind::Expert, vec![owner]);
+        }
+    }
+
+    /// Stops waiting for the update of a node that left or was banned.
+    pub(super) fn give_up_on(&mut self, node: NodeId) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.owners_awaited.remove(&node);
+            exchange.updates_awaited.remove(&node);
+        }
+    }
+
+    /// Looks for a closed round to follow, a better one than the candidate if there is one.
+    pub(super) fn consider_globals(&mut self) {
+        if self.exchange.is_none() || !matches!(self.state.phase, Phase::Exchanging | Phase::Joining) {
+            return;
+        }
+        let Some((author, round, global)) = self.best_global() else { return };
+        let known = self.exchange.as_ref().and_then(|exchange| exchange.candidate.as_ref());
+        if known.is_none_or(|known| known.author != author || known.global != global) {
+            self.follow(author, round, global);
+        }
+    }
+
+    /// Makes a closed round the candidate: fetches its mean, recomputes it where that is due.
+    pub(super) fn follow(&mut self, author: NodeId, round: Round, global: Global) {
+        let on_trial = self.must_verify(author, round, &global);
+        let Some(exchange) = &mut self.exchange else { return };
+        if self.state.phase == Phase::Exchanging && self.spec.exchange.refreshes_in(exchange.round) {
+            let members = global.members.iter().map(|member| member.node);
+            let unknown = members.filter(|node| self.view.local(*node, exchange.round).is_none());
+            let me = self.me;
+            exchange.updates_awaited = unknown.filter(|node| *node != me && !self.view.has_left(*node)).collect();
+        }
+        let mean = global.mean;
+        // Whoever was counted is likely to hold the mean by now; a few of them back the author up.
+        let backups = global.members.iter().map(|member| member.node).filter(|node| *node != author).take(4);
+        let from = [author].into_iter().chain(backups).collect();
+        let candidate = Candidate { author, round, global: global.clone(), mean: Mean::Wanted, on_trial };
+        exchange.candidate = Some(candidate);
+        self.set_timer(Timer::Grace(self.state.round), self.now + self.spec.round.grace());
+        self.fetch(mean, FetchKind::Shared, from);
+        if on_trial {
+            self.start_trial(author, round, global, None);
+        }
+    }
+
+    /// Merges when everything is here.
+    pub(super) fn try_to_merge(&mut self) {
+        let proxies_awaited = !self.proxies_wanted.is_empty();
+        let Some(exchange) = &self.exchange else { return };
+        if exchange.is_stuck() {
+            return self.recompute_lost_mean();
+        }
+        if exchange.is_complete() && !proxies_awaited {
+            self.merge();
+        }
+    }
+
+    /// A mean that nobody can deliver is recomputed from its members.
+    fn recompute_lost_mean(&mut self) {
+        let candidate = self.exchange.as_mut().and_then(|exchange| exchange.candidate.as_mut());
+        let Some(candidate) = candidate.filter(|candidate| !self.trials.contains_key(&candidate.author)) else {
+            return;
+        };
+        candidate.on_trial = true;
+        let (author, round, global) = (candidate.author, candidate.round, candidate.global.clone());
+        self.start_trial(author, round, global, None);
+    }
+
+    pub(super) fn merge(&mut self) {
+        let every = self.spec.exchange.experts.as_ref().map_or(1, |experts| experts.refresh_every);
+        let Some(exchange) = &mut self.exchange else { return };
+        let oldest = Round(exchange.round.0.saturating_sub(every));
+        let missing = exchange.missing_experts(self.me);
+        let mut unavailable = Vec::new();
+        for expert in missing {
+            match self.state.held.get(&expert).filter(|held| held.round >= oldest) {
+                Some(held) => {
+                    exchange.sources.insert(expert, held.blob);
+                }
+                None => unavailable.push(expert),
+            }
+        }
+        let order = MergeOrder {
+            round: exchange.round,
+            adopt: exchange.ready_mean(),
+            rows: exchange.rows.clone(),
+            own: self.state.report.iter().flat_map(|report| &report.experts).map(|offer| offer.blob).collect(),
+            sources: exchange.sources.clone(),
+        };
+        let round = exchange.round;
+        if !unavailable.is_empty() {
+            self.note(Note::MissingExperts { round, experts: unavailable });
+        }
+        self.state.phase = Phase::Merging;
+        self.merging_since = self.now;
+        self.acting = None;
+        self.outputs.push(Output::Merge(order));
+    }
+
+    /// The round is closed and its stragglers have had their time: their experts are not waited for any longer.
+    pub(super) fn on_grace_over(&mut self, round: Round) {
+        if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.round == round) {
+            exchange.owners_awaited.clear();
+            exchange.updates_awaited.clear();
+        }
+    }
+
+    pub(super) fn on_deadline(&mut self, round: Round) {
+        self.on_grace_over(round);
+        if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.round == round) {
+            exchange.experts_awaited.clear();
+            self.proxies_wanted.clear();
+        }
+    }
+
+    pub(super) fn waiting_in_exchange(&self, now: Timestamp) -> Vec<Waiting> {
+        let Some(exchange) = &self.exchange else { return Vec::new() };
+        let since = now.since(exchange.started);
+        let mut waiting = Vec::new();
+        if exchange.lacks_candidate() {
+            let who = if self.view.has_aggregator() { "the aggregator" } else { "an acting aggregator" };
+            waiting.push(Waiting::new(format!("{who} to close round {}", exchange.round), since));
+        } else if exchange.lacks_mean() {
+            let author = exchange.candidate.iter().map(|candidate| candidate.author).collect();
+            waiting.push(Waiting::from_peers("the round's mean", author, since));
+        }
+        let awaited: BTreeSet<NodeId> = exchange.owners_awaited.union(&exchange.updates_awaited).copied().collect();
+        if !awaited.is_empty() {
+            waiting.push(Waiting::from_peers("local updates", awaited.into_iter().collect(), since));
+        }
+        let owners: BTreeSet<NodeId> =
+            exchange.experts_awaited.values().flat_map(|(_, experts)| experts).map(|expert| expert.owner).collect();
+        if !owners.is_empty() {
+            waiting.push(Waiting::from_peers("experts", owners.into_iter().collect(), since));
+        }
+        if !self.proxies_wanted.is_empty() {
+            let from: BTreeSet<NodeId> = self.proxies_wanted.values().flatten().map(|(node, _)| *node).collect();
+            waiting.push(Waiting::from_peers("proxies", from.into_iter().collect(), since));
+        }
+        waiting
+    }
+}

@@ -1,0 +1,388 @@
+//! A node's round as a pure state machine.
+//!
+//! ```text
+//!             peers met, nothing closed yet              trained: publish
+//!  Joining ──────────────────────────────────► Training ────────────────► Exchanging ──► Merging ──┐
+//!     │  newest closed round fetched               ▲                        experts of the plan     │
+//!     └──────────► Merging (adopt only) ───────────┤                        and the round's mean    │
+//!                                                  └────────── next round ──────────────────────────┤
+//!                                                                              last round ──► Serving
+//! ```
+//!
+//! One file per phase; this one owns the state and dispatches. It never sends, fetches, trains, saves or sleeps.
+
+mod audit;
+mod closing_in_place;
+mod exchanging;
+mod joining;
+mod merging;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fednode_core::{
+    Advert, AggregationPlan, BlobId, BlobRef, Body, FederationId, FederationSpec, Global, Lineage, Local, LocalReport,
+    NodeId, ParamSet, ProxyOffer, ProxySet, Round, Timestamp,
+};
+
+use crate::chain::{self, Verdict};
+use crate::event::{Fetch, FetchKind, Input, Note, Output, Timer};
+use crate::state::{Phase, State};
+use crate::status::{Status, Waiting};
+use crate::view::View;
+
+use self::audit::Trial;
+use self::closing_in_place::Acting;
+use self::exchanging::Exchange;
+
+/// A node of the federation.
+#[derive(Debug)]
+pub struct Node {
+    spec: Arc<FederationSpec>,
+    federation: FederationId,
+    me: NodeId,
+    initial: Lineage,
+    state: State,
+    view: View,
+    synced: bool,
+    /// The phase that a checkpoint named, while the node finds out whether the federation has moved on.
+    resume_after: Option<Phase>,
+    /// Whether a closed round of another chain waits for its members' confirmation.
+    unconfirmed: bool,
+    joining_since: Timestamp,
+    exchange: Option<Exchange>,
+    acting: Option<Acting>,
+    trials: BTreeMap<NodeId, Trial>,
+    /// Proxies being fetched: whose, and of which round.
+    proxies_wanted: BTreeMap<BlobId, Vec<(NodeId, Round)>>,
+    merging_since: Timestamp,
+    now: Timestamp,
+    outputs: Vec<Output>,
+}
+
+impl Node {
+    /// Makes a node that starts from the initial shared part, which all nodes derive alike from the spec's seed.
+    pub fn new(spec: Arc<FederationSpec>, me: NodeId, initial_shared: Option<BlobRef>) -> Self {
+        let fallback = BlobId::of(&spec.canonical_bytes());
+        Self::restore(spec, me, initial_shared, State::new(initial_shared, fallback))
+    }
+
+    /// Makes a node that goes on from a checkpoint.
+    pub fn restore(spec: Arc<FederationSpec>, me: NodeId, initial_shared: Option<BlobRef>, state: State) -> Self {
+        let keep = spec.exchange.experts.as_ref().map_or(1, |experts| experts.refresh_every);
+        Self {
+            federation: spec.id(),
+            me,
+            initial: initial_shared.map_or_else(|| BlobId::of(&spec.canonical_bytes()), |blob| blob.id),
+            state,
+            view: View::new(keep + 1),
+            synced: false,
+            resume_after: None,
+            unconfirmed: false,
+            joining_since: Timestamp::default(),
+            exchange: None,
+            acting: None,
+            trials: BTreeMap::new(),
+            proxies_wanted: BTreeMap::new(),
+            merging_since: Timestamp::default(),
+            now: Timestamp::default(),
+            outputs: Vec::new(),
+            spec,
+        }
+    }
+
+    /// Takes an input and returns what to do about it.
+    pub fn handle(&mut self, now: Timestamp, input: Input) -> Vec<Output> {
+        self.now = now;
+        match input {
+            Input::Start => self.on_start(),
+            Input::PeerUp { node, role } => self.view.connect(node, role),
+            Input::PeerDown { node } => self.view.disconnect(node),
+            Input::Synced => self.synced = true,
+            Input::Advert(advert) => self.handle_advert(&advert),
+            Input::Fetched(blob) => self.handle_fetched(blob, true),
+            Input::FetchFailed(blob) => self.handle_fetched(blob, false),
+            Input::Proxies { blob, proxies } => self.handle_proxies(blob, &proxies),
+            Input::Trained(report) => self.on_trained(report),
+            Input::Merged(report) => self.on_merged(&report),
+            Input::Averaged(report) => self.handle_averaged(report),
+            Input::Timer(timer) => self.handle_timer(timer),
+            Input::Leave => self.publish(self.state.round, Body::Leave),
+        }
+        self.advance();
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Returns what a checkpoint must keep.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Returns the plan in force.
+    pub fn plan(&self) -> Option<&AggregationPlan> {
+        self.state.plan.as_ref()
+    }
+
+    /// Returns the blobs that this node will still need; garbage collection must not take them.
+    pub fn needed_blobs(&self) -> BTreeSet<BlobId> {
+        let report = self.state.report.iter();
+        let own = report.flat_map(|report| {
+            let proxies = match &report.proxies {
+                Some(ProxyOffer::Blob(blob)) => Some(blob.id),
+                _ => None,
+            };
+            let experts = report.experts.iter().map(|offer| offer.blob.id);
+            experts.chain(report.shared.map(|blob| blob.id)).chain(proxies)
+        });
+        let held = self.state.held.values().map(|held| held.blob.id);
+        let sources = self.exchange.iter().flat_map(Exchange::blobs);
+        own.chain(held).chain(sources).chain(self.state.head.mean.map(|mean| mean.id)).collect()
+    }
+
+    /// Returns what this node is doing and waiting for.
+    pub fn status(&self, now: Timestamp) -> Status {
+        let waiting = match self.state.phase {
+            Phase::Joining => self.waiting_to_join(now),
+            Phase::Training => vec![Waiting::new("the trainer", now.since(self.joining_since))],
+            Phase::Exchanging => self.waiting_in_exchange(now),
+            Phase::Merging => vec![Waiting::new("the merge", now.since(self.merging_since))],
+            Phase::Serving => Vec::new(),
+        };
+        Status { phase: self.state.phase, round: self.state.round, head: self.state.head, waiting }
+    }
+
+    /// Makes progress wherever everything that was waited for has arrived.
+    fn advance(&mut self) {
+        match self.state.phase {
+            Phase::Joining => self.try_to_join(),
+            Phase::Exchanging => {
+                self.act_if_alone_first();
+                self.try_to_merge();
+            }
+            Phase::Training | Phase::Merging | Phase::Serving => {}
+        }
+    }
+
+    fn handle_advert(&mut self, advert: &Arc<Advert>) {
+        if self.view.is_banned(advert.author) {
+            return;
+        }
+        self.view.record(advert);
+        match &advert.body {
+            Body::Local(local) => self.handle_local(advert.author, advert.round, local),
+            Body::Global(_) => self.consider_globals(),
+            Body::Withdraw(withdraw) => self.handle_withdraw(advert.author, &withdraw.blobs),
+            Body::Fault(fault) => self.handle_accusation(advert.author, advert.round, fault),
+            Body::Leave => self.handle_departure(advert.author),
+            Body::Pool(_) => {}
+        }
+    }
+
+    fn handle_local(&mut self, author: NodeId, round: Round, local: &Local) {
+        if local.lineage == self.state.lineage && round == self.state.round {
+            self.want_proxies(author, round, local);
+        }
+        if author == self.me {
+            return;
+        }
+        if let Some(acting) = &mut self.acting {
+            let wanted = acting.offer(author, round, local);
+            self.fetch_shared(wanted, author);
+        }
+        self.resolve_owner(author, round);
+        if self.unconfirmed {
+            self.consider_globals();
+        }
+    }
+
+    fn handle_departure(&mut self, author: NodeId) {
+        if let Some(acting) = &mut self.acting {
+            acting.remove(author);
+        }
+        self.give_up_on(author);
+    }
+
+    /// An owner takes blobs back: they leave every plan in progress, and the copies are deleted.
+    fn handle_withdraw(&mut self, author: NodeId, blobs: &[BlobId]) {
+        self.state.held.retain(|expert, held| expert.owner != author || !blobs.contains(&held.blob.id));
+        if let Some(exchange) = &mut self.exchange {
+            exchange.withdraw(author, blobs);
+        }
+        if author != self.me {
+            self.outputs.push(Output::Forget(blobs.to_vec()));
+        }
+    }
+
+    fn handle_fetched(&mut self, blob: BlobId, held: bool) {
+        if !held {
+            self.proxies_wanted.remove(&blob);
+        }
+        if let Some(acting) = &mut self.acting {
+            acting.resolve(blob, held);
+        }
+        if let Some(exchange) = &mut self.exchange {
+            exchange.resolve(blob, held);
+        }
+        self.resolve_trials(blob, held);
+        self.close_in_place_if_ready();
+    }
+
+    /// Starts fetching a node's proxies, or decodes them if they came inside the advert.
+    fn want_proxies(&mut self, author: NodeId, round: Round, local: &Local) {
+        let mixes = self.spec.exchange.experts.as_ref().is_some_and(|experts| experts.peers_per_expert.limit() > 0);
+        if !mixes || self.view.has_proxies(author, round) {
+            return;
+        }
+        match &local.proxies {
+            None => {}
+            Some(ProxyOffer::Inline(bytes)) => {
+                let decoded = ParamSet::decode(bytes).and_then(|params| ProxySet::from_params(&params));
+                match decoded {
+                    Ok(proxies) => self.view.keep_proxies(author, round, Arc::new(proxies)),
+                    Err(error) => self.strike(author, format!("malformed proxies: {error}")),
+                }
+            }
+            Some(ProxyOffer::Blob(blob)) => {
+                let waiting = self.proxies_wanted.entry(blob.id).or_default();
+                let is_new = waiting.is_empty();
+                waiting.push((author, round));
+                if is_new {
+                    self.fetch(*blob, FetchKind::Proxies, vec![author]);
+                }
+            }
+        }
+    }
+
+    fn handle_proxies(&mut self, blob: BlobId, proxies: &Arc<ProxySet>) {
+        for (author, round) in self.proxies_wanted.remove(&blob).unwrap_or_default() {
+            self.view.keep_proxies(author, round, Arc::clone(proxies));
+        }
+        if let Some(exchange) = &mut self.exchange {
+            exchange.resolve(blob, true);
+        }
+    }
+
+    /// Starts a round of training from the model as it is.
+    fn start_round(&mut self, round: Round) {
+        self.state.round = round;
+        self.exchange = None;
+        self.acting = None;
+        self.state.phase = Phase::Training;
+        self.joining_since = self.now;
+        self.note(Note::RoundStarted(round));
+        self.outputs.push(Output::Save);
+        self.outputs.push(Output::Train { round });
+    }
+
+    fn on_trained(&mut self, mut report: LocalReport) {
+        if self.state.phase != Phase::Training || report.round != self.state.round {
+            return;
+        }
+        report.lineage = self.state.lineage;
+        let body = Body::Local(self.local_body(&report));
+        self.publish(report.round, body);
+        self.state.report = Some(report);
+        self.enter_exchange();
+    }
+
+    fn local_body(&self, report: &LocalReport) -> Local {
+        Local {
+            lineage: report.lineage,
+            parent: chain::lineage_of(&self.state.head, self.initial),
+            shared: report.shared,
+            experts: report.experts.clone(),
+            proxies: report.proxies.clone(),
+            statistics: None,
+            n_samples: report.n_samples,
+        }
+    }
+
+    /// Returns the best announced closed round that this node should follow, with its author and round.
+    fn best_global(&mut self) -> Option<(NodeId, Round, Global)> {
+        let (head, initial, min_members) = (self.state.head, self.initial, self.spec.round.min_members);
+        let mut best: Option<(NodeId, Round, &Global)> = None;
+        let mut false_ones = Vec::new();
+        self.unconfirmed = false;
+        for (author, round, global) in self.view.globals() {
+            match chain::judge(&head, initial, round, global, &self.view, min_members) {
+                Verdict::Next | Verdict::Switch => {
+                    let rank = |candidate: &(NodeId, Round, &Global)| {
+                        (std::cmp::Reverse(candidate.2.history), self.rank(candidate.1, candidate.0), candidate.2.mean)
+                    };
+                    let candidate = (author, round, global);
+                    if best.as_ref().is_none_or(|known| rank(&candidate) < rank(known)) {
+                        best = Some(candidate);
+                    }
+                }
+                Verdict::False(reason) => false_ones.push((author, reason)),
+                Verdict::Unconfirmed => self.unconfirmed = true,
+                Verdict::Old => {}
+            }
+        }
+        let best = best.map(|(author, round, global)| (author, round, global.clone()));
+        for (author, reason) in false_ones {
+            self.ban(author, reason);
+        }
+        best
+    }
+
+    fn rank(&self, round: Round, author: NodeId) -> chain::Rank {
+        match author != self.me && self.view.is_aggregator(author) {
+            true => chain::Rank::Aggregator,
+            false => chain::Rank::acting(self.federation, round, author),
+        }
+    }
+
+    fn handle_timer(&mut self, timer: Timer) {
+        match timer {
+            Timer::Join => self.look_again_for_peers(),
+            Timer::Takeover(round) => self.on_takeover(round),
+            Timer::Act(round) => self.on_turn_to_act(round),
+            Timer::Grace(round) => self.on_grace_over(round),
+            Timer::Deadline(round) => self.on_deadline(round),
+            Timer::GiveUp(round) => self.on_nobody_closed(round),
+        }
+    }
+
+    fn fetch(&mut self, blob: BlobRef, kind: FetchKind, from: Vec<NodeId>) {
+        let until = self.now + self.spec.round.deadline();
+        self.outputs.push(Output::Fetch(Fetch { blob, kind, from, until }));
+    }
+
+    fn fetch_shared(&mut self, blob: Option<BlobRef>, author: NodeId) {
+        if let Some(blob) = blob {
+            self.fetch(blob, FetchKind::Shared, vec![author]);
+        }
+    }
+
+    fn publish(&mut self, round: Round, body: Body) {
+        self.outputs.push(Output::Publish { round, body });
+    }
+
+    fn set_timer(&mut self, timer: Timer, at: Timestamp) {
+        self.outputs.push(Output::SetTimer { timer, at });
+    }
+
+    fn note(&mut self, note: Note) {
+        self.outputs.push(Output::Note(note));
+    }
+
+    fn strike(&mut self, node: NodeId, reason: String) {
+        self.outputs.push(Output::Strike { node, reason });
+    }
+
+    /// Stops listening to a node that signed something false, and undoes what was waiting on its word.
+    fn ban(&mut self, node: NodeId, reason: String) {
+        self.view.ban(node);
+        self.trials.remove(&node);
+        if let Some(acting) = &mut self.acting {
+            acting.remove(node);
+        }
+        let exchange = self.exchange.as_mut();
+        if exchange.is_some_and(|exchange| exchange.drop_candidate_of(node)) {
+            self.set_timer(Timer::Takeover(self.state.round), self.now);
+        }
+        self.give_up_on(node);
+        self.outputs.push(Output::Ban { node, reason });
+    }
+}

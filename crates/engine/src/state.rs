@@ -1,0 +1,106 @@
+//! What a node remembers across a restart, small enough for a checkpoint after every phase.
+
+use std::collections::BTreeMap;
+
+use fednode_core::{AggregationPlan, BlobRef, ExpertId, Lineage, LocalReport, Round};
+use serde::{Deserialize, Serialize};
+
+/// A node's life (`fednode-engine` essay). A phase is a thing that is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Waits for peers, and for the newest closed round.
+    Joining,
+    /// Waits for the trainer.
+    Training,
+    /// Waits for the experts of the plan and for the round's mean.
+    Exchanging,
+    /// Waits for the merge.
+    Merging,
+    /// All rounds are done; serves experts to others.
+    Serving,
+}
+
+impl Phase {
+    /// Returns the name used in logs, metrics and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Joining => "joining",
+            Self::Training => "training",
+            Self::Exchanging => "exchanging",
+            Self::Merging => "merging",
+            Self::Serving => "serving",
+        }
+    }
+}
+
+/// The newest closed round that this node follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// Its number; 0 before any round is closed.
+    pub round: Round,
+    /// Its mean; before any round is closed, the initial shared part (unknown to an aggregator).
+    pub mean: Option<BlobRef>,
+    /// Members counted in it and all rounds before.
+    pub history: u64,
+}
+
+/// A foreign expert that is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// The round in which its owner trained it.
+    pub round: Round,
+    /// Its parameters.
+    pub blob: BlobRef,
+}
+
+/// Everything that a checkpoint keeps of the state machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// What is waited for.
+    pub phase: Phase,
+    /// The round that is being worked on; 0 while joining for the first time.
+    pub round: Round,
+    /// The newest closed round.
+    pub head: Head,
+    /// The shared part that the model holds: the head's mean, unless the node had to go on alone.
+    pub lineage: Lineage,
+    /// The plan in force.
+    pub plan: Option<AggregationPlan>,
+    /// This round's finished update, while it is exchanged and merged.
+    #[serde(with = "held_as_list")]
+    pub held: BTreeMap<ExpertId, Held>,
+    /// The newest finished local update.
+    pub report: Option<LocalReport>,
+}
+
+impl State {
+    /// A node that has not met anybody yet.
+    pub fn new(initial: Option<BlobRef>, fallback: Lineage) -> Self {
+        Self {
+            phase: Phase::Joining,
+            round: Round::ZERO,
+            head: Head { round: Round::ZERO, mean: initial, history: 0 },
+            lineage: initial.map_or(fallback, |blob| blob.id),
+            plan: None,
+            held: BTreeMap::new(),
+            report: None,
+        }
+    }
+}
+
+/// JSON objects have text keys only, so the map is written as a list of pairs.
+mod held_as_list {
+    use super::{BTreeMap, ExpertId, Held};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(map: &BTreeMap<ExpertId, Held>, serializer: S) -> Result<S::Ok, S::Error> {
+        map.iter().collect::<Vec<_>>().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<ExpertId, Held>, D::Error> {
+        Ok(Vec::<(ExpertId, Held)>::deserialize(deserializer)?.into_iter().collect())
+    }
+}

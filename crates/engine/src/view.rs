@@ -1,0 +1,234 @@
+//! What a machine knows of the others: who is there, what they said lately, whose proxies are held.
+//!
+//! Filled from accepted adverts and connection events only. Bounded: a fixed number of members, the adverts of the
+//! last few rounds each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fednode_core::{Advert, Body, Global, Lineage, Local, Member, NodeId, ProxySet, Role, Round};
+
+/// Most nodes remembered; the oldest-silent are forgotten first. Ten thousand is the largest federation simulated.
+const MAX_NODES: usize = 16_384;
+/// Most `Global` adverts remembered: a few rounds from a few authors.
+const MAX_GLOBALS: usize = 64;
+
+#[derive(Debug, Default)]
+struct NodeView {
+    connected: Option<Role>,
+    left: bool,
+    banned: bool,
+    newest: Round,
+    locals: BTreeMap<Round, Arc<Advert>>,
+    proxies: BTreeMap<Round, Arc<ProxySet>>,
+}
+
+/// What is known of the others, and of what this node itself said.
+#[derive(Debug)]
+pub(crate) struct View {
+    nodes: BTreeMap<NodeId, NodeView>,
+    /// Connected training nodes and connected aggregators that have neither left nor been banned.
+    neighbours: BTreeSet<NodeId>,
+    aggregators: BTreeSet<NodeId>,
+    globals: Vec<Arc<Advert>>,
+    /// How many rounds of adverts are kept per node: an older expert may stand in for up to I rounds.
+    keep_rounds: u32,
+}
+
+impl View {
+    /// Makes an empty view that keeps the adverts of `keep_rounds` rounds per node.
+    pub(crate) fn new(keep_rounds: u32) -> Self {
+        Self {
+            nodes: BTreeMap::new(),
+            neighbours: BTreeSet::new(),
+            aggregators: BTreeSet::new(),
+            globals: Vec::new(),
+            keep_rounds: keep_rounds.max(2),
+        }
+    }
+
+    /// Records an accepted advert.
+    pub(crate) fn record(&mut self, advert: &Arc<Advert>) {
+        match &advert.body {
+            Body::Local(_) => self.record_local(advert),
+            Body::Global(_) => self.record_global(advert),
+            Body::Leave => {
+                self.node(advert.author).left = true;
+                self.neighbours.remove(&advert.author);
+            }
+            _ => {}
+        }
+    }
+
+    fn record_local(&mut self, advert: &Arc<Advert>) {
+        let keep = self.keep_rounds;
+        let node = self.node(advert.author);
+        if node.left {
+            node.left = false;
+            if node.connected == Some(Role::Node) {
+                self.neighbours.insert(advert.author);
+            }
+        }
+        let node = self.nodes.entry(advert.author).or_default();
+        node.newest = node.newest.max(advert.round);
+        let oldest = Round(node.newest.0.saturating_sub(keep));
+        if advert.round >= oldest {
+            node.locals.insert(advert.round, Arc::clone(advert));
+        }
+        node.locals.retain(|round, _| *round >= oldest);
+        node.proxies.retain(|round, _| *round >= oldest);
+    }
+
+    fn record_global(&mut self, advert: &Arc<Advert>) {
+        if self.globals.len() >= MAX_GLOBALS {
+            self.globals.sort_by_key(|global| global.round);
+            self.globals.remove(0);
+        }
+        self.globals.push(Arc::clone(advert));
+    }
+
+    fn node(&mut self, node: NodeId) -> &mut NodeView {
+        if self.nodes.len() >= MAX_NODES && !self.nodes.contains_key(&node) {
+            let silent = self.nodes.iter().filter(|(_, view)| view.connected.is_none());
+            if let Some(oldest) = silent.min_by_key(|(_, view)| view.newest).map(|(node, _)| *node) {
+                self.nodes.remove(&oldest);
+            }
+        }
+        self.nodes.entry(node).or_default()
+    }
+
+    /// Records a connection.
+    pub(crate) fn connect(&mut self, node: NodeId, role: Role) {
+        let view = self.node(node);
+        view.connected = Some(role);
+        if view.banned || view.left {
+            return;
+        }
+        match role {
+            Role::Node => self.neighbours.insert(node),
+            Role::Aggregator => self.aggregators.insert(node),
+            Role::Observer => false,
+        };
+    }
+
+    /// Records the loss of a connection.
+    pub(crate) fn disconnect(&mut self, node: NodeId) {
+        self.node(node).connected = None;
+        self.neighbours.remove(&node);
+        self.aggregators.remove(&node);
+    }
+
+    /// Stops listening to a node for good.
+    pub(crate) fn ban(&mut self, node: NodeId) {
+        self.node(node).banned = true;
+        self.neighbours.remove(&node);
+        self.aggregators.remove(&node);
+        self.globals.retain(|global| global.author != node);
+    }
+
+    /// Forgets closed rounds that are behind the head.
+    pub(crate) fn forget_globals(&mut self, history: u64) {
+        self.globals.retain(|advert| matches!(&advert.body, Body::Global(global) if global.history > history));
+    }
+
+    /// Tells whether a node is banned.
+    pub(crate) fn is_banned(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|view| view.banned)
+    }
+
+    /// Tells whether a node said that it leaves.
+    pub(crate) fn has_left(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|view| view.left || view.banned)
+    }
+
+    /// Visits the training nodes that are connected and have not left.
+    pub(crate) fn neighbours(&self) -> impl ExactSizeIterator<Item = NodeId> + '_ {
+        self.neighbours.iter().copied()
+    }
+
+    /// Tells whether an aggregator is connected.
+    pub(crate) fn has_aggregator(&self) -> bool {
+        !self.aggregators.is_empty()
+    }
+
+    /// Tells whether a node closes rounds by its role: it says that it is an aggregator, or it has never trained.
+    pub(crate) fn is_aggregator(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_none_or(|view| match view.connected {
+            Some(role) => role == Role::Aggregator,
+            None => view.newest == Round::ZERO,
+        })
+    }
+
+    /// Returns a node's update of a round.
+    pub(crate) fn local(&self, node: NodeId, round: Round) -> Option<&Local> {
+        self.nodes.get(&node)?.locals.get(&round).map(|advert| local_of(advert))
+    }
+
+    /// Visits everybody's update of a round, in node order; banned and departed nodes are left out.
+    pub(crate) fn locals(&self, round: Round) -> impl Iterator<Item = (NodeId, &Local)> {
+        let present = self.nodes.iter().filter(|(_, view)| !view.banned && !view.left);
+        present.filter_map(move |(node, view)| Some((*node, local_of(view.locals.get(&round)?))))
+    }
+
+    /// Visits everybody's newest update, in node order; banned and departed nodes are left out.
+    pub(crate) fn newest_locals(&self) -> impl Iterator<Item = (NodeId, Round, &Local)> {
+        let present = self.nodes.iter().filter(|(_, view)| !view.banned && !view.left);
+        present.filter_map(|(node, view)| {
+            view.locals.iter().next_back().map(|(round, advert)| (*node, *round, local_of(advert)))
+        })
+    }
+
+    /// Keeps a node's proxies of a round.
+    pub(crate) fn keep_proxies(&mut self, node: NodeId, round: Round, proxies: Arc<ProxySet>) {
+        self.node(node).proxies.insert(round, proxies);
+    }
+
+    /// Tells whether a node's proxies of a round are held.
+    pub(crate) fn has_proxies(&self, node: NodeId, round: Round) -> bool {
+        self.nodes.get(&node).is_some_and(|view| view.proxies.contains_key(&round))
+    }
+
+    /// Returns the held proxies of a round that compare in `lineage`.
+    pub(crate) fn proxies(&self, round: Round, lineage: Lineage) -> BTreeMap<NodeId, Arc<ProxySet>> {
+        let comparable = self.locals(round).filter(|(_, local)| local.lineage == lineage);
+        comparable
+            .filter_map(|(node, _)| Some((node, Arc::clone(self.nodes.get(&node)?.proxies.get(&round)?))))
+            .collect()
+    }
+
+    /// Visits the closed rounds that were announced and whose author is not banned.
+    pub(crate) fn globals(&self) -> impl Iterator<Item = (NodeId, Round, &Global)> {
+        self.globals.iter().filter_map(|advert| match &advert.body {
+            Body::Global(global) => Some((advert.author, advert.round, global)),
+            _ => None,
+        })
+    }
+
+    /// Returns the first member that a closed round counts otherwise than the member itself signed.
+    ///
+    /// Members whose update of that round is not known here prove nothing.
+    pub(crate) fn contradiction(&self, round: Round, global: &Global) -> Option<NodeId> {
+        let contradicts = |member: &&Member| {
+            let Some(view) = self.nodes.get(&member.node) else { return false };
+            let said = |advert: &Arc<Advert>| local_of(advert).shared == Some(member.shared);
+            view.locals.contains_key(&round) && !view.locals.values().any(said)
+        };
+        global.members.iter().find(contradicts).map(|member| member.node)
+    }
+
+    /// Returns how many members of a closed round are confirmed by their own adverts.
+    pub(crate) fn confirmed(&self, global: &Global) -> usize {
+        let confirms = |member: &&Member| {
+            let said = self.nodes.get(&member.node).map(|view| &view.locals);
+            said.is_some_and(|locals| locals.values().any(|advert| local_of(advert).shared == Some(member.shared)))
+        };
+        global.members.iter().filter(confirms).count()
+    }
+}
+
+fn local_of(advert: &Advert) -> &Local {
+    match &advert.body {
+        Body::Local(local) => local,
+        _ => unreachable!("only local updates enter the map of local updates"),
+    }
+}
