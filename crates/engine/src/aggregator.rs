@@ -154,7 +154,6 @@ impl Aggregator {
 
     fn follow(&mut self, author: NodeId, round: Round, global: &Global) {
         self.head = Head { round, mean: Some(global.mean), history: global.history };
-        self.view.forget_globals(global.history);
         let members = global.members.len() as u32;
         self.outputs.push(Output::Note(Note::RoundClosed { round, by: Some(author), members }));
         self.outputs.push(Output::Save);

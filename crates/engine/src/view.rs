@@ -126,11 +126,6 @@ impl View {
         self.globals.retain(|global| global.author != node);
     }
 
-    /// Forgets closed rounds that are behind the head.
-    pub(crate) fn forget_globals(&mut self, history: u64) {
-        self.globals.retain(|advert| matches!(&advert.body, Body::Global(global) if global.history > history));
-    }
-
     /// Tells whether a node is banned.
     pub(crate) fn is_banned(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|view| view.banned)

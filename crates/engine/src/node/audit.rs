@@ -108,9 +108,10 @@ impl Node {
             .view
             .globals()
             .any(|(author, said_in, global)| author == fault.accused && said_in == round && *global == fault.evidence);
-        match self.trials.get(&fault.accused).map(|trial| trial.over) {
-            Some(Some(true)) => self.strike(accuser, format!("accused {} falsely", fault.accused.short())),
-            Some(None) => {}
+        let trial = self.trials.get_mut(&fault.accused).filter(|trial| trial.global == fault.evidence);
+        match trial.map(|trial| (trial.over, trial.accuser.get_or_insert(accuser))) {
+            Some((Some(true), _)) => self.strike(accuser, format!("accused {} falsely", fault.accused.short())),
+            Some((None, _)) => {}
             _ if was_said => self.try_on_accusation(fault.accused, round, &fault.evidence, accuser),
             _ => {}
         }

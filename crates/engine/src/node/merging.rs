@@ -61,7 +61,6 @@ impl Node {
         let global = candidate.global;
         self.state.head = Head { round: candidate.round, mean: Some(global.mean), history: global.history };
         self.state.lineage = global.mean.id;
-        self.view.forget_globals(global.history);
         self.trials.clear();
         candidate.round.next()
     }

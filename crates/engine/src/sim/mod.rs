@@ -1,1 +1,30 @@
-//! The seeded simulator.
+//! The seeded simulator: the very state machines of the daemon, a virtual network, virtual time.
+//!
+//! A [`Scenario`] says how many nodes there are, what the links are like, who lies and what goes wrong when;
+//! [`run`] plays it and returns an [`Outcome`]. Everything is drawn from the scenario's seed, so a failing run is
+//! replayed by it. Signatures are not simulated: who can speak in whose name is settled before an advert reaches the
+//! engine. Contents are: experts, means and proxies are real parameters, small ones from a [`Toy`] trainer, and they
+//! go through the same screening and averaging as in the daemon.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `scenario` | what is played |
+//! | `toy` | a trainer of a few floats whose nodes fall into clusters |
+//! | `network` | latency, loss, partitions, who is up |
+//! | `world` | the event queue; carrying outputs out |
+//! | `outcome` | what came of it, and the omniscient comparison |
+
+mod network;
+mod outcome;
+mod scenario;
+mod toy;
+mod world;
+
+pub use outcome::{Outcome, PlanRecord};
+pub use scenario::{Behaviour, Incident, Link, Scenario};
+pub use toy::Toy;
+
+/// Plays a scenario to its end: every honest node is done, or the time limit is reached.
+pub fn run(scenario: &Scenario) -> Outcome {
+    world::World::new(scenario).play()
+}

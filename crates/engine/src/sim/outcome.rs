@@ -1,0 +1,114 @@
+//! What came of a run, and what an omniscient observer would have computed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fednode_core::{AggregationPlan, BlobId, ExpertExchange, ExpertId, Lineage, NodeId, ProxySet, Round};
+
+use crate::event::Note;
+use crate::state::Phase;
+
+/// A plan that a node used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlanRecord {
+    /// Whose.
+    pub member: usize,
+    /// The plan.
+    pub plan: AggregationPlan,
+}
+
+/// Everything worth asserting on.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The seed, to replay the run.
+    pub seed: u64,
+    /// Virtual time of the last thing that a node told its user.
+    pub elapsed: Duration,
+    /// Every member's phase, round and lineage at the end; the aggregator is not among them.
+    pub members: Vec<(Phase, Round, Lineage)>,
+    /// Members that were up at the end.
+    pub up: Vec<bool>,
+    /// The node ids by member number.
+    pub ids: Vec<NodeId>,
+    /// Every plan, once per node and refresh.
+    pub plans: Vec<PlanRecord>,
+    /// All proxies that were ever published, by round, lineage and node: what an omniscient observer knows.
+    pub proxies: BTreeMap<(Round, Lineage), BTreeMap<NodeId, Arc<ProxySet>>>,
+    /// The experts that honest nodes really mixed in, with their blobs: (member, round, source, blob).
+    pub used: Vec<(usize, Round, ExpertId, BlobId)>,
+    /// Blobs that no honest node may count.
+    pub invalid: BTreeSet<BlobId>,
+    /// What the nodes told their users: (member, note).
+    pub notes: Vec<(usize, Note)>,
+    /// Who was banned by whom.
+    pub bans: Vec<(usize, NodeId)>,
+    /// Who was struck by whom.
+    pub strikes: Vec<(usize, NodeId, String)>,
+    /// The means that nodes adopted: (member, round they merged, mean).
+    pub adopted: Vec<(usize, Round, BlobId)>,
+    /// Means that are not what their members' parts say.
+    pub false_means: BTreeSet<BlobId>,
+    /// Adverts delivered, and bytes of blobs transferred.
+    pub deliveries: u64,
+    /// Bytes of blobs transferred.
+    pub blob_bytes: u64,
+    /// Fetches by member and blob, to see that nothing is fetched twice.
+    pub fetches: BTreeMap<(usize, BlobId), u32>,
+}
+
+impl Outcome {
+    /// Returns the members that are up and not done.
+    pub fn unfinished(&self) -> Vec<usize> {
+        let done = |member: &usize| self.members[*member].0 == Phase::Serving;
+        (0..self.members.len()).filter(|member| self.up[*member] && !done(member)).collect()
+    }
+
+    /// Returns the plans that differ from what somebody who knows all proxies would have computed.
+    ///
+    /// A member of `late` may be missing from a plan: whether its proxies are there in time is a matter of luck.
+    pub fn imperfect_plans(&self, exchange: &ExpertExchange, late: &[usize]) -> Vec<&PlanRecord> {
+        let subsets = 0..1usize << late.len();
+        let differs = |record: &&PlanRecord| {
+            let known = self.proxies.get(&(record.plan.round, record.plan.lineage));
+            known.is_none_or(|known| {
+                subsets.clone().all(|subset| self.omniscient(record, known, late, subset, exchange) != record.plan)
+            })
+        };
+        self.plans.iter().filter(differs).collect()
+    }
+
+    /// Returns the plan of somebody who knows all proxies but those of a subset (a bit mask) of the late members.
+    fn omniscient(
+        &self,
+        record: &PlanRecord,
+        known: &BTreeMap<NodeId, Arc<ProxySet>>,
+        late: &[usize],
+        subset: usize,
+        exchange: &ExpertExchange,
+    ) -> AggregationPlan {
+        let mut known = known.clone();
+        let own = self.ids[record.member];
+        for (_, member) in late.iter().enumerate().filter(|(bit, _)| subset >> bit & 1 == 1) {
+            if self.ids[*member] != own {
+                known.remove(&self.ids[*member]);
+            }
+        }
+        fednode_mix::plan::plan(own, record.plan.round, record.plan.lineage, &known, exchange)
+    }
+
+    /// Returns the blobs that were counted although nobody may.
+    pub fn invalid_used(&self) -> Vec<BlobId> {
+        self.used.iter().map(|used| used.3).filter(|blob| self.invalid.contains(blob)).collect()
+    }
+
+    /// Returns the distinct lineages at the end of the members that are up.
+    pub fn lineages(&self) -> BTreeSet<Lineage> {
+        (0..self.members.len()).filter(|member| self.up[*member]).map(|member| self.members[member].2).collect()
+    }
+
+    /// Counts the notes of a kind.
+    pub fn count(&self, is: impl Fn(&Note) -> bool) -> usize {
+        self.notes.iter().filter(|(_, note)| is(note)).count()
+    }
+}

@@ -1,0 +1,95 @@
+//! A trainer of a few floats, so that thousands of nodes run real numbers through the real machinery.
+//!
+//! Nodes fall into three clusters. A node's expert `k` moves towards a point of its cluster and slot, its proxies point
+//! there too, so similar nodes find each other as in the paper; the shared part moves towards the cluster's point.
+
+use fednode_core::{ParamSet, ProxySet, Round, Slot};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const CLUSTERS: usize = 3;
+const EXPERTS: usize = 2;
+const SHARED: usize = 6;
+const EXPERT: usize = 5;
+const PROXY: usize = 8;
+
+/// The model of one simulated node.
+#[derive(Debug, Clone)]
+pub struct Toy {
+    seed: u64,
+    member: usize,
+    shared: Vec<f32>,
+    experts: Vec<Vec<f32>>,
+}
+
+/// What a simulated local update yields.
+#[derive(Debug)]
+pub(super) struct ToyUpdate {
+    pub(super) shared: ParamSet,
+    pub(super) experts: Vec<ParamSet>,
+    pub(super) proxies: ProxySet,
+}
+
+impl Toy {
+    /// Makes a node's model; all nodes of a seed start alike.
+    pub fn new(seed: u64, member: usize) -> Self {
+        let start = point(seed, "start", 0, SHARED.max(EXPERT));
+        Self { seed, member, shared: start[..SHARED].to_vec(), experts: vec![start[..EXPERT].to_vec(); EXPERTS] }
+    }
+
+    /// Returns the shared part.
+    pub fn shared(&self) -> ParamSet {
+        params("embedding", &self.shared)
+    }
+
+    pub(super) fn train(&mut self, round: Round) -> ToyUpdate {
+        let cluster = self.member % CLUSTERS;
+        let mut noise = rng(self.seed, "noise", self.member * 100_003 + round.0 as usize);
+        step(&mut self.shared, &point(self.seed, "shared", cluster, SHARED), &mut noise);
+        let mut proxies = Vec::with_capacity(EXPERTS * PROXY);
+        for (slot, expert) in self.experts.iter_mut().enumerate() {
+            let place = cluster * EXPERTS + slot;
+            step(expert, &point(self.seed, "expert", place, EXPERT), &mut noise);
+            let direction = point(self.seed, "proxy", place, PROXY);
+            proxies.extend(direction.iter().map(|value| value + noise.random_range(-0.2..0.2)));
+        }
+        ToyUpdate {
+            shared: self.shared(),
+            experts: self.experts.iter().map(|expert| params("expert", expert)).collect(),
+            proxies: ProxySet::new(PROXY, proxies).expect("the constants fit"),
+        }
+    }
+
+    pub(super) fn adopt(&mut self, shared: Option<&ParamSet>, experts: &[(Slot, std::sync::Arc<ParamSet>)]) {
+        if let Some(tensor) = shared.and_then(|shared| shared.get("embedding")) {
+            self.shared = tensor.values().to_vec();
+        }
+        for (slot, params) in experts {
+            if let Some(tensor) = params.get("expert") {
+                self.experts[usize::from(slot.0)] = tensor.values().to_vec();
+            }
+        }
+    }
+}
+
+fn step(values: &mut [f32], target: &[f32], noise: &mut ChaCha8Rng) {
+    for (value, target) in values.iter_mut().zip(target) {
+        *value += 0.2 * (target - *value) + noise.random_range(-0.02..0.02);
+    }
+}
+
+fn params(name: &str, values: &[f32]) -> ParamSet {
+    let mut params = ParamSet::new();
+    params.insert(name, &[values.len()], values.to_vec()).expect("one tensor with a plain shape");
+    params
+}
+
+fn point(seed: u64, purpose: &str, index: usize, dimension: usize) -> Vec<f32> {
+    let mut rng = rng(seed, purpose, index);
+    (0..dimension).map(|_| rng.random_range(-1.0..1.0)).collect()
+}
+
+fn rng(seed: u64, purpose: &str, index: usize) -> ChaCha8Rng {
+    let name = [purpose.as_bytes(), &seed.to_le_bytes(), &index.to_le_bytes()].concat();
+    ChaCha8Rng::from_seed(*fednode_core::BlobId::of(&name).as_bytes())
+}

@@ -1,0 +1,631 @@
+//! The event queue, and the carrying out of what the machines ask for.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fednode_core::{
+    ADVERT_LIFE, Advert, BlobId, BlobRef, Body, ExpertOffer, Fault, FederationSpec, LocalReport, NodeId, ParamSet,
+    ProxyOffer, ProxySet, Role, Round, Sequence, Timestamp,
+};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::network::Network;
+use super::outcome::{Outcome, PlanRecord};
+use super::scenario::{Behaviour, Incident, Scenario};
+use super::toy::Toy;
+use crate::aggregator::Aggregator;
+use crate::event::{AverageOrder, Fetch, FetchKind, Input, MergeOrder, Note, Output, Purpose, Timer};
+use crate::execute;
+use crate::node::Node;
+use crate::state::{Head, Phase, State};
+
+/// How long after a death the others notice.
+const DETECTION: Duration = Duration::from_secs(2);
+/// How often a blob that nobody has is looked for again.
+const RETRY: Duration = Duration::from_millis(500);
+/// How long a mean or a merge takes to compute.
+const COMPUTING: Duration = Duration::from_millis(20);
+
+#[derive(Debug)]
+enum Machine {
+    Node(Box<Node>),
+    Aggregator(Box<Aggregator>),
+}
+
+#[derive(Debug)]
+enum Event {
+    /// An input, for a life of a member: inputs to a former life are lost.
+    Input(usize, u64, Input),
+    /// An advert under way.
+    Deliver(usize, Arc<Advert>),
+    /// A fetch that looks for a holder.
+    Seek(usize, u64, Fetch),
+    /// A blob that arrives unless its holder was lost meanwhile.
+    Arrive(usize, u64, Fetch, usize),
+    /// A local update that ends.
+    TrainingEnds(usize, u64, Round),
+    Incident(Incident),
+    /// The others notice that a connection is lost.
+    Notice(usize, usize),
+}
+
+struct Member {
+    id: NodeId,
+    machine: Machine,
+    toy: Toy,
+    life: u64,
+    counter: u64,
+    /// When each timer is due; a timer that was set again is not due at its old time.
+    timers: HashMap<Timer, Timestamp>,
+    held: BTreeSet<BlobId>,
+    corrupt_seen: BTreeSet<usize>,
+    checkpoint: Option<(State, Toy)>,
+    head: Option<Head>,
+}
+
+/// A federation being played.
+pub(super) struct World<'a> {
+    scenario: &'a Scenario,
+    spec: Arc<FederationSpec>,
+    rng: ChaCha8Rng,
+    now: Timestamp,
+    sequence: u64,
+    queue: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    events: HashMap<u64, Event>,
+    members: Vec<Member>,
+    numbers: HashMap<NodeId, usize>,
+    network: Network,
+    /// The contents of all blobs; who holds which is the members' own affair.
+    contents: HashMap<BlobId, Arc<ParamSet>>,
+    holders: HashMap<BlobId, Vec<usize>>,
+    adverts: Vec<Arc<Advert>>,
+    pending_incidents: usize,
+    outcome: Outcome,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(scenario: &'a Scenario) -> Self {
+        let spec = Arc::new(scenario.spec.clone());
+        let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed);
+        let network = Network::new(scenario, &mut rng);
+        let initial = Toy::new(scenario.seed, 0).shared();
+        let (blob, _) = initial.to_blob();
+        let member = |number: usize| {
+            let id = NodeId::from_bytes(*blake_of(scenario.seed, number).as_bytes());
+            let machine = new_machine(&spec, id, number < scenario.nodes, blob);
+            let toy = Toy::new(scenario.seed, number);
+            Member {
+                id,
+                machine,
+                toy,
+                life: 0,
+                counter: 0,
+                timers: HashMap::new(),
+                held: BTreeSet::from([blob.id]),
+                corrupt_seen: BTreeSet::new(),
+                checkpoint: None,
+                head: None,
+            }
+        };
+        let members: Vec<Member> = (0..scenario.nodes + usize::from(scenario.aggregator)).map(member).collect();
+        let numbers = members.iter().enumerate().map(|(number, member)| (member.id, number)).collect();
+        let outcome = Outcome {
+            seed: scenario.seed,
+            ids: members.iter().map(|member| member.id).collect(),
+            ..Outcome::default()
+        };
+        let mut world = Self {
+            scenario,
+            spec,
+            rng,
+            now: Timestamp(0),
+            sequence: 0,
+            queue: BinaryHeap::new(),
+            events: HashMap::new(),
+            members,
+            numbers,
+            network,
+            contents: HashMap::from([(blob.id, Arc::new(initial))]),
+            holders: HashMap::new(),
+            adverts: Vec::new(),
+            pending_incidents: scenario.incidents.len(),
+            outcome,
+        };
+        world.open();
+        world
+    }
+
+    fn open(&mut self) {
+        for (at, incident) in &self.scenario.incidents {
+            self.schedule(*at, Event::Incident(incident.clone()));
+        }
+        for member in 0..self.members.len() {
+            if self.network.is_up(member) {
+                self.greet(member);
+            }
+        }
+    }
+
+    /// Starts a member and introduces it to those it can reach.
+    fn greet(&mut self, member: usize) {
+        self.input_after(Duration::ZERO, member, Input::Start);
+        let connections = self.network.connections(member);
+        for other in &connections {
+            let delay = self.network.latency(&mut self.rng);
+            self.introduce(delay, member, *other);
+        }
+        if !connections.is_empty() {
+            let delay = 3 * self.network.latency(&mut self.rng);
+            self.input_after(delay, member, Input::Synced);
+        }
+    }
+
+    fn introduce(&mut self, delay: Duration, a: usize, b: usize) {
+        for (to, about) in [(a, b), (b, a)] {
+            let role = if about < self.scenario.nodes { Role::Node } else { Role::Aggregator };
+            let node = self.members[about].id;
+            self.input_after(delay, to, Input::PeerUp { node, role });
+        }
+    }
+
+    pub(super) fn play(mut self) -> Outcome {
+        let limit = Timestamp(0) + self.scenario.time_limit;
+        while let Some(Reverse((at, key))) = self.queue.pop() {
+            if at > limit || self.everybody_is_done() {
+                break;
+            }
+            self.now = at;
+            if let Some(event) = self.events.remove(&key) {
+                self.happen(event);
+            }
+        }
+        self.conclude()
+    }
+
+    /// Looks only now and then: the check visits every member.
+    fn everybody_is_done(&self) -> bool {
+        self.sequence.is_multiple_of(64)
+            && self.members[..self.scenario.nodes].iter().enumerate().all(|(number, member)| {
+                !self.network.is_up(number)
+                    || matches!(&member.machine, Machine::Node(n) if n.state().phase == Phase::Serving)
+            })
+            && self.pending_incidents == 0
+    }
+
+    fn conclude(mut self) -> Outcome {
+        for number in 0..self.scenario.nodes {
+            if let Machine::Node(node) = &self.members[number].machine {
+                let state = node.state();
+                self.outcome.members.push((state.phase, state.round, state.lineage));
+                self.outcome.up.push(self.network.is_up(number));
+            }
+        }
+        self.outcome
+    }
+
+    fn schedule(&mut self, delay: Duration, event: Event) {
+        self.sequence += 1;
+        self.events.insert(self.sequence, event);
+        self.queue.push(Reverse((self.now + delay, self.sequence)));
+    }
+
+    fn input_after(&mut self, delay: Duration, member: usize, input: Input) {
+        let life = self.members[member].life;
+        self.schedule(delay, Event::Input(member, life, input));
+    }
+
+    fn lives(&self, member: usize, life: u64) -> bool {
+        self.network.is_up(member) && self.members[member].life == life
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Input(member, life, input) if self.lives(member, life) => self.give(member, input),
+            Event::Deliver(member, advert) => self.deliver(member, advert),
+            Event::Seek(member, life, fetch) if self.lives(member, life) => self.seek(member, fetch),
+            Event::Arrive(member, life, fetch, from) if self.lives(member, life) => self.arrive(member, fetch, from),
+            Event::TrainingEnds(member, life, round) if self.lives(member, life) => self.end_training(member, round),
+            Event::Incident(incident) => self.strike_with(incident),
+            Event::Notice(member, about) => {
+                if self.network.is_up(member) && !self.network.reaches(member, about) {
+                    let node = self.members[about].id;
+                    self.give(member, Input::PeerDown { node });
+                }
+            }
+            Event::Input(..) | Event::Seek(..) | Event::Arrive(..) | Event::TrainingEnds(..) => {}
+        }
+    }
+
+    fn give(&mut self, member: usize, input: Input) {
+        if let Input::Timer(timer) = &input {
+            let due = self.members[member].timers.get(timer).is_some_and(|at| *at <= self.now);
+            if !due {
+                return;
+            }
+            self.members[member].timers.remove(timer);
+        }
+        let now = self.now;
+        let outputs = match &mut self.members[member].machine {
+            Machine::Node(node) => node.handle(now, input),
+            Machine::Aggregator(aggregator) => aggregator.handle(now, input),
+        };
+        for output in outputs {
+            self.carry_out(member, output);
+        }
+    }
+
+    fn carry_out(&mut self, member: usize, output: Output) {
+        match output {
+            Output::Publish { round, body } => self.publish(member, round, body),
+            Output::Fetch(fetch) => {
+                let life = self.members[member].life;
+                self.schedule(Duration::ZERO, Event::Seek(member, life, fetch));
+            }
+            Output::Train { round } => self.begin_training(member, round),
+            Output::Merge(order) => self.merge(member, &order),
+            Output::Average(order) => self.average(member, &order),
+            Output::Save => self.save(member),
+            Output::SetTimer { timer, at } => {
+                self.members[member].timers.insert(timer, at);
+                let delay = at.since(self.now);
+                self.input_after(delay, member, Input::Timer(timer));
+            }
+            Output::Strike { node, reason } => self.outcome.strikes.push((member, node, reason)),
+            Output::Ban { node, .. } => self.outcome.bans.push((member, node)),
+            Output::Forget(blobs) => blobs.iter().for_each(|blob| {
+                self.members[member].held.remove(blob);
+            }),
+            Output::Note(note) => self.note(member, note),
+        }
+    }
+
+    fn note(&mut self, member: usize, note: Note) {
+        self.outcome.elapsed = self.now.since(Timestamp(0));
+        if let Note::RoundStarted(_) | Note::Finished = note
+            && let Machine::Node(node) = &self.members[member].machine
+            && let Some(plan) = node.plan()
+        {
+            let record = PlanRecord { member, plan: plan.clone() };
+            let newest = self.outcome.plans.iter().rev().find(|known| known.member == member);
+            if newest != Some(&record) {
+                self.outcome.plans.push(record);
+            }
+        }
+        self.outcome.notes.push((member, note));
+    }
+
+    fn publish(&mut self, member: usize, round: Round, body: Body) {
+        let author = &mut self.members[member];
+        author.counter += 1;
+        let sequence = Sequence { incarnation: author.life, counter: author.counter };
+        let advert = Arc::new(Advert {
+            federation: self.spec.id(),
+            author: author.id,
+            sequence,
+            round,
+            issued_at: self.now,
+            expires_at: self.now + ADVERT_LIFE,
+            body,
+        });
+        self.record_proxies(&advert);
+        self.adverts.push(Arc::clone(&advert));
+        self.input_after(Duration::ZERO, member, Input::Advert(Arc::clone(&advert)));
+        for other in (0..self.members.len()).filter(|other| *other != member) {
+            let delay = self.network.gossip_time(&mut self.rng);
+            self.schedule(delay, Event::Deliver(other, Arc::clone(&advert)));
+        }
+        self.accuse_if_false_accuser(member, &advert);
+    }
+
+    /// What an omniscient observer sees.
+    fn record_proxies(&mut self, advert: &Advert) {
+        if let Body::Local(local) = &advert.body
+            && let Some(ProxyOffer::Blob(blob)) = &local.proxies
+            && let Some(set) = self.contents.get(&blob.id).and_then(|params| ProxySet::from_params(params).ok())
+        {
+            let round = self.outcome.proxies.entry((advert.round, local.lineage)).or_default();
+            round.insert(advert.author, Arc::new(set));
+        }
+    }
+
+    /// A liar that hears a closed round accuses its author.
+    fn accuse_if_false_accuser(&mut self, author: usize, advert: &Advert) {
+        let Body::Global(global) = &advert.body else { return };
+        let liars: Vec<usize> = self
+            .scenario
+            .behaviours
+            .iter()
+            .filter(|(member, behaviour)| **behaviour == Behaviour::FalseAccuser && **member != author)
+            .map(|(member, _)| *member)
+            .collect();
+        for liar in liars {
+            let accused = self.members[author].id;
+            let actual = BlobId::of(b"a lie");
+            let body = Body::Fault(Fault { accused, evidence: global.clone(), actual });
+            self.publish(liar, advert.round, body);
+        }
+    }
+
+    fn deliver(&mut self, member: usize, advert: Arc<Advert>) {
+        if !self.network.is_up(member) {
+            return; // It gets what it missed when it comes back.
+        }
+        let author = self.numbers[&advert.author];
+        let same_side = self.network.reaches(member, author) || !self.network.is_up(author);
+        if !same_side {
+            let delay = self.network.sync_time(&mut self.rng);
+            return self.schedule(delay, Event::Deliver(member, advert));
+        }
+        self.outcome.deliveries += 1;
+        self.give(member, Input::Advert(advert));
+    }
+
+    fn begin_training(&mut self, member: usize, round: Round) {
+        let (low, high) = self.scenario.training;
+        let factor = self.scenario.slow.get(&member).copied().unwrap_or(1);
+        let time = self.rng.random_range(low..=high) * factor;
+        let life = self.members[member].life;
+        self.schedule(time, Event::TrainingEnds(member, life, round));
+    }
+
+    fn end_training(&mut self, member: usize, round: Round) {
+        let update = self.members[member].toy.train(round);
+        let behaviour = self.scenario.behaviours.get(&member).copied();
+        let shared = match behaviour {
+            Some(Behaviour::ForeignShape) => update.proxies.to_params(),
+            _ => update.shared,
+        };
+        let shared = Some(self.put(member, shared));
+        let mut experts = Vec::new();
+        for mut params in update.experts {
+            let spoil = match behaviour {
+                Some(Behaviour::NanExperts) => Some(f32::NAN),
+                Some(Behaviour::HugeExperts) => Some(1e3),
+                _ => None,
+            };
+            if let Some(spoil) = spoil {
+                params.iter_mut().for_each(|(_, tensor)| tensor.values_mut().iter_mut().for_each(|v| *v *= spoil));
+            }
+            let blob = self.put(member, params);
+            if spoil.is_some() {
+                self.outcome.invalid.insert(blob.id);
+            }
+            experts.push(ExpertOffer { blob, samples_routed: 10 });
+        }
+        let refreshes = self.spec.exchange.refreshes_in(round);
+        let proxies = refreshes.then(|| ProxyOffer::Blob(self.put(member, update.proxies.to_params())));
+        let report = LocalReport {
+            round,
+            lineage: BlobId::of(b""),
+            shared,
+            experts,
+            proxies,
+            n_samples: 10,
+            train_loss: 0.0,
+            expert_share: vec![],
+        };
+        self.give(member, Input::Trained(report));
+    }
+
+    fn put(&mut self, member: usize, params: ParamSet) -> BlobRef {
+        let (blob, _) = params.to_blob();
+        self.contents.insert(blob.id, Arc::new(params));
+        self.hold(member, blob.id);
+        blob
+    }
+
+    fn hold(&mut self, member: usize, blob: BlobId) {
+        if self.members[member].held.insert(blob) {
+            self.holders.entry(blob).or_default().push(member);
+        }
+    }
+
+    fn seek(&mut self, member: usize, fetch: Fetch) {
+        let life = self.members[member].life;
+        if self.members[member].held.contains(&fetch.blob.id) {
+            return self.answer_fetch(member, &fetch);
+        }
+        if self.now >= fetch.until {
+            return self.give(member, Input::FetchFailed(fetch.blob.id));
+        }
+        match self.provider(member, &fetch) {
+            Some(provider) => {
+                let time = self.network.transfer_time(fetch.blob.size, &mut self.rng);
+                self.schedule(time, Event::Arrive(member, life, fetch, provider));
+            }
+            None => self.schedule(RETRY, Event::Seek(member, life, fetch)),
+        }
+    }
+
+    /// Returns a reachable holder that has not served this member corrupt bytes before.
+    fn provider(&self, member: usize, fetch: &Fetch) -> Option<usize> {
+        let named = fetch.from.iter().filter_map(|node| self.numbers.get(node)).copied();
+        let others = self.holders.get(&fetch.blob.id).into_iter().flatten().copied();
+        let serves = |other: &usize| {
+            *other != member
+                && self.members[*other].held.contains(&fetch.blob.id)
+                && self.network.reaches(member, *other)
+                && !self.members[member].corrupt_seen.contains(other)
+        };
+        named.chain(others).find(serves)
+    }
+
+    fn arrive(&mut self, member: usize, fetch: Fetch, from: usize) {
+        let life = self.members[member].life;
+        if !self.network.reaches(member, from) {
+            return self.schedule(RETRY, Event::Seek(member, life, fetch));
+        }
+        if self.scenario.behaviours.get(&from) == Some(&Behaviour::CorruptServer) {
+            self.members[member].corrupt_seen.insert(from);
+            self.outcome.strikes.push((member, self.members[from].id, "corrupt segment".into()));
+            return self.schedule(Duration::ZERO, Event::Seek(member, life, fetch));
+        }
+        if self.members[member].held.contains(&fetch.blob.id) {
+            return self.answer_fetch(member, &fetch);
+        }
+        self.outcome.blob_bytes += fetch.blob.size;
+        *self.outcome.fetches.entry((member, fetch.blob.id)).or_default() += 1;
+        self.hold(member, fetch.blob.id);
+        self.answer_fetch(member, &fetch);
+    }
+
+    fn answer_fetch(&mut self, member: usize, fetch: &Fetch) {
+        let blob = fetch.blob.id;
+        let decoded = || self.contents.get(&blob).and_then(|params| ProxySet::from_params(params).ok());
+        let input = match fetch.kind {
+            FetchKind::Proxies => match decoded() {
+                Some(set) => Input::Proxies { blob, proxies: Arc::new(set) },
+                None => Input::FetchFailed(blob),
+            },
+            FetchKind::Expert | FetchKind::Shared => Input::Fetched(blob),
+        };
+        self.give(member, input);
+    }
+
+    fn merge(&mut self, member: usize, order: &MergeOrder) {
+        let spec = Arc::clone(&self.spec);
+        let me = self.members[member].id;
+        let own_shared = self.members[member].toy.shared();
+        let contents = &self.contents;
+        let held = &self.members[member].held;
+        let mut load = |blob: &BlobId| held.contains(blob).then(|| contents.get(blob).cloned()).flatten();
+        let (adoption, report) = execute::merge(order, &spec, me, Some(&own_shared), &mut load);
+        let honest = !self.scenario.behaviours.contains_key(&member);
+        for (_, sources) in adoption.used.iter().filter(|_| honest) {
+            for (expert, _) in sources.iter().filter(|(expert, _)| expert.owner != me) {
+                let blob = order.sources[expert].id;
+                self.outcome.used.push((member, order.round, *expert, blob));
+            }
+        }
+        if let (Some(_), Some(blob)) = (&adoption.shared, order.adopt) {
+            self.outcome.adopted.push((member, order.round, blob.id));
+        }
+        self.members[member].toy.adopt(adoption.shared.as_deref(), &adoption.experts);
+        self.input_after(COMPUTING, member, Input::Merged(report));
+    }
+
+    fn average(&mut self, member: usize, order: &AverageOrder) {
+        let spec = Arc::clone(&self.spec);
+        let contents = &self.contents;
+        let held = &self.members[member].held;
+        let mut load = |blob: &BlobId| held.contains(blob).then(|| contents.get(blob).cloned()).flatten();
+        let (mean, mut report) = execute::average(order, &spec, &mut load);
+        if let Some(mut mean) = mean {
+            let lies = self.scenario.behaviours.get(&member) == Some(&Behaviour::FalseMean);
+            if lies && order.purpose == Purpose::Close {
+                mean.iter_mut().for_each(|(_, tensor)| tensor.values_mut()[0] += 0.5);
+                let blob = self.put(member, mean);
+                self.outcome.false_means.insert(blob.id);
+                report.mean = Some(blob);
+            } else {
+                self.put(member, mean);
+            }
+        }
+        self.input_after(COMPUTING, member, Input::Averaged(report));
+    }
+
+    fn save(&mut self, member: usize) {
+        let member = &mut self.members[member];
+        match &member.machine {
+            Machine::Node(node) => member.checkpoint = Some((node.state().clone(), member.toy.clone())),
+            Machine::Aggregator(aggregator) => member.head = Some(aggregator.head()),
+        }
+    }
+
+    fn strike_with(&mut self, incident: Incident) {
+        self.pending_incidents -= 1;
+        match incident {
+            Incident::Kill(member) => self.take_down(member),
+            Incident::Restart(member) => self.bring_back(member),
+            Incident::Join(member) => {
+                self.network.set_up(member, true);
+                self.greet(member);
+                self.catch_up(member);
+            }
+            Incident::Leave(member) => {
+                self.give(member, Input::Leave);
+                self.take_down(member);
+            }
+            Incident::Partition(island) => self.split(island.into_iter().collect()),
+            Incident::Heal => self.heal(),
+        }
+    }
+
+    fn take_down(&mut self, member: usize) {
+        let connections = self.network.connections(member);
+        self.network.set_up(member, false);
+        for other in connections {
+            self.schedule(DETECTION, Event::Notice(other, member));
+        }
+    }
+
+    fn bring_back(&mut self, number: usize) {
+        let member = &mut self.members[number];
+        member.life += 1;
+        member.counter = 0;
+        member.timers.clear();
+        let initial = Toy::new(self.scenario.seed, 0).shared().to_blob().0;
+        let is_node = number < self.scenario.nodes;
+        member.machine = match (&member.checkpoint, member.head) {
+            (Some((state, toy)), _) if is_node => {
+                member.toy = toy.clone();
+                let spec = Arc::clone(&self.spec);
+                Machine::Node(Box::new(Node::restore(spec, member.id, Some(initial), state.clone())))
+            }
+            (_, Some(head)) if !is_node => {
+                Machine::Aggregator(Box::new(Aggregator::restore(Arc::clone(&self.spec), member.id, head)))
+            }
+            _ => new_machine(&self.spec, member.id, is_node, initial),
+        };
+        self.network.set_up(number, true);
+        self.greet(number);
+        self.catch_up(number);
+    }
+
+    /// Sync brings a member what was said while it was away: everybody's newest adverts.
+    fn catch_up(&mut self, member: usize) {
+        let mut newest: BTreeMap<(NodeId, &str), Arc<Advert>> = BTreeMap::new();
+        let floor = self.adverts.len().saturating_sub(20 * self.members.len());
+        for advert in &self.adverts[floor..] {
+            newest.insert((advert.author, advert.body.kind()), Arc::clone(advert));
+        }
+        for advert in newest.into_values() {
+            let delay = self.network.latency(&mut self.rng);
+            self.input_after(delay, member, Input::Advert(advert));
+        }
+    }
+
+    fn split(&mut self, island: BTreeSet<usize>) {
+        let before: Vec<Vec<usize>> = (0..self.members.len()).map(|member| self.network.connections(member)).collect();
+        self.network.set_island(Some(island));
+        for (member, connections) in before.into_iter().enumerate() {
+            for other in connections {
+                self.schedule(DETECTION, Event::Notice(member, other));
+            }
+        }
+    }
+
+    fn heal(&mut self) {
+        self.network.set_island(None);
+        for member in 0..self.members.len() {
+            for other in self.network.connections(member).into_iter().filter(|other| *other < member) {
+                let delay = self.network.latency(&mut self.rng);
+                self.introduce(delay, member, other);
+            }
+        }
+    }
+}
+
+fn new_machine(spec: &Arc<FederationSpec>, id: NodeId, is_node: bool, initial: BlobRef) -> Machine {
+    match is_node {
+        true => Machine::Node(Box::new(Node::new(Arc::clone(spec), id, Some(initial)))),
+        false => Machine::Aggregator(Box::new(Aggregator::new(Arc::clone(spec), id))),
+    }
+}
+
+fn blake_of(seed: u64, number: usize) -> BlobId {
+    BlobId::of(&[seed.to_le_bytes(), (number as u64).to_le_bytes()].concat())
+}
