@@ -29,6 +29,11 @@ pub struct Aggregator {
     view: View,
     closing: Closing,
     averaging: bool,
+    /// Whether what others know has been pulled; before that a round might be closed a second time.
+    synced: bool,
+    started: Option<Timestamp>,
+    /// Whether a closed round of another chain waits for its members' confirmation.
+    unconfirmed: bool,
     /// When the first update of the open round arrived, and when its quorum was there.
     opened: Option<Timestamp>,
     quorum_since: Option<Timestamp>,
@@ -39,7 +44,7 @@ pub struct Aggregator {
 impl Aggregator {
     /// Makes an aggregator that knows of no closed round yet.
     pub fn new(spec: Arc<FederationSpec>, me: NodeId) -> Self {
-        Self::restore(spec, me, Head { round: Round::ZERO, mean: None, history: 0 })
+        Self::restore(spec, me, Head::initial(None))
     }
 
     /// Makes an aggregator that goes on after a closed round.
@@ -51,6 +56,9 @@ impl Aggregator {
             view: View::new(2),
             closing: Self::new_closing(&spec),
             averaging: false,
+            synced: false,
+            started: None,
+            unconfirmed: false,
             opened: None,
             quorum_since: None,
             now: Timestamp::default(),
@@ -74,8 +82,10 @@ impl Aggregator {
             Input::Fetched(blob) => self.closing.resolve(blob, true),
             Input::FetchFailed(blob) => self.closing.resolve(blob, false),
             Input::Averaged(report) => self.on_averaged(report),
+            Input::Start => self.on_start(),
+            Input::Synced => self.synced = true,
             // Timers only wake the machine: what they mean is read off `now` below.
-            Input::Start | Input::Timer(_) | Input::Synced => {}
+            Input::Timer(_) => {}
             Input::Leave => self.outputs.push(Output::Publish { round: self.head.round, body: Body::Leave }),
             Input::Trained(_) | Input::Merged(_) | Input::Proxies { .. } => {
                 debug_assert!(false, "an aggregator neither trains nor merges");
@@ -109,14 +119,25 @@ impl Aggregator {
         Status { phase, round, head: self.head, waiting }
     }
 
+    fn on_start(&mut self) {
+        self.started = Some(self.now);
+        let at = self.now + self.spec.round.grace();
+        self.outputs.push(Output::SetTimer { timer: Timer::Join, at });
+    }
+
     fn handle_advert(&mut self, advert: &Arc<Advert>) {
         if self.view.is_banned(advert.author) || self.spec.exchange.averaging.is_none() {
             return;
         }
         self.view.record(advert);
         match &advert.body {
-            Body::Local(local) => self.handle_local(advert.author, advert.round, local),
-            Body::Global(global) => self.handle_global(advert.author, advert.round, global),
+            Body::Local(local) => {
+                self.handle_local(advert.author, advert.round, local);
+                if self.unconfirmed {
+                    self.consider_globals();
+                }
+            }
+            Body::Global(_) => self.consider_globals(),
             Body::Leave => self.closing.remove(advert.author),
             Body::Fault(_) | Body::Pool(_) => {}
             Body::Withdraw(withdraw) => self.outputs.push(Output::Forget(withdraw.blobs.clone())),
@@ -139,21 +160,38 @@ impl Aggregator {
         }
     }
 
-    /// Somebody acted in this aggregator's place, or another aggregator is at work: follow if it has more history.
-    fn handle_global(&mut self, author: NodeId, round: Round, global: &Global) {
-        let initial = self.closing.common_parent().unwrap_or(global.parent);
-        match chain::judge(&self.head, initial, round, global, &self.view, self.spec.round.min_members) {
-            Verdict::Next | Verdict::Switch => self.follow(author, round, global),
-            Verdict::False(reason) => {
-                self.view.ban(author);
-                self.outputs.push(Output::Ban { node: author, reason });
+    /// Somebody acted in this aggregator's place, or another aggregator is at work: follow the one with most history.
+    fn consider_globals(&mut self) {
+        self.unconfirmed = false;
+        let (head, min_members) = (self.head, self.spec.round.min_members);
+        let mut best: Option<(NodeId, Round, &Global)> = None;
+        let mut false_ones = Vec::new();
+        for (author, round, global) in self.view.globals() {
+            let initial = self.closing.common_parent().unwrap_or(global.parent);
+            match chain::judge(&head, initial, round, global, &self.view, min_members) {
+                Verdict::Next | Verdict::Switch => {
+                    if best.is_none_or(|(.., known)| global.history > known.history) {
+                        best = Some((author, round, global));
+                    }
+                }
+                Verdict::False(reason) => false_ones.push((author, reason)),
+                Verdict::Unconfirmed => self.unconfirmed = true,
+                Verdict::Old => {}
             }
-            Verdict::Old | Verdict::Unconfirmed => {}
+        }
+        let best = best.map(|(author, round, global)| (author, round, global.clone()));
+        if let Some((author, round, global)) = best {
+            self.follow(author, round, &global);
+        }
+        for (author, reason) in false_ones {
+            self.view.ban(author);
+            self.outputs.push(Output::Ban { node: author, reason });
         }
     }
 
     fn follow(&mut self, author: NodeId, round: Round, global: &Global) {
-        self.head = Head { round, mean: Some(global.mean), history: global.history };
+        let (mean, parent) = (Some(global.mean), Some(global.parent));
+        self.head = Head { round, mean, parent, history: global.history };
         let members = global.members.len() as u32;
         self.outputs.push(Output::Note(Note::RoundClosed { round, by: Some(author), members }));
         self.outputs.push(Output::Save);
@@ -184,7 +222,8 @@ impl Aggregator {
     }
 
     fn try_to_close(&mut self) {
-        let Some(opened) = self.opened.filter(|_| !self.averaging) else { return };
+        let patient = self.started.is_some_and(|started| self.now < started + self.spec.round.grace());
+        let Some(opened) = self.opened.filter(|_| !self.averaging && (self.synced || !patient)) else { return };
         let expected = self.expected();
         // The first round waits for the planned number of nodes, later ones for those that are there.
         let planned = if self.head.round == Round::ZERO { self.spec.nodes as usize } else { 0 };

@@ -35,7 +35,10 @@ pub(crate) fn judge(
     view: &View,
     min_members: u32,
 ) -> Verdict {
-    if head.mean.is_some_and(|mean| mean.id == global.mean.id) || global.history <= head.history {
+    let is_ours = head.mean.is_some_and(|mean| mean.id == global.mean.id);
+    // Another closing of a round that this node has already followed comes too late, whoever signed it.
+    let is_sibling = head.parent == Some(global.parent);
+    if is_ours || is_sibling || global.history <= head.history {
         return Verdict::Old;
     }
     if (global.members.len() as u64) < u64::from(min_members) {
@@ -108,13 +111,14 @@ mod tests {
 
     #[test]
     fn follows_its_own_chain_and_refuses_invented_history() {
-        let head = Head { round: Round(3), mean: Some(blob(7)), history: 30 };
+        let head = Head { round: Round(3), mean: Some(blob(7)), parent: Some(blob(6).id), history: 30 };
         let judge = |global| judge(&head, blob(0).id, Round(4), &global, &View::new(2), 2);
         assert_eq!(judge(global(7, 5, 35)), Verdict::Next);
         assert!(matches!(judge(global(7, 5, 36)), Verdict::False(_)));
         assert!(matches!(judge(global(7, 1, 31)), Verdict::False(_)), "below min_members");
-        assert_eq!(judge(global(6, 5, 30)), Verdict::Old);
-        assert_eq!(judge(global(6, 5, 1_000_000)), Verdict::Unconfirmed, "nobody confirms another chain");
+        assert_eq!(judge(global(5, 5, 30)), Verdict::Old);
+        assert_eq!(judge(global(6, 6, 31)), Verdict::Old, "the round that was followed is closed a second time");
+        assert_eq!(judge(global(5, 5, 1_000_000)), Verdict::Unconfirmed, "nobody confirms another chain");
     }
 
     #[test]

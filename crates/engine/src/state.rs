@@ -41,8 +41,17 @@ pub struct Head {
     pub round: Round,
     /// Its mean; before any round is closed, the initial shared part (unknown to an aggregator).
     pub mean: Option<BlobRef>,
+    /// The mean that it followed, `None` before any round is closed.
+    pub parent: Option<Lineage>,
     /// Members counted in it and all rounds before.
     pub history: u64,
+}
+
+impl Head {
+    /// The time before any round is closed; `initial` is what everybody starts from.
+    pub const fn initial(initial: Option<BlobRef>) -> Self {
+        Self { round: Round::ZERO, mean: initial, parent: None, history: 0 }
+    }
 }
 
 /// A foreign expert that is held.
@@ -80,7 +89,7 @@ impl State {
         Self {
             phase: Phase::Joining,
             round: Round::ZERO,
-            head: Head { round: Round::ZERO, mean: initial, history: 0 },
+            head: Head::initial(initial),
             lineage: initial.map_or(fallback, |blob| blob.id),
             plan: None,
             held: BTreeMap::new(),

@@ -16,6 +16,8 @@ const MAX_GLOBALS: usize = 64;
 #[derive(Debug, Default)]
 struct NodeView {
     connected: Option<Role>,
+    /// Its last connection was lost and nothing was heard of it since.
+    lost: bool,
     left: bool,
     banned: bool,
     newest: Round,
@@ -70,6 +72,7 @@ impl View {
             }
         }
         let node = self.nodes.entry(advert.author).or_default();
+        node.lost = false;
         node.newest = node.newest.max(advert.round);
         let oldest = Round(node.newest.0.saturating_sub(keep));
         if advert.round >= oldest {
@@ -101,6 +104,7 @@ impl View {
     pub(crate) fn connect(&mut self, node: NodeId, role: Role) {
         let view = self.node(node);
         view.connected = Some(role);
+        view.lost = false;
         if view.banned || view.left {
             return;
         }
@@ -113,7 +117,9 @@ impl View {
 
     /// Records the loss of a connection.
     pub(crate) fn disconnect(&mut self, node: NodeId) {
-        self.node(node).connected = None;
+        let view = self.node(node);
+        view.connected = None;
+        view.lost = true;
         self.neighbours.remove(&node);
         self.aggregators.remove(&node);
     }
@@ -134,6 +140,11 @@ impl View {
     /// Tells whether a node said that it leaves.
     pub(crate) fn has_left(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|view| view.left || view.banned)
+    }
+
+    /// Tells whether a node's last connection was lost and nothing was heard of it since.
+    pub(crate) fn is_lost(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|view| view.lost)
     }
 
     /// Visits the training nodes that are connected and have not left.

@@ -27,6 +27,13 @@ pub(super) struct Trial {
     over: Option<bool>,
 }
 
+impl Trial {
+    /// Tells whether this closed round is the one on trial.
+    pub(super) fn is_about(&self, global: &Global) -> bool {
+        self.global == *global
+    }
+}
+
 impl Node {
     /// Tells whether a closed round is recomputed before it is followed.
     pub(super) fn must_verify(&self, author: NodeId, round: Round, global: &Global) -> bool {
@@ -108,7 +115,7 @@ impl Node {
             .view
             .globals()
             .any(|(author, said_in, global)| author == fault.accused && said_in == round && *global == fault.evidence);
-        let trial = self.trials.get_mut(&fault.accused).filter(|trial| trial.global == fault.evidence);
+        let trial = self.trials.get_mut(&fault.accused).filter(|trial| trial.is_about(&fault.evidence));
         match trial.map(|trial| (trial.over, trial.accuser.get_or_insert(accuser))) {
             Some((Some(true), _)) => self.strike(accuser, format!("accused {} falsely", fault.accused.short())),
             Some((None, _)) => {}

@@ -18,7 +18,8 @@ const ATTEMPTS: u32 = 4;
 #[derive(Debug)]
 pub(super) struct Acting {
     closing: Closing,
-    averaging: bool,
+    /// The mean is being computed, or is already announced.
+    busy: bool,
 }
 
 impl Acting {
@@ -86,7 +87,7 @@ impl Node {
         let fresh = self.view.newest_locals().filter(|(_, _, local)| local.parent == parent);
         let wanted: Vec<(NodeId, BlobRef)> =
             fresh.filter_map(|(node, newest, local)| Some((node, closing.offer(node, newest, local)?))).collect();
-        self.acting = Some(Acting { closing, averaging: false });
+        self.acting = Some(Acting { closing, busy: false });
         self.note(Note::Acting(round));
         for (node, blob) in wanted {
             // A short deadline: the others wait for this, and a part that cannot be had is simply not counted.
@@ -98,7 +99,7 @@ impl Node {
 
     pub(super) fn close_in_place_if_ready(&mut self) {
         let parent = chain::lineage_of(&self.state.head, self.initial);
-        let Some(acting) = self.acting.as_mut().filter(|acting| !acting.averaging) else { return };
+        let Some(acting) = self.acting.as_mut().filter(|acting| !acting.busy) else { return };
         if !acting.closing.all_in(&std::collections::BTreeSet::new()) {
             return;
         }
@@ -106,7 +107,7 @@ impl Node {
         if members.len() < self.spec.round.min_members as usize {
             return;
         }
-        acting.averaging = true;
+        acting.busy = true;
         self.outputs.push(Output::Average(AverageOrder { round, purpose: Purpose::Close, members }));
     }
 
@@ -119,19 +120,19 @@ impl Node {
 
     fn on_average_to_close(&mut self, report: AverageReport) {
         let Some(acting) = &mut self.acting else { return };
-        acting.averaging = false;
-        for (node, _) in &report.rejected {
-            acting.closing.remove(*node);
-        }
-        for (node, reason) in report.rejected {
-            self.strike(node, format!("shared part refused: {reason}"));
-        }
         let enough = report.members.len() >= self.spec.round.min_members as usize;
-        let (Some(mean), true) = (report.mean, enough) else { return };
+        for (node, reason) in report.rejected {
+            acting.closing.remove(node);
+            let reason = format!("shared part refused: {reason}");
+            self.outputs.push(Output::Strike { node, reason });
+        }
+        let (Some(mean), true) = (report.mean, enough) else {
+            acting.busy = false;
+            return;
+        };
         let parent = chain::lineage_of(&self.state.head, self.initial);
         let history = self.state.head.history + report.members.len() as u64;
         let global = Global { members: report.members, mean, parent, history };
-        self.acting = None;
         self.publish(report.round, Body::Global(global));
     }
 

@@ -46,6 +46,10 @@ pub(super) struct Exchange {
     pub(super) candidate: Option<Candidate>,
     /// Whether the round needs a mean that nobody has provided.
     needs_mean: bool,
+    /// Means that could neither be fetched nor recomputed.
+    unreachable: BTreeSet<BlobId>,
+    /// The round is closed and its stragglers have had their time.
+    grace_over: bool,
 }
 
 impl Exchange {
@@ -61,6 +65,8 @@ impl Exchange {
             sources: BTreeMap::new(),
             candidate: None,
             needs_mean: true,
+            unreachable: BTreeSet::new(),
+            grace_over: false,
         }
     }
 
@@ -82,6 +88,11 @@ impl Exchange {
         {
             candidate.mean = if held { Mean::Held } else { Mean::Failed };
         }
+    }
+
+    /// Stops waiting for experts of which every owner is lost: another holder would have delivered them by now.
+    fn drop_experts_of_lost(&mut self, is_lost: impl Fn(NodeId) -> bool) {
+        self.experts_awaited.retain(|_, (_, experts)| !experts.iter().all(|expert| is_lost(expert.owner)));
     }
 
     pub(super) fn withdraw(&mut self, owner: NodeId, blobs: &[BlobId]) {
@@ -106,6 +117,11 @@ impl Exchange {
     /// Tells whether the mean cannot be had, neither fetched nor recomputed.
     pub(super) fn is_stuck(&self) -> bool {
         self.candidate.as_ref().is_some_and(|candidate| candidate.mean == Mean::Failed && !candidate.on_trial)
+    }
+
+    /// Tells whether a mean was given up because nobody can deliver it.
+    pub(super) fn is_unreachable(&self, mean: BlobId) -> bool {
+        self.unreachable.contains(&mean)
     }
 
     /// Tells whether the round still lacks a mean to adopt.
@@ -283,15 +299,24 @@ impl Node {
         }
     }
 
-    /// A mean that nobody can deliver is recomputed from its members.
+    /// A mean that nobody can deliver is recomputed from its members; if that fails too, somebody else must close the
+    /// round.
     fn recompute_lost_mean(&mut self) {
-        let candidate = self.exchange.as_mut().and_then(|exchange| exchange.candidate.as_mut());
-        let Some(candidate) = candidate.filter(|candidate| !self.trials.contains_key(&candidate.author)) else {
-            return;
-        };
-        candidate.on_trial = true;
+        let Some(exchange) = &mut self.exchange else { return };
+        let Some(candidate) = &mut exchange.candidate else { return };
         let (author, round, global) = (candidate.author, candidate.round, candidate.global.clone());
-        self.start_trial(author, round, global, None);
+        let tried = self.trials.get(&author).is_some_and(|trial| trial.is_about(&global));
+        if !tried {
+            candidate.on_trial = true;
+            return self.start_trial(author, round, global, None);
+        }
+        exchange.unreachable.insert(global.mean.id);
+        exchange.candidate = None;
+        let takeover = Timer::Takeover(exchange.round);
+        self.consider_globals();
+        if self.exchange.as_ref().is_some_and(Exchange::lacks_candidate) {
+            self.set_timer(takeover, self.now);
+        }
     }
 
     pub(super) fn merge(&mut self) {
@@ -330,6 +355,35 @@ impl Node {
         if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.round == round) {
             exchange.owners_awaited.clear();
             exchange.updates_awaited.clear();
+            exchange.grace_over = true;
+            exchange.drop_experts_of_lost(|owner| self.view.is_lost(owner));
+        }
+        self.recompute_slow_mean();
+    }
+
+    /// A mean that is slow to come is recomputed from its members while the fetch goes on: its author may be dead.
+    fn recompute_slow_mean(&mut self) {
+        let candidate = self.exchange.as_mut().and_then(|exchange| exchange.candidate.as_mut());
+        let Some(candidate) = candidate.filter(|candidate| candidate.mean == Mean::Wanted) else { return };
+        if !self.trials.get(&candidate.author).is_some_and(|trial| trial.is_about(&candidate.global)) {
+            candidate.on_trial = true;
+            let (author, round, global) = (candidate.author, candidate.round, candidate.global.clone());
+            self.start_trial(author, round, global, None);
+        }
+    }
+
+    /// A connection is lost: nobody waits for a dead node's experts longer than the grace time, and a dead aggregator
+    /// is replaced without waiting for the deadline.
+    pub(super) fn handle_peer_down(&mut self, node: NodeId) {
+        let had_aggregator = self.view.has_aggregator();
+        self.view.disconnect(node);
+        let Some(exchange) = &mut self.exchange else { return };
+        if exchange.grace_over {
+            exchange.drop_experts_of_lost(|owner| self.view.is_lost(owner));
+        }
+        if had_aggregator && !self.view.has_aggregator() && exchange.lacks_candidate() {
+            let takeover = Timer::Takeover(exchange.round);
+            self.set_timer(takeover, self.now + self.spec.round.grace());
         }
     }
 

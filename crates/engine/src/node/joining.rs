@@ -58,7 +58,9 @@ impl Node {
         if self.spec.exchange.averaging.is_some() && self.follow_newest_global() {
             return;
         }
-        if self.resume_after.is_some() || self.n_present() >= self.n_needed() {
+        // A closed round that its members have not confirmed to us yet means that the federation is under way.
+        let under_way = self.unconfirmed && self.now.since(self.joining_since) < self.spec.round.deadline();
+        if !under_way && (self.resume_after.is_some() || self.n_present() >= self.n_needed()) {
             self.begin();
         }
     }

@@ -59,7 +59,8 @@ impl Node {
             return merged.next();
         };
         let global = candidate.global;
-        self.state.head = Head { round: candidate.round, mean: Some(global.mean), history: global.history };
+        let (mean, parent) = (Some(global.mean), Some(global.parent));
+        self.state.head = Head { round: candidate.round, mean, parent, history: global.history };
         self.state.lineage = global.mean.id;
         self.trials.clear();
         candidate.round.next()

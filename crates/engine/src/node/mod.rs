@@ -97,7 +97,7 @@ impl Node {
         match input {
             Input::Start => self.on_start(),
             Input::PeerUp { node, role } => self.view.connect(node, role),
-            Input::PeerDown { node } => self.view.disconnect(node),
+            Input::PeerDown { node } => self.handle_peer_down(node),
             Input::Synced => self.synced = true,
             Input::Advert(advert) => self.handle_advert(&advert),
             Input::Fetched(blob) => self.handle_fetched(blob, true),
@@ -298,21 +298,25 @@ impl Node {
     }
 
     /// Returns the best announced closed round that this node should follow, with its author and round.
+    ///
+    /// Of two closings of one round the lower rank is better, of two chains the one with more history.
     fn best_global(&mut self) -> Option<(NodeId, Round, Global)> {
         let (head, initial, min_members) = (self.state.head, self.initial, self.spec.round.min_members);
         let mut best: Option<(NodeId, Round, &Global)> = None;
         let mut false_ones = Vec::new();
         self.unconfirmed = false;
         for (author, round, global) in self.view.globals() {
+            if self.exchange.as_ref().is_some_and(|exchange| exchange.is_unreachable(global.mean.id)) {
+                continue;
+            }
             match chain::judge(&head, initial, round, global, &self.view, min_members) {
                 Verdict::Next | Verdict::Switch => {
-                    let rank = |candidate: &(NodeId, Round, &Global)| {
-                        (std::cmp::Reverse(candidate.2.history), self.rank(candidate.1, candidate.0), candidate.2.mean)
-                    };
-                    let candidate = (author, round, global);
-                    if best.as_ref().is_none_or(|known| rank(&candidate) < rank(known)) {
-                        best = Some(candidate);
-                    }
+                    let is_better =
+                        best.is_none_or(|(known_author, known_round, known)| match global.parent == known.parent {
+                            true => self.rank(round, author) < self.rank(known_round, known_author),
+                            false => global.history > known.history,
+                        });
+                    best = if is_better { Some((author, round, global)) } else { best };
                 }
                 Verdict::False(reason) => false_ones.push((author, reason)),
                 Verdict::Unconfirmed => self.unconfirmed = true,

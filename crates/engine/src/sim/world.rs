@@ -29,6 +29,9 @@ const RETRY: Duration = Duration::from_millis(500);
 /// How long a mean or a merge takes to compute.
 const COMPUTING: Duration = Duration::from_millis(20);
 
+/// Adverts per author that peers keep for those who missed them, as in the daemon.
+const KEPT_ADVERTS: u32 = 16;
+
 #[derive(Debug)]
 enum Machine {
     Node(Box<Node>),
@@ -158,7 +161,8 @@ impl<'a> World<'a> {
             self.introduce(delay, member, *other);
         }
         if !connections.is_empty() {
-            let delay = 3 * self.network.latency(&mut self.rng);
+            // A sync is over when what it brought has arrived.
+            let delay = 3 * self.scenario.link.latency.1;
             self.input_after(delay, member, Input::Synced);
         }
     }
@@ -585,14 +589,18 @@ impl<'a> World<'a> {
         self.catch_up(number);
     }
 
-    /// Sync brings a member what was said while it was away: everybody's newest adverts.
+    /// Sync brings a member what was said while it was away: everybody's last few adverts.
     fn catch_up(&mut self, member: usize) {
-        let mut newest: BTreeMap<(NodeId, &str), Arc<Advert>> = BTreeMap::new();
-        let floor = self.adverts.len().saturating_sub(20 * self.members.len());
-        for advert in &self.adverts[floor..] {
-            newest.insert((advert.author, advert.body.kind()), Arc::clone(advert));
+        let mut per_author: BTreeMap<NodeId, u32> = BTreeMap::new();
+        let mut missed = Vec::new();
+        for advert in self.adverts.iter().rev().take(20 * self.members.len()) {
+            let count = per_author.entry(advert.author).or_default();
+            *count += 1;
+            if *count <= KEPT_ADVERTS {
+                missed.push(Arc::clone(advert));
+            }
         }
-        for advert in newest.into_values() {
+        for advert in missed.into_iter().rev() {
             let delay = self.network.latency(&mut self.rng);
             self.input_after(delay, member, Input::Advert(advert));
         }
