@@ -72,8 +72,11 @@ pub enum Body {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Local {
-    /// The shared part it was trained on.
+    /// The shared part it was trained on; proxies compare only within one.
     pub lineage: Lineage,
+    /// The last closed round's mean that the node adopted. It differs from the lineage only for a node that had to go
+    /// on alone; updates with one parent may be averaged.
+    pub parent: Lineage,
     /// The node's version of the averaged part.
     pub shared: Option<BlobRef>,
     /// Its experts, in slot order.

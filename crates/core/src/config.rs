@@ -161,6 +161,7 @@ fn comment(lines: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(unreachable_pub, reason = "the macro declares public structs")]
     use super::*;
 
     config! {

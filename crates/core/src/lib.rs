@@ -52,7 +52,7 @@ pub use config::ConfigError;
 pub use exchange::{All, Averaging, Exchange, ExpertExchange, PeersPerExpert, Rule, Weighting};
 pub use hello::{Hello, PROTOCOL_VERSION, Refusal, Role};
 pub use id::{BlobId, ExpertId, FederationId, Lineage, NameError, NodeId, Round, Slot};
-pub use params::{Layout, LayoutMismatch, MAX_TENSORS, ParamSet, ParamsError, Tensor};
+pub use params::{Layout, LayoutMismatch, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, ParamSet, ParamsError, Tensor};
 pub use plan::{AggregationPlan, PlanRow, Source};
 pub use proxy::{MAX_EXPERTS, ProxySet};
 pub use report::{LocalReport, Score};
