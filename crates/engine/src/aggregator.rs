@@ -236,7 +236,8 @@ impl Aggregator {
         }
         let grace_over = self.quorum_since.is_some_and(|since| self.now >= since + self.spec.round.grace());
         let deadline_over = self.now >= opened + self.spec.round.deadline();
-        if (enough && self.closing.all_in(&expected)) || (enough && grace_over) || deadline_over {
+        let in_time = enough && (grace_over || self.closing.all_in(&expected));
+        if in_time || deadline_over {
             self.close();
         }
     }

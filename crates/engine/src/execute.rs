@@ -60,7 +60,7 @@ pub fn merge(
             Err(reason) => report.refused_mean = Some(reason),
         }
     }
-    report.rejected.sort_by(|a, b| a.0.cmp(&b.0));
+    report.rejected.sort_by_key(|(expert, _)| *expert);
     report.rejected.dedup_by(|a, b| a.0 == b.0);
     (adoption, report)
 }

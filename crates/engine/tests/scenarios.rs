@@ -252,7 +252,7 @@ fn churn_and_loss_together() {
 
 #[test]
 fn a_thousand_nodes() {
-    let mut scenario = Scenario::new(seed(), 1000, 3);
+    let mut scenario = Scenario::new(seed(), 1000, 2);
     scenario.link.loss = 0.01;
     let outcome = play(&scenario);
     assert_one_lineage(&outcome);
