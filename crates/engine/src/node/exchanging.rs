@@ -158,6 +158,13 @@ impl Exchange {
     }
 }
 
+/// Returns the round whose proxies the plan of `round` is computed from: the newest refresh before it.
+///
+/// Refreshes are where `(t-1) mod I == 0` (`moe-systems` §1.3); round 1 has no plan yet, so its experts stay as they are.
+fn refresh_before(round: Round, every: u32) -> Option<Round> {
+    round.0.checked_sub(2).map(|before| Round(before / every * every + 1))
+}
+
 impl Node {
     pub(super) fn enter_exchange(&mut self) {
         let round = self.state.round;
@@ -190,10 +197,7 @@ impl Node {
     /// Computes the own rows of A from the newest refresh round before this one, if that is not done yet (Eq. 8 to 10).
     fn update_plan(&mut self) {
         let Some(exchange) = &self.spec.exchange.experts else { return };
-        let every = exchange.refresh_every;
-        let Some(last) = self.state.round.0.checked_sub(2).map(|before| Round(before / every * every + 1)) else {
-            return;
-        };
+        let Some(last) = refresh_before(self.state.round, exchange.refresh_every) else { return };
         if self.state.plan.as_ref().is_some_and(|plan| plan.round == last) {
             return;
         }
@@ -420,5 +424,21 @@ impl Node {
             waiting.push(Waiting::from_peers("proxies", from.into_iter().collect(), since));
         }
         waiting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_come_from_the_newest_refresh_before_the_round() {
+        // Test vector TV3 of the FedMoE-DA specification, I = 5, rounds 1 to 12.
+        let expected =
+            [None, Some(1), Some(1), Some(1), Some(1), Some(1), Some(6), Some(6), Some(6), Some(6), Some(6), Some(11)];
+        let actual: Vec<Option<u32>> =
+            (1..=12).map(|round| refresh_before(Round(round), 5).map(|round| round.0)).collect();
+        assert_eq!(actual, expected);
+        assert_eq!(refresh_before(Round(3), 1), Some(Round(2)), "with I = 1 every plan is one round old");
     }
 }

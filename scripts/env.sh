@@ -1,0 +1,30 @@
+# Sourced by the other scripts: where things are built, and what must be installed. Not run by itself.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# One target directory outside the checkout, so that another clone need not build the world again.
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/fednode/target}
+
+# install_packages NAME…: installs what is missing with apt; elsewhere than Debian says what is needed.
+install_packages() {
+    local missing=()
+    for package in "$@"; do
+        dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
+    done
+    [ ${#missing[@]} -eq 0 ] && return
+    if ! command -v apt-get >/dev/null; then
+        echo "please install what Debian calls: ${missing[*]}" >&2
+        return
+    fi
+    local sudo=()
+    [ "$(id -u)" -eq 0 ] || sudo=(sudo)
+    echo "installing ${missing[*]}"
+    "${sudo[@]}" apt-get update -qq
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" >/dev/null
+}
+
+# The compiler that the bundled SQLite needs, whatever the system.
+need_compiler() {
+    command -v cc >/dev/null || install_packages build-essential
+    command -v cargo >/dev/null || { echo "cargo is missing: install a Rust toolchain (https://rustup.rs)" >&2; exit 1; }
+}

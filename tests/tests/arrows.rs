@@ -1,0 +1,123 @@
+//! The drawing and the house agree: who may depend on whom, and under which licences.
+//!
+//! Read from `cargo metadata`, so nothing but cargo is needed. ARCHITECTURE.md, "Crates", is the drawing.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+fn metadata(arguments: &[&str]) -> Value {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked", "--manifest-path", manifest])
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The ordinary and build dependencies of every workspace member, by name.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let metadata = metadata(&["--no-deps"]);
+    let packages = metadata["packages"].as_array().unwrap();
+    let name = |package: &Value| package["name"].as_str().unwrap().to_owned();
+    let used = |package: &Value| {
+        let all = package["dependencies"].as_array().unwrap().iter();
+        all.filter(|dependency| dependency["kind"] != "dev").map(name).collect()
+    };
+    packages.iter().map(|package| (name(package), used(package))).collect()
+}
+
+#[test]
+fn only_the_drawn_arrows_exist() {
+    let drawn: BTreeMap<&str, &[&str]> = [
+        ("fednode-core", &[] as &[&str]),
+        ("fednode-mix", &["core"]),
+        ("fednode-data", &["core"]),
+        ("fednode-store", &["core"]),
+        ("fednode-net", &["core"]),
+        ("fednode-engine", &["core", "mix"]),
+        ("fednode-learn", &["core", "mix", "data"]),
+        ("fednode-runtime", &["core", "mix", "engine", "store", "net"]),
+        ("fednode", &["core", "mix", "engine", "data", "learn", "store", "net", "runtime"]),
+        ("fedboot", &["core", "engine", "store", "net", "runtime"]),
+    ]
+    .into();
+    let actual = dependencies();
+    for (package, allowed) in drawn {
+        let allowed: BTreeSet<String> = allowed.iter().map(|name| format!("fednode-{name}")).collect();
+        let own = actual[package].iter().filter(|name| name.starts_with("fednode"));
+        let extra: Vec<&String> = own.filter(|name| !allowed.contains(*name)).collect();
+        assert!(extra.is_empty(), "{package} uses {extra:?}, which ARCHITECTURE.md does not allow");
+    }
+}
+
+#[test]
+fn each_heavy_library_lives_in_one_crate() {
+    let homes = [("burn", "fednode-learn"), ("libp2p", "fednode-net"), ("serde_cbor", "fednode-net"), ("rusqlite", "fednode-store")];
+    for (package, used) in dependencies() {
+        for (library, home) in homes {
+            let uses = used.iter().any(|name| name == library || name.starts_with(&format!("{library}-")));
+            assert!(!uses || package == home, "{package} depends on {library}, which lives in {home}");
+        }
+    }
+}
+
+#[test]
+fn the_pure_crates_have_no_machinery() {
+    let actual = dependencies();
+    for package in ["fednode-core", "fednode-mix", "fednode-engine"] {
+        for machinery in ["tokio", "futures", "burn", "libp2p", "rusqlite", "axum", "rayon"] {
+            assert!(!actual[package].contains(machinery), "{package} depends on {machinery}");
+        }
+    }
+}
+
+#[test]
+fn the_bootstrap_has_no_tensors() {
+    let metadata = metadata(&[]);
+    let nodes = metadata["resolve"]["nodes"].as_array().unwrap();
+    let by_id: BTreeMap<&str, &Value> = nodes.iter().map(|node| (node["id"].as_str().unwrap(), node)).collect();
+    let root = by_id.keys().find(|id| id.contains("/bootstrap#")).unwrap();
+    let (mut open, mut seen) = (vec![*root], BTreeSet::new());
+    while let Some(id) = open.pop() {
+        if seen.insert(id) {
+            open.extend(by_id[id]["deps"].as_array().unwrap().iter().filter(|dep| is_ordinary(dep)).map(|dep| dep["pkg"].as_str().unwrap()));
+        }
+    }
+    let tensors: Vec<&&str> = seen.iter().filter(|id| id.contains("burn") || id.contains("cubecl")).collect();
+    assert!(tensors.is_empty(), "fedboot reaches {tensors:?}");
+}
+
+fn is_ordinary(dependency: &Value) -> bool {
+    dependency["dep_kinds"].as_array().unwrap().iter().any(|kind| kind["kind"].is_null())
+}
+
+/// Licences that ask for nothing but attribution, or (MPL, CDLA) only concern their own files.
+const LICENCES: [&str; 15] = [
+    "MIT", "MIT-0", "Apache-2.0", "BSD-1-Clause", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "0BSD", "CC0-1.0", "Unlicense",
+    "Unicode-3.0", "BSL-1.0", "MPL-2.0", "CDLA-Permissive-2.0",
+];
+
+#[test]
+fn every_dependency_has_a_licence_we_can_ship() {
+    let metadata = metadata(&[]);
+    let mut refused = Vec::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        let licence = package["license"].as_str().unwrap_or("none stated");
+        if !is_acceptable(licence) {
+            refused.push(format!("{} {}: {licence}", package["name"], package["version"]));
+        }
+    }
+    assert!(refused.is_empty(), "{refused:#?}");
+}
+
+/// Every `AND` part must have an acceptable `OR` part.
+fn is_acceptable(expression: &str) -> bool {
+    let plain = expression.replace(['(', ')'], " ").replace('/', " OR ");
+    let known = |word: &str| LICENCES.contains(&word.trim().split(" WITH ").next().unwrap_or_default());
+    plain.split(" AND ").all(|part| part.split(" OR ").any(known))
+}
