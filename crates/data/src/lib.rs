@@ -1,6 +1,42 @@
 //! Data sets and their division among nodes.
+//!
+//! ```text
+//! DataSource ── open ─► Source ── pool ─► labels ── Rule::divide ─► Partition ── one node's indices ─┐
+//! "mnist:DIR"              └────────────────────────── read: only the wanted samples ◄───────────────┘
+//!                                                           └─► Shard { train, validation, test }
+//! ```
+//!
+//! [`load_shard`] does all of it in one call. A node holds its own samples and nothing else: files are streamed and
+//! unwanted rows dropped, images stay bytes until they are trained on. Every draw depends on the seed alone, so all
+//! nodes compute the same [`Partition`] and compare its hash.
+//!
+//! There is no network here, no tensor library and no clock. A new format is a file under `source/` and a row of
+//! [`source::KINDS`]; a new division is a file under `partition/` and a row of [`partition::KINDS`].
+//!
+//! ```
+//! use fednode_data::{DataSource, ShardParams, load_shard};
+//!
+//! let digits: DataSource = "digits".parse()?;
+//! let params = ShardParams { nodes: 5, seed: 1, samples_per_node: 100, validation_share: 0.1 };
+//! let shard = load_shard(&digits, "dirichlet:0.5", &params, 2)?;
+//! assert_eq!(shard.split.train.shape, [1, 8, 8]);
+//!
+//! let mut pixels = Vec::new();
+//! shard.split.train.write_batch(&[0, 1], &mut pixels);
+//! assert_eq!(pixels.len(), 2 * 64);
+//! # Ok::<(), fednode_data::DataError>(())
+//! ```
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod error;
+pub mod partition;
+mod random;
 mod samples;
+mod shard;
+pub mod source;
 
+pub use error::DataError;
+pub use partition::{NodeIndices, Partition};
 pub use samples::{Pixels, Samples, SamplesError, Split};
+pub use shard::{ClassCounts, Shard, ShardParams, divide, load_shard};
+pub use source::{DataSource, Pool, Source};

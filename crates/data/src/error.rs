@@ -1,0 +1,84 @@
+//! What can be wrong with data: one line that names the file and the cause.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::samples::SamplesError;
+
+/// Tells why data could not be read or divided.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    /// A file or folder cannot be read.
+    #[error("cannot read `{}`: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file can be read but does not hold what it should.
+    #[error("`{}` {cause}", path.display())]
+    Malformed {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// A data set is not there; says how to get it.
+    #[error("{0}")]
+    Absent(String),
+    /// The text names no data source or partition, or has a wrong argument.
+    #[error("`{text}` is not a {what}: {cause}")]
+    Text {
+        /// What was given.
+        text: String,
+        /// `data source` or `partition`.
+        what: &'static str,
+        /// What is wrong with it, and what is possible.
+        cause: String,
+    },
+    /// There are too few samples to divide.
+    #[error("{nodes} nodes need at least {needed} samples, but the data set has {available}")]
+    TooFew {
+        /// Nodes to divide among.
+        nodes: usize,
+        /// Samples needed.
+        needed: usize,
+        /// Samples there are.
+        available: usize,
+    },
+    /// The shard index is beyond the partition.
+    #[error("there is no shard {shard}: the data is divided among {nodes} nodes, counted from 0")]
+    NoSuchShard {
+        /// The index given.
+        shard: usize,
+        /// Shards there are.
+        nodes: usize,
+    },
+    /// A shard has no samples to train or test on.
+    #[error("shard {shard} has no {part} samples")]
+    EmptyShard {
+        /// The shard.
+        shard: usize,
+        /// `training` or `test`.
+        part: &'static str,
+    },
+    /// What a reader produced does not fit together.
+    #[error(transparent)]
+    Samples(#[from] SamplesError),
+}
+
+impl DataError {
+    pub(crate) fn malformed(path: &Path, cause: impl Into<String>) -> Self {
+        Self::Malformed { path: path.to_owned(), cause: cause.into() }
+    }
+
+    /// Makes an I/O error one that names its file.
+    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| match source.kind() {
+            io::ErrorKind::UnexpectedEof => Self::Malformed { path, cause: "is truncated".into() },
+            _ => Self::Read { path, source },
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! A partition as index lists, its hash, and its JSON form.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+/// The samples of one node, as indices into the pool, ascending.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeIndices {
+    /// What it trains (and validates) on.
+    pub train: Vec<u32>,
+    /// What it is tested on.
+    pub test: Vec<u32>,
+}
+
+impl NodeIndices {
+    /// Returns all of the node's samples, training first.
+    pub fn all(&self) -> impl Iterator<Item = u32> + '_ {
+        self.train.iter().chain(&self.test).copied()
+    }
+
+    /// Returns the number of samples.
+    pub fn len(&self) -> usize {
+        self.train.len() + self.test.len()
+    }
+
+    /// Tells whether the node has no samples.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The samples of all nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Partition {
+    nodes: Vec<NodeIndices>,
+}
+
+/// What a partition file says about itself, beside the lists.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Labelling {
+    /// The data set.
+    #[serde(default)]
+    pub dataset: String,
+    /// The rule that made the lists.
+    #[serde(default)]
+    pub partition: String,
+    /// The seed they were made with.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+/// The JSON form; other keys are ignored.
+#[derive(Serialize, Deserialize)]
+struct File<'a> {
+    #[serde(flatten)]
+    labelling: Labelling,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clients: Option<usize>,
+    nodes: std::borrow::Cow<'a, [NodeIndices]>,
+}
+
+/// Separates the hash of a partition from every other hash.
+const DOMAIN: &str = "fednode partition 1";
+
+impl Partition {
+    /// Takes the lists of all nodes and puts each into ascending order: the order of a list means nothing.
+    pub fn new(mut nodes: Vec<NodeIndices>) -> Self {
+        for node in &mut nodes {
+            node.train.sort_unstable();
+            node.test.sort_unstable();
+        }
+        Self { nodes }
+    }
+
+    /// Returns the lists in the order of the shards.
+    pub fn nodes(&self) -> &[NodeIndices] {
+        &self.nodes
+    }
+
+    /// Returns the BLAKE3 hash of the lists in hexadecimal; the same for everybody who divided alike.
+    pub fn hash(&self) -> String {
+        let mut hasher = blake3::Hasher::new_derive_key(DOMAIN);
+        let mut list = |indices: &[u32]| {
+            hasher.update(&(indices.len() as u64).to_le_bytes());
+            indices.iter().for_each(|index| {
+                hasher.update(&index.to_le_bytes());
+            });
+        };
+        for node in &self.nodes {
+            list(&node.train);
+            list(&node.test);
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
+    /// Writes the JSON form.
+    pub fn to_json(&self, labelling: &Labelling) -> String {
+        let labelling = labelling.clone();
+        let file = File { labelling, clients: Some(self.nodes.len()), nodes: self.nodes.as_slice().into() };
+        serde_json::to_string(&file).expect("lists of numbers have a JSON form")
+    }
+
+    /// Reads the JSON form.
+    ///
+    /// # Errors
+    /// Says what is wrong: no JSON, no lists, a sample that appears twice.
+    pub fn from_json(text: &str) -> Result<(Self, Labelling), String> {
+        let file: File<'_> = serde_json::from_str(text).map_err(|error| format!("is no partition file: {error}"))?;
+        let nodes = file.nodes.into_owned();
+        if let Some(clients) = file.clients.filter(|clients| *clients != nodes.len()) {
+            return Err(format!("speaks of {clients} clients, but lists {}", nodes.len()));
+        }
+        let mut seen = HashSet::new();
+        for (node, indices) in nodes.iter().enumerate() {
+            if let Some(twice) = indices.all().find(|index| !seen.insert(*index)) {
+                return Err(format!("lists sample {twice} a second time, at node {node}"));
+            }
+        }
+        Ok((Self::new(nodes), file.labelling))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two() -> Partition {
+        let node = |train: &[u32], test: &[u32]| NodeIndices { train: train.to_vec(), test: test.to_vec() };
+        Partition::new(vec![node(&[5, 1], &[2]), node(&[3], &[4, 0])])
+    }
+
+    #[test]
+    fn survives_json() {
+        let labelling = Labelling { dataset: "digits".into(), partition: "iid".into(), seed: 7 };
+        assert_eq!(Partition::from_json(&two().to_json(&labelling)), Ok((two(), labelling)));
+    }
+
+    #[test]
+    fn hash_depends_on_every_list_and_not_on_the_order_within() {
+        let same = Partition::new(
+            two()
+                .nodes
+                .iter()
+                .cloned()
+                .map(|mut node| {
+                    node.train.reverse();
+                    node
+                })
+                .collect(),
+        );
+        assert_eq!(same.hash(), two().hash());
+        let mut moved = two();
+        moved.nodes[0].test.clear();
+        moved.nodes[0].train = vec![1, 2, 5];
+        assert_ne!(moved.hash(), two().hash());
+        let swapped = Partition::new(two().nodes.into_iter().rev().collect());
+        assert_ne!(swapped.hash(), two().hash());
+        // Pinned: another form would refuse the checkpoints of every running federation.
+        assert_eq!(two().hash(), "8e704c6fa6e104a32e2ec1388f1ab38bddd25ff3bc2e64bbf85ac192bda8bd1b");
+    }
+
+    #[test]
+    fn refuses_doubled_samples_and_wrong_counts() {
+        let error = Partition::from_json(r#"{"nodes":[{"train":[1],"test":[2]},{"train":[2],"test":[]}]}"#);
+        assert_eq!(error.unwrap_err(), "lists sample 2 a second time, at node 1");
+        let error = Partition::from_json(r#"{"clients":3,"nodes":[{"train":[1],"test":[2]}]}"#).unwrap_err();
+        assert_eq!(error, "speaks of 3 clients, but lists 1");
+        assert!(Partition::from_json("{}").unwrap_err().starts_with("is no partition file: missing field `nodes`"));
+        assert!(Partition::from_json(r#"{"nodes":[{"train":[-1],"test":[]}]}"#).is_err());
+    }
+}

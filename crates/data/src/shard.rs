@@ -1,0 +1,117 @@
+//! One node's shard: the only call a daemon needs.
+
+use std::collections::BTreeSet;
+
+use crate::error::DataError;
+use crate::partition::{NodeIndices, Partition, Request, Rule, stratified};
+use crate::samples::Split;
+use crate::source::{DataSource, Pool};
+
+/// What all nodes of a federation agree on about the division.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ShardParams {
+    /// Nodes to divide among.
+    pub nodes: usize,
+    /// Seed of the division and of the validation split.
+    pub seed: u64,
+    /// Samples per node, training and test together; 0 divides everything.
+    pub samples_per_node: usize,
+    /// Share of a node's training samples that it keeps for validation (0 to 0.5).
+    pub validation_share: f64,
+}
+
+/// Samples of each class of a shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassCounts {
+    /// In the training samples.
+    pub train: Vec<usize>,
+    /// In the validation samples.
+    pub validation: Vec<usize>,
+    /// In the test samples.
+    pub test: Vec<usize>,
+}
+
+/// One node's share of a data set, in memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shard {
+    /// Its samples.
+    pub split: Split,
+    /// Hash of the whole partition; where each node brings its own data, of its own lists.
+    pub partition_hash: String,
+    /// The classes that occur in it, ascending.
+    pub classes_present: Vec<u16>,
+    /// How often.
+    pub counts: ClassCounts,
+}
+
+/// Divides a source and reads one shard of it; nothing else of the source stays in memory.
+///
+/// With the partition `own` the whole source is the shard, whatever the index.
+///
+/// # Errors
+/// One line that names the file, the text or the shard that is wrong, and the cause.
+pub fn load_shard(
+    source: &DataSource,
+    partition: &str,
+    params: &ShardParams,
+    shard: usize,
+) -> Result<Shard, DataError> {
+    let rule: Rule = partition.parse()?;
+    let source = source.open()?;
+    let pool = source.pool()?;
+    let partition = divide(&rule, &pool, params)?;
+    let shard = if rule.is_own() { 0 } else { shard };
+    let nodes = partition.nodes().len();
+    let indices = partition.nodes().get(shard).ok_or(DataError::NoSuchShard { shard, nodes })?;
+    let (train, validation) = hold_out(indices, &pool.labels, params, shard)?;
+
+    let wanted = [train.as_slice(), &validation, &indices.test].concat();
+    let mut train_samples = source.read(&pool, &wanted)?;
+    let mut validation_samples = train_samples.split_off(train.len());
+    let test = validation_samples.split_off(validation.len());
+    let split = Split { train: train_samples, validation: validation_samples, test };
+    Ok(describe(split, partition.hash()))
+}
+
+/// Divides a pool as [`load_shard`] does, without reading any sample: for who needs only the hash or the counts.
+///
+/// # Errors
+/// As [`Rule::divide`].
+pub fn divide(rule: &Rule, pool: &Pool, params: &ShardParams) -> Result<Partition, DataError> {
+    let request = Request {
+        labels: &pool.labels,
+        classes: pool.class_names.len(),
+        nodes: params.nodes,
+        samples_per_node: params.samples_per_node,
+    };
+    rule.divide(&request, params.seed)
+}
+
+/// Sets validation samples aside: by class, at least one if any share is wanted and there are two to choose from.
+fn hold_out(
+    indices: &NodeIndices,
+    labels: &[u16],
+    params: &ShardParams,
+    shard: usize,
+) -> Result<(Vec<u32>, Vec<u32>), DataError> {
+    for (part, list) in [("training", &indices.train), ("test", &indices.test)] {
+        if list.is_empty() {
+            return Err(DataError::EmptyShard { shard, part });
+        }
+    }
+    let share = params.validation_share.clamp(0.0, 0.5);
+    let fewest = usize::from(share > 0.0 && indices.train.len() > 1);
+    let count = ((indices.train.len() as f64 * share).round() as usize).max(fewest);
+    Ok(stratified(&indices.train, labels, count, params.seed, shard as u64))
+}
+
+fn describe(split: Split, partition_hash: String) -> Shard {
+    let counts = ClassCounts {
+        train: split.train.class_counts(),
+        validation: split.validation.class_counts(),
+        test: split.test.class_counts(),
+    };
+    let parts = [&split.train, &split.validation, &split.test];
+    let present: BTreeSet<u16> = parts.iter().flat_map(|part| &part.labels).copied().collect();
+    Shard { split, partition_hash, classes_present: present.into_iter().collect(), counts }
+}

@@ -1,0 +1,182 @@
+//! CSV: a table of numbers, one sample per row, one column that names the class.
+//!
+//! - **Header:** the first row is a header if none of its cells is a number, or if one of them is the label column.
+//! - **Label column:** `label=` with a name or a number counted from 0; else the column called `label`, `class` or
+//!   `target`; else the last one.
+//! - **Classes:** whole numbers are the classes themselves, `0` to the largest; other labels are classes in alphabetical
+//!   order. Nodes that each bring their own table must give `classes=`, or the same class may get different numbers.
+//! - **Values** are taken as they are; scale them beforehand.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use csv::{Reader, ReaderBuilder, StringRecord};
+
+use super::options::Argument;
+use super::records::Wanted;
+use super::{Pool, Source, numbered};
+use crate::error::DataError;
+use crate::samples::{Pixels, Samples};
+
+/// Headers that name the label column.
+const LABEL_NAMES: [&str; 3] = ["label", "class", "target"];
+
+#[derive(Debug)]
+struct CsvTable {
+    path: PathBuf,
+    label: Option<String>,
+    classes: Option<Arc<[String]>>,
+}
+
+/// What the first row tells.
+struct Layout {
+    has_header: bool,
+    label: usize,
+    columns: usize,
+}
+
+/// Opens `csv:FILE[,label=COL][,classes=…]`.
+pub(super) fn open(argument: &str) -> Result<Box<dyn Source>, DataError> {
+    let argument = Argument::parse(argument, &["label", "classes"])?;
+    let (label, classes) = (argument.get("label").map(str::to_owned), argument.classes()?);
+    Ok(Box::new(CsvTable { path: argument.path, label, classes }))
+}
+
+fn is_number(cell: &str) -> bool {
+    cell.parse::<f64>().is_ok()
+}
+
+impl CsvTable {
+    fn reader(&self, has_header: bool) -> Result<Reader<std::fs::File>, DataError> {
+        let mut builder = ReaderBuilder::new();
+        builder.has_headers(has_header).trim(csv::Trim::All);
+        builder.from_path(&self.path).map_err(|error| damaged(&self.path, error))
+    }
+
+    fn layout(&self) -> Result<Layout, DataError> {
+        let first = self.reader(false)?.records().next();
+        let first = first.ok_or_else(|| DataError::malformed(&self.path, "is empty"))?;
+        let first = first.map_err(|error| damaged(&self.path, error))?;
+        let columns = first.len();
+        if columns < 2 {
+            return Err(DataError::malformed(&self.path, "needs at least a label and one value per row"));
+        }
+        let by_name = self.named_column(&first);
+        let has_header = by_name.is_some() || !first.iter().any(is_number);
+        let label = match (&self.label, by_name) {
+            (_, Some(column)) => column,
+            (Some(text), None) => {
+                let number = text.parse().ok().filter(|column| *column < columns);
+                number.ok_or_else(|| {
+                    let cause = format!("has no column `{text}` (names from the header, or 0 to {})", columns - 1);
+                    DataError::malformed(&self.path, cause)
+                })?
+            }
+            (None, None) => columns - 1,
+        };
+        Ok(Layout { has_header, label, columns })
+    }
+
+    fn named_column(&self, first: &StringRecord) -> Option<usize> {
+        let position = |name: &str| first.iter().position(|cell| cell.eq_ignore_ascii_case(name) && !is_number(cell));
+        match &self.label {
+            Some(name) => position(name),
+            None => LABEL_NAMES.iter().find_map(|name| position(name)),
+        }
+    }
+
+    /// Shows each row, with its place among the samples.
+    fn for_each(
+        &self,
+        layout: &Layout,
+        mut visit: impl FnMut(usize, &StringRecord) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        let mut reader = self.reader(layout.has_header)?;
+        let mut row = StringRecord::new();
+        let mut at = 0;
+        while reader.read_record(&mut row).map_err(|error| damaged(&self.path, error))? {
+            visit(at, &row)?;
+            at += 1;
+        }
+        Ok(())
+    }
+
+    fn number(&self, row: &StringRecord, column: usize) -> Result<f32, DataError> {
+        let cell = &row[column];
+        cell.parse::<f32>().ok().filter(|value| value.is_finite()).ok_or_else(|| {
+            let line = row.position().map_or(0, csv::Position::line);
+            DataError::malformed(&self.path, format!("holds `{cell}` in column {column} of line {line}, not a number"))
+        })
+    }
+}
+
+impl Source for CsvTable {
+    fn pool(&self) -> Result<Pool, DataError> {
+        let layout = self.layout()?;
+        let mut texts: Vec<Arc<str>> = Vec::new();
+        let mut distinct: BTreeSet<Arc<str>> = BTreeSet::new();
+        self.for_each(&layout, |_, row| {
+            let text = &row[layout.label];
+            let text = distinct.get(text).cloned().unwrap_or_else(|| Arc::from(text));
+            distinct.insert(Arc::clone(&text));
+            texts.push(text);
+            Ok(())
+        })?;
+        let names = match &self.classes {
+            Some(names) => Arc::clone(names),
+            None => class_names(&distinct).map_err(|cause| DataError::malformed(&self.path, cause))?,
+        };
+        let by_name: BTreeMap<&str, u16> = names.iter().map(String::as_str).zip(0..).collect();
+        let label = |(at, text): (usize, &Arc<str>)| {
+            by_name.get(text.as_ref()).copied().ok_or_else(|| {
+                let cause = format!("has label `{text}` in row {at}, which is none of its {} classes", names.len());
+                DataError::malformed(&self.path, cause)
+            })
+        };
+        let labels = texts.iter().enumerate().map(label).collect::<Result<_, _>>()?;
+        Ok(Pool { shape: [1, 1, layout.columns - 1], labels, class_names: names })
+    }
+
+    fn read(&self, pool: &Pool, indices: &[u32]) -> Result<Samples, DataError> {
+        let layout = self.layout()?;
+        let width = pool.shape[2];
+        let wanted = Wanted::new(indices);
+        let mut cursor = wanted.within(0..u32::MAX);
+        let mut values = vec![0.0; indices.len() * width];
+        self.for_each(&layout, |at, row| {
+            for place in cursor.places(at) {
+                let columns = (0..layout.columns).filter(|column| *column != layout.label);
+                for (value, column) in values[place * width..(place + 1) * width].iter_mut().zip(columns) {
+                    *value = self.number(row, column)?;
+                }
+            }
+            Ok(())
+        })?;
+        let labels = indices.iter().map(|index| pool.labels[*index as usize]).collect();
+        Ok(Samples::new(pool.shape, Pixels::Floats(values), labels, Arc::clone(&pool.class_names))?)
+    }
+}
+
+/// Derives the classes from the labels that occur.
+fn class_names(distinct: &BTreeSet<Arc<str>>) -> Result<Arc<[String]>, String> {
+    let numbers: Option<Vec<u16>> = distinct.iter().map(|text| text.parse().ok()).collect();
+    if distinct.len() >= usize::from(u16::MAX) {
+        return Err(format!("has {} different labels: is this the label column?", distinct.len()));
+    }
+    match numbers.and_then(|numbers| numbers.into_iter().max()) {
+        Some(highest) => Ok(numbered(usize::from(highest) + 1)),
+        None => Ok(distinct.iter().map(|text| text.to_string()).collect()),
+    }
+}
+
+fn damaged(path: &Path, error: csv::Error) -> DataError {
+    match error.into_kind() {
+        csv::ErrorKind::Io(source) => DataError::Read { path: path.to_owned(), source },
+        csv::ErrorKind::UnequalLengths { pos, expected_len, len } => {
+            let line = pos.map_or(0, |pos| pos.line());
+            DataError::malformed(path, format!("has {len} cells in line {line}, but {expected_len} before"))
+        }
+        _ => DataError::malformed(path, "is no UTF-8 text"),
+    }
+}

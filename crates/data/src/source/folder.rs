@@ -1,0 +1,169 @@
+//! Image folders: one sub-folder per class, PNG and JPEG files in it.
+//!
+//! Classes and files count in alphabetical order, so that every node that has the same folder has the same indices.
+//! All images must have the size and the channels of the first one, unless `resize=HxW` and `channels=1|3` make them so.
+//! Other files are ignored. Images are decoded only when wanted.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
+
+use super::options::Argument;
+use super::{Pool, Source};
+use crate::error::DataError;
+use crate::samples::{Pixels, Samples};
+
+const EXTENSIONS: [&str; 3] = ["png", "jpg", "jpeg"];
+/// Largest side of an image file: bounds what a damaged header can ask for.
+const MAX_SIDE: u32 = 16_384;
+/// Largest memory of one decoded image.
+const MAX_IMAGE_BYTES: u64 = 1 << 28;
+
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+    files: Vec<PathBuf>,
+    labels: Vec<u16>,
+    class_names: Arc<[String]>,
+    resize: Option<(u32, u32)>,
+    channels: Option<usize>,
+}
+
+/// Opens `folder:DIR[,resize=HxW][,channels=1|3][,classes=…]`.
+pub(super) fn open(argument: &str) -> Result<Box<dyn Source>, DataError> {
+    let argument = Argument::parse(argument, &["resize", "channels", "classes"])?;
+    let resize = argument.parsed("resize", "a size like `28x28`, at most 4096x4096", parse_size)?;
+    let channels = argument.parsed("channels", "1 or 3", |text| match text {
+        "1" => Some(1),
+        "3" => Some(3),
+        _ => None,
+    })?;
+    let classes = argument.classes()?;
+    let path = argument.path;
+    let folders = sorted(&path, |entry| entry.is_dir())?;
+    let class_names = classes.unwrap_or_else(|| folders.iter().map(|folder| name(folder)).collect());
+    let (mut files, mut labels) = (Vec::new(), Vec::new());
+    for folder in folders {
+        let Some(class) = class_names.iter().position(|class| *class == name(&folder)) else {
+            return Err(DataError::malformed(&folder, "is none of the classes"));
+        };
+        let images = sorted(&folder, is_image)?;
+        labels.extend(images.iter().map(|_| class as u16));
+        files.extend(images);
+    }
+    if files.is_empty() || class_names.len() > usize::from(u16::MAX) {
+        return Err(DataError::malformed(&path, "holds no sub-folders with PNG or JPEG files"));
+    }
+    Ok(Box::new(Folder { path, files, labels, class_names, resize, channels }))
+}
+
+fn parse_size(text: &str) -> Option<(u32, u32)> {
+    let (height, width) = text.split_once('x')?;
+    let side = |text: &str| text.parse::<u32>().ok().filter(|side| (1..=4096).contains(side));
+    Some((side(height)?, side(width)?))
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn is_image(path: &Path) -> bool {
+    let extension = path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
+    extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
+}
+
+fn sorted(folder: &Path, keep: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>, DataError> {
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(DataError::read(folder))? {
+        let path = entry.map_err(DataError::read(folder))?.path();
+        if keep(&path) && !name(&path).starts_with('.') {
+            entries.push(path);
+        }
+    }
+    entries.sort_unstable();
+    Ok(entries)
+}
+
+fn damaged(path: &Path, error: image::ImageError) -> DataError {
+    match error {
+        image::ImageError::IoError(source) => DataError::read(path)(source),
+        other => DataError::malformed(path, format!("is no readable image: {other}")),
+    }
+}
+
+/// Opens a decoder by content, not by name, within the limits.
+fn decoder(path: &Path) -> Result<impl ImageDecoder, DataError> {
+    let reader = ImageReader::open(path).map_err(DataError::read(path))?;
+    let mut reader = reader.with_guessed_format().map_err(DataError::read(path))?;
+    let mut limits = Limits::default();
+    limits.max_image_width = Some(MAX_SIDE);
+    limits.max_image_height = Some(MAX_SIDE);
+    limits.max_alloc = Some(MAX_IMAGE_BYTES);
+    reader.limits(limits);
+    reader.into_decoder().map_err(|error| damaged(path, error))
+}
+
+fn n_channels(decoder: &impl ImageDecoder) -> usize {
+    if decoder.color_type().has_color() { 3 } else { 1 }
+}
+
+impl Folder {
+    fn shape(&self) -> Result<[usize; 3], DataError> {
+        let [first, ..] = self.files.as_slice() else { return Err(DataError::malformed(&self.path, "is empty")) };
+        let first = decoder(first)?;
+        let (width, height) = first.dimensions();
+        let (height, width) = self.resize.unwrap_or((height, width));
+        let channels = self.channels.unwrap_or_else(|| n_channels(&first));
+        Ok([channels, height as usize, width as usize])
+    }
+
+    fn append(&self, path: &Path, shape: [usize; 3], values: &mut Vec<u8>) -> Result<(), DataError> {
+        let [channels, height, width] = shape;
+        let decoder = decoder(path)?;
+        let stored = n_channels(&decoder);
+        if self.channels.is_none() && stored != channels {
+            let cause =
+                format!("has {stored} channels, but the first image has {channels}: add `,channels={channels}`");
+            return Err(DataError::malformed(path, cause));
+        }
+        let mut image = DynamicImage::from_decoder(decoder).map_err(|error| damaged(path, error))?;
+        if (image.height() as usize, image.width() as usize) != (height, width) {
+            if self.resize.is_none() {
+                let cause = format!(
+                    "is {}x{}, but the first image is {height}x{width}: add `,resize={height}x{width}`",
+                    image.height(),
+                    image.width(),
+                );
+                return Err(DataError::malformed(path, cause));
+            }
+            let filter = image::imageops::FilterType::Triangle;
+            image = image.resize_exact(width as u32, height as u32, filter);
+        }
+        if channels == 1 {
+            values.extend_from_slice(image.to_luma8().as_raw());
+        } else {
+            let interleaved = image.to_rgb8();
+            (0..channels).for_each(|c| values.extend(interleaved.as_raw().iter().skip(c).step_by(channels)));
+        }
+        Ok(())
+    }
+}
+
+impl Source for Folder {
+    fn pool(&self) -> Result<Pool, DataError> {
+        let class_names = Arc::clone(&self.class_names);
+        Ok(Pool { shape: self.shape()?, labels: self.labels.clone(), class_names })
+    }
+
+    fn read(&self, pool: &Pool, wanted: &[u32]) -> Result<Samples, DataError> {
+        let mut values = Vec::with_capacity(wanted.len() * pool.shape.iter().product::<usize>());
+        for index in wanted {
+            self.append(&self.files[*index as usize], pool.shape, &mut values)?;
+        }
+        let labels = wanted.iter().map(|index| pool.labels[*index as usize]).collect();
+        let pixels = Pixels::Bytes { values, white: u8::MAX };
+        Ok(Samples::new(pool.shape, pixels, labels, Arc::clone(&pool.class_names))?)
+    }
+}

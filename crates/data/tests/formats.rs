@@ -1,0 +1,320 @@
+//! Every reader on small files that the tests write, whole and damaged.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use fednode_data::{DataSource, Pixels, Samples};
+use flate2::{Compression, write::GzEncoder};
+use tempfile::{TempDir, tempdir};
+
+fn be(n: u32) -> [u8; 4] {
+    n.to_be_bytes()
+}
+
+fn images(n: u32, height: u32, width: u32, pixels: &[u8]) -> Vec<u8> {
+    [be(0x803).as_slice(), &be(n), &be(height), &be(width), pixels].concat()
+}
+
+fn labels(labels: &[u8]) -> Vec<u8> {
+    [be(0x801).as_slice(), &be(labels.len() as u32), labels].concat()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn put(folder: &TempDir, name: &str, bytes: &[u8]) {
+    fs::write(folder.path().join(name), bytes).unwrap();
+}
+
+fn source(kind: &str, path: &Path, options: &str) -> String {
+    format!("{kind}:{}{options}", path.display())
+}
+
+fn read(text: &str, wanted: &[u32]) -> Result<Samples, String> {
+    let source: DataSource = text.parse().map_err(|error: fednode_data::DataError| error.to_string())?;
+    let source = source.open().map_err(|error| error.to_string())?;
+    let pool = source.pool().map_err(|error| error.to_string())?;
+    source.read(&pool, wanted).map_err(|error| error.to_string())
+}
+
+fn bytes(samples: &Samples) -> &[u8] {
+    match &samples.pixels {
+        Pixels::Bytes { values, .. } => values,
+        Pixels::Floats(_) => panic!("images are bytes"),
+    }
+}
+
+/// Three training images and two test images of 1×2, pixels counting up.
+fn tiny_idx() -> TempDir {
+    let folder = tempdir().unwrap();
+    put(&folder, "train-images-idx3-ubyte", &images(3, 1, 2, &[0, 1, 2, 3, 4, 5]));
+    put(&folder, "train-labels-idx1-ubyte", &labels(&[0, 1, 2]));
+    put(&folder, "t10k-images-idx3-ubyte.gz", &gzip(&images(2, 1, 2, &[6, 7, 8, 9])));
+    put(&folder, "t10k-labels-idx1-ubyte.gz", &gzip(&labels(&[1, 0])));
+    folder
+}
+
+fn idx_error(damage: impl FnOnce(&TempDir)) -> String {
+    let folder = tiny_idx();
+    damage(&folder);
+    let text = read(&source("idx", folder.path(), ""), &[0, 1, 2, 3, 4]).unwrap_err();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text.replace(folder.path().to_str().unwrap(), "DIR")
+}
+
+#[test]
+fn idx_counts_training_images_first_and_reads_in_the_order_wanted() {
+    let folder = tiny_idx();
+    let samples = read(&source("idx", folder.path(), ""), &[4, 0, 3, 0]).unwrap();
+    assert_eq!((samples.shape, samples.classes), ([1, 1, 2], 3));
+    assert_eq!(samples.labels, [0, 0, 1, 0]);
+    assert_eq!(bytes(&samples), [8, 9, 0, 1, 6, 7, 0, 1]);
+}
+
+#[test]
+fn idx_names_file_and_damage() {
+    let truncated = idx_error(|dir| put(dir, "train-images-idx3-ubyte", &images(3, 1, 2, &[0; 5])));
+    assert_eq!(truncated, "`DIR/train-images-idx3-ubyte` is truncated in record 2 of 3");
+    let header = idx_error(|dir| put(dir, "train-images-idx3-ubyte", &be(0x803)));
+    assert_eq!(header, "`DIR/train-images-idx3-ubyte` is truncated");
+    let longer = idx_error(|dir| put(dir, "train-images-idx3-ubyte", &images(3, 1, 2, &[0; 7])));
+    assert_eq!(longer, "`DIR/train-images-idx3-ubyte` goes on after its 3 records");
+    let swapped = idx_error(|dir| put(dir, "train-images-idx3-ubyte", &labels(&[0, 1, 2])));
+    assert!(swapped.contains("is no IDX image file: it starts with 0x00000801"), "{swapped}");
+    let fewer = idx_error(|dir| put(dir, "train-labels-idx1-ubyte", &labels(&[0, 1])));
+    assert_eq!(fewer, "`DIR/train-images-idx3-ubyte` holds 3 images, but there are 2 labels");
+    let resized = idx_error(|dir| put(dir, "t10k-images-idx3-ubyte.gz", &gzip(&images(2, 2, 1, &[0; 4]))));
+    assert_eq!(resized, "`DIR/t10k-images-idx3-ubyte.gz` holds images of another size than the training file");
+}
+
+#[test]
+fn idx_notices_damaged_gzip() {
+    let whole = gzip(&images(2, 1, 2, &[6, 7, 8, 9]));
+    let cut = idx_error(|dir| put(dir, "t10k-images-idx3-ubyte.gz", &whole[..whole.len() - 9]));
+    assert!(cut.starts_with("`DIR/t10k-images-idx3-ubyte.gz` is truncated"), "{cut}");
+    let mut flipped = whole.clone();
+    let checksum = flipped.len() - 8;
+    flipped[checksum] ^= 1;
+    let flipped = idx_error(|dir| put(dir, "t10k-images-idx3-ubyte.gz", &flipped));
+    assert!(flipped.starts_with("cannot read `DIR/t10k-images-idx3-ubyte.gz`: "), "{flipped}");
+    let garbage = idx_error(|dir| put(dir, "t10k-images-idx3-ubyte.gz", &[whole.as_slice(), b"garbage"].concat()));
+    assert!(garbage.contains("DIR/t10k-images-idx3-ubyte.gz"), "{garbage}");
+}
+
+#[test]
+fn idx_allocates_nothing_for_a_false_header() {
+    let huge = [be(0x803), be(1 << 30), be(4096), be(4096)].concat();
+    let plain = idx_error(|dir| put(dir, "train-images-idx3-ubyte", &huge));
+    assert!(plain.contains("is truncated: it declares 1073741824 records of 16777216 bytes"), "{plain}");
+    let packed = idx_error(|dir| put(dir, "t10k-images-idx3-ubyte.gz", &gzip(&huge)));
+    assert!(packed.contains("is truncated: it declares"), "{packed}");
+    let wide = [be(0x803), be(1), be(u32::MAX), be(u32::MAX)].concat();
+    assert!(idx_error(|dir| put(dir, "train-images-idx3-ubyte", &wide)).contains("out of range"));
+    let labels = [be(0x801), be(u32::MAX)].concat();
+    assert!(idx_error(|dir| put(dir, "train-labels-idx1-ubyte", &labels)).contains("out of range"));
+}
+
+#[test]
+fn mnist_has_ten_classes_and_needs_all_four_files() {
+    let folder = tiny_idx();
+    let text = source("mnist", folder.path(), "");
+    assert_eq!(read(&text, &[0]).unwrap().classes, 10);
+    put(&folder, "train-labels-idx1-ubyte", &labels(&[0, 10, 2]));
+    let error = read(&text, &[0]).unwrap_err();
+    assert!(error.ends_with("train-labels-idx1-ubyte` holds label 10 at 1, beyond its 10 classes"), "{error}");
+    fs::remove_file(folder.path().join("t10k-labels-idx1-ubyte.gz")).unwrap();
+    let error = read(&text, &[0]).unwrap_err();
+    assert!(error.contains("lacks `t10k-images-idx3-ubyte` or `t10k-labels-idx1-ubyte`"), "{error}");
+}
+
+#[test]
+fn emnist_is_transposed_and_letters_count_from_one() {
+    let folder = tempdir().unwrap();
+    for part in ["train", "test"] {
+        put(&folder, &format!("emnist-letters-{part}-images-idx3-ubyte"), &images(1, 2, 2, &[1, 2, 3, 4]));
+        put(&folder, &format!("emnist-letters-{part}-labels-idx1-ubyte"), &labels(&[26]));
+    }
+    let samples = read(&source("idx", folder.path(), ""), &[0, 1]).unwrap();
+    assert_eq!((samples.classes, samples.labels.as_slice()), (26, [25, 25].as_slice()));
+    assert_eq!(bytes(&samples)[..4], [1, 3, 2, 4]);
+
+    put(&folder, "emnist-digits-train-images-idx3-ubyte", &images(1, 2, 2, &[1, 2, 3, 4]));
+    put(&folder, "emnist-digits-train-labels-idx1-ubyte", &labels(&[3]));
+    let error = read(&source("idx", folder.path(), ""), &[0]).unwrap_err();
+    assert!(error.ends_with("holds several data sets: choose one with `,split=digits|letters`"), "{error}");
+    assert_eq!(read(&source("idx", folder.path(), ",split=digits"), &[0]).unwrap().labels, [3]);
+    put(&folder, "emnist-letters-train-labels-idx1-ubyte", &labels(&[0]));
+    assert!(read(&source("idx", folder.path(), ",split=letters"), &[0]).unwrap_err().contains("holds label 0 at 0"));
+}
+
+/// Writes CIFAR files of one record each; the record's pixels all have the file's number.
+fn cifar(folder: &TempDir, names: &[&str], label_bytes: &[u8]) {
+    for (number, name) in (0u8..).zip(names) {
+        let mut label = label_bytes.to_vec();
+        *label.last_mut().unwrap() += number;
+        put(folder, name, &[label, vec![number; 3072]].concat());
+    }
+}
+
+const CIFAR10: [&str; 6] = [
+    "data_batch_1.bin",
+    "data_batch_2.bin",
+    "data_batch_3.bin",
+    "data_batch_4.bin",
+    "data_batch_5.bin",
+    "test_batch.bin",
+];
+
+#[test]
+fn cifar10_reads_five_batches_and_the_test_batch() {
+    let folder = tempdir().unwrap();
+    cifar(&folder, &CIFAR10, &[1]);
+    let samples = read(&source("cifar10", folder.path(), ""), &[5, 0]).unwrap();
+    assert_eq!((samples.shape, samples.labels.as_slice()), ([3, 32, 32], [6, 1].as_slice()));
+    assert_eq!(bytes(&samples)[..3072], [5; 3072]);
+    assert_eq!(samples.class_names[6], "frog");
+}
+
+#[test]
+fn cifar100_uses_the_fine_label_and_finds_the_unpacked_folder() {
+    let outer = tempdir().unwrap();
+    let inner = outer.path().join("cifar-100-binary");
+    fs::create_dir(&inner).unwrap();
+    let record = |fine: u8| [vec![7, fine], vec![fine; 3072]].concat();
+    fs::write(inner.join("train.bin"), [record(42), record(43)].concat()).unwrap();
+    fs::write(inner.join("test.bin"), record(99)).unwrap();
+    let samples = read(&source("cifar100", outer.path(), ""), &[2, 1]).unwrap();
+    assert_eq!((samples.classes, samples.labels.as_slice()), (100, [99, 43].as_slice()));
+    fs::write(inner.join("test.bin"), record(100)).unwrap();
+    assert!(read(&source("cifar100", outer.path(), ""), &[0]).unwrap_err().contains("holds label 100 at 0"));
+}
+
+#[test]
+fn cifar_names_missing_and_truncated_files() {
+    let folder = tempdir().unwrap();
+    cifar(&folder, &CIFAR10[..5], &[0]);
+    let error = read(&source("cifar10", folder.path(), ""), &[0]).unwrap_err();
+    assert!(error.starts_with("cannot read `") && error.contains("test_batch.bin"), "{error}");
+    put(&folder, "test_batch.bin", &[0; 3072]);
+    let error = read(&source("cifar10", folder.path(), ""), &[0]).unwrap_err();
+    assert!(error.ends_with("test_batch.bin` is truncated or no CIFAR file: 3072 bytes are not whole records of 3073"));
+}
+
+#[test]
+fn csv_with_header_finds_the_label_column_and_sorts_classes() {
+    let folder = tempdir().unwrap();
+    put(&folder, "flowers.csv", b"a,label,b\n1,rose,2.5\n3, daisy ,-4\n5,rose,6e1\n");
+    let samples = read(&source("csv", &folder.path().join("flowers.csv"), ""), &[2, 1]).unwrap();
+    assert_eq!((samples.shape, samples.labels.as_slice()), ([1, 1, 2], [1, 0].as_slice()));
+    assert_eq!(*samples.class_names, ["daisy", "rose"]);
+    assert_eq!(samples.pixels, Pixels::Floats(vec![5.0, 60.0, 3.0, -4.0]));
+}
+
+#[test]
+fn csv_without_header_uses_the_last_column_or_the_one_named() {
+    let folder = tempdir().unwrap();
+    put(&folder, "t.csv", b"1,2,0\n3,4,2\n");
+    let path = folder.path().join("t.csv");
+    let last = read(&source("csv", &path, ""), &[0, 1]).unwrap();
+    assert_eq!((last.labels.as_slice(), last.classes), ([0, 2].as_slice(), 3));
+    let first = read(&source("csv", &path, ",label=0"), &[0, 1]).unwrap();
+    assert_eq!(
+        (first.labels.as_slice(), &first.pixels),
+        ([1, 3].as_slice(), &Pixels::Floats(vec![2.0, 0.0, 4.0, 2.0]))
+    );
+    let named = read(&source("csv", &path, ",classes=5"), &[1]).unwrap();
+    assert_eq!((named.labels.as_slice(), named.classes), ([2].as_slice(), 5));
+}
+
+#[test]
+fn csv_with_numbered_headers_and_a_named_label_is_not_mistaken_for_data() {
+    let folder = tempdir().unwrap();
+    put(&folder, "t.csv", b"0,1,kind\n5,6,x\n7,8,y\n");
+    let samples = read(&source("csv", &folder.path().join("t.csv"), ",label=kind"), &[0, 1]).unwrap();
+    assert_eq!(samples.pixels, Pixels::Floats(vec![5.0, 6.0, 7.0, 8.0]));
+}
+
+#[test]
+fn csv_names_line_and_cell() {
+    let folder = tempdir().unwrap();
+    let error = |text: &str, options: &str| {
+        put(&folder, "t.csv", text.as_bytes());
+        let error = read(&source("csv", &folder.path().join("t.csv"), options), &[0, 1]).unwrap_err();
+        error.rsplit_once("t.csv` ").unwrap().1.to_owned()
+    };
+    assert_eq!(error("a,b,label\n1,2,x\n1,oops,y\n", ""), "holds `oops` in column 1 of line 3, not a number");
+    assert_eq!(error("a,b,label\n1,2,x\n1,nan,y\n", ""), "holds `nan` in column 1 of line 3, not a number");
+    assert_eq!(error("1,2,0\n1,0\n", ""), "has 2 cells in line 2, but 3 before");
+    assert_eq!(error("", ""), "is empty");
+    assert_eq!(error("1,2,0\n", ",label=kind"), "has no column `kind` (names from the header, or 0 to 2)");
+    assert_eq!(error("1,2,x\n1,2,z\n", ",classes=x|y"), "has label `z` in row 1, which is none of its 2 classes");
+}
+
+fn picture(folder: &Path, name: &str, image: &image::DynamicImage) {
+    fs::create_dir_all(folder).unwrap();
+    image.save(folder.join(name)).unwrap();
+}
+
+fn grey(width: u32, height: u32, value: u8) -> image::DynamicImage {
+    image::GrayImage::from_pixel(width, height, image::Luma([value])).into()
+}
+
+fn colour(width: u32, height: u32, value: [u8; 3]) -> image::DynamicImage {
+    image::RgbImage::from_pixel(width, height, image::Rgb(value)).into()
+}
+
+#[test]
+fn folder_takes_classes_and_files_in_alphabetical_order() {
+    let folder = tempdir().unwrap();
+    picture(&folder.path().join("dog"), "a.png", &grey(3, 2, 30));
+    picture(&folder.path().join("cat"), "b.png", &grey(3, 2, 20));
+    picture(&folder.path().join("cat"), "a.PNG", &grey(3, 2, 10));
+    fs::write(folder.path().join("cat/notes.txt"), "no image").unwrap();
+    let samples = read(&source("folder", folder.path(), ""), &[2, 0, 1]).unwrap();
+    assert_eq!((samples.shape, samples.labels.as_slice()), ([1, 2, 3], [1, 0, 0].as_slice()));
+    assert_eq!(*samples.class_names, ["cat", "dog"]);
+    assert_eq!(bytes(&samples), [[30; 6], [10; 6], [20; 6]].concat());
+}
+
+#[test]
+fn folder_stores_colours_channel_by_channel_and_reads_jpeg() {
+    let folder = tempdir().unwrap();
+    picture(&folder.path().join("a"), "1.png", &colour(2, 1, [1, 2, 3]));
+    picture(&folder.path().join("b"), "1.jpg", &colour(2, 1, [200, 200, 200]));
+    let samples = read(&source("folder", folder.path(), ""), &[0, 1]).unwrap();
+    assert_eq!((samples.shape, &bytes(&samples)[..6]), ([3, 1, 2], [1, 1, 2, 2, 3, 3].as_slice()));
+    assert!(bytes(&samples)[6..].iter().all(|byte| byte.abs_diff(200) < 4));
+}
+
+#[test]
+fn folder_refuses_odd_sizes_and_channels_and_offers_the_option() {
+    let folder = tempdir().unwrap();
+    picture(&folder.path().join("a"), "1.png", &grey(4, 4, 100));
+    picture(&folder.path().join("b"), "1.png", &colour(8, 8, [100, 100, 100]));
+    let error = |options: &str| read(&source("folder", folder.path(), options), &[0, 1]).unwrap_err();
+    assert!(error("").ends_with("b/1.png` has 3 channels, but the first image has 1: add `,channels=1`"));
+    let size = error(",channels=1");
+    assert!(size.ends_with("b/1.png` is 8x8, but the first image is 4x4: add `,resize=4x4`"), "{size}");
+    let samples = read(&source("folder", folder.path(), ",channels=1,resize=2x2"), &[0, 1]).unwrap();
+    assert_eq!((samples.shape, bytes(&samples)), ([1, 2, 2], [100; 8].as_slice()));
+}
+
+#[test]
+fn folder_names_damaged_images_and_unknown_classes() {
+    let folder = tempdir().unwrap();
+    let error = |options: &str| read(&source("folder", folder.path(), options), &[0, 1]).unwrap_err();
+    assert!(error("").ends_with("holds no sub-folders with PNG or JPEG files"));
+    picture(&folder.path().join("a"), "1.png", &grey(4, 4, 100));
+    picture(&folder.path().join("b"), "1.png", &grey(4, 4, 100));
+    assert!(error(",classes=a|c").ends_with("b` is none of the classes"));
+    let whole = fs::read(folder.path().join("b/1.png")).unwrap();
+    fs::write(folder.path().join("b/1.png"), &whole[..40]).unwrap();
+    let text = error("");
+    assert!(text.contains("b/1.png`") && text.lines().count() == 1, "{text}");
+    assert!(read("folder:/nowhere", &[0]).unwrap_err().starts_with("cannot read `/nowhere`"));
+}
