@@ -1,0 +1,149 @@
+//! One blob being received: which of its segments are here, and how that survives a crash.
+//!
+//! ```text
+//! segment verified ─► data written ─► … 16 MiB … ─► data fsynced ─► map written ─► … ─► whole hashed ─► renamed
+//! ```
+//!
+//! The map is written only after the data it speaks of was fsynced, so what it says is true after any crash; it carries
+//! a checksum, so a torn one says nothing. What the map does not vouch for is not lost: whoever begins again re-hashes
+//! those segments against the list, and keeps the good ones. A missing or false list is simply fetched again.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+
+use fednode_core::{BlobRef, ChainingValue, Partial, SEGMENT_BYTES, SegmentList};
+
+use super::files::{PartialFiles, read_segment};
+use crate::disk::Disk;
+
+/// How many bytes may be written between two fsyncs: at 5 ms each they cost nothing, and a power cut loses seconds.
+const SYNC_BYTES: u64 = 16 << 20;
+/// Separates the checksum of a map from every other use of BLAKE3.
+const MAP_DOMAIN: &[u8] = b"fednode segment map 1\n";
+
+/// A blob being received.
+#[derive(Debug)]
+pub(super) struct Receiving {
+    blob: BlobRef,
+    list: Option<SegmentList>,
+    have: Vec<bool>,
+    unsynced_bytes: u64,
+    loaded: bool,
+}
+
+impl Receiving {
+    pub(super) fn new(blob: BlobRef) -> Self {
+        // A blob of one segment needs no list: its only chaining value is its name.
+        let list = SegmentList::verify(blob, vec![*blob.id.as_bytes()]).ok();
+        Self { blob, list, have: vec![false; blob.n_segments() as usize], unsynced_bytes: 0, loaded: false }
+    }
+
+    /// Returns what is here.
+    pub(super) fn progress(&self) -> Partial {
+        Partial { list: self.list.as_ref().map(|list| list.values().to_vec()), have: self.have.clone() }
+    }
+
+    pub(super) fn first_missing(&self) -> Option<usize> {
+        self.have.iter().position(|have| !have)
+    }
+
+    /// Reads what an earlier process left, once.
+    pub(super) fn load(&mut self, files: &PartialFiles) -> io::Result<()> {
+        if self.loaded {
+            return Ok(());
+        }
+        let data = File::open(&files.data)?;
+        let len = data.metadata()?.len();
+        if self.list.is_none() {
+            self.list = read_list(self.blob, files);
+        }
+        let vouched = read_map(self.blob, files);
+        for (index, vouched) in (0..).zip(vouched) {
+            let end = u64::from(index) * SEGMENT_BYTES + self.blob.segment_len(index);
+            let here = len >= end && self.blob.size > 0;
+            self.have[index as usize] = here && (vouched || self.is_good(&data, index));
+        }
+        self.loaded = true;
+        Ok(())
+    }
+
+    fn is_good(&self, data: &File, index: u32) -> bool {
+        let Some(list) = &self.list else { return false };
+        read_segment(data, self.blob, index).is_ok_and(|bytes| list.check(index, &bytes).is_ok())
+    }
+
+    /// Keeps the list; it proves itself when it is read, so it is neither staged nor synced.
+    pub(super) fn keep_list(&mut self, list: &SegmentList, files: &PartialFiles, disk: &Disk) -> io::Result<()> {
+        if self.list.is_none() {
+            let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&files.list)?;
+            disk.write_at(&file, &list.values().concat(), 0)?;
+            self.list = Some(list.clone());
+        }
+        Ok(())
+    }
+
+    /// Writes one segment; a second copy of it changes nothing.
+    pub(super) fn write(&mut self, index: u32, bytes: &[u8], files: &PartialFiles, disk: &Disk) -> io::Result<()> {
+        if index >= self.blob.n_segments() || bytes.len() as u64 != self.blob.segment_len(index) {
+            let text = format!("{} bytes are not segment {index} of blob {}", bytes.len(), self.blob.id.short());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        if self.have[index as usize] {
+            return Ok(());
+        }
+        let data = OpenOptions::new().write(true).open(&files.data)?;
+        disk.write_at(&data, bytes, u64::from(index) * SEGMENT_BYTES)?;
+        self.have[index as usize] = true;
+        self.unsynced_bytes += bytes.len() as u64;
+        if self.unsynced_bytes >= SYNC_BYTES { self.sync(&data, files, disk) } else { Ok(()) }
+    }
+
+    fn sync(&mut self, data: &File, files: &PartialFiles, disk: &Disk) -> io::Result<()> {
+        disk.sync(data)?;
+        self.write_map(files, disk)?;
+        self.unsynced_bytes = 0;
+        Ok(())
+    }
+
+    fn write_map(&self, files: &PartialFiles, disk: &Disk) -> io::Result<()> {
+        let map = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&files.map)?;
+        let bits: Vec<u8> = self.have.iter().map(|have| u8::from(*have)).collect();
+        disk.write_at(&map, &[bits.as_slice(), &map_checksum(self.blob, &bits)].concat(), 0)
+    }
+
+    /// Takes back what turned out to be false, after the whole did not hash to its name.
+    pub(super) fn distrust(&mut self, data: &File, files: &PartialFiles, disk: &Disk) -> io::Result<()> {
+        let have = (0..self.blob.n_segments()).map(|index| self.is_good(data, index)).collect();
+        self.have = have;
+        disk.remove(&files.map)
+    }
+}
+
+fn read_list(blob: BlobRef, files: &PartialFiles) -> Option<SegmentList> {
+    let expected_bytes = u64::from(blob.n_segments()) * size_of::<ChainingValue>() as u64;
+    if fs::metadata(&files.list).ok()?.len() != expected_bytes {
+        return None;
+    }
+    let bytes = fs::read(&files.list).ok()?;
+    let (values, _) = bytes.as_chunks::<{ size_of::<ChainingValue>() }>();
+    SegmentList::verify(blob, values.to_vec()).ok()
+}
+
+/// Returns which segments the map vouches for; none if it is missing or does not match its checksum.
+fn read_map(blob: BlobRef, files: &PartialFiles) -> Vec<bool> {
+    let nothing = vec![false; blob.n_segments() as usize];
+    let expected_bytes = nothing.len() + blake3::OUT_LEN;
+    let Ok(bytes) = fs::read(&files.map) else { return nothing };
+    if bytes.len() != expected_bytes {
+        return nothing;
+    }
+    let (bits, checksum) = bytes.split_at(nothing.len());
+    if checksum == map_checksum(blob, bits) { bits.iter().map(|bit| *bit == 1).collect() } else { nothing }
+}
+
+fn map_checksum(blob: BlobRef, bits: &[u8]) -> [u8; blake3::OUT_LEN] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(MAP_DOMAIN).update(blob.id.as_bytes()).update(&blob.size.to_le_bytes()).update(bits);
+    *hasher.finalize().as_bytes()
+}

@@ -1,0 +1,296 @@
+//! The state folder: one node's memory, one owner at a time.
+//!
+//! ```text
+//! lock          held exclusively while a daemon runs; the pid inside is for people
+//! layout        version of this layout
+//! federation    the federation that the folder belongs to
+//! incarnation   starts of the node so far
+//! blobs/ partial/ checkpoints/ ledger.sqlite       see their modules
+//! ```
+//!
+//! The lock is the operating system's: it goes when the process goes, however it goes. This module never touches what
+//! the others keep.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fednode_core::FederationId;
+
+use crate::disk::{Disk, create_folder, with_path};
+use crate::ledger::LedgerError;
+
+/// Version of the layout on disk; a folder of a newer one is refused.
+const LAYOUT: u64 = 1;
+
+/// Tells why a state folder could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another daemon uses it.
+    #[error("state folder {folder} is in use by {owner}: stop that one first or choose another folder")]
+    InUse {
+        /// The folder.
+        folder: String,
+        /// The owner, as far as it is known: `process 1234`.
+        owner: String,
+    },
+    /// It holds the memory of another federation.
+    #[error("state folder {folder} belongs to federation {found}, not {expected}: choose another folder or remove it")]
+    Federation {
+        /// The folder.
+        folder: String,
+        /// Its federation.
+        found: String,
+        /// The federation asked for.
+        expected: String,
+    },
+    /// A newer version of this software wrote it.
+    #[error("state folder {folder} has layout {found}, this version knows up to {LAYOUT}: use the newer version")]
+    Layout {
+        /// The folder.
+        folder: String,
+        /// Its layout.
+        found: u64,
+    },
+    /// One of its small files is not what this software wrote.
+    #[error("{file} is damaged ({content:?}): restore it, or remove the state folder and start afresh")]
+    Damaged {
+        /// The file.
+        file: String,
+        /// How it begins.
+        content: String,
+    },
+    /// There is no state folder (only for those who want to look into one).
+    #[error("{0} is not a state folder: no daemon has run with it yet")]
+    Missing(String),
+    /// The disk or its permissions.
+    #[error("state folder cannot be used: {0}")]
+    Io(#[from] io::Error),
+    /// The ledger.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+/// An opened state folder.
+#[derive(Debug)]
+pub struct StateFolder {
+    path: PathBuf,
+    federation: FederationId,
+    incarnation: u64,
+    lock: Option<Lock>,
+    warning: Option<String>,
+}
+
+/// Keeps the folder locked while it lives; everything that writes to the folder carries a copy.
+pub(crate) type Lock = Arc<File>;
+
+impl StateFolder {
+    /// Creates or opens a folder, locks it, checks whom it belongs to and counts the start.
+    ///
+    /// # Errors
+    /// Refuses a folder that is in use, of another federation or of a newer layout; fails if the disk does.
+    pub fn open(path: &Path, federation: FederationId) -> Result<Self, OpenError> {
+        create_folder(path)?;
+        let lock = take_lock(path)?;
+        check_layout(path)?;
+        let found = read_federation(path)?;
+        if let Some(found) = found.filter(|found| *found != federation) {
+            let (found, expected) = (found.short(), federation.short());
+            return Err(OpenError::Federation { folder: path.display().to_string(), found, expected });
+        }
+        if found.is_none() {
+            write_line(&path.join("layout"), &LAYOUT.to_string())?;
+            write_line(&path.join("federation"), &federation.to_string())?;
+        }
+        let (incarnation, warning) = count_start(&path.join("incarnation"))?;
+        Ok(Self { path: path.to_owned(), federation, incarnation, lock: Some(Arc::new(lock)), warning })
+    }
+
+    /// Looks into a folder that a daemon may be using, without locking or changing anything.
+    ///
+    /// # Errors
+    /// Fails if it is no state folder, damaged, or of a newer layout.
+    pub fn open_read_only(path: &Path) -> Result<Self, OpenError> {
+        check_layout(path)?;
+        let federation = read_federation(path)?.ok_or_else(|| OpenError::Missing(path.display().to_string()))?;
+        let incarnation = read_number(&path.join("incarnation"))?.unwrap_or(0);
+        Ok(Self { path: path.to_owned(), federation, incarnation, lock: None, warning: None })
+    }
+
+    /// Returns where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the federation it belongs to.
+    pub fn federation(&self) -> FederationId {
+        self.federation
+    }
+
+    /// Returns which start of the node this is, counting from 1; it orders the node's adverts across restarts.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    pub(crate) fn lock(&self) -> Option<Lock> {
+        self.lock.clone()
+    }
+
+    pub(crate) fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
+    }
+}
+
+fn take_lock(folder: &Path) -> Result<File, OpenError> {
+    let path = folder.join("lock");
+    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = open.map_err(|error| with_path(error, &path))?;
+    match file.try_lock() {
+        Ok(()) => {
+            file.set_len(0)?;
+            Disk::default().write_at(&file, format!("{}\n", std::process::id()).as_bytes(), 0)?;
+            Ok(file)
+        }
+        Err(TryLockError::WouldBlock) => Err(in_use(folder, &file)),
+        Err(TryLockError::Error(error)) => Err(with_path(error, &path).into()),
+    }
+}
+
+fn in_use(folder: &Path, mut lock: &File) -> OpenError {
+    let mut pid = String::new();
+    // The owner may not have written its pid yet; it is only a help for people.
+    let known = lock.read_to_string(&mut pid).is_ok() && pid.trim().parse::<u32>().is_ok();
+    let owner = if known { format!("process {}", pid.trim()) } else { "another process".to_owned() };
+    OpenError::InUse { folder: folder.display().to_string(), owner }
+}
+
+fn check_layout(folder: &Path) -> Result<(), OpenError> {
+    match read_number(&folder.join("layout"))? {
+        Some(found) if found > LAYOUT => Err(OpenError::Layout { folder: folder.display().to_string(), found }),
+        _ => Ok(()),
+    }
+}
+
+fn read_federation(folder: &Path) -> Result<Option<FederationId>, OpenError> {
+    let path = folder.join("federation");
+    let Some(text) = read_line(&path)? else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| damaged(&path, &text))
+}
+
+/// Adds one to the number of starts, on disk before it is used.
+///
+/// A lost count must not fall back to a small number: every peer would ignore this node's adverts as old. Seconds
+/// since the epoch are larger than any honest number of starts, so they heal a damaged file.
+fn count_start(path: &Path) -> Result<(u64, Option<String>), OpenError> {
+    let (before, warning) = match read_number(path) {
+        Ok(before) => (before.unwrap_or(0), None),
+        Err(OpenError::Damaged { file, .. }) => {
+            let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+            (seconds, Some(format!("{file} was damaged: the starts of this node now count on from {seconds}")))
+        }
+        Err(error) => return Err(error),
+    };
+    let incarnation = before.saturating_add(1);
+    write_line(path, &incarnation.to_string())?;
+    Ok((incarnation, warning))
+}
+
+fn read_number(path: &Path) -> Result<Option<u64>, OpenError> {
+    let Some(text) = read_line(path)? else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| damaged(path, &text))
+}
+
+/// Reads a file that holds one line; anything longer than this could be is cut and thereby recognised as damaged.
+fn read_line(path: &Path) -> Result<Option<String>, OpenError> {
+    const MAX_BYTES: u64 = 256;
+    let mut bytes = Vec::new();
+    match File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes)) {
+        Ok(_) => Ok(Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(with_path(error, path).into()),
+    }
+}
+
+fn write_line(path: &Path, line: &str) -> io::Result<()> {
+    Disk::default().replace(path, &[line.as_bytes(), b"\n"])
+}
+
+fn damaged(path: &Path, text: &str) -> OpenError {
+    OpenError::Damaged { file: path.display().to_string(), content: text.chars().take(20).collect() }
+}
+
+/// Removes what a crash left half-written in `folder`.
+pub(crate) fn sweep(folder: &Path) -> io::Result<()> {
+    for path in crate::disk::list_folder(folder)?.iter().filter(|path| crate::disk::is_staged(path)) {
+        fs::remove_file(path).map_err(|error| with_path(error, path))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn federation(byte: u8) -> FederationId {
+        FederationId::from_bytes([byte; 32])
+    }
+
+    #[test]
+    fn counts_starts_in_a_private_folder() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("a/state");
+        let first = StateFolder::open(&path, federation(1)).unwrap();
+        assert_eq!(first.incarnation(), 1);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        drop(first);
+        assert_eq!(StateFolder::open(&path, federation(1)).unwrap().incarnation(), 2);
+        assert_eq!(StateFolder::open_read_only(&path).unwrap().incarnation(), 2, "looking is not a start");
+    }
+
+    #[test]
+    fn refuses_a_second_owner_and_names_the_first() {
+        let home = tempfile::tempdir().unwrap();
+        let first = StateFolder::open(home.path(), federation(1)).unwrap();
+        let error = StateFolder::open(home.path(), federation(1)).unwrap_err();
+        assert!(error.to_string().contains(&format!("in use by process {}:", std::process::id())), "{error}");
+        drop(first);
+        assert_eq!(StateFolder::open(home.path(), federation(1)).unwrap().incarnation(), 2, "a refusal is not a start");
+    }
+
+    #[test]
+    fn refuses_another_federation_and_a_newer_layout() {
+        let home = tempfile::tempdir().unwrap();
+        drop(StateFolder::open(home.path(), federation(1)).unwrap());
+        let error = StateFolder::open(home.path(), federation(2)).unwrap_err().to_string();
+        assert!(error.contains("belongs to federation 0101010101010101, not 0202020202020202"), "{error}");
+        write_line(&home.path().join("layout"), "2").unwrap();
+        assert!(matches!(StateFolder::open(home.path(), federation(1)), Err(OpenError::Layout { found: 2, .. })));
+    }
+
+    #[test]
+    fn a_damaged_count_never_falls_back_to_small_numbers() {
+        let home = tempfile::tempdir().unwrap();
+        drop(StateFolder::open(home.path(), federation(1)).unwrap());
+        fs::write(home.path().join("incarnation"), b"\0\0\0").unwrap();
+        let healed = StateFolder::open(home.path(), federation(1)).unwrap();
+        assert!(healed.incarnation() > 1_000_000_000, "{}", healed.incarnation());
+        assert!(healed.warning().is_some());
+        let healed_at = healed.incarnation();
+        drop(healed);
+        assert_eq!(StateFolder::open(home.path(), federation(1)).unwrap().incarnation(), healed_at + 1);
+    }
+
+    #[test]
+    fn only_looks_at_what_is_there() {
+        let home = tempfile::tempdir().unwrap();
+        assert!(matches!(StateFolder::open_read_only(home.path()), Err(OpenError::Missing(_))));
+        assert_eq!(crate::disk::list_folder(home.path()).unwrap().len(), 0);
+        fs::write(home.path().join("federation"), "nonsense").unwrap();
+        assert!(matches!(StateFolder::open(home.path(), federation(1)), Err(OpenError::Damaged { .. })));
+    }
+}

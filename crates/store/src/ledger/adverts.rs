@@ -1,0 +1,102 @@
+//! The newest adverts of every author, as they were signed: what sync hands on, and what freshness is judged by.
+//!
+//! Only accepted adverts come here, so authors are members. Sequence numbers are a peer's choice from all of `u64`,
+//! therefore they are kept as big-endian bytes, which sort as numbers do; no choice of theirs is an error of ours.
+
+use std::collections::BTreeMap;
+
+use fednode_core::{Advert, NodeId, Sequence, SignedAdvert};
+use rusqlite::{Row, Transaction, named_params};
+
+use super::{Ledger, LedgerError, node, stored};
+
+/// Adverts kept of one author: two rounds of the most that an author may say in one.
+pub const ADVERTS_PER_AUTHOR: u32 = 16;
+/// Most authors remembered. Beyond it those go whose adverts expire first: expired ones are refused anyway.
+pub const MAX_AUTHORS: u32 = 1024;
+
+impl Ledger {
+    /// Keeps an accepted advert and tells whether it is new; of two with the same number the first stays.
+    ///
+    /// # Errors
+    /// Fails if the database does.
+    pub fn remember_advert(&self, advert: &Advert, signed: &SignedAdvert) -> Result<bool, LedgerError> {
+        let mut connection = self.connection();
+        let transaction = connection.transaction()?;
+        let inserted = transaction
+            .prepare_cached(
+                "INSERT INTO adverts (author, incarnation, counter, round, kind, expires_at, payload, signature)
+                 VALUES (:author, :incarnation, :counter, :round, :kind, :expires_at, :payload, :signature)
+                 ON CONFLICT DO NOTHING",
+            )?
+            .execute(named_params! {
+                ":author": advert.author.as_bytes(),
+                ":incarnation": advert.sequence.incarnation.to_be_bytes(),
+                ":counter": advert.sequence.counter.to_be_bytes(),
+                ":round": advert.round.0,
+                ":kind": advert.body.kind(),
+                ":expires_at": stored(advert.expires_at.0),
+                ":payload": signed.payload,
+                ":signature": signed.signature,
+            })?;
+        if inserted > 0 {
+            trim_author(&transaction, advert.author)?;
+            trim_authors(&transaction, advert.author)?;
+        }
+        transaction.commit()?;
+        Ok(inserted > 0)
+    }
+
+    /// Returns all remembered adverts, by author, each author's in the order they were said.
+    ///
+    /// # Errors
+    /// Fails if the database does.
+    pub fn known_adverts(&self) -> Result<Vec<SignedAdvert>, LedgerError> {
+        let connection = self.connection();
+        let mut statement = connection
+            .prepare_cached("SELECT payload, signature FROM adverts ORDER BY author, incarnation, counter")?;
+        let read = |row: &Row<'_>| Ok(SignedAdvert { payload: row.get("payload")?, signature: row.get("signature")? });
+        let adverts = statement.query_map([], read)?.collect::<Result<_, _>>()?;
+        Ok(adverts)
+    }
+
+    /// Returns the newest number of every author; nothing older is to be accepted.
+    ///
+    /// # Errors
+    /// Fails if the database does.
+    pub fn highest(&self) -> Result<BTreeMap<NodeId, Sequence>, LedgerError> {
+        let connection = self.connection();
+        let mut statement = connection
+            .prepare_cached("SELECT author, incarnation, counter FROM adverts ORDER BY author, incarnation, counter")?;
+        // In ascending order the last of every author wins.
+        let highest = statement.query_map([], read_sequence)?.collect::<Result<_, _>>()?;
+        Ok(highest)
+    }
+}
+
+fn read_sequence(row: &Row<'_>) -> rusqlite::Result<(NodeId, Sequence)> {
+    let number = |column| row.get(column).map(u64::from_be_bytes);
+    Ok((node(row, "author")?, Sequence { incarnation: number("incarnation")?, counter: number("counter")? }))
+}
+
+fn trim_author(transaction: &Transaction<'_>, author: NodeId) -> Result<(), LedgerError> {
+    let mut statement = transaction.prepare_cached(
+        "DELETE FROM adverts WHERE rowid IN (SELECT rowid FROM adverts WHERE author = ?1
+         ORDER BY incarnation DESC, counter DESC LIMIT -1 OFFSET ?2)",
+    )?;
+    statement.execute((author.as_bytes(), ADVERTS_PER_AUTHOR))?;
+    Ok(())
+}
+
+fn trim_authors(transaction: &Transaction<'_>, spared: NodeId) -> Result<(), LedgerError> {
+    let count: u32 =
+        transaction.prepare_cached("SELECT count(DISTINCT author) FROM adverts")?.query_row([], |row| row.get(0))?;
+    if count > MAX_AUTHORS {
+        let mut statement = transaction.prepare_cached(
+            "DELETE FROM adverts WHERE author IN (SELECT author FROM adverts WHERE author <> ?1
+             GROUP BY author ORDER BY max(expires_at) LIMIT ?2)",
+        )?;
+        statement.execute((spared.as_bytes(), count - MAX_AUTHORS))?;
+    }
+    Ok(())
+}

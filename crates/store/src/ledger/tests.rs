@@ -1,0 +1,240 @@
+//! The ledger: what goes in comes out, bounded, and damage costs history only.
+
+use std::time::Duration;
+
+use fednode_core::{Advert, BlobRef, Body, FederationId, Role, Sequence, SignedAdvert};
+
+use super::*;
+
+fn open(folder: &Path) -> Ledger {
+    let (ledger, warning) = Ledger::open(folder, None).unwrap();
+    assert_eq!(warning, None);
+    ledger
+}
+
+fn node_id(byte: u8) -> NodeId {
+    NodeId::from_bytes([byte; 32])
+}
+
+fn advert(author: NodeId, incarnation: u64, counter: u64) -> (Advert, SignedAdvert) {
+    let advert = Advert {
+        federation: FederationId::from_bytes([1; 32]),
+        author,
+        sequence: Sequence { incarnation, counter },
+        round: Round(3),
+        issued_at: Timestamp(1000),
+        expires_at: Timestamp(2000 + counter % 1000),
+        body: Body::Leave,
+    };
+    (advert, SignedAdvert { payload: format!("{incarnation}/{counter}").into_bytes(), signature: vec![7; 64] })
+}
+
+#[test]
+fn rounds_and_metrics_survive_a_restart() {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = open(home.path());
+    ledger.start_round(Round(1), Timestamp(10)).unwrap();
+    ledger.start_round(Round(1), Timestamp(99)).unwrap();
+    let mut closed = ClosedRound {
+        closed_at: Timestamp(20),
+        closed_by: node_id(1),
+        members: 4,
+        mean: BlobRef::of(b"mean"),
+        history: 4,
+    };
+    ledger.close_round(Round(1), &closed).unwrap();
+    closed.closed_by = node_id(2);
+    ledger.close_round(Round(1), &closed).unwrap();
+    ledger.record_metrics(Round(2), &[("loss", f64::NAN), ("accuracy", 0.5)]).unwrap();
+    ledger.record_metrics(Round(2), &[("accuracy", 0.75)]).unwrap();
+    ledger.record_metrics(Round(1), &[("loss", f64::INFINITY)]).unwrap();
+    drop(ledger);
+    let ledger = open(home.path());
+    let first = RoundRecord { round: Round(1), started: Some(Timestamp(10)), closed: Some(closed) };
+    let second = RoundRecord { round: Round(2), started: None, closed: None };
+    assert_eq!(ledger.rounds().unwrap(), [first, second]);
+    assert_eq!(ledger.last_round().unwrap(), Some(second));
+    let metrics = ledger.metrics(Round(2)).unwrap();
+    assert_eq!((metrics[0].name.as_str(), metrics[0].value), ("accuracy", 0.75));
+    assert!(metrics[1].name == "loss" && metrics[1].value.is_nan());
+    assert_eq!(ledger.metrics(Round::ZERO).unwrap()[0].value, f64::INFINITY);
+}
+
+#[test]
+fn strikes_add_up_and_new_names_do_not_wash_them_off() {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = open(home.path());
+    ledger.saw_peer(node_id(1), Role::Aggregator, Timestamp(50)).unwrap();
+    ledger.saw_peer(node_id(1), Role::Aggregator, Timestamp(40)).unwrap();
+    assert_eq!(ledger.strike_peer(node_id(2), 2, Timestamp(1)).unwrap(), 2);
+    assert_eq!(ledger.strike_peer(node_id(2), u32::MAX, Timestamp(1)).unwrap(), u32::MAX);
+    let liar = PeerRecord {
+        node: node_id(2),
+        first_seen: Timestamp(1),
+        last_seen: Timestamp(1),
+        role: None,
+        strikes: u32::MAX,
+    };
+    let known = PeerRecord {
+        node: node_id(1),
+        first_seen: Timestamp(50),
+        last_seen: Timestamp(50),
+        role: Some(Role::Aggregator),
+        strikes: 0,
+    };
+    assert_eq!(ledger.peers().unwrap(), [known, liar]);
+    ledger
+        .connection()
+        .execute_batch(&format!(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {MAX_PEERS} - 2)
+             INSERT INTO peers (node, first_seen, last_seen) SELECT cast(printf('%032d', i) AS BLOB), 60, 60 FROM n"
+        ))
+        .unwrap();
+    assert_eq!(ledger.peers().unwrap().len(), MAX_PEERS as usize);
+    ledger.saw_peer(node_id(9), Role::Node, Timestamp(0)).unwrap();
+    let peers = ledger.peers().unwrap();
+    assert_eq!(peers.len(), MAX_PEERS as usize);
+    assert!(peers.contains(&liar) && !peers.contains(&known) && peers.iter().any(|peer| peer.node == node_id(9)));
+}
+
+#[test]
+fn transfers_are_summed_and_bounded() {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = open(home.path());
+    let mut transfer = Transfer {
+        round: Round(2),
+        blob: BlobRef { id: BlobId::of(b"x"), size: 100 },
+        source: node_id(3),
+        duration: Duration::from_millis(1500),
+        kind: TransferKind::Expert,
+    };
+    ledger.record_transfer(&transfer).unwrap();
+    ledger.record_transfer(&transfer).unwrap();
+    assert_eq!(ledger.transfers(Round(2)).unwrap(), [transfer, transfer]);
+    let total = TransferTotal { round: Round(2), kind: TransferKind::Expert, count: 2, bytes: 200 };
+    assert_eq!(ledger.transfer_totals().unwrap(), [total]);
+    let last = i64::from(MAX_TRANSFERS) + 1;
+    ledger.connection().execute("UPDATE sqlite_sequence SET seq = ?1 WHERE name = 'transfers'", [last]).unwrap();
+    transfer.kind = TransferKind::Pool;
+    ledger.record_transfer(&transfer).unwrap();
+    assert_eq!(ledger.transfers(Round(2)).unwrap(), [transfer], "the oldest are gone");
+}
+
+#[test]
+fn the_last_events_stay() {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = open(home.path());
+    let event = |n: u64| Event { time: Timestamp(n), level: EventLevel::Warning, text: format!("event {n}") };
+    for n in 0..5 {
+        ledger.record_event(&event(n)).unwrap();
+    }
+    assert_eq!(ledger.last_events(2).unwrap(), [event(3), event(4)]);
+    let last = i64::from(MAX_EVENTS) + 3;
+    ledger.connection().execute("UPDATE sqlite_sequence SET seq = ?1 WHERE name = 'events'", [last]).unwrap();
+    ledger.record_event(&Event { text: "ü".repeat(2000), ..event(9) }).unwrap();
+    let events = ledger.last_events(100).unwrap();
+    assert_eq!(events[0], event(4), "as many as the bound, the oldest gone");
+    assert_eq!((events.len(), events[1].text.len()), (2, 1024));
+}
+
+#[test]
+fn newest_adverts_of_every_author_stay_in_order() {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = open(home.path());
+    // Numbers a liar may choose, and an order in which gossip may bring them.
+    let mut sequences: Vec<_> = (0..30).map(|n| (1, n)).collect();
+    sequences.extend([(u64::MAX, u64::MAX), (1 << 63, 5), ((1 << 63) - 1, 300)]);
+    sequences.reverse();
+    for (incarnation, counter) in sequences {
+        let (advert, signed) = advert(node_id(5), incarnation, counter);
+        ledger.remember_advert(&advert, &signed).unwrap();
+    }
+    let (other, signed) = advert(node_id(4), 2, 1);
+    assert!(ledger.remember_advert(&other, &signed).unwrap());
+    let forged = SignedAdvert { payload: b"another".to_vec(), ..signed };
+    assert!(!ledger.remember_advert(&other, &forged).unwrap(), "the first of one number stays");
+    drop(ledger);
+    let ledger = open(home.path());
+    let payloads: Vec<_> =
+        ledger.known_adverts().unwrap().into_iter().map(|a| String::from_utf8(a.payload).unwrap()).collect();
+    let mut expected = vec!["2/1".to_owned()];
+    expected.extend((17..30).map(|n| format!("1/{n}")));
+    expected.extend([
+        format!("{}/300", (1u64 << 63) - 1),
+        format!("{}/5", 1u64 << 63),
+        format!("{}/{}", u64::MAX, u64::MAX),
+    ]);
+    assert_eq!(payloads, expected);
+    let highest = ledger.highest().unwrap();
+    assert_eq!(highest[&node_id(5)], Sequence { incarnation: u64::MAX, counter: u64::MAX });
+    assert_eq!(highest[&node_id(4)], Sequence { incarnation: 2, counter: 1 });
+}
+
+#[test]
+fn authors_are_bounded_and_those_that_expire_first_go() {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = open(home.path());
+    let author = |n: u32| {
+        let mut bytes = [0; 32];
+        bytes[..4].copy_from_slice(&n.to_be_bytes());
+        NodeId::from_bytes(bytes)
+    };
+    for n in 0..=MAX_AUTHORS {
+        // Expiry falls with n, up to the newcomer, who is spared though it expires first of all.
+        let (advert, signed) = advert(author(n), 1, u64::from(MAX_AUTHORS - n).min(999));
+        ledger.remember_advert(&advert, &signed).unwrap();
+    }
+    let highest = ledger.highest().unwrap();
+    assert_eq!(highest.len(), MAX_AUTHORS as usize);
+    assert!(highest.contains_key(&author(MAX_AUTHORS)) && !highest.contains_key(&author(MAX_AUTHORS - 1)));
+}
+
+#[test]
+fn a_damaged_ledger_is_moved_aside_and_said_so() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("ledger.sqlite");
+    let ledger = open(home.path());
+    for n in 0..200 {
+        let event = Event { time: Timestamp(n), level: EventLevel::Info, text: "x".repeat(500) };
+        ledger.record_event(&event).unwrap();
+    }
+    drop(ledger);
+    let intact = std::fs::read(&path).unwrap();
+    let garbage = b"this is no database, but long enough to look like one".repeat(100);
+    let mut spoilt = intact.clone();
+    spoilt[4096..8192].fill(0xa5);
+    for damaged in [garbage, spoilt, intact[..intact.len() / 2].to_vec()] {
+        std::fs::write(&path, &damaged).unwrap();
+        let (ledger, warning) = Ledger::open(home.path(), None).unwrap();
+        let warning = warning.expect("it says what was lost");
+        assert!(warning.contains("ledger.sqlite.corrupt") && warning.contains("old ones may be accepted"), "{warning}");
+        assert_eq!(ledger.last_events(10).unwrap(), []);
+        ledger.start_round(Round(1), Timestamp(1)).unwrap();
+        drop(ledger);
+        assert_eq!(open(home.path()).rounds().unwrap().len(), 1, "the new one is sound");
+    }
+}
+
+#[test]
+fn a_newer_schema_is_refused_not_destroyed() {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = open(home.path());
+    ledger.connection().pragma_update(None, "user_version", 99).unwrap();
+    drop(ledger);
+    assert!(matches!(Ledger::open(home.path(), None), Err(LedgerError::Newer { found: 99, .. })));
+    assert!(matches!(Ledger::open_read_only(home.path()), Err(LedgerError::Newer { found: 99, .. })));
+}
+
+#[test]
+fn somebody_may_look_while_it_is_written() {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = open(home.path());
+    ledger.start_round(Round(1), Timestamp(1)).unwrap();
+    let looking = Ledger::open_read_only(home.path()).unwrap();
+    ledger.start_round(Round(2), Timestamp(2)).unwrap();
+    assert_eq!(looking.rounds().unwrap().len(), 2);
+    assert!(looking.start_round(Round(3), Timestamp(3)).is_err());
+    drop(ledger);
+    assert_eq!(looking.rounds().unwrap().len(), 2, "and after the writer is gone");
+    assert_eq!(Ledger::open_read_only(home.path()).unwrap().rounds().unwrap().len(), 2);
+}
