@@ -1,0 +1,94 @@
+//! What a user types: the command line, its help, and the one table of commands.
+
+use clap::{Parser, Subcommand};
+use fednode_runtime::exit::ExitCode;
+
+use crate::command;
+use crate::output::Form;
+
+/// A peer-to-peer federated-learning daemon.
+#[derive(Debug, Parser)]
+#[command(name = "fednode", version, about, after_help = exit_codes(), max_term_width = 120)]
+pub(crate) struct Cli {
+    /// Print JSON instead of text for people.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// All commands. One row here, one file in `command/`.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Try it out: start a whole federation on this machine and print what it learned.
+    Swarm(Box<command::swarm::Args>),
+    /// Take part in a federation: train, exchange, serve.
+    Start(Box<command::start::Args>),
+    /// Prepare a folder: a key, a commented federation.toml and a commented node.toml.
+    Init(Box<command::init::Args>),
+    /// Say what a running node does and what it waits for.
+    Status(command::status::Args),
+    /// List the members that a running node is connected to.
+    Peers(command::peers::Args),
+    /// Show whose experts a running node mixes into its own, with similarity and weight.
+    Experts(command::experts::Args),
+    /// Evaluate a node's model on data.
+    Evaluate(command::evaluate::Args),
+    /// Predict the classes of files: PNG, JPEG, IDX, or CSV rows.
+    Predict(command::predict::Args),
+    /// Write a node's model as safetensors with a JSON card.
+    Export(command::export::Args),
+    /// Check this machine: GPU, ports, clock, disk, data.
+    Doctor(command::doctor::Args),
+    /// List the federated algorithms, or explain one.
+    Algorithms(command::algorithms::Args),
+    /// Print the completions for a shell.
+    Completions(command::completions::Args),
+    /// Answer a parent process that wants to know whether a GPU driver survives being used.
+    #[command(name = command::probe_device::NAME, hide = true)]
+    ProbeDevice(command::probe_device::Args),
+}
+
+impl Cli {
+    /// Carries out what was typed.
+    ///
+    /// # Errors
+    /// One line and an exit code, see [`crate::failure`].
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let form = if self.json { Form::Json } else { Form::Human };
+        match self.command {
+            Command::Swarm(args) => command::swarm::run(&args, form),
+            Command::Start(args) => command::start::run(*args, form),
+            Command::Init(args) => command::init::run(&args, form),
+            Command::Status(args) => command::status::run(&args, form),
+            Command::Peers(args) => command::peers::run(&args, form),
+            Command::Experts(args) => command::experts::run(&args, form),
+            Command::Evaluate(args) => command::evaluate::run(&args, form),
+            Command::Predict(args) => command::predict::run(&args, form),
+            Command::Export(args) => command::export::run(&args, form),
+            Command::Doctor(args) => command::doctor::run(&args, form),
+            Command::Algorithms(args) => command::algorithms::run(&args, form),
+            Command::Completions(args) => command::completions::run(&args),
+            Command::ProbeDevice(args) => command::probe_device::run(&args),
+        }
+    }
+}
+
+fn exit_codes() -> String {
+    let line = |code: &ExitCode| format!("  {:>3}  {}\n", code.number(), code.cause());
+    format!("Exit codes:\n{}", ExitCode::ALL.iter().map(line).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+        let help = Cli::command().render_help().to_string();
+        assert!(help.contains("130  stopped before it was done"), "{help}");
+        assert!(!help.contains(command::probe_device::NAME), "{help}");
+    }
+}

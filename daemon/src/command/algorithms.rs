@@ -1,0 +1,128 @@
+//! `fednode algorithms [NAME]`: what can be trained, and with which hyper-parameters.
+
+use fednode_learn::algorithm::{self, Row};
+use serde::Serialize;
+
+use crate::failure::OrFail;
+use crate::output::{self, Form, Report};
+use crate::table::{render, text};
+use fednode_runtime::exit::ExitCode;
+
+/// What is typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Explain this algorithm.
+    name: Option<String>,
+}
+
+/// Prints the list, or one algorithm.
+pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
+    match &args.name {
+        Some(name) => output::print(&Card::of(algorithm::find(name).or_fail(ExitCode::Usage)?), form),
+        None => output::print(&List(algorithm::TABLE.iter().map(Card::of).collect()), form),
+    }
+}
+
+/// All algorithms.
+#[derive(Debug, Serialize)]
+struct List(Vec<Card>);
+
+/// One algorithm.
+#[derive(Debug, Serialize)]
+struct Card {
+    name: &'static str,
+    summary: &'static str,
+    reference: &'static str,
+    averages: &'static str,
+    peer_to_peer: &'static str,
+    keeps_private: &'static str,
+    hyper_parameters: Vec<Hyper>,
+    profiles: Vec<Profile>,
+}
+
+#[derive(Debug, Serialize)]
+struct Hyper {
+    name: &'static str,
+    range: String,
+    default: &'static str,
+    meaning: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Profile {
+    name: &'static str,
+    sets: Vec<(&'static str, &'static str)>,
+}
+
+impl Card {
+    fn of(row: &Row) -> Self {
+        let hyper = row.hyper.iter().map(|hyper| Hyper {
+            name: hyper.name,
+            range: hyper.kind.range(),
+            default: hyper.default,
+            meaning: hyper.doc,
+        });
+        let profiles = row.profiles.iter().map(|profile| Profile { name: profile.name, sets: profile.sets.to_vec() });
+        Self {
+            name: row.name,
+            summary: row.summary,
+            reference: row.reference,
+            averages: row.averages,
+            peer_to_peer: row.peer_to_peer,
+            keeps_private: row.keeps_private,
+            hyper_parameters: hyper.collect(),
+            profiles: profiles.collect(),
+        }
+    }
+}
+
+impl Report for List {
+    fn human(&self) -> String {
+        let columns = [text("name"), text("averages"), text("peer to peer"), text("summary")];
+        let row = |card: &Card| [card.name, card.averages, card.peer_to_peer, card.summary].map(str::to_owned).to_vec();
+        let table = render(&columns, &self.0.iter().map(row).collect::<Vec<_>>());
+        format!("{table}\n`fednode algorithms NAME` explains one.\n")
+    }
+}
+
+impl Report for Card {
+    fn human(&self) -> String {
+        let columns = [text("key"), text("range"), text("default"), text("meaning")];
+        let row = |hyper: &Hyper| {
+            vec![hyper.name.to_owned(), hyper.range.clone(), hyper.default.to_owned(), hyper.meaning.to_owned()]
+        };
+        let rows: Vec<Vec<String>> = self.hyper_parameters.iter().map(row).collect();
+        let table = if rows.is_empty() { "none\n".to_owned() } else { render(&columns, &rows) };
+        let facts = format!(
+            "{}: {}\n  from           {}\n  averages       {}\n  peer to peer   {}\n  keeps private  {}\n",
+            self.name, self.summary, self.reference, self.averages, self.peer_to_peer, self.keeps_private
+        );
+        let profiles: String = self.profiles.iter().map(Profile::human).collect();
+        format!("{facts}\nHyper-parameters (--set KEY=VALUE, or table `hyper` of federation.toml):\n{table}{profiles}")
+    }
+}
+
+impl Profile {
+    fn human(&self) -> String {
+        let sets: Vec<String> = self.sets.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let sets = if sets.is_empty() { "the defaults".to_owned() } else { sets.join(", ") };
+        format!("profile={}: {sets}\n", self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_algorithm_explains_every_key() {
+        for row in algorithm::TABLE {
+            let text = Card::of(row).human();
+            assert!(row.hyper.iter().all(|hyper| text.contains(hyper.name) && text.contains(hyper.doc)), "{text}");
+        }
+        assert_eq!(
+            List(algorithm::TABLE.iter().map(Card::of).collect()).human().lines().count(),
+            algorithm::TABLE.len() + 4
+        );
+    }
+}

@@ -1,0 +1,216 @@
+//! `fednode doctor`: one line per thing that a node needs of its machine.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use fednode_learn::probe;
+use fednode_runtime::exit::ExitCode;
+use serde::Serialize;
+
+use crate::clock;
+use crate::config::Config;
+use crate::data;
+use crate::device::probe_command;
+use crate::failure::{fail, one_line};
+use crate::output::{self, Form, Report};
+use crate::state::StateArgs;
+use crate::table::bytes;
+
+/// Below this a node's disk is as good as full.
+const LITTLE_SPACE: u64 = 1 << 30;
+/// No node of this software ran before this: 2026-01-01. A clock that shows less was never set.
+const NO_EARLIER_THAN: Duration = Duration::from_secs(1_767_225_600);
+/// Exists while systemd's time service is synchronised.
+const SYNCHRONISED: &str = "/run/systemd/timesync/synchronized";
+
+/// What is typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    state: StateArgs,
+    /// Check this data too, beside the node's own.
+    #[arg(long, value_name = "SOURCE")]
+    data: Vec<String>,
+}
+
+/// Checks everything; the exit code is that of the worst finding.
+pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
+    let config = args.state.config()?;
+    let mut findings = vec![processor()];
+    findings.extend(gpus());
+    findings.extend(config.listen.iter().map(|address| port(address)));
+    findings.push(now());
+    findings.push(disk(&config));
+    findings.extend([&config.data].into_iter().chain(&args.data).map(|source| readable(source)));
+    let failed: Vec<(&str, ExitCode)> = findings.iter().filter_map(|found| Some((found.what, found.code?))).collect();
+    output::print(&Findings(findings.iter().map(Finding::clone).collect()), form)?;
+    match failed.first() {
+        Some((what, code)) => Err(fail(*code, format!("{} check(s) failed, first: {what}", failed.len()))),
+        None => Ok(()),
+    }
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Verdict {
+    Ok,
+    Warn,
+    Fail,
+}
+
+/// One line.
+#[derive(Debug, Clone, Serialize)]
+struct Finding {
+    verdict: Verdict,
+    what: &'static str,
+    detail: String,
+    #[serde(skip)]
+    code: Option<ExitCode>,
+}
+
+impl Finding {
+    fn new(verdict: Verdict, what: &'static str, detail: impl Into<String>) -> Self {
+        Self { verdict, what, detail: detail.into(), code: None }
+    }
+
+    fn failed(what: &'static str, code: ExitCode, detail: impl Into<String>) -> Self {
+        Self { code: Some(code), ..Self::new(Verdict::Fail, what, detail) }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Findings(Vec<Finding>);
+
+impl Report for Findings {
+    fn human(&self) -> String {
+        let line = |found: &Finding| {
+            let verdict = match found.verdict {
+                Verdict::Ok => "ok  ",
+                Verdict::Warn => "warn",
+                Verdict::Fail => "fail",
+            };
+            format!("{verdict}  {:<6}  {}\n", found.what, found.detail)
+        };
+        self.0.iter().map(line).collect()
+    }
+}
+
+fn processor() -> Finding {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Finding::new(Verdict::Ok, "cpu", format!("{cores} cores; `--device cpu` always works"))
+}
+
+/// Finds and probes every adapter. No GPU is a warning only: the CPU does the same, slower.
+fn gpus() -> Vec<Finding> {
+    let warn = |detail: String| Finding::new(Verdict::Warn, "gpu", detail);
+    let found = probe_command().map_err(|error| one_line(&error)).and_then(|command| {
+        let adapters = probe::adapters(&command).map_err(|error| error.to_string())?;
+        Ok((command, adapters))
+    });
+    let (command, adapters) = match found {
+        Err(error) => return vec![warn(error)],
+        Ok((_, adapters)) if adapters.is_empty() => {
+            return vec![warn(
+                "no Vulkan adapter: install the GPU's driver and libvulkan1, or train on the CPU".into(),
+            )];
+        }
+        Ok(found) => found,
+    };
+    let examine = |adapter| match probe::probe(&command, adapter) {
+        Ok(report) => {
+            let (name, index) = (&report.adapter.name, report.adapter.index);
+            let detail = format!("`{name}` (vulkan:{index}) works, first result after {:.1} s", report.seconds);
+            let software = "; it is a software driver, slower than `--device cpu`";
+            if adapter.is_hardware() { Finding::new(Verdict::Ok, "gpu", detail) } else { warn(detail + software) }
+        }
+        Err(error) => warn(error.to_string()),
+    };
+    adapters.iter().map(examine).collect()
+}
+
+/// Tells whether a TCP address can be listened on.
+fn port(address: &str) -> Finding {
+    let Some(socket) = socket(address) else {
+        return Finding::new(
+            Verdict::Warn,
+            "port",
+            format!("{address}: cannot tell, it is no /ip4 or /ip6 TCP address"),
+        );
+    };
+    match TcpListener::bind(socket) {
+        Ok(_) => Finding::new(Verdict::Ok, "port", format!("{address} is free")),
+        Err(error) => {
+            Finding::failed("port", ExitCode::Network, format!("{address}: {error}; choose another with --listen"))
+        }
+    }
+}
+
+/// Reads the host and port of a multiaddress.
+fn socket(address: &str) -> Option<std::net::SocketAddr> {
+    let mut parts = address.split('/').skip(1);
+    let (family, host, tcp, port) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let is_ip = family == "ip4" || family == "ip6";
+    (is_ip && tcp == "tcp").then(|| Some((host.parse::<std::net::IpAddr>().ok()?, port.parse().ok()?).into()))?
+}
+
+fn now() -> Finding {
+    let now = SystemTime::now();
+    let name = clock::utc_name(now);
+    let is_set = now.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|since| since > NO_EARLIER_THAN);
+    match () {
+        () if !is_set => Finding::failed("clock", ExitCode::Configuration, format!("{name} cannot be: set it by NTP")),
+        () if Path::new(SYNCHRONISED).exists() => Finding::new(Verdict::Ok, "clock", format!("{name}, synchronised")),
+        () => Finding::new(Verdict::Ok, "clock", format!("{name}; it is compared with every peer's at the first word")),
+    }
+}
+
+fn disk(config: &Config) -> Finding {
+    let state = Path::new(&config.state);
+    let existing = state.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
+    let Ok(free) = fednode_store::disk_free(existing) else {
+        let detail = format!("cannot tell how much space `{}` has", existing.display());
+        return Finding::new(Verdict::Warn, "disk", detail);
+    };
+    let wanted = config.quota_mib.saturating_mul(1 << 20);
+    let detail = format!("{} free for `{}`, quota {}", bytes(free), state.display(), bytes(wanted));
+    match () {
+        () if free < LITTLE_SPACE => Finding::failed("disk", ExitCode::State, format!("{detail}: free some space")),
+        () if free < wanted => Finding::new(Verdict::Warn, "disk", format!("{detail}: lower --quota-mib")),
+        () => Finding::new(Verdict::Ok, "disk", detail),
+    }
+}
+
+fn readable(source: &str) -> Finding {
+    match data::source(source).and_then(|source| data::facts(&source)) {
+        Ok(facts) => {
+            let [channels, height, width] = facts.input;
+            let detail = format!("`{source}`: {channels}x{height}x{width}, {} classes", facts.classes);
+            Finding::new(Verdict::Ok, "data", detail)
+        }
+        Err(error) => Finding::failed("data", ExitCode::Data, one_line(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_in_use_is_found() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("/ip4/127.0.0.1/tcp/{}", taken.local_addr().unwrap().port());
+        assert_eq!(port(&address).verdict, Verdict::Fail);
+        drop(taken);
+        assert_eq!(port(&address).verdict, Verdict::Ok);
+        assert_eq!(port("/dns4/example.org/tcp/1").verdict, Verdict::Warn);
+    }
+
+    #[test]
+    fn missing_data_is_a_failure_and_the_built_in_data_never_is() {
+        assert_eq!(readable("digits").verdict, Verdict::Ok);
+        assert_eq!(readable("idx:/nowhere/at/all").verdict, Verdict::Fail);
+        assert_eq!(readable("digts").verdict, Verdict::Fail);
+    }
+}

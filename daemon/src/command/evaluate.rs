@@ -1,0 +1,110 @@
+//! `fednode evaluate`: how good a node's model is, on its own test samples or on any data.
+
+use fednode_data::Samples;
+use fednode_learn::{ClassCount, Evaluation};
+use fednode_runtime::exit::ExitCode;
+use serde::Serialize;
+
+use crate::data::{self, Mine};
+use crate::failure::OrFail;
+use crate::model::{self, ModelArgs};
+use crate::output::{self, Form, Report};
+use crate::table::{number, percent, render, text};
+
+/// What is typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Evaluate on all samples of this data instead of the node's own test samples; forms as in `fednode start`.
+    #[arg(long, value_name = "SOURCE")]
+    data: Option<String>,
+    /// Of that data, only the test samples of this part, divided as the federation's spec says.
+    #[arg(long, value_name = "I/N", requires = "data")]
+    shard: Option<String>,
+}
+
+/// Evaluates and prints.
+pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
+    let model = args.model.load()?;
+    let (on, samples) = samples(args, &model)?;
+    let learner = model.learner(&samples, &args.model.device)?;
+    let evaluation = learner.evaluate_on(&samples).or_fail(ExitCode::Data)?;
+    let classes = evaluation.classes.iter().zip(samples.class_names.iter());
+    let classes = classes.map(|(count, name)| Class { name: name.clone(), count: *count }).collect();
+    output::print(&Answer { model: model.path.display().to_string(), data: on, evaluation, classes }, form)
+}
+
+/// Returns what is evaluated on, in words and as samples.
+fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples)> {
+    let mut config = args.model.state.config()?;
+    match (&args.data, &args.shard) {
+        (Some(source), None) => Ok((format!("all of {source}"), data::everything(source)?)),
+        (source, shard) => {
+            config.data = source.clone().unwrap_or(config.data);
+            config.shard = shard.clone().unwrap_or(config.shard);
+            let mine = Mine::load(&config, model.spec())?;
+            let on = format!("test samples of {} {}", config.data, config.shard);
+            Ok((on, mine.split.test.clone()))
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    model: String,
+    data: String,
+    #[serde(flatten)]
+    evaluation: Evaluation,
+    #[serde(rename = "per_class")]
+    classes: Vec<Class>,
+}
+
+#[derive(Debug, Serialize)]
+struct Class {
+    name: String,
+    #[serde(flatten)]
+    count: ClassCount,
+}
+
+impl Report for Answer {
+    fn human(&self) -> String {
+        let score = &self.evaluation.score;
+        let share: Vec<String> = self.evaluation.expert_share.iter().map(|share| percent(*share)).collect();
+        let experts = if share.is_empty() { String::new() } else { format!("experts   {}\n", share.join(", ")) };
+        let columns = [text("class"), number("samples"), number("recognised")];
+        let row = |class: &Class| {
+            let recognised = f64::from(class.count.correct) / f64::from(class.count.total);
+            vec![class.name.clone(), class.count.total.to_string(), percent(recognised)]
+        };
+        let rows: Vec<Vec<String>> = self.classes.iter().filter(|class| class.count.total > 0).map(row).collect();
+        format!(
+            "model     {}\ndata      {} ({} samples)\naccuracy  {}\nloss      {:.4}\n{experts}\n{}",
+            self.model,
+            self.data,
+            score.n_samples,
+            percent(score.accuracy),
+            score.loss,
+            render(&columns, &rows)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_classes_that_occur_are_listed() {
+        let class = |name: &str, correct, total| Class { name: name.into(), count: ClassCount { correct, total } };
+        let answer = Answer {
+            model: "m".into(),
+            data: "digits".into(),
+            evaluation: Evaluation { expert_share: vec![0.25, 0.75], ..Evaluation::default() },
+            classes: vec![class("cat", 1, 4), class("dog", 0, 0)],
+        };
+        let text = answer.human();
+        assert!(text.contains("cat          4      25.0 %") && !text.contains("dog"), "{text}");
+        assert!(text.contains("experts   25.0 %, 75.0 %"), "{text}");
+    }
+}

@@ -1,0 +1,186 @@
+//! `fednode init [DIR]`: a key, a commented federation.toml and a commented node.toml.
+//!
+//! What exists is kept: whoever was given a federation.toml puts it into DIR first and gets the rest.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fednode_core::FederationSpec;
+use fednode_net::{Identity, NetworkKey};
+use fednode_runtime::exit::ExitCode;
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::data::{self, Division};
+use crate::failure::{OrFail, fail};
+use crate::federation;
+use crate::output::{self, Form, Report};
+
+/// The node's settings.
+const NODE_FILE: &str = "node.toml";
+/// The federation's spec.
+const SPEC_FILE: &str = "federation.toml";
+/// The pre-shared key.
+const NETWORK_KEY_FILE: &str = "network.key";
+
+/// What is typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The folder to prepare.
+    #[arg(default_value = ".")]
+    dir: PathBuf,
+    #[command(flatten)]
+    federation: federation::Args,
+    #[arg(long, help = data::help(), value_name = "SOURCE", default_value = "digits")]
+    data: String,
+    /// Which part of the data this node has, counting from 1.
+    #[arg(long, value_name = "I/N")]
+    shard: Option<String>,
+    /// Members to join through, any of them.
+    #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',')]
+    peers: Vec<String>,
+    /// Make a pre-shared network key too, without which nobody can connect; give it to all members.
+    #[arg(long)]
+    network_key: bool,
+}
+
+/// Writes what is missing and says what there is.
+pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
+    fs::create_dir_all(&args.dir).map_err(|error| unwritable(&args.dir, &error))?;
+    let (spec, spec_file) = spec(args)?;
+    let config = Config {
+        data: args.data.clone(),
+        shard: shard(args, &spec),
+        peers: args.peers.clone(),
+        partition_file: args.federation.partition_file.as_deref().map(absolute).unwrap_or_default(),
+        network_key: if args.network_key { NETWORK_KEY_FILE.into() } else { String::new() },
+        ..Config::default()
+    };
+    let node_file = write_if_absent(&args.dir.join(NODE_FILE), || Ok(config.to_toml()))?;
+    let mut files = vec![spec_file, node_file];
+    let state = args.dir.join(&config.state);
+    fs::create_dir_all(&state).map_err(|error| unwritable(&state, &error))?;
+    let key = state.join("key");
+    files.push(Entry::of(&key));
+    let identity = Identity::load_or_create(&key).or_fail(ExitCode::State)?;
+    if args.network_key {
+        let path = args.dir.join(NETWORK_KEY_FILE);
+        files.push(Entry::of(&path));
+        if !path.exists() {
+            NetworkKey::generate().save(&path).or_fail(ExitCode::State)?;
+        }
+    }
+    let (node_id, federation) = (identity.node_id().to_string(), spec.id().to_string());
+    output::print(&Prepared { node_id, federation, files, folder: args.dir.clone() }, form)
+}
+
+/// Reads the spec that is there, or makes one.
+fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
+    let path = args.dir.join(SPEC_FILE);
+    let entry = Entry::of(&path);
+    if entry.existed {
+        let text = fs::read_to_string(&path).map_err(|error| unwritable(&path, &error))?;
+        let named = |error| fail(ExitCode::Configuration, format!("`{}`: {error}", path.display()));
+        return Ok((FederationSpec::from_toml(&text).map_err(named)?, entry));
+    }
+    let source = data::source(&args.data)?;
+    let facts = data::facts(&source)?;
+    let mut spec = federation::spec(&args.federation, &facts).or_fail(ExitCode::Configuration)?;
+    spec.data.partition_hash = Division::make(&source, &spec, args.federation.partition_file.as_deref())?.hash;
+    write_if_absent(&path, || Ok(spec.to_toml()))?;
+    Ok((spec, entry))
+}
+
+/// Returns the shard to put into node.toml: the one given, else the first, which the user changes on other machines.
+fn shard(args: &Args, spec: &FederationSpec) -> String {
+    let first = if spec.data.partition == data::OWN { String::new() } else { format!("1/{}", spec.nodes) };
+    args.shard.clone().unwrap_or(first)
+}
+
+fn absolute(path: &Path) -> String {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned()).to_string_lossy().into_owned()
+}
+
+fn write_if_absent(path: &Path, text: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<Entry> {
+    let entry = Entry::of(path);
+    if !entry.existed {
+        fs::write(path, text()?).map_err(|error| unwritable(path, &error))?;
+    }
+    Ok(entry)
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> anyhow::Error {
+    fail(ExitCode::State, format!("cannot use `{}`: {error}", path.display()))
+}
+
+/// What there is now.
+#[derive(Debug, Serialize)]
+struct Prepared {
+    node_id: String,
+    federation: String,
+    folder: PathBuf,
+    files: Vec<Entry>,
+}
+
+/// One file.
+#[derive(Debug, Serialize)]
+struct Entry {
+    path: PathBuf,
+    existed: bool,
+}
+
+impl Entry {
+    fn of(path: &Path) -> Self {
+        Self { path: path.to_owned(), existed: path.exists() }
+    }
+}
+
+impl Report for Prepared {
+    fn human(&self) -> String {
+        let line =
+            |entry: &Entry| format!("{} {}\n", if entry.existed { "kept " } else { "wrote" }, entry.path.display());
+        let files: String = self.files.iter().map(line).collect();
+        let config = self.folder.join(NODE_FILE);
+        format!(
+            "{files}\nnode        {}\nfederation  {}\n\nNext: edit {} (data, shard, peers), then\n  fednode start --config {}\n",
+            self.node_id,
+            self.federation,
+            config.display(),
+            config.display()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn args(dir: &Path) -> Args {
+        Args {
+            dir: dir.to_owned(),
+            federation: federation::Args::default(),
+            data: "digits".into(),
+            shard: None,
+            peers: vec![],
+            network_key: true,
+        }
+    }
+
+    #[test]
+    fn prepares_once_and_keeps_what_there_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("node");
+        run(&args(&dir), Form::Json).unwrap();
+        let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
+        let spec = FederationSpec::from_toml(&read(SPEC_FILE)).unwrap();
+        assert!(!spec.data.partition_hash.is_empty());
+        assert!(read(NODE_FILE).contains("shard = \"1/5\""), "{}", read(NODE_FILE));
+        for secret in ["state/key", NETWORK_KEY_FILE] {
+            assert_eq!(fs::metadata(dir.join(secret)).unwrap().permissions().mode() & 0o777, 0o600, "{secret}");
+        }
+        let key = fs::read(dir.join("state/key")).unwrap();
+        run(&args(&dir), Form::Json).unwrap();
+        assert_eq!(fs::read(dir.join("state/key")).unwrap(), key);
+    }
+}

@@ -1,0 +1,15 @@
+//! The commands, one file each: what is typed, what is done, what is printed.
+
+pub(crate) mod algorithms;
+pub(crate) mod completions;
+pub(crate) mod doctor;
+pub(crate) mod evaluate;
+pub(crate) mod experts;
+pub(crate) mod export;
+pub(crate) mod init;
+pub(crate) mod peers;
+pub(crate) mod predict;
+pub(crate) mod probe_device;
+pub(crate) mod start;
+pub(crate) mod status;
+pub(crate) mod swarm;

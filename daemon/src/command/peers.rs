@@ -1,0 +1,54 @@
+//! `fednode peers`: whom a running node is connected to.
+
+use fednode_core::Role;
+use fednode_runtime::exit::ExitCode;
+use fednode_runtime::status::Peer;
+use serde::Serialize;
+
+use crate::failure::OrFail;
+use crate::output::{self, Form, Report};
+use crate::state::StateArgs;
+use crate::table::{duration, number, render, text};
+
+/// What is typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    state: StateArgs,
+}
+
+/// Asks the node and prints its answer.
+pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
+    let peers = args.state.client()?.peers().or_fail(ExitCode::State)?;
+    output::print(&Answer(peers), form)
+}
+
+#[derive(Debug, Serialize)]
+struct Answer(Vec<Peer>);
+
+impl Report for Answer {
+    fn human(&self) -> String {
+        if self.0.is_empty() {
+            return "no peers: check --peers, the network key and that another member runs\n".into();
+        }
+        let columns =
+            [text("peer"), text("role"), number("connected"), number("rtt"), number("strikes"), text("address")];
+        render(&columns, &self.0.iter().map(row).collect::<Vec<_>>())
+    }
+}
+
+fn row(peer: &Peer) -> Vec<String> {
+    let role = match peer.role {
+        Role::Node => "node",
+        Role::Aggregator => "aggregator",
+        Role::Observer => "observer",
+    };
+    vec![
+        peer.node_id.to_string(),
+        role.to_owned(),
+        duration(peer.connected_seconds),
+        peer.rtt_milliseconds.map_or("-".into(), |rtt| format!("{rtt:.1} ms")),
+        format!("{:.1}", peer.score),
+        peer.addresses.first().cloned().unwrap_or_default(),
+    ]
+}

@@ -1,0 +1,20 @@
+//! `fednode __probe-device QUESTION`, hidden: what may crash is done in this child, see [`fednode_learn::probe`].
+
+use fednode_learn::probe;
+
+use crate::output;
+
+/// What the parent types.
+pub(crate) const NAME: &str = "__probe-device";
+
+/// What is typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// `list`, or a device.
+    question: String,
+}
+
+/// Prints the answer as one line.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    output::write(&(probe::answer(&args.question) + "\n"))
+}

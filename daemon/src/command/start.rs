@@ -1,0 +1,267 @@
+//! `fednode start`: one member of a federation.
+//!
+//! ```text
+//! flags ─► Config ─► spec ─► my shard of the data ─► device ─► learner ─► run_node … until finished or stopped
+//! ```
+//!
+//! Everything that can be wrong is checked before the first socket opens, in the order in which a user would fix it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fednode_core::FederationSpec;
+use fednode_learn::{Learner, algorithm};
+use fednode_runtime::exit::ExitCode;
+use fednode_runtime::{signals, telemetry};
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::data::{self, Mine};
+use crate::device::Choice;
+use crate::failure::{OrFail, fail};
+use crate::layers;
+use crate::member;
+use crate::model::{CLASSES_FILE, SPEC_FILE};
+use crate::output::{self, Form, Report};
+use crate::trainer::LearnerTrainer;
+
+/// Threads of the network's own executor; it moves bytes and never computes for long.
+const NETWORK_THREADS: usize = 2;
+
+/// What is typed. Every flag is a key of node.toml, described there.
+#[derive(Debug, Default, clap::Args, Serialize)]
+pub(crate) struct Args {
+    /// The federation's spec, the same file for all members.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spec: Option<String>,
+    #[arg(long, help = data::help(), value_name = "SOURCE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<String>,
+    /// Which part of the data is mine, counting from 1.
+    #[arg(long, value_name = "I/N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shard: Option<String>,
+    /// The file of index lists when the spec's partition is `file`.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition_file: Option<String>,
+    /// The folder for everything that must survive a restart.
+    #[arg(long, value_name = "DIR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+    /// What to train on: auto, vulkan, vulkan:I, cpu.
+    #[arg(long)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
+    /// Threads for training on the CPU; 0 takes every core.
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    threads: Option<usize>,
+    /// Addresses to listen on.
+    #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    listen: Vec<String>,
+    /// Addresses under which others reach this node.
+    #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    external: Vec<String>,
+    /// Members to join through, any of them.
+    #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    peers: Vec<String>,
+    /// A file with the federation's pre-shared network key.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network_key: Option<String>,
+    /// A file with the node ids that may take part, one a line.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allow: Option<String>,
+    /// Look for members on the local network.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mdns: Option<bool>,
+    /// Where the control API listens, or `off`.
+    #[arg(long, value_name = "ADDR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    control: Option<String>,
+    /// Most mebibytes of other nodes' experts kept on disk.
+    #[arg(long, value_name = "MIB")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota_mib: Option<u64>,
+    /// How log lines are written: human or json.
+    #[arg(long = "log", value_name = "FORM")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_format: Option<String>,
+    /// Stop after the last round instead of serving experts to others.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_when_finished: Option<bool>,
+    /// Seconds to go on serving before that stop.
+    #[arg(long, value_name = "SECONDS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    linger_seconds: Option<f64>,
+    /// The file with all of these [default: $FEDNODE_CONFIG, else node.toml if it exists].
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    config: Option<PathBuf>,
+    /// Print the settings in force, where each could come from, and stop.
+    #[arg(long)]
+    #[serde(skip)]
+    print_config: bool,
+    /// Stop when standard input closes; a swarm's children end with it.
+    #[arg(long, hide = true)]
+    #[serde(skip)]
+    stop_when_stdin_closes: bool,
+}
+
+/// Takes part until all rounds are done or somebody stops it.
+pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
+    let flags = toml::Table::try_from(&args).or_fail(ExitCode::Internal)?;
+    let config = layers::resolve(flags, args.config.as_deref())?;
+    if args.print_config {
+        return output::print(&Effective { node: config }, form);
+    }
+    let log_format = config.log_format.parse().map_err(|error: String| fail(ExitCode::Configuration, error))?;
+    telemetry::install(log_format, &telemetry::Target::Stderr).or_fail(ExitCode::Configuration)?;
+    let spec = Arc::new(read_spec(&config)?);
+    let member = member::config(&config, Arc::clone(&spec))?;
+    let mine = Mine::load(&config, &spec)?;
+    let trainer = trainer(&config, &spec, &mine)?;
+    keep_facts(&config, &spec, &mine.split.train.class_names)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(NETWORK_THREADS).enable_all().build();
+    runtime.or_fail(ExitCode::Internal)?.block_on(async {
+        let stop = signals::install().or_fail(ExitCode::Internal)?;
+        if args.stop_when_stdin_closes {
+            stop_when_stdin_closes(stop.clone());
+        }
+        let finished = fednode_runtime::run_node(member, Box::new(trainer), stop).await;
+        finished.map_err(|error| fail(error.exit_code(), error.to_string()))?;
+        Ok(())
+    })
+}
+
+/// Reads the federation's spec.
+///
+/// # Errors
+/// Names the file, the line and the key.
+pub(crate) fn read_spec(config: &Config) -> anyhow::Result<FederationSpec> {
+    let path = &config.spec;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let advice = "name it with --spec, or make one with `fednode init`";
+        fail(ExitCode::Configuration, format!("cannot read the federation's spec `{path}`: {error}; {advice}"))
+    })?;
+    let named = |error| fail(ExitCode::Configuration, format!("`{path}`: {error}"));
+    let spec = FederationSpec::from_toml(&text).map_err(named)?;
+    algorithm::check_exchange(&spec).map_err(named)?;
+    Ok(spec)
+}
+
+/// Opens the device and builds the learner.
+fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Result<LearnerTrainer> {
+    let choice = Choice::find(&config.device)?;
+    if let Some(reason) = &choice.reason {
+        tracing::info!(%reason, "training on the CPU");
+    }
+    let device = choice.open(config.threads)?;
+    let learner = Learner::new(spec, mine.node_seed, Arc::clone(&mine.split), &device).or_fail(ExitCode::Data)?;
+    tracing::info!(
+        device = device.name(),
+        threads = device.n_threads(),
+        samples = mine.split.train.len(),
+        "ready to train"
+    );
+    let card = mine.card(spec, device.name(), learner.state().n_values() as u64);
+    Ok(LearnerTrainer::new(learner, card))
+}
+
+/// Keeps a copy of the spec and the classes' names beside the state, so that `evaluate`, `predict` and `export` need
+/// the state folder only.
+fn keep_facts(config: &Config, spec: &FederationSpec, class_names: &[String]) -> anyhow::Result<()> {
+    let folder = PathBuf::from(&config.state);
+    if folder.join(SPEC_FILE).exists() {
+        // Another federation's state is refused by whoever opens it, with a better explanation.
+        return Ok(());
+    }
+    let written = std::fs::create_dir_all(&folder)
+        .and_then(|()| std::fs::write(folder.join(CLASSES_FILE), class_names.join("\n") + "\n"))
+        .and_then(|()| std::fs::write(folder.join(SPEC_FILE), spec.to_toml()));
+    written.map_err(|error| fail(ExitCode::State, format!("cannot write to `{}`: {error}", folder.display())))
+}
+
+/// Cancels when the other end of standard input is gone.
+fn stop_when_stdin_closes(stop: CancellationToken) {
+    std::thread::spawn(move || {
+        // Whatever comes is not for us; an error is as final as an end.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        stop.cancel();
+    });
+}
+
+/// The settings in force.
+#[derive(Debug, Serialize)]
+struct Effective {
+    node: Config,
+}
+
+impl Report for Effective {
+    fn human(&self) -> String {
+        self.node.to_toml()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn resolved(line: &[&str]) -> Config {
+        let args = Cli::parse_from([&["fednode"], line].concat()).args;
+        Config::resolve(toml::Table::try_from(&args).unwrap(), [], None).unwrap()
+    }
+
+    #[test]
+    fn flags_are_keys_of_the_configuration() {
+        assert_eq!(resolved(&[]), Config::default());
+        let config = resolved(&["--peers", "/ip4/1.2.3.4/tcp/1", "/ip4/1.2.3.4/tcp/2", "--shard", "2/5", "--mdns"]);
+        assert_eq!((config.peers.len(), config.shard.as_str(), config.mdns), (2, "2/5", true));
+        assert_eq!(resolved(&["--log", "json", "--threads", "3"]).log_format, "json");
+        assert!(!resolved(&["--mdns=false"]).mdns);
+    }
+
+    #[test]
+    fn every_key_but_none_else_is_a_flag() {
+        let keys = toml::Table::try_from(Config::default()).unwrap();
+        let typed = [
+            "--spec=a",
+            "--data=a",
+            "--shard=1/2",
+            "--partition-file=a",
+            "--state=a",
+            "--device=a",
+            "--threads=1",
+            "--listen=a",
+            "--external=a",
+            "--peers=a",
+            "--network-key=a",
+            "--allow=a",
+            "--mdns",
+            "--control=off",
+            "--quota-mib=1",
+            "--log=json",
+            "--exit-when-finished",
+            "--linger-seconds=1",
+        ];
+        let args = Cli::parse_from([&["fednode"], &typed[..]].concat()).args;
+        let flags = toml::Table::try_from(&args).unwrap();
+        assert_eq!(flags.keys().collect::<Vec<_>>(), keys.keys().collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,102 @@
+//! `fednode status`: what a running node does and what it waits for.
+
+use fednode_runtime::exit::ExitCode;
+use fednode_runtime::status::{Status, WaitingFor};
+use serde::Serialize;
+
+use crate::failure::OrFail;
+use crate::output::{self, Form, Report};
+use crate::state::StateArgs;
+use crate::table::{bytes, duration, percent};
+
+/// Lines of news that are printed.
+const NOTES: usize = 5;
+
+/// What is typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    state: StateArgs,
+}
+
+/// Asks the node and prints its answer.
+pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
+    let status = args.state.client()?.status().or_fail(ExitCode::State)?;
+    output::print(&Answer(status), form)
+}
+
+#[derive(Debug, Serialize)]
+struct Answer(Status);
+
+impl Report for Answer {
+    fn human(&self) -> String {
+        let status = &self.0;
+        let mut lines = vec![
+            format!("node        {}", status.node_id),
+            format!("federation  {} ({}), {}", status.name, status.federation.short(), status.algorithm),
+            format!("doing       {}", doing(status)),
+        ];
+        lines.extend(status.waiting_for.iter().map(|waiting| format!("waits for   {}", describe(waiting))));
+        lines.extend(status.last_record.as_ref().map(|record| {
+            let [before, after] =
+                [record.accuracy_after_local_training, record.accuracy].map(|share| share.map_or("-".into(), percent));
+            format!("last round  {}: accuracy {after} after the exchange, {before} before", record.round)
+        }));
+        lines.extend(status.trainer.as_ref().map(|card| {
+            format!(
+                "trains      {} ({} parameters) on {}, {} training and {} test samples",
+                card.model, card.n_parameters, card.device, card.train_samples, card.test_samples
+            )
+        }));
+        let traffic = &status.traffic;
+        lines.push(format!(
+            "peers       {}; sent {}, received {}",
+            status.peers,
+            bytes(traffic.sent.wire),
+            bytes(traffic.received.wire)
+        ));
+        lines.push(format!("up for      {}, version {}", duration(status.uptime_seconds), status.version));
+        lines.extend(status.listeners.iter().map(|address| format!("reach it at {address}")));
+        let notes = &status.notes[status.notes.len().saturating_sub(NOTES)..];
+        lines.extend(notes.iter().map(|note| format!("news        {}", note.text)));
+        lines.join("\n") + "\n"
+    }
+}
+
+/// Says what a node does, in a few words.
+pub(crate) fn doing(status: &Status) -> String {
+    let progress = status.training.map(|now| {
+        format!(" (epoch {}/{}, batch {}/{}, loss {:.4})", now.epoch, now.epochs, now.batch, now.batches, now.loss)
+    });
+    let finished = if status.finished { ", all rounds done" } else { "" };
+    let (round, rounds) = (status.round, status.rounds);
+    format!("{} round {round} of {rounds}{}{finished}", status.phase.name(), progress.unwrap_or_default())
+}
+
+/// Says what is waited for, from whom and for how long.
+pub(crate) fn describe(waiting: &WaitingFor) -> String {
+    /// More names than this help nobody.
+    const SHOWN: usize = 4;
+    let mut names: Vec<String> = waiting.whom.iter().take(SHOWN).map(|node| node.short()).collect();
+    if waiting.whom.len() > SHOWN {
+        names.push(format!("{} more", waiting.whom.len() - SHOWN));
+    }
+    let from = if names.is_empty() { String::new() } else { format!(" from {}", names.join(", ")) };
+    format!("{}{from}, for {}", waiting.what, duration(waiting.seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fednode_core::NodeId;
+
+    #[test]
+    fn names_at_most_four_whom_it_waits_for() {
+        let whom: Vec<NodeId> = (0..6).map(|byte| NodeId::from_bytes([byte; 32])).collect();
+        let waiting = WaitingFor { what: "updates".into(), whom, seconds: 3.0 };
+        let text = describe(&waiting);
+        assert!(text.starts_with("updates from ") && text.ends_with(", 2 more, for 3.0 s"), "{text}");
+        let waiting = WaitingFor { what: "the trainer".into(), whom: vec![], seconds: 61.0 };
+        assert_eq!(describe(&waiting), "the trainer, for 61 s");
+    }
+}

@@ -1,0 +1,264 @@
+//! What commands need of data: the facts that shape a spec, the division of all, one node's shard.
+//!
+//! Readers and divisions are `fednode-data`; here the spec's words become its types and its errors get exit codes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fednode_core::FederationSpec;
+use fednode_data::partition::{Request, Rule};
+use fednode_data::{
+    ClassCounts, DataError, DataSource, NodeIndices, Pool, Samples, ShardParams, Split, load_shard, source,
+};
+use fednode_runtime::TrainerCard;
+use fednode_runtime::exit::ExitCode;
+
+use crate::config::Config;
+use crate::failure::{OrFail, fail};
+use crate::federation::DataFacts;
+use crate::shard::Shard;
+use crate::swarm::summary::majority_class_accuracy;
+
+/// The partition with which each node brings its own data.
+pub(crate) const OWN: &str = "own";
+/// The partition that a file of index lists describes; each node says for itself where that file is.
+const FILE: &str = "file";
+
+/// Returns the help of a flag that names a data source.
+pub(crate) fn help() -> String {
+    let forms: Vec<&str> = source::KINDS.iter().map(|kind| kind.form).collect();
+    format!("Where the data comes from: {}", forms.join(", "))
+}
+
+/// Reads the name of a source.
+///
+/// # Errors
+/// Says what is possible.
+pub(crate) fn source(text: &str) -> anyhow::Result<DataSource> {
+    text.parse().or_fail(ExitCode::Data)
+}
+
+fn pool(source: &DataSource) -> Result<Pool, DataError> {
+    source.open()?.pool()
+}
+
+/// Returns what a source says of itself.
+///
+/// # Errors
+/// Names the file that is missing or damaged.
+pub(crate) fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
+    let pool = pool(source).or_fail(ExitCode::Data)?;
+    Ok(DataFacts { name: source.kind().name.to_owned(), input: pool.shape, classes: pool.class_names.len() })
+}
+
+/// Reads all samples of a source.
+///
+/// # Errors
+/// As [`facts`].
+pub(crate) fn everything(text: &str) -> anyhow::Result<Samples> {
+    let opened = source(text)?.open().or_fail(ExitCode::Data)?;
+    let pool = opened.pool().or_fail(ExitCode::Data)?;
+    let all: Vec<u32> = (0..pool.labels.len() as u32).collect();
+    opened.read(&pool, &all).or_fail(ExitCode::Data)
+}
+
+/// Returns the partition as the data crate reads it: a file's path is a node's own business, not the spec's.
+fn partition_text(partition: &str, file: Option<&Path>) -> anyhow::Result<String> {
+    match file {
+        Some(path) if partition == FILE => Ok(format!("{FILE}:{}", path.display())),
+        None if partition == FILE => {
+            let message = "the federation is divided by a file of index lists: name it with --partition-file";
+            Err(fail(ExitCode::Configuration, message))
+        }
+        _ => Ok(partition.to_owned()),
+    }
+}
+
+/// How the data is divided among all nodes; known without reading a single image.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Division {
+    /// The partition's hash; empty where each node brings its own data.
+    pub(crate) hash: String,
+    /// For each node the accuracy of always saying its commonest training class.
+    pub(crate) floors: Vec<f64>,
+}
+
+impl Division {
+    /// Divides.
+    ///
+    /// # Errors
+    /// Fails if the data are too few, or a node would get none.
+    pub(crate) fn make(source: &DataSource, spec: &FederationSpec, file: Option<&Path>) -> anyhow::Result<Self> {
+        let rule: Rule = partition_text(&spec.data.partition, file)?.parse().or_fail(ExitCode::Configuration)?;
+        let pool = pool(source).or_fail(ExitCode::Data)?;
+        let classes = pool.class_names.len();
+        let (nodes, samples_per_node) = (spec.nodes as usize, spec.data.samples_per_node);
+        let request = Request { labels: &pool.labels, classes, nodes, samples_per_node };
+        let partition = rule.divide(&request, spec.seed).or_fail(ExitCode::Data)?;
+        for (shard, indices) in (1..).zip(partition.nodes()) {
+            refuse_empty(shard, indices)?;
+        }
+        let count = |indices: &[u32]| {
+            let mut counts = vec![0; classes];
+            indices.iter().for_each(|index| counts[usize::from(pool.labels[*index as usize])] += 1);
+            counts
+        };
+        let floor = |node: &NodeIndices| majority_class_accuracy(&count(&node.train), &count(&node.test));
+        let hash = if rule.is_own() { String::new() } else { partition.hash() };
+        Ok(Self { hash, floors: partition.nodes().iter().map(floor).collect() })
+    }
+}
+
+fn refuse_empty(shard: u32, indices: &NodeIndices) -> anyhow::Result<()> {
+    let missing = match (indices.train.is_empty(), indices.test.is_empty()) {
+        (false, false) => return Ok(()),
+        (true, _) => "training",
+        (false, true) => "test",
+    };
+    let advice = "use fewer nodes, another seed or a milder partition";
+    Err(fail(ExitCode::Data, format!("this partition leaves shard {shard} without {missing} samples: {advice}")))
+}
+
+/// The samples of one node.
+#[derive(Debug, Clone)]
+pub(crate) struct Mine {
+    /// The samples.
+    pub(crate) split: Arc<Split>,
+    /// Tells this node's draws from those of others; the same at every start.
+    pub(crate) node_seed: u64,
+    partition_hash: String,
+    classes_present: Vec<u16>,
+}
+
+impl Mine {
+    /// Loads what a node's settings and its federation's spec say.
+    ///
+    /// # Errors
+    /// Fails if the data cannot be read, do not fit the spec, or come from another division than the spec's.
+    pub(crate) fn load(config: &Config, spec: &FederationSpec) -> anyhow::Result<Self> {
+        let source = source(&config.data)?;
+        let file = (!config.partition_file.is_empty()).then(|| Path::new(&config.partition_file));
+        let partition = partition_text(&spec.data.partition, file)?;
+        let position = position(&config.shard, spec)?;
+        let params = ShardParams {
+            nodes: spec.nodes as usize,
+            seed: spec.seed,
+            samples_per_node: spec.data.samples_per_node,
+            validation_share: spec.data.validation_share,
+        };
+        let loaded = load_shard(&source, &partition, &params, position).or_fail(ExitCode::Data)?;
+        check_hash(spec, &loaded.partition_hash)?;
+        let ClassCounts { train, .. } = &loaded.counts;
+        tracing::info!(shard = %config.shard, classes = ?train, "data loaded");
+        Ok(Self {
+            split: Arc::new(loaded.split),
+            // With `own` all shards are the first: what tells nodes apart is then their data.
+            node_seed: position as u64,
+            partition_hash: loaded.partition_hash,
+            classes_present: loaded.classes_present,
+        })
+    }
+
+    /// Describes data, model and device.
+    pub(crate) fn card(&self, spec: &FederationSpec, device: &str, n_parameters: u64) -> TrainerCard {
+        let count = |samples: &Samples| u32::try_from(samples.len()).unwrap_or(u32::MAX);
+        TrainerCard {
+            device: device.to_owned(),
+            model: spec.model.name.clone(),
+            n_parameters,
+            train_samples: count(&self.split.train),
+            validation_samples: count(&self.split.validation),
+            test_samples: count(&self.split.test),
+            classes: self.classes_present.iter().copied().map(u32::from).collect(),
+            partition_hash: self.partition_hash.clone(),
+        }
+    }
+}
+
+/// Returns which shard is meant, counting from 0.
+fn position(shard: &str, spec: &FederationSpec) -> anyhow::Result<usize> {
+    let wrong = |message: String| fail(ExitCode::Configuration, message);
+    if spec.data.partition == OWN {
+        return Ok(0);
+    }
+    if shard.is_empty() {
+        let nodes = spec.nodes;
+        return Err(wrong(format!(
+            "which part of the data is mine? Say so with --shard, from 1/{nodes} to {nodes}/{nodes}"
+        )));
+    }
+    let shard: Shard = shard.parse().map_err(wrong)?;
+    if shard.of != spec.nodes {
+        let advice = "the second number of --shard must be `nodes` of federation.toml";
+        return Err(wrong(format!("shard {shard} of data that is divided among {} nodes: {advice}", spec.nodes)));
+    }
+    Ok(shard.position())
+}
+
+/// Refuses data of another division: its training samples may be others' test samples.
+fn check_hash(spec: &FederationSpec, hash: &str) -> anyhow::Result<()> {
+    let expected = &spec.data.partition_hash;
+    if spec.data.partition == OWN || expected.is_empty() || expected == hash {
+        return Ok(());
+    }
+    let advice = "use the same data (and --partition-file) as whoever made federation.toml";
+    Err(fail(
+        ExitCode::Data,
+        format!("this data divides to partition {hash}, the federation's is {expected}: {advice}"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> FederationSpec {
+        let mut spec = FederationSpec { nodes: 3, ..FederationSpec::default() };
+        spec.data.partition = "dirichlet:0.5".into();
+        spec
+    }
+
+    fn config(shard: &str) -> Config {
+        Config { data: "digits".into(), shard: shard.into(), ..Config::default() }
+    }
+
+    #[test]
+    fn a_shard_belongs_to_the_division_that_the_spec_names() {
+        let mut spec = spec();
+        let division = Division::make(&source("digits").unwrap(), &spec, None).unwrap();
+        assert_eq!(division.floors.len(), 3);
+        assert!(division.floors.iter().all(|floor| (0.05..=1.0).contains(floor)), "{:?}", division.floors);
+        spec.data.partition_hash.clone_from(&division.hash);
+        let mine = Mine::load(&config("2/3"), &spec).unwrap();
+        assert_eq!((mine.node_seed, mine.partition_hash.as_str()), (1, division.hash.as_str()));
+        let card = mine.card(&spec, "cpu", 7);
+        assert_eq!(card.train_samples as usize, mine.split.train.len());
+        spec.seed += 1;
+        let error = Mine::load(&config("2/3"), &spec).unwrap_err().to_string();
+        assert!(error.contains("the federation's is"), "{error}");
+    }
+
+    #[test]
+    fn shards_must_fit_the_spec() {
+        let error = |shard: &str| Mine::load(&config(shard), &spec()).unwrap_err().to_string();
+        assert!(error("").contains("from 1/3 to 3/3"));
+        assert!(error("2/5").contains("divided among 3 nodes"));
+        assert!(error("two").contains("not of the form I/N"));
+    }
+
+    #[test]
+    fn a_partition_file_is_named_by_each_node() {
+        let error = partition_text("file", None).unwrap_err().to_string();
+        assert!(error.contains("--partition-file"), "{error}");
+        assert_eq!(partition_text("file", Some(Path::new("/p.json"))).unwrap(), "file:/p.json");
+        assert_eq!(partition_text("iid", Some(Path::new("/p.json"))).unwrap(), "iid");
+    }
+
+    #[test]
+    fn nobody_gets_an_empty_shard() {
+        let full = NodeIndices { train: vec![1], test: vec![2] };
+        assert!(refuse_empty(1, &full).is_ok());
+        let error = refuse_empty(4, &NodeIndices { train: vec![1], test: vec![] }).unwrap_err().to_string();
+        assert!(error.contains("shard 4 without test samples"), "{error}");
+    }
+}

@@ -1,0 +1,205 @@
+//! Making a federation's spec: from flags, from what the data is, and from what suits that data.
+//!
+//! ```text
+//! recipe for the data  <  flags (--lr)  <  --set key=value  ─►  FederationSpec  ─►  exchange, from the algorithm
+//! ```
+//!
+//! Used by `fednode init`, which writes the result for people to edit, and by `fednode swarm`.
+
+use fednode_core::{ConfigError, FederationSpec};
+use fednode_learn::algorithm;
+
+use crate::dotted::{self, Assignment};
+
+/// The flags that shape a federation.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[group(id = "federation")]
+#[command(next_help_heading = "The federation")]
+pub(crate) struct Args {
+    /// Number of nodes.
+    #[arg(long)]
+    pub(crate) nodes: Option<u32>,
+    /// Number of rounds.
+    #[arg(long)]
+    pub(crate) rounds: Option<u32>,
+    /// The federated algorithm; `fednode algorithms` lists them.
+    #[arg(long)]
+    pub(crate) algorithm: Option<String>,
+    /// The model: cnn, lenet5 or mlp.
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    /// How the data is divided among the nodes: iid, dirichlet:ALPHA, pathological:CLASSES, …
+    #[arg(long)]
+    pub(crate) partition: Option<String>,
+    /// A JSON file with explicit index lists, instead of --partition.
+    #[arg(long, value_name = "FILE", conflicts_with = "partition")]
+    pub(crate) partition_file: Option<std::path::PathBuf>,
+    /// Samples per node, training and test together; 0 divides everything.
+    #[arg(long)]
+    pub(crate) samples_per_node: Option<usize>,
+    /// Seed of everything that is drawn.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Passes over a node's training samples per round (E).
+    #[arg(long)]
+    pub(crate) local_epochs: Option<u32>,
+    /// Samples per step.
+    #[arg(long)]
+    pub(crate) batch_size: Option<usize>,
+    /// Step size.
+    #[arg(long)]
+    pub(crate) lr: Option<f64>,
+    /// Experts per node (K).
+    #[arg(long)]
+    pub(crate) experts: Option<usize>,
+    /// How many foreign experts each own expert is mixed with (P), a number or `all`.
+    #[arg(long, value_name = "P")]
+    pub(crate) peers_per_expert: Option<fednode_core::PeersPerExpert>,
+    /// Rounds between two exchanges of proxies (I).
+    #[arg(long, value_name = "I")]
+    pub(crate) refresh_every: Option<u32>,
+    /// Temperature of the softmax over similarities (tau).
+    #[arg(long, value_name = "TAU")]
+    pub(crate) temperature: Option<f64>,
+    /// Seconds a node waits for a round to close before it goes on without.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) deadline: Option<f64>,
+    /// Any key of federation.toml or hyper-parameter of the algorithm; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<Assignment>,
+}
+
+/// What the data says of itself.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct DataFacts {
+    /// What it is called.
+    pub(crate) name: String,
+    /// Channels, height and width of a sample.
+    pub(crate) input: [usize; 3],
+    /// Number of classes.
+    pub(crate) classes: usize,
+}
+
+/// Makes the spec that flags and data describe; the partition's hash is still empty.
+///
+/// # Errors
+/// Names the first key that is unknown or out of range.
+pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError> {
+    let mut spec = recipe(data);
+    spec.algorithm = args.algorithm.clone().unwrap_or(spec.algorithm);
+    let row = algorithm::find(&spec.algorithm)?;
+    let profile = (!row.profiles.is_empty()).then_some("profile");
+    let hyper_names: Vec<&str> = row.hyper.iter().map(|hyper| hyper.name).chain(profile).collect();
+    spec = dotted::assign(&spec, &assignments(args), &hyper_names)?;
+    algorithm::fill_exchange(&mut spec)?;
+    spec.validate()?;
+    fednode_learn::model::build(&spec.model)?;
+    Ok(spec)
+}
+
+/// Turns flags into assignments, weakest first.
+fn assignments(args: &Args) -> Vec<Assignment> {
+    let mut assignments = Vec::new();
+    let mut put = |key: &str, value: Option<String>| {
+        assignments.extend(value.map(|value| Assignment::new(key, value)));
+    };
+    let text = |number: Option<usize>| number.map(|number| number.to_string());
+    put("nodes", args.nodes.map(|nodes| nodes.to_string()));
+    put("rounds", args.rounds.map(|rounds| rounds.to_string()));
+    put("model.name", args.model.clone());
+    put("model.experts", text(args.experts));
+    put("data.partition", args.partition_file.as_ref().map(|_| "file".to_owned()).or(args.partition.clone()));
+    put("data.samples_per_node", text(args.samples_per_node));
+    put("seed", args.seed.map(|seed| seed.to_string()));
+    put("training.local_epochs", args.local_epochs.map(|epochs| epochs.to_string()));
+    put("training.batch_size", text(args.batch_size));
+    put("training.learning_rate", args.lr.map(|lr| lr.to_string()));
+    put("round.deadline_seconds", args.deadline.map(|deadline| deadline.to_string()));
+    put("hyper.peers_per_expert", args.peers_per_expert.map(peers_text));
+    put("hyper.refresh_every", args.refresh_every.map(|every| every.to_string()));
+    put("hyper.temperature", args.temperature.map(|temperature| temperature.to_string()));
+    assignments.extend(args.set.iter().cloned());
+    assignments
+}
+
+fn peers_text(peers: fednode_core::PeersPerExpert) -> String {
+    match peers {
+        fednode_core::PeersPerExpert::Count(count) => count.to_string(),
+        fednode_core::PeersPerExpert::All(_) => "all".to_owned(),
+    }
+}
+
+/// Settings that learn visibly within a few rounds on data like this.
+fn recipe(data: &DataFacts) -> FederationSpec {
+    let mut spec = FederationSpec::default();
+    spec.name.clone_from(&data.name);
+    spec.data.name.clone_from(&data.name);
+    spec.model.input = data.input;
+    spec.model.classes = data.classes;
+    let [channels, height, width] = data.input;
+    let is_small = channels * height * width < 256;
+    // A row of a table has no neighbourhoods for a convolution to look at.
+    let is_image = height >= 4 && width >= 4;
+    spec.model.name = if is_image { "cnn".into() } else { "mlp".into() };
+    if is_small {
+        // Little data of few pixels: small steps' noise is welcome, and they cost nothing.
+        spec.training.local_epochs = 2;
+        spec.training.batch_size = 10;
+        spec.training.learning_rate = 0.05;
+        spec.data.partition = "dirichlet:0.5".into();
+    }
+    spec
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fednode_core::HyperValue;
+
+    fn digits() -> DataFacts {
+        DataFacts { name: "digits".into(), input: [1, 8, 8], classes: 10 }
+    }
+
+    #[test]
+    fn flags_beat_the_recipe_and_set_beats_flags() {
+        let set = vec!["training.learning_rate=0.5".parse().unwrap(), "load_balance=0.25".parse().unwrap()];
+        let args = Args { lr: Some(0.1), batch_size: Some(3), set, ..Args::default() };
+        let made = spec(&args, &digits()).unwrap();
+        assert_eq!((made.training.learning_rate, made.training.batch_size), (0.5, 3));
+        assert_eq!(made.hyper["load_balance"], HyperValue::Real(0.25));
+        assert_eq!((made.model.input, made.model.classes), ([1, 8, 8], 10));
+    }
+
+    #[test]
+    fn flags_of_the_exchange_reach_the_exchange() {
+        let peers_per_expert = Some(fednode_core::PeersPerExpert::ALL);
+        let args = Args { peers_per_expert, refresh_every: Some(3), temperature: Some(2.0), ..Args::default() };
+        let made = spec(&args, &digits()).unwrap();
+        algorithm::check_exchange(&made).unwrap();
+        let experts = made.exchange.experts.unwrap();
+        assert_eq!(experts.peers_per_expert, fednode_core::PeersPerExpert::ALL);
+        assert_eq!((experts.refresh_every, experts.temperature), (3, 2.0));
+    }
+
+    #[test]
+    fn flags_that_an_algorithm_does_not_have_are_refused() {
+        let args = Args { algorithm: Some("local".into()), refresh_every: Some(3), ..Args::default() };
+        assert!(spec(&args, &digits()).unwrap_err().0.contains("refresh_every"));
+        let args = Args { algorithm: Some("fedmoeda".into()), ..Args::default() };
+        assert!(spec(&args, &digits()).unwrap_err().0.contains("did you mean `fedmoe-da`"));
+        let args = Args { model: Some("cnnn".into()), ..Args::default() };
+        assert!(spec(&args, &digits()).unwrap_err().0.contains("did you mean `cnn`"));
+    }
+
+    #[test]
+    fn every_recipe_is_a_valid_spec() {
+        for input in [[1, 8, 8], [1, 28, 28], [3, 32, 32], [1, 1, 13]] {
+            let facts = DataFacts { name: "x".into(), input, classes: 3 };
+            for row in algorithm::TABLE {
+                let args = Args { algorithm: Some(row.name.into()), ..Args::default() };
+                let made = spec(&args, &facts).unwrap();
+                assert_eq!(FederationSpec::from_toml(&made.to_toml()), Ok(made));
+            }
+        }
+    }
+}

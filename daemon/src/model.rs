@@ -1,0 +1,153 @@
+//! A node's model on disk: where it is, what its card says, and how it becomes something that predicts.
+//!
+//! ```text
+//! state folder   final/model.safetensors + final/card.json    (after the last round)   with federation.toml
+//!                checkpoints/…                                (before)                 and classes.txt
+//! exported file  NAME.safetensors + NAME.json                 (the card holds all of that)
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fednode_core::{FederationSpec, ParamSet};
+use fednode_data::{Samples, Split};
+use fednode_learn::Learner;
+use fednode_net::Identity;
+use fednode_runtime::exit::ExitCode;
+use fednode_runtime::final_model::{self, ModelCard};
+use fednode_runtime::{TrainerCard, records};
+use serde::{Deserialize, Serialize};
+
+use crate::device::Choice;
+use crate::failure::{OrFail, fail};
+use crate::state::StateArgs;
+
+/// The copy of the spec in a state folder.
+pub(crate) const SPEC_FILE: &str = "federation.toml";
+/// The classes' names in a state folder, one a line.
+pub(crate) const CLASSES_FILE: &str = "classes.txt";
+
+/// How a model is named on the command line.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ModelArgs {
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+    /// An exported model, with its card beside it, instead of the node's own.
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
+    /// What to compute on: auto, vulkan, vulkan:I, cpu.
+    #[arg(long, default_value = "cpu")]
+    pub(crate) device: String,
+}
+
+/// What lies beside an exported model: everything needed to use it, and where it comes from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Card {
+    /// Who trained it, on what, and how good it was.
+    #[serde(flatten)]
+    pub(crate) model: ModelCard,
+    /// The classes' names.
+    pub(crate) class_names: Vec<String>,
+    /// The spec of its federation.
+    pub(crate) spec: FederationSpec,
+}
+
+/// A model in memory.
+#[derive(Debug)]
+pub(crate) struct Model {
+    /// All its parameters.
+    pub(crate) params: ParamSet,
+    /// What it is.
+    pub(crate) card: Card,
+    /// Where it was found.
+    pub(crate) path: PathBuf,
+}
+
+impl ModelArgs {
+    /// Reads the model.
+    ///
+    /// # Errors
+    /// Fails if there is none, or if it or its card cannot be read.
+    pub(crate) fn load(&self) -> anyhow::Result<Model> {
+        match &self.model {
+            Some(path) => Model::exported(path),
+            None => Model::of_state(&self.state.folder()?),
+        }
+    }
+}
+
+impl Model {
+    /// Returns the spec of its federation.
+    pub(crate) fn spec(&self) -> &FederationSpec {
+        &self.card.spec
+    }
+
+    /// Reads an exported model; its card lies beside it.
+    fn exported(path: &Path) -> anyhow::Result<Self> {
+        let card = read_json(&path.with_extension("json"))?;
+        Ok(Self { params: read_params(path)?, path: path.to_owned(), card })
+    }
+
+    /// Reads the final model of a state folder, or before the last round the newest checkpoint's.
+    pub(crate) fn of_state(state: &Path) -> anyhow::Result<Self> {
+        let spec_path = state.join(SPEC_FILE);
+        let text = fs::read_to_string(&spec_path).map_err(|error| unreadable(&spec_path, &error))?;
+        let spec = FederationSpec::from_toml(&text).or_fail(ExitCode::State)?;
+        let names = fs::read_to_string(state.join(CLASSES_FILE)).unwrap_or_default();
+        let class_names = names.lines().map(str::to_owned).collect();
+        let path = final_path(state);
+        if path.exists() {
+            let model = read_json(&state.join(final_model::FOLDER).join("card.json"))?;
+            return Ok(Self { params: read_params(&path)?, card: Card { model, class_names, spec }, path });
+        }
+        let Some(params) = fednode_runtime::stored_model(state, &spec).or_fail(ExitCode::State)? else {
+            return Err(fail(
+                ExitCode::State,
+                format!("`{}` holds no model yet: let it finish a round", state.display()),
+            ));
+        };
+        let node_id = Identity::load(&state.join("key")).or_fail(ExitCode::State)?.node_id();
+        let last = records::read(&records::path_in(state)).or_fail(ExitCode::State)?.pop();
+        let model = ModelCard::new(&spec, node_id, TrainerCard::default(), last);
+        Ok(Self { params, card: Card { model, class_names, spec }, path: state.join("checkpoints") })
+    }
+
+    /// Makes a learner of it, which can evaluate and predict samples like these.
+    ///
+    /// # Errors
+    /// Fails if samples or parameters do not fit the spec.
+    pub(crate) fn learner(&self, like: &Samples, device: &str) -> anyhow::Result<Learner> {
+        let empty = like.subset(&[]);
+        // A learner wants something to train on; it is never asked to.
+        let split = Split { train: like.clone(), validation: empty.clone(), test: empty };
+        let device = Choice::find(device)?.open(0)?;
+        let mut learner = Learner::new(self.spec(), 0, Arc::new(split), &device).or_fail(ExitCode::Data)?;
+        learner.restore(&self.params).or_fail(ExitCode::State)?;
+        Ok(learner)
+    }
+
+    /// Returns a class's name, or its number if it has none.
+    pub(crate) fn class_name(&self, class: u16) -> String {
+        self.card.class_names.get(usize::from(class)).cloned().unwrap_or_else(|| class.to_string())
+    }
+}
+
+/// Returns where a state folder keeps the final model.
+fn final_path(state: &Path) -> PathBuf {
+    state.join(final_model::FOLDER).join("model.safetensors")
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
+    let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
+    serde_json::from_str(&text).map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> anyhow::Error {
+    fail(ExitCode::State, format!("cannot read `{}`: {error}", path.display()))
+}
+
+fn read_params(path: &Path) -> anyhow::Result<ParamSet> {
+    let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
+    ParamSet::import(&bytes).map_err(|error| unreadable(path, &error))
+}

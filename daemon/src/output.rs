@@ -1,0 +1,47 @@
+//! What commands print: a report for people, or the same as JSON with `--json`.
+//!
+//! The only place that writes to standard output. Progress and errors go to standard error, so that the JSON of a
+//! command can be piped on as it is.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+/// What a command found out.
+pub(crate) trait Report: Serialize {
+    /// Returns the text for people, every line ended.
+    fn human(&self) -> String;
+}
+
+/// How reports are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// For people.
+    Human,
+    /// For programs.
+    Json,
+}
+
+/// Prints a report.
+///
+/// # Errors
+/// Fails if standard output cannot be written, except when its reader has gone, which is no fault of ours.
+pub(crate) fn print(report: &impl Report, form: Form) -> anyhow::Result<()> {
+    let text = match form {
+        Form::Human => report.human(),
+        Form::Json => serde_json::to_string_pretty(report)? + "\n",
+    };
+    write(&text)
+}
+
+/// Prints text as it is.
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn write(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,143 @@
+//! From what the nodes said and wrote to the [`Summary`].
+
+use fednode_core::FederationSpec;
+use fednode_runtime::status::{RoundRecord, Status};
+
+use crate::swarm::summary::{self, BytesPerRound, Failed, Node, RoundFacts, Summary};
+
+/// What is known of one node at the end.
+#[derive(Debug, Clone)]
+pub(crate) struct Observed {
+    /// Its shard, counting from 1.
+    pub(crate) shard: u32,
+    /// What it said last; absent if it never spoke.
+    pub(crate) status: Option<Box<Status>>,
+    /// The rounds it finished, in order.
+    pub(crate) records: Vec<RoundRecord>,
+    /// Accuracy of always saying its commonest training class.
+    pub(crate) majority_class_accuracy: f64,
+}
+
+/// What is known of the run as a whole.
+#[derive(Debug, Clone)]
+pub(crate) struct Run<'a> {
+    /// The spec.
+    pub(crate) spec: &'a FederationSpec,
+    /// The data source as given.
+    pub(crate) data: &'a str,
+    /// The device, for people.
+    pub(crate) device: &'a str,
+    /// Seconds from the first process to the last round.
+    pub(crate) wall_seconds: f64,
+    /// Every setting in force.
+    pub(crate) effective_config: serde_json::Value,
+}
+
+/// Makes the summary.
+pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<Failed>) -> Summary {
+    let per_node: Vec<Node> = observed.iter().filter_map(node).collect();
+    let records: Vec<&RoundRecord> = observed.iter().flat_map(|observed| &observed.records).collect();
+    let rounds: Vec<RoundFacts> = records.iter().map(|record| facts(record)).collect();
+    let accuracies: Vec<f64> = per_node.iter().map(|node| node.accuracy).collect();
+    let weighted =
+        |of: fn(&Node) -> f64| summary::weighted_mean(per_node.iter().map(|node| (of(node), node.test_samples)));
+    let train: Vec<f64> = observed
+        .iter()
+        .filter(|observed| !observed.records.is_empty())
+        .map(|observed| observed.records.iter().map(|record| record.train_seconds).sum())
+        .collect();
+    let spec = run.spec;
+    Summary {
+        algorithm: spec.algorithm.clone(),
+        data: run.data.to_owned(),
+        partition: spec.data.partition.clone(),
+        partition_hash: spec.data.partition_hash.clone(),
+        seed: spec.seed,
+        nodes: spec.nodes,
+        rounds: spec.rounds,
+        device: run.device.to_owned(),
+        mean_accuracy: weighted(|node| node.accuracy),
+        unweighted_mean_accuracy: summary::mean(&accuracies),
+        worst_tenth_accuracy: summary::worst_tenth(&accuracies),
+        majority_class_accuracy: weighted(|node| node.majority_class_accuracy),
+        per_node,
+        failed_nodes,
+        bytes_per_round: summary::bytes_per_round(&rounds),
+        wall_seconds: run.wall_seconds,
+        train_seconds: summary::mean(&train),
+        overhead: summary::overhead(&rounds),
+        effective_config: run.effective_config,
+    }
+}
+
+/// Returns a node's entry; a node without any finished round has no result to enter.
+fn node(observed: &Observed) -> Option<Node> {
+    let (status, record) = (observed.status.as_ref()?, observed.records.last()?);
+    let card = status.trainer.clone().unwrap_or_default();
+    Some(Node {
+        shard: observed.shard,
+        node_id: status.node_id.to_string(),
+        last_round: record.round.0,
+        train_samples: card.train_samples,
+        test_samples: card.test_samples,
+        classes: card.classes,
+        accuracy: record.accuracy.unwrap_or(0.0),
+        accuracy_after_local_training: record.accuracy_after_local_training.unwrap_or(0.0),
+        majority_class_accuracy: observed.majority_class_accuracy,
+        expert_share: record.test_expert_share.clone(),
+        bytes_sent: status.traffic.sent.wire,
+        bytes_received: status.traffic.received.wire,
+        peak_rss_bytes: status.peak_rss_bytes.or(record.peak_rss_bytes).unwrap_or(0),
+    })
+}
+
+fn facts(record: &RoundRecord) -> RoundFacts {
+    let (sent, received, waited) = (record.bytes_sent, record.bytes_received, record.waited_seconds);
+    RoundFacts {
+        train_seconds: record.train_seconds,
+        round_seconds: record.round_seconds,
+        waited: vec![
+            ("experts", waited.experts),
+            ("global", waited.global),
+            ("merge", waited.merge),
+            ("evaluate", waited.evaluate),
+            ("save", waited.save),
+            ("publish", waited.publish),
+        ],
+        bytes: BytesPerRound {
+            aggregator: (sent.aggregator + received.aggregator) as f64,
+            peer_to_peer: received.peer_to_peer as f64,
+            gossip: received.gossip as f64,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::swarm::fixtures::{NODE, record, status};
+
+    #[test]
+    fn one_entry_per_node_that_finished_a_round() {
+        let observed = |shard, done: u32| Observed {
+            shard,
+            status: Some(Box::new(status(done))),
+            records: (1..=done).map(record).collect(),
+            majority_class_accuracy: 0.25,
+        };
+        let spec = FederationSpec::default();
+        let effective_config = serde_json::Value::Null;
+        let run = Run { spec: &spec, data: "digits", device: "cpu", wall_seconds: 20.0, effective_config };
+        let failed = Failed { name: "node 2".into(), reason: "killed".into() };
+        let summary = summarise(run, &[observed(1, 2), observed(2, 0)], vec![failed]);
+        assert_eq!(summary.per_node.len(), 1);
+        let node = &summary.per_node[0];
+        assert_eq!((node.node_id.as_str(), node.last_round), (NODE.to_string().as_str(), 2));
+        assert_eq!((node.train_samples, node.test_samples, node.classes.as_slice()), (80, 20, &[1, 2][..]));
+        assert_eq!((node.bytes_sent, node.bytes_received, node.peak_rss_bytes), (1000, 2000, 50));
+        assert_eq!((summary.mean_accuracy, summary.majority_class_accuracy, summary.train_seconds), (0.75, 0.25, 16.0));
+        assert!((summary.overhead.share - 0.2).abs() < 1e-12);
+        let bytes = BytesPerRound { aggregator: 40.0, peer_to_peer: 200.0, gossip: 7.0 };
+        assert_eq!(summary.bytes_per_round, bytes);
+    }
+}

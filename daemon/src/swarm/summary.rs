@@ -1,0 +1,244 @@
+//! The result of a swarm: `summary.json`, and the maths behind its few numbers.
+//!
+//! ```text
+//! mean_accuracy            sum_i n_i a_i / sum_i n_i     n_i test samples of node i, a_i its accuracy in the last round
+//! unweighted_mean_accuracy sum_i a_i / N
+//! worst_tenth_accuracy     mean of the lowest ceil(N / 10) of the a_i
+//! overhead.share           1 - (seconds of training) / (seconds of rounds), both summed over nodes and rounds
+//! bytes_per_round          mean over nodes and rounds: what one node moves in one round (`moe-systems` §1.5)
+//! ```
+//!
+//! Nothing here reads a file or asks a process; [`super::collect`] does.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything worth keeping of a swarm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Summary {
+    /// The federated algorithm.
+    pub(crate) algorithm: String,
+    /// Where the data came from.
+    pub(crate) data: String,
+    /// How it was divided.
+    pub(crate) partition: String,
+    /// Hash of that division.
+    pub(crate) partition_hash: String,
+    /// Seed of everything drawn.
+    pub(crate) seed: u64,
+    /// Nodes that were started.
+    pub(crate) nodes: u32,
+    /// Rounds that were asked for.
+    pub(crate) rounds: u32,
+    /// What was trained on.
+    pub(crate) device: String,
+    /// Accuracy in the last round, weighted by test samples.
+    pub(crate) mean_accuracy: f64,
+    /// Accuracy in the last round, every node counting the same.
+    pub(crate) unweighted_mean_accuracy: f64,
+    /// Accuracy in the last round of the worst tenth of the nodes.
+    pub(crate) worst_tenth_accuracy: f64,
+    /// What always saying a node's commonest training class would reach, weighted by test samples.
+    pub(crate) majority_class_accuracy: f64,
+    /// One entry per node that got anywhere.
+    pub(crate) per_node: Vec<Node>,
+    /// Nodes that died, and of what.
+    pub(crate) failed_nodes: Vec<Failed>,
+    /// Traffic of one node in one round.
+    pub(crate) bytes_per_round: BytesPerRound,
+    /// From the start of the first process to the end of the last round.
+    pub(crate) wall_seconds: f64,
+    /// Seconds that a node spent in local updates, over all rounds, mean over nodes.
+    pub(crate) train_seconds: f64,
+    /// What the rounds took beside training.
+    pub(crate) overhead: Overhead,
+    /// Every setting in force.
+    pub(crate) effective_config: serde_json::Value,
+}
+
+/// One node's result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Node {
+    /// Which shard, counting from 1; also the name of its files.
+    pub(crate) shard: u32,
+    /// Its name in the federation.
+    pub(crate) node_id: String,
+    /// The last round it finished.
+    pub(crate) last_round: u32,
+    /// Samples it learned from.
+    pub(crate) train_samples: u32,
+    /// Samples it was judged by.
+    pub(crate) test_samples: u32,
+    /// Classes among its training samples.
+    pub(crate) classes: Vec<u32>,
+    /// Accuracy after the last round's exchange.
+    pub(crate) accuracy: f64,
+    /// Accuracy in the last round before the exchange.
+    pub(crate) accuracy_after_local_training: f64,
+    /// Accuracy of always saying its commonest training class.
+    pub(crate) majority_class_accuracy: f64,
+    /// Share of its test samples that each of its experts decided.
+    pub(crate) expert_share: Vec<f64>,
+    /// Bytes it sent, everything counted.
+    pub(crate) bytes_sent: u64,
+    /// Bytes it received, everything counted.
+    pub(crate) bytes_received: u64,
+    /// Most memory it ever held.
+    pub(crate) peak_rss_bytes: u64,
+}
+
+/// A node that died.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Failed {
+    /// Which process: `node 3`, `fedboot`.
+    pub(crate) name: String,
+    /// How it ended.
+    pub(crate) reason: String,
+}
+
+/// What one node moves in one round, mean over nodes and rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct BytesPerRound {
+    /// With the aggregator, both ways: shared parts and their mean.
+    pub(crate) aggregator: f64,
+    /// Received from other nodes: experts. What one receives another sends, so that is not counted again.
+    pub(crate) peer_to_peer: f64,
+    /// Received adverts, duplicates included.
+    pub(crate) gossip: f64,
+}
+
+/// What the rounds took beside training.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct Overhead {
+    /// Share of the rounds' time that was not training.
+    pub(crate) share: f64,
+    /// Seconds of all rounds of all nodes.
+    pub(crate) round_seconds: f64,
+    /// Seconds of all local updates of all nodes.
+    pub(crate) train_seconds: f64,
+    /// Where the rest went, in seconds, by cause.
+    pub(crate) seconds_by_cause: BTreeMap<String, f64>,
+}
+
+/// One round of one node, as far as the summary needs it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct RoundFacts {
+    /// Seconds in the local update.
+    pub(crate) train_seconds: f64,
+    /// Seconds from the round's start to its end.
+    pub(crate) round_seconds: f64,
+    /// Seconds waited, by cause.
+    pub(crate) waited: Vec<(&'static str, f64)>,
+    /// Bytes moved.
+    pub(crate) bytes: BytesPerRound,
+}
+
+/// Returns the mean of accuracies, weighted by test samples; of nothing it is 0.
+pub(crate) fn weighted_mean(pairs: impl IntoIterator<Item = (f64, u32)>) -> f64 {
+    let (sum, weight) = pairs.into_iter().fold((0.0, 0.0), |(sum, weight), (accuracy, samples)| {
+        (sum + accuracy * f64::from(samples), weight + f64::from(samples))
+    });
+    if weight > 0.0 { sum / weight } else { 0.0 }
+}
+
+/// Returns the mean; of nothing it is 0.
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+}
+
+/// Returns the mean of the lowest tenth, at least of one; of nothing it is 0.
+pub(crate) fn worst_tenth(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.truncate(values.len().div_ceil(10));
+    mean(&sorted)
+}
+
+/// Returns the accuracy of always saying the commonest training class, given both splits' samples per class.
+pub(crate) fn majority_class_accuracy(train: &[usize], test: &[usize]) -> f64 {
+    let total: usize = test.iter().sum();
+    // Of equally common classes the first one counts, as an argmax would have it.
+    let commonest = train.iter().enumerate().max_by_key(|(class, count)| (**count, usize::MAX - class));
+    let right = commonest.and_then(|(class, _)| test.get(class)).copied().unwrap_or(0);
+    if total == 0 { 0.0 } else { right as f64 / total as f64 }
+}
+
+/// Adds up what the rounds took beside training.
+pub(crate) fn overhead(rounds: &[RoundFacts]) -> Overhead {
+    let mut overhead = Overhead::default();
+    for round in rounds {
+        overhead.round_seconds += round.round_seconds;
+        overhead.train_seconds += round.train_seconds;
+        for (cause, seconds) in &round.waited {
+            *overhead.seconds_by_cause.entry((*cause).to_owned()).or_default() += seconds;
+        }
+    }
+    if overhead.round_seconds > 0.0 {
+        let known: f64 = overhead.seconds_by_cause.values().sum();
+        let other = overhead.round_seconds - overhead.train_seconds - known;
+        overhead.seconds_by_cause.insert("other".into(), other.max(0.0));
+        overhead.share = 1.0 - overhead.train_seconds / overhead.round_seconds;
+    }
+    overhead
+}
+
+/// Returns what one node moves in one round, on average.
+pub(crate) fn bytes_per_round(rounds: &[RoundFacts]) -> BytesPerRound {
+    let mean_of =
+        |part: fn(&BytesPerRound) -> f64| mean(&rounds.iter().map(|round| part(&round.bytes)).collect::<Vec<_>>());
+    BytesPerRound {
+        aggregator: mean_of(|bytes| bytes.aggregator),
+        peer_to_peer: mean_of(|bytes| bytes.peer_to_peer),
+        gossip: mean_of(|bytes| bytes.gossip),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(got: f64, want: f64) {
+        assert!((got - want).abs() < 1e-12, "got {got}, want {want}");
+    }
+
+    #[test]
+    fn means_by_hand() {
+        close(weighted_mean([(0.5, 10), (1.0, 30)]), 0.875);
+        close(weighted_mean([]), 0.0);
+        close(weighted_mean([(0.5, 0)]), 0.0);
+        close(mean(&[0.5, 1.0]), 0.75);
+    }
+
+    #[test]
+    fn worst_tenth_by_hand() {
+        close(worst_tenth(&[0.9, 0.2, 0.8]), 0.2);
+        let eleven: Vec<f64> = (0..11).map(|n| f64::from(10 - n) / 10.0).collect();
+        close(worst_tenth(&eleven), 0.05);
+        close(worst_tenth(&[]), 0.0);
+    }
+
+    #[test]
+    fn majority_class_by_hand() {
+        close(majority_class_accuracy(&[1, 5, 2], &[4, 3, 3]), 0.3);
+        close(majority_class_accuracy(&[2, 2], &[1, 3]), 0.25);
+        close(majority_class_accuracy(&[], &[]), 0.0);
+    }
+
+    #[test]
+    fn overhead_and_bytes_by_hand() {
+        let round = |bytes| RoundFacts {
+            train_seconds: 9.0,
+            round_seconds: 10.0,
+            waited: vec![("experts", 0.5), ("global", 0.25)],
+            bytes: BytesPerRound { aggregator: bytes, peer_to_peer: 2.0 * bytes, gossip: 1.0 },
+        };
+        let rounds = [round(10.0), round(20.0), round(30.0), round(40.0)];
+        let overhead = overhead(&rounds);
+        close(overhead.share, 0.1);
+        close(overhead.seconds_by_cause["experts"], 2.0);
+        close(overhead.seconds_by_cause["other"], 1.0);
+        let bytes = bytes_per_round(&rounds);
+        assert_eq!(bytes, BytesPerRound { aggregator: 25.0, peer_to_peer: 50.0, gossip: 1.0 });
+    }
+}

@@ -1,0 +1,172 @@
+//! The result of a swarm as a newcomer reads it.
+
+use crate::output::Report;
+use crate::swarm::summary::{Node, Summary};
+use crate::table::{bytes, duration, number, percent, render, text};
+
+/// How many classes are listed before "and so on".
+const CLASSES_SHOWN: usize = 10;
+
+impl Report for Summary {
+    fn human(&self) -> String {
+        [self.title(), self.nodes_table(), self.conclusions(), self.failures()].concat()
+    }
+}
+
+impl Summary {
+    fn title(&self) -> String {
+        format!(
+            "\n{} on {} ({}), {} nodes, {} rounds, {}\n\n",
+            self.algorithm, self.data, self.partition, self.nodes, self.rounds, self.device
+        )
+    }
+
+    fn nodes_table(&self) -> String {
+        let columns = [
+            number("node"),
+            text("id"),
+            number("train"),
+            number("test"),
+            text("classes"),
+            number("floor"),
+            number("before exchange"),
+            number("after exchange"),
+            number("sent"),
+            number("received"),
+            number("memory"),
+        ];
+        let rows: Vec<Vec<String>> = self.per_node.iter().map(row).collect();
+        render(&columns, &rows)
+    }
+
+    fn conclusions(&self) -> String {
+        let before = self.per_node.iter().map(|node| (node.accuracy_after_local_training, node.test_samples));
+        let traffic = self.bytes_per_round;
+        let whole = |bytes_per_round: f64| bytes(bytes_per_round.round() as u64);
+        format!(
+            "\nmean accuracy  {} after the last exchange ({} before it), weighted by test samples\n\
+             worst tenth    {} of the nodes' accuracies\n\
+             floor          {} is what always saying the commonest class of each node would reach\n\
+             traffic        per node and round: {} with the aggregator, {} from peer to peer, {} gossip\n\
+             time           {} in all, {} of it training; {} of the rounds' time was not training{}\n",
+            percent(self.mean_accuracy),
+            percent(super::summary::weighted_mean(before)),
+            percent(self.worst_tenth_accuracy),
+            percent(self.majority_class_accuracy),
+            whole(traffic.aggregator),
+            whole(traffic.peer_to_peer),
+            whole(traffic.gossip),
+            duration(self.wall_seconds),
+            duration(self.train_seconds),
+            percent(self.overhead.share),
+            self.causes(),
+        )
+    }
+
+    /// Names the three largest causes of overhead.
+    fn causes(&self) -> String {
+        let rounds = self.overhead.round_seconds;
+        let mut causes: Vec<(&String, f64)> =
+            self.overhead.seconds_by_cause.iter().map(|(cause, seconds)| (cause, seconds / rounds)).collect();
+        causes.retain(|(_, share)| *share >= 0.001);
+        causes.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let named: Vec<String> =
+            causes.iter().take(3).map(|(cause, share)| format!("{cause} {}", percent(*share))).collect();
+        if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) }
+    }
+
+    fn failures(&self) -> String {
+        self.failed_nodes.iter().map(|failed| format!("failed         {}: {}\n", failed.name, failed.reason)).collect()
+    }
+}
+
+fn row(node: &Node) -> Vec<String> {
+    let short = node.node_id.chars().rev().take(8).collect::<Vec<_>>().into_iter().rev().collect();
+    vec![
+        node.shard.to_string(),
+        short,
+        node.train_samples.to_string(),
+        node.test_samples.to_string(),
+        classes(&node.classes),
+        percent(node.majority_class_accuracy),
+        percent(node.accuracy_after_local_training),
+        percent(node.accuracy),
+        bytes(node.bytes_sent),
+        bytes(node.bytes_received),
+        bytes(node.peak_rss_bytes),
+    ]
+}
+
+fn classes(classes: &[u32]) -> String {
+    let shown: Vec<String> = classes.iter().take(CLASSES_SHOWN).map(u32::to_string).collect();
+    let more = classes.len().saturating_sub(CLASSES_SHOWN);
+    if more == 0 { shown.join(" ") } else { format!("{} +{more}", shown.join(" ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::swarm::summary::{BytesPerRound, Overhead};
+
+    fn node(shard: u32, accuracy: f64) -> Node {
+        Node {
+            shard,
+            node_id: format!("12D3KooWabcdefg{shard}"),
+            last_round: 3,
+            train_samples: 100,
+            test_samples: 25 * shard,
+            classes: vec![0, 3],
+            accuracy,
+            accuracy_after_local_training: 0.5,
+            majority_class_accuracy: 0.25,
+            expert_share: vec![],
+            bytes_sent: 1500,
+            bytes_received: 20,
+            peak_rss_bytes: 50_000_000,
+        }
+    }
+
+    #[test]
+    fn says_in_words_what_the_numbers_mean() {
+        let summary = Summary {
+            algorithm: "fedmoe-da".into(),
+            data: "digits".into(),
+            partition: "iid".into(),
+            partition_hash: String::new(),
+            seed: 1,
+            nodes: 2,
+            rounds: 3,
+            device: "cpu".into(),
+            mean_accuracy: 0.8,
+            unweighted_mean_accuracy: 0.8,
+            worst_tenth_accuracy: 0.75,
+            majority_class_accuracy: 0.25,
+            per_node: vec![node(1, 0.75), node(2, 0.825)],
+            failed_nodes: vec![],
+            bytes_per_round: BytesPerRound { aggregator: 1e3, peer_to_peer: 2e6, gossip: 30.0 },
+            wall_seconds: 12.0,
+            train_seconds: 9.0,
+            overhead: Overhead {
+                share: 0.25,
+                round_seconds: 12.0,
+                train_seconds: 9.0,
+                seconds_by_cause: [("experts".into(), 3.0), ("save".into(), 0.0)].into(),
+            },
+            effective_config: serde_json::Value::Null,
+        };
+        let text = summary.human();
+        assert!(
+            text.contains("   1  abcdefg1    100    25  0 3      25.0 %           50.0 %          75.0 %"),
+            "{text}"
+        );
+        assert!(text.contains("mean accuracy  80.0 % after the last exchange (50.0 % before it)"), "{text}");
+        assert!(text.contains("time           12 s in all, 9.0 s of it training"), "{text}");
+        assert!(text.contains("25.0 % of the rounds' time was not training (experts 25.0 %)\n"), "{text}");
+        assert!(text.contains("1.0 kB with the aggregator, 2.0 MB from peer to peer, 30 B gossip"), "{text}");
+    }
+
+    #[test]
+    fn long_class_lists_are_cut() {
+        assert_eq!(classes(&(0..12).collect::<Vec<_>>()), "0 1 2 3 4 5 6 7 8 9 +2");
+    }
+}

@@ -1,0 +1,96 @@
+//! Joins the two halves of a node: what the round logic asks for, and the learner that can do it.
+//!
+//! Only translation. Numbers pass through as [`ParamSet`]s, errors get the kind that decides the exit code.
+
+use std::ops::ControlFlow;
+
+use fednode_core::{ParamSet, Round, Score, Slot};
+use fednode_learn::{LearnError, Learner, Progress, Subset};
+use fednode_runtime::trainer::{Evaluations, TrainProgress, Trainer, TrainerCard, TrainerError, Update};
+
+/// A learner as the runtime sees it.
+#[derive(Debug)]
+pub(crate) struct LearnerTrainer {
+    learner: Learner,
+    card: TrainerCard,
+}
+
+impl LearnerTrainer {
+    /// Wraps a learner; the card says what it trains on.
+    pub(crate) fn new(learner: Learner, card: TrainerCard) -> Self {
+        Self { learner, card }
+    }
+}
+
+impl Trainer for LearnerTrainer {
+    fn initial_shared(&self) -> Option<ParamSet> {
+        self.learner.initial_shared()
+    }
+
+    fn shared(&self) -> Option<ParamSet> {
+        self.learner.shared()
+    }
+
+    fn local_update(
+        &mut self,
+        round: Round,
+        watch: &mut (dyn FnMut(TrainProgress) -> ControlFlow<()> + Send),
+    ) -> Result<Update, TrainerError> {
+        let update = self.learner.local_update(round, &mut |now| watch(progress(now))).map_err(error)?;
+        Ok(Update {
+            shared: update.shared,
+            experts: update.experts,
+            proxies: update.proxies,
+            n_samples: update.n_samples,
+            train_loss: update.train_loss,
+            expert_share: update.expert_share,
+        })
+    }
+
+    fn adopt(&mut self, shared: Option<ParamSet>, experts: Vec<(Slot, ParamSet)>) -> Result<(), TrainerError> {
+        self.learner.adopt(shared, experts).map_err(error)
+    }
+
+    fn evaluate(&mut self) -> Result<Evaluations, TrainerError> {
+        let validation = self.learner.evaluate(Subset::Validation);
+        let test = self.learner.evaluate(Subset::Test);
+        let of_any = |score: Score| (score.n_samples > 0).then_some(score);
+        Ok(Evaluations {
+            validation: of_any(validation.score),
+            test: of_any(test.score),
+            expert_share: test.expert_share,
+        })
+    }
+
+    fn state(&self) -> ParamSet {
+        self.learner.state()
+    }
+
+    fn restore(&mut self, state: &ParamSet) -> Result<(), TrainerError> {
+        self.learner.restore(state).map_err(error)
+    }
+
+    fn describe(&self) -> TrainerCard {
+        self.card.clone()
+    }
+}
+
+fn progress(now: Progress) -> TrainProgress {
+    let Progress { epoch, epochs, batch, batches, loss } = now;
+    TrainProgress { epoch, epochs, batch, batches, loss }
+}
+
+fn error(error: LearnError) -> TrainerError {
+    let text = error.to_string();
+    match error {
+        LearnError::Abandoned => TrainerError::Abandoned,
+        LearnError::Diverged { .. } | LearnError::Config(_) => TrainerError::Training(text),
+        LearnError::NoTrainingSamples | LearnError::Classes { .. } | LearnError::SampleShape { .. } => {
+            TrainerError::Data(text)
+        }
+        LearnError::Layout { .. }
+        | LearnError::NotFinite { .. }
+        | LearnError::NoSuchPart(_)
+        | LearnError::Params(_) => TrainerError::Misfit(text),
+    }
+}

@@ -1,0 +1,178 @@
+//! Files to be predicted: samples without labels, made to fit a model's input.
+//!
+//! - **PNG, JPEG**: one sample each, scaled to the model's height and width, grey or coloured as the model wants.
+//! - **IDX** (also `.gz`): every image of the file; they must have the model's size.
+//! - **CSV**: every row of numbers; a first row that is none is a heading. Values are taken as they are.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use fednode_core::spec::ModelSpec;
+use fednode_data::{Pixels, Samples};
+use fednode_runtime::exit::ExitCode;
+use flate2::read::GzDecoder;
+use image::imageops::FilterType;
+use image::{DynamicImage, ImageReader, Limits};
+
+use crate::failure::{OrFail, fail};
+
+/// First bytes of a file of images in IDX form.
+const IDX_IMAGES: [u8; 4] = [0, 0, 8, 3];
+/// First bytes of a gzip file.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// Largest side of an image file: bounds what a damaged header can ask for.
+const MAX_SIDE: u32 = 16_384;
+/// Largest memory of one decoded image.
+const MAX_IMAGE_BYTES: u64 = 1 << 28;
+/// Most bytes of an unpacked IDX or CSV file.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+
+/// Reads all samples of a file.
+///
+/// # Errors
+/// Names the file and what is wrong with it.
+pub(crate) fn read(path: &Path, model: &ModelSpec) -> anyhow::Result<Samples> {
+    let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let pixels = match ending.as_str() {
+        "png" | "jpg" | "jpeg" => image(path, model.input),
+        "csv" => csv(&String::from_utf8_lossy(&unpacked(path)?), model.input),
+        _ => idx(&unpacked(path)?, model.input),
+    };
+    let pixels = pixels.map_err(|cause| fail(ExitCode::Data, format!("`{}` {cause}", path.display())))?;
+    // Labels are never looked at, but every sample has one.
+    let n_samples = pixels.len() / model.input.iter().product::<usize>();
+    let names: Arc<[String]> = (0..model.classes).map(|class| class.to_string()).collect();
+    Samples::new(model.input, pixels, vec![0; n_samples], names).or_fail(ExitCode::Data)
+}
+
+fn unpacked(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let unreadable = |error| fail(ExitCode::Data, format!("cannot read `{}`: {error}", path.display()));
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| BufReader::new(file).take(MAX_FILE_BYTES).read_to_end(&mut bytes))
+        .map_err(unreadable)?;
+    if bytes.starts_with(&GZIP) {
+        let mut inner = Vec::new();
+        GzDecoder::new(bytes.as_slice()).take(MAX_FILE_BYTES).read_to_end(&mut inner).map_err(unreadable)?;
+        return Ok(inner);
+    }
+    Ok(bytes)
+}
+
+fn image(path: &Path, input: [usize; 3]) -> Result<Pixels, String> {
+    let [channels, height, width] = input;
+    let mut reader = ImageReader::open(path)
+        .and_then(ImageReader::with_guessed_format)
+        .map_err(|error| format!("cannot be read: {error}"))?;
+    let mut limits = Limits::default();
+    (limits.max_image_width, limits.max_image_height) = (Some(MAX_SIDE), Some(MAX_SIDE));
+    limits.max_alloc = Some(MAX_IMAGE_BYTES);
+    reader.limits(limits);
+    let decoded: DynamicImage = reader.decode().map_err(|error| format!("is no image: {error}"))?;
+    let is_size = (decoded.width() as usize, decoded.height() as usize) == (width, height);
+    let fitting =
+        if is_size { decoded } else { decoded.resize_exact(width as u32, height as u32, FilterType::Triangle) };
+    let values = match channels {
+        1 => fitting.into_luma8().into_raw(),
+        3 => {
+            // A file has the channels of a pixel side by side, a model one plane after the other.
+            let interleaved = fitting.into_rgb8().into_raw();
+            (0..3)
+                .flat_map(|channel| interleaved.iter().skip(channel).step_by(3).copied().collect::<Vec<_>>())
+                .collect()
+        }
+        _ => return Err(format!("is an image, but the model takes {channels} channels")),
+    };
+    Ok(Pixels::Bytes { values, white: u8::MAX })
+}
+
+fn idx(bytes: &[u8], input: [usize; 3]) -> Result<Pixels, String> {
+    let number = |at: usize| bytes.get(at..at + 4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
+    let header = (number(4), number(8), number(12));
+    let (true, (Some(count), Some(height), Some(width))) = (bytes.starts_with(&IDX_IMAGES), header) else {
+        return Err("is neither PNG, JPEG, CSV nor a file of images in IDX form".into());
+    };
+    if input != [1, height as usize, width as usize] {
+        let [channels, h, w] = input;
+        return Err(format!("has images of 1x{height}x{width}, but the model takes {channels}x{h}x{w}"));
+    }
+    let values = &bytes[16..];
+    if values.len() as u64 != u64::from(count) * u64::from(height) * u64::from(width) {
+        return Err(format!("is truncated: its header promises {count} images"));
+    }
+    Ok(Pixels::Bytes { values: values.to_vec(), white: u8::MAX })
+}
+
+fn csv(text: &str, input: [usize; 3]) -> Result<Pixels, String> {
+    let width: usize = input.iter().product();
+    let mut values = Vec::new();
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let row: Result<Vec<f32>, &str> = line.split(',').map(|cell| cell.trim().parse().map_err(|_| cell)).collect();
+        let row = match row {
+            Ok(row) => row,
+            Err(_) if at == 0 => continue,
+            Err(cell) => return Err(format!("holds `{}` in line {}, not a number", cell.trim(), at + 1)),
+        };
+        if row.len() != width {
+            return Err(format!("has {} values in line {}, but the model takes {width}", row.len(), at + 1));
+        }
+        values.extend(row);
+    }
+    if values.is_empty() { Err("holds no rows of numbers".into()) } else { Ok(Pixels::Floats(values)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn model(input: [usize; 3]) -> ModelSpec {
+        ModelSpec { input, classes: 3, ..ModelSpec::default() }
+    }
+
+    fn batch(samples: &Samples) -> Vec<f32> {
+        let mut values = Vec::new();
+        samples.write_batch(&(0..samples.len() as u32).collect::<Vec<_>>(), &mut values);
+        values
+    }
+
+    #[test]
+    fn images_are_made_to_fit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("red.PNG");
+        image::RgbImage::from_pixel(4, 4, image::Rgb([255, 0, 0]))
+            .save_with_format(&path, image::ImageFormat::Png)
+            .unwrap();
+        let colour = read(&path, &model([3, 2, 2])).unwrap();
+        assert_eq!(batch(&colour), [[1.0; 4], [-1.0; 4], [-1.0; 4]].concat());
+        let grey = read(&path, &model([1, 4, 4])).unwrap();
+        assert_eq!((grey.len(), grey.shape), (1, [1, 4, 4]));
+        std::fs::write(&path, b"nonsense").unwrap();
+        assert!(read(&path, &model([3, 2, 2])).unwrap_err().to_string().contains("is no image"));
+    }
+
+    #[test]
+    fn idx_files_may_be_packed() {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes = [&IDX_IMAGES[..], &[0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2], &[0, 255, 255, 0]].concat();
+        let path = folder.path().join("images-idx3-ubyte.gz");
+        let mut packer = flate2::write::GzEncoder::new(File::create(&path).unwrap(), flate2::Compression::fast());
+        packer.write_all(&bytes).unwrap();
+        packer.finish().unwrap();
+        let samples = read(&path, &model([1, 1, 2])).unwrap();
+        assert_eq!((samples.len(), batch(&samples)), (2, vec![-1.0, 1.0, 1.0, -1.0]));
+        assert!(idx(&bytes[..19], [1, 1, 2]).unwrap_err().contains("truncated"));
+        assert!(idx(&bytes, [1, 2, 2]).unwrap_err().contains("but the model takes 1x2x2"));
+        assert!(idx(b"\x00\x00", [1, 1, 1]).unwrap_err().contains("neither"));
+    }
+
+    #[test]
+    fn rows_may_have_a_heading() {
+        assert_eq!(csv("a,b\n1, 2\n\n3,4\n", [1, 1, 2]).unwrap(), Pixels::Floats(vec![1.0, 2.0, 3.0, 4.0]));
+        assert_eq!(csv("1,2\nx,2", [1, 1, 2]).unwrap_err(), "holds `x` in line 2, not a number");
+        assert_eq!(csv("1,2,3", [1, 1, 2]).unwrap_err(), "has 3 values in line 1, but the model takes 2");
+        assert!(csv("a,b", [1, 1, 2]).is_err());
+    }
+}
