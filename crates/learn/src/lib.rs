@@ -1,1 +1,70 @@
-//! learn
+//! Everything with a tensor: devices, models, algorithms, training, evaluation.
+//!
+//! A node owns one [`Learner`]. It is made from the federation's spec, the node's data and a device, and from then on
+//! only plain numbers go in and out:
+//!
+//! ```text
+//!            spec ─► algorithm::TABLE ─► Learner ◄── data (train, validation, test)
+//!                                          │ ▲
+//!            local_update: shared part,  ──┘ └── adopt: mean of the shared parts, mixed experts
+//!            experts, proxies, loss              restore: a checkpoint
+//! ```
+//!
+//! - [`algorithm`]: one file per federated algorithm, each with its split of the model, its step, its hyper-parameters
+//!   and its exchange.
+//! - [`model`]: one file per model; a model is a list of layers that algorithms split where they need.
+//! - [`gate`]: top-1 routing, the core of the mixture of experts.
+//! - [`device`] and [`probe`]: GPU through Vulkan, or the CPU; how to find out without being taken down by a driver.
+//! - the rest: the training loop, evaluation, and the way of numbers to the device and back.
+//!
+//! There is no network here, no round logic, no clock that anything depends on and no global random generator.
+//!
+//! ```
+//! # use std::{ops::ControlFlow, sync::Arc};
+//! use fednode_core::{FederationSpec, Round};
+//! use fednode_data::{Pixels, Samples, Split};
+//! use fednode_learn::{ComputeDevice, Learner, Subset, algorithm};
+//!
+//! let mut spec = FederationSpec::default();
+//! spec.model.name = "mlp".into();
+//! spec.model.input = [1, 2, 2];
+//! spec.model.classes = 2;
+//! spec.model.experts = 2;
+//! algorithm::fill_exchange(&mut spec)?;
+//!
+//! // Two classes: bright above, bright below.
+//! let pixels = Pixels::Floats([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]].repeat(50).concat());
+//! let names = ["above".to_owned(), "below".to_owned()];
+//! let samples = Samples::new([1, 2, 2], pixels, [0, 1].repeat(50), Arc::new(names))?;
+//! let split = Split { train: samples.clone(), validation: samples.clone(), test: samples };
+//!
+//! let mut learner = Learner::new(&spec, 0, Arc::new(split), &ComputeDevice::cpu(1)?)?;
+//! for round in 1..=20 {
+//!     learner.local_update(Round(round), &mut |_progress| ControlFlow::Continue(()))?;
+//! }
+//! assert_eq!(learner.evaluate(Subset::Test).score.accuracy, 1.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod algorithm;
+pub mod device;
+pub mod gate;
+pub mod model;
+pub mod probe;
+
+mod batch;
+mod error;
+mod evaluate;
+mod learner;
+mod random;
+mod train;
+mod weights;
+
+pub use batch::Batch;
+pub use device::{ComputeDevice, DeviceChoice};
+pub use error::LearnError;
+pub use evaluate::{ClassCount, Evaluation, Prediction};
+pub use learner::{Learner, LocalUpdate, Subset};
+pub use train::{Progress, cross_entropy};
+pub use weights::Weights;

@@ -1,0 +1,27 @@
+//! FedAvg: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017,
+//! Algorithm 1.
+//!
+//! Every node trains the whole model on its own data; the models are averaged, weighted by the number of training
+//! samples. One model for all, no experts: the baseline that personalised algorithms are measured against.
+
+use fednode_core::{Averaging, Exchange, Weighting};
+
+use super::hyper::AGGREGATION;
+use super::part::Role;
+use super::{Row, plain};
+
+pub(super) const ROW: Row = Row {
+    name: "fedavg",
+    summary: "one model for all, averaged by number of samples",
+    reference: "McMahan et al., AISTATS 2017, arXiv 1602.05629",
+    averages: "the whole model",
+    peer_to_peer: "nothing",
+    keeps_private: "nothing",
+    hyper: &[AGGREGATION],
+    profiles: &[],
+    exchange: |values| Exchange {
+        averaging: Some(Averaging { weighting: Weighting::Samples, rule: values.rule() }),
+        experts: None,
+    },
+    build: |setup| plain::build(setup, Role::Shared),
+};

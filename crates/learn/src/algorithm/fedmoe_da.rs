@@ -1,0 +1,174 @@
+//! FedMoE-DA: Zhan et al., "FedMoE-DA: Federated Mixture of Experts via Domain Aware Fine-grained Aggregation",
+//! MSN 2024, arXiv 2411.02115; `moe-systems` §1.
+//!
+//! ```text
+//! x = embed(u; Theta)      first layer of the model, averaged over all nodes, every node counts the same (Eq. 5)
+//! G = softmax(x · Pi)      the gate, never averaged; its columns are the proxies that are gossiped
+//! o = G_k * E_k(x)         one expert per sample (top-1), the rest of the model; experts go peer to peer
+//! ```
+//!
+//! All of it is trained jointly in the local update (Algorithm 1, line 5); mixing experts by the similarity of their
+//! proxies (Eq. 8 to 11) is the engine's work. The choices where the paper is silent are those of `moe-systems` §1.9:
+//! all experts of all nodes start from one Phi0 (averaging needs a common start), the random proxies break the
+//! symmetry. Profile `robust` adds Switch's load-balancing loss and bounds the slots of one remote node in a row.
+
+use burn::tensor::Tensor;
+use fednode_core::{Averaging, Exchange, ExpertExchange, Slot, Weighting};
+
+use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
+use super::part::{Part, Role, descend, record};
+use super::{Algorithm, Output, Row, Setup, Step};
+use crate::batch::Batch;
+use crate::error::LearnError;
+use crate::gate::{self, Gated};
+use crate::model::{self, Activation, Cut, Layer, Linear, Net};
+use crate::train::cross_entropy;
+use crate::weights::Weights;
+
+pub(super) const ROW: Row = Row {
+    name: "fedmoe-da",
+    summary: "a mixture of experts per node; experts are mixed with those of peers whose proxies are similar",
+    reference: "Zhan et al., MSN 2024, arXiv 2411.02115",
+    averages: "the embedding (the model's first layer)",
+    peer_to_peer: "experts (the other layers) and gating proxies",
+    keeps_private: "which expert serves which sample",
+    hyper: HYPER,
+    profiles: &[
+        Profile { name: "paper", sets: &[] },
+        Profile { name: "robust", sets: &[("load_balance", "0.01"), ("slots_per_node", "2")] },
+    ],
+    exchange: |values| Exchange {
+        averaging: Some(Averaging { weighting: Weighting::Uniform, rule: values.rule() }),
+        experts: Some(ExpertExchange {
+            peers_per_expert: values.peers("peers_per_expert"),
+            refresh_every: values.count("refresh_every"),
+            temperature: values.real("temperature"),
+            slots_per_node: Some(values.count("slots_per_node")).filter(|slots| *slots > 0),
+            max_distance: Some(values.real("max_distance")).filter(|distance| *distance > 0.0),
+        }),
+    },
+    build: |setup| FedMoeDa::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
+};
+
+const HYPER: &[Hyper] = &[
+    Hyper {
+        name: "peers_per_expert",
+        kind: Kind::CountOrAll { max: 100_000 },
+        default: "5",
+        doc: "P: how many other experts an own expert is mixed with each round; 0 mixes nothing",
+    },
+    Hyper {
+        name: "refresh_every",
+        kind: Kind::Integer { min: 1, max: 100_000 },
+        default: "5",
+        doc: "I: rounds between two exchanges of proxies; who is mixed with whom is decided anew then",
+    },
+    Hyper {
+        name: "temperature",
+        kind: Kind::Real { min: 1e-6, max: 1e6 },
+        default: "1",
+        doc: "tau: temperature of the softmax over similarities; smaller keeps more of the own expert",
+    },
+    Hyper {
+        name: "load_balance",
+        kind: Kind::Real { min: 0.0, max: 1e3 },
+        default: "0",
+        doc: "lambda: weight of the load-balancing loss of Switch Transformers; 0 as in the paper",
+    },
+    Hyper {
+        name: "slots_per_node",
+        kind: Kind::Integer { min: 0, max: 64 },
+        default: "0",
+        doc: "most experts of one other node in one mix, against a node that copies proxies; 0 for no bound",
+    },
+    Hyper {
+        name: "max_distance",
+        kind: Kind::Real { min: 0.0, max: 1e6 },
+        default: "0",
+        doc: "largest distance of a mixed expert from the own one, as a multiple of the median; 0 for no bound",
+    },
+    Hyper {
+        name: "init",
+        kind: Kind::Choice(&["shared", "per-slot"]),
+        default: "shared",
+        doc: "whether all experts start alike, or only those of one slot; the mixes join slots, so `shared` is sound",
+    },
+    AGGREGATION,
+];
+
+/// Where the parts are: the embedding, the gate, then the experts.
+const EMBEDDING: usize = 0;
+const GATE: usize = 1;
+const EXPERTS: usize = 2;
+
+struct FedMoeDa {
+    parts: Vec<Part>,
+    load_balance: f64,
+    learning_rate: f64,
+}
+
+impl FedMoeDa {
+    fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
+        let (embedding, expert) = model::build(setup.model)?.split(Cut::Embedding);
+        let n_experts = setup.model.experts;
+        let gate = Net::new(vec![Layer::Linear(Linear {
+            name: "gate",
+            inputs: embedding.n_outputs(),
+            outputs: n_experts,
+            activation: Activation::Identity,
+            bias: false,
+        })]);
+        let part = |role, net, slot| Part::new(role, net, setup.seed, slot, setup.device);
+        let mut parts = vec![part(Role::Shared, embedding, 0), part(Role::Gate, gate, 0)];
+        for slot in 0..n_experts as u16 {
+            let start = if setup.hyper.text("init") == "shared" { 0 } else { u64::from(slot) };
+            parts.push(part(Role::Expert(Slot(slot)), expert.clone(), start));
+        }
+        let (load_balance, learning_rate) = (setup.hyper.real("load_balance"), setup.training.learning_rate);
+        Ok(Self { parts, load_balance, learning_rate })
+    }
+
+    /// Runs the model with the given weights of all parts, plain or recorded.
+    fn run(&self, weights: &[&Weights], inputs: Tensor<2>) -> Gated {
+        let net = |part: usize, features| self.parts[part].net.forward(weights[part], features);
+        let features = net(EMBEDDING, inputs);
+        let scores = net(GATE, features.clone());
+        gate::top1(scores, features, |expert, features| net(EXPERTS + expert, features))
+    }
+
+    fn n_experts(&self) -> usize {
+        self.parts.len() - EXPERTS
+    }
+}
+
+impl Algorithm for FedMoeDa {
+    fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    fn parts_mut(&mut self) -> &mut [Part] {
+        &mut self.parts
+    }
+
+    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
+        let tape = record(&self.parts);
+        let gated = self.run(&tape.iter().collect::<Vec<_>>(), batch.inputs);
+        let mut routed = vec![0; self.n_experts()];
+        for expert in &gated.chosen {
+            routed[*expert] += 1;
+        }
+        let balance = (self.load_balance > 0.0).then(|| gate::load_balance(&gated).mul_scalar(self.load_balance));
+        let fit = cross_entropy(gated.logits, batch.targets);
+        let loss = match balance {
+            Some(balance) => fit + balance,
+            None => fit,
+        };
+        Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed }
+    }
+
+    fn forward(&self, inputs: Tensor<2>) -> Output {
+        let weights: Vec<&Weights> = self.parts.iter().map(|part| &part.weights).collect();
+        let gated = self.run(&weights, inputs);
+        Output { logits: gated.logits, chosen: Some(gated.chosen), n_experts: self.n_experts() }
+    }
+}

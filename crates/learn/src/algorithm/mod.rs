@@ -1,0 +1,194 @@
+//! Federated algorithms: one file per algorithm, one row per algorithm in [`TABLE`].
+//!
+//! A file states what its paper states: how the model is split into [`Part`]s and which of them are shared, what one
+//! batch does ([`Algorithm::step`]), how it predicts ([`Algorithm::forward`]), its hyper-parameters with the paper's
+//! defaults, and its [`Exchange`], which is all that the engine ever knows of it. Loading, saving, adopting, training
+//! loop and evaluation are the same for all and live elsewhere.
+
+mod fedavg;
+mod fedmoe_da;
+mod hyper;
+mod local;
+mod part;
+mod plain;
+
+use burn::tensor::{Device, Tensor};
+use fednode_core::config::unknown_name;
+use fednode_core::spec::{ModelSpec, TrainingSpec};
+use fednode_core::{ConfigError, Exchange, FederationSpec};
+
+use crate::batch::Batch;
+use crate::error::LearnError;
+
+pub use hyper::{Hyper, Kind, Profile, Values};
+pub use part::{Part, Role};
+
+/// One algorithm, as it is listed and built.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// The name in `algorithm`.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub summary: &'static str,
+    /// Where it is from.
+    pub reference: &'static str,
+    /// What is averaged over all nodes.
+    pub averages: &'static str,
+    /// What goes from peer to peer.
+    pub peer_to_peer: &'static str,
+    /// What never leaves the node.
+    pub keeps_private: &'static str,
+    /// Its hyper-parameters.
+    pub hyper: &'static [Hyper],
+    /// Its named sets of defaults, the first of which is the default.
+    pub profiles: &'static [Profile],
+    /// What it shares, given its hyper-parameters.
+    pub exchange: fn(&Values) -> Exchange,
+    /// Makes a node's instance.
+    pub build: fn(&Setup<'_>) -> Result<Box<dyn Algorithm>, LearnError>,
+}
+
+/// All algorithms.
+pub static TABLE: &[Row] = &[fedmoe_da::ROW, fedavg::ROW, local::ROW];
+
+/// What an algorithm is built from.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    /// The model of this node.
+    pub model: &'a ModelSpec,
+    /// The local update.
+    pub training: &'a TrainingSpec,
+    /// The algorithm's hyper-parameters.
+    pub hyper: &'a Values,
+    /// Seed of what all nodes must draw alike.
+    pub seed: u64,
+    /// Where the tensors live.
+    pub device: &'a Device,
+}
+
+/// What one batch did.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// The loss that was minimised.
+    pub loss: f64,
+    /// Samples routed to each expert; empty without experts.
+    pub routed: Vec<u32>,
+}
+
+/// What a model says about a batch.
+#[derive(Debug)]
+pub struct Output {
+    /// `[batch, classes]`.
+    pub logits: Tensor<2>,
+    /// The chosen expert of each sample, if there are experts.
+    pub chosen: Option<Vec<usize>>,
+    /// How many experts there are.
+    pub n_experts: usize,
+}
+
+/// One node's instance of an algorithm: its parts and what a batch does to them.
+pub trait Algorithm: Send + Sync {
+    /// Returns the parts of the model.
+    fn parts(&self) -> &[Part];
+
+    /// Returns the parts for changing them.
+    fn parts_mut(&mut self) -> &mut [Part];
+
+    /// Returns how often each pass of a local update goes over the samples; most algorithms have one pass.
+    fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
+        vec![training.local_epochs]
+    }
+
+    /// Trains on one batch in the given pass.
+    fn step(&mut self, pass: usize, batch: Batch) -> Step;
+
+    /// Runs the model without training it.
+    fn forward(&self, inputs: Tensor<2>) -> Output;
+}
+
+/// Looks an algorithm up.
+///
+/// # Errors
+/// Offers the nearest name.
+pub fn find(name: &str) -> Result<&'static Row, ConfigError> {
+    TABLE.iter().find(|row| row.name == name).ok_or_else(|| {
+        let names: Vec<&str> = TABLE.iter().map(|row| row.name).collect();
+        ConfigError(unknown_name("algorithm", name, &names))
+    })
+}
+
+/// Writes into a spec what its algorithm shares; for whoever makes a new spec.
+///
+/// # Errors
+/// Fails on an unknown algorithm and on unknown or impossible hyper-parameters.
+pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
+    let row = find(&spec.algorithm)?;
+    spec.exchange = (row.exchange)(&row.values(&spec.hyper)?);
+    Ok(())
+}
+
+/// Checks that a spec's exchange is what its algorithm shares.
+///
+/// # Errors
+/// Names the first key that differs, besides the causes of [`fill_exchange`].
+pub fn check_exchange(spec: &FederationSpec) -> Result<(), ConfigError> {
+    let mut filled = spec.clone();
+    fill_exchange(&mut filled)?;
+    if filled.exchange == spec.exchange {
+        return Ok(());
+    }
+    let entries = |spec: &FederationSpec| spec.entries().into_iter().map(|entry| (entry.key, entry.value));
+    let (ours, needed): (Vec<_>, Vec<_>) = (entries(spec).collect(), entries(&filled).collect());
+    let differing = needed.iter().find(|entry| !ours.contains(entry)).or(ours.iter().find(|e| !needed.contains(e)));
+    let (key, _) = differing.expect("exchanges that differ have entries that differ");
+    let value = |entries: &[(String, String)]| {
+        entries.iter().find(|entry| &entry.0 == key).map_or_else(|| "absent".to_owned(), |entry| entry.1.clone())
+    };
+    Err(ConfigError(format!(
+        "`{key}` is {}, but algorithm `{}` with these hyper-parameters needs {}",
+        value(&ours),
+        spec.algorithm,
+        value(&needed)
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fednode_core::HyperValue;
+
+    #[test]
+    fn every_row_has_valid_defaults_in_every_profile() {
+        for row in TABLE {
+            let names: Vec<Option<&str>> = row.profiles.iter().map(|profile| Some(profile.name)).collect();
+            for profile in if names.is_empty() { vec![None] } else { names } {
+                let mut spec = FederationSpec { algorithm: row.name.into(), ..FederationSpec::default() };
+                if let Some(profile) = profile {
+                    spec.hyper.insert("profile".into(), HyperValue::Text(profile.into()));
+                }
+                fill_exchange(&mut spec).unwrap();
+                spec.validate().unwrap();
+                check_exchange(&spec).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn offers_the_nearest_algorithm() {
+        assert_eq!(find("fedmoeda").unwrap_err().0, "unknown algorithm `fedmoeda`: did you mean `fedmoe-da`?");
+    }
+
+    #[test]
+    fn names_the_key_in_which_an_exchange_differs() {
+        let mut spec = FederationSpec::default();
+        fill_exchange(&mut spec).unwrap();
+        spec.exchange.experts.as_mut().unwrap().temperature = 0.5;
+        let error = check_exchange(&spec).unwrap_err().0;
+        let expected = "`exchange.experts.temperature` is 0.5, but algorithm `fedmoe-da` with these hyper-parameters \
+                        needs 1.0";
+        assert_eq!(error, expected);
+        spec.exchange.experts = None;
+        let error = check_exchange(&spec).unwrap_err().0;
+        assert!(error.starts_with("`exchange.experts.peers_per_expert` is absent"), "{error}");
+    }
+}

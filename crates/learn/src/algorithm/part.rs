@@ -1,0 +1,98 @@
+//! Parts of a model: what is averaged, what travels as an expert, what is the gate, what stays at home.
+
+use burn::tensor::{Device, Gradients, Tensor};
+use fednode_core::{Layout, LayoutMismatch, ParamSet, Slot};
+
+use crate::model::Net;
+use crate::weights::{self, Weights};
+
+/// What a part is to the federation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Averaged over all nodes; parts of this role together are the shared part.
+    Shared,
+    /// An expert that goes from peer to peer.
+    Expert(Slot),
+    /// The gate, whose columns are the proxies that are gossiped.
+    Gate,
+    /// Never leaves the node.
+    Private,
+}
+
+/// One part of a node's model.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// What it is to the federation.
+    pub role: Role,
+    /// Its architecture.
+    pub net: Net,
+    /// Its numbers.
+    pub weights: Weights,
+}
+
+impl Part {
+    /// Makes a part with its initial numbers; parts of one net, seed and slot start alike on all nodes.
+    pub fn new(role: Role, net: Net, seed: u64, slot: u64, device: &Device) -> Self {
+        let params = weights::initial(&net, seed, slot);
+        let weights = Weights::load(&net, &params, device).expect("initial parameters fit their net");
+        Self { role, net, weights }
+    }
+
+    /// Returns what distinguishes its parameters from those of other parts in a node's complete state.
+    ///
+    /// Shared and private parts have no prefix, so that a model without experts is saved under the names that it has in
+    /// PyTorch.
+    pub fn prefix(&self) -> String {
+        match self.role {
+            Role::Expert(slot) => format!("experts.{slot}."),
+            Role::Shared | Role::Gate | Role::Private => String::new(),
+        }
+    }
+
+    /// Returns its name for people.
+    pub fn title(&self) -> String {
+        match self.role {
+            Role::Shared => "the shared part".to_owned(),
+            Role::Expert(slot) => format!("expert {slot}"),
+            Role::Gate => "the gate".to_owned(),
+            Role::Private => "the private part".to_owned(),
+        }
+    }
+
+    /// Returns its parameters as plain numbers.
+    pub fn params(&self) -> ParamSet {
+        self.weights.save(&self.net)
+    }
+
+    /// Returns names and shapes of its parameters.
+    pub fn layout(&self) -> Layout {
+        self.net.layout()
+    }
+
+    /// Replaces its parameters.
+    ///
+    /// # Errors
+    /// Names the first parameter that does not fit; nothing is changed then.
+    pub fn load(&mut self, params: &ParamSet, device: &Device) -> Result<(), LayoutMismatch> {
+        self.weights = Weights::load(&self.net, params, device)?;
+        Ok(())
+    }
+}
+
+/// Records the weights of all parts on a new tape.
+pub(super) fn record(parts: &[Part]) -> Vec<Weights> {
+    parts.iter().map(|part| part.weights.recorded()).collect()
+}
+
+/// Makes one step of gradient descent in all parts that the loss depends on; returns the loss.
+pub(super) fn descend(parts: &mut [Part], tape: Vec<Weights>, loss: Tensor<1>, learning_rate: f64) -> f64 {
+    let value = f64::from(weights::values(&loss)[0]);
+    let mut gradients: Gradients = loss.backward();
+    // All gradients are taken before the first parameter changes: with the tape gone, the step happens in place.
+    let taken: Vec<_> = tape.into_iter().map(|weights| weights.take_gradients(&mut gradients)).collect();
+    drop((loss, gradients));
+    for (part, gradients) in parts.iter_mut().zip(taken) {
+        part.weights.descend(gradients, learning_rate);
+    }
+    value
+}

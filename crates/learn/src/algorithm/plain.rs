@@ -1,0 +1,45 @@
+//! One whole model trained by cross-entropy: what `fedavg` and `local` have in common.
+
+use burn::tensor::Tensor;
+
+use super::part::{Part, Role, descend, record};
+use super::{Algorithm, Output, Setup, Step};
+use crate::batch::Batch;
+use crate::error::LearnError;
+use crate::model;
+use crate::train::cross_entropy;
+
+/// A model that is one part.
+struct Plain {
+    part: [Part; 1],
+    learning_rate: f64,
+}
+
+/// Builds it; the role says whether the model is averaged.
+pub(super) fn build(setup: &Setup<'_>, role: Role) -> Result<Box<dyn Algorithm>, LearnError> {
+    let net = model::build(setup.model)?;
+    let part = Part::new(role, net, setup.seed, 0, setup.device);
+    Ok(Box::new(Plain { part: [part], learning_rate: setup.training.learning_rate }))
+}
+
+impl Algorithm for Plain {
+    fn parts(&self) -> &[Part] {
+        &self.part
+    }
+
+    fn parts_mut(&mut self) -> &mut [Part] {
+        &mut self.part
+    }
+
+    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
+        let tape = record(&self.part);
+        let logits = self.part[0].net.forward(&tape[0], batch.inputs);
+        let loss = descend(&mut self.part, tape, cross_entropy(logits, batch.targets), self.learning_rate);
+        Step { loss, routed: Vec::new() }
+    }
+
+    fn forward(&self, inputs: Tensor<2>) -> Output {
+        let [part] = &self.part;
+        Output { logits: part.net.forward(&part.weights, inputs), chosen: None, n_experts: 0 }
+    }
+}

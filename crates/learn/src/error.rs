@@ -1,0 +1,71 @@
+//! What can go wrong while learning, each in one line that says what to do.
+
+use fednode_core::{ConfigError, LayoutMismatch, ParamsError, Round};
+
+/// Tells why a learner could not be built, trained or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum LearnError {
+    /// The spec names something unknown or out of range.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There is nothing to train on.
+    #[error("the training set is empty: give this node a larger shard or a smaller validation share")]
+    NoTrainingSamples,
+    /// The data has classes that the model cannot name.
+    #[error("the data has {got} classes, but `model.classes` is {expected}")]
+    Classes {
+        /// Classes of the data.
+        got: usize,
+        /// Classes of the model.
+        expected: usize,
+    },
+    /// The samples do not fit the model's input.
+    #[error("samples are {got:?} (channels, height, width), but `model.input` is {expected:?}")]
+    SampleShape {
+        /// Shape of the samples.
+        got: [usize; 3],
+        /// Shape that the model takes.
+        expected: [usize; 3],
+    },
+    /// The loss is no longer a number.
+    #[error(
+        "training diverged in round {round}, epoch {epoch}, batch {batch} (loss {loss}): lower `training.learning_rate`, now {learning_rate}"
+    )]
+    Diverged {
+        /// The round.
+        round: Round,
+        /// The epoch, counting from 1.
+        epoch: u32,
+        /// The batch, counting from 1.
+        batch: u32,
+        /// The loss.
+        loss: f64,
+        /// The step size that was too large.
+        learning_rate: f64,
+    },
+    /// The caller asked to stop; the parameters are those from before the local update.
+    #[error("local update abandoned")]
+    Abandoned,
+    /// Parameters do not fit the model.
+    #[error("{part} does not fit the model: {mismatch}")]
+    Layout {
+        /// Which part of the model.
+        part: String,
+        /// The first difference.
+        mismatch: LayoutMismatch,
+    },
+    /// Parameters contain infinities or no numbers at all.
+    #[error("{part} has a value in `{tensor}` that is not a finite number")]
+    NotFinite {
+        /// Which part of the model.
+        part: String,
+        /// Where the value is.
+        tensor: String,
+    },
+    /// There is no such expert, or no such part, in this algorithm.
+    #[error("this node has no {0}")]
+    NoSuchPart(String),
+    /// Parameters cannot be put into a set.
+    #[error(transparent)]
+    Params(#[from] ParamsError),
+}

@@ -1,0 +1,104 @@
+//! Evaluation and prediction, in batches so that memory stays bounded whatever the size of the data.
+
+use burn::tensor::Device;
+use fednode_core::{Score, Slot};
+use fednode_data::Samples;
+use serde::{Deserialize, Serialize};
+
+use crate::algorithm::{Algorithm, Output};
+use crate::batch;
+use crate::gate::argmax;
+use crate::weights;
+
+/// Samples of an evaluation batch: large enough to keep a device busy, and a few megabytes of feature maps.
+const BATCH: usize = 64;
+
+/// How a model did on one class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ClassCount {
+    /// Samples of this class that were recognised.
+    pub correct: u32,
+    /// Samples of this class.
+    pub total: u32,
+}
+
+/// How a model did on one split of a node's data.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// Accuracy and loss.
+    pub score: Score,
+    /// Per class.
+    pub classes: Vec<ClassCount>,
+    /// Share of the samples that chose each expert; empty without experts.
+    pub expert_share: Vec<f64>,
+}
+
+/// What a model says about one sample.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// The most probable class.
+    pub class: u16,
+    /// Probability of each class.
+    pub probabilities: Vec<f32>,
+    /// The expert that decided, if there are experts.
+    pub expert: Option<Slot>,
+}
+
+/// Evaluates on samples that have been checked; none give a score of zero samples.
+pub(crate) fn evaluate(algorithm: &dyn Algorithm, samples: &Samples, n_classes: usize, device: &Device) -> Evaluation {
+    let mut classes = vec![ClassCount::default(); n_classes];
+    let mut routed: Vec<u32> = Vec::new();
+    let mut loss = 0.0;
+    for_each(algorithm, samples, device, |at, prediction, n_experts| {
+        let label = usize::from(samples.labels[at]);
+        classes[label].total += 1;
+        classes[label].correct += u32::from(usize::from(prediction.class) == label);
+        // Below the smallest positive float the loss is cut, not infinite: one sample must not hide all others.
+        loss -= f64::from(prediction.probabilities[label].max(f32::MIN_POSITIVE)).ln();
+        routed.resize(n_experts, 0);
+        if let Some(expert) = prediction.expert {
+            routed[usize::from(expert.0)] += 1;
+        }
+    });
+    let n_samples = samples.len() as u32;
+    let correct: u32 = classes.iter().map(|class| class.correct).sum();
+    let n = f64::from(n_samples.max(1));
+    let score = Score { accuracy: f64::from(correct) / n, loss: loss / n, n_samples };
+    let expert_share = routed.into_iter().map(|count| f64::from(count) / n).collect();
+    Evaluation { score, classes, expert_share }
+}
+
+/// Predicts every sample.
+pub(crate) fn predict(algorithm: &dyn Algorithm, samples: &Samples, device: &Device) -> Vec<Prediction> {
+    let mut predictions = Vec::with_capacity(samples.len());
+    for_each(algorithm, samples, device, |_, prediction, _| predictions.push(prediction));
+    predictions
+}
+
+/// Visits position, prediction and number of experts for every sample, in order.
+fn for_each(
+    algorithm: &dyn Algorithm,
+    samples: &Samples,
+    device: &Device,
+    mut visit: impl FnMut(usize, Prediction, usize),
+) {
+    let positions: Vec<u32> = (0..samples.len() as u32).collect();
+    for chunk in positions.chunks(BATCH) {
+        let Output { logits, chosen, n_experts } = algorithm.forward(batch::inputs(samples, chunk, device));
+        let n_classes = logits.dims()[1];
+        let logits = weights::values(&logits);
+        let best = argmax(&logits, n_classes);
+        for (row, at) in chunk.iter().enumerate() {
+            let probabilities = softmax(&logits[row * n_classes..(row + 1) * n_classes]);
+            let expert = chosen.as_ref().map(|chosen| Slot(chosen[row] as u16));
+            visit(*at as usize, Prediction { class: best[row] as u16, probabilities, expert }, n_experts);
+        }
+    }
+}
+
+fn softmax(logits: &[f32]) -> Vec<f32> {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let powers: Vec<f64> = logits.iter().map(|logit| f64::from(logit - largest).exp()).collect();
+    let total: f64 = powers.iter().sum();
+    powers.into_iter().map(|power| (power / total) as f32).collect()
+}

@@ -1,0 +1,321 @@
+//! The object a node owns: its model, its data, and what can be done with them.
+//!
+//! The learner trains, scores and predicts; it does not know rounds' phases, peers or files. Parameters go in and out as
+//! [`ParamSet`]s. Everything is determined by the spec, the node's seed and the data: two learners with the same three
+//! hold the same bits after the same calls.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use fednode_core::spec::TrainingSpec;
+use fednode_core::{FederationSpec, Layout, ParamSet, ProxySet, Round, Slot};
+use fednode_data::{Samples, Split};
+
+use crate::algorithm::{self, Algorithm, Part, Role, Setup};
+use crate::batch;
+use crate::device::ComputeDevice;
+use crate::error::LearnError;
+use crate::evaluate::{self, Evaluation, Prediction};
+use crate::train::{self, Progress, Schedule};
+
+/// One of the three divisions of a node's data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subset {
+    /// What the model is trained on.
+    Train,
+    /// Held-out samples of the training data; the only ones that may influence a choice.
+    Validation,
+    /// Seen by reported scores only.
+    Test,
+}
+
+/// A finished local update.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LocalUpdate {
+    /// The node's version of the shared part.
+    pub shared: Option<ParamSet>,
+    /// Its experts in slot order, each with the training samples that were routed to it over all local epochs.
+    pub experts: Vec<(ParamSet, u32)>,
+    /// Its gating proxies.
+    pub proxies: Option<ProxySet>,
+    /// Training samples.
+    pub n_samples: u32,
+    /// Mean loss over the last local epoch.
+    pub train_loss: f64,
+    /// Share of the training samples routed to each expert.
+    pub expert_share: Vec<f64>,
+    /// Steps of gradient descent.
+    pub steps: u32,
+}
+
+/// A node's model and data.
+pub struct Learner {
+    algorithm: Box<dyn Algorithm>,
+    data: Arc<Split>,
+    device: ComputeDevice,
+    training: TrainingSpec,
+    input: [usize; 3],
+    classes: usize,
+    seed: u64,
+    node_seed: u64,
+    initial_shared: Option<ParamSet>,
+}
+
+impl std::fmt::Debug for Learner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Learner").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+impl Learner {
+    /// Builds the algorithm that the spec names, with initial parameters drawn from the spec's seed. `node_seed` decides
+    /// the order of this node's samples; give each node its own, for example the number of its shard.
+    ///
+    /// # Errors
+    /// Fails on an unknown algorithm, model or hyper-parameter, on an exchange that is not the algorithm's, on data
+    /// that does not fit the model, and on an empty training set.
+    pub fn new(
+        spec: &FederationSpec,
+        node_seed: u64,
+        data: Arc<Split>,
+        device: &ComputeDevice,
+    ) -> Result<Self, LearnError> {
+        algorithm::check_exchange(spec)?;
+        let (input, classes) = (spec.model.input, spec.model.classes);
+        for samples in [&data.train, &data.validation, &data.test] {
+            batch::check(samples, input, classes)?;
+        }
+        if data.train.is_empty() {
+            return Err(LearnError::NoTrainingSamples);
+        }
+        let row = algorithm::find(&spec.algorithm)?;
+        let hyper = row.values(&spec.hyper)?;
+        let (model, training) = (&spec.model, &spec.training);
+        let setup = Setup { model, training, hyper: &hyper, seed: spec.seed, device: device.tensors() };
+        let mut learner = Self {
+            algorithm: device.run(|| (row.build)(&setup))?,
+            data,
+            device: device.clone(),
+            training: spec.training.clone(),
+            input,
+            classes,
+            seed: spec.seed,
+            node_seed,
+            initial_shared: None,
+        };
+        learner.initial_shared = learner.shared();
+        Ok(learner)
+    }
+
+    /// Returns the shared part as it was drawn from the spec's seed, the same on all nodes; its blob id is the lineage
+    /// of round 1.
+    pub fn initial_shared(&self) -> Option<ParamSet> {
+        self.initial_shared.clone()
+    }
+
+    /// Trains all local epochs of a round. `watch` is called after every batch.
+    ///
+    /// # Errors
+    /// Fails when the watcher breaks off or the loss is no longer finite; all parameters are then those from before.
+    pub fn local_update(
+        &mut self,
+        round: Round,
+        watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
+    ) -> Result<LocalUpdate, LearnError> {
+        let (training, seed, node_seed) = (&self.training, self.seed, self.node_seed);
+        let schedule = Schedule { training, classes: self.classes, seed, node_seed, round };
+        let (samples, algorithm) = (&self.data.train, &mut self.algorithm);
+        let before: Vec<_> = algorithm.parts().iter().map(|part| part.weights.clone()).collect();
+        let tensors = self.device.tensors();
+        let result = self.device.run(|| train::train(algorithm.as_mut(), samples, schedule, tensors, watch));
+        if result.is_err() {
+            for (part, weights) in self.algorithm.parts_mut().iter_mut().zip(before) {
+                part.weights = weights;
+            }
+        }
+        result.map(|outcome| self.report(outcome))
+    }
+
+    fn report(&self, outcome: train::Outcome) -> LocalUpdate {
+        let train::Outcome { train_loss, routed, steps } = outcome;
+        let total = f64::from(routed.iter().sum::<u32>().max(1));
+        LocalUpdate {
+            shared: self.shared(),
+            experts: self.experts().into_iter().zip(routed.iter().copied()).collect(),
+            proxies: self.proxies(),
+            n_samples: self.data.train.len() as u32,
+            train_loss,
+            expert_share: routed.iter().map(|count| f64::from(*count) / total).collect(),
+            steps,
+        }
+    }
+
+    /// Returns the current shared part, if the algorithm averages anything.
+    pub fn shared(&self) -> Option<ParamSet> {
+        let parts = self.parts(|role| role == Role::Shared);
+        let joined = |parts: Vec<&Part>| join(parts.into_iter().map(Part::params));
+        (!parts.is_empty()).then(|| self.device.run(|| joined(parts)))
+    }
+
+    /// Returns the current experts in slot order.
+    pub fn experts(&self) -> Vec<ParamSet> {
+        let parts = self.parts(|role| matches!(role, Role::Expert(_)));
+        self.device.run(|| parts.into_iter().map(Part::params).collect())
+    }
+
+    /// Returns the current gating proxies, if there is a gate.
+    pub fn proxies(&self) -> Option<ProxySet> {
+        let gate = self.parts(|role| role == Role::Gate).pop()?;
+        let params = self.device.run(|| gate.params());
+        let (_, proxies) = params.into_tensors().next()?;
+        // A gate's weight is `[K, n]` as in PyTorch: its rows are the proxies.
+        let proxies = ProxySet::new(gate.net.n_inputs(), proxies.into_values());
+        Some(proxies.expect("the spec bounds the number of experts"))
+    }
+
+    /// Returns names and shapes of the shared part.
+    pub fn shared_layout(&self) -> Option<Layout> {
+        let parts = self.parts(|role| role == Role::Shared);
+        (!parts.is_empty()).then(|| parts.into_iter().flat_map(Part::layout).collect())
+    }
+
+    /// Returns names and shapes of one expert; all experts have the same.
+    pub fn expert_layout(&self) -> Option<Layout> {
+        self.parts(|role| matches!(role, Role::Expert(_))).first().map(|part| part.layout())
+    }
+
+    /// Takes over a shared part and experts, all or none of them.
+    ///
+    /// # Errors
+    /// Names the first part that this node does not have, does not fit or holds a value that is not finite.
+    pub fn adopt(&mut self, shared: Option<ParamSet>, experts: Vec<(Slot, ParamSet)>) -> Result<(), LearnError> {
+        let mut changes = Vec::new();
+        if let Some(shared) = shared {
+            let layout = self.shared_layout().ok_or_else(|| LearnError::NoSuchPart("shared part".into()))?;
+            check("the shared part", &shared, &layout)?;
+            changes.extend(self.pick(&shared, |role| role == Role::Shared, |_| String::new()));
+        }
+        for (slot, expert) in experts {
+            let is_slot = |role| role == Role::Expert(slot);
+            let part = self.parts(is_slot).pop().ok_or_else(|| LearnError::NoSuchPart(format!("expert {slot}")))?;
+            check(&part.title(), &expert, &part.layout())?;
+            changes.extend(self.pick(&expert, is_slot, |_| String::new()));
+        }
+        self.load(changes);
+        Ok(())
+    }
+
+    /// Evaluates on one division of the node's data.
+    pub fn evaluate(&self, subset: Subset) -> Evaluation {
+        let samples = match subset {
+            Subset::Train => &self.data.train,
+            Subset::Validation => &self.data.validation,
+            Subset::Test => &self.data.test,
+        };
+        self.score(samples)
+    }
+
+    /// Evaluates on other samples, for example everyone's.
+    ///
+    /// # Errors
+    /// Fails on samples that do not fit the model.
+    pub fn evaluate_on(&self, samples: &Samples) -> Result<Evaluation, LearnError> {
+        batch::check(samples, self.input, self.classes)?;
+        Ok(self.score(samples))
+    }
+
+    fn score(&self, samples: &Samples) -> Evaluation {
+        let (algorithm, classes, tensors) = (self.algorithm.as_ref(), self.classes, self.device.tensors());
+        self.device.run(|| evaluate::evaluate(algorithm, samples, classes, tensors))
+    }
+
+    /// Predicts the class of each sample; labels are not looked at.
+    ///
+    /// # Errors
+    /// Fails on samples that do not fit the model.
+    pub fn predict(&self, samples: &Samples) -> Result<Vec<Prediction>, LearnError> {
+        batch::check_shape(samples, self.input)?;
+        Ok(self.device.run(|| evaluate::predict(self.algorithm.as_ref(), samples, self.device.tensors())))
+    }
+
+    /// Returns everything this node has learned, for checkpoints and export.
+    ///
+    /// Experts are under `experts.<slot>.`, the gate under `gate.`; a model without experts has the names that it has in
+    /// PyTorch.
+    pub fn state(&self) -> ParamSet {
+        let prefixed = |part: &Part| {
+            let mut params = ParamSet::new();
+            let result = params.extend_prefixed(&part.prefix(), part.params());
+            result.map(|()| params).expect("prefixes are short and keep names distinct")
+        };
+        self.device.run(|| join(self.algorithm.parts().iter().map(prefixed)))
+    }
+
+    /// Takes over a complete state.
+    ///
+    /// # Errors
+    /// Names the first parameter that is missing, too many, of another shape or not finite; nothing is changed then.
+    pub fn restore(&mut self, state: &ParamSet) -> Result<(), LearnError> {
+        let layout = |part: &Part| {
+            let prefix = part.prefix();
+            part.layout().into_iter().map(move |(name, shape)| (format!("{prefix}{name}"), shape)).collect::<Layout>()
+        };
+        check("the state", state, &self.algorithm.parts().iter().flat_map(layout).collect())?;
+        let changes = self.pick(state, |_| true, Part::prefix);
+        self.load(changes);
+        Ok(())
+    }
+
+    /// Returns the parts with a role, in order.
+    fn parts(&self, has_role: impl Fn(Role) -> bool) -> Vec<&Part> {
+        self.algorithm.parts().iter().filter(|part| has_role(part.role)).collect()
+    }
+
+    /// Picks from `params` what belongs to each part with a role, given the prefix of the part's names.
+    fn pick(
+        &self,
+        params: &ParamSet,
+        has_role: impl Fn(Role) -> bool,
+        prefix: impl Fn(&Part) -> String,
+    ) -> Vec<(usize, ParamSet)> {
+        let parts = self.algorithm.parts().iter().enumerate().filter(|(_, part)| has_role(part.role));
+        let picked = parts.map(|(at, part)| {
+            let mut own = ParamSet::new();
+            for (name, shape) in part.layout() {
+                let tensor = params.get(&format!("{}{name}", prefix(part))).expect("the layout was checked");
+                own.insert(name, &shape, tensor.values().to_vec()).expect("a layout is a valid set");
+            }
+            (at, own)
+        });
+        picked.collect()
+    }
+
+    fn load(&mut self, changes: Vec<(usize, ParamSet)>) {
+        let tensors = self.device.tensors();
+        let parts = self.algorithm.parts_mut();
+        self.device.run(|| {
+            for (at, params) in changes {
+                parts[at].load(&params, tensors).expect("the layout was checked");
+            }
+        });
+    }
+}
+
+/// Joins sets with distinct names.
+fn join(sets: impl Iterator<Item = ParamSet>) -> ParamSet {
+    let mut joined = ParamSet::new();
+    for set in sets {
+        joined.extend_prefixed("", set).expect("the parts of a model have distinct names");
+    }
+    joined
+}
+
+/// Checks layout and finiteness.
+fn check(part: &str, params: &ParamSet, layout: &Layout) -> Result<(), LearnError> {
+    params.check_layout(layout).map_err(|mismatch| LearnError::Layout { part: part.into(), mismatch })?;
+    let is_finite = |tensor: &fednode_core::Tensor| tensor.values().iter().all(|value| value.is_finite());
+    match params.iter().find(|(_, tensor)| !is_finite(tensor)) {
+        Some((name, _)) => Err(LearnError::NotFinite { part: part.into(), tensor: name.into() }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,86 @@
+//! The model zoo: one file per model, one row per model in [`TABLE`].
+//!
+//! A model is a list of [`Layer`]s. Algorithms split it where they need: after the first layer (FedMoE-DA's embedding),
+//! before the first fully connected one (PFL-MoE's classifier), before the last one (the head of FedPer and its like).
+
+mod cnn;
+mod lenet5;
+mod mlp;
+mod net;
+
+use fednode_core::ConfigError;
+use fednode_core::config::unknown_name;
+use fednode_core::spec::ModelSpec;
+
+pub use net::{Activation, Conv, Cut, Layer, Linear, Net, Parameter};
+
+/// One model of the zoo.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// The name in `model.name`.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub summary: &'static str,
+    /// Makes its layers for an input of channels, height and width, and a number of classes.
+    pub layers: fn([usize; 3], usize) -> Result<Vec<Layer>, ConfigError>,
+}
+
+/// All models.
+pub static TABLE: &[Row] = &[cnn::ROW, lenet5::ROW, mlp::ROW];
+
+/// Builds the model that a spec describes.
+///
+/// # Errors
+/// Fails on an unknown name (offering the nearest) and on an input that is too small for the model.
+pub fn build(spec: &ModelSpec) -> Result<Net, ConfigError> {
+    let Some(row) = TABLE.iter().find(|row| row.name == spec.name) else {
+        let names: Vec<&str> = TABLE.iter().map(|row| row.name).collect();
+        return Err(ConfigError(unknown_name("model", &spec.name, &names)));
+    };
+    (row.layers)(spec.input, spec.classes).map(Net::new)
+}
+
+/// Says that an input is too small for a model.
+fn too_small(model: &str, input: [usize; 3], smallest: usize) -> ConfigError {
+    let [_, height, width] = input;
+    ConfigError(format!("model `{model}` needs images of at least {smallest}x{smallest} pixels, got {height}x{width}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn n_parameters(name: &str, input: [usize; 3], classes: usize) -> usize {
+        let spec = ModelSpec { name: name.into(), input, classes, experts: 1 };
+        let net = build(&spec).unwrap();
+        net.parameters().iter().map(Parameter::n_values).sum()
+    }
+
+    #[test]
+    fn parameter_counts_are_those_of_the_literature() {
+        // pm-moe §5.3, moe-systems §2.3; the 2NN of McMahan et al. 2017.
+        assert_eq!(n_parameters("cnn", [1, 28, 28], 10), 582_026);
+        assert_eq!(n_parameters("cnn", [3, 32, 32], 10), 878_538);
+        assert_eq!(n_parameters("cnn", [3, 32, 32], 100), 924_708);
+        assert_eq!(n_parameters("cnn", [3, 64, 64], 200), 5_694_600);
+        assert_eq!(n_parameters("lenet5", [1, 28, 28], 10), 61_706);
+        assert_eq!(n_parameters("lenet5", [1, 32, 32], 10), 61_706);
+        assert_eq!(n_parameters("lenet5", [3, 32, 32], 10), 62_006);
+        assert_eq!(n_parameters("mlp", [1, 28, 28], 10), 199_210);
+    }
+
+    #[test]
+    fn every_model_takes_small_images() {
+        assert_eq!(n_parameters("cnn", [1, 8, 8], 10), 320 + 18_496 + (256 * 512 + 512) + 5_130);
+        assert_eq!(n_parameters("lenet5", [1, 8, 8], 10), 61_706);
+        assert_eq!(n_parameters("mlp", [1, 8, 8], 10), 65 * 200 + 201 * 200 + 2_010);
+    }
+
+    #[test]
+    fn names_what_is_wrong() {
+        let mut spec = ModelSpec { name: "cnn5".into(), ..ModelSpec::default() };
+        assert_eq!(build(&spec).unwrap_err().0, "unknown model `cnn5`: did you mean `cnn`?");
+        spec = ModelSpec { name: "cnn".into(), input: [1, 3, 28], ..ModelSpec::default() };
+        assert_eq!(build(&spec).unwrap_err().0, "model `cnn` needs images of at least 4x4 pixels, got 3x28");
+    }
+}

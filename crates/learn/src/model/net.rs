@@ -1,0 +1,254 @@
+//! Layers and the network they make: shapes and the forward pass, without any numbers.
+//!
+//! A [`Net`] is architecture only; the numbers are a [`Weights`] that is passed in. So K experts of one architecture
+//! are one net and K sets of weights, a frozen part is plain weights where a trained part is recorded ones, and
+//! inference is the same code as training. Between layers everything is flat, `[batch, features]`: a gate reads it as
+//! it is, a convolution knows its own shape. A faster kernel for a kind of layer has one place to go:
+//! [`Conv::forward`] or [`Linear::forward`].
+
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+use burn::tensor::module::{conv2d, linear, max_pool2d};
+use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
+use fednode_core::Layout;
+
+use crate::weights::Weights;
+
+/// A convolution with bias, followed by max-pooling and ReLU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conv {
+    /// Its name in parameter files.
+    pub name: &'static str,
+    /// Channels, height and width of its input.
+    pub input: [usize; 3],
+    /// Maps it makes.
+    pub filters: usize,
+    /// Side of its square kernel.
+    pub kernel: usize,
+    /// Zeros added at top and bottom, left and right.
+    pub padding: [usize; 2],
+    /// Side and stride of the pooling window.
+    pub pool: usize,
+}
+
+/// What follows a fully connected layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// `max(x, 0)`.
+    Relu,
+    /// Nothing.
+    Identity,
+}
+
+/// A fully connected layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Linear {
+    /// Its name in parameter files.
+    pub name: &'static str,
+    /// Features it takes.
+    pub inputs: usize,
+    /// Features it makes.
+    pub outputs: usize,
+    /// What follows.
+    pub activation: Activation,
+    /// Whether it has a bias.
+    pub bias: bool,
+}
+
+/// One layer of a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layer {
+    /// Convolution, pooling, ReLU.
+    Conv(Conv),
+    /// Fully connected.
+    Linear(Linear),
+}
+
+/// One named array of a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name as PyTorch has it.
+    pub name: String,
+    /// Its shape as PyTorch has it.
+    pub shape: Vec<usize>,
+    /// Inputs of one of its layer's units: initial values are drawn from U(±1/sqrt(fan_in)).
+    pub fan_in: usize,
+    /// Whether it is held transposed in memory: `[in, out]` for a fully connected layer, which is the faster order.
+    pub transposed: bool,
+}
+
+impl Parameter {
+    /// Returns how many numbers it has.
+    pub fn n_values(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// Where a network is cut in two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// After the first layer: embedding and rest (FedMoE-DA).
+    Embedding,
+    /// Before the first fully connected layer: convolutions and classifier (PFL-MoE).
+    Classifier,
+    /// Before the last layer: base and head (FedPer, FedRep, …).
+    Head,
+}
+
+/// A chain of layers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Net {
+    layers: Vec<Layer>,
+    parameters: Vec<Parameter>,
+}
+
+impl Net {
+    /// Chains layers; each must take what the one before it makes.
+    pub fn new(layers: Vec<Layer>) -> Self {
+        let fits = layers.windows(2).all(|pair| pair[0].n_outputs() == pair[1].n_inputs());
+        debug_assert!(fits, "every layer takes what the one before it makes");
+        let parameters = layers.iter().flat_map(Layer::parameters).collect();
+        Self { layers, parameters }
+    }
+
+    /// Returns the parameters in the order of [`Weights`].
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    /// Returns names and shapes of the parameters.
+    pub fn layout(&self) -> Layout {
+        self.parameters.iter().map(|parameter| (parameter.name.clone(), parameter.shape.clone())).collect()
+    }
+
+    /// Returns the features it takes.
+    pub fn n_inputs(&self) -> usize {
+        self.layers.first().map_or(0, Layer::n_inputs)
+    }
+
+    /// Returns the features it makes.
+    pub fn n_outputs(&self) -> usize {
+        self.layers.last().map_or(0, Layer::n_outputs)
+    }
+
+    /// Cuts it in two.
+    pub fn split(&self, cut: Cut) -> (Self, Self) {
+        let is_linear = |layer: &Layer| matches!(layer, Layer::Linear(_));
+        let at = match cut {
+            Cut::Embedding => 1,
+            Cut::Classifier => self.layers.iter().position(is_linear).unwrap_or(self.layers.len()),
+            Cut::Head => self.layers.len().saturating_sub(1),
+        };
+        let (front, back) = self.layers.split_at(at.min(self.layers.len()));
+        (Self::new(front.to_vec()), Self::new(back.to_vec()))
+    }
+
+    /// Runs a batch, `[batch, inputs]` to `[batch, outputs]`.
+    pub fn forward(&self, weights: &Weights, input: Tensor<2>) -> Tensor<2> {
+        let mut tensors = weights.tensors();
+        self.layers.iter().fold(input, |features, layer| match layer {
+            Layer::Conv(conv) => conv.forward(&mut tensors, features),
+            Layer::Linear(linear) => linear.forward(&mut tensors, features),
+        })
+    }
+}
+
+impl Layer {
+    fn parameters(&self) -> Vec<Parameter> {
+        match self {
+            Self::Conv(conv) => conv.parameters(),
+            Self::Linear(linear) => linear.parameters(),
+        }
+    }
+
+    fn n_inputs(&self) -> usize {
+        match self {
+            Self::Conv(conv) => conv.input.iter().product(),
+            Self::Linear(linear) => linear.inputs,
+        }
+    }
+
+    fn n_outputs(&self) -> usize {
+        match self {
+            Self::Conv(conv) => conv.output().iter().product(),
+            Self::Linear(linear) => linear.outputs,
+        }
+    }
+}
+
+/// Takes the next parameter of a layer.
+fn next<'a>(tensors: &mut impl Iterator<Item = &'a Tensor<1>>) -> Tensor<1> {
+    tensors.next().expect("weights are loaded for the net's own parameters").clone()
+}
+
+impl Conv {
+    /// Returns channels, height and width of the output.
+    pub fn output(&self) -> [usize; 3] {
+        let [_, height, width] = self.input;
+        let convolved = |side: usize, padding: usize| (side + 2 * padding + 1).saturating_sub(self.kernel);
+        [self.filters, convolved(height, self.padding[0]) / self.pool, convolved(width, self.padding[1]) / self.pool]
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        let fan_in = self.input[0] * self.kernel * self.kernel;
+        let shape = vec![self.filters, self.input[0], self.kernel, self.kernel];
+        let weight = Parameter { name: format!("{}.weight", self.name), shape, fan_in, transposed: false };
+        let shape = vec![self.filters];
+        vec![weight, Parameter { name: format!("{}.bias", self.name), shape, fan_in, transposed: false }]
+    }
+
+    fn forward<'a>(&self, tensors: &mut impl Iterator<Item = &'a Tensor<1>>, input: Tensor<2>) -> Tensor<2> {
+        let [channels, height, width] = self.input;
+        let n_samples = input.dims()[0];
+        let weight = next(tensors).reshape([self.filters, channels, self.kernel, self.kernel]);
+        let bias = next(tensors);
+        let maps = input.reshape([n_samples, channels, height, width]);
+        let convolved = conv2d(maps, weight, Some(bias), ConvOptions::new([1, 1], self.padding, [1, 1], 1));
+        let pooled = max_pool2d(convolved, MaxPoolOptions::new([self.pool, self.pool]));
+        // ReLU after pooling gives the same numbers as before it and touches a quarter of them.
+        relu(pooled).reshape([n_samples, self.output().iter().product()])
+    }
+}
+
+impl Linear {
+    fn parameters(&self) -> Vec<Parameter> {
+        let shape = vec![self.outputs, self.inputs];
+        let fan_in = self.inputs;
+        let weight = Parameter { name: format!("{}.weight", self.name), shape, fan_in, transposed: true };
+        let shape = vec![self.outputs];
+        let bias = Parameter { name: format!("{}.bias", self.name), shape, fan_in, transposed: false };
+        if self.bias { vec![weight, bias] } else { vec![weight] }
+    }
+
+    fn forward<'a>(&self, tensors: &mut impl Iterator<Item = &'a Tensor<1>>, input: Tensor<2>) -> Tensor<2> {
+        let weight = next(tensors).reshape([self.inputs, self.outputs]);
+        let bias = self.bias.then(|| next(tensors));
+        let output = linear(input, weight, bias);
+        match self.activation {
+            Activation::Relu => relu(output),
+            Activation::Identity => output,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_where_algorithms_need_it() {
+        let spec = fednode_core::spec::ModelSpec::default();
+        let net = crate::model::build(&spec).unwrap();
+        let sizes = |cut| {
+            let (front, back) = net.split(cut);
+            let count = |net: &Net| net.parameters().iter().map(Parameter::n_values).sum::<usize>();
+            assert_eq!(front.n_outputs(), back.n_inputs());
+            (count(&front), count(&back))
+        };
+        // moe-systems §1.5, pm-moe §5.3.
+        assert_eq!(sizes(Cut::Embedding), (832, 581_194));
+        assert_eq!(sizes(Cut::Head), (576_896, 5_130));
+        assert_eq!(sizes(Cut::Classifier), (52_096, 529_930));
+        assert_eq!(net.split(Cut::Embedding).0.n_outputs(), 4608);
+    }
+}

@@ -1,0 +1,85 @@
+//! Seeded randomness: one stream per purpose, so that nothing depends on what was drawn before.
+//!
+//! All draws come from ChaCha8 keyed with the purpose and its indices, and use integer arithmetic and exact scaling
+//! only: the same seed gives the same numbers on every platform, on every device and with any number of threads. The
+//! tensor library's own global generator is never used.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+/// What a stream is for. Two purposes never share numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Initial parameters.
+    Initial = 1,
+    /// The order of samples in an epoch.
+    Order = 2,
+}
+
+/// Returns the stream of a purpose and three indices of its choice.
+pub(crate) fn stream(purpose: Purpose, indices: [u64; 3]) -> ChaCha8Rng {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&(purpose as u64).to_le_bytes());
+    for (slot, index) in indices.iter().enumerate() {
+        key[8 * (slot + 1)..8 * (slot + 2)].copy_from_slice(&index.to_le_bytes());
+    }
+    ChaCha8Rng::from_seed(key)
+}
+
+/// Draws from the uniform distribution over `[-bound, bound)`.
+pub(crate) fn uniform(rng: &mut ChaCha8Rng, bound: f32, count: usize) -> Vec<f32> {
+    // 24 bits fill a float's mantissa, so the conversion and the scaling by a power of two are exact.
+    let unit = |bits: u32| (bits >> 8) as f32 / (1u32 << 24) as f32;
+    (0..count).map(|_| (2.0 * unit(rng.next_u32()) - 1.0) * bound).collect()
+}
+
+/// Returns the numbers below `count` in random order (Fisher and Yates).
+pub(crate) fn permutation(rng: &mut ChaCha8Rng, count: u32) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..count).collect();
+    for last in (1..count).rev() {
+        let scaled = (u128::from(rng.next_u64()) * (u128::from(last) + 1)) >> 64;
+        order.swap(last as usize, scaled as usize);
+    }
+    order
+}
+
+/// Returns a number for a name, so that a name can index a stream (FNV-1a).
+pub(crate) fn name_index(name: &str) -> u64 {
+    let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, fold)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_never_change() {
+        // Pinned (the order by another ChaCha8): other numbers would give every federation another initial model.
+        let mut rng = stream(Purpose::Initial, [1, name_index("conv1.0.weight"), 0]);
+        assert_eq!(name_index(""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(name_index("a"), 0xaf63_dc4c_8601_ec8c);
+        let drawn = uniform(&mut rng, 0.2, 3);
+        assert!(drawn.iter().all(|value| (-0.2..0.2).contains(value)));
+        assert_eq!(permutation(&mut stream(Purpose::Order, [1, 2, 3]), 8), PINNED_ORDER);
+    }
+
+    const PINNED_ORDER: [u32; 8] = [1, 3, 4, 2, 5, 6, 7, 0];
+
+    #[test]
+    fn permutation_holds_every_number_once() {
+        for count in [0, 1, 2, 100] {
+            let mut order = permutation(&mut stream(Purpose::Order, [7, 0, u64::from(count)]), count);
+            order.sort_unstable();
+            assert_eq!(order, (0..count).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn uniform_fills_its_range() {
+        let drawn = uniform(&mut stream(Purpose::Initial, [0, 0, 0]), 1.0, 10_000);
+        let mean = drawn.iter().sum::<f32>() / 10_000.0;
+        let square = drawn.iter().map(|x| x * x).sum::<f32>() / 10_000.0;
+        assert!(mean.abs() < 0.02 && (square - 1.0 / 3.0).abs() < 0.01, "mean {mean}, square {square}");
+    }
+}

@@ -1,0 +1,132 @@
+//! The training loop: seeded shuffles, batches, progress, and a way out after every batch.
+//!
+//! It knows epochs and batches but no algorithm; what one batch does is [`Algorithm::step`]. The order of samples in an
+//! epoch comes from a fresh stream per (seed, node, round, epoch), so an interrupted round repeats identically. The last
+//! batch of an epoch holds what is left and is used like any other: nothing is dropped.
+
+use std::ops::ControlFlow;
+
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Device, Tensor};
+use fednode_core::Round;
+use fednode_core::spec::TrainingSpec;
+use fednode_data::Samples;
+
+use crate::algorithm::Algorithm;
+use crate::batch::Batch;
+use crate::error::LearnError;
+use crate::random::{self, Purpose};
+
+/// How far a local update is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// The running epoch, counting from 1.
+    pub epoch: u32,
+    /// Epochs of this local update.
+    pub epochs: u32,
+    /// Batches of this epoch that are done.
+    pub batch: u32,
+    /// Batches of an epoch.
+    pub batches: u32,
+    /// Loss of the last batch.
+    pub loss: f64,
+}
+
+/// Called after every batch; `Break` abandons the local update.
+pub(crate) type Watch<'a> = dyn FnMut(Progress) -> ControlFlow<()> + Send + 'a;
+
+/// What determines a local update besides parameters and data.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Schedule<'a> {
+    pub(crate) training: &'a TrainingSpec,
+    pub(crate) classes: usize,
+    pub(crate) seed: u64,
+    pub(crate) node_seed: u64,
+    pub(crate) round: Round,
+}
+
+/// What a local update reports, besides the changed parameters.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Outcome {
+    /// Mean loss of the last epoch.
+    pub(crate) train_loss: f64,
+    /// Samples routed to each expert, over all epochs.
+    pub(crate) routed: Vec<u32>,
+    pub(crate) steps: u32,
+}
+
+/// Runs all epochs of a local update.
+pub(crate) fn train(
+    algorithm: &mut dyn Algorithm,
+    samples: &Samples,
+    schedule: Schedule<'_>,
+    device: &Device,
+    watch: &mut Watch<'_>,
+) -> Result<Outcome, LearnError> {
+    let passes = algorithm.passes(schedule.training);
+    let epochs = passes.iter().sum();
+    let mut outcome = Outcome::default();
+    let mut epoch = 0;
+    for (pass, pass_epochs) in passes.into_iter().enumerate() {
+        for _ in 0..pass_epochs {
+            epoch += 1;
+            let mut run = Epoch { algorithm, samples, schedule, device, pass, epoch, epochs };
+            outcome.train_loss = run.run(&mut outcome, watch)?;
+        }
+    }
+    Ok(outcome)
+}
+
+/// One pass over the samples.
+struct Epoch<'a> {
+    algorithm: &'a mut dyn Algorithm,
+    samples: &'a Samples,
+    schedule: Schedule<'a>,
+    device: &'a Device,
+    pass: usize,
+    epoch: u32,
+    epochs: u32,
+}
+
+impl Epoch<'_> {
+    /// Returns the mean loss over the samples.
+    fn run(&mut self, outcome: &mut Outcome, watch: &mut Watch<'_>) -> Result<f64, LearnError> {
+        let Schedule { training, classes, seed, node_seed, round } = self.schedule;
+        let index = u64::from(round.0) << 32 | u64::from(self.epoch);
+        let mut rng = random::stream(Purpose::Order, [seed, node_seed, index]);
+        let order = random::permutation(&mut rng, self.samples.len() as u32);
+        let batches = order.len().div_ceil(training.batch_size) as u32;
+        let mut total_loss = 0.0;
+        for (batch, positions) in (1..).zip(order.chunks(training.batch_size)) {
+            let samples = Batch::gather(self.samples, positions, classes, self.device);
+            let step = self.algorithm.step(self.pass, samples);
+            let (loss, learning_rate) = (step.loss, training.learning_rate);
+            if !loss.is_finite() {
+                return Err(LearnError::Diverged { round, epoch: self.epoch, batch, loss, learning_rate });
+            }
+            total_loss += loss * positions.len() as f64;
+            outcome.steps += 1;
+            outcome.count(&step.routed);
+            let progress = Progress { epoch: self.epoch, epochs: self.epochs, batch, batches, loss };
+            if watch(progress).is_break() {
+                return Err(LearnError::Abandoned);
+            }
+        }
+        Ok(total_loss / order.len().max(1) as f64)
+    }
+}
+
+impl Outcome {
+    fn count(&mut self, routed: &[u32]) {
+        self.routed.resize(routed.len(), 0);
+        for (total, more) in self.routed.iter_mut().zip(routed) {
+            *total += more;
+        }
+    }
+}
+
+/// Returns the mean cross-entropy of logits against one-hot targets.
+pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
+    let n_samples = logits.dims()[0];
+    (log_softmax(logits, 1) * targets).sum().mul_scalar(-1.0 / n_samples as f64)
+}

@@ -1,0 +1,153 @@
+//! The numbers of a network on a device, and their way to plain numbers and back.
+//!
+//! Every parameter is one flat tensor; a layer gives it its shape when it runs, which costs nothing. Flat tensors make
+//! everything here uniform: loading, saving, recording, the step of gradient descent.
+//!
+//! Weights are *plain* (no autodiff: inference, frozen parts) or *recorded* ([`Weights::recorded`]: what runs with them
+//! is taped and gives gradients). A learner holds plain ones and records them anew for each step, so no graph outlives
+//! its batch.
+
+use burn::tensor::{Device, Gradients, Tensor, TensorData};
+use fednode_core::{LayoutMismatch, ParamSet};
+
+use crate::model::{Net, Parameter};
+use crate::random::{self, Purpose};
+
+/// The numbers of one network, in the order of [`Net::parameters`].
+#[derive(Debug, Clone)]
+pub struct Weights(Vec<Tensor<1>>);
+
+impl Weights {
+    /// Loads a parameter set onto a device.
+    ///
+    /// # Errors
+    /// Names the first parameter that is missing, too many or of another shape.
+    pub fn load(net: &Net, params: &ParamSet, device: &Device) -> Result<Self, LayoutMismatch> {
+        params.check_layout(&net.layout())?;
+        let tensors = net.parameters().iter().map(|parameter| {
+            let tensor = params.get(&parameter.name).expect("the layout was checked");
+            let values = if parameter.transposed {
+                transpose(tensor.values(), parameter.shape[0], parameter.shape[1])
+            } else {
+                tensor.values().to_vec()
+            };
+            let length = values.len();
+            Tensor::from_data(TensorData::new(values, [length]), device)
+        });
+        Ok(Self(tensors.collect()))
+    }
+
+    /// Returns the parameter set, with names and shapes as PyTorch has them.
+    pub fn save(&self, net: &Net) -> ParamSet {
+        let mut params = ParamSet::new();
+        for (parameter, tensor) in net.parameters().iter().zip(&self.0) {
+            let values = values(tensor);
+            let values =
+                if parameter.transposed { transpose(&values, parameter.shape[1], parameter.shape[0]) } else { values };
+            params
+                .insert(parameter.name.as_str(), &parameter.shape, values)
+                .expect("a net's parameters have distinct names and the shapes of its tensors");
+        }
+        params
+    }
+
+    /// Visits the tensors in the order of [`Net::parameters`].
+    pub fn tensors(&self) -> std::slice::Iter<'_, Tensor<1>> {
+        self.0.iter()
+    }
+
+    /// Returns the same numbers as leaves of a new tape; what runs with them can be differentiated.
+    #[must_use]
+    pub fn recorded(&self) -> Self {
+        let record = |tensor: &Tensor<1>| tensor.clone().autodiff().require_grad();
+        Self(self.0.iter().map(record).collect())
+    }
+
+    /// Takes the gradients of recorded weights; parameters that the loss does not depend on have none.
+    pub fn take_gradients(self, gradients: &mut Gradients) -> Vec<Option<Tensor<1>>> {
+        self.0.iter().map(|tensor| tensor.grad_remove(gradients)).collect()
+    }
+
+    /// Makes one step of plain gradient descent; parameters without a gradient stay as they are, bit for bit.
+    pub fn descend(&mut self, gradients: Vec<Option<Tensor<1>>>, learning_rate: f64) {
+        for (tensor, gradient) in self.0.iter_mut().zip(gradients) {
+            if let Some(gradient) = gradient {
+                tensor.inplace(|values| values - gradient.mul_scalar(learning_rate));
+            }
+        }
+    }
+}
+
+/// Draws the initial parameters of a network: U(±1/sqrt(fan_in)), PyTorch's default for the layers used here.
+///
+/// A parameter's numbers depend on the seed, its name and the slot alone, so that a layer starts alike in every
+/// algorithm, whatever else the algorithm holds.
+pub(crate) fn initial(net: &Net, seed: u64, slot: u64) -> ParamSet {
+    let mut params = ParamSet::new();
+    for Parameter { name, shape, fan_in, .. } in net.parameters() {
+        let bound = (1.0 / (*fan_in as f64).sqrt()) as f32;
+        let mut rng = random::stream(Purpose::Initial, [seed, random::name_index(name), slot]);
+        let values = random::uniform(&mut rng, bound, shape.iter().product());
+        params.insert(name.as_str(), shape, values).expect("a net's parameters have distinct names");
+    }
+    params
+}
+
+/// Reads a tensor back.
+pub(crate) fn values<const D: usize>(tensor: &Tensor<D>) -> Vec<f32> {
+    tensor.clone().without_autodiff().try_into_vec_as::<f32>().expect("all tensors here hold 32-bit floats")
+}
+
+/// Turns a row-major `rows × columns` matrix into `columns × rows`.
+fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    let mut transposed = Vec::with_capacity(values.len());
+    for column in 0..columns {
+        transposed.extend((0..rows).map(|row| values[row * columns + column]));
+    }
+    transposed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fednode_core::spec::ModelSpec;
+
+    fn net() -> Net {
+        crate::model::build(&ModelSpec { name: "cnn".into(), input: [1, 8, 8], classes: 3, experts: 1 }).unwrap()
+    }
+
+    #[test]
+    fn survive_the_device_bit_for_bit() {
+        let params = initial(&net(), 1, 0);
+        let weights = Weights::load(&net(), &params, &Device::flex()).unwrap();
+        assert_eq!(weights.save(&net()), params);
+    }
+
+    #[test]
+    fn initial_values_depend_on_seed_name_and_slot_only() {
+        let head = net().split(crate::model::Cut::Head).1;
+        assert_eq!(initial(&head, 1, 0).get("fc.weight"), initial(&net(), 1, 0).get("fc.weight"));
+        assert_ne!(initial(&net(), 1, 0), initial(&net(), 2, 0));
+        assert_ne!(initial(&net(), 1, 0), initial(&net(), 1, 1));
+        let bound = 1.0 / 512f32.sqrt();
+        let params = initial(&head, 1, 0);
+        let largest = params.values().fold(0f32, |largest, value| largest.max(value.abs()));
+        assert!(largest <= bound && largest > 0.99 * bound);
+    }
+
+    #[test]
+    fn descends_only_where_there_is_a_gradient() {
+        let net = net();
+        let mut weights = Weights::load(&net, &initial(&net, 1, 0), &Device::flex()).unwrap();
+        let before = weights.save(&net);
+        let mut gradients = vec![None; net.parameters().len()];
+        gradients[1] = Some(Tensor::ones([32], &Device::flex()));
+        weights.descend(gradients, 0.5);
+        let after = weights.save(&net);
+        for (name, tensor) in after.iter() {
+            let moved = if name == "conv1.0.bias" { 0.5 } else { 0.0 };
+            let old = before.get(name).unwrap().values();
+            assert!(tensor.values().iter().zip(old).all(|(new, old)| *new == old - moved), "{name}");
+        }
+    }
+}

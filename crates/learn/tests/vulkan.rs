@@ -1,0 +1,117 @@
+//! The GPU path on a software Vulkan driver: found, probed, and training to the same losses as the CPU path.
+//!
+//! The driver is SwiftShader as Debian's `chromium-common` installs it, or whatever `VK_DRIVER_FILES` names. Without
+//! one the tests say that they were skipped, past the capture of the test harness. Drivers are chosen by environment,
+//! so everything that touches Vulkan runs in a child: this very test program with one test selected.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use fednode_core::Round;
+use fednode_learn::device::{AdapterKind, Selected};
+use fednode_learn::probe::{self, ProbeCommand};
+use fednode_learn::{ComputeDevice, DeviceChoice, Learner, Subset};
+
+/// Where Debian puts SwiftShader.
+const SWIFTSHADER: &str = "/usr/lib/chromium/vk_swiftshader_icd.json";
+/// Set in children: the question that the child answers.
+const QUESTION: &str = "FEDNODE_TEST_QUESTION";
+
+/// Returns the driver to test with, or says that the test is skipped.
+fn driver(test: &str) -> Option<PathBuf> {
+    let named = std::env::var_os("VK_DRIVER_FILES").map(PathBuf::from);
+    let driver = named.unwrap_or_else(|| SWIFTSHADER.into());
+    if driver.exists() {
+        return Some(driver);
+    }
+    let reason = format!("{test} SKIPPED: no Vulkan driver at {} (Debian: chromium-common)", driver.display());
+    writeln!(std::io::stderr(), "{reason}").unwrap();
+    None
+}
+
+/// Returns how to start this program so that it answers questions about devices.
+fn command(driver: &std::path::Path) -> ProbeCommand {
+    let program = std::env::current_exe().unwrap();
+    let script = format!(
+        "{QUESTION}=$1 VK_DRIVER_FILES='{}' exec '{}' --exact child_answers --nocapture",
+        driver.display(),
+        program.display()
+    );
+    let arguments = vec!["-c".into(), script, "probe".into()];
+    ProbeCommand { program: "/bin/sh".into(), arguments, timeout: Duration::from_secs(300) }
+}
+
+/// Not a test of its own: the child's side of the probe.
+#[test]
+fn child_answers() {
+    if let Ok(question) = std::env::var(QUESTION) {
+        // A line of its own, whatever the harness has written before it.
+        writeln!(std::io::stdout(), "\n{}", probe::answer(&question)).unwrap();
+    }
+}
+
+#[test]
+fn a_software_driver_is_listed_probed_and_taken_only_by_name() {
+    let Some(driver) = driver("a_software_driver_is_listed_probed_and_taken_only_by_name") else { return };
+    let command = command(&driver);
+    let adapters = probe::adapters(&command).unwrap();
+    let software = adapters.iter().find(|adapter| adapter.kind == AdapterKind::Software).unwrap();
+    let report = probe::probe(&command, software).unwrap();
+    assert_eq!(&report.adapter, software);
+    if adapters.iter().all(|adapter| !adapter.is_hardware()) {
+        assert_eq!(probe::select(DeviceChoice::Auto, &command).unwrap().0, Selected::Cpu);
+        assert!(probe::select(DeviceChoice::Vulkan, &command).unwrap_err().to_string().starts_with("no GPU found"));
+    }
+}
+
+#[test]
+fn trains_to_the_same_losses_as_the_cpu() {
+    let name = "trains_to_the_same_losses_as_the_cpu";
+    if std::env::var(QUESTION).is_ok() {
+        return compare_with_cpu();
+    }
+    let Some(driver) = driver(name) else { return };
+    let program = std::env::current_exe().unwrap();
+    let output = Command::new(program)
+        .args(["--exact", name, "--nocapture"])
+        .env(QUESTION, "train")
+        .env("VK_DRIVER_FILES", driver)
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+}
+
+fn compare_with_cpu() {
+    let samples = common::small_fashion();
+    let adapter = probe::adapters_in_process().into_iter().next().unwrap();
+    let gpu = ComputeDevice::open(&Selected::Vulkan(adapter), 1).unwrap();
+    let cpu = ComputeDevice::cpu(1).unwrap();
+    for (algorithm, model) in [("fedmoe-da", "cnn"), ("fedavg", "mlp")] {
+        let mut spec = common::spec(algorithm, model, &samples);
+        spec.training.local_epochs = 1;
+        let run = |device: &ComputeDevice| {
+            let mut learner = Learner::new(&spec, 0, common::split(&samples, 100), device).unwrap();
+            let mut losses = Vec::new();
+            let mut watch = |progress: fednode_learn::Progress| {
+                losses.push(progress.loss);
+                ControlFlow::Continue(())
+            };
+            let report = learner.local_update(Round(1), &mut watch).unwrap();
+            losses.push(learner.evaluate(Subset::Test).score.loss);
+            (losses, report)
+        };
+        let ((on_gpu, gpu_report), (on_cpu, cpu_report)) = (run(&gpu), run(&cpu));
+        assert_eq!(on_gpu.len(), 6);
+        for (gpu, cpu) in on_gpu.iter().zip(&on_cpu) {
+            assert!((gpu - cpu).abs() < 1e-3 * cpu, "{algorithm} {model}: {on_gpu:?} and {on_cpu:?}");
+        }
+        assert_eq!(gpu_report.expert_share, cpu_report.expert_share);
+    }
+}
