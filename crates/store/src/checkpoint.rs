@@ -34,6 +34,10 @@ use crate::disk::{Disk, create_folder, is_full, list_folder, with_path};
 use crate::folder::{Lock, sweep};
 use format::Encoded;
 
+/// Names the folder within the state folder.
+const FOLDER: &str = "checkpoints";
+/// Names the file that only takes space.
+const RESERVE: &str = "reserve";
 /// Generations that stay on disk.
 const GENERATIONS: usize = 2;
 /// Longest name of a checkpoint.
@@ -190,7 +194,7 @@ impl Checkpoints {
         reserve_bytes: u64,
         lock: Option<Lock>,
     ) -> io::Result<Self> {
-        let folder = state.join("checkpoints");
+        let folder = state.join(FOLDER);
         let checkpoints = Self { folder, federation, disk, reserve_bytes, largest_bytes: Mutex::new(0), lock };
         if checkpoints.lock.is_some() {
             create_folder(&checkpoints.folder)?;
@@ -309,7 +313,7 @@ impl Checkpoints {
     }
 
     fn reserve_path(&self) -> PathBuf {
-        self.folder.join("reserve")
+        self.folder.join(RESERVE)
     }
 
     /// Takes space for the next checkpoint, which may be a little larger than any before, if it can be had: without
@@ -362,6 +366,11 @@ impl Checkpoints {
             }
         }
     }
+}
+
+/// Returns where the reserve of a state folder lies.
+pub(crate) fn reserve_path(state: &Path) -> PathBuf {
+    state.join(FOLDER).join(RESERVE)
 }
 
 fn read(path: &Path) -> Result<(Checkpoint, FederationId), LoadError> {

@@ -20,11 +20,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fednode_core::FederationId;
 
-use crate::disk::{Disk, create_folder, with_path};
+use crate::checkpoint::reserve_path;
+use crate::disk::{Disk, create_folder, disk_free, with_path};
 use crate::ledger::LedgerError;
 
 /// Version of the layout on disk; a folder of a newer one is refused.
 const LAYOUT: u64 = 1;
+
+/// Space that a start needs: a few small files and the ledger's logs.
+const START_BYTES: u64 = 1 << 20;
 
 /// Tells why a state folder could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +99,7 @@ impl StateFolder {
     pub fn open(path: &Path, federation: FederationId) -> Result<Self, OpenError> {
         create_folder(path)?;
         let lock = take_lock(path)?;
+        make_room_to_start(path)?;
         check_layout(path)?;
         let found = read_federation(path)?;
         if let Some(found) = found.filter(|found| *found != federation) {
@@ -142,6 +147,12 @@ impl StateFolder {
     pub(crate) fn warning(&self) -> Option<&str> {
         self.warning.as_deref()
     }
+}
+
+/// Gives up the reserve of the checkpoints on a full disk, so that a node can also *start* on one: counting the start
+/// and opening the ledger need a few pages. The checkpoints take again what is left of it.
+fn make_room_to_start(folder: &Path) -> io::Result<()> {
+    if disk_free(folder)? < START_BYTES { Disk::default().remove(&reserve_path(folder)) } else { Ok(()) }
 }
 
 fn take_lock(folder: &Path) -> Result<File, OpenError> {

@@ -17,7 +17,7 @@
 //! generations and a reserve that keeps room for the next on a full disk; every table by a constant.
 //!
 //! All calls block. Asynchronous callers use a thread for them. There is no network here, no tensor and no round logic;
-//! the only clock that is read orders blobs by their last use.
+//! a clock is read only to order blobs by their last use and to heal a damaged number of starts.
 //!
 //! ```
 //! use fednode_core::{BlobStore, FederationId};
@@ -108,9 +108,9 @@ impl Store {
         let (path, lock) = (folder.path(), folder.lock());
         folder::sweep(path)?;
         let disk = Disk::new(options.durability);
-        // A checkpoint's space is reserved before anything else can take it.
-        let checkpoints = Checkpoints::open(path, federation, Disk::default(), options.reserve_bytes, lock.clone())?;
         let (ledger, ledger_warning) = Ledger::open(path, lock.clone())?;
+        // Its space is reserved after the ledger has what it needs to start, and before any blob can come.
+        let checkpoints = Checkpoints::open(path, federation, Disk::default(), options.reserve_bytes, lock.clone())?;
         let blobs = Arc::new(Blobs::open(path, disk, options.quota_bytes, lock)?);
         let warnings = folder.warning().map(str::to_owned).into_iter().chain(ledger_warning).collect();
         Ok(Self { blobs, checkpoints, ledger, folder, warnings })
