@@ -1,1 +1,78 @@
-//! net
+//! Everything with a socket.
+//!
+//! A node says small signed adverts, fetches immutable blobs, and keeps in touch with other members. This crate does
+//! that over libp2p and shows the rest of the house none of it: [`start`] returns a [`Handle`] to speak through and a
+//! queue of [`Event`]s to listen to, in the vocabulary of `fednode-core`. It knows no rounds, no averaging, no tensors.
+//!
+//! ```text
+//!   application ──► Handle ──commands──► swarm task ──events──► application
+//!                     │                  │   ▲   ▲
+//!                     │ fetch            │   │   └── gate: signatures and bounds of adverts, on a thread
+//!                     ▼                  │   └────── wishes of the fetcher (connect, strike, held)
+//!                  Fetcher ─ links ──────┼── streams ──► peers' servers
+//!                                        └── hello, gossip, sync, peer exchange ──► peers
+//! ```
+//!
+//! Hostile input meets its first gate here: [`codec`](CodecError) refuses by size before it reads, decodes into typed,
+//! bounded structs, and an advert passes signature, allow-list, bounds and the replay window before it is forwarded.
+//! What a peer does wrong lowers its standing; it is never a panic. Every queue, list and wait is bounded by a named
+//! constant. The swarm task waits for nobody: a full queue means "ignore", and sync repairs what was ignored.
+//!
+//! ```no_run
+//! # async fn example(blobs: std::sync::Arc<dyn fednode_core::BlobStore>) -> Result<(), Box<dyn std::error::Error>> {
+//! use fednode_core::{Body, FederationSpec, Role, Round};
+//! use fednode_net::{Config, Event, Identity};
+//!
+//! let mut config = Config::new(FederationSpec::default().into(), Role::Node);
+//! config.peers = vec!["/ip4/192.0.2.1/tcp/4001".parse()?];
+//! let mut network = fednode_net::start(config, Identity::generate(), blobs).await?;
+//! while let Some(event) = network.events.recv().await {
+//!     if let Event::PeerUp { .. } = event {
+//!         network.handle.publish(Round(0), Body::Leave).await?;
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod addresses;
+mod behaviour;
+mod blob;
+mod book;
+mod bounded;
+mod bucket;
+mod clock;
+mod codec;
+mod config;
+mod dialer;
+mod event;
+mod gate;
+mod handle;
+mod holds;
+mod identity;
+mod network_key;
+mod roster;
+mod rpc;
+mod score;
+mod secret_file;
+mod start;
+mod task;
+mod traffic;
+mod transport;
+#[cfg(test)]
+mod traps;
+mod wire;
+
+pub use blob::{FetchError, Fetched};
+pub use book::MAX_ADVERTS_PER_ROUND;
+pub use codec::CodecError;
+pub use config::{Config, DEFAULT_MAX_PEERS, DEFAULT_SYNC_EVERY};
+pub use event::Event;
+pub use handle::{Direction, Handle, PeerInfo, PublishError};
+pub use identity::{Identity, VerifyError, verify};
+pub use libp2p::Multiaddr;
+pub use network_key::{NetworkKey, NetworkKeyError};
+pub use secret_file::SecretFileError;
+pub use start::{Network, StartError, start};
+pub use traffic::TrafficSnapshot;

@@ -1,0 +1,171 @@
+//! What every connection carries: the composition of libp2p's behaviours and their settings.
+//!
+//! The behaviours that can deny a connection come first: the order of fields is the order of calls, and a late denial
+//! would leave those before it with a connection that does not exist.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fednode_core::FederationId;
+use libp2p::allow_block_list::{self, AllowedPeers, BlockedPeers};
+use libp2p::connection_limits::{self, ConnectionLimits};
+use libp2p::gossipsub::{self, IdentTopic, MessageAuthenticity, MessageId, ValidationMode};
+use libp2p::request_response;
+use libp2p::swarm::NetworkBehaviour;
+use libp2p::swarm::behaviour::toggle::Toggle;
+use libp2p::{identify, mdns, ping};
+use prometheus_client::registry::Registry;
+
+use crate::config::Config;
+use crate::gate::MAX_SIGNED_BYTES;
+use crate::identity::{Identity, peer_id};
+use crate::rpc::{self, Rpc};
+use crate::traffic::Traffic;
+use crate::wire::{HelloCall, PeersCall, SyncCall};
+
+/// Connections to one peer: two nodes that dial each other at the same moment have two.
+pub(crate) const MAX_CONNECTIONS_PER_PEER: u32 = 2;
+/// Handshakes at once, in each direction: strangers must not fill memory with half-open connections.
+const MAX_PENDING: u32 = 32;
+/// Connections beyond the peers that are kept, so that a full node can still tell newcomers whom else to ask.
+const GUESTS: u32 = 32;
+/// A connection without any stream is closed after this; gossip keeps those of members open.
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often each connection is pinged; three misses in a row close it.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// A ping may wait behind bulk data on a slow link.
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often mDNS asks the local network.
+const MDNS_INTERVAL: Duration = Duration::from_secs(20);
+/// Messages are remembered this long; what returns later meets the book's replay window.
+const DUPLICATE_MEMORY: Duration = Duration::from_secs(300);
+/// Adverts queued for one slow peer: at most 8 MiB of the largest.
+const GOSSIP_QUEUE: usize = 128;
+/// An advert may wait this long for a slow peer before it is left to sync: 64 KiB to twelve peers at 1 Mbit/s.
+const GOSSIP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The two topics of a federation.
+#[derive(Debug, Clone)]
+pub(crate) struct Topics {
+    /// Local updates and pool offers.
+    pub(crate) advert: IdentTopic,
+    /// What must not queue behind them.
+    pub(crate) control: IdentTopic,
+}
+
+impl Topics {
+    pub(crate) fn of(federation: FederationId) -> Self {
+        let topic = |kind: &str| IdentTopic::new(format!("/fednode/{}/{kind}/1", federation.short()));
+        Self { advert: topic("advert"), control: topic("control") }
+    }
+}
+
+/// Gossip that hears of no topic but the federation's.
+pub(crate) type Gossip = gossipsub::Behaviour<gossipsub::IdentityTransform, gossipsub::WhitelistSubscriptionFilter>;
+
+/// All behaviours of a connection.
+#[derive(NetworkBehaviour)]
+pub(crate) struct Behaviour {
+    pub(crate) limits: connection_limits::Behaviour,
+    pub(crate) banned: allow_block_list::Behaviour<BlockedPeers>,
+    pub(crate) allowed: Toggle<allow_block_list::Behaviour<AllowedPeers>>,
+    pub(crate) hello: request_response::Behaviour<Rpc<HelloCall>>,
+    pub(crate) sync: request_response::Behaviour<Rpc<SyncCall>>,
+    pub(crate) peers: request_response::Behaviour<Rpc<PeersCall>>,
+    pub(crate) gossip: Gossip,
+    pub(crate) streams: libp2p_stream::Behaviour,
+    pub(crate) identify: identify::Behaviour,
+    pub(crate) ping: ping::Behaviour,
+    pub(crate) mdns: Toggle<mdns::tokio::Behaviour>,
+}
+
+impl Behaviour {
+    pub(crate) fn new(
+        config: &Config,
+        identity: &Identity,
+        gossip: Gossip,
+        traffic: &Arc<Traffic>,
+    ) -> io::Result<Self> {
+        let mdns_config = mdns::Config { query_interval: MDNS_INTERVAL, ..mdns::Config::default() };
+        let local = peer_id(&identity.node_id());
+        let mdns = config.mdns.then(|| mdns::tokio::Behaviour::new(mdns_config, local)).transpose()?;
+        Ok(Self {
+            limits: connection_limits::Behaviour::new(limits(config.max_peers)),
+            banned: allow_block_list::Behaviour::default(),
+            allowed: Toggle::from(config.allow.as_ref().map(|nodes| {
+                let mut allowed = allow_block_list::Behaviour::<AllowedPeers>::default();
+                nodes.iter().for_each(|node| _ = allowed.allow_peer(peer_id(node)));
+                allowed
+            })),
+            hello: rpc::behaviour(traffic.clone()),
+            sync: rpc::behaviour(traffic.clone()),
+            peers: rpc::behaviour(traffic.clone()),
+            gossip,
+            streams: libp2p_stream::Behaviour::new(),
+            identify: identify::Behaviour::new(
+                // Addresses travel in signed records that know where they may go, so identify tells none.
+                identify::Config::new("/fednode/1".to_owned(), identity.keypair().public())
+                    .with_agent_version(config.software.clone())
+                    .with_hide_listen_addrs(true)
+                    .with_cache_size(0),
+            ),
+            ping: ping::Behaviour::new(ping::Config::new().with_interval(PING_INTERVAL).with_timeout(PING_TIMEOUT)),
+            mdns: Toggle::from(mdns),
+        })
+    }
+}
+
+fn limits(max_peers: usize) -> ConnectionLimits {
+    let peers = u32::try_from(max_peers).unwrap_or(u32::MAX / 4).min(u32::MAX / 4);
+    ConnectionLimits::default()
+        .with_max_pending_incoming(Some(MAX_PENDING))
+        .with_max_pending_outgoing(Some(MAX_PENDING))
+        .with_max_established_incoming(Some(MAX_CONNECTIONS_PER_PEER * peers + GUESTS))
+        .with_max_established_outgoing(Some(MAX_CONNECTIONS_PER_PEER * peers + GUESTS))
+        .with_max_established_per_peer(Some(MAX_CONNECTIONS_PER_PEER))
+}
+
+/// Makes the gossip behaviour and subscribes to the federation's topics.
+///
+/// Messages carry no signature of gossipsub's: every advert has its author's own, which is checked before forwarding.
+pub(crate) fn gossip(topics: &Topics, registry: &mut Registry) -> Result<Gossip, String> {
+    let filter = gossipsub::WhitelistSubscriptionFilter([topics.advert.hash(), topics.control.hash()].into());
+    let config = gossip_config().map_err(|error| error.to_string())?;
+    let gossip = Gossip::new_with_subscription_filter(MessageAuthenticity::Anonymous, config, filter)?;
+    let mut gossip =
+        gossip.with_metrics(registry.sub_registry_with_prefix("gossipsub"), gossipsub::MetricsConfig::default());
+    for topic in [&topics.advert, &topics.control] {
+        gossip.subscribe(topic).map_err(|error| error.to_string())?;
+    }
+    Ok(gossip)
+}
+
+fn gossip_config() -> Result<gossipsub::Config, gossipsub::ConfigBuilderError> {
+    gossipsub::ConfigBuilder::default()
+        .validation_mode(ValidationMode::Anonymous)
+        .validate_messages()
+        .message_id_fn(|message| {
+            let mut hasher = blake3::Hasher::new();
+            hasher.update(message.topic.as_str().as_bytes()).update(b"\n").update(&message.data);
+            MessageId::new(&hasher.finalize().as_bytes()[..20])
+        })
+        // The receiver compares this with all it has buffered, up to 8 KiB of the next message included, so a limit
+        // near the largest message kills the stream when two come back to back. Our own cap is in `publish`.
+        .max_transmit_size(2 * MAX_SIGNED_BYTES)
+        .heartbeat_initial_delay(Duration::from_millis(500))
+        .history_length(12)
+        .history_gossip(3)
+        .mesh_n(6)
+        .mesh_n_low(4)
+        .mesh_n_high(12)
+        .mesh_outbound_min(2)
+        // In a small federation the mesh is everybody; in a large one flooding would multiply the uplink.
+        .flood_publish(false)
+        .idontwant_on_publish(true)
+        .duplicate_cache_time(DUPLICATE_MEMORY)
+        .connection_handler_queue_len(GOSSIP_QUEUE)
+        .publish_queue_duration(GOSSIP_PATIENCE)
+        .forward_queue_duration(GOSSIP_PATIENCE)
+        .build()
+}

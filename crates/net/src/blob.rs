@@ -1,0 +1,48 @@
+//! Fetch: immutable blobs by name, segment by segment, from anyone who holds them.
+//!
+//! ```text
+//!   caller ─► Fetcher ─► job (one per blob, however many callers) ─► Schedule: which segment from whom
+//!                          │                                              ▲
+//!                          ▼                                              │ delivered / failed
+//!                        Link (one stream per peer, pipelined) ── bytes ──┴─► verify ─► BlobStore
+//!                          │
+//!   peer's Server ◄────────┘  reads segments of held blobs, a bounded number in memory
+//! ```
+//!
+//! Nothing touches the store that was not verified; a wrong segment convicts its sender. Bytes in flight are bounded
+//! per peer and in all, on both sides.
+
+mod fetcher;
+mod link;
+mod schedule;
+mod server;
+
+use std::time::Duration;
+
+pub use fetcher::{FetchError, Fetched};
+pub(crate) use fetcher::{Fetcher, Request};
+pub(crate) use server::serve;
+
+/// Bytes asked for but not yet stored, per peer: the bandwidth-delay product of 300 Mbit/s over 100 ms.
+pub(crate) const MAX_PEER_IN_FLIGHT: u64 = 4 << 20;
+/// Bytes asked for but not yet stored, in all.
+pub(crate) const MAX_IN_FLIGHT: u64 = 32 << 20;
+/// Peers asked at once.
+pub(crate) const MAX_OUTBOUND: usize = 16;
+/// Streams served at once.
+pub(crate) const MAX_INBOUND: usize = 32;
+/// Streams served at once to one peer, so that one cannot take all.
+pub(crate) const MAX_INBOUND_PER_PEER: usize = 2;
+/// A peer that sends no byte for so long is taken for dead.
+pub(crate) const STALL: Duration = Duration::from_secs(5);
+
+/// Something that the fetcher wants from the swarm task.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    /// Connect to these nodes, if their addresses are known.
+    Connect(Vec<fednode_core::NodeId>),
+    /// This peer sent what an honest one does not.
+    Strike(fednode_core::NodeId, String),
+    /// A blob is complete: tell others that it is held here.
+    Held(fednode_core::BlobId),
+}

@@ -1,0 +1,220 @@
+//! The server: reads segments of held blobs for welcomed peers, with a bounded number of streams and bytes in memory.
+//!
+//! `libp2p-stream` keeps one waiting stream and silently drops a second, so the accepting loop does nothing but hand
+//! streams on. When all places are taken, the longest idle stream is asked to go, and the new one is dropped: the other
+//! side tries again in a moment.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fednode_core::{BlobStore, NodeId};
+use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, StreamExt};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::{MAX_INBOUND, MAX_INBOUND_PER_PEER};
+use crate::codec;
+use crate::identity::node_id;
+use crate::roster::Roster;
+use crate::traffic::Traffic;
+use crate::wire::{Answer, BlobAnswer, BlobAsk, MAX_BLOB_HEADER, Want};
+
+/// Segments in memory at once, over all streams: 16 MiB.
+const MAX_IN_MEMORY: usize = 16;
+/// Segments in memory at once for one stream: one being sent and one being read.
+const MAX_PER_STREAM: usize = 2;
+/// A stream on which nothing is asked is closed after this.
+const IDLE: Duration = Duration::from_secs(30);
+/// A peer that does not take a segment in this time, 1 MiB at 280 kbit/s, makes room for others.
+const SEND_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Serves blobs until cancelled.
+pub(crate) async fn serve(
+    mut incoming: libp2p_stream::IncomingStreams,
+    store: Arc<dyn BlobStore>,
+    roster: Arc<Roster>,
+    traffic: Arc<Traffic>,
+    cancel: CancellationToken,
+) {
+    let places = Places::default();
+    let memory = Arc::new(Semaphore::new(MAX_IN_MEMORY));
+    let tasks = TaskTracker::new();
+    loop {
+        let (peer, stream) = tokio::select! {
+            () = cancel.cancelled() => break,
+            next = incoming.next() => match next {
+                Some(next) => next,
+                None => break,
+            },
+        };
+        let Some(node) = node_id(&peer).filter(|node| roster.role(node).is_some()) else { continue };
+        let Some(place) = places.take(node) else { continue };
+        let shared = (store.clone(), roster.clone(), traffic.clone(), memory.clone());
+        let cancel = cancel.clone();
+        tasks.spawn(async move {
+            let (store, roster, traffic, memory) = shared;
+            let service = Service { node, store, roster, traffic, memory, pressure: place.pressure.clone() };
+            tokio::select! {
+                () = cancel.cancelled() => {}
+                ended = service.run(stream) => if let Err(error) = ended {
+                    tracing::debug!(%node, %error, "blob stream ended");
+                },
+            }
+            drop(place);
+        });
+    }
+    tasks.close();
+    tasks.wait().await;
+}
+
+/// The places for streams.
+#[derive(Debug, Clone)]
+struct Places {
+    all: Arc<Semaphore>,
+    of_peer: Arc<Mutex<HashMap<NodeId, usize>>>,
+    /// Wakes one idle stream to make room.
+    pressure: Arc<Notify>,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self { all: Arc::new(Semaphore::new(MAX_INBOUND)), of_peer: Arc::default(), pressure: Arc::default() }
+    }
+}
+
+/// A place taken, given back when dropped.
+#[derive(Debug)]
+struct Place {
+    node: NodeId,
+    of_peer: Arc<Mutex<HashMap<NodeId, usize>>>,
+    pressure: Arc<Notify>,
+    _one: OwnedSemaphorePermit,
+}
+
+impl Places {
+    fn take(&self, node: NodeId) -> Option<Place> {
+        let Ok(one) = self.all.clone().try_acquire_owned() else {
+            self.pressure.notify_one();
+            return None;
+        };
+        let mut of_peer = self.of_peer.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = of_peer.entry(node).or_default();
+        if *taken >= MAX_INBOUND_PER_PEER {
+            return None;
+        }
+        *taken += 1;
+        Some(Place { node, of_peer: self.of_peer.clone(), pressure: self.pressure.clone(), _one: one })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut of_peer = self.of_peer.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = of_peer.entry(self.node).or_default();
+        *taken = taken.saturating_sub(1);
+        if *taken == 0 {
+            of_peer.remove(&self.node);
+        }
+    }
+}
+
+/// One stream being served.
+struct Service {
+    node: NodeId,
+    store: Arc<dyn BlobStore>,
+    roster: Arc<Roster>,
+    traffic: Arc<Traffic>,
+    memory: Arc<Semaphore>,
+    pressure: Arc<Notify>,
+}
+
+/// An answer ready to be sent; the permit is held until it was.
+struct Ready {
+    answer: BlobAnswer,
+    bytes: Vec<u8>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Service {
+    async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(self, stream: S) -> Result<(), codec::CodecError> {
+        let (reader, writer) = stream.split();
+        // One answer is sent while the next is read from disk.
+        let (ready, answers) = mpsc::channel(MAX_PER_STREAM - 1);
+        let sending = self.send(writer, answers);
+        let reading = self.read(reader, ready);
+        futures::future::try_join(reading, sending).await.map(|_| ())
+    }
+
+    async fn read<R: AsyncRead + Unpin + Send>(
+        &self,
+        mut reader: R,
+        ready: mpsc::Sender<Ready>,
+    ) -> Result<(), codec::CodecError> {
+        loop {
+            let asked = tokio::select! {
+                asked = timeout(IDLE, codec::read::<BlobAsk, _>(&mut reader, MAX_BLOB_HEADER)) => asked,
+                // A wake-up in the middle of sending is no reason to go.
+                () = self.pressure.notified(), if ready.capacity() == ready.max_capacity() => return Ok(()),
+            };
+            let ask = match asked {
+                Ok(Ok((ask, _))) => ask,
+                Ok(Err(codec::CodecError::Io(error))) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                Ok(Err(error)) => return Err(error),
+                Err(_) => return Ok(()),
+            };
+            let Ok(permit) = self.memory.clone().acquire_owned().await else { return Ok(()) };
+            let store = self.store.clone();
+            let read = tokio::task::spawn_blocking(move || answer(&*store, &ask)).await;
+            let Ok((answer, bytes)) = read else { return Ok(()) };
+            if ready.send(Ready { answer, bytes, _permit: permit }).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn send<W: AsyncWrite + Unpin + Send>(
+        &self,
+        mut writer: W,
+        mut answers: mpsc::Receiver<Ready>,
+    ) -> Result<(), codec::CodecError> {
+        while let Some(ready) = answers.recv().await {
+            // A peer that was struck off in the meantime gets nothing more.
+            let role = self.roster.role(&self.node).ok_or(io::Error::from(io::ErrorKind::ConnectionAborted))?;
+            let sent = async {
+                codec::write(&mut writer, &ready.answer, MAX_BLOB_HEADER).await?;
+                writer.write_all(&ready.bytes).await?;
+                writer.flush().await
+            };
+            timeout(SEND_PATIENCE, sent).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+            self.traffic.blob_sent(role, ready.bytes.len() as u64);
+        }
+        writer.close().await?;
+        Ok(())
+    }
+}
+
+/// Reads what is asked for.
+fn answer(store: &dyn BlobStore, ask: &BlobAsk) -> (BlobAnswer, Vec<u8>) {
+    let read = || -> io::Result<Option<Vec<u8>>> {
+        if store.held(&ask.blob).is_none() {
+            return Ok(None);
+        }
+        match ask.want {
+            Want::List => Ok(Some(store.segment_list(&ask.blob)?.values().concat())),
+            Want::Segment(index) => store.read_segment(&ask.blob, index).map(Some),
+        }
+    };
+    let (outcome, bytes) = match read() {
+        Ok(Some(bytes)) => (Answer::Bytes(u32::try_from(bytes.len()).unwrap_or(u32::MAX)), bytes),
+        Ok(None) => (Answer::NotHeld, Vec::new()),
+        Err(error) => {
+            tracing::warn!(blob = %ask.blob.short(), %error, "a held blob could not be read");
+            (Answer::Failed, Vec::new())
+        }
+    };
+    (BlobAnswer { id: ask.id, outcome }, bytes)
+}

@@ -1,0 +1,245 @@
+//! The advert book: what has been heard of whom, so that nothing is heard twice and everything can be told to others.
+//!
+//! Pure: adverts come in verified, time is an argument. Per author the book keeps
+//!
+//! - the highest [`Sequence`] and a window of the 64 counters up to it. Two topics and the sync protocol reorder
+//!   adverts, so one that arrives late but inside the window is accepted, once. Older incarnations are stale;
+//! - how many adverts were accepted per round, so that nobody floods;
+//! - the last adverts themselves, for peers that missed them.
+//!
+//! ```text
+//!   counter   … 40   41   42   43        newest = 43
+//!   seen       1    0    1    1          41 is still welcome; 43 - 64 and below are stale
+//! ```
+//!
+//! Everything is bounded. When authors run over, the one not heard for longest is forgotten: a replay of its unexpired
+//! adverts would then be accepted once more, which the engine bears (adverts are idempotent), while refusing newcomers
+//! would let a crowd of keys lock honest nodes out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fednode_core::{Advert, Body, NodeId, Round, Sequence, SignedAdvert, Timestamp};
+
+use crate::bounded::Bounded;
+use crate::wire::{Digest, Heard, MAX_DIGEST, MAX_SYNC_ADVERTS};
+
+/// Adverts that one author may say about one round; a flood beyond it is ignored.
+pub const MAX_ADVERTS_PER_ROUND: u8 = 8;
+/// Counters below the newest in which a late advert is still accepted.
+const WINDOW: u64 = 64;
+/// Adverts kept per author for peers that missed them.
+const KEPT_PER_AUTHOR: usize = 16;
+/// Authors remembered: about fifty times the size of a large federation, at some 300 bytes each.
+const MAX_AUTHORS: usize = 8192;
+/// Bytes of adverts kept in all: a bootstrap node must live in 40 MB.
+const MAX_KEPT_BYTES: usize = 12 << 20;
+/// Rounds per author whose adverts are counted.
+const COUNTED_ROUNDS: usize = 32;
+/// What an advert costs in a reply beyond its own bytes.
+const ADVERT_OVERHEAD: usize = 64;
+
+/// What the book says to an advert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Never heard: accept it.
+    Fresh,
+    /// Heard before.
+    Duplicate,
+    /// Too old to tell whether it was heard.
+    Stale,
+    /// The author has said enough about this round.
+    TooFast,
+}
+
+/// What has been heard of whom.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    authors: BTreeMap<NodeId, Author>,
+    kept_bytes: usize,
+    /// Grows with every insertion; orders authors by when they were last heard.
+    moment: u64,
+}
+
+#[derive(Debug, Default)]
+struct Author {
+    newest: Sequence,
+    seen: u64,
+    kept: BTreeMap<Sequence, Kept>,
+    rounds: BTreeMap<Round, u8>,
+    last_heard: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    signed: Arc<SignedAdvert>,
+    expires_at: Timestamp,
+    /// The next round's makes it worthless, unlike a withdrawal or a pool offer.
+    fleeting: bool,
+}
+
+impl Kept {
+    fn bytes(&self) -> usize {
+        advert_bytes(&self.signed)
+    }
+}
+
+/// What an advert takes in memory or in a reply.
+fn advert_bytes(signed: &SignedAdvert) -> usize {
+    signed.payload.len() + signed.signature.len() + ADVERT_OVERHEAD
+}
+
+impl Book {
+    /// Judges an advert without entering it.
+    pub(crate) fn judge(&self, author: &NodeId, sequence: Sequence, round: Round) -> Verdict {
+        let Some(known) = self.authors.get(author) else { return Verdict::Fresh };
+        let said = known.rounds.get(&round).copied().unwrap_or_default();
+        match known.window(sequence) {
+            Verdict::Fresh if said >= MAX_ADVERTS_PER_ROUND => Verdict::TooFast,
+            verdict => verdict,
+        }
+    }
+
+    /// Enters an advert that was judged fresh.
+    pub(crate) fn insert(&mut self, signed: Arc<SignedAdvert>, advert: &Advert) {
+        let fleeting = matches!(advert.body, Body::Local(_));
+        let kept = Kept { signed, expires_at: advert.expires_at, fleeting };
+        self.kept_bytes += kept.bytes();
+        let author = self.author(advert.author);
+        author.mark(advert.sequence);
+        author.count(advert.round);
+        let replaced = author.kept.insert(advert.sequence, kept);
+        let surplus = if author.kept.len() > KEPT_PER_AUTHOR { author.drop_least() } else { 0 };
+        self.kept_bytes -= surplus + replaced.map_or(0, |kept| kept.bytes());
+        self.enforce_bounds();
+    }
+
+    /// Remembers from an earlier life that everything up to `sequence` was heard.
+    pub(crate) fn remember(&mut self, author: NodeId, sequence: Sequence) {
+        let author = self.author(author);
+        if sequence >= author.newest {
+            (author.newest, author.seen) = (sequence, u64::MAX);
+        }
+        self.enforce_bounds();
+    }
+
+    /// Returns what has been heard of the first authors from `first` on, as many as fit into a digest.
+    pub(crate) fn digest(&self, first: NodeId) -> Digest {
+        let from_here = self.authors.range(first..);
+        let mut heard: Vec<Heard> = from_here
+            .take(MAX_DIGEST + 1)
+            .map(|(author, known)| Heard { author: *author, newest: known.newest, seen: known.seen })
+            .collect();
+        let complete = heard.len() <= MAX_DIGEST;
+        heard.truncate(MAX_DIGEST);
+        let end = NodeId::from_bytes([255; 32]);
+        let last = if complete { end } else { heard.last().map_or(end, |heard| heard.author) };
+        Digest { first, last, heard: Bounded::first_of(heard) }
+    }
+
+    /// Returns what the sender of a digest has not heard, oldest first per author, and whether there is more than fits.
+    pub(crate) fn lacking(&self, digest: &Digest, budget: usize, now: Timestamp) -> (Vec<Arc<SignedAdvert>>, bool) {
+        if digest.first > digest.last {
+            return (Vec::new(), false);
+        }
+        let heard: BTreeMap<NodeId, &Heard> =
+            digest.heard.as_slice().iter().map(|heard| (heard.author, heard)).collect();
+        let (mut adverts, mut bytes) = (Vec::new(), 0);
+        for (author, known) in self.authors.range(digest.first..=digest.last) {
+            let lacks = |sequence: Sequence| heard.get(author).is_none_or(|heard| lacks(heard, sequence));
+            let missing = known.kept.iter().filter(|(sequence, kept)| kept.expires_at >= now && lacks(**sequence));
+            for (_, kept) in missing {
+                bytes += kept.bytes();
+                if bytes > budget || adverts.len() == MAX_SYNC_ADVERTS {
+                    return (adverts, true);
+                }
+                adverts.push(kept.signed.clone());
+            }
+        }
+        (adverts, false)
+    }
+
+    /// Forgets the text of expired adverts; that they were heard is remembered.
+    pub(crate) fn prune(&mut self, now: Timestamp) {
+        for author in self.authors.values_mut() {
+            let expired = |kept: &Kept| kept.expires_at < now;
+            self.kept_bytes -= author.kept.values().filter(|kept| expired(kept)).map(Kept::bytes).sum::<usize>();
+            author.kept.retain(|_, kept| !expired(kept));
+        }
+    }
+
+    fn author(&mut self, author: NodeId) -> &mut Author {
+        self.moment += 1;
+        let known = self.authors.entry(author).or_default();
+        known.last_heard = self.moment;
+        known
+    }
+
+    fn enforce_bounds(&mut self) {
+        if self.authors.len() > MAX_AUTHORS {
+            let quietest = self.authors.iter().min_by_key(|(_, author)| author.last_heard).map(|(node, _)| *node);
+            let forgotten = quietest.and_then(|node| self.authors.remove(&node));
+            self.kept_bytes -= forgotten.map_or(0, |author| author.kept_bytes());
+        }
+        while self.kept_bytes > MAX_KEPT_BYTES {
+            // Whoever takes most space gives way, so that nobody can push out the others.
+            let Some(largest) = self.authors.values_mut().max_by_key(|author| author.kept_bytes()) else { return };
+            self.kept_bytes -= largest.drop_least();
+        }
+    }
+}
+
+impl Author {
+    fn window(&self, sequence: Sequence) -> Verdict {
+        let behind = self.newest.counter.saturating_sub(sequence.counter);
+        match sequence.incarnation.cmp(&self.newest.incarnation) {
+            std::cmp::Ordering::Less => Verdict::Stale,
+            std::cmp::Ordering::Greater => Verdict::Fresh,
+            std::cmp::Ordering::Equal if sequence.counter > self.newest.counter => Verdict::Fresh,
+            std::cmp::Ordering::Equal if behind >= WINDOW => Verdict::Stale,
+            std::cmp::Ordering::Equal if self.seen >> behind & 1 == 1 => Verdict::Duplicate,
+            std::cmp::Ordering::Equal => Verdict::Fresh,
+        }
+    }
+
+    fn mark(&mut self, sequence: Sequence) {
+        if sequence.incarnation != self.newest.incarnation {
+            (self.newest, self.seen) = (sequence, 1);
+        } else if sequence.counter > self.newest.counter {
+            let ahead = sequence.counter - self.newest.counter;
+            self.seen = if ahead >= WINDOW { 1 } else { self.seen << ahead | 1 };
+            self.newest = sequence;
+        } else {
+            self.seen |= 1 << (self.newest.counter - sequence.counter).min(WINDOW - 1);
+        }
+    }
+
+    fn count(&mut self, round: Round) {
+        let said = self.rounds.entry(round).or_default();
+        *said = said.saturating_add(1);
+        if self.rounds.len() > COUNTED_ROUNDS {
+            self.rounds.pop_first();
+        }
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.kept.values().map(Kept::bytes).sum()
+    }
+
+    /// Drops the oldest local update, or the oldest advert if there is none, and returns its bytes.
+    fn drop_least(&mut self) -> usize {
+        let least = self.kept.iter().find(|(_, kept)| kept.fleeting).or_else(|| self.kept.iter().next());
+        let least = least.map(|(sequence, _)| *sequence);
+        least.and_then(|sequence| self.kept.remove(&sequence)).map_or(0, |kept| kept.bytes())
+    }
+}
+
+/// Tells whether someone who heard this much lacks an advert and would accept it.
+fn lacks(heard: &Heard, sequence: Sequence) -> bool {
+    let known = Author { newest: heard.newest, seen: heard.seen, ..Author::default() };
+    known.window(sequence) == Verdict::Fresh
+}
+
+#[cfg(test)]
+#[path = "book_tests.rs"]
+mod tests;

@@ -1,0 +1,14 @@
+//! The wall clock: the one place of this crate that asks what time it is.
+//!
+//! Adverts, hellos and address records carry wall-clock times; everything below takes `now` as an argument. Timers use
+//! the monotonic clock of the runtime, which no one can set back.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fednode_core::Timestamp;
+
+/// Returns the time of day; a clock set before 1970 reads as 1970 and fails the skew check at hello.
+pub(crate) fn now() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+}

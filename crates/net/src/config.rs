@@ -1,0 +1,74 @@
+//! Configuration of the network: what a caller may set, with defaults; the rest are constants where they are used.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fednode_core::{FederationId, FederationSpec, NodeId, Role, Sequence, SignedAdvert};
+use libp2p::Multiaddr;
+
+use crate::network_key::NetworkKey;
+
+/// Most peers a node keeps by default.
+pub const DEFAULT_MAX_PEERS: usize = 128;
+/// How often a node compares what it heard with one random peer. Gossip loses and does not repair; this does.
+pub const DEFAULT_SYNC_EVERY: Duration = Duration::from_secs(2);
+
+/// What the network needs to know.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What all members share; a peer with another spec is refused.
+    pub spec: Arc<FederationSpec>,
+    /// The name of that spec.
+    pub federation: FederationId,
+    /// What this process is to the federation.
+    pub role: Role,
+    /// Name and version of the software, shown to peers.
+    pub software: String,
+    /// Addresses to listen at; none for a process that only dials.
+    pub listen: Vec<Multiaddr>,
+    /// Addresses under which others reach this node, when it cannot know by itself (port forwarding).
+    pub external: Vec<Multiaddr>,
+    /// Members to dial, with or without `/p2p/<node id>` at the end; any member will do.
+    pub peers: Vec<Multiaddr>,
+    /// The only nodes that may connect or be listened to; `None` for everybody who has the spec (and the network key).
+    pub allow: Option<BTreeSet<NodeId>>,
+    /// The pre-shared network key.
+    pub network_key: Option<NetworkKey>,
+    /// Whether to find members on the local network by mDNS.
+    pub mdns: bool,
+    /// Starts of this node so far, this one included; must grow with every start.
+    pub incarnation: u64,
+    /// Adverts heard in earlier lives, so that they are not fetched again and can be told to others.
+    pub known: Vec<SignedAdvert>,
+    /// The newest advert heard of each author in earlier lives, so that nothing old is accepted again.
+    pub heard: Vec<(NodeId, Sequence)>,
+    /// Most peers to keep.
+    pub max_peers: usize,
+    /// How often to compare what was heard with one random peer.
+    pub sync_every: Duration,
+}
+
+impl Config {
+    /// Returns the defaults: any free port on all interfaces, no peers, everybody of the federation welcome.
+    pub fn new(spec: Arc<FederationSpec>, role: Role) -> Self {
+        let federation = spec.id();
+        Self {
+            spec,
+            federation,
+            role,
+            software: concat!("fednode/", env!("CARGO_PKG_VERSION")).to_owned(),
+            listen: vec!["/ip4/0.0.0.0/tcp/0".parse().expect("a constant address")],
+            external: Vec::new(),
+            peers: Vec::new(),
+            allow: None,
+            network_key: None,
+            mdns: false,
+            incarnation: 1,
+            known: Vec::new(),
+            heard: Vec::new(),
+            max_peers: DEFAULT_MAX_PEERS,
+            sync_every: DEFAULT_SYNC_EVERY,
+        }
+    }
+}

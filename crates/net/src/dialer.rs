@@ -1,0 +1,299 @@
+//! Whom to dial when: back-off for every target, patience with all, silence after the first complaint.
+//!
+//! Pure; the clock and chance are arguments. A target is an address that somebody configured (kept for ever) or a node
+//! that we learned of (dropped after a while in vain). After each failure the wait doubles, from a quarter of a second
+//! to half a minute, with jitter so that a federation does not knock in step when a peer comes back.
+//!
+//! ```text
+//!   waiting ──due──► dialing ──► connected ──good hello──► (waits start again at the shortest)
+//!      ▲                │             │
+//!      └──── failed ◄───┴─────────────┘ refused or closed before the hello
+//! ```
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use fednode_core::NodeId;
+use libp2p::Multiaddr;
+use rand::Rng;
+
+/// First wait after a failure: a peer that is just starting is there soon.
+const SHORTEST_WAIT: Duration = Duration::from_millis(250);
+/// Longest wait: a peer that comes back is found within half a minute.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// Wait after a refusal: nothing changes until somebody edits a file.
+const REFUSED_WAIT: Duration = Duration::from_secs(30);
+/// A failure that may pass by itself is told at this one, so that starting everything at once is not an alarm.
+const FAILURES_UNTIL_TOLD: u32 = 3;
+/// A learned node is given up after so many; it comes back with its next record.
+const FAILURES_UNTIL_DROPPED: u32 = 6;
+/// Learned nodes that are tried; the address book is smaller, so this only guards against churn.
+const MAX_TARGETS: usize = 2048;
+/// Dials begun at one moment.
+const MAX_BEGUN_AT_ONCE: usize = 8;
+/// Of two nodes that learn of each other, the one with the greater id waits, so that they do not both dial.
+const COURTESY: Duration = Duration::from_secs(2);
+
+/// Whom to dial.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Target {
+    /// Whoever answers at this address (or the node that it names).
+    Address(Multiaddr),
+    /// A node whose addresses are in the address book.
+    Node(NodeId),
+}
+
+/// How a dial failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// It may pass by itself.
+    Passing,
+    /// It stays until somebody changes something.
+    Lasting,
+}
+
+/// All targets and how it stands with them.
+#[derive(Debug, Default)]
+pub(crate) struct Dialer {
+    targets: BTreeMap<Target, State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The node that it leads to, as far as known.
+    node: Option<NodeId>,
+    failures: u32,
+    due: Instant,
+    dialing: bool,
+    told: bool,
+}
+
+impl Dialer {
+    /// Adds a configured address, due at once.
+    pub(crate) fn add_address(&mut self, address: Multiaddr, node: Option<NodeId>, now: Instant) {
+        let state = self.targets.entry(Target::Address(address)).or_insert_with(|| State::new(node, now));
+        if !state.dialing {
+            state.due = now;
+        }
+    }
+
+    /// Adds a learned node.
+    pub(crate) fn add_node(&mut self, node: NodeId, own: NodeId, now: Instant) {
+        let due = if own < node { now } else { now + COURTESY };
+        self.learn(node, due);
+    }
+
+    /// Makes every target that leads to a node due at once, because somebody needs it.
+    pub(crate) fn hurry(&mut self, node: NodeId, now: Instant) {
+        self.learn(node, now);
+        for state in self.leading_to(node).filter(|state| !state.dialing && state.failures == 0) {
+            state.due = state.due.min(now);
+        }
+    }
+
+    /// Returns the targets that are due, configured ones first, at most `room` learned ones, and marks them as dialing.
+    pub(crate) fn begin(&mut self, now: Instant, room: usize, is_connected: impl Fn(&NodeId) -> bool) -> Vec<Target> {
+        let mut begun = Vec::new();
+        let mut room = room;
+        for (target, state) in &mut self.targets {
+            let idle = !state.dialing && state.due <= now && !state.node.as_ref().is_some_and(&is_connected);
+            let fits = matches!(target, Target::Address(_)) || room > 0;
+            if idle && fits && begun.len() < MAX_BEGUN_AT_ONCE {
+                room -= usize::from(matches!(target, Target::Node(_)));
+                state.dialing = true;
+                begun.push(target.clone());
+            }
+        }
+        begun
+    }
+
+    /// Takes back a dial that was not made, without counting it.
+    pub(crate) fn postpone(&mut self, target: &Target, now: Instant) {
+        if let Some(state) = self.targets.get_mut(target) {
+            (state.dialing, state.due) = (false, now + Duration::from_secs(1));
+        }
+    }
+
+    /// Notes that a dial led to a connection.
+    pub(crate) fn connected(&mut self, target: &Target, node: NodeId) {
+        if let Some(state) = self.targets.get_mut(target) {
+            (state.dialing, state.node) = (false, Some(node));
+        }
+    }
+
+    /// Notes a failure; returns the number in a row when it should be told, which is once per streak.
+    pub(crate) fn failed<R: Rng>(
+        &mut self,
+        target: &Target,
+        failure: Failure,
+        now: Instant,
+        rng: &mut R,
+    ) -> Option<u32> {
+        let state = self.targets.get_mut(target)?;
+        (state.dialing, state.failures) = (false, state.failures.saturating_add(1));
+        state.due = now + wait(state.failures, rng);
+        let learned = matches!(target, Target::Node(_));
+        let tell = failure == Failure::Lasting || state.failures >= FAILURES_UNTIL_TOLD;
+        let attempts = state.failures;
+        let told = state.told;
+        state.told |= tell;
+        if learned && attempts >= FAILURES_UNTIL_DROPPED {
+            self.targets.remove(target);
+        }
+        (tell && !told && !learned).then_some(attempts)
+    }
+
+    /// Notes a good hello: the streak is over.
+    pub(crate) fn welcomed(&mut self, node: NodeId) {
+        for state in self.leading_to(node) {
+            (state.failures, state.told, state.dialing) = (0, false, false);
+        }
+    }
+
+    /// Notes that the last connection to a welcomed node is gone.
+    pub(crate) fn lost<R: Rng>(&mut self, node: NodeId, now: Instant, rng: &mut R) {
+        let due = now + wait(1, rng);
+        self.leading_to(node).for_each(|state| (state.dialing, state.due) = (false, due));
+    }
+
+    /// Notes a refusal or a ban: no need to hurry back.
+    pub(crate) fn refused<R: Rng>(&mut self, node: NodeId, now: Instant, rng: &mut R) {
+        for state in self.leading_to(node) {
+            state.dialing = false;
+            state.failures = state.failures.saturating_add(1);
+            state.due = now + REFUSED_WAIT.mul_f64(rng.random_range(1.0..1.5));
+        }
+    }
+
+    /// Returns the configured addresses that lead to a node, for reports.
+    pub(crate) fn addresses_of(&self, node: &NodeId) -> Vec<Multiaddr> {
+        let leads = self.targets.iter().filter(|(_, state)| state.node.as_ref() == Some(node));
+        leads
+            .filter_map(|(target, _)| match target {
+                Target::Address(address) => Some(address.clone()),
+                Target::Node(_) => None,
+            })
+            .collect()
+    }
+
+    /// Forgets a target, such as our own address.
+    pub(crate) fn forget(&mut self, target: &Target) {
+        self.targets.remove(target);
+    }
+
+    fn learn(&mut self, node: NodeId, due: Instant) {
+        let target = Target::Node(node);
+        if self.targets.len() < MAX_TARGETS || self.targets.contains_key(&target) {
+            self.targets.entry(target).or_insert_with(|| State::new(Some(node), due));
+        }
+    }
+
+    fn leading_to(&mut self, node: NodeId) -> impl Iterator<Item = &mut State> {
+        self.targets.values_mut().filter(move |state| state.node == Some(node))
+    }
+}
+
+impl State {
+    fn new(node: Option<NodeId>, due: Instant) -> Self {
+        Self { node, failures: 0, due, dialing: false, told: false }
+    }
+}
+
+/// Returns the wait after so many failures in a row, with a quarter of jitter either way.
+fn wait<R: Rng>(failures: u32, rng: &mut R) -> Duration {
+    let doubled = SHORTEST_WAIT * 2_u32.saturating_pow(failures.saturating_sub(1).min(16));
+    doubled.min(LONGEST_WAIT).mul_f64(rng.random_range(0.75..1.25))
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::*;
+
+    const ANN: NodeId = NodeId::from_bytes([1; 32]);
+    const OWN: NodeId = NodeId::from_bytes([9; 32]);
+
+    fn address() -> Target {
+        Target::Address("/ip4/10.0.0.1/tcp/1".parse().unwrap())
+    }
+
+    fn setup() -> (Dialer, Instant, StdRng) {
+        let mut dialer = Dialer::default();
+        let now = Instant::now();
+        let Target::Address(configured) = address() else { unreachable!() };
+        dialer.add_address(configured, None, now);
+        (dialer, now, StdRng::seed_from_u64(3))
+    }
+
+    fn nobody(_: &NodeId) -> bool {
+        false
+    }
+
+    #[test]
+    fn waits_double_to_half_a_minute_and_failure_is_told_once() {
+        let (mut dialer, mut now, mut rng) = setup();
+        let (mut told, mut waits) = (Vec::new(), Vec::new());
+        for attempt in 1..=12 {
+            assert_eq!(dialer.begin(now, 0, nobody), [address()]);
+            assert!(dialer.begin(now, 0, nobody).is_empty(), "one dial at a time");
+            told.extend(dialer.failed(&address(), Failure::Passing, now, &mut rng).map(|attempts| (attempt, attempts)));
+            let due = dialer.targets[&address()].due;
+            waits.push(due - now);
+            now = due;
+        }
+        assert_eq!(told, [(3, 3)]);
+        for (n, wait) in waits.iter().enumerate() {
+            let middle = 0.25 * f64::from(1 << n.min(7)).min(120.0);
+            assert!((0.75 * middle..1.25 * middle).contains(&wait.as_secs_f64()), "wait {n}: {wait:?}");
+        }
+    }
+
+    #[test]
+    fn a_lasting_failure_is_told_at_once_and_again_after_success() {
+        let (mut dialer, now, mut rng) = setup();
+        let mut fail = |dialer: &mut Dialer| dialer.failed(&address(), Failure::Lasting, now, &mut rng);
+        assert_eq!((fail(&mut dialer), fail(&mut dialer)), (Some(1), None));
+        dialer.connected(&address(), ANN);
+        dialer.welcomed(ANN);
+        assert_eq!(fail(&mut dialer), Some(1));
+    }
+
+    #[test]
+    fn a_connected_node_is_not_dialed_and_a_lost_one_is_soon() {
+        let (mut dialer, now, mut rng) = setup();
+        dialer.begin(now, 0, nobody);
+        dialer.connected(&address(), ANN);
+        dialer.welcomed(ANN);
+        assert!(dialer.begin(now + LONGEST_WAIT, 9, |node| *node == ANN).is_empty());
+        dialer.lost(ANN, now, &mut rng);
+        assert!(dialer.begin(now + Duration::from_millis(100), 9, nobody).is_empty());
+        assert_eq!(dialer.begin(now + Duration::from_millis(320), 9, nobody), [address()]);
+    }
+
+    #[test]
+    fn a_refused_node_is_left_alone_for_half_a_minute() {
+        let (mut dialer, now, mut rng) = setup();
+        dialer.begin(now, 0, nobody);
+        dialer.connected(&address(), ANN);
+        dialer.refused(ANN, now, &mut rng);
+        assert!(dialer.begin(now + Duration::from_secs(29), 9, nobody).is_empty());
+        assert_eq!(dialer.begin(now + Duration::from_secs(46), 9, nobody), [address()]);
+    }
+
+    #[test]
+    fn learned_nodes_need_room_and_courtesy_and_are_given_up() {
+        let (mut dialer, now, mut rng) = (Dialer::default(), Instant::now(), StdRng::seed_from_u64(3));
+        let greater = NodeId::from_bytes([10; 32]);
+        dialer.add_node(ANN, OWN, now);
+        dialer.add_node(greater, OWN, now);
+        assert!(dialer.begin(now, 0, nobody).is_empty());
+        assert_eq!(dialer.begin(now, 9, nobody), [Target::Node(greater)], "the smaller id dials first");
+        assert_eq!(dialer.begin(now + COURTESY, 9, nobody), [Target::Node(ANN)]);
+        for _ in 0..FAILURES_UNTIL_DROPPED {
+            assert_eq!(dialer.failed(&Target::Node(ANN), Failure::Passing, now, &mut rng), None);
+        }
+        assert!(!dialer.targets.contains_key(&Target::Node(ANN)));
+    }
+}

@@ -1,0 +1,156 @@
+//! What the network tells the application, and the queue through which it does.
+//!
+//! The swarm task must never wait for the application, which may be waiting for the swarm task. So the queue is bounded
+//! and an advert that finds it full is not accepted at all (sync offers it again); everything else waits in a small
+//! overflow, in order.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use fednode_core::{Advert, NodeId, Refusal, Role, SignedAdvert};
+use libp2p::Multiaddr;
+use tokio::sync::mpsc;
+
+/// Events that may wait for the application: some rounds' worth of adverts of a hundred nodes.
+pub(crate) const EVENT_QUEUE: usize = 1024;
+/// Events that may wait beyond that; more than two per peer.
+const OVERFLOW: usize = 512;
+
+/// What happened on the network.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// This node listens at a further address (with its node id).
+    Listening(Multiaddr),
+    /// A peer said a good hello.
+    PeerUp {
+        /// Who.
+        node: NodeId,
+        /// What it is.
+        role: Role,
+    },
+    /// The last connection to a peer is gone.
+    PeerDown {
+        /// Who.
+        node: NodeId,
+    },
+    /// This node and a peer do not talk to each other.
+    Refused {
+        /// Who, as far as known.
+        node: Option<NodeId>,
+        /// Where.
+        address: String,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A configured address cannot be reached; said once, dialing goes on.
+    DialFailed {
+        /// Which address.
+        address: Multiaddr,
+        /// Why, and what to check.
+        reason: String,
+        /// Failures in a row so far.
+        attempts: u32,
+    },
+    /// An advert that passed every check and was not heard before.
+    Advert {
+        /// As it travels.
+        signed: SignedAdvert,
+        /// What it says.
+        advert: Advert,
+    },
+    /// Everything that a peer had to tell was heard; the first time for this connection.
+    Synced {
+        /// Who.
+        node: NodeId,
+    },
+    /// A peer misbehaved.
+    Struck {
+        /// Who.
+        node: NodeId,
+        /// How.
+        reason: String,
+    },
+    /// A peer is banned for a while.
+    Banned {
+        /// Who.
+        node: NodeId,
+        /// For how long.
+        length: Duration,
+        /// Why.
+        reason: String,
+    },
+    /// Another process uses this node's key and was started later: this one must stop.
+    Superseded,
+}
+
+/// The sending side of the event queue.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    queue: mpsc::Sender<Event>,
+    overflow: VecDeque<Event>,
+}
+
+impl Outbox {
+    pub(crate) fn new(queue: mpsc::Sender<Event>) -> Self {
+        Self { queue, overflow: VecDeque::new() }
+    }
+
+    /// Tells whether an advert can be told right now.
+    pub(crate) fn has_room(&self) -> bool {
+        self.overflow.is_empty() && self.queue.capacity() > 0
+    }
+
+    /// Sends an event, or keeps it until there is room; the oldest kept one is lost if even that is full.
+    pub(crate) fn send(&mut self, event: Event) {
+        self.overflow.push_back(event);
+        self.flush();
+        if self.overflow.len() > OVERFLOW {
+            self.overflow.pop_front();
+            tracing::warn!("the application does not take its events: the oldest was dropped");
+        }
+    }
+
+    /// Sends what was kept, as far as there is room.
+    pub(crate) fn flush(&mut self) {
+        while let Some(event) = self.overflow.pop_front() {
+            match self.queue.try_send(event) {
+                Ok(()) => {}
+                Err(mpsc::error::TrySendError::Full(event)) => return self.overflow.push_front(event),
+                Err(mpsc::error::TrySendError::Closed(_)) => self.overflow.clear(),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn down(n: u16) -> Event {
+        let mut bytes = [0; 32];
+        bytes[..2].copy_from_slice(&n.to_be_bytes());
+        Event::PeerDown { node: NodeId::from_bytes(bytes) }
+    }
+
+    fn number(event: &Event) -> u16 {
+        let Event::PeerDown { node } = event else { unreachable!() };
+        u16::from_be_bytes(node.as_bytes()[..2].try_into().unwrap())
+    }
+
+    #[test]
+    fn nothing_blocks_order_is_kept_and_the_overflow_is_bounded() {
+        let (queue, mut events) = mpsc::channel(2);
+        let mut outbox = Outbox::new(queue);
+        assert!(outbox.has_room());
+        (0..5).for_each(|n| outbox.send(down(n)));
+        assert!(!outbox.has_room());
+        let mut seen = Vec::new();
+        while let Ok(event) = events.try_recv() {
+            seen.push(number(&event));
+            outbox.flush();
+        }
+        assert_eq!(seen, [0, 1, 2, 3, 4]);
+        (0..u16::try_from(OVERFLOW + 10).unwrap()).for_each(|n| outbox.send(down(n)));
+        assert_eq!(outbox.overflow.len(), OVERFLOW);
+    }
+}

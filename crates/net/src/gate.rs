@@ -1,0 +1,177 @@
+//! The advert gate: everything that can be judged about an advert without memory, off the swarm task.
+//!
+//! ```text
+//!   bytes ─ size ─ decode ─ signature ─ author allowed ─ federation, time, bounds ─► book (duplicate? flood?) ─► accept
+//!            │        │          │              │                   │                     in the swarm task
+//!          reject   reject     reject         ignore         reject, or ignore if an honest node may have sent it
+//! ```
+//!
+//! One task, one candidate at a time, in order, on a thread for blocking work: a signature over 64 KiB takes longer
+//! than the swarm task may be held up.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use fednode_core::{
+    Advert, AdvertError, FederationId, FederationSpec, MAX_ADVERT_BYTES, NodeId, SignedAdvert, Timestamp,
+};
+use libp2p::PeerId;
+use libp2p::gossipsub::{MessageId, TopicHash};
+use tokio::sync::mpsc;
+
+use crate::codec::{self, CodecError};
+use crate::identity::{self, VerifyError};
+
+/// Largest signed advert on the wire: the advert, its signature and the names of both fields.
+pub(crate) const MAX_SIGNED_BYTES: usize = MAX_ADVERT_BYTES + 128;
+/// Candidates that may wait; a full queue means "ignore", and sync repairs.
+pub(crate) const GATE_QUEUE: usize = 64;
+
+/// Adverts to be judged.
+#[derive(Debug)]
+pub(crate) enum Candidate {
+    /// One from gossip.
+    Gossip { id: MessageId, source: PeerId, topic: TopicHash, bytes: Vec<u8> },
+    /// Those of a sync reply.
+    Sync { peer: NodeId, adverts: Vec<SignedAdvert>, more: bool },
+}
+
+/// Adverts judged.
+#[derive(Debug)]
+pub(crate) enum Checked {
+    /// One from gossip.
+    Gossip { id: MessageId, source: PeerId, topic: TopicHash, outcome: Result<(SignedAdvert, Advert), Objection> },
+    /// Those of a sync reply, in order.
+    Sync { peer: NodeId, outcomes: Vec<Result<(SignedAdvert, Advert), Objection>>, more: bool },
+}
+
+/// Tells why an advert is not accepted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Objection {
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    #[error(transparent)]
+    Verify(#[from] VerifyError),
+    #[error("its author {0} is not on the allow-list")]
+    NotAllowed(NodeId),
+    #[error(transparent)]
+    Check(#[from] AdvertError),
+}
+
+impl Objection {
+    /// Tells whether an honest node might have passed the advert on, so that it must not cost it its standing.
+    pub(crate) fn is_innocent(&self) -> bool {
+        match self {
+            Self::Codec(_) | Self::Verify(_) => false,
+            Self::NotAllowed(_) => true,
+            Self::Check(error) => error.is_innocent(),
+        }
+    }
+}
+
+/// What an advert is judged by.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    pub(crate) spec: Arc<FederationSpec>,
+    pub(crate) federation: FederationId,
+    pub(crate) own: NodeId,
+    pub(crate) allow: Option<BTreeSet<NodeId>>,
+}
+
+impl Rules {
+    /// Judges one signed advert.
+    pub(crate) fn judge(&self, signed: SignedAdvert, now: Timestamp) -> Result<(SignedAdvert, Advert), Objection> {
+        let advert = identity::verify(&signed)?;
+        let allowed = |node: &NodeId| self.allow.as_ref().is_none_or(|allow| allow.contains(node));
+        if advert.author != self.own && !allowed(&advert.author) {
+            return Err(Objection::NotAllowed(advert.author));
+        }
+        advert.check(&self.spec, self.federation, now)?;
+        Ok((signed, advert))
+    }
+
+    fn judge_all(&self, candidate: Candidate, now: Timestamp) -> Checked {
+        match candidate {
+            Candidate::Gossip { id, source, topic, bytes } => {
+                let signed = codec::decode(&bytes, MAX_SIGNED_BYTES).map_err(Objection::from);
+                Checked::Gossip { id, source, topic, outcome: signed.and_then(|signed| self.judge(signed, now)) }
+            }
+            Candidate::Sync { peer, adverts, more } => {
+                let outcomes = adverts.into_iter().map(|signed| self.judge(signed, now)).collect();
+                Checked::Sync { peer, outcomes, more }
+            }
+        }
+    }
+}
+
+/// Judges candidates until the swarm task goes.
+pub(crate) async fn run(rules: Arc<Rules>, mut candidates: mpsc::Receiver<Candidate>, checked: mpsc::Sender<Checked>) {
+    while let Some(candidate) = candidates.recv().await {
+        let (rules, now) = (rules.clone(), crate::clock::now());
+        let judged = tokio::task::spawn_blocking(move || rules.judge_all(candidate, now)).await;
+        let Ok(judged) = judged else { return };
+        if checked.send(judged).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fednode_core::{Body, Round, Sequence};
+
+    use super::*;
+    use crate::identity::Identity;
+
+    const NOW: Timestamp = Timestamp(1_700_000_000_000);
+
+    fn rules(allow: Option<BTreeSet<NodeId>>) -> Rules {
+        let spec = Arc::new(FederationSpec::default());
+        Rules { federation: spec.id(), spec, own: NodeId::from_bytes([9; 32]), allow }
+    }
+
+    fn said(author: &Identity, change: impl FnOnce(&mut Advert)) -> SignedAdvert {
+        let mut advert = Advert {
+            federation: FederationSpec::default().id(),
+            author: author.node_id(),
+            sequence: Sequence { incarnation: 1, counter: 1 },
+            round: Round(1),
+            issued_at: NOW,
+            expires_at: Timestamp(NOW.0 + 1000),
+            body: Body::Leave,
+        };
+        change(&mut advert);
+        let payload = codec::encode(&advert);
+        SignedAdvert { signature: author.sign_advert(&payload), payload }
+    }
+
+    /// `Some(true)` if refused but innocent, `Some(false)` if refused and guilty.
+    fn verdict(rules: &Rules, signed: SignedAdvert) -> Option<bool> {
+        rules.judge(signed, NOW).err().map(|objection| objection.is_innocent())
+    }
+
+    #[test]
+    fn only_what_an_honest_node_cannot_send_costs_standing() {
+        let (ann, rules) = (Identity::generate(), rules(None));
+        assert_eq!(verdict(&rules, said(&ann, |_| ())), None);
+        assert_eq!(verdict(&rules, said(&ann, |advert| advert.expires_at = Timestamp(NOW.0 - 1))), Some(true));
+        assert_eq!(verdict(&rules, said(&ann, |advert| advert.issued_at = Timestamp(NOW.0 + 999_000))), Some(true));
+        assert_eq!(
+            verdict(&rules, said(&ann, |advert| advert.federation = FederationId::from_bytes([1; 32]))),
+            Some(false)
+        );
+        assert_eq!(verdict(&rules, said(&ann, |advert| advert.round = Round(9999))), Some(false));
+        let forged = SignedAdvert { signature: vec![1; 64], ..said(&ann, |_| ()) };
+        assert_eq!(verdict(&rules, forged), Some(false));
+        let garbage = SignedAdvert { payload: vec![1; 64], signature: vec![1; 64] };
+        assert_eq!(verdict(&rules, garbage), Some(false));
+    }
+
+    #[test]
+    fn authors_off_the_allow_list_are_ignored_whoever_relays_them() {
+        let (ann, bob) = (Identity::generate(), Identity::generate());
+        let rules = rules(Some([ann.node_id()].into()));
+        assert_eq!(verdict(&rules, said(&ann, |_| ())), None);
+        assert_eq!(verdict(&rules, said(&bob, |_| ())), Some(true));
+    }
+}

@@ -1,0 +1,203 @@
+//! The handle: how the application speaks to the network.
+//!
+//! Cheap to clone. Every request goes through a bounded queue to the swarm task and its answer comes back on a oneshot;
+//! fetching goes to the fetcher directly. Dropping a future abandons the wait and nothing else, unless said otherwise.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use fednode_core::{Advert, AdvertError, BlobId, BlobRef, Body, NodeId, Role, Round, SignedAdvert};
+use libp2p::Multiaddr;
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::blob::{FetchError, Fetched, Fetcher, Request};
+use crate::roster::Roster;
+use crate::traffic::{Traffic, TrafficSnapshot};
+
+/// Commands that may wait for the swarm task.
+pub(crate) const COMMAND_QUEUE: usize = 256;
+
+/// Tells why an advert was not said.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PublishError {
+    /// It is larger than an advert may be.
+    #[error("an advert of {size} bytes where at most {limit} are allowed: offer large parts as blobs")]
+    TooLarge {
+        /// Bytes of the encoded advert.
+        size: usize,
+        /// Bytes allowed.
+        limit: usize,
+    },
+    /// Every peer would refuse it.
+    #[error("{0}")]
+    Invalid(#[from] AdvertError),
+    /// This node has said as much about this round as peers listen to.
+    #[error("more adverts about round {0} than peers accept")]
+    TooMany(Round),
+    /// The network is shutting down.
+    #[error("the network is shutting down")]
+    Closed,
+}
+
+/// Which side opened a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// The peer.
+    Inbound,
+    /// This node.
+    Outbound,
+}
+
+/// What is known of a connected peer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PeerInfo {
+    /// Who.
+    pub node: NodeId,
+    /// What it is to the federation.
+    pub role: Role,
+    /// The addresses at the other end of its connections.
+    pub addresses: Vec<Multiaddr>,
+    /// How long it has been connected.
+    pub since: Duration,
+    /// Round trip of the latest ping.
+    pub rtt: Option<Duration>,
+    /// Who opened the oldest connection.
+    pub direction: Direction,
+    /// Strikes against it, faded; 0 is a clean record.
+    pub score: f64,
+    /// What it says its software is.
+    pub software: String,
+    /// Blobs that it said it holds.
+    pub holds: usize,
+}
+
+/// What the application asks of the swarm task.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Publish(Round, Body, oneshot::Sender<Result<(Advert, SignedAdvert), PublishError>>),
+    Dial(Multiaddr),
+    Peers(oneshot::Sender<Vec<PeerInfo>>),
+    Strike(NodeId, String),
+    Ban(NodeId, Duration, String),
+    Held(BlobId),
+    Reconnect(NodeId),
+}
+
+/// What the swarm task shares for reading.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) node: NodeId,
+    pub(crate) listeners: RwLock<Vec<Multiaddr>>,
+    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) roster: Arc<Roster>,
+}
+
+/// The application's end of the network.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    commands: mpsc::Sender<Command>,
+    fetcher: Fetcher,
+    shared: Arc<Shared>,
+    cancel: CancellationToken,
+}
+
+impl Handle {
+    pub(crate) fn new(
+        commands: mpsc::Sender<Command>,
+        fetcher: Fetcher,
+        shared: Arc<Shared>,
+        cancel: CancellationToken,
+    ) -> Self {
+        Self { commands, fetcher, shared, cancel }
+    }
+
+    /// Returns who this node is.
+    pub fn node_id(&self) -> NodeId {
+        self.shared.node
+    }
+
+    /// Returns the addresses at which this node listens, with its node id.
+    pub fn listeners(&self) -> Vec<Multiaddr> {
+        self.shared.listeners.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says something to the federation: stamps, signs, remembers and gossips it.
+    ///
+    /// Having no peers is no error: whoever connects later hears it by sync. Once the request is under way, dropping
+    /// the future does not take it back.
+    ///
+    /// # Errors
+    /// Fails for what every peer would refuse, and after shutdown.
+    pub async fn publish(&self, round: Round, body: Body) -> Result<(Advert, SignedAdvert), PublishError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Publish(round, body, reply)).await;
+        answer.await.unwrap_or(Err(PublishError::Closed))
+    }
+
+    /// Brings a blob here unless it is held, from the named providers, from whoever said that it holds it, and as a last
+    /// resort from anyone connected.
+    ///
+    /// Several callers share one transfer and its result. Cancel-safe: what was received is kept and not fetched again.
+    ///
+    /// # Errors
+    /// Fails if the blob is too large, the store cannot take it, or time is up; the error says what came of whom.
+    pub async fn fetch(
+        &self,
+        blob: BlobRef,
+        providers: Vec<NodeId>,
+        deadline: Duration,
+    ) -> Result<Fetched, FetchError> {
+        self.fetcher.fetch(Request { blob, providers, deadline }).await
+    }
+
+    /// Dials an address now and keeps at it with patience, as if it had been configured.
+    pub async fn dial(&self, address: Multiaddr) {
+        self.send(Command::Dial(address)).await;
+    }
+
+    /// Closes the connections to a peer and dials it again.
+    pub async fn reconnect(&self, node: NodeId) {
+        self.send(Command::Reconnect(node)).await;
+    }
+
+    /// Returns the connected peers.
+    pub async fn peers(&self) -> Vec<PeerInfo> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Peers(reply)).await;
+        answer.await.unwrap_or_default()
+    }
+
+    /// Returns the bytes counted so far.
+    pub fn traffic(&self) -> TrafficSnapshot {
+        self.shared.traffic.snapshot()
+    }
+
+    /// Notes evidence against a peer; enough of it leads to a ban.
+    pub async fn strike(&self, node: NodeId, reason: String) {
+        self.send(Command::Strike(node, reason)).await;
+    }
+
+    /// Bans a peer for a while (an hour at most).
+    pub async fn ban(&self, node: NodeId, length: Duration, reason: String) {
+        self.send(Command::Ban(node, length, reason)).await;
+    }
+
+    /// Tells peers that this node now holds a blob completely. Fetched blobs are told by themselves.
+    pub async fn announce_held(&self, blob: BlobId) {
+        self.send(Command::Held(blob)).await;
+    }
+
+    /// Says goodbye and ends all tasks; returns when they have ended, within a second.
+    pub async fn shutdown(&self) {
+        self.cancel.cancel();
+        self.commands.closed().await;
+    }
+
+    async fn send(&self, command: Command) {
+        // After shutdown nobody listens; requests that wait for an answer see their oneshot dropped.
+        _ = self.commands.send(command).await;
+    }
+}

@@ -1,0 +1,208 @@
+//! Who a node is: its ed25519 key, on disk and in signatures.
+//!
+//! The public key *is* the [`NodeId`], so a signature needs nothing but the message to be verified. Every kind of
+//! signed message begins with its own line, so that a signature over one can never pass for another. The key file is
+//! libp2p's protobuf form, which holds both halves: a damaged file is noticed, and it is an error, never a new identity.
+
+use std::path::Path;
+
+use fednode_core::{Advert, MAX_ADVERT_BYTES, NodeId, SignedAdvert};
+use libp2p::PeerId;
+use libp2p::identity::{Keypair, ed25519};
+
+use crate::codec::{self, CodecError};
+use crate::secret_file::{self, SecretFileError};
+
+/// Separates signatures over adverts from all others.
+const ADVERT_DOMAIN: &[u8] = b"fednode advert 1\n";
+/// Separates signatures over address records from all others.
+pub(crate) const RECORD_DOMAIN: &[u8] = b"fednode peer record 1\n";
+/// What a key file is called in errors.
+const KEY: &str = "node key";
+
+/// A node's key.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    keypair: ed25519::Keypair,
+    node: NodeId,
+}
+
+impl Identity {
+    /// Makes a new identity that lives as long as the process.
+    pub fn generate() -> Self {
+        Self::of(ed25519::Keypair::generate())
+    }
+
+    /// Reads the key file.
+    ///
+    /// # Errors
+    /// Fails if the file is absent, open to others or damaged.
+    pub fn load(path: &Path) -> Result<Self, SecretFileError> {
+        let bytes = secret_file::read(path)?;
+        let keypair = Keypair::from_protobuf_encoding(&bytes).ok().and_then(|keypair| keypair.try_into_ed25519().ok());
+        keypair.map(Self::of).ok_or(SecretFileError::Corrupt { path: path.to_owned(), what: KEY })
+    }
+
+    /// Makes a new identity and its key file, which must not exist.
+    ///
+    /// # Errors
+    /// Fails if the file exists or cannot be written.
+    pub fn create(path: &Path) -> Result<Self, SecretFileError> {
+        let identity = Self::generate();
+        let bytes = Keypair::from(identity.keypair.clone()).to_protobuf_encoding();
+        secret_file::create(path, &bytes.expect("an ed25519 key has a protobuf form"))?;
+        Ok(identity)
+    }
+
+    /// Reads the key file, or makes it if there is none.
+    ///
+    /// # Errors
+    /// Fails if the file is open to others, damaged, or cannot be written.
+    pub fn load_or_create(path: &Path) -> Result<Self, SecretFileError> {
+        if path.exists() { Self::load(path) } else { Self::create(path) }
+    }
+
+    /// Returns the node that this key is.
+    pub fn node_id(&self) -> NodeId {
+        self.node
+    }
+
+    /// Signs an encoded advert.
+    pub fn sign_advert(&self, payload: &[u8]) -> Vec<u8> {
+        self.sign(ADVERT_DOMAIN, payload)
+    }
+
+    pub(crate) fn sign(&self, domain: &[u8], payload: &[u8]) -> Vec<u8> {
+        self.keypair.sign(&[domain, payload].concat())
+    }
+
+    pub(crate) fn keypair(&self) -> Keypair {
+        self.keypair.clone().into()
+    }
+
+    fn of(keypair: ed25519::Keypair) -> Self {
+        let node = NodeId::from_bytes(keypair.public().to_bytes());
+        Self { keypair, node }
+    }
+}
+
+/// Tells why a signed advert is not its author's word.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// The payload is not an advert.
+    #[error("not an advert: {0}")]
+    Malformed(#[from] CodecError),
+    /// The author did not sign it.
+    #[error("the signature of {0} is wrong")]
+    Signature(NodeId),
+}
+
+/// Decodes an advert and checks that its author signed these very bytes.
+///
+/// # Errors
+/// Refuses what is not an advert and what its author did not sign.
+pub fn verify(signed: &SignedAdvert) -> Result<Advert, VerifyError> {
+    let advert: Advert = codec::decode(&signed.payload, MAX_ADVERT_BYTES)?;
+    if signed_by(&advert.author, ADVERT_DOMAIN, &signed.payload, &signed.signature) {
+        Ok(advert)
+    } else {
+        Err(VerifyError::Signature(advert.author))
+    }
+}
+
+/// Tells whether `node` signed `payload` in `domain`.
+pub(crate) fn signed_by(node: &NodeId, domain: &[u8], payload: &[u8], signature: &[u8]) -> bool {
+    ed25519::PublicKey::try_from_bytes(node.as_bytes())
+        .is_ok_and(|key| key.verify(&[domain, payload].concat(), signature))
+}
+
+/// Returns the node's name in libp2p.
+pub(crate) fn peer_id(node: &NodeId) -> PeerId {
+    PeerId::from_bytes(&node.to_peer_id_bytes()).expect("an identity multihash of 36 bytes is a peer id")
+}
+
+/// Returns the node of a libp2p name, `None` if its key is not ed25519.
+pub(crate) fn node_id(peer: &PeerId) -> Option<NodeId> {
+    NodeId::from_peer_id_bytes(&peer.to_bytes()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use fednode_core::{Body, FederationId, Round, Sequence, Timestamp};
+
+    use super::*;
+
+    fn advert(author: NodeId) -> Advert {
+        Advert {
+            federation: FederationId::from_bytes([1; 32]),
+            author,
+            sequence: Sequence { incarnation: 1, counter: 2 },
+            round: Round(3),
+            issued_at: Timestamp(4),
+            expires_at: Timestamp(5),
+            body: Body::Leave,
+        }
+    }
+
+    #[test]
+    fn node_id_is_the_peer_id() {
+        let identity = Identity::generate();
+        let peer = identity.keypair().public().to_peer_id();
+        assert_eq!(identity.node_id().to_string(), peer.to_string());
+        assert_eq!(node_id(&peer), Some(identity.node_id()));
+        assert_eq!(peer_id(&identity.node_id()), peer);
+    }
+
+    #[test]
+    fn key_file_is_private_and_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node.key");
+        let made = Identity::load_or_create(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(Identity::load_or_create(&path).unwrap().node_id(), made.node_id());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left behind");
+        let error = Identity::create(&path).unwrap_err();
+        assert!(matches!(error, SecretFileError::Create { .. }), "an existing key is never overwritten: {error}");
+        assert_eq!(Identity::load(&path).unwrap().node_id(), made.node_id());
+    }
+
+    #[test]
+    fn exposed_or_damaged_keys_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node.key");
+        Identity::create(&path).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        assert!(matches!(Identity::load_or_create(&path), Err(SecretFileError::Exposed { mode: 0o640, .. })));
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        for at in 0..bytes.len() {
+            bytes[at] ^= 4;
+            std::fs::write(&path, &bytes).unwrap();
+            let error = Identity::load_or_create(&path).unwrap_err();
+            assert!(matches!(error, SecretFileError::Corrupt { .. }), "byte {at}: {error}");
+            bytes[at] ^= 4;
+        }
+        std::fs::write(&path, b"").unwrap();
+        assert!(matches!(Identity::load_or_create(&path), Err(SecretFileError::Corrupt { .. })));
+    }
+
+    #[test]
+    fn only_the_author_can_sign_and_only_these_bytes() {
+        let (ann, bob) = (Identity::generate(), Identity::generate());
+        let payload = codec::encode(&advert(ann.node_id()));
+        let good = SignedAdvert { signature: ann.sign_advert(&payload), payload: payload.clone() };
+        assert_eq!(verify(&good).unwrap(), advert(ann.node_id()));
+        let forged = SignedAdvert { signature: bob.sign_advert(&payload), ..good.clone() };
+        assert!(matches!(verify(&forged), Err(VerifyError::Signature(node)) if node == ann.node_id()));
+        let other_domain = SignedAdvert { signature: ann.sign(RECORD_DOMAIN, &payload), ..good.clone() };
+        assert!(matches!(verify(&other_domain), Err(VerifyError::Signature(_))));
+        let mut altered = good;
+        let last = altered.payload.len() - 6;
+        altered.payload[last] ^= 1;
+        assert!(verify(&altered).is_err());
+        let short = SignedAdvert { signature: Vec::new(), payload };
+        assert!(matches!(verify(&short), Err(VerifyError::Signature(_))));
+    }
+}

@@ -1,0 +1,99 @@
+//! Files with secrets: created once, readable by their owner only, never overwritten.
+//!
+//! A new secret is written beside its final name, synced, and then linked to it: the link fails if the name exists, so
+//! no crash leaves half a key and no second process replaces the first one's.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Largest secret file; a larger one is not a key.
+const MAX_SECRET_BYTES: u64 = 4096;
+
+/// Tells why a file with a secret cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretFileError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file cannot be created; an existing one is never overwritten.
+    #[error("cannot create {path}: {source}")]
+    Create {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others may read the secret.
+    #[error(
+        "{path} is open to others (mode {mode:03o}): run `chmod 600 {path}`, and replace the key if they may have read it"
+    )]
+    Exposed {
+        /// Which file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The content is not such a secret.
+    #[error("{path} is not a valid {what}: restore it from a backup, or delete it to get a new one")]
+    Corrupt {
+        /// Which file.
+        path: PathBuf,
+        /// What it should be.
+        what: &'static str,
+    },
+}
+
+/// Reads a secret after checking that nobody else can.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, SecretFileError> {
+    let fail = |source| SecretFileError::Read { path: path.to_owned(), source };
+    let file = File::open(path).map_err(fail)?;
+    if let Some(mode) = exposed_mode(&file).map_err(fail)? {
+        return Err(SecretFileError::Exposed { path: path.to_owned(), mode });
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_SECRET_BYTES).read_to_end(&mut bytes).map_err(fail)?;
+    Ok(bytes)
+}
+
+/// Creates a file with a secret; fails if the name is taken.
+pub(crate) fn create(path: &Path, secret: &[u8]) -> Result<(), SecretFileError> {
+    let fail = |source| SecretFileError::Create { path: path.to_owned(), source };
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(format!(".{}.new", std::process::id()));
+    let draft = PathBuf::from(draft);
+    let linked = write_draft(&draft, secret).and_then(|()| fs::hard_link(&draft, path));
+    let removed = fs::remove_file(&draft);
+    linked.and(removed).and_then(|()| sync_folder(path)).map_err(fail)
+}
+
+fn write_draft(draft: &Path, secret: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(draft)?;
+    file.write_all(secret)?;
+    file.sync_all()
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(unix)]
+fn exposed_mode(file: &File) -> io::Result<Option<u32>> {
+    let mode = std::os::unix::fs::MetadataExt::mode(&file.metadata()?) & 0o777;
+    Ok((mode & 0o077 != 0).then_some(mode))
+}
+
+#[cfg(not(unix))]
+fn exposed_mode(_: &File) -> io::Result<Option<u32>> {
+    Ok(None)
+}

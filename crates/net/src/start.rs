@@ -1,0 +1,173 @@
+//! Starting the network: builds the swarm, listens, loads what was heard before, and starts the tasks.
+
+use std::io;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use fednode_core::{Advert, BlobStore, SignedAdvert};
+use futures::StreamExt;
+use libp2p::swarm::{self, Swarm, SwarmEvent};
+use libp2p::{Multiaddr, StreamProtocol, TransportError};
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::behaviour::{self, Behaviour, IDLE_TIMEOUT, Topics};
+use crate::blob::{self, Fetcher};
+use crate::book::Book;
+use crate::config::Config;
+use crate::event::{EVENT_QUEUE, Event, Outbox};
+use crate::gate::{self, GATE_QUEUE, Rules};
+use crate::handle::{COMMAND_QUEUE, Handle, Shared};
+use crate::identity::{self, Identity, peer_id};
+use crate::roster::Roster;
+use crate::task::{Inlets, Task};
+use crate::traffic::Traffic;
+use crate::transport;
+use crate::wire::BLOB_PROTOCOL;
+
+/// Wishes of the fetcher that may wait; a lost one is wished again.
+const WISH_QUEUE: usize = 64;
+/// A listener that has no address by then has none.
+const LISTEN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Tells why the network could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened at.
+    #[error("cannot listen at {address}: {reason}")]
+    Listen {
+        /// Which address.
+        address: Multiaddr,
+        /// Why, and what to check.
+        reason: String,
+    },
+    /// The transport or a behaviour could not be set up.
+    #[error("cannot set up the network: {0}")]
+    Setup(String),
+}
+
+/// A running network.
+#[derive(Debug)]
+pub struct Network {
+    /// To speak through.
+    pub handle: Handle,
+    /// To listen to. Must be read: adverts that find it full are refused until sync offers them again.
+    pub events: mpsc::Receiver<Event>,
+    /// Ends when the network has.
+    pub task: JoinHandle<()>,
+}
+
+/// Starts the network; resolves when it listens.
+///
+/// # Errors
+/// Fails if an address cannot be listened at (such as a port in use) or the transport cannot be set up.
+pub async fn start(config: Config, identity: Identity, blobs: Arc<dyn BlobStore>) -> Result<Network, StartError> {
+    let setup = |error: io::Error| StartError::Setup(error.to_string());
+    let topics = Topics::of(config.federation);
+    let mut registry = Registry::default();
+    let gossip = behaviour::gossip(&topics, &mut registry).map_err(StartError::Setup)?;
+    let transport = transport::build(&identity, config.network_key.as_ref(), &mut registry).map_err(setup)?;
+    let traffic = Arc::new(Traffic::new(registry));
+    let behaviour = Behaviour::new(&config, &identity, gossip, &traffic).map_err(setup)?;
+    let swarm_config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(IDLE_TIMEOUT);
+    let mut swarm = Swarm::new(transport, behaviour, peer_id(&identity.node_id()), swarm_config);
+    listen(&mut swarm, &config.listen).await?;
+    let book = recall(&config).await;
+    Ok(launch(swarm, config, identity, blobs, topics, traffic, book))
+}
+
+fn launch(
+    swarm: Swarm<Behaviour>,
+    config: Config,
+    identity: Identity,
+    blobs: Arc<dyn BlobStore>,
+    topics: Topics,
+    traffic: Arc<Traffic>,
+    book: Book,
+) -> Network {
+    let (node, roster, cancel) = (identity.node_id(), Arc::new(Roster::new()), CancellationToken::new());
+    let shared =
+        Arc::new(Shared { node, listeners: RwLock::default(), traffic: traffic.clone(), roster: roster.clone() });
+    let (events, received) = mpsc::channel(EVENT_QUEUE);
+    let (command, commands) = mpsc::channel(COMMAND_QUEUE);
+    let (wish, wishes) = mpsc::channel(WISH_QUEUE);
+    let (candidate, candidates) = mpsc::channel(GATE_QUEUE);
+    let (judged, checked) = mpsc::channel(GATE_QUEUE);
+    let mut control = swarm.behaviour().streams.new_control();
+    let incoming = control.accept(StreamProtocol::new(BLOB_PROTOCOL)).expect("nobody else accepts blob streams");
+    let fetcher = Fetcher::new(blobs.clone(), roster.clone(), traffic.clone(), control, wish, cancel.clone());
+    let rules =
+        Rules { spec: config.spec.clone(), federation: config.federation, own: node, allow: config.allow.clone() };
+    let mut helpers = JoinSet::new();
+    helpers.spawn(gate::run(Arc::new(rules), candidates, judged));
+    helpers.spawn(blob::serve(incoming, blobs, roster, traffic, cancel.clone()));
+    let inlets = Inlets { commands, wishes, checked, cancel: cancel.clone() };
+    let handle = Handle::new(command, fetcher.clone(), shared.clone(), cancel);
+    let task = Task::new(swarm, config, identity, topics, book, Outbox::new(events), candidate, shared);
+    Network { handle, events: received, task: tokio::spawn(task.run(inlets, helpers, fetcher)) }
+}
+
+/// Listens at every address and waits until each listener has one or has failed.
+async fn listen(swarm: &mut Swarm<Behaviour>, addresses: &[Multiaddr]) -> Result<(), StartError> {
+    for address in addresses {
+        let fail = |reason: String| StartError::Listen { address: address.clone(), reason };
+        let listener = swarm.listen_on(address.clone()).map_err(|error| fail(explain_listen(&error)))?;
+        let settled = async {
+            loop {
+                match swarm.select_next_some().await {
+                    SwarmEvent::NewListenAddr { listener_id, .. } if listener_id == listener => return Ok(()),
+                    SwarmEvent::ListenerClosed { listener_id, reason, .. } if listener_id == listener => {
+                        return reason.and(Err(io::Error::other("the listener closed at once")));
+                    }
+                    _ => {}
+                }
+            }
+        };
+        let settled = timeout(LISTEN_PATIENCE, settled).await;
+        settled
+            .unwrap_or_else(|_| Err(io::Error::other("no interface of this machine has the address")))
+            .map_err(|error| fail(error.to_string()))?;
+    }
+    Ok(())
+}
+
+fn explain_listen(error: &TransportError<io::Error>) -> String {
+    match error {
+        TransportError::MultiaddrNotSupported(_) => {
+            "this build has no transport for it (with a network key only TCP is possible)".to_owned()
+        }
+        TransportError::Other(error) => {
+            let text = crate::task::root_cause(error).to_string();
+            match crate::task::io_kind(error) {
+                Some(io::ErrorKind::AddrInUse) => "the port is in use: is another node running?".to_owned(),
+                Some(io::ErrorKind::AddrNotAvailable) => "no interface of this machine has the address".to_owned(),
+                Some(io::ErrorKind::PermissionDenied) => format!("{text}: ports below 1024 need privileges"),
+                _ => text,
+            }
+        }
+    }
+}
+
+/// Enters what was heard in earlier lives; what does not verify is left out.
+async fn recall(config: &Config) -> Book {
+    let (known, heard) = (config.known.clone(), config.heard.clone());
+    let verified = tokio::task::spawn_blocking(move || {
+        let verified = known.into_iter().filter_map(|signed| {
+            let advert =
+                identity::verify(&signed).inspect_err(|error| tracing::warn!(%error, "a kept advert is damaged"));
+            Some((signed, advert.ok()?))
+        });
+        let mut verified: Vec<(SignedAdvert, Advert)> = verified.collect();
+        verified.sort_by_key(|(_, advert)| (advert.author, advert.sequence));
+        verified
+    });
+    let mut book = Book::default();
+    for (signed, advert) in verified.await.unwrap_or_default() {
+        book.insert(Arc::new(signed), &advert);
+    }
+    heard.into_iter().for_each(|(author, sequence)| book.remember(author, sequence));
+    book
+}

@@ -1,0 +1,156 @@
+//! Peer exchange: any member leads to all others.
+//!
+//! The asker says where it is, the answering node where it and others are. Whoever is learned of is dialed while there
+//! is room. What mDNS hears on the local network is only a hint, and the allow-list decides.
+
+use std::time::{Duration, Instant};
+
+use fednode_core::NodeId;
+use libp2p::request_response::{Event as RpcEvent, Message, ResponseChannel};
+use libp2p::{Multiaddr, PeerId, mdns};
+use rand::seq::IteratorRandom;
+
+use super::Task;
+use crate::addresses::{Reach, RecordError, bare, own_records};
+use crate::bounded::Bounded;
+use crate::event::Event;
+use crate::identity::{node_id, peer_id};
+use crate::wire::{PeersReply, PeersRequest, SignedRecord};
+
+/// How often a node exchanges addresses with one random peer.
+pub(super) const EXCHANGE_EVERY: Duration = Duration::from_secs(30);
+/// What an exchange costs the asker's budget.
+const EXCHANGE_COST: f64 = 65_536.0;
+/// Addresses remembered at which peers say they see this node.
+const MAX_OBSERVED: usize = 64;
+/// Of those, the ones most often said are told to others.
+const TOLD_OBSERVED: usize = 4;
+
+impl Task {
+    pub(super) fn exchange_due(&mut self, now: Instant) {
+        if self.next_exchange > now {
+            return;
+        }
+        self.next_exchange = now + EXCHANGE_EVERY;
+        let welcome = self.peers.iter().filter(|(_, peer)| peer.is_welcome()).map(|(node, _)| *node);
+        if let Some(node) = welcome.choose(&mut self.rng) {
+            self.exchange_with(node);
+        }
+    }
+
+    pub(super) fn exchange_with(&mut self, node: NodeId) {
+        let Some(reach) = self.peers.get(&node).map(super::Peer::reach) else { return };
+        let mine = Bounded::first_of(self.own_records(reach));
+        self.swarm.behaviour_mut().peers.send_request(&peer_id(&node), PeersRequest { mine });
+    }
+
+    pub(super) fn on_peers_event(&mut self, event: RpcEvent<PeersRequest, PeersReply>) {
+        match event {
+            RpcEvent::Message { peer, message, .. } => {
+                let Some(node) = node_id(&peer) else { return };
+                match message {
+                    Message::Request { request, channel, .. } => self.on_peers_request(node, request, channel),
+                    Message::Response { response, .. } => self.learn(node, response.records.into_vec()),
+                }
+            }
+            RpcEvent::OutboundFailure { peer, error, .. } => tracing::debug!(%peer, %error, "peer exchange failed"),
+            RpcEvent::InboundFailure { peer, error, .. } => self.on_broken_request(&peer, &error),
+            RpcEvent::ResponseSent { .. } => {}
+        }
+    }
+
+    fn on_peers_request(&mut self, node: NodeId, request: PeersRequest, channel: ResponseChannel<PeersReply>) {
+        let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.is_welcome()) else { return };
+        if !peer.budget.has_any(Instant::now()) {
+            return;
+        }
+        peer.budget.take(EXCHANGE_COST);
+        let reach = peer.reach();
+        let others = self.addresses.draw(reach, &node, &mut self.rng);
+        let records = Bounded::first_of(self.own_records(reach).into_iter().chain(others));
+        // An error says that the peer is gone, which comes as an event of its own.
+        _ = self.swarm.behaviour_mut().peers.send_response(channel, PeersReply { records });
+        self.learn(node, request.mine.into_vec());
+    }
+
+    /// Enters records and makes the dialer try their nodes.
+    fn learn(&mut self, from: NodeId, records: Vec<SignedRecord>) {
+        if !self.peers.get(&from).is_some_and(super::Peer::is_welcome) {
+            return;
+        }
+        let now = crate::clock::now();
+        for record in records {
+            match self.addresses.enter(record, self.config.federation, now) {
+                Ok(node) => self.consider(node),
+                Err(RecordError::Stale) => {}
+                Err(error) => return self.strike(from, format!("passed on {error}")),
+            }
+        }
+    }
+
+    fn consider(&mut self, node: NodeId) {
+        let allowed = self.config.allow.as_ref().is_none_or(|allow| allow.contains(&node));
+        if node != self.own && allowed && !self.standing.is_banned(&node) {
+            self.dialer.add_node(node, self.own, Instant::now());
+        }
+    }
+
+    fn own_records(&self, reach: Reach) -> Vec<SignedRecord> {
+        let mut observed: Vec<(&Multiaddr, &u32)> = self.observed.iter().collect();
+        observed.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
+        let observed = observed.into_iter().take(TOLD_OBSERVED).map(|(address, _)| address);
+        let all = self.config.external.iter().chain(self.swarm.listeners()).chain(observed);
+        let mut addresses: Vec<Multiaddr> = Vec::new();
+        for address in all.map(bare) {
+            let here_only = crate::addresses::is_loopback(&address) && reach == Reach::Elsewhere;
+            if !here_only && !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        own_records(&self.identity, self.config.federation, &addresses, crate::clock::now())
+    }
+
+    pub(super) fn on_mdns(&mut self, event: mdns::Event) {
+        let mdns::Event::Discovered(found) = event else { return };
+        let now = crate::clock::now();
+        for (peer, address) in found {
+            let Some(node) = node_id(&peer) else { continue };
+            self.addresses.hint(node, bare(&address), now);
+            self.consider(node);
+        }
+    }
+
+    pub(super) fn on_observed(&mut self, address: Multiaddr) {
+        // Of no use to others if we listen nowhere.
+        if self.swarm.listeners().next().is_none() {
+            return;
+        }
+        if let Some(times) = self.observed.get_mut(&address) {
+            *times = times.saturating_add(1);
+        } else if self.observed.len() < MAX_OBSERVED {
+            self.observed.insert(address, 1);
+        }
+    }
+
+    pub(super) fn on_listening(&mut self, address: Multiaddr) {
+        let address = self.with_own_id(&address);
+        let mut listeners = self.shared.listeners.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if listeners.contains(&address) {
+            return;
+        }
+        listeners.push(address.clone());
+        drop(listeners);
+        self.tell(Event::Listening(address));
+    }
+
+    pub(super) fn on_listening_no_more(&mut self, address: &Multiaddr) {
+        let address = self.with_own_id(address);
+        let mut listeners = self.shared.listeners.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        listeners.retain(|known| *known != address);
+    }
+
+    fn with_own_id(&self, address: &Multiaddr) -> Multiaddr {
+        let own: PeerId = peer_id(&self.own);
+        bare(address).with(libp2p::multiaddr::Protocol::P2p(own))
+    }
+}

@@ -1,0 +1,242 @@
+//! Anti-entropy: what gossip lost, a random peer has.
+//!
+//! The asker says what it has heard, author by author, and gets what it lacks. Both mention the blobs they completed
+//! since they last spoke. A session goes through all authors in ranges; the first one that comes to the end without
+//! loss makes the peer synced.
+//!
+//! ```text
+//!   idle ──ask(range)──► waiting ──reply──► checking (gate) ──┬─ more and some were new ──► ask(same range)
+//!     ▲                     │                                 ├─ next range ──► ask(range)
+//!     └──── failure ◄───────┘                                 └─ end of the last range ──► synced, idle
+//! ```
+
+use std::time::{Duration, Instant};
+
+use fednode_core::{Advert, NodeId, SignedAdvert};
+use libp2p::PeerId;
+use libp2p::request_response::{Event as RpcEvent, InboundFailure, Message, OutboundRequestId, ResponseChannel};
+use rand::seq::IteratorRandom;
+
+use super::Task;
+use super::gossip::Admission;
+use crate::bounded::Bounded;
+use crate::event::Event;
+use crate::gate::{Candidate, Objection};
+use crate::identity::{node_id, peer_id};
+use crate::wire::{SYNC_REPLY_BUDGET, SyncReply, SyncRequest};
+
+/// What a request costs the asker beyond the bytes of the reply: the look-up.
+const REQUEST_COST: f64 = 16_384.0;
+/// First of all possible authors.
+const FIRST: NodeId = NodeId::from_bytes([0; 32]);
+/// Last of all possible authors.
+const LAST: NodeId = NodeId::from_bytes([255; 32]);
+/// Adverts of a connected peer's own that came by sync although gossip should have brought them: then its gossip
+/// stream is dead (a stream that failed five times stays closed), and only a new connection helps.
+const MAX_MISSED: u32 = 8;
+/// Time that gossip has for an advert before sync counts it as missed.
+const GOSSIP_DUE: Duration = Duration::from_secs(5);
+
+/// Where the sync with one peer stands.
+#[derive(Debug)]
+pub(super) struct SyncState {
+    step: Step,
+    /// The range being asked for.
+    first: NodeId,
+    last: NodeId,
+    synced: bool,
+    /// Up to which of our holdings the peer was told.
+    told: u64,
+    /// The number to remember when the request under way is answered.
+    telling: u64,
+    missed: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Idle,
+    Waiting(OutboundRequestId),
+    Checking,
+}
+
+impl Default for SyncState {
+    fn default() -> Self {
+        Self { step: Step::Idle, first: FIRST, last: LAST, synced: false, told: 0, telling: 0, missed: 0 }
+    }
+}
+
+impl SyncState {
+    pub(super) fn gossip_is_alive(&mut self) {
+        self.missed = 0;
+    }
+}
+
+impl Task {
+    /// Starts a session with one random peer when it is time.
+    pub(super) fn sync_due(&mut self, now: Instant) {
+        if self.next_sync > now {
+            return;
+        }
+        self.next_sync = now + self.config.sync_every;
+        let free = |peer: &super::Peer| peer.is_welcome() && peer.sync.step == Step::Idle;
+        let free = self.peers.iter().filter(|(_, peer)| free(peer)).map(|(node, _)| *node);
+        if let Some(node) = free.choose(&mut self.rng) {
+            self.start_sync(node);
+        }
+    }
+
+    /// Starts a session from the first author on, unless one is under way.
+    pub(super) fn start_sync(&mut self, node: NodeId) {
+        let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.is_welcome()) else { return };
+        if peer.sync.step == Step::Idle {
+            peer.sync.first = FIRST;
+            self.ask_sync(node);
+        }
+    }
+
+    fn ask_sync(&mut self, node: NodeId) {
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let digest = self.book.digest(peer.sync.first);
+        let (holds, telling) = self.holds.since(peer.sync.told);
+        (peer.sync.last, peer.sync.telling) = (digest.last, telling);
+        let request = SyncRequest { digest, holds: Bounded::first_of(holds) };
+        peer.sync.step = Step::Waiting(self.swarm.behaviour_mut().sync.send_request(&peer_id(&node), request));
+    }
+
+    pub(super) fn on_sync_event(&mut self, event: RpcEvent<SyncRequest, SyncReply>) {
+        match event {
+            RpcEvent::Message { peer, message: Message::Request { request, channel, .. }, .. } => {
+                self.on_sync_request(&peer, request, channel);
+            }
+            RpcEvent::Message { peer, message: Message::Response { request_id, response }, .. } => {
+                self.on_sync_reply(&peer, request_id, response);
+            }
+            RpcEvent::OutboundFailure { peer, request_id, error, .. } => {
+                tracing::debug!(%peer, %error, "sync failed");
+                let state = node_id(&peer).and_then(|node| self.peers.get_mut(&node));
+                if let Some(peer) = state.filter(|peer| peer.sync.step == Step::Waiting(request_id)) {
+                    peer.sync.step = Step::Idle;
+                }
+            }
+            RpcEvent::InboundFailure { peer, error, .. } => self.on_broken_request(&peer, &error),
+            RpcEvent::ResponseSent { .. } => {}
+        }
+    }
+
+    fn on_sync_request(&mut self, peer: &PeerId, request: SyncRequest, channel: ResponseChannel<SyncReply>) {
+        let Some(node) = node_id(peer) else { return };
+        let Some(known) = self.peers.get_mut(&node).filter(|peer| peer.is_welcome()) else { return };
+        // Dropping the channel tells the asker to come back later.
+        if !known.budget.has_any(Instant::now()) {
+            return;
+        }
+        let (adverts, more) = self.book.lacking(&request.digest, SYNC_REPLY_BUDGET, crate::clock::now());
+        let (holds, told) = self.holds.since(known.sync.told);
+        known.sync.told = told;
+        let bytes: usize = adverts.iter().map(|signed| signed.payload.len()).sum();
+        known.budget.take(REQUEST_COST + bytes as f64);
+        let first_contact = !known.sync.synced;
+        let adverts = Bounded::first_of(adverts.iter().map(|signed| (**signed).clone()));
+        let reply = SyncReply { adverts, more, holds: Bounded::first_of(holds) };
+        // An error says that the peer is gone, which comes as an event of its own.
+        _ = self.swarm.behaviour_mut().sync.send_response(channel, reply);
+        self.shared.roster.note_holds(&node, request.holds.as_slice());
+        if first_contact {
+            // Its request proves that it has welcomed us too.
+            self.start_sync(node);
+        }
+    }
+
+    fn on_sync_reply(&mut self, peer: &PeerId, request: OutboundRequestId, reply: SyncReply) {
+        let Some(node) = node_id(peer) else { return };
+        let Some(known) = self.peers.get_mut(&node).filter(|peer| peer.sync.step == Step::Waiting(request)) else {
+            return;
+        };
+        known.sync.told = known.sync.told.max(known.sync.telling);
+        known.sync.step = Step::Checking;
+        self.shared.roster.note_holds(&node, reply.holds.as_slice());
+        let adverts = reply.adverts.into_vec();
+        if adverts.is_empty() {
+            return self.on_range_done(node);
+        }
+        let candidate = Candidate::Sync { peer: node, adverts, more: reply.more };
+        if self.gate.try_send(candidate).is_err() {
+            self.end_sync(node);
+        }
+    }
+
+    pub(super) fn on_checked_sync(
+        &mut self,
+        peer: NodeId,
+        outcomes: Vec<Result<(SignedAdvert, Advert), Objection>>,
+        more: bool,
+    ) {
+        let mut admitted = 0;
+        for outcome in outcomes {
+            match outcome {
+                Ok((signed, advert)) => {
+                    let missed = self.should_have_been_gossiped(peer, &advert);
+                    if self.admit(signed, advert) == Admission::Admitted {
+                        admitted += 1;
+                        self.count_missed(peer, missed);
+                    }
+                }
+                Err(objection) if objection.is_innocent() => {}
+                Err(objection) => {
+                    self.strike(peer, format!("passed on a false advert: {objection}"));
+                    return self.end_sync(peer);
+                }
+            }
+        }
+        match (more, admitted) {
+            (false, _) => self.on_range_done(peer),
+            // There is no room for what comes, or the peer repeats itself: later.
+            (true, 0) => self.end_sync(peer),
+            (true, _) => self.ask_sync(peer),
+        }
+    }
+
+    fn on_range_done(&mut self, node: NodeId) {
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        if peer.sync.last < LAST {
+            peer.sync.first = peer.sync.last;
+            return self.ask_sync(node);
+        }
+        peer.sync.step = Step::Idle;
+        if !std::mem::replace(&mut peer.sync.synced, true) {
+            self.tell(Event::Synced { node });
+        }
+    }
+
+    fn end_sync(&mut self, node: NodeId) {
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.sync.step = Step::Idle;
+        }
+    }
+
+    fn should_have_been_gossiped(&self, peer: NodeId, advert: &Advert) -> bool {
+        let Some(known) = self.peers.get(&peer) else { return false };
+        let said_here = advert.issued_at > known.up_since + GOSSIP_DUE;
+        advert.author == peer && said_here && crate::clock::now().since(advert.issued_at) > GOSSIP_DUE
+    }
+
+    fn count_missed(&mut self, node: NodeId, missed: bool) {
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        peer.sync.missed += u32::from(missed);
+        if peer.sync.missed >= MAX_MISSED {
+            peer.sync.missed = 0;
+            tracing::warn!(%node, "a connected peer is silent on gossip: connecting anew");
+            self.reconnect(node);
+        }
+    }
+
+    /// A request that could not be read: an honest peer sends none.
+    pub(super) fn on_broken_request(&mut self, peer: &PeerId, error: &InboundFailure) {
+        tracing::debug!(%peer, %error, "a request failed");
+        if let (InboundFailure::Io(cause), Some(node)) = (error, node_id(peer))
+            && cause.kind() == std::io::ErrorKind::InvalidData
+        {
+            self.strike(node, format!("sent a malformed request: {cause}"));
+        }
+    }
+}

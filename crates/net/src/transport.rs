@@ -1,0 +1,76 @@
+//! The transport: TCP, the optional network key, Noise, Yamux; QUIC as a cargo feature; names resolved by DNS.
+//!
+//! ```text
+//!   TCP ─ [network key] ─ Noise ─ Yamux ─┐
+//!   QUIC (feature, never with a key) ────┴─ DNS ─ byte counters ─► swarm
+//! ```
+
+use std::io;
+use std::time::Duration;
+
+use futures::future::Either;
+use libp2p::core::muxing::StreamMuxerBox;
+use libp2p::core::transport::{Boxed, Transport};
+use libp2p::core::upgrade::Version;
+use libp2p::metrics::BandwidthTransport;
+use libp2p::pnet::PnetConfig;
+use libp2p::{PeerId, dns, noise, tcp, yamux};
+use prometheus_client::registry::Registry;
+
+use crate::identity::Identity;
+use crate::network_key::NetworkKey;
+
+/// From the first packet to an authenticated connection: some round trips on the worst link that is still of use.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Streams of one connection at once: some exchanges and two blob streams each way, with much to spare.
+const MAX_STREAMS: usize = 128;
+
+type Connection = (PeerId, StreamMuxerBox);
+
+/// Builds the transport and registers its byte counters.
+pub(crate) fn build(
+    identity: &Identity,
+    key: Option<&NetworkKey>,
+    registry: &mut Registry,
+) -> io::Result<Boxed<Connection>> {
+    // Names are resolved with the system's settings; without any (a bare container) addresses must still work.
+    let resolving = match dns::tokio::Transport::system(secured(identity, key)?) {
+        Ok(resolving) => resolving.boxed(),
+        Err(error) => {
+            tracing::warn!(%error, "no name resolution: only numeric addresses can be dialed");
+            secured(identity, key)?
+        }
+    };
+    let counted = BandwidthTransport::new(resolving, registry);
+    Ok(counted.map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer))).boxed())
+}
+
+fn secured(identity: &Identity, key: Option<&NetworkKey>) -> io::Result<Boxed<Connection>> {
+    let tcp = over_tcp(identity, key)?;
+    // The network key wraps TCP only; a node that has one must not be reachable around it.
+    #[cfg(feature = "quic")]
+    if key.is_none() {
+        let quic = libp2p::quic::tokio::Transport::new(libp2p::quic::Config::new(&identity.keypair()));
+        let either = quic.or_transport(tcp).map(|output, _| match output {
+            Either::Left((peer, muxer)) => (peer, StreamMuxerBox::new(muxer)),
+            Either::Right(connection) => connection,
+        });
+        return Ok(either.boxed());
+    }
+    Ok(tcp)
+}
+
+fn over_tcp(identity: &Identity, key: Option<&NetworkKey>) -> io::Result<Boxed<Connection>> {
+    let key = key.map(NetworkKey::to_pre_shared_key);
+    let mut muxer = yamux::Config::default();
+    muxer.set_max_num_streams(MAX_STREAMS);
+    let noise = noise::Config::new(&identity.keypair()).map_err(io::Error::other)?;
+    let sockets = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true));
+    let fenced = sockets.and_then(move |socket, _| async move {
+        match key {
+            Some(key) => PnetConfig::new(key).handshake(socket).await.map(Either::Left).map_err(io::Error::other),
+            None => Ok(Either::Right(socket)),
+        }
+    });
+    Ok(fenced.upgrade(Version::V1).authenticate(noise).multiplex(muxer).timeout(HANDSHAKE_TIMEOUT).boxed())
+}

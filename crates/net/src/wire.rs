@@ -1,0 +1,264 @@
+//! The messages of the protocols that two connected nodes speak, with the limit of each.
+//!
+//! | protocol | asks | answers | limit |
+//! |---|---|---|---|
+//! | `/fednode/hello/1` | [`Hello`] | [`Hello`] | 64 KiB |
+//! | `/fednode/sync/1` | [`SyncRequest`] | [`SyncReply`] | 128 KiB, 1.25 MiB |
+//! | `/fednode/peers/1` | [`PeersRequest`] | [`PeersReply`] | 64 KiB, 256 KiB |
+//! | `/fednode/blob/1` | [`BlobAsk`] | [`BlobAnswer`], then the bytes it announces | 1 KiB |
+//!
+//! Names and bounds only; who says what when is in `task` and `blob`.
+
+use fednode_core::{BlobId, FederationId, Hello, NodeId, Sequence, SignedAdvert, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::bounded::Bounded;
+
+/// Name of the protocol of the first words on a connection.
+pub(crate) const HELLO_PROTOCOL: &str = "/fednode/hello/1";
+/// Name of the anti-entropy protocol.
+pub(crate) const SYNC_PROTOCOL: &str = "/fednode/sync/1";
+/// Name of the peer exchange.
+pub(crate) const PEERS_PROTOCOL: &str = "/fednode/peers/1";
+/// Name of the blob transfer.
+pub(crate) const BLOB_PROTOCOL: &str = "/fednode/blob/1";
+
+/// Authors in one digest: 64 KiB of request. With more authors the digest goes round in ranges.
+pub(crate) const MAX_DIGEST: usize = 1024;
+/// Blobs that one sync message says are held; older holdings are found by asking.
+pub(crate) const MAX_HOLDS: usize = 256;
+/// Adverts in one sync reply, so that tiny ones do not make a long list.
+pub(crate) const MAX_SYNC_ADVERTS: usize = 4096;
+/// Bytes of adverts in one sync reply; the asker asks again if there are more.
+pub(crate) const SYNC_REPLY_BUDGET: usize = 1 << 20;
+/// Address records in one reply: enough to find a mesh, too few to be worth an amplification.
+pub(crate) const MAX_RECORDS: usize = 64;
+/// Addresses of one node, over all its interfaces.
+pub(crate) const MAX_ADDRESSES: usize = 16;
+/// Bytes of one encoded address record: sixteen addresses of 128 bytes and some names.
+pub(crate) const MAX_RECORD_BYTES: usize = 3 << 10;
+
+/// One protocol of a question and an answer.
+pub(crate) trait Call: Send + 'static {
+    /// Its name on the wire.
+    const PROTOCOL: &'static str;
+    /// Largest request in bytes.
+    const MAX_REQUEST: usize;
+    /// Largest reply in bytes.
+    const MAX_REPLY: usize;
+    /// What is asked.
+    type Request: Serialize + for<'de> Deserialize<'de> + Send + Sync;
+    /// What is answered.
+    type Reply: Serialize + for<'de> Deserialize<'de> + Send + Sync;
+}
+
+/// The hello: both sides say theirs and both check the other's, so both know the reason of a refusal.
+#[derive(Debug)]
+pub(crate) enum HelloCall {}
+
+impl Call for HelloCall {
+    const PROTOCOL: &'static str = HELLO_PROTOCOL;
+    const MAX_REQUEST: usize = 64 << 10;
+    const MAX_REPLY: usize = 64 << 10;
+    type Request = Hello;
+    type Reply = Hello;
+}
+
+/// Anti-entropy.
+#[derive(Debug)]
+pub(crate) enum SyncCall {}
+
+impl Call for SyncCall {
+    const PROTOCOL: &'static str = SYNC_PROTOCOL;
+    const MAX_REQUEST: usize = 128 << 10;
+    const MAX_REPLY: usize = SYNC_REPLY_BUDGET + (256 << 10);
+    type Request = SyncRequest;
+    type Reply = SyncReply;
+}
+
+/// Peer exchange.
+#[derive(Debug)]
+pub(crate) enum PeersCall {}
+
+impl Call for PeersCall {
+    const PROTOCOL: &'static str = PEERS_PROTOCOL;
+    const MAX_REQUEST: usize = 64 << 10;
+    const MAX_REPLY: usize = 256 << 10;
+    type Request = PeersRequest;
+    type Reply = PeersReply;
+}
+
+/// What a node has heard of one author: the newest advert and which of the 63 before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(NodeId, u64, u64, u64)", into = "(NodeId, u64, u64, u64)")]
+pub(crate) struct Heard {
+    /// Whose adverts.
+    pub(crate) author: NodeId,
+    /// The newest.
+    pub(crate) newest: Sequence,
+    /// Bit `i` tells whether the advert `i` counters before the newest was heard; bit 0 is the newest itself.
+    pub(crate) seen: u64,
+}
+
+impl From<(NodeId, u64, u64, u64)> for Heard {
+    fn from((author, incarnation, counter, seen): (NodeId, u64, u64, u64)) -> Self {
+        Self { author, newest: Sequence { incarnation, counter }, seen }
+    }
+}
+
+impl From<Heard> for (NodeId, u64, u64, u64) {
+    fn from(heard: Heard) -> Self {
+        (heard.author, heard.newest.incarnation, heard.newest.counter, heard.seen)
+    }
+}
+
+/// What a node has heard of all authors from `first` to `last`; an author of the range that is absent was never heard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Digest {
+    pub(crate) first: NodeId,
+    pub(crate) last: NodeId,
+    pub(crate) heard: Bounded<Heard, MAX_DIGEST>,
+}
+
+/// "This is what I have heard; say what I lack."
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SyncRequest {
+    pub(crate) digest: Digest,
+    /// Blobs that the asker completed since it last said so.
+    pub(crate) holds: Bounded<BlobId, MAX_HOLDS>,
+}
+
+/// "Here is what you lack."
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SyncReply {
+    pub(crate) adverts: Bounded<SignedAdvert, MAX_SYNC_ADVERTS>,
+    /// There are more in the range than fit.
+    pub(crate) more: bool,
+    /// Blobs that the answering node completed since it last said so.
+    pub(crate) holds: Bounded<BlobId, MAX_HOLDS>,
+}
+
+/// Who may be told an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Scope {
+    /// Processes of the same machine only.
+    Loopback,
+    /// Anybody of the federation.
+    Network,
+}
+
+/// Where a node can be reached, as it says itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Record {
+    pub(crate) federation: FederationId,
+    pub(crate) node: NodeId,
+    pub(crate) scope: Scope,
+    /// Binary multiaddresses without the node id.
+    pub(crate) addresses: Bounded<serde_bytes::ByteBuf, MAX_ADDRESSES>,
+    pub(crate) issued_at: Timestamp,
+    pub(crate) minutes: u16,
+}
+
+/// A record as it travels: the encoded bytes and the node's signature over them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SignedRecord {
+    #[serde(with = "serde_bytes")]
+    pub(crate) payload: Vec<u8>,
+    #[serde(with = "serde_bytes")]
+    pub(crate) signature: Vec<u8>,
+}
+
+/// "This is where I am; who else is there?"
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PeersRequest {
+    pub(crate) mine: Bounded<SignedRecord, 2>,
+}
+
+/// "These are."
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PeersReply {
+    pub(crate) records: Bounded<SignedRecord, MAX_RECORDS>,
+}
+
+/// Largest header on a blob stream.
+pub(crate) const MAX_BLOB_HEADER: usize = 1 << 10;
+
+/// One question on a blob stream; questions are answered in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BlobAsk {
+    /// Returns in the answer.
+    pub(crate) id: u32,
+    pub(crate) blob: BlobId,
+    pub(crate) want: Want,
+}
+
+/// Which part of a blob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Want {
+    /// The chaining values of all segments, 32 bytes each.
+    List,
+    /// One segment.
+    Segment(u32),
+}
+
+/// What precedes the bytes, or stands in their place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BlobAnswer {
+    pub(crate) id: u32,
+    pub(crate) outcome: Answer,
+}
+
+/// What became of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    /// So many bytes follow.
+    Bytes(u32),
+    /// The blob is not held completely.
+    NotHeld,
+    /// It is held but could not be read.
+    Failed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::encode;
+
+    /// A full message of every kind must fit its own limit, or two honest nodes could not talk.
+    #[test]
+    fn the_largest_honest_messages_fit_their_limits() {
+        let node = NodeId::from_bytes([255; 32]);
+        let sequence = Sequence { incarnation: u64::MAX, counter: u64::MAX };
+        let heard = Heard { author: node, newest: sequence, seen: u64::MAX };
+        let digest =
+            Digest { first: node, last: node, heard: Bounded::first_of(std::iter::repeat_n(heard, MAX_DIGEST)) };
+        let holds = Bounded::first_of(std::iter::repeat_n(BlobId::from_bytes([255; 32]), MAX_HOLDS));
+        let request = SyncRequest { digest, holds: holds.clone() };
+        assert!(encode(&request).len() <= SyncCall::MAX_REQUEST);
+        let advert = SignedAdvert { payload: vec![255; 256 - 64], signature: vec![255; 64] };
+        let adverts = Bounded::first_of(std::iter::repeat_n(advert, MAX_SYNC_ADVERTS));
+        assert!(encode(&SyncReply { adverts, more: true, holds }).len() <= SyncCall::MAX_REPLY);
+        let record = SignedRecord { payload: vec![255; MAX_RECORD_BYTES], signature: vec![255; 64] };
+        let records = Bounded::first_of(std::iter::repeat_n(record, MAX_RECORDS));
+        assert!(encode(&PeersReply { records }).len() <= PeersCall::MAX_REPLY);
+        let address = serde_bytes::ByteBuf::from(vec![255; 128]);
+        let addresses = Bounded::first_of(std::iter::repeat_n(address, MAX_ADDRESSES));
+        let (federation, issued_at) = (FederationId::from_bytes([255; 32]), Timestamp(u64::MAX));
+        let record = Record { federation, node, scope: Scope::Loopback, addresses, issued_at, minutes: 9999 };
+        assert!(encode(&record).len() <= MAX_RECORD_BYTES);
+        let ask = BlobAsk { id: u32::MAX, blob: BlobId::from_bytes([255; 32]), want: Want::Segment(u32::MAX) };
+        assert!(encode(&ask).len() <= MAX_BLOB_HEADER);
+    }
+}

@@ -1,0 +1,196 @@
+//! How adverts spread: gossip to all, sync to those who missed them, memory across restarts, limits.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Node, config};
+use fednode_core::{Advert, Body, PoolOffer, Round, Sequence, SignedAdvert, Withdraw};
+use fednode_net::{Event, Identity, PublishError, verify};
+
+fn pool(n: u8) -> Body {
+    let blob = fednode_core::BlobRef::of(&[n]);
+    Body::Pool(PoolOffer { kind: "head".into(), lineage: blob.id, blob, score: 0.5 })
+}
+
+async fn advert(node: &mut Node) -> (SignedAdvert, Advert) {
+    let pick = |event: &Event| match event {
+        Event::Advert { signed, advert } => Some((signed.clone(), advert.clone())),
+        _ => None,
+    };
+    node.wait("an advert", pick).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn adverts_reach_all_of_four_nodes_that_know_one_member() {
+    let first = Node::start(config()).await;
+    let mut nodes = vec![first];
+    for _ in 0..3 {
+        let node = Node::knowing(&[&nodes[0]], Arc::default()).await;
+        nodes.push(node);
+    }
+    let (said, signed) = nodes[3].network.handle.publish(Round(1), pool(1)).await.unwrap();
+    assert_eq!((said.author, said.sequence), (nodes[3].id(), Sequence { incarnation: 1, counter: 1 }));
+    for node in &mut nodes[..3] {
+        assert_eq!(advert(node).await, (signed.clone(), said.clone()));
+    }
+    let (said, _) = nodes[0].network.handle.publish(Round(1), Body::Leave).await.unwrap();
+    for node in &mut nodes[1..] {
+        assert_eq!(advert(node).await.1, said);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_joiner_hears_what_was_said_before_once() {
+    let mut ann = Node::start(config()).await;
+    let bob = Node::knowing(&[&ann], Arc::default()).await;
+    ann.peer_up(bob.id()).await;
+    for n in 0..5 {
+        ann.network.handle.publish(Round(1), pool(n)).await.unwrap();
+        bob.network.handle.publish(Round(1), pool(n)).await.unwrap();
+    }
+    // Ann must have heard Bob's before he goes.
+    for _ in 0..5 {
+        advert(&mut ann).await;
+    }
+    let bob_id = bob.id();
+    bob.network.handle.shutdown().await;
+    let mut cat = Node::knowing(&[&ann], Arc::default()).await;
+    let mut heard = Vec::new();
+    let ann_id = ann.id();
+    cat.wait("sync", |event| match event {
+        Event::Advert { advert, .. } => {
+            heard.push((advert.author, advert.sequence.counter));
+            None
+        }
+        Event::Synced { node } => Some(assert_eq!(*node, ann_id)),
+        _ => None,
+    })
+    .await;
+    heard.sort();
+    let mut expected: Vec<_> = [ann_id, bob_id].into_iter().flat_map(|node| (1..=5).map(move |n| (node, n))).collect();
+    expected.sort();
+    assert_eq!(heard, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_one_reply_of_adverts_is_asked_for_until_all_are_heard() {
+    let ann = Node::start(config()).await;
+    // 40 adverts of 40 KB are more than one reply holds; the book keeps 16 per author, so three authors say them.
+    let mut known = Vec::new();
+    for _ in 0..3 {
+        let node = Node::start(config()).await;
+        for n in 0..14_u32 {
+            let blobs = (0..512).map(|i: u32| fednode_core::BlobId::of(&(n << 16 | i).to_le_bytes())).collect();
+            let withdraw = Body::Withdraw(Withdraw { blobs });
+            known.push(node.network.handle.publish(Round(n % 10), withdraw).await.unwrap().1);
+        }
+    }
+    let bytes: usize = known.iter().map(|signed| signed.payload.len()).sum();
+    let mut bob_config = config();
+    bob_config.known.clone_from(&known);
+    bob_config.peers = vec![ann.address()];
+    let bob = Node::start(bob_config).await;
+    let mut ann = ann;
+    let mut heard = 0;
+    let bob_id = bob.id();
+    ann.wait("sync", |event| match event {
+        Event::Advert { .. } => {
+            heard += 1;
+            None
+        }
+        Event::Synced { node } if *node == bob_id => Some(()),
+        _ => None,
+    })
+    .await;
+    assert_eq!(heard, known.len());
+    assert!(bytes > 700_000, "{bytes}");
+    assert!(ann.network.handle.traffic().control_received as usize > bytes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_heard_in_an_earlier_life_is_not_heard_again() {
+    let mut ann = Node::start(config()).await;
+    let (said, signed) = ann.network.handle.publish(Round(1), pool(1)).await.unwrap();
+    let mut bob_config = config();
+    bob_config.heard = vec![(said.author, said.sequence)];
+    bob_config.peers = vec![ann.address()];
+    let mut bob = Node::start(bob_config).await;
+    let mut cat_config = config();
+    cat_config.known = vec![signed];
+    cat_config.peers = vec![ann.address()];
+    let mut cat = Node::start(cat_config).await;
+    for node in [&mut bob, &mut cat] {
+        let ann_id = ann.id();
+        node.wait("sync", |event| match event {
+            Event::Advert { advert, .. } => panic!("heard again: {advert:?}"),
+            Event::Synced { node } => (*node == ann_id).then_some(()),
+            _ => None,
+        })
+        .await;
+    }
+    ann.peer_up(bob.id()).await;
+    let (said, _) = ann.network.handle.publish(Round(2), pool(2)).await.unwrap();
+    assert_eq!(advert(&mut bob).await.1, said);
+    assert_eq!(advert(&mut cat).await.1, said);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_key_started_later_supersedes() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    let one = Identity::create(&key).unwrap();
+    let mut old_config = config();
+    old_config.incarnation = 4;
+    let mut old = Node::with(old_config, one, Arc::default()).await;
+    // The same key cannot connect to itself; a third node carries the word.
+    let between = Node::start(config()).await;
+    let mut new_config = config();
+    new_config.incarnation = 5;
+    new_config.peers = vec![between.address()];
+    let new = Node::with(new_config, Identity::load(&key).unwrap(), Arc::default()).await;
+    new.network.handle.publish(Round(1), pool(1)).await.unwrap();
+    let mut between = between;
+    advert(&mut between).await;
+    new.network.handle.shutdown().await;
+    old.network.handle.dial(between.address()).await;
+    old.wait("the end", |event| matches!(event, Event::Superseded).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_peers_would_refuse_is_refused_here() {
+    let ann = Node::start(config()).await;
+    let handle = &ann.network.handle;
+    let error = handle.publish(Round(999), Body::Leave).await.unwrap_err();
+    assert_eq!(error.to_string(), "advert with a round beyond the last");
+    for _ in 0..8 {
+        handle.publish(Round(3), pool(1)).await.unwrap();
+    }
+    assert_eq!(handle.publish(Round(3), pool(1)).await.unwrap_err(), PublishError::TooMany(Round(3)));
+    let (said, signed) = handle.publish(Round(4), pool(1)).await.unwrap();
+    assert_eq!(said.sequence.counter, 9, "what is refused takes no number");
+    assert_eq!(verify(&signed).unwrap(), said);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gossip_bytes_are_counted_on_both_sides() {
+    let mut ann = Node::start(config()).await;
+    let mut bob = Node::knowing(&[&ann], Arc::default()).await;
+    ann.synced(bob.id()).await;
+    // The first heartbeat completes the mesh; what is said before may travel by sync.
+    let mut n = 0;
+    let (sent, received) = loop {
+        let (_, signed) = ann.network.handle.publish(Round(n % 10), pool(1)).await.unwrap();
+        advert(&mut bob).await;
+        let (sent, received) = (ann.network.handle.traffic(), bob.network.handle.traffic());
+        if received.gossip_received >= signed.payload.len() as u64 {
+            break (sent, received);
+        }
+        n += 1;
+        assert!(n < 60, "gossip never flowed: {sent:?} {received:?}");
+    };
+    assert!(sent.gossip_sent >= received.gossip_received, "{sent:?} {received:?}");
+    assert!(sent.wire_sent > sent.gossip_sent + sent.control_sent);
+    assert!(received.control_sent > 0 && received.wire_received > received.control_received);
+}
