@@ -10,4 +10,46 @@
 //! standard error and an exit code by cause; nothing prints a backtrace.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-fn main() {}
+mod cli;
+mod clock;
+mod command;
+mod config;
+mod data;
+mod device;
+mod dotted;
+mod failure;
+mod federation;
+mod layers;
+mod member;
+mod model;
+mod output;
+mod shard;
+mod state;
+mod swarm;
+mod table;
+mod trainer;
+mod unlabelled;
+
+use std::process;
+
+use clap::Parser;
+use fednode_runtime::exit::ExitCode;
+
+fn main() -> process::ExitCode {
+    std::panic::set_hook(Box::new(panicked));
+    match cli::Cli::parse().run() {
+        Ok(()) => ExitCode::Success.into(),
+        Err(error) => {
+            eprintln!("error: {}", failure::one_line(&error));
+            failure::code(&error).into()
+        }
+    }
+}
+
+/// Says in one line what is a defect of ours, and ends the process: whatever state it left must not go on.
+fn panicked(info: &std::panic::PanicHookInfo<'_>) {
+    let message = info.payload_as_str().unwrap_or("no message").split_whitespace().collect::<Vec<_>>().join(" ");
+    let place = info.location().map(|place| format!(" ({}:{})", place.file(), place.line())).unwrap_or_default();
+    eprintln!("error: internal error: {message}{place}; please report it with the log");
+    process::exit(i32::from(ExitCode::Internal.number()));
+}

@@ -8,13 +8,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fednode_core::FederationSpec;
 use fednode_learn::{Learner, algorithm};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::{signals, telemetry};
 use serde::Serialize;
-use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::data::{self, Mine};
@@ -28,6 +28,10 @@ use crate::trainer::LearnerTrainer;
 
 /// Threads of the network's own executor; it moves bytes and never computes for long.
 const NETWORK_THREADS: usize = 2;
+/// Threads for disk and mixing; each costs memory of its own.
+const BLOCKING_THREADS: usize = 4;
+/// How long tasks that block may take to end after the last word.
+const LAST_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What is typed. Every flag is a key of node.toml, described there.
 #[derive(Debug, Default, clap::Args, Serialize)]
@@ -131,16 +135,19 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     let mine = Mine::load(&config, &spec)?;
     let trainer = trainer(&config, &spec, &mine)?;
     keep_facts(&config, &spec, &mine.split.train.class_names)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(NETWORK_THREADS).enable_all().build();
-    runtime.or_fail(ExitCode::Internal)?.block_on(async {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(NETWORK_THREADS).max_blocking_threads(BLOCKING_THREADS).enable_all();
+    let runtime = builder.build().or_fail(ExitCode::Internal)?;
+    let result = runtime.block_on(async {
         let stop = signals::install().or_fail(ExitCode::Internal)?;
         if args.stop_when_stdin_closes {
-            stop_when_stdin_closes(stop.clone());
+            signals::stop_when_stdin_closes(stop.clone());
         }
         let finished = fednode_runtime::run_node(member, Box::new(trainer), stop).await;
-        finished.map_err(|error| fail(error.exit_code(), error.to_string()))?;
-        Ok(())
-    })
+        finished.map(drop).map_err(|error| fail(error.exit_code(), error.to_string()))
+    });
+    runtime.shutdown_timeout(LAST_PATIENCE);
+    result
 }
 
 /// Reads the federation's spec.
@@ -189,15 +196,6 @@ fn keep_facts(config: &Config, spec: &FederationSpec, class_names: &[String]) ->
         .and_then(|()| std::fs::write(folder.join(CLASSES_FILE), class_names.join("\n") + "\n"))
         .and_then(|()| std::fs::write(folder.join(SPEC_FILE), spec.to_toml()));
     written.map_err(|error| fail(ExitCode::State, format!("cannot write to `{}`: {error}", folder.display())))
-}
-
-/// Cancels when the other end of standard input is gone.
-fn stop_when_stdin_closes(stop: CancellationToken) {
-    std::thread::spawn(move || {
-        // Whatever comes is not for us; an error is as final as an end.
-        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-        stop.cancel();
-    });
 }
 
 /// The settings in force.
