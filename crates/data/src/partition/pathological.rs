@@ -6,6 +6,7 @@
 //!
 //! Where the rounding up serves all nodes before the last classes come, PFLlib fails with a division by zero; here those
 //! classes are left out. That happens only with fewer nodes than classes, or with odd numbers of them.
+//! A node may end up without samples only where a class has fewer samples than holders; loading its shard then fails.
 
 use super::dirichlet::least;
 use super::split::train_and_test;
