@@ -1,2 +1,73 @@
-//! bin
-fn main() {}
+//! `fedboot`: the bootstrap aggregator of a federation.
+//!
+//! ```text
+//! main ─► cli (what was typed) ─► start:  spec, addresses ─► fednode-runtime's aggregator
+//!                               ├► status, stop: the control API of a running one
+//!                               └► id: the key file
+//! ```
+//!
+//! It introduces nodes to each other and averages the part that all share. It trains nothing, holds no data and no
+//! tensor library, and the federation goes on without it. Wiring only. Errors are one line on standard error and an exit
+//! code by cause.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod cli;
+mod print;
+mod start;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use fednode_runtime::ExitCode as Cause;
+use fednode_runtime::control::Client;
+
+use crate::cli::{Cli, Command};
+
+/// What went wrong, and the exit code that says so.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    cause: Cause,
+    text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(cause: Cause, text: impl ToString) -> Self {
+        Self { cause, text: text.to_string() }
+    }
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Start(args) => start::start(*args),
+        Command::Status(args) => status(&args.state, args.json),
+        Command::Stop(args) => stop(&args.state),
+        Command::Id(args) => id(&args.state, args.json),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("fedboot: {}", failure.text);
+            failure.cause.into()
+        }
+    }
+}
+
+fn status(state: &Path, json: bool) -> Result<(), Failure> {
+    let client = Client::of(state).map_err(|error| Failure::new(Cause::State, error))?;
+    let status = client.status().map_err(|error| Failure::new(Cause::State, error))?;
+    print::status(&status, json)
+}
+
+fn stop(state: &Path) -> Result<(), Failure> {
+    let client = Client::of(state).map_err(|error| Failure::new(Cause::State, error))?;
+    client.stop().map_err(|error| Failure::new(Cause::State, error))
+}
+
+/// Prints the node id, making the key if there is none yet, so that addresses can be handed out before the first start.
+fn id(state: &Path, json: bool) -> Result<(), Failure> {
+    let unusable = |error: &dyn std::fmt::Display| Failure::new(Cause::State, error);
+    std::fs::create_dir_all(state).map_err(|error| unusable(&format!("{}: {error}", state.display())))?;
+    let identity = fednode_net::Identity::load_or_create(&state.join("key")).map_err(|error| unusable(&error))?;
+    print::id(identity.node_id(), json)
+}

@@ -1,1 +1,76 @@
-//! runtime
+//! The runtime: carries out what the pure machines of `fednode-engine` order.
+//!
+//! # The idea
+//!
+//! A machine takes an `Input` and returns `Output`s; it never sends, fetches, trains, saves or sleeps. This crate is
+//! the somebody else who does. One task owns the machine and waits for whatever happens next; what takes longer than a
+//! look-up is handed to a task, a worker thread or the trainer's thread, and comes back as the next input.
+//!
+//! ```text
+//!                    ┌───────────────────────── Driver ─────────────────────────┐
+//!   stop ───────────►│                                                          │
+//!   timers ─────────►│   Happening ──► Input ──► machine ──► Outputs ──► match  │
+//!   control API ────►│                (fednode-engine)                  │       │
+//!   network events ─►│                                                  ▼       │
+//!   answers ────────►│◄──────────────────── tasks ◄─────────────── carry_out    │
+//!                    └───────────────────────┬──────────────────────────────────┘
+//!          ┌──────────────┬──────────────────┼───────────────────┬───────────────┐
+//!          ▼              ▼                  ▼                   ▼               ▼
+//!     fednode-net    worker threads    trainer's thread     checkpoints      journal thread
+//!     say, fetch     decode, merge,    train, evaluate,     one at a time,   ledger (SQLite),
+//!                    average           adopt, copy          newest wins      metrics.jsonl
+//! ```
+//!
+//! # What it promises
+//!
+//! - Every order that asks for something is answered exactly once, whatever fails on the way.
+//! - The loop never waits for a disk, a socket or the trainer; training never waits for the loop.
+//! - A checkpoint holds the machine's state and the model of one and the same moment.
+//! - Every wait is visible: `status` and, after a few seconds, the log say what is waited for and from whom.
+//! - A full disk stops blobs and books, never training. A peer's fault is a strike, never a panic.
+//! - Every end has a cause, and every cause an [`ExitCode`] of its own.
+//!
+//! # What is not here
+//!
+//! No mathematics (`fednode-mix`, behind `fednode-engine::execute`), no sockets of the federation (`fednode-net`), no
+//! tensors: whoever trains implements [`Trainer`]. No command line and no configuration file: [`MemberConfig`] is
+//! resolved by the binaries.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod answers;
+mod checkpointing;
+mod clock;
+mod config;
+pub mod control;
+mod driver;
+mod effects;
+mod ending;
+mod error;
+pub mod exit;
+mod fetches;
+pub mod final_model;
+mod journal;
+mod machine;
+mod member;
+pub mod metrics;
+mod notes;
+pub mod records;
+mod reporting;
+mod resources;
+pub mod signals;
+mod standing;
+pub mod status;
+pub mod telemetry;
+mod timers;
+pub mod trainer;
+mod work;
+
+pub use config::{ControlConfig, DEFAULT_LINGER, MemberConfig};
+pub use ending::{Finished, Outcome};
+pub use error::RunError;
+pub use exit::ExitCode;
+pub use final_model::ModelCard;
+pub use member::{run_aggregator, run_node, stored_model};
+pub use resources::{Memory, memory};
+pub use trainer::{Evaluations, TrainProgress, Trainer, TrainerCard, TrainerError, Update};

@@ -1,0 +1,125 @@
+//! What a person types. Only words are checked here; what they mean is checked where they are used.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use fednode_core::NodeId;
+use fednode_runtime::telemetry::Format;
+
+/// The bootstrap aggregator of a fednode federation: introduces nodes to each other and averages the part all share.
+#[derive(Debug, Parser)]
+#[command(name = "fedboot", version, about, after_help = AFTER_HELP)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 done, 2 command line, 3 configuration, 5 network, 6 refused by the federation, 7 state folder,
+70 defect, 130 stopped by Ctrl-C.
+
+Example: fedboot start --spec federation.toml --listen /ip4/0.0.0.0/tcp/4001";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run until Ctrl-C.
+    Start(Box<StartArgs>),
+    /// Show what a running fedboot does and what it waits for.
+    Status(ReportArgs),
+    /// Ask a running fedboot to stop.
+    Stop(ReportArgs),
+    /// Print the node id, making the key if there is none.
+    Id(ReportArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// State folder of the fedboot in question.
+    #[arg(long, value_name = "DIR", default_value = "fedboot-state", env = "FEDBOOT_STATE")]
+    pub(crate) state: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StartArgs {
+    /// The federation's spec, the same file as every node has.
+    #[arg(long, value_name = "FILE", default_value = "federation.toml", env = "FEDBOOT_SPEC")]
+    pub(crate) spec: PathBuf,
+    /// Address to listen at, as a multiaddress; may be given more than once.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "/ip4/0.0.0.0/tcp/4001",
+        env = "FEDBOOT_LISTEN",
+        value_delimiter = ','
+    )]
+    pub(crate) listen: Vec<String>,
+    /// Address under which others reach this machine, where it cannot know by itself (port forwarding).
+    #[arg(long, value_name = "ADDRESS", env = "FEDBOOT_EXTERNAL", value_delimiter = ',')]
+    pub(crate) external: Vec<String>,
+    /// Other members to connect to; any member will do.
+    #[arg(long, value_name = "ADDRESS", env = "FEDBOOT_PEERS", value_delimiter = ',')]
+    pub(crate) peers: Vec<String>,
+    /// State folder: key, checkpoints, blobs.
+    #[arg(long, value_name = "DIR", default_value = "fedboot-state", env = "FEDBOOT_STATE")]
+    pub(crate) state: PathBuf,
+    /// File with the pre-shared network key (64 hexadecimal digits).
+    #[arg(long, value_name = "FILE", env = "FEDBOOT_NETWORK_KEY")]
+    pub(crate) network_key: Option<PathBuf>,
+    /// Admit only these nodes; may be given more than once. Without it, everybody who has the spec is welcome.
+    #[arg(long, value_name = "NODE_ID", env = "FEDBOOT_ALLOW", value_delimiter = ',')]
+    pub(crate) allow: Vec<NodeId>,
+    /// Look for members on the local network.
+    #[arg(long, env = "FEDBOOT_MDNS")]
+    pub(crate) mdns: bool,
+    /// Most peers to keep.
+    #[arg(long, value_name = "N", default_value_t = 1024, env = "FEDBOOT_MAX_PEERS")]
+    pub(crate) max_peers: usize,
+    /// Most bytes of blobs to keep.
+    #[arg(long, value_name = "BYTES", default_value_t = 2 << 30, env = "FEDBOOT_QUOTA")]
+    pub(crate) quota: u64,
+    /// Where to serve the control API; port 0 takes any free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", env = "FEDBOOT_CONTROL")]
+    pub(crate) control: SocketAddr,
+    /// Serve no control API.
+    #[arg(long)]
+    pub(crate) no_control: bool,
+    /// End when all rounds are done and nobody needs this process any more.
+    #[arg(long, env = "FEDBOOT_EXIT_WHEN_FINISHED")]
+    pub(crate) exit_when_finished: bool,
+    /// Longest time in seconds to go on serving after the last round, with `--exit-when-finished`.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, env = "FEDBOOT_LINGER")]
+    pub(crate) linger: u64,
+    /// Form of the log on standard error: `human` or `json`.
+    #[arg(long, value_name = "FORM", default_value = "human", env = "FEDBOOT_LOG_FORM")]
+    pub(crate) log: Format,
+    /// Print the addresses to listen at as JSON lines.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Stop when standard input closes; a swarm's children end with it.
+    #[arg(long, hide = true)]
+    pub(crate) stop_when_stdin_closes: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn lists_may_be_repeated_or_separated_by_commas() {
+        let cli =
+            Cli::parse_from(["fedboot", "start", "--peers", "/dns4/a/tcp/1,/dns4/b/tcp/1", "--peers", "/dns4/c/tcp/1"]);
+        let Command::Start(args) = cli.command else { panic!("start was asked for") };
+        assert_eq!(args.peers.len(), 3);
+        assert!(Cli::try_parse_from(["fedboot", "start", "--allow", "nonsense"]).is_err());
+    }
+}

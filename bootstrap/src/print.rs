@@ -1,0 +1,78 @@
+//! What goes to standard output: for people, or as JSON.
+
+use std::io::{self, Write};
+
+use fednode_core::NodeId;
+use fednode_runtime::ExitCode as Cause;
+use fednode_runtime::status::Status;
+use serde::Serialize;
+
+use crate::Failure;
+
+/// Prints one address at which this process listens, to be copied into `--peers`.
+pub(crate) fn listening(address: &str, json: bool) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        listening: &'a str,
+    }
+    match json {
+        true => print_json(&Line { listening: address }),
+        false => print(&format!("listening at {address}")),
+    }
+}
+
+pub(crate) fn id(node_id: NodeId, json: bool) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Line {
+        node_id: NodeId,
+    }
+    match json {
+        true => print_json(&Line { node_id }),
+        false => print(&node_id.to_string()),
+    }
+}
+
+pub(crate) fn status(status: &Status, json: bool) -> Result<(), Failure> {
+    match json {
+        true => print_json(status),
+        false => print(&describe(status)),
+    }
+}
+
+fn describe(status: &Status) -> String {
+    let mut lines = vec![
+        format!("{} of federation `{}` ({})", status.node_id, status.name, status.federation.short()),
+        format!(
+            "round {} of {}, {}; {} peers; up {:.0} s",
+            status.round,
+            status.rounds,
+            status.phase.name(),
+            status.peers,
+            status.uptime_seconds
+        ),
+    ];
+    lines.extend(status.waiting_for.iter().map(|waiting| {
+        let whom: Vec<String> = waiting.whom.iter().map(NodeId::short).collect();
+        let from = if whom.is_empty() { String::new() } else { format!(" from {}", whom.join(", ")) };
+        format!("waiting since {:.0} s for {}{from}", waiting.seconds, waiting.what)
+    }));
+    let (sent, received) = (status.traffic.sent.wire, status.traffic.received.wire);
+    lines.push(format!("sent {sent} bytes, received {received} bytes, holds {} bytes of blobs", status.blob_bytes));
+    lines.extend(status.listeners.iter().map(|address| format!("listening at {address}")));
+    lines.extend(status.notes.iter().map(|note| format!("  {}", note.text)));
+    lines.join("\n")
+}
+
+fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).map_err(|error| Failure::new(Cause::Internal, error))?;
+    print(&text)
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        // Whoever reads has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(|error| Failure::new(Cause::Internal, error)),
+    }
+}

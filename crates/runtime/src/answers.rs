@@ -1,0 +1,216 @@
+//! What becomes of answers: each is an input of the machine, a line in the books, or both.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+
+use fednode_core::{Advert, BlobRef, Round, SignedAdvert};
+use fednode_engine::{AverageReport, Fetch, FetchKind, Input, MergeReport};
+use fednode_net::{Fetched, PublishError};
+use fednode_store::ledger::{Transfer, TransferKind};
+use fednode_store::{SaveError, Saved};
+
+use crate::checkpointing::Snapshot;
+use crate::driver::Driver;
+use crate::error::RunError;
+use crate::journal::Entry;
+use crate::machine::Machine;
+use crate::records::Stage;
+use crate::trainer::{Evaluations, Timed, TrainerError, Update};
+use crate::work::{self, Checked, Purpose, Stored};
+
+/// An evaluation that is already in the trainer's queue.
+pub(crate) type Evaluating =
+    Pin<Box<dyn Future<Output = Result<Timed<Result<Evaluations, TrainerError>>, TrainerError>> + Send>>;
+
+/// A local update that can be published.
+pub(crate) struct Learned {
+    pub(crate) stored: Stored,
+    pub(crate) evaluating: Evaluating,
+}
+
+/// A merge that the trainer has adopted.
+pub(crate) struct Mixed {
+    pub(crate) report: MergeReport,
+    pub(crate) took: Duration,
+    pub(crate) n_sources: u32,
+    /// Absent if nothing changed or nobody asks.
+    pub(crate) evaluating: Option<Evaluating>,
+}
+
+/// What came over the network for a fetch.
+pub(crate) struct Received {
+    pub(crate) from: Fetched,
+    pub(crate) took: Duration,
+}
+
+/// What a task comes back with.
+pub(crate) enum Answer {
+    Done,
+    Fetched { fetch: Fetch, result: Result<Checked, String>, received: Option<Received> },
+    Published(Result<Box<(Advert, SignedAdvert)>, PublishError>),
+    Trained(Result<Box<Learned>, RunError>),
+    NotStored { update: Box<Timed<Update>>, purpose: Purpose, evaluating: Evaluating, error: io::Error },
+    Evaluated { round: Round, stage: Stage, result: Result<Timed<Evaluations>, TrainerError> },
+    Merged(Result<Box<Mixed>, RunError>),
+    Averaged { report: AverageReport, trouble: Option<String> },
+    Copied { snapshot: Box<Snapshot>, round: Round, took: Duration },
+    NotCopied(TrainerError),
+    Saved(Result<Saved, SaveError>),
+    Finalised(Result<(), String>),
+}
+
+impl<M: Machine> Driver<M> {
+    /// Takes an answer.
+    ///
+    /// # Errors
+    /// What the member cannot go on from.
+    pub(crate) fn on_answer(&mut self, answer: Answer) -> Result<(), RunError> {
+        match answer {
+            Answer::Done => {}
+            Answer::Fetched { fetch, result, received } => {
+                self.enter_transfers(&fetch, received);
+                self.on_fetched(&fetch, result);
+            }
+            Answer::Published(result) => self.on_published(result),
+            Answer::Trained(result) => self.on_trained(*result?),
+            Answer::NotStored { update, purpose, evaluating, error } => {
+                let text = format!("the update of round {} waits for disk space: {error}", purpose.round);
+                self.notebook.warn(self.clock.now(), text);
+                self.store_later(update, purpose, evaluating);
+            }
+            Answer::Evaluated { round, stage, result } => self.on_evaluated(round, stage, result)?,
+            Answer::Merged(result) => self.on_merged(*result?),
+            Answer::Averaged { report, trouble } => {
+                if let Some(trouble) = trouble {
+                    self.notebook.warn(self.clock.now(), trouble);
+                }
+                self.feed(Input::Averaged(report));
+            }
+            Answer::Copied { snapshot, round, took } => self.on_copied(snapshot, round, took),
+            Answer::NotCopied(error) => return Err(error.into()),
+            Answer::Saved(result) => self.on_saved(&result),
+            Answer::Finalised(result) => self.on_finalised(result)?,
+        }
+        self.complete_records();
+        self.advance_ending();
+        Ok(())
+    }
+
+    fn on_fetched(&mut self, fetch: &Fetch, result: Result<Checked, String>) {
+        self.fetches.ended();
+        self.start_fetches();
+        if fetch.kind == FetchKind::Expert {
+            self.records.expert_settled(self.clock.now());
+        }
+        match result {
+            Ok(Checked::Params) => self.feed(Input::Fetched(fetch.blob.id)),
+            Ok(Checked::Proxies(proxies)) => self.feed(Input::Proxies { blob: fetch.blob.id, proxies }),
+            Ok(Checked::Malformed(reason)) => self.fetch_failed(fetch, &reason, true),
+            Ok(Checked::Lost(reason)) | Err(reason) => self.fetch_failed(fetch, &reason, false),
+        }
+    }
+
+    fn enter_transfers(&self, fetch: &Fetch, received: Option<Received>) {
+        let Some(Received { from, took }) = received else { return };
+        let round = self.machine.status(self.clock.now()).round;
+        let kind = match fetch.kind {
+            FetchKind::Expert => TransferKind::Expert,
+            FetchKind::Proxies => TransferKind::Proxies,
+            FetchKind::Shared => TransferKind::Shared,
+        };
+        for (source, size) in from.bytes_received {
+            let blob = BlobRef { size, ..fetch.blob };
+            self.journal.add(Entry::Transfer(Transfer { round, blob, source, duration: took, kind }));
+        }
+    }
+
+    fn on_published(&mut self, result: Result<Box<(Advert, SignedAdvert)>, PublishError>) {
+        self.publishing.busy = false;
+        match result {
+            Ok(said) => {
+                self.hear(said);
+            }
+            Err(PublishError::Closed) => {}
+            Err(error) => self.notebook.warn(self.clock.now(), format!("not said to the federation: {error}")),
+        }
+        self.publish_next();
+    }
+
+    fn on_trained(&mut self, learned: Learned) {
+        let Learned { stored: Stored { report, summary }, evaluating } = learned;
+        self.training = false;
+        let (round, now) = (report.round, self.clock.now());
+        self.records.trained(round, now, &summary);
+        let blobs = work::named(&report);
+        // An expert may stand in for its successors for as many rounds as proxies are not refreshed.
+        let refresh = self.spec.exchange.experts.as_ref().map_or(1, |experts| experts.refresh_every);
+        self.own.add(round, blobs.clone(), refresh.saturating_add(2));
+        self.blobs.protect(self.kept_blobs());
+        self.announce(blobs);
+        self.await_evaluation(round, Stage::Local, evaluating);
+        self.feed(Input::Trained(report));
+        if std::mem::take(&mut self.saving.after_training) && !self.training {
+            self.save();
+        }
+    }
+
+    fn on_evaluated(
+        &mut self,
+        round: Round,
+        stage: Stage,
+        result: Result<Timed<Evaluations>, TrainerError>,
+    ) -> Result<(), RunError> {
+        let Timed { value, took } = result?;
+        self.records.evaluated(round, stage, Some((&value, took)));
+        Ok(())
+    }
+
+    fn on_merged(&mut self, mixed: Mixed) {
+        self.merging = false;
+        let Mixed { report, took, n_sources, evaluating } = mixed;
+        let round = report.round;
+        self.records.merged(round, took, n_sources);
+        match evaluating {
+            Some(evaluating) => self.await_evaluation(round, Stage::Merged, evaluating),
+            None => self.records.unchanged(round),
+        }
+        self.feed(Input::Merged(report));
+    }
+
+    pub(crate) fn on_copied(&mut self, snapshot: Box<Snapshot>, round: Round, took: Duration) {
+        self.saving.copying = self.saving.copying.saturating_sub(1);
+        self.records.saved(round, took);
+        if let Some(snapshot) = self.saving.offer(snapshot) {
+            self.write_checkpoint(snapshot);
+        }
+    }
+
+    pub(crate) fn on_saved(&mut self, result: &Result<Saved, SaveError>) {
+        if let Some(line) = self.saving.remark(result) {
+            self.notebook.warn(self.clock.now(), line);
+        }
+        if let Some(next) = self.saving.written() {
+            self.write_checkpoint(next);
+        }
+    }
+
+    /// Writes the records that have become complete.
+    fn complete_records(&mut self) {
+        if self.records.all_complete() {
+            return;
+        }
+        let complete = self.records.take_complete(self.clock.now(), || self.net.traffic().into());
+        for record in complete {
+            tracing::info!(
+                round = %record.round,
+                train_loss = record.train_loss,
+                accuracy = record.accuracy,
+                seconds = record.round_seconds,
+                "round complete"
+            );
+            self.journal.add(Entry::Record(Box::new(record)));
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Checkpoints of a member: the machine's state and the model of one and the same moment.
+//!
+//! ```text
+//!  Save ──► state taken now ─┬─► model copied on the trainer's thread, in its turn ──► written by a worker
+//!                            │   (while training: at its end, with the state of then)    at most one at a time,
+//!                            └─► a newer one replaces one that still waits                the newest wins
+//! ```
+//!
+//! The trainer's queue is what keeps both together: the copy runs after everything that was ordered before the save
+//! and before everything that is ordered after it.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use fednode_core::{BlobId, Round};
+use fednode_store::{Checkpoint, Checkpoints, LoadError, SaveError, Saved};
+use serde::{Deserialize, Serialize};
+
+use crate::error::RunError;
+use crate::records::OpenRecord;
+use crate::status::RoundRecord;
+
+/// Name of a member's checkpoint.
+const NAME: &str = "member";
+/// Name of the section that holds the model.
+const MODEL: &str = "model";
+
+/// What a checkpoint says beside the model.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Meta {
+    /// The machine's state.
+    pub(crate) machine: serde_json::Value,
+    /// The own blobs of the last rounds, which others may still want.
+    pub(crate) own: OwnBlobs,
+    /// Records that are not complete.
+    pub(crate) records: Vec<OpenRecord>,
+    /// The newest complete record.
+    pub(crate) last_record: Option<RoundRecord>,
+}
+
+/// A checkpoint ready to be written.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) meta: Meta,
+    pub(crate) model: Option<Vec<u8>>,
+    pub(crate) partition_hash: String,
+}
+
+/// Which checkpoint is being written and which waits.
+#[derive(Debug, Default)]
+pub(crate) struct Saving {
+    writing: bool,
+    waiting: Option<Box<Snapshot>>,
+    /// A save was ordered while the model was being trained.
+    pub(crate) after_training: bool,
+    /// Copies ordered but not yet made.
+    pub(crate) copying: usize,
+    complained: bool,
+}
+
+impl Saving {
+    /// Takes a snapshot and returns it if it can be written now.
+    pub(crate) fn offer(&mut self, snapshot: Box<Snapshot>) -> Option<Box<Snapshot>> {
+        if self.writing {
+            self.waiting = Some(snapshot);
+            return None;
+        }
+        self.writing = true;
+        Some(snapshot)
+    }
+
+    /// A write has ended; returns the next to write, if one waits.
+    pub(crate) fn written(&mut self) -> Option<Box<Snapshot>> {
+        self.writing = false;
+        let next = self.waiting.take()?;
+        self.writing = true;
+        Some(next)
+    }
+
+    /// Tells whether everything ordered is on the disk.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.writing && self.waiting.is_none() && self.copying == 0
+    }
+
+    /// Returns the line to tell about a result: the first failure of a streak, and the recovery.
+    pub(crate) fn remark(&mut self, result: &Result<Saved, SaveError>) -> Option<String> {
+        let line = match result {
+            Err(_) if self.complained => None,
+            Err(error) => Some(format!("{error}; training goes on, a restart would go back to the last checkpoint")),
+            Ok(saved) if saved.disk_was_full && !self.complained => {
+                Some("the disk is full: this checkpoint took the reserved space, free some soon".to_owned())
+            }
+            Ok(saved) if saved.disk_was_full => None,
+            Ok(_) if self.complained => Some("checkpoints can be written again".to_owned()),
+            Ok(_) => None,
+        };
+        self.complained = result.as_ref().map_or(true, |saved| saved.disk_was_full);
+        line
+    }
+}
+
+/// Writes a snapshot. Blocks.
+///
+/// # Errors
+/// Fails if the disk does.
+pub(crate) fn write(snapshot: &mut Snapshot, checkpoints: &Checkpoints) -> Result<Saved, SaveError> {
+    let partition_hash = std::mem::take(&mut snapshot.partition_hash);
+    let checkpoint = Checkpoint::new(partition_hash, &snapshot.meta).map_err(std::io::Error::from)?;
+    let checkpoint = match snapshot.model.take() {
+        Some(model) => checkpoint.with_section(MODEL, model),
+        None => checkpoint,
+    };
+    checkpoints.save(NAME, &checkpoint)
+}
+
+/// What a checkpoint brought back.
+#[derive(Debug)]
+pub(crate) struct Restored {
+    pub(crate) meta: Meta,
+    pub(crate) model: Option<Vec<u8>>,
+    pub(crate) warning: Option<String>,
+}
+
+/// Loads the newest checkpoint that is intact. Blocks.
+///
+/// # Errors
+/// Fails if it is of another federation or partition, if none is intact, and if the disk fails.
+pub(crate) fn load(checkpoints: &Checkpoints, partition_hash: &str) -> Result<Option<Restored>, RunError> {
+    let unusable = |error: LoadError| RunError::StateContent(error.to_string());
+    let Some(loaded) = checkpoints.load(NAME, partition_hash).map_err(unusable)? else { return Ok(None) };
+    let meta = loaded.checkpoint.meta().map_err(unusable)?;
+    let model = loaded.checkpoint.section(MODEL).map(<[u8]>::to_vec);
+    Ok(Some(Restored { meta, model, warning: loaded.warning }))
+}
+
+/// Loads the model of the newest checkpoint that is intact, of whatever partition: who only looks mixes nothing.
+///
+/// # Errors
+/// Fails if none is intact and if the disk fails.
+pub(crate) fn load_model(checkpoints: &Checkpoints, likely_partition: &str) -> Result<Option<Vec<u8>>, RunError> {
+    let loaded = match checkpoints.load(NAME, likely_partition) {
+        Err(LoadError::Mismatch { what: "partition hash", found, .. }) => {
+            checkpoints.load(NAME, found.trim_matches('`'))
+        }
+        loaded => loaded,
+    };
+    let loaded = loaded.map_err(|error| RunError::StateContent(error.to_string()))?;
+    Ok(loaded.and_then(|loaded| loaded.checkpoint.section(MODEL).map(<[u8]>::to_vec)))
+}
+
+/// The own blobs of the last rounds, oldest first.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct OwnBlobs(VecDeque<(Round, Vec<BlobId>)>);
+
+impl OwnBlobs {
+    /// Adds a round's blobs and drops those of rounds that nobody may ask for any more.
+    pub(crate) fn add(&mut self, round: Round, blobs: Vec<BlobId>, keep_rounds: u32) {
+        self.0.retain(|(kept, _)| *kept != round && kept.0 + keep_rounds > round.0);
+        self.0.push_back((round, blobs));
+    }
+
+    pub(crate) fn ids(&self) -> BTreeSet<BlobId> {
+        self.0.iter().flat_map(|(_, blobs)| blobs).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(hash: &str) -> Box<Snapshot> {
+        let meta =
+            Meta { machine: serde_json::Value::Null, own: OwnBlobs::default(), records: Vec::new(), last_record: None };
+        Box::new(Snapshot { meta, model: None, partition_hash: hash.into() })
+    }
+
+    #[test]
+    fn one_is_written_at_a_time_and_the_newest_waits() {
+        let mut saving = Saving::default();
+        assert!(saving.offer(snapshot("1")).is_some());
+        assert!(saving.offer(snapshot("2")).is_none());
+        assert!(saving.offer(snapshot("3")).is_none());
+        assert!(!saving.is_idle());
+        assert_eq!(saving.written().unwrap().partition_hash, "3");
+        assert!(saving.written().is_none());
+        assert!(saving.is_idle());
+    }
+
+    #[test]
+    fn a_full_disk_is_told_once_and_so_is_its_end() {
+        let mut saving = Saving::default();
+        let full = || Err(SaveError::Full { name: "member".into(), bytes: 5 });
+        let good = |disk_was_full| Ok(Saved { generation: 1, bytes: 5, disk_was_full });
+        let told = [full(), full(), good(false), good(false), good(true), good(true), full()];
+        let told: Vec<bool> = told.iter().map(|result| saving.remark(result).is_some()).collect();
+        assert_eq!(told, [true, false, true, false, true, false, false]);
+    }
+
+    #[test]
+    fn blobs_of_old_rounds_are_let_go() {
+        let mut own = OwnBlobs::default();
+        (1..=6).for_each(|n| own.add(Round(n), vec![BlobId::of(&n.to_le_bytes())], 3));
+        let expected: BTreeSet<BlobId> = (4..=6_u32).map(|n| BlobId::of(&n.to_le_bytes())).collect();
+        assert_eq!(own.ids(), expected);
+    }
+}

@@ -1,0 +1,94 @@
+//! What a caller decides about a member: resolved and typed, whatever command line or file it came from.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fednode_core::{FederationSpec, NodeId};
+use fednode_net::NetworkKey;
+use tokio::sync::mpsc;
+
+/// How long a finished member serves the others by default: as long as a straggler may need for a round.
+pub const DEFAULT_LINGER: Duration = Duration::from_secs(600);
+
+/// What a member needs to know.
+#[derive(Debug, Clone)]
+pub struct MemberConfig {
+    /// What all members share.
+    pub spec: Arc<FederationSpec>,
+    /// The state folder.
+    pub state: PathBuf,
+    /// The key file; `key` in the state folder if absent. It is made when there is none.
+    pub key: Option<PathBuf>,
+    /// Addresses to listen at, as multiaddresses.
+    pub listen: Vec<String>,
+    /// Addresses under which others reach this member, when it cannot know by itself.
+    pub external: Vec<String>,
+    /// Members to dial, as multiaddresses with or without `/p2p/<node id>`.
+    pub peers: Vec<String>,
+    /// The only nodes that may connect; `None` for everybody of the federation.
+    pub allow: Option<BTreeSet<NodeId>>,
+    /// The pre-shared network key.
+    pub network_key: Option<NetworkKey>,
+    /// Whether to look for members on the local network.
+    pub mdns: bool,
+    /// Most peers to keep.
+    pub max_peers: usize,
+    /// Most bytes of blobs.
+    pub quota_bytes: u64,
+    /// The control API.
+    pub control: ControlConfig,
+    /// Whether to end when all rounds are done.
+    pub exit_when_finished: bool,
+    /// How long a finished member goes on serving the others before it ends; it ends earlier when nobody needs it.
+    pub linger: Duration,
+    /// Name and version of the program, shown to peers and in `status`.
+    pub software: String,
+    /// Told every address at which the member listens, with its node id.
+    pub on_listening: Option<mpsc::Sender<String>>,
+}
+
+/// The control API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ControlConfig {
+    /// Where to serve it; port 0 takes any free one, which `control.json` then names.
+    pub address: SocketAddr,
+    /// Whether to serve it at all.
+    pub enabled: bool,
+}
+
+impl Default for ControlConfig {
+    fn default() -> Self {
+        Self { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), enabled: true }
+    }
+}
+
+impl MemberConfig {
+    /// Returns the defaults for a federation and a state folder.
+    pub fn new(spec: Arc<FederationSpec>, state: impl Into<PathBuf>) -> Self {
+        Self {
+            spec,
+            state: state.into(),
+            key: None,
+            listen: vec!["/ip4/0.0.0.0/tcp/0".into()],
+            external: Vec::new(),
+            peers: Vec::new(),
+            allow: None,
+            network_key: None,
+            mdns: false,
+            max_peers: fednode_net::DEFAULT_MAX_PEERS,
+            quota_bytes: fednode_store::DEFAULT_QUOTA_BYTES,
+            control: ControlConfig::default(),
+            exit_when_finished: false,
+            linger: DEFAULT_LINGER,
+            software: concat!("fednode/", env!("CARGO_PKG_VERSION")).into(),
+            on_listening: None,
+        }
+    }
+
+    pub(crate) fn key_path(&self) -> PathBuf {
+        self.key.clone().unwrap_or_else(|| self.state.join("key"))
+    }
+}

@@ -1,0 +1,183 @@
+//! A small client of the control API, so that no program needs an HTTP library to ask its own daemon.
+//!
+//! Blocking, one connection per request, loopback only in practice. It reads at most a bounded answer.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::file;
+use crate::status::{ControlFile, Experts, Peer, Problem, RoundRecord, Status};
+
+/// How long a daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Largest answer: the records of many thousand rounds.
+const MAX_ANSWER_BYTES: u64 = 256 << 20;
+
+/// Tells why a daemon could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No daemon runs with this state folder.
+    #[error("no daemon runs with state folder {0}: start one, or name the right folder with --state")]
+    NotRunning(String),
+    /// `control.json` cannot be read.
+    #[error("control file of {folder} cannot be read: {source}")]
+    File {
+        /// The state folder.
+        folder: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The daemon does not answer.
+    #[error("the daemon (process {pid}) does not answer at {address}: {source}")]
+    Unreachable {
+        /// Its process.
+        pid: u32,
+        /// Its address.
+        address: std::net::SocketAddr,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The daemon refused.
+    #[error("the daemon says: {0}")]
+    Refused(String),
+    /// The answer is not what this version understands.
+    #[error("the daemon's answer cannot be understood: {0}")]
+    Malformed(String),
+}
+
+/// A client of one daemon.
+#[derive(Debug, Clone)]
+pub struct Client {
+    control: ControlFile,
+}
+
+impl Client {
+    /// Finds the daemon that runs with a state folder.
+    ///
+    /// # Errors
+    /// Fails if none does or its control file cannot be read.
+    pub fn of(state: &Path) -> Result<Self, ClientError> {
+        let folder = state.display().to_string();
+        match file::read(state) {
+            Ok(Some(control)) => Ok(Self { control }),
+            Ok(None) => Err(ClientError::NotRunning(folder)),
+            Err(source) => Err(ClientError::File { folder, source }),
+        }
+    }
+
+    /// Makes a client from the content of a control file.
+    pub fn new(control: ControlFile) -> Self {
+        Self { control }
+    }
+
+    /// Asks what the daemon is doing.
+    ///
+    /// # Errors
+    /// Fails if the daemon does not answer.
+    pub fn status(&self) -> Result<Status, ClientError> {
+        self.get("/v1/status")
+    }
+
+    /// Asks for the daemon's peers.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub fn peers(&self) -> Result<Vec<Peer>, ClientError> {
+        self.get("/v1/peers")
+    }
+
+    /// Asks for the plan in force and the experts held.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub fn experts(&self) -> Result<Experts, ClientError> {
+        self.get("/v1/experts")
+    }
+
+    /// Asks for the records of all rounds.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub fn rounds(&self) -> Result<Vec<RoundRecord>, ClientError> {
+        self.get("/v1/rounds")
+    }
+
+    /// Asks for the figures in Prometheus' text form.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub fn metrics(&self) -> Result<String, ClientError> {
+        let body = self.request("GET", "/metrics")?;
+        String::from_utf8(body).map_err(|error| ClientError::Malformed(error.to_string()))
+    }
+
+    /// Asks the daemon to leave the federation for good and stop.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub fn leave(&self) -> Result<(), ClientError> {
+        self.request("POST", "/v1/leave").map(|_| ())
+    }
+
+    /// Asks the daemon to stop.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub fn stop(&self) -> Result<(), ClientError> {
+        self.request("POST", "/v1/stop").map(|_| ())
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        let body = self.request("GET", path)?;
+        serde_json::from_slice(&body).map_err(|error| ClientError::Malformed(error.to_string()))
+    }
+
+    fn request(&self, method: &str, path: &str) -> Result<Vec<u8>, ClientError> {
+        let ControlFile { address, pid, .. } = self.control;
+        let answer = self.exchange(method, path);
+        let answer = answer.map_err(|source| ClientError::Unreachable { pid, address, source })?;
+        let (status, body) = split(&answer).ok_or_else(|| ClientError::Malformed("not HTTP".into()))?;
+        if (200..300).contains(&status) {
+            return Ok(body.to_vec());
+        }
+        let said = serde_json::from_slice::<Problem>(body).map(|problem| problem.error);
+        Err(ClientError::Refused(said.unwrap_or_else(|_| format!("status {status}"))))
+    }
+
+    fn exchange(&self, method: &str, path: &str) -> io::Result<Vec<u8>> {
+        let ControlFile { address, token, .. } = &self.control;
+        let mut stream = TcpStream::connect_timeout(address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        // HTTP/1.0 keeps the answer in one piece and ends it with the connection.
+        let head = format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\r\n");
+        stream.write_all(head.as_bytes())?;
+        let mut answer = Vec::new();
+        stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+/// Splits an answer into its status and its body.
+fn split(answer: &[u8]) -> Option<(u16, &[u8])> {
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(&answer[..end]).ok()?;
+    let status = head.lines().next()?.split(' ').nth(1)?.parse().ok()?;
+    Some((status, &answer[end + 4..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_an_answer() {
+        assert_eq!(split(b"HTTP/1.0 202 Accepted\r\na: b\r\n\r\nbody"), Some((202, b"body".as_slice())));
+        assert_eq!(split(b"nonsense"), None);
+        assert_eq!(split(b"HTTP/1.0\r\n\r\n"), None);
+    }
+}

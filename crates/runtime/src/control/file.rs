@@ -1,0 +1,74 @@
+//! `control.json`: where a daemon's control API is, for those who may read the state folder's secrets.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::status::ControlFile;
+
+/// Name of the file in the state folder.
+pub const FILE_NAME: &str = "control.json";
+
+/// Reads the file of a running daemon; `None` if there is none, so that no daemon runs with this folder.
+///
+/// # Errors
+/// Fails if the file is there but cannot be read or is damaged.
+pub fn read(state: &Path) -> io::Result<Option<ControlFile>> {
+    let bytes = match fs::read(state.join(FILE_NAME)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        bytes => bytes?,
+    };
+    Ok(Some(serde_json::from_slice(&bytes)?))
+}
+
+/// Keeps the file while it lives and removes it afterwards.
+#[derive(Debug)]
+pub(crate) struct ControlGuard {
+    path: PathBuf,
+}
+
+impl ControlGuard {
+    /// Writes the file, readable by its owner only from its first byte on.
+    ///
+    /// # Errors
+    /// Fails if the disk does.
+    pub(crate) fn write(state: &Path, content: &ControlFile) -> io::Result<Self> {
+        let path = state.join(FILE_NAME);
+        let draft = state.join(".control.json.draft");
+        match fs::remove_file(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+        file.write_all(&serde_json::to_vec(content)?)?;
+        fs::rename(&draft, &path)?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for ControlGuard {
+    fn drop(&mut self) {
+        // If it cannot be removed, its token is worthless all the same: the server is gone.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_file_is_private_and_goes_with_its_guard() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read(folder.path()).unwrap(), None);
+        let content = ControlFile { address: ([127, 0, 0, 1], 80).into(), token: "t".into(), pid: 7 };
+        let guard = ControlGuard::write(folder.path(), &content).unwrap();
+        let mode = fs::metadata(folder.path().join(FILE_NAME)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(read(folder.path()).unwrap(), Some(content));
+        drop(guard);
+        assert_eq!(read(folder.path()).unwrap(), None);
+    }
+}

@@ -1,0 +1,25 @@
+//! The control API: what a person or a script asks a running daemon, over HTTP on the loopback interface.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /v1/status` | [`crate::status::Status`] |
+//! | `GET /v1/peers` | list of [`crate::status::Peer`] |
+//! | `GET /v1/experts` | [`crate::status::Experts`] |
+//! | `GET /v1/rounds` | list of [`crate::status::RoundRecord`] |
+//! | `POST /v1/leave` | says goodbye to the federation, then stops |
+//! | `POST /v1/stop` | stops after a checkpoint |
+//! | `GET /metrics` | the same figures for Prometheus |
+//!
+//! Every request needs `Authorization: Bearer <token>`; the token is in `control.json` in the state folder, which only
+//! its owner can read, and it changes at every start. The server asks the driver and answers with what it says; it
+//! holds no state of its own.
+
+mod client;
+mod file;
+mod server;
+
+pub use client::{Client, ClientError};
+pub use file::{FILE_NAME, read};
+
+pub(crate) use file::ControlGuard;
+pub(crate) use server::{Request, Server};

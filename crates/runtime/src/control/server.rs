@@ -1,0 +1,189 @@
+//! The server of the control API.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request as HttpRequest, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::ControlGuard;
+use crate::status::{ControlFile, Experts, Peer, Problem, Status};
+use crate::{metrics, records};
+
+/// Requests that may wait for the driver.
+const WAITING: usize = 32;
+/// How long the driver may take to answer; it never blocks, so this is long.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of randomness in a token.
+const TOKEN_BYTES: usize = 32;
+
+/// What the server asks the driver.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Status(oneshot::Sender<Status>),
+    Peers(oneshot::Sender<Vec<Peer>>),
+    Experts(oneshot::Sender<Experts>),
+    Leave(oneshot::Sender<()>),
+    Stop(oneshot::Sender<()>),
+}
+
+/// A running server; it stops when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    requests: mpsc::Receiver<Request>,
+    _file: ControlGuard,
+    _stop: DropGuard,
+    task: JoinHandle<()>,
+}
+
+struct Shared {
+    token: String,
+    records: PathBuf,
+    driver: mpsc::Sender<Request>,
+}
+
+impl Server {
+    /// Binds the address, writes `control.json` and starts to serve.
+    ///
+    /// # Errors
+    /// Fails if the address cannot be bound or the file cannot be written.
+    pub(crate) async fn start(address: SocketAddr, state: &Path) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let content = ControlFile { address: listener.local_addr()?, token: new_token(), pid: std::process::id() };
+        let file = ControlGuard::write(state, &content)?;
+        let (driver, requests) = mpsc::channel(WAITING);
+        let shared = Arc::new(Shared { token: content.token, records: records::path_in(state), driver });
+        let stop = CancellationToken::new();
+        let stopped = stop.clone().cancelled_owned();
+        let task = tokio::spawn(async move {
+            let serving = axum::serve(listener, router(shared)).with_graceful_shutdown(stopped);
+            if let Err(error) = serving.await {
+                tracing::warn!(%error, "the control API stopped");
+            }
+        });
+        Ok(Self { requests, _file: file, _stop: stop.drop_guard(), task })
+    }
+
+    /// Returns the next request; never returns if the server has stopped. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Request {
+        match self.requests.recv().await {
+            Some(request) => request,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Connections that a client keeps open would hold a graceful end up for ever.
+        self.task.abort();
+    }
+}
+
+fn new_token() -> String {
+    let bytes: [u8; TOKEN_BYTES] = rand::random();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/v1/status", get(status))
+        .route("/v1/peers", get(peers))
+        .route("/v1/experts", get(experts))
+        .route("/v1/rounds", get(rounds))
+        .route("/v1/leave", post(leave))
+        .route("/v1/stop", post(stop))
+        .route("/metrics", get(prometheus))
+        .fallback(|| async { problem(StatusCode::NOT_FOUND, "no such page") })
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), authorise))
+        .with_state(shared)
+}
+
+async fn authorise(State(shared): State<Arc<Shared>>, request: HttpRequest, next: Next) -> Response {
+    let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let given = header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+    match equal_in_constant_time(given.as_bytes(), shared.token.as_bytes()) {
+        true => next.run(request).await,
+        false => problem(StatusCode::UNAUTHORIZED, "the token of control.json is needed"),
+    }
+}
+
+/// Compares without telling by its duration how much was right. The length of a token is no secret.
+fn equal_in_constant_time(given: &[u8], expected: &[u8]) -> bool {
+    let difference = given.iter().zip(expected).fold(0, |difference, (a, b)| difference | (a ^ b));
+    given.len() == expected.len() && std::hint::black_box(difference) == 0
+}
+
+fn problem(status: StatusCode, error: &str) -> Response {
+    (status, Json(Problem { error: error.to_owned() })).into_response()
+}
+
+/// Asks the driver and waits for its answer.
+async fn ask<T>(shared: &Shared, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Result<T, Response> {
+    let busy = || problem(StatusCode::SERVICE_UNAVAILABLE, "the daemon is busy or about to stop");
+    let (answer, answered) = oneshot::channel();
+    shared.driver.try_send(request(answer)).map_err(|_| busy())?;
+    match tokio::time::timeout(PATIENCE, answered).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(_)) | Err(_) => Err(busy()),
+    }
+}
+
+async fn status(State(shared): State<Arc<Shared>>) -> Result<Json<Status>, Response> {
+    ask(&shared, Request::Status).await.map(Json)
+}
+
+async fn peers(State(shared): State<Arc<Shared>>) -> Result<Json<Vec<Peer>>, Response> {
+    ask(&shared, Request::Peers).await.map(Json)
+}
+
+async fn experts(State(shared): State<Arc<Shared>>) -> Result<Json<Experts>, Response> {
+    ask(&shared, Request::Experts).await.map(Json)
+}
+
+async fn rounds(State(shared): State<Arc<Shared>>) -> Response {
+    let path = shared.records.clone();
+    match tokio::task::spawn_blocking(move || records::read(&path)).await {
+        Ok(Ok(records)) => Json(records).into_response(),
+        Ok(Err(error)) => problem(StatusCode::INTERNAL_SERVER_ERROR, &format!("records cannot be read: {error}")),
+        Err(_) => problem(StatusCode::INTERNAL_SERVER_ERROR, "records cannot be read"),
+    }
+}
+
+async fn leave(State(shared): State<Arc<Shared>>) -> Result<StatusCode, Response> {
+    ask(&shared, Request::Leave).await.map(|()| StatusCode::ACCEPTED)
+}
+
+async fn stop(State(shared): State<Arc<Shared>>) -> Result<StatusCode, Response> {
+    ask(&shared, Request::Stop).await.map(|()| StatusCode::ACCEPTED)
+}
+
+async fn prometheus(State(shared): State<Arc<Shared>>) -> Result<Response, Response> {
+    let status = ask(&shared, Request::Status).await?;
+    let text = metrics::render(&status);
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_token_opens() {
+        assert!(equal_in_constant_time(b"secret", b"secret"));
+        assert!(!equal_in_constant_time(b"secret", b"secreT"));
+        assert!(!equal_in_constant_time(b"secre", b"secret"));
+        assert!(!equal_in_constant_time(b"", b"secret"));
+        assert_ne!(new_token(), new_token());
+    }
+}

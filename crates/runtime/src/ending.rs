@@ -1,0 +1,217 @@
+//! How a member ends: all rounds done, told to stop, told to leave, or failed.
+//!
+//! ```text
+//!  Working ──all rounds──► Completing ──records written──► Finalising ──model written──► Serving ──linger──► Over
+//!     └────leave───► Leaving ──said──► Over                                                 └──stop──► Over
+//! ```
+//!
+//! A finished member goes on serving its blobs, because others may be a round behind.
+
+use std::time::Duration;
+
+use fednode_core::{NodeId, Role, Round, Timestamp};
+use fednode_engine::Input;
+use tracing::{info, warn};
+
+use crate::answers::Answer;
+use crate::driver::Driver;
+use crate::effects::on_worker;
+use crate::error::RunError;
+use crate::final_model::{self, ModelCard};
+use crate::machine::Machine;
+use crate::status::RoundRecord;
+use crate::trainer::Timed;
+
+/// A finished member is no longer needed when nobody trains any more and nothing was asked of it for so long.
+const QUIET: Duration = Duration::from_secs(3);
+/// A goodbye is given so long to spread.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// How long a stopping member waits for its last checkpoint; with what follows, less than five seconds.
+const LAST_SAVE_PATIENCE: Duration = Duration::from_secs(3);
+/// How long it waits for the last lines of its books.
+const LAST_LINES_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How a run that did not fail ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// All rounds are done.
+    AllRounds,
+    /// It left the federation.
+    Left,
+    /// It was asked to stop, and had no rounds of its own to finish.
+    Stopped,
+}
+
+/// A run that did not fail.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finished {
+    /// Who ran.
+    pub node_id: NodeId,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The round it had reached.
+    pub round: Round,
+    /// The newest complete record.
+    pub last_record: Option<RoundRecord>,
+}
+
+/// How far the end is.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    stage: Stage,
+    look_again: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Working,
+    Completing,
+    Finalising,
+    Serving { since: Timestamp, quiet_since: Timestamp, sent: u64 },
+    Leaving { until: Timestamp },
+    Over(Outcome),
+}
+
+impl Ending {
+    pub(crate) const fn new() -> Self {
+        Self { stage: Stage::Working, look_again: true }
+    }
+
+    /// The machine may just have finished.
+    pub(crate) const fn look_again(&mut self) {
+        self.look_again = true;
+    }
+
+    pub(crate) const fn outcome(&self) -> Option<Outcome> {
+        match self.stage {
+            Stage::Over(outcome) => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// Tells whether all rounds are done and the result is on the disk.
+    pub(crate) const fn is_finished(&self) -> bool {
+        matches!(self.stage, Stage::Serving { .. } | Stage::Over(Outcome::AllRounds))
+    }
+}
+
+impl<M: Machine> Driver<M> {
+    /// Takes the next step towards the end, if its time has come.
+    pub(crate) fn advance_ending(&mut self) {
+        if self.ending.stage == Stage::Working && std::mem::take(&mut self.ending.look_again) && self.is_serving() {
+            self.ending.stage = Stage::Completing;
+        }
+        match self.ending.stage {
+            Stage::Completing if self.records.all_complete() => self.finalise(),
+            Stage::Serving { since, quiet_since, sent } => self.look_whether_needed(since, quiet_since, sent),
+            Stage::Leaving { until } if self.publishing.is_idle() && self.clock.now() >= until => {
+                self.ending.stage = Stage::Over(Outcome::Left);
+            }
+            _ => {}
+        }
+    }
+
+    fn finalise(&mut self) {
+        let Some(trainer) = &self.trainer else { return self.start_serving() };
+        self.ending.stage = Stage::Finalising;
+        let card = ModelCard::new(&self.spec, self.me, self.card.clone(), self.records.last().cloned());
+        let (state, journal) = (self.config.state.clone(), self.journal.clone());
+        let copying = trainer.call(|trainer| trainer.state());
+        self.tasks.spawn(async move {
+            let Timed { value: model, .. } = match copying.await {
+                Ok(model) => model,
+                Err(error) => return Answer::Finalised(Err(error.to_string())),
+            };
+            let written = on_worker(move || final_model::write(&state, &model, &card)).await;
+            journal.flush().await;
+            Answer::Finalised(written.map_err(|error| error.to_string()))
+        });
+    }
+
+    /// # Errors
+    /// Without its result a run has failed, whatever else it did.
+    pub(crate) fn on_finalised(&mut self, result: Result<(), String>) -> Result<(), RunError> {
+        let failed = |error| RunError::StateContent(format!("the final model cannot be written: {error}"));
+        result.map_err(failed)?;
+        self.start_serving();
+        Ok(())
+    }
+
+    fn start_serving(&mut self) {
+        let now = self.clock.now();
+        self.ending.stage = Stage::Serving { since: now, quiet_since: now, sent: 0 };
+    }
+
+    fn look_whether_needed(&mut self, since: Timestamp, quiet_since: Timestamp, sent_before: u64) {
+        if !self.config.exit_when_finished {
+            return;
+        }
+        let now = self.clock.now();
+        let sent = self.net.traffic();
+        let sent = sent.blob_sent_to_nodes + sent.blob_sent_to_aggregators;
+        let quiet_since = match sent == sent_before && self.standing.nobody_trains() {
+            true => quiet_since,
+            false => now,
+        };
+        let over = now.since(since) >= self.config.linger || now.since(quiet_since) >= QUIET.min(self.config.linger);
+        self.ending.stage = match over {
+            true => Stage::Over(Outcome::AllRounds),
+            false => Stage::Serving { since, quiet_since, sent },
+        };
+    }
+
+    /// Somebody asks this member to stop.
+    ///
+    /// # Errors
+    /// A node that has rounds left is interrupted.
+    pub(crate) fn on_stop_request(&mut self) -> Result<(), RunError> {
+        let outcome = match () {
+            () if self.ending.is_finished() => Outcome::AllRounds,
+            () if self.role == Role::Aggregator => Outcome::Stopped,
+            () => return Err(RunError::Interrupted),
+        };
+        self.ending.stage = Stage::Over(outcome);
+        Ok(())
+    }
+
+    /// Somebody asks this member to leave for good.
+    pub(crate) fn on_leave_request(&mut self) {
+        info!("leaving the federation");
+        self.feed(Input::Leave);
+        self.ending.stage = Stage::Leaving { until: self.clock.now() + GOODBYE };
+    }
+
+    /// Saves what can be saved, says goodbye, ends.
+    ///
+    /// A batch under way is abandoned: the checkpoint from the start of its round is on the disk already. A merge
+    /// under way leaves the model between two states, so the checkpoint from before it stands.
+    pub(crate) async fn shut_down(mut self, outcome: Result<Outcome, RunError>) -> Result<Finished, RunError> {
+        if let Some(trainer) = &self.trainer {
+            trainer.abandon();
+        }
+        let orderly = matches!(outcome, Ok(_) | Err(RunError::Interrupted));
+        if orderly && !self.training && !self.merging {
+            self.save();
+        }
+        if tokio::time::timeout(LAST_SAVE_PATIENCE, self.finish_saving()).await.is_err() {
+            warn!("the last checkpoint took too long and was given up; the one before it stands");
+        }
+        // A late line of the books is worth less than an end in time.
+        let _ = tokio::time::timeout(LAST_LINES_PATIENCE, self.journal.flush()).await;
+        self.net.shutdown().await;
+        let round = self.machine.status(self.clock.now()).round;
+        let last_record = self.records.last().cloned();
+        outcome.map(|outcome| Finished { node_id: self.me, outcome, round, last_record })
+    }
+
+    async fn finish_saving(&mut self) {
+        while !self.saving.is_idle() {
+            match self.tasks.join_next().await {
+                Some(Ok(Answer::Copied { snapshot, round, took })) => self.on_copied(snapshot, round, took),
+                Some(Ok(Answer::Saved(result))) => self.on_saved(&result),
+                Some(Ok(Answer::NotCopied(_)) | Err(_)) | None => return,
+                Some(Ok(_)) => {}
+            }
+        }
+    }
+}

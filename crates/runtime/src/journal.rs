@@ -1,0 +1,161 @@
+//! The journal: what goes into the ledger and into `metrics.jsonl`, written in order by a thread of its own.
+//!
+//! The books are for restarts and for people. A disk that is slow or full must not hold up a round, so the queue is
+//! bounded and what finds it full is dropped, once told.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fednode_core::{Advert, NodeId, Role, Round, SignedAdvert, Timestamp};
+use fednode_store::ledger::{ClosedRound, Event, Transfer};
+use fednode_store::{Ledger, LedgerError};
+use tokio::sync::{mpsc, oneshot};
+use tracing::warn;
+
+use crate::records;
+use crate::status::RoundRecord;
+
+/// Lines that may wait: some rounds' adverts of a large federation.
+const WAITING: usize = 4096;
+
+/// Something worth remembering.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// An accepted advert, for the next life.
+    Advert(Box<(Advert, SignedAdvert)>),
+    /// A complete record.
+    Record(Box<RoundRecord>),
+    /// A round's training starts.
+    Started { round: Round, at: Timestamp },
+    /// A round is closed.
+    Closed { round: Round, closed: ClosedRound },
+    /// A peer said a good hello.
+    Peer { node: NodeId, role: Role, at: Timestamp },
+    /// A peer did something wrong.
+    Strike { node: NodeId, at: Timestamp },
+    /// Something that a user was told.
+    Event(Event),
+    /// A blob was received.
+    Transfer(Transfer),
+}
+
+#[derive(Debug)]
+enum Line {
+    Entry(Entry),
+    Flush(oneshot::Sender<()>),
+}
+
+/// The sending end of the journal; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Journal {
+    lines: mpsc::Sender<Line>,
+    complained: Arc<AtomicBool>,
+}
+
+impl Journal {
+    /// Starts the thread. It ends when the last sending end is gone.
+    ///
+    /// # Errors
+    /// Fails if the operating system has no thread left.
+    pub(crate) fn start(ledger: Ledger, state: &Path) -> std::io::Result<Self> {
+        let (lines, queue) = mpsc::channel(WAITING);
+        let writer = Writer { ledger, records: records::path_in(state), complained: false };
+        std::thread::Builder::new().name("journal".into()).spawn(move || writer.write_all(queue))?;
+        Ok(Self { lines, complained: Arc::default() })
+    }
+
+    /// Hands in an entry; never waits.
+    pub(crate) fn add(&self, entry: Entry) {
+        if self.lines.try_send(Line::Entry(entry)).is_err() && !self.complained.swap(true, Ordering::Relaxed) {
+            warn!("the state folder's disk is too slow: some lines of its books are lost");
+        }
+    }
+
+    /// Waits until everything handed in so far is written. Cancel-safe.
+    pub(crate) async fn flush(&self) {
+        let (done, is_done) = oneshot::channel();
+        if self.lines.send(Line::Flush(done)).await.is_ok() {
+            // A writer that is gone has nothing left to write.
+            let _ = is_done.await;
+        }
+    }
+}
+
+/// The receiving end.
+struct Writer {
+    ledger: Ledger,
+    records: PathBuf,
+    complained: bool,
+}
+
+impl Writer {
+    fn write_all(mut self, mut queue: mpsc::Receiver<Line>) {
+        while let Some(line) = queue.blocking_recv() {
+            match line {
+                Line::Entry(entry) => {
+                    let written = self.write(&entry);
+                    self.complain(written);
+                }
+                Line::Flush(done) => drop(done.send(())),
+            }
+        }
+    }
+
+    fn write(&self, entry: &Entry) -> Result<(), JournalError> {
+        let ledger = &self.ledger;
+        match entry {
+            Entry::Advert(said) => ledger.remember_advert(&said.0, &said.1).map(drop)?,
+            Entry::Record(record) => {
+                records::append(&self.records, std::slice::from_ref(record))?;
+                ledger.record_metrics(record.round, &metrics_of(record))?;
+            }
+            Entry::Started { round, at } => ledger.start_round(*round, *at)?,
+            Entry::Closed { round, closed } => ledger.close_round(*round, closed)?,
+            Entry::Peer { node, role, at } => ledger.saw_peer(*node, *role, *at)?,
+            Entry::Strike { node, at } => ledger.strike_peer(*node, 1, *at).map(drop)?,
+            Entry::Event(event) => ledger.record_event(event)?,
+            Entry::Transfer(transfer) => ledger.record_transfer(transfer)?,
+        }
+        Ok(())
+    }
+
+    /// Tells the first failure of a streak.
+    fn complain(&mut self, written: Result<(), JournalError>) {
+        match written {
+            Ok(()) => self.complained = false,
+            Err(error) if !self.complained => {
+                warn!(%error, "the books of the state folder cannot be written; training goes on");
+                self.complained = true;
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum JournalError {
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error("metrics.jsonl: {0}")]
+    Records(#[from] std::io::Error),
+}
+
+/// Returns the numbers of a record that are worth a curve.
+fn metrics_of(record: &RoundRecord) -> Vec<(&'static str, f64)> {
+    let always = [
+        ("train_loss", record.train_loss),
+        ("train_seconds", record.train_seconds),
+        ("round_seconds", record.round_seconds),
+        ("members", f64::from(record.members)),
+        ("n_sources_used", f64::from(record.n_sources_used)),
+        ("wire_bytes_sent", record.bytes_sent.wire as f64),
+        ("wire_bytes_received", record.bytes_received.wire as f64),
+    ];
+    let sometimes = [
+        ("accuracy", record.accuracy),
+        ("accuracy_after_local_training", record.accuracy_after_local_training),
+        ("loss", record.loss),
+    ];
+    always.into_iter().chain(sometimes.into_iter().filter_map(|(name, value)| Some((name, value?)))).collect()
+}

@@ -1,0 +1,64 @@
+//! The little that a driver needs of a machine: the same loop runs a node and an aggregator.
+
+use std::collections::BTreeSet;
+
+use fednode_core::{BlobId, Timestamp};
+use fednode_engine::{Aggregator, Input, Node, Output, State, Status};
+
+/// A pure state machine.
+pub(crate) trait Machine: Send + 'static {
+    /// Takes an input and returns what to do about it.
+    fn handle(&mut self, now: Timestamp, input: Input) -> Vec<Output>;
+    /// Returns what it is doing.
+    fn status(&self, now: Timestamp) -> Status;
+    /// Returns the blobs that must stay.
+    fn needed_blobs(&self) -> BTreeSet<BlobId>;
+    /// Returns what a checkpoint must keep, as JSON.
+    fn snapshot(&self) -> serde_json::Value;
+    /// Returns the state of a machine that trains; `None` for one that does not.
+    fn training_state(&self) -> Option<&State>;
+}
+
+impl Machine for Node {
+    fn handle(&mut self, now: Timestamp, input: Input) -> Vec<Output> {
+        self.handle(now, input)
+    }
+
+    fn status(&self, now: Timestamp) -> Status {
+        self.status(now)
+    }
+
+    fn needed_blobs(&self) -> BTreeSet<BlobId> {
+        self.needed_blobs()
+    }
+
+    fn snapshot(&self) -> serde_json::Value {
+        serde_json::to_value(self.state()).expect("a state has only text keys and finite numbers")
+    }
+
+    fn training_state(&self) -> Option<&State> {
+        Some(self.state())
+    }
+}
+
+impl Machine for Aggregator {
+    fn handle(&mut self, now: Timestamp, input: Input) -> Vec<Output> {
+        self.handle(now, input)
+    }
+
+    fn status(&self, now: Timestamp) -> Status {
+        self.status(now)
+    }
+
+    fn needed_blobs(&self) -> BTreeSet<BlobId> {
+        self.needed_blobs()
+    }
+
+    fn snapshot(&self) -> serde_json::Value {
+        serde_json::to_value(self.head()).expect("a head has only text keys and numbers")
+    }
+
+    fn training_state(&self) -> Option<&State> {
+        None
+    }
+}

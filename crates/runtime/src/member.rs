@@ -1,0 +1,262 @@
+//! A member from its configuration to its end: opens what it needs, puts the driver together, runs it.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use fednode_core::{Advert, FederationSpec, NodeId, ParamSet, Role, Round, Sequence, SignedAdvert};
+use fednode_engine::{Aggregator, Head, Node, State};
+use fednode_net::{Identity, Network};
+use fednode_store::{Ledger, LedgerError, OpenError, Options, Store};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::checkpointing::{self, OwnBlobs, Restored, Saving};
+use crate::clock::Clock;
+use crate::config::MemberConfig;
+use crate::control::Server;
+use crate::driver::Driver;
+use crate::effects::{Publishing, on_worker};
+use crate::ending::{Ending, Finished};
+use crate::error::RunError;
+use crate::fetches::Fetches;
+use crate::journal::Journal;
+use crate::machine::Machine;
+use crate::notes::{Notebook, WaitLog};
+use crate::records::Records;
+use crate::standing::Standing;
+use crate::timers::Timers;
+use crate::trainer::{Trainer, TrainerCard, TrainerError, TrainerThread};
+
+/// Runs a training node until all rounds are done (and it has lingered), or until it is stopped.
+///
+/// Goes on from the state folder's checkpoint if there is one. When `stop` is cancelled, the batch under way is
+/// abandoned and the last checkpoint completed.
+///
+/// # Errors
+/// Why it could not start or go on; [`RunError::exit_code`] names the exit code.
+pub async fn run_node(
+    config: MemberConfig,
+    trainer: Box<dyn Trainer>,
+    stop: CancellationToken,
+) -> Result<Finished, RunError> {
+    let card = trainer.describe();
+    let initial = trainer.initial_shared().map(|shared| shared.to_blob().0);
+    let opened = Opened::open(&config, Role::Node, card.partition_hash.clone()).await?;
+    let no_thread = |error| RunError::Internal(format!("no thread for the trainer: {error}"));
+    let thread = TrainerThread::spawn(trainer).map_err(no_thread)?;
+    let spec = Arc::clone(&config.spec);
+    let machine = match &opened.restored {
+        None => Node::new(spec, opened.me, initial),
+        Some(restored) => {
+            let state: State = machine_state(restored)?;
+            info!(round = %state.round, phase = state.phase.name(), "going on from the checkpoint");
+            restore_model(&thread, restored).await?;
+            Node::restore(spec, opened.me, initial, state)
+        }
+    };
+    opened.run(config, machine, Some(thread), card, stop).await
+}
+
+/// Runs an aggregator until it is stopped, or until all rounds are done if it is configured to end then.
+///
+/// # Errors
+/// As [`run_node`].
+pub async fn run_aggregator(config: MemberConfig, stop: CancellationToken) -> Result<Finished, RunError> {
+    let opened = Opened::open(&config, Role::Aggregator, String::new()).await?;
+    let spec = Arc::clone(&config.spec);
+    let machine = match &opened.restored {
+        None => Aggregator::new(spec, opened.me),
+        Some(restored) => {
+            let head: Head = machine_state(restored)?;
+            info!(round = %head.round, "going on after the last closed round");
+            Aggregator::restore(spec, opened.me, head)
+        }
+    };
+    opened.run(config, machine, None, TrainerCard::default(), stop).await
+}
+
+/// Returns the newest model in a state folder's checkpoints, whether or not a daemon runs with it; `None` if there is
+/// none yet. Blocks.
+///
+/// # Errors
+/// Fails if there is no such state folder, if it is of another federation, and if nothing in it can be read.
+pub fn stored_model(state: &Path, spec: &FederationSpec) -> Result<Option<ParamSet>, RunError> {
+    let store = Store::open_read_only(state)?;
+    let (found, expected) = (store.folder.federation(), spec.id());
+    if found != expected {
+        let (folder, found, expected) = (state.display().to_string(), found.short(), expected.short());
+        return Err(OpenError::Federation { folder, found, expected }.into());
+    }
+    let model = checkpointing::load_model(&store.checkpoints, &spec.data.partition_hash)?;
+    model.map(|bytes| decode_model(&bytes)).transpose()
+}
+
+fn decode_model(bytes: &[u8]) -> Result<ParamSet, RunError> {
+    let damaged = |error| RunError::StateContent(format!("the checkpoint's model cannot be read: {error}"));
+    ParamSet::decode(bytes).map_err(damaged)
+}
+
+fn machine_state<T: serde::de::DeserializeOwned>(restored: &Restored) -> Result<T, RunError> {
+    let damaged = |error| RunError::StateContent(format!("the checkpoint cannot be understood: {error}"));
+    serde_json::from_value(restored.meta.machine.clone()).map_err(damaged)
+}
+
+async fn restore_model(thread: &TrainerThread, restored: &Restored) -> Result<(), RunError> {
+    let Some(bytes) = &restored.model else {
+        return Err(RunError::StateContent("the checkpoint holds no model: remove the state folder".into()));
+    };
+    let model = decode_model(bytes)?;
+    match thread.call(move |trainer| trainer.restore(&model)).await?.value {
+        Err(TrainerError::Misfit(reason)) => {
+            let text = format!("the checkpoint's model does not fit: {reason}; was the configuration changed?");
+            Err(RunError::StateContent(text))
+        }
+        result => Ok(result?),
+    }
+}
+
+/// Everything that a member of either kind needs before its machine can run.
+struct Opened {
+    me: NodeId,
+    role: Role,
+    store: Store,
+    identity: Identity,
+    restored: Option<Restored>,
+}
+
+impl Opened {
+    async fn open(config: &MemberConfig, role: Role, partition_hash: String) -> Result<Self, RunError> {
+        let (folder, federation, quota) = (config.state.clone(), config.spec.id(), config.quota_bytes);
+        let key = config.key_path();
+        on_worker(move || {
+            let options = Options { quota_bytes: quota, ..Options::default() };
+            let store = Store::open(&folder, federation, &options)?;
+            let identity = Identity::load_or_create(&key).map_err(|e| RunError::StateContent(e.to_string()))?;
+            let restored = checkpointing::load(&store.checkpoints, &partition_hash)?;
+            Ok(Self { me: identity.node_id(), role, store, identity, restored })
+        })
+        .await
+    }
+
+    async fn run<M: Machine>(
+        self,
+        config: MemberConfig,
+        machine: M,
+        trainer: Option<TrainerThread>,
+        card: TrainerCard,
+        stop: CancellationToken,
+    ) -> Result<Finished, RunError> {
+        let Self { me, role, store, identity, restored } = self;
+        let mut notebook = Notebook::default();
+        let clock = Clock::start();
+        let healed = store.warnings.iter().chain(restored.iter().filter_map(|restored| restored.warning.as_ref()));
+        healed.for_each(|warning| notebook.warn(clock.now(), warning.clone()));
+        let memories = Memories::read(&store.ledger)?;
+        let known = memories.adverts();
+        let network = start_network(&config, role, &store, identity, memories).await?;
+        let control = start_control(&config).await?;
+        let no_thread = |error| RunError::Internal(format!("no thread for the journal: {error}"));
+        let journal = Journal::start(store.ledger, &config.state).map_err(no_thread)?;
+        let (own, open, last) = match restored {
+            Some(Restored { meta, .. }) => (meta.own, meta.records, meta.last_record),
+            None => (OwnBlobs::default(), Vec::new(), None),
+        };
+        let mut standing = Standing::new(config.peers.clone(), Round(config.spec.rounds));
+        known.iter().for_each(|advert| standing.heard(advert));
+        let driver = Driver {
+            machine,
+            next_tick: clock.now(),
+            clock,
+            timers: Timers::default(),
+            spec: Arc::clone(&config.spec),
+            config,
+            me,
+            role,
+            net: network.handle,
+            events: network.events,
+            blobs: store.blobs,
+            checkpoints: Arc::new(store.checkpoints),
+            journal,
+            trainer,
+            card,
+            tasks: JoinSet::new(),
+            fetches: Fetches::default(),
+            publishing: Publishing::default(),
+            saving: Saving::default(),
+            own,
+            records: Records::new(me, open, last),
+            notebook,
+            wait_log: WaitLog::new(),
+            standing,
+            control,
+            stop,
+            training: false,
+            merging: false,
+            ending: Ending::new(),
+        };
+        driver.run(known).await
+    }
+}
+
+/// What was heard in earlier lives.
+struct Memories {
+    known: Vec<SignedAdvert>,
+    heard: Vec<(NodeId, Sequence)>,
+}
+
+impl Memories {
+    fn read(ledger: &Ledger) -> Result<Self, RunError> {
+        let unreadable = |error: LedgerError| RunError::StateContent(error.to_string());
+        let known = ledger.known_adverts().map_err(unreadable)?;
+        let heard = ledger.highest().map_err(unreadable)?.into_iter().collect();
+        Ok(Self { known, heard })
+    }
+
+    /// Returns the adverts that still carry their author's signature: a disk is believed no more than a peer.
+    fn adverts(&self) -> Vec<Advert> {
+        self.known.iter().filter_map(|signed| fednode_net::verify(signed).ok()).collect()
+    }
+}
+
+async fn start_network(
+    config: &MemberConfig,
+    role: Role,
+    store: &Store,
+    identity: Identity,
+    memories: Memories,
+) -> Result<Network, RunError> {
+    let mut network = fednode_net::Config::new(Arc::clone(&config.spec), role);
+    network.software.clone_from(&config.software);
+    network.listen = addresses("listen", &config.listen)?;
+    network.external = addresses("external", &config.external)?;
+    network.peers = addresses("peers", &config.peers)?;
+    network.allow.clone_from(&config.allow);
+    network.network_key.clone_from(&config.network_key);
+    network.mdns = config.mdns;
+    network.max_peers = config.max_peers;
+    network.incarnation = store.folder.incarnation();
+    network.known = memories.known;
+    network.heard = memories.heard;
+    let blobs = Arc::clone(&store.blobs);
+    fednode_net::start(network, identity, blobs).await.map_err(|error| RunError::Network(error.to_string()))
+}
+
+fn addresses<A: FromStr<Err: Display>>(key: &str, texts: &[String]) -> Result<Vec<A>, RunError> {
+    let example = "expected a multiaddress like /ip4/192.0.2.1/tcp/4001";
+    let parse = |text: &String| {
+        text.parse().map_err(|error| RunError::Network(format!("{key}: `{text}` is no address ({error}): {example}")))
+    };
+    texts.iter().map(parse).collect()
+}
+
+async fn start_control(config: &MemberConfig) -> Result<Option<Server>, RunError> {
+    if !config.control.enabled {
+        return Ok(None);
+    }
+    let address = config.control.address;
+    let failed = |error| RunError::Network(format!("the control API cannot be served at {address}: {error}"));
+    Server::start(address, &config.state).await.map(Some).map_err(failed)
+}

@@ -1,0 +1,166 @@
+//! News for people: every note once to the log, the last few in `status`; and what a long wait is for.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use fednode_core::{NodeId, Round, Timestamp};
+use fednode_engine::{Note, Phase, Status};
+use tracing::{info, warn};
+
+use crate::status::Remark;
+
+/// Lines that `status` shows.
+const SHOWN: usize = 20;
+/// A wait is told after this.
+const FIRST_TOLD: Duration = Duration::from_secs(5);
+/// Longest interval between two lines about the same wait.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(300);
+/// Names of nodes in one line.
+const NAMED: usize = 5;
+
+/// The last news.
+#[derive(Debug, Default)]
+pub(crate) struct Notebook {
+    remarks: VecDeque<Remark>,
+}
+
+impl Notebook {
+    /// Keeps a line for `status`.
+    pub(crate) fn remark(&mut self, at: Timestamp, text: impl Into<String>) {
+        if self.remarks.len() == SHOWN {
+            self.remarks.pop_front();
+        }
+        self.remarks.push_back(Remark { at, text: text.into() });
+    }
+
+    /// Logs a note of the machine, keeps it and returns its text.
+    pub(crate) fn note(&mut self, at: Timestamp, note: &Note) -> String {
+        let text = describe(note);
+        log(note, &text);
+        self.remark(at, text.clone());
+        text
+    }
+
+    /// Logs trouble and keeps it.
+    pub(crate) fn warn(&mut self, at: Timestamp, text: impl Into<String>) {
+        let text = text.into();
+        warn!("{text}");
+        self.remark(at, text);
+    }
+
+    pub(crate) fn lines(&self) -> Vec<Remark> {
+        self.remarks.iter().cloned().collect()
+    }
+}
+
+fn log(note: &Note, text: &str) {
+    match note {
+        Note::RoundStarted(round) => info!(%round, "{text}"),
+        Note::RoundClosed { round, by, members } => {
+            let by = by.map(|node| node.short()).unwrap_or_default();
+            info!(%round, by, members, "{text}");
+        }
+        Note::MissingExperts { round, experts } => warn!(%round, missing = experts.len(), "{text}"),
+        Note::Acting(round) => info!(%round, "{text}"),
+        Note::Isolated(round) => warn!(%round, "{text}"),
+        Note::Rejoined { from, to } => info!(%from, %to, "{text}"),
+        Note::CheatFound { node, round } => warn!(%node, %round, "{text}"),
+        Note::Finished => info!("{text}"),
+    }
+}
+
+fn describe(note: &Note) -> String {
+    match note {
+        Note::RoundStarted(round) => format!("round {round} begins"),
+        Note::RoundClosed { round, by: Some(by), members } => {
+            format!("round {round} closed by {} with {members} members", by.short())
+        }
+        Note::RoundClosed { round, by: None, .. } => format!("round {round} ended without a common mean"),
+        Note::MissingExperts { round, experts } => {
+            let names: Vec<String> = experts.iter().take(NAMED).map(ToString::to_string).collect();
+            let more = experts.len().saturating_sub(NAMED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("round {round}: did not arrive in time: experts {}{more}", names.join(", "))
+        }
+        Note::Acting(round) => format!("no aggregator closes round {round}: this node does it"),
+        Note::Isolated(round) => {
+            format!("round {round}: too few members are reachable; training goes on alone until they are back")
+        }
+        Note::Rejoined { from, to } => format!("the federation is ahead: from round {from} to round {to}"),
+        Note::CheatFound { node, round } => {
+            format!("node {} signed a false mean for round {round} and is banned", node.short())
+        }
+        Note::Finished => "all rounds are done".to_owned(),
+    }
+}
+
+/// Tells what is waited for once it takes long, again and again at growing intervals.
+#[derive(Debug)]
+pub(crate) struct WaitLog {
+    subject: Option<(Phase, Round)>,
+    next: Duration,
+}
+
+impl WaitLog {
+    pub(crate) const fn new() -> Self {
+        Self { subject: None, next: FIRST_TOLD }
+    }
+
+    /// Returns the line to tell now, if any.
+    pub(crate) fn check(&mut self, status: &Status) -> Option<String> {
+        let subject = (status.phase, status.round);
+        if self.subject != Some(subject) {
+            (self.subject, self.next) = (Some(subject), FIRST_TOLD);
+        }
+        // The own trainer is not a wait for anybody; `status` shows its progress.
+        let waiting = status.waiting.first().filter(|_| status.phase != Phase::Training)?;
+        if waiting.since < self.next {
+            return None;
+        }
+        self.next = (waiting.since * 2).min(waiting.since + LONGEST_INTERVAL);
+        let parts: Vec<String> = status.waiting.iter().map(|w| format!("{}{}", w.what, from(&w.whom))).collect();
+        Some(format!("waiting since {} s for {}", waiting.since.as_secs(), parts.join("; ")))
+    }
+}
+
+fn from(whom: &[NodeId]) -> String {
+    if whom.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = whom.iter().take(NAMED).map(NodeId::short).collect();
+    let more = whom.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!(" from {}{more}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fednode_engine::{Head, Waiting};
+
+    fn status(round: u32, seconds: u64) -> Status {
+        let head = Head { round: Round(0), mean: None, parent: None, history: 0 };
+        let whom = vec![NodeId::from_bytes([1; 32])];
+        let waiting = vec![Waiting::from_peers("experts", whom, Duration::from_secs(seconds))];
+        Status { phase: Phase::Exchanging, round: Round(round), head, waiting }
+    }
+
+    #[test]
+    fn a_long_wait_is_told_at_growing_intervals_and_names_whom() {
+        let mut log = WaitLog::new();
+        let told: Vec<u64> = (0..60).filter(|seconds| log.check(&status(1, *seconds)).is_some()).collect();
+        assert_eq!(told, [5, 10, 20, 40]);
+        assert!(log.check(&status(2, 4)).is_none(), "another wait starts afresh");
+        let line = log.check(&status(2, 5)).unwrap();
+        let name = NodeId::from_bytes([1; 32]).short();
+        assert_eq!(line, format!("waiting since 5 s for experts from {name}"));
+    }
+
+    #[test]
+    fn only_the_last_lines_are_kept() {
+        let mut notebook = Notebook::default();
+        (0..30).for_each(|n| drop(notebook.note(Timestamp(n.into()), &Note::RoundStarted(Round(n)))));
+        let lines = notebook.lines();
+        assert_eq!((lines.len(), lines[0].text.as_str()), (SHOWN, "round 10 begins"));
+    }
+}

@@ -1,0 +1,239 @@
+//! The trainer: whoever has the tensors, on a thread of its own.
+//!
+//! ```text
+//!   driver ── job ──► [ queue of JOBS ] ──► trainer thread ── answer ──► task that waits for it
+//!      └──── abandon (a flag) ─────────────────┘  looks at it after every batch
+//! ```
+//!
+//! Jobs run one after the other in the order in which they were handed in; that order is what keeps a checkpoint's
+//! model and the machine's state together. Training never blocks the loop, and the loop never blocks training.
+
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fednode_core::{ParamSet, ProxySet, Round, Score, Slot};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Jobs that may wait for the trainer: per round one training, two evaluations, an adoption and a few saves.
+const JOBS: usize = 32;
+
+/// Whoever trains the model. Implemented by the daemon over its tensor library.
+pub trait Trainer: Send + 'static {
+    /// Returns the shared part that every node of the federation starts from.
+    fn initial_shared(&self) -> Option<ParamSet>;
+
+    /// Returns the shared part as it is now.
+    fn shared(&self) -> Option<ParamSet>;
+
+    /// Trains one round and calls `watch` after every batch.
+    ///
+    /// # Errors
+    /// [`TrainerError::Abandoned`] if `watch` breaks off; otherwise what went wrong.
+    fn local_update(
+        &mut self,
+        round: Round,
+        watch: &mut (dyn FnMut(TrainProgress) -> ControlFlow<()> + Send),
+    ) -> Result<Update, TrainerError>;
+
+    /// Takes over a shared part and mixed experts.
+    ///
+    /// # Errors
+    /// Fails if they do not fit the model.
+    fn adopt(&mut self, shared: Option<ParamSet>, experts: Vec<(Slot, ParamSet)>) -> Result<(), TrainerError>;
+
+    /// Evaluates the model as it is, without changing anything that later training depends on.
+    ///
+    /// # Errors
+    /// Fails if the device does.
+    fn evaluate(&mut self) -> Result<Evaluations, TrainerError>;
+
+    /// Returns everything that a restart needs.
+    fn state(&self) -> ParamSet;
+
+    /// Goes on from a state.
+    ///
+    /// # Errors
+    /// Fails if it does not fit the model.
+    fn restore(&mut self, state: &ParamSet) -> Result<(), TrainerError>;
+
+    /// Describes model, data and device.
+    fn describe(&self) -> TrainerCard;
+}
+
+/// Where training is.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct TrainProgress {
+    /// The local epoch, counting from 1.
+    pub epoch: u32,
+    /// Local epochs in all.
+    pub epochs: u32,
+    /// The batch within the epoch, counting from 1.
+    pub batch: u32,
+    /// Batches per epoch.
+    pub batches: u32,
+    /// Loss of the last batch.
+    pub loss: f64,
+}
+
+/// What a local update produced.
+#[derive(Debug, Clone)]
+pub struct Update {
+    /// The node's version of the averaged part.
+    pub shared: Option<ParamSet>,
+    /// Its experts in slot order, with the samples that the gate routed to each.
+    pub experts: Vec<(ParamSet, u32)>,
+    /// Its gating proxies.
+    pub proxies: Option<ProxySet>,
+    /// Training samples.
+    pub n_samples: u32,
+    /// Mean loss over the last local epoch.
+    pub train_loss: f64,
+    /// Share of training samples routed to each expert.
+    pub expert_share: Vec<f64>,
+}
+
+/// How good the model is.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Evaluations {
+    /// On the validation split; `None` if there is none.
+    pub validation: Option<Score>,
+    /// On the test split; `None` if there is none.
+    pub test: Option<Score>,
+    /// Share of test samples routed to each expert.
+    pub expert_share: Vec<f64>,
+}
+
+/// What a trainer is: model, data, device.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TrainerCard {
+    /// The device, for people.
+    pub device: String,
+    /// The model's name.
+    pub model: String,
+    /// Parameters of the whole model.
+    pub n_parameters: u64,
+    /// Samples it trains on.
+    pub train_samples: u32,
+    /// Samples held out for validation.
+    pub validation_samples: u32,
+    /// Samples held out for testing.
+    pub test_samples: u32,
+    /// Labels that occur in the node's data.
+    pub classes: Vec<u32>,
+    /// Hash of the partition that the data come from; empty if the node brings its own.
+    pub partition_hash: String,
+}
+
+/// Tells why a trainer could not do its job.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TrainerError {
+    /// It was told to stop.
+    #[error("training was abandoned")]
+    Abandoned,
+    /// Training failed.
+    #[error("training failed: {0}")]
+    Training(String),
+    /// The device failed.
+    #[error("the device failed: {0}")]
+    Device(String),
+    /// The data cannot be used.
+    #[error("the data cannot be used: {0}")]
+    Data(String),
+    /// Parameters do not fit the model.
+    #[error("parameters do not fit the model: {0}")]
+    Misfit(String),
+    /// The thread ended on its own, which a crash of a driver or a defect may cause.
+    #[error("the trainer's thread ended unexpectedly: a crash of the device driver or a defect of this software")]
+    Died,
+}
+
+/// A value and how long it took to make, on the trainer's thread alone.
+#[derive(Debug, Clone)]
+pub(crate) struct Timed<T> {
+    pub(crate) value: T,
+    pub(crate) took: Duration,
+}
+
+type Job = Box<dyn FnOnce(&mut dyn Trainer) + Send>;
+
+/// A handle on the trainer's thread. The thread ends when the last handle is dropped and its queue is done.
+#[derive(Debug, Clone)]
+pub(crate) struct TrainerThread {
+    jobs: mpsc::Sender<Job>,
+    abandon: Arc<AtomicBool>,
+    progress: Arc<watch::Sender<Option<TrainProgress>>>,
+}
+
+impl TrainerThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// Fails if the operating system has no thread left.
+    pub(crate) fn spawn(trainer: Box<dyn Trainer>) -> std::io::Result<Self> {
+        let (jobs, queue) = mpsc::channel(JOBS);
+        std::thread::Builder::new().name("trainer".into()).spawn(move || work(trainer, queue))?;
+        Ok(Self { jobs, abandon: Arc::default(), progress: Arc::new(watch::Sender::new(None)) })
+    }
+
+    /// Hands in a job at once and returns a future of its result.
+    ///
+    /// The job runs even if the future is dropped.
+    pub(crate) fn call<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut dyn Trainer) -> T + Send + 'static,
+    ) -> impl Future<Output = Result<Timed<T>, TrainerError>> + Send + 'static {
+        let (answer, answered) = oneshot::channel();
+        let timed = move |trainer: &mut dyn Trainer| {
+            let started = Instant::now();
+            let value = job(trainer);
+            // Whoever asked may be gone; the job's effect on the trainer stays.
+            let _ = answer.send(Timed { value, took: started.elapsed() });
+        };
+        let accepted = self.jobs.try_send(Box::new(timed));
+        async move {
+            accepted.map_err(|_| TrainerError::Died)?;
+            answered.await.map_err(|_| TrainerError::Died)
+        }
+    }
+
+    /// Trains a round.
+    pub(crate) fn train(
+        &self,
+        round: Round,
+    ) -> impl Future<Output = Result<Timed<Result<Update, TrainerError>>, TrainerError>> + Send + 'static {
+        let abandon = Arc::clone(&self.abandon);
+        let progress = Arc::clone(&self.progress);
+        self.call(move |trainer| {
+            let mut watch = |now: TrainProgress| {
+                progress.send_replace(Some(now));
+                match abandon.load(Ordering::Relaxed) {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            };
+            let update = trainer.local_update(round, &mut watch);
+            progress.send_replace(None);
+            update
+        })
+    }
+
+    /// Makes the training that runs, and every later one, stop after its current batch.
+    pub(crate) fn abandon(&self) {
+        self.abandon.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns where training is, if it runs.
+    pub(crate) fn progress(&self) -> Option<TrainProgress> {
+        *self.progress.borrow()
+    }
+}
+
+fn work(mut trainer: Box<dyn Trainer>, mut queue: mpsc::Receiver<Job>) {
+    while let Some(job) = queue.blocking_recv() {
+        job(trainer.as_mut());
+    }
+}

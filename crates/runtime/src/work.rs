@@ -1,0 +1,214 @@
+//! Work that blocks: numbers and disks, each a plain function for a worker thread.
+//!
+//! Memory stays small: parameters are decoded when the engine asks for them and dropped when it is done with them; only
+//! a bounded number of bytes is kept for the next row.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use fednode_core::{
+    BlobId, ExpertOffer, FederationSpec, Lineage, LocalReport, MAX_INLINE_PROXY_BYTES, NodeId, ParamSet, ProxyOffer,
+    ProxySet, Round,
+};
+use fednode_engine::execute::{self, Adoption};
+use fednode_engine::{AverageOrder, AverageReport, Fetch, FetchKind, MergeOrder, MergeReport};
+use fednode_store::Blobs;
+use tracing::debug;
+
+use crate::records::TrainedSummary;
+use crate::trainer::{Timed, Update};
+
+/// Decoded parameters kept from one row of a plan to the next: a dozen experts of a small model.
+const CACHED_BYTES: usize = 24 << 20;
+
+/// Loads parameters from the blob store.
+#[derive(Debug)]
+struct Loader<'a> {
+    blobs: &'a Blobs,
+    cached: VecDeque<(BlobId, Arc<ParamSet>)>,
+    cached_bytes: usize,
+}
+
+impl<'a> Loader<'a> {
+    fn new(blobs: &'a Blobs) -> Self {
+        Self { blobs, cached: VecDeque::new(), cached_bytes: 0 }
+    }
+
+    fn load(&mut self, id: &BlobId) -> Option<Arc<ParamSet>> {
+        if let Some((_, params)) = self.cached.iter().find(|(cached, _)| cached == id) {
+            return Some(Arc::clone(params));
+        }
+        let bytes = self.blobs.get(id).inspect_err(|error| debug!(blob = %id, %error, "not loaded")).ok()?;
+        // Its canonical form was checked when it arrived, and its hash just now.
+        let params = Arc::new(ParamSet::import(&bytes).ok()?);
+        self.keep(*id, &params);
+        Some(params)
+    }
+
+    fn keep(&mut self, id: BlobId, params: &Arc<ParamSet>) {
+        self.cached_bytes += n_bytes(params);
+        self.cached.push_back((id, Arc::clone(params)));
+        while self.cached_bytes > CACHED_BYTES
+            && let Some((_, oldest)) = self.cached.pop_front()
+        {
+            self.cached_bytes -= n_bytes(&oldest);
+        }
+    }
+}
+
+fn n_bytes(params: &ParamSet) -> usize {
+    params.n_values() * size_of::<f32>()
+}
+
+/// Screens and mixes, as the engine orders.
+pub(crate) fn merge(
+    order: &MergeOrder,
+    spec: &FederationSpec,
+    me: NodeId,
+    own_shared: Option<&ParamSet>,
+    blobs: &Blobs,
+) -> Timed<(Adoption, MergeReport)> {
+    let started = Instant::now();
+    let mut loader = Loader::new(blobs);
+    let value = execute::merge(order, spec, me, own_shared, &mut |id| loader.load(id));
+    Timed { value, took: started.elapsed() }
+}
+
+/// Returns how many distinct experts of others were mixed in.
+pub(crate) fn n_sources(adoption: &Adoption, me: NodeId) -> u32 {
+    let used = adoption.used.iter().flat_map(|(_, sources)| sources).map(|(expert, _)| *expert);
+    let foreign: BTreeSet<_> = used.filter(|expert| expert.owner != me).collect();
+    u32::try_from(foreign.len()).unwrap_or(u32::MAX)
+}
+
+/// Averages, as the engine orders, and stores the mean; if that fails, the report is without it and says why.
+pub(crate) fn average(
+    order: &AverageOrder,
+    spec: &FederationSpec,
+    blobs: &Blobs,
+) -> (AverageReport, Option<io::Error>) {
+    // Every part is needed once, so nothing is kept.
+    let mut load = |id: &BlobId| {
+        let bytes = blobs.get(id).inspect_err(|error| debug!(blob = %id, %error, "not loaded")).ok()?;
+        ParamSet::import(&bytes).ok().map(Arc::new)
+    };
+    let (mean, mut report) = execute::average(order, spec, &mut load);
+    if let Some(mean) = mean
+        && let Err(error) = blobs.put(&mean.to_bytes())
+    {
+        report.mean = None;
+        return (report, Some(error));
+    }
+    (report, None)
+}
+
+/// What became of a fetched blob after its bytes were looked at.
+#[derive(Debug)]
+pub(crate) enum Checked {
+    /// It holds parameters.
+    Params,
+    /// It holds proxies.
+    Proxies(Arc<ProxySet>),
+    /// Its author announced something that is not what it said.
+    Malformed(String),
+    /// It is no longer held.
+    Lost(String),
+}
+
+/// Decodes a held blob as what it was said to be.
+pub(crate) fn check(fetch: &Fetch, blobs: &Blobs) -> Checked {
+    let bytes = match blobs.get(&fetch.blob.id) {
+        Ok(bytes) => bytes,
+        Err(error) => return Checked::Lost(error.to_string()),
+    };
+    let params = match ParamSet::decode(&bytes) {
+        Ok(params) => params,
+        Err(error) => return Checked::Malformed(error.to_string()),
+    };
+    match fetch.kind {
+        FetchKind::Expert | FetchKind::Shared => Checked::Params,
+        FetchKind::Proxies => match ProxySet::from_params(&params) {
+            Ok(proxies) => Checked::Proxies(Arc::new(proxies)),
+            Err(error) => Checked::Malformed(error.to_string()),
+        },
+    }
+}
+
+/// A local update whose blobs are in the store.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) report: LocalReport,
+    pub(crate) summary: TrainedSummary,
+}
+
+/// What an update is stored for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Purpose {
+    pub(crate) round: Round,
+    /// The shared part that it was trained on.
+    pub(crate) lineage: Lineage,
+    /// Whether this round refreshes proxies.
+    pub(crate) with_proxies: bool,
+}
+
+/// Writes an update's blobs and names them.
+///
+/// # Errors
+/// Fails if the disk does or is full.
+pub(crate) fn store_update(update: &Timed<Update>, purpose: Purpose, blobs: &Blobs) -> io::Result<Stored> {
+    let started = Instant::now();
+    let Timed { value: update, took } = update;
+    let put = |params: &ParamSet| blobs.put(&params.to_bytes());
+    let shared = update.shared.as_ref().map(put).transpose()?;
+    let mut experts = Vec::with_capacity(update.experts.len());
+    for (params, samples_routed) in &update.experts {
+        experts.push(ExpertOffer { blob: put(params)?, samples_routed: *samples_routed });
+    }
+    let proxies = update.proxies.as_ref().filter(|_| purpose.with_proxies);
+    let proxies = proxies.map(|proxies| offer(proxies, blobs)).transpose()?;
+    let report = LocalReport {
+        round: purpose.round,
+        lineage: purpose.lineage,
+        shared,
+        experts,
+        proxies,
+        n_samples: update.n_samples,
+        train_loss: update.train_loss,
+        expert_share: update.expert_share.clone(),
+    };
+    Ok(Stored { report, summary: TrainedSummary::new(update, *took).published_in(started.elapsed()) })
+}
+
+fn offer(proxies: &ProxySet, blobs: &Blobs) -> io::Result<ProxyOffer> {
+    let bytes = proxies.to_params().to_bytes();
+    match bytes.len() <= MAX_INLINE_PROXY_BYTES {
+        true => Ok(ProxyOffer::Inline(bytes)),
+        false => blobs.put(&bytes).map(ProxyOffer::Blob),
+    }
+}
+
+/// Returns the blobs that a report names.
+pub(crate) fn named(report: &LocalReport) -> Vec<BlobId> {
+    let proxies = match &report.proxies {
+        Some(ProxyOffer::Blob(blob)) => Some(blob.id),
+        _ => None,
+    };
+    let experts = report.experts.iter().map(|offer| offer.blob.id);
+    experts.chain(report.shared.map(|blob| blob.id)).chain(proxies).collect()
+}
+
+/// Collects garbage above the target and returns the freed bytes.
+///
+/// # Errors
+/// Fails if the disk does.
+pub(crate) fn collect(keep: &BTreeSet<BlobId>, target_bytes: u64, blobs: &Blobs) -> io::Result<u64> {
+    let started = Instant::now();
+    let collected = blobs.collect(keep, target_bytes)?;
+    if collected.blobs > 0 {
+        let took = started.elapsed();
+        debug!(blobs = collected.blobs, bytes = collected.bytes, ?took, "collected");
+    }
+    Ok(collected.bytes)
+}

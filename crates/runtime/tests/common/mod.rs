@@ -1,0 +1,220 @@
+//! A trainer of a few floats, and members that run in this process over real loopback sockets.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use fednode_core::{
+    Averaging, Exchange, ExpertExchange, FederationSpec, ParamSet, PeersPerExpert, ProxySet, Round, Rule, Score, Slot,
+    Weighting,
+};
+use fednode_runtime::{
+    Evaluations, Finished, MemberConfig, RunError, TrainProgress, Trainer, TrainerCard, TrainerError, Update,
+    run_aggregator, run_node, telemetry,
+};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Experts per node.
+const EXPERTS: u16 = 2;
+
+/// What a test wants to know of a trainer that runs on another thread.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Local updates finished.
+    pub trained: AtomicU32,
+    /// Calls of `restore`.
+    pub restored: AtomicU32,
+}
+
+/// A model of one shared vector and two experts; training adds a number that depends on the node and the round.
+pub struct Toy {
+    number: u8,
+    shared: Vec<f32>,
+    experts: Vec<Vec<f32>>,
+    batch: Duration,
+    counters: Arc<Counters>,
+}
+
+impl Toy {
+    pub fn new(number: u8, batch: Duration) -> (Box<Self>, Arc<Counters>) {
+        let counters = Arc::new(Counters::default());
+        let experts = (0..EXPERTS).map(|slot| vec![f32::from(slot) + 1.0; 3]).collect();
+        let toy = Self { number, shared: vec![1.0, 2.0], experts, batch, counters: Arc::clone(&counters) };
+        (Box::new(toy), counters)
+    }
+}
+
+pub fn params(name: &str, values: &[f32]) -> ParamSet {
+    let mut params = ParamSet::new();
+    params.insert(name, &[values.len()], values.to_vec()).unwrap();
+    params
+}
+
+fn values(params: &ParamSet, name: &str) -> Result<Vec<f32>, TrainerError> {
+    let tensor = params.get(name).ok_or_else(|| TrainerError::Misfit(format!("`{name}` is missing")))?;
+    Ok(tensor.values().to_vec())
+}
+
+impl Trainer for Toy {
+    fn initial_shared(&self) -> Option<ParamSet> {
+        Some(params("w", &[1.0, 2.0]))
+    }
+
+    fn shared(&self) -> Option<ParamSet> {
+        Some(params("w", &self.shared))
+    }
+
+    fn local_update(
+        &mut self,
+        round: Round,
+        watch: &mut (dyn FnMut(TrainProgress) -> ControlFlow<()> + Send),
+    ) -> Result<Update, TrainerError> {
+        for batch in 1..=4 {
+            std::thread::sleep(self.batch);
+            let progress = TrainProgress { epoch: 1, epochs: 1, batch, batches: 4, loss: 1.0 };
+            if watch(progress).is_break() {
+                return Err(TrainerError::Abandoned);
+            }
+        }
+        let step = f32::from(self.number) * 0.01;
+        self.shared.iter_mut().for_each(|value| *value += step);
+        self.experts.iter_mut().flatten().for_each(|value| *value += step);
+        self.counters.trained.fetch_add(1, Ordering::Relaxed);
+        let experts = self.experts.iter().map(|expert| (params("e", expert), 5)).collect();
+        let proxies: Vec<f32> = self.experts.iter().flatten().copied().collect();
+        Ok(Update {
+            shared: Some(params("w", &self.shared)),
+            experts,
+            proxies: Some(ProxySet::new(3, proxies).unwrap()),
+            n_samples: 10,
+            train_loss: 1.0 / f64::from(round.0),
+            expert_share: vec![0.5, 0.5],
+        })
+    }
+
+    fn adopt(&mut self, shared: Option<ParamSet>, experts: Vec<(Slot, ParamSet)>) -> Result<(), TrainerError> {
+        if let Some(shared) = shared {
+            self.shared = values(&shared, "w")?;
+        }
+        for (slot, expert) in experts {
+            self.experts[usize::from(slot.0)] = values(&expert, "e")?;
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> Result<Evaluations, TrainerError> {
+        let score = Score { accuracy: f64::from(self.shared[0]) / 10.0, loss: 0.5, n_samples: 4 };
+        Ok(Evaluations { validation: Some(score), test: Some(score), expert_share: vec![0.5, 0.5] })
+    }
+
+    fn state(&self) -> ParamSet {
+        let mut state = params("shared", &self.shared);
+        for (slot, expert) in self.experts.iter().enumerate() {
+            state.extend_prefixed(&format!("experts.{slot}."), params("e", expert)).unwrap();
+        }
+        state
+    }
+
+    fn restore(&mut self, state: &ParamSet) -> Result<(), TrainerError> {
+        self.shared = values(state, "shared")?;
+        for slot in 0..self.experts.len() {
+            self.experts[slot] = values(state, &format!("experts.{slot}.e"))?;
+        }
+        self.counters.restored.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn describe(&self) -> TrainerCard {
+        TrainerCard { device: "toy".into(), model: "toy".into(), n_parameters: 8, ..TrainerCard::default() }
+    }
+}
+
+/// A federation that averages and mixes.
+pub fn spec(nodes: u32, rounds: u32) -> FederationSpec {
+    let mut spec = FederationSpec { nodes, rounds, hyper: BTreeMap::new(), ..FederationSpec::default() };
+    spec.round.quorum = 1.0;
+    spec.round.min_members = 2;
+    spec.round.grace_seconds = 1.0;
+    spec.round.deadline_seconds = 8.0;
+    spec.exchange = Exchange {
+        averaging: Some(Averaging { weighting: Weighting::Uniform, rule: Rule::Mean }),
+        experts: Some(ExpertExchange {
+            peers_per_expert: PeersPerExpert::ALL,
+            refresh_every: 1,
+            temperature: 1.0,
+            slots_per_node: None,
+            max_distance: None,
+        }),
+    };
+    spec
+}
+
+/// A federation in which everybody trains alone.
+pub fn lonely_spec(rounds: u32) -> FederationSpec {
+    FederationSpec { exchange: Exchange::default(), ..spec(1, rounds) }
+}
+
+pub fn config(spec: &FederationSpec, state: &Path, peers: &[String]) -> MemberConfig {
+    MemberConfig {
+        listen: vec!["/ip4/127.0.0.1/tcp/0".into()],
+        peers: peers.to_vec(),
+        exit_when_finished: true,
+        linger: Duration::from_secs(1),
+        ..MemberConfig::new(Arc::new(spec.clone()), state)
+    }
+}
+
+/// A member that runs in the background.
+pub struct Running {
+    pub stop: CancellationToken,
+    pub counters: Arc<Counters>,
+    task: JoinHandle<Result<Finished, RunError>>,
+}
+
+impl Running {
+    /// Starts a node; with `FEDNODE_LOG` set, what happens in it can be read on standard error.
+    pub fn node(number: u8, config: MemberConfig, batch: Duration) -> Self {
+        if std::env::var_os(telemetry::FILTER_VARIABLE).is_some() {
+            // The first test of the process installs it for all.
+            let _ = telemetry::install(telemetry::Format::Human, &telemetry::Target::Stderr);
+        }
+        let stop = CancellationToken::new();
+        let (toy, counters) = Toy::new(number, batch);
+        let task = tokio::spawn(run_node(config, toy, stop.clone()));
+        Self { stop, counters, task }
+    }
+
+    /// Starts an aggregator and returns it with the address to dial.
+    pub async fn aggregator(mut config: MemberConfig) -> (Self, String) {
+        let (told, mut addresses) = mpsc::channel(8);
+        config.on_listening = Some(told);
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(run_aggregator(config, stop.clone()));
+        let address = within(10, addresses.recv()).await.unwrap();
+        (Self { stop, counters: Arc::default(), task }, address)
+    }
+
+    pub async fn end(self) -> Result<Finished, RunError> {
+        within(20, self.task).await.unwrap()
+    }
+}
+
+/// Waits with a limit, so that a test that hangs says so.
+pub async fn within<T>(seconds: u64, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(seconds), future).await.expect("it takes far too long")
+}
+
+/// Waits until something holds.
+pub async fn until(mut holds: impl FnMut() -> bool) {
+    let look = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(15, look).await;
+}

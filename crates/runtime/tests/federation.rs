@@ -1,0 +1,148 @@
+//! Whole members in one process, over real sockets, files and threads; only the model is a toy.
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub, missing_debug_implementations)]
+
+mod common;
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use common::{Running, config, lonely_spec, spec, until, within};
+use fednode_core::{ParamSet, Round};
+use fednode_runtime::control::{Client, ClientError};
+use fednode_runtime::records::{path_in as records_path, read as read_records};
+use fednode_runtime::{ExitCode, Outcome, final_model, stored_model};
+
+const QUICK: Duration = Duration::from_millis(5);
+
+fn model_of(state: &Path) -> ParamSet {
+    ParamSet::decode(&std::fs::read(state.join(final_model::FOLDER).join("model.safetensors")).unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_nodes_and_an_aggregator_finish_with_one_shared_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = |name: &str| folder.path().join(name);
+    let spec = spec(3, 3);
+    let (aggregator, address) = Running::aggregator(config(&spec, &state("boot"), &[])).await;
+    let names = ["a", "b", "c"];
+    let start = |(number, name): (usize, &&str)| {
+        let config = config(&spec, &state(name), std::slice::from_ref(&address));
+        Running::node(number as u8 + 1, config, QUICK)
+    };
+    let nodes: Vec<Running> = names.iter().enumerate().map(start).collect();
+    for node in nodes {
+        let finished = node.end().await.unwrap();
+        assert_eq!((finished.outcome, finished.round), (Outcome::AllRounds, Round(3)));
+    }
+    assert_eq!(aggregator.end().await.unwrap().outcome, Outcome::AllRounds);
+    let shared = model_of(&state("a")).get("shared").unwrap().clone();
+    for name in names {
+        assert_eq!(model_of(&state(name)).get("shared"), Some(&shared), "{name} follows another mean");
+        let records = read_records(&records_path(&state(name))).unwrap();
+        assert_eq!(records.iter().map(|r| r.round.0).collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(records.iter().all(|r| r.members == 3 && r.closed_by.is_some()), "{records:?}");
+        assert!(records[1].n_sources_used == 4, "everybody's experts are mixed from round 2 on: {records:?}");
+        assert!(records.iter().all(|r| r.accuracy.is_some() && r.accuracy_after_local_training.is_some()));
+        assert!(records[1].bytes_received.peer_to_peer > 0 && records[1].bytes_sent.wire > 0);
+        assert!(records.iter().all(|r| r.peak_rss_bytes > Some(0)));
+        assert!(!state(name).join("control.json").exists(), "the control file goes with its server");
+    }
+    // Each node adds its number in hundredths and the mean of 1, 2 and 3 is 2: three rounds add 0.06.
+    assert!((shared.values()[0] - 1.06).abs() < 1e-5, "{shared:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_node_goes_on_from_its_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = |name: &str| folder.path().join(name);
+    let spec = spec(3, 6);
+    let (aggregator, address) = Running::aggregator(config(&spec, &state("boot"), &[])).await;
+    let start = |number: u8| {
+        let config = config(&spec, &state(&number.to_string()), std::slice::from_ref(&address));
+        Running::node(number, config, Duration::from_millis(40))
+    };
+    let (first, second, third) = (start(1), start(2), start(3));
+    until(|| third.counters.trained.load(Ordering::Relaxed) >= 2).await;
+    let stopped = Instant::now();
+    third.stop.cancel();
+    let error = third.end().await.unwrap_err();
+    assert_eq!(error.exit_code(), ExitCode::Interrupted, "{error}");
+    assert!(stopped.elapsed() < Duration::from_secs(5), "Ctrl-C takes at most five seconds");
+    assert!(stored_model(&state("3"), &spec).unwrap().is_some());
+    let again = start(3);
+    let counters = again.counters.clone();
+    for node in [first, second, again] {
+        assert_eq!(node.end().await.unwrap().round, Round(6));
+    }
+    aggregator.end().await.unwrap();
+    assert_eq!(counters.restored.load(Ordering::Relaxed), 1);
+    assert!(counters.trained.load(Ordering::Relaxed) <= 5, "finished rounds are not trained again");
+    let records = read_records(&records_path(&state("3"))).unwrap();
+    assert_eq!(records.last().unwrap().round, Round(6));
+    let shared = |name: &str| model_of(&state(name)).get("shared").unwrap().clone();
+    assert_eq!(shared("3"), shared("1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_control_api_answers_its_owner_only_and_the_folder_has_one_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("node");
+    let spec = lonely_spec(2);
+    let mut config = config(&spec, &state, &[]);
+    config.exit_when_finished = false;
+    let node = Running::node(1, config.clone(), QUICK);
+    until(|| state.join("control.json").exists()).await;
+    let client = Client::of(&state).unwrap();
+    let asked = client.clone();
+    let finished = move || asked.status().unwrap().finished;
+    within(
+        15,
+        tokio::task::spawn_blocking(move || {
+            while !finished() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }),
+    )
+    .await
+    .unwrap();
+
+    let error = Running::node(1, config, QUICK).end().await.unwrap_err();
+    assert_eq!(error.exit_code(), ExitCode::State);
+    assert!(error.to_string().contains("is in use by process"), "{error}");
+
+    let mut stranger = fednode_runtime::control::read(&state).unwrap().unwrap();
+    stranger.token = "0".repeat(stranger.token.len());
+    tokio::task::spawn_blocking(move || {
+        let status = client.status().unwrap();
+        assert_eq!((status.round, status.rounds, status.finished), (Round(2), 2, true));
+        assert!(status.listeners[0].contains("/p2p/"), "{:?}", status.listeners);
+        assert!(status.notes.iter().any(|note| note.text == "all rounds are done"), "{:?}", status.notes);
+        assert_eq!(client.rounds().unwrap().len(), 2);
+        assert!(client.peers().unwrap().is_empty() && client.experts().unwrap().rows.is_empty());
+        let metrics = client.metrics().unwrap();
+        assert!(metrics.contains("fednode_round 2") && metrics.ends_with("# EOF\n"), "{metrics}");
+        let refused = Client::new(stranger).status().unwrap_err();
+        assert!(matches!(&refused, ClientError::Refused(text) if text.contains("token")), "{refused}");
+        client.stop().unwrap();
+    })
+    .await
+    .unwrap();
+    assert_eq!(node.end().await.unwrap().outcome, Outcome::AllRounds, "it had finished, so a stop is a good end");
+    assert!(matches!(Client::of(&state), Err(ClientError::NotRunning(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_with_another_spec_ends_and_names_the_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let ours = spec(3, 3);
+    let (aggregator, address) = Running::aggregator(config(&ours, &folder.path().join("boot"), &[])).await;
+    let mut theirs = ours.clone();
+    theirs.training.learning_rate = 0.5;
+    let node = Running::node(1, config(&theirs, &folder.path().join("node"), &[address]), QUICK);
+    let error = node.end().await.unwrap_err();
+    assert_eq!(error.exit_code(), ExitCode::Refused, "{error}");
+    assert!(error.to_string().contains("`training.learning_rate`"), "{error}");
+    aggregator.stop.cancel();
+    assert_eq!(aggregator.end().await.unwrap_err().exit_code(), ExitCode::Interrupted);
+}
