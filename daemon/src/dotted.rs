@@ -63,14 +63,22 @@ pub(crate) fn assign(
                 hyper.insert(name.to_owned(), value);
             }
             Some(_) => return Err(unknown_key(&assignment.key, &root, hyper_names)),
-            None => put(&mut root, assignment, hyper_names)?,
+            None => {
+                put(&mut root, assignment, hyper_names)?;
+                // Read back at once: only now is it known which assignment has the wrong type.
+                read_back(&root)
+                    .map_err(|cause| ConfigError(format!("`{}={}`: {cause}", assignment.key, assignment.value)))?;
+            }
         }
     }
-    let text = toml::to_string(&root).map_err(|error| ConfigError(error.to_string()))?;
-    let mut assigned: FederationSpec = toml::from_str(&text).map_err(|error| ConfigError(one_line(error.message())))?;
+    let mut assigned = read_back(&root).map_err(ConfigError)?;
     assigned.hyper = hyper;
     assigned.exchange = spec.exchange.clone();
     Ok(assigned)
+}
+
+fn read_back(root: &toml::Table) -> Result<FederationSpec, String> {
+    root.clone().try_into().map_err(|error: toml::de::Error| one_line(error.message()))
 }
 
 /// Returns the hyper-parameter that a key means, if it means one.
@@ -109,9 +117,12 @@ fn read(text: &str, current: &toml::Value) -> toml::Value {
 }
 
 fn unknown_key(key: &str, root: &toml::Table, hyper_names: &[&str]) -> ConfigError {
-    let mut valid = Vec::new();
-    flatten("", root, &mut valid);
-    let prefix = if key.starts_with(HYPER) { HYPER } else { "" };
+    let (mut valid, mut prefix) = (Vec::new(), "");
+    if key.starts_with(HYPER) {
+        prefix = HYPER;
+    } else {
+        flatten("", root, &mut valid);
+    }
     valid.extend(hyper_names.iter().map(|name| format!("{prefix}{name}")));
     let mut names: Vec<&str> = valid.iter().map(String::as_str).collect();
     names.sort_unstable();
@@ -181,8 +192,9 @@ mod tests {
 
     #[test]
     fn wrong_types_are_refused_in_one_line() {
-        let error = set(&["training.batch_size=many"]).unwrap_err();
-        assert!(error.contains("invalid type") && !error.contains('\n'), "{error}");
+        let error = set(&["rounds=2", "training.batch_size=many", "seed=3"]).unwrap_err();
+        assert!(error.starts_with("`training.batch_size=many`: invalid type"), "{error}");
+        assert!(!error.contains('\n'), "{error}");
         assert!("rounds".parse::<Assignment>().is_err());
         assert!("=3".parse::<Assignment>().is_err());
     }

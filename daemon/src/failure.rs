@@ -51,9 +51,16 @@ pub(crate) fn code(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-/// Writes an error and its sources in one line.
+/// Writes an error and its sources in one line. A cause that the error has already quoted is not said twice.
 pub(crate) fn one_line(error: &anyhow::Error) -> String {
-    format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ")
+    let mut line = String::new();
+    for cause in error.chain().map(|cause| cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ")) {
+        if !line.contains(&cause) {
+            line += if line.is_empty() { "" } else { ": " };
+            line += &cause;
+        }
+    }
+    line
 }
 
 #[cfg(test)]
@@ -67,6 +74,12 @@ mod tests {
         let error = inner.or_fail(ExitCode::State).context("cannot save").unwrap_err();
         assert_eq!(code(&error), ExitCode::State);
         assert_eq!(one_line(&error), "cannot save: disk on fire");
+    }
+
+    #[test]
+    fn a_quoted_cause_is_not_said_twice() {
+        let error = anyhow::Error::new(std::io::Error::other("disk full")).context("cannot save: disk full");
+        assert_eq!(one_line(&error), "cannot save: disk full");
     }
 
     #[test]

@@ -93,6 +93,11 @@ pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, Conf
     spec = dotted::assign(&spec, &assignments(args), &hyper_names)?;
     algorithm::fill_exchange(&mut spec)?;
     spec.validate()?;
+    if spec.data.partition.starts_with("file:") {
+        let message = "`data.partition` must be just `file`: a path would differ from machine to machine, give it to \
+                       each with --partition-file";
+        return Err(ConfigError(message.into()));
+    }
     fednode_learn::model::build(&spec.model)?;
     Ok(spec)
 }

@@ -92,6 +92,10 @@ impl Model {
     /// Reads the final model of a state folder, or before the last round the newest checkpoint's.
     pub(crate) fn of_state(state: &Path) -> anyhow::Result<Self> {
         let spec_path = state.join(SPEC_FILE);
+        if !spec_path.exists() {
+            let advice = "name one with --state, or an exported model with --model";
+            return Err(fail(ExitCode::State, format!("`{}` is no state folder of a node: {advice}", state.display())));
+        }
         let text = fs::read_to_string(&spec_path).map_err(|error| unreadable(&spec_path, &error))?;
         let spec = FederationSpec::from_toml(&text).or_fail(ExitCode::State)?;
         let names = fs::read_to_string(state.join(CLASSES_FILE)).unwrap_or_default();

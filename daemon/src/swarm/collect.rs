@@ -38,9 +38,13 @@ pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<F
     let per_node: Vec<Node> = observed.iter().filter_map(node).collect();
     let records: Vec<&RoundRecord> = observed.iter().flat_map(|observed| &observed.records).collect();
     let rounds: Vec<RoundFacts> = records.iter().map(|record| facts(record)).collect();
-    let accuracies: Vec<f64> = per_node.iter().map(|node| node.accuracy).collect();
+    // The accuracies of a node that died are those of an earlier round; they are listed but not averaged.
+    let last_round = per_node.iter().map(|node| node.last_round).max().unwrap_or(0);
+    let last: Vec<&Node> = per_node.iter().filter(|node| node.last_round == last_round).collect();
+    let accuracies: Vec<f64> = last.iter().map(|node| node.accuracy).collect();
     let weighted =
-        |of: fn(&Node) -> f64| summary::weighted_mean(per_node.iter().map(|node| (of(node), node.test_samples)));
+        |of: fn(&Node) -> f64| summary::weighted_mean(last.iter().map(|node| (of(node), node.test_samples)));
+    let (mean_accuracy, floor) = (weighted(|node| node.accuracy), weighted(|node| node.majority_class_accuracy));
     let train: Vec<f64> = observed
         .iter()
         .filter(|observed| !observed.records.is_empty())
@@ -56,10 +60,10 @@ pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<F
         nodes: spec.nodes,
         rounds: spec.rounds,
         device: run.device.to_owned(),
-        mean_accuracy: weighted(|node| node.accuracy),
+        mean_accuracy,
         unweighted_mean_accuracy: summary::mean(&accuracies),
         worst_tenth_accuracy: summary::worst_tenth(&accuracies),
-        majority_class_accuracy: weighted(|node| node.majority_class_accuracy),
+        majority_class_accuracy: floor,
         per_node,
         failed_nodes,
         bytes_per_round: summary::bytes_per_round(&rounds),
@@ -116,6 +120,21 @@ fn facts(record: &RoundRecord) -> RoundFacts {
 mod tests {
     use super::*;
     use crate::swarm::fixtures::{NODE, record, status};
+
+    #[test]
+    fn a_node_that_died_early_is_listed_but_not_averaged() {
+        let observed = |shard, rounds: u32, accuracy| Observed {
+            shard,
+            status: Some(Box::new(status(rounds))),
+            records: (1..=rounds).map(|round| RoundRecord { accuracy: Some(accuracy), ..record(round) }).collect(),
+            majority_class_accuracy: 0.25,
+        };
+        let spec = FederationSpec::default();
+        let effective_config = serde_json::Value::Null;
+        let run = Run { spec: &spec, data: "digits", device: "cpu", wall_seconds: 20.0, effective_config };
+        let summary = summarise(run, &[observed(1, 3, 0.5), observed(2, 1, 1.0)], vec![]);
+        assert_eq!((summary.per_node.len(), summary.mean_accuracy), (2, 0.5));
+    }
 
     #[test]
     fn one_entry_per_node_that_finished_a_round() {

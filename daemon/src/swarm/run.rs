@@ -237,8 +237,12 @@ fn died(child: &Child, status: ExitStatus) -> anyhow::Error {
     fail(ExitCode::Child, format!("{name} died ({}); its log is `{log}`", reason(child, status)))
 }
 
-/// Says how a child ended, with its last lines.
+/// Says how a child ended: in its own last words, else with its last lines.
 fn reason(child: &Child, status: ExitStatus) -> String {
-    let lines = child.last_lines(LAST_LINES).join(" | ");
-    if lines.is_empty() { status.to_string() } else { format!("{status}: {lines}") }
+    let lines = child.last_lines(LAST_LINES);
+    match lines.last() {
+        None => status.to_string(),
+        Some(last) if last.starts_with("error: ") => format!("{status}: {}", &last["error: ".len()..]),
+        Some(_) => format!("{status}: {}", lines.join(" | ")),
+    }
 }

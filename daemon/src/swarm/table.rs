@@ -40,7 +40,9 @@ impl Summary {
     }
 
     fn conclusions(&self) -> String {
-        let before = self.per_node.iter().map(|node| (node.accuracy_after_local_training, node.test_samples));
+        let last_round = self.per_node.iter().map(|node| node.last_round).max();
+        let last = self.per_node.iter().filter(|node| Some(node.last_round) == last_round);
+        let before = last.map(|node| (node.accuracy_after_local_training, node.test_samples));
         let traffic = self.bytes_per_round;
         let whole = |bytes_per_round: f64| bytes(bytes_per_round.round() as u64);
         format!(
