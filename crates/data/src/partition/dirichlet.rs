@@ -123,3 +123,35 @@ fn fill_up(nodes: &mut [Vec<u32>], least: usize, dice: &mut Dice) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_nodes_get_no_share_and_the_rest_is_renormalised() {
+        let nodes = [vec![0; 5], vec![0; 4], vec![0; 1]];
+        let mut shares = [0.6, 0.1, 0.3];
+        cap(&mut shares, &nodes, 15); // five each
+        assert!(shares.iter().zip([0.0, 0.25, 0.75]).all(|(got, want)| (got - want).abs() < 1e-12), "{shares:?}");
+    }
+
+    #[test]
+    fn without_any_share_the_open_nodes_divide_evenly() {
+        let mut shares = [1.0, 0.0, 0.0];
+        cap(&mut shares, &[vec![0; 9], vec![], vec![]], 9);
+        assert_eq!(shares, [0.0, 0.5, 0.5]);
+        cap(&mut shares, &[vec![0; 3], vec![0; 3], vec![0; 3]], 9);
+        assert_eq!(shares, [1.0 / 3.0; 3]);
+    }
+
+    #[test]
+    fn cuts_at_the_rounded_down_cumulative_shares() {
+        let mut nodes = vec![Vec::new(); 3];
+        cut(&[1, 2, 3, 4, 5, 6, 7], &[0.3, 0.3, 0.4], &mut nodes); // 2.1, 4.2, end
+        assert_eq!(nodes, [vec![1, 2], vec![3, 4], vec![5, 6, 7]]);
+        let mut nodes = vec![Vec::new(); 3];
+        deal(&[1, 2, 3, 4, 5], &mut nodes);
+        assert_eq!(nodes, [vec![1], vec![2], vec![3, 4, 5]]);
+    }
+}

@@ -64,7 +64,6 @@ impl RecordFile {
         record_bytes: usize,
         mut visit: impl FnMut(usize, &[u8]) -> Result<(), DataError>,
     ) -> Result<(), DataError> {
-        self.check_capacity(records, record_bytes)?;
         let mut record = vec![0; record_bytes];
         for at in 0..records {
             self.stream.read_exact(&mut record).map_err(|error| match error.kind() {
