@@ -42,8 +42,7 @@ pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<F
     let last_round = per_node.iter().map(|node| node.last_round).max().unwrap_or(0);
     let last: Vec<&Node> = per_node.iter().filter(|node| node.last_round == last_round).collect();
     let accuracies: Vec<f64> = last.iter().map(|node| node.accuracy).collect();
-    let weighted =
-        |of: fn(&Node) -> f64| summary::weighted_mean(last.iter().map(|node| (of(node), node.test_samples)));
+    let weighted = |of: fn(&Node) -> f64| summary::weighted_mean(last.iter().map(|node| (of(node), node.test_samples)));
     let (mean_accuracy, floor) = (weighted(|node| node.accuracy), weighted(|node| node.majority_class_accuracy));
     let train: Vec<f64> = observed
         .iter()
