@@ -50,6 +50,8 @@ mod event;
 mod gate;
 mod handle;
 mod holds;
+#[cfg(test)]
+mod hostile;
 mod identity;
 mod network_key;
 mod roster;

@@ -1,11 +1,14 @@
 //! Starting the network: builds the swarm, listens, loads what was heard before, and starts the tasks.
 
 use std::io;
+use std::net::{IpAddr, TcpListener};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use fednode_core::{Advert, BlobStore, SignedAdvert};
 use futures::StreamExt;
+use libp2p::core::transport::ListenerId;
+use libp2p::multiaddr::Protocol;
 use libp2p::swarm::{self, Swarm, SwarmEvent};
 use libp2p::{Multiaddr, StreamProtocol, TransportError};
 use prometheus_client::registry::Registry;
@@ -23,7 +26,7 @@ use crate::gate::{self, GATE_QUEUE, Rules};
 use crate::handle::{COMMAND_QUEUE, Handle, Shared};
 use crate::identity::{self, Identity, peer_id};
 use crate::roster::Roster;
-use crate::task::{Inlets, Task};
+use crate::task::{Inlets, Task, socket_error};
 use crate::traffic::Traffic;
 use crate::transport;
 use crate::wire::BLOB_PROTOCOL;
@@ -114,40 +117,54 @@ fn launch(
 async fn listen(swarm: &mut Swarm<Behaviour>, addresses: &[Multiaddr]) -> Result<(), StartError> {
     for address in addresses {
         let fail = |reason: String| StartError::Listen { address: address.clone(), reason };
-        let listener = swarm.listen_on(address.clone()).map_err(|error| fail(explain_listen(&error)))?;
-        let settled = async {
-            loop {
-                match swarm.select_next_some().await {
-                    SwarmEvent::NewListenAddr { listener_id, .. } if listener_id == listener => return Ok(()),
-                    SwarmEvent::ListenerClosed { listener_id, reason, .. } if listener_id == listener => {
-                        return reason.and(Err(io::Error::other("the listener closed at once")));
-                    }
-                    _ => {}
-                }
+        port_is_free(address).map_err(|error| fail(explain_listen(&error)))?;
+        let listener = swarm.listen_on(address.clone()).map_err(|error| match error {
+            TransportError::MultiaddrNotSupported(_) => {
+                fail("this build has no transport for it (with a network key only TCP is possible)".to_owned())
             }
-        };
-        let settled = timeout(LISTEN_PATIENCE, settled).await;
+            TransportError::Other(error) => fail(explain_listen(&error)),
+        })?;
+        let settled = timeout(LISTEN_PATIENCE, settled(swarm, listener)).await;
         settled
             .unwrap_or_else(|_| Err(io::Error::other("no interface of this machine has the address")))
-            .map_err(|error| fail(error.to_string()))?;
+            .map_err(|error| fail(explain_listen(&error)))?;
     }
     Ok(())
 }
 
-fn explain_listen(error: &TransportError<io::Error>) -> String {
-    match error {
-        TransportError::MultiaddrNotSupported(_) => {
-            "this build has no transport for it (with a network key only TCP is possible)".to_owned()
-        }
-        TransportError::Other(error) => {
-            let text = crate::task::root_cause(error).to_string();
-            match crate::task::io_kind(error) {
-                Some(io::ErrorKind::AddrInUse) => "the port is in use: is another node running?".to_owned(),
-                Some(io::ErrorKind::AddrNotAvailable) => "no interface of this machine has the address".to_owned(),
-                Some(io::ErrorKind::PermissionDenied) => format!("{text}: ports below 1024 need privileges"),
-                _ => text,
+async fn settled(swarm: &mut Swarm<Behaviour>, listener: ListenerId) -> io::Result<()> {
+    loop {
+        match swarm.select_next_some().await {
+            SwarmEvent::NewListenAddr { listener_id, .. } if listener_id == listener => return Ok(()),
+            SwarmEvent::ListenerClosed { listener_id, reason, .. } if listener_id == listener => {
+                return reason.and(Err(io::Error::other("the listener closed at once")));
             }
+            _ => {}
         }
+    }
+}
+
+/// Checks that nobody has the port: libp2p's listeners allow others of the same user beside them, and connections would
+/// reach one or the other at random.
+fn port_is_free(address: &Multiaddr) -> io::Result<()> {
+    let mut parts = address.iter();
+    let ip: IpAddr = match parts.next() {
+        Some(Protocol::Ip4(ip)) => ip.into(),
+        Some(Protocol::Ip6(ip)) => ip.into(),
+        _ => return Ok(()),
+    };
+    match parts.next() {
+        Some(Protocol::Tcp(port)) if port != 0 => TcpListener::bind((ip, port)).map(|_| ()),
+        _ => Ok(()),
+    }
+}
+
+fn explain_listen(error: &io::Error) -> String {
+    match socket_error(error) {
+        Some(io::ErrorKind::AddrInUse) => "the port is in use: is another node running?".to_owned(),
+        Some(io::ErrorKind::AddrNotAvailable) => "no interface of this machine has the address".to_owned(),
+        Some(io::ErrorKind::PermissionDenied) => "permission denied: ports below 1024 need privileges".to_owned(),
+        _ => error.to_string(),
     }
 }
 

@@ -39,7 +39,7 @@ use crate::holds::Holds;
 use crate::identity::{Identity, peer_id};
 use crate::score::Standing;
 use connections::Peer;
-pub(crate) use dial_error::{io_kind, root_cause};
+pub(crate) use dial_error::socket_error;
 
 /// The beat of everything periodic: shorter than the shortest back-off.
 const TICK: Duration = Duration::from_millis(100);

@@ -36,13 +36,19 @@ pub struct TrafficSnapshot {
 }
 
 /// The running counters.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Traffic {
     control_sent: AtomicU64,
     control_received: AtomicU64,
     blob_sent: ByRole,
     blob_received: ByRole,
     registry: Registry,
+}
+
+impl std::fmt::Debug for Traffic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.snapshot().fmt(f)
+    }
 }
 
 #[derive(Debug, Default)]

@@ -21,7 +21,10 @@ use crate::identity::Identity;
 use crate::network_key::NetworkKey;
 
 /// From the first packet to an authenticated connection: some round trips on the worst link that is still of use.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same for the side that was dialed; shorter, so that a dialer that waits for the wrong words (one side has a
+/// network key, the other has none) sees the connection end instead of its own patience.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Streams of one connection at once: some exchanges and two blob streams each way, with much to spare.
 const MAX_STREAMS: usize = 128;
 
@@ -72,5 +75,6 @@ fn over_tcp(identity: &Identity, key: Option<&NetworkKey>) -> io::Result<Boxed<C
             None => Ok(Either::Right(socket)),
         }
     });
-    Ok(fenced.upgrade(Version::V1).authenticate(noise).multiplex(muxer).timeout(HANDSHAKE_TIMEOUT).boxed())
+    let secured = fenced.upgrade(Version::V1).authenticate(noise).multiplex(muxer);
+    Ok(secured.outbound_timeout(DIAL_TIMEOUT).inbound_timeout(ACCEPT_TIMEOUT).boxed())
 }

@@ -40,7 +40,7 @@ const MAX_RATES: usize = 1024;
 pub struct Fetched {
     /// Payload bytes received from each node, what was received twice included.
     pub bytes_received: BTreeMap<NodeId, u64>,
-    /// The nodes from which stored bytes came.
+    /// The nodes from which segments came that were right.
     pub from: Vec<NodeId>,
     /// Bytes that were here already.
     pub resumed_bytes: u64,
@@ -262,7 +262,6 @@ impl Run {
         self.segments(&mut schedule, &list, &mut fetched).await?;
         self.store(move |store| store.finish(blob)).await?;
         _ = self.shared.wishes.try_send(Wish::Held(blob.id));
-        fetched.from = fetched.bytes_received.keys().copied().collect();
         Ok(fetched)
     }
 
@@ -445,7 +444,11 @@ fn land(schedule: &mut Schedule, fetched: &mut Fetched, flight: Flight) -> io::R
         *fetched.bytes_received.entry(node).or_default() += received;
     }
     match outcome {
-        Ok(()) => _ = schedule.delivered(node, index),
+        Ok(()) => {
+            if schedule.delivered(node, index) && !fetched.from.contains(&node) {
+                fetched.from.push(node);
+            }
+        }
         Err(FlightError::Peer(failure)) => schedule.failed(node, index, failure, Instant::now()),
         Err(FlightError::Store(error)) => return Err(error),
     }

@@ -1,6 +1,5 @@
 //! Why a dial failed, in words that say what to check.
 
-use std::error::Error;
 use std::io;
 
 use libp2p::TransportError;
@@ -65,13 +64,13 @@ fn explain_transport(error: &TransportError<io::Error>, has_network_key: bool) -
     };
     use io::ErrorKind as Kind;
     let passing = |reason: &str| (Failure::Passing, reason.to_owned());
-    match io_kind(error) {
+    match socket_error(error) {
         Some(Kind::ConnectionRefused) => passing("connection refused: is the peer running, and is the port right?"),
         Some(Kind::HostUnreachable | Kind::NetworkUnreachable | Kind::AddrNotAvailable) => {
             passing("no route to that address: check the address and this machine's network")
         }
         Some(Kind::TimedOut) => passing("no answer in time: check the address and the firewalls between"),
-        _ => explain_by_words(&chain(error), has_network_key),
+        _ => explain_by_words(&error.to_string(), has_network_key),
     }
 }
 
@@ -83,7 +82,7 @@ fn explain_by_words(words: &str, has_network_key: bool) -> (Failure, String) {
         let reason = "no answer in time: check the address and the firewalls between";
         (Failure::Passing, reason.to_owned())
     } else if has("resolve") || has("dns") || has("no records found") {
-        (Failure::Passing, format!("the name could not be resolved: {words}"))
+        (Failure::Passing, format!("the name could not be resolved: {}", words.replace('\n', " ")))
     } else if has_network_key {
         let reason = "something answers, but no encryption can be agreed on: the network keys probably differ";
         (Failure::Lasting, reason.to_owned())
@@ -95,41 +94,13 @@ fn explain_by_words(words: &str, has_network_key: bool) -> (Failure, String) {
 }
 
 /// Returns the kind of the socket error inside an error, if there is one.
-pub(crate) fn io_kind(error: &io::Error) -> Option<io::ErrorKind> {
-    let mut next: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        if let Some(io) = error.downcast_ref::<io::Error>() {
-            if io.raw_os_error().is_some() || io.get_ref().is_none() && io.kind() != io::ErrorKind::Other {
-                return Some(io.kind());
-            }
-            // The source of an io::Error skips the error it wraps.
-            next = io.get_ref().map(|inner| inner as &(dyn Error + 'static));
-        } else {
-            next = error.source();
-        }
-    }
-    None
-}
-
-/// Returns the innermost error.
-pub(crate) fn root_cause(error: &io::Error) -> &(dyn Error + 'static) {
-    let mut cause: &(dyn Error + 'static) = error;
-    loop {
-        let inner = match cause.downcast_ref::<io::Error>() {
-            Some(io) => io.get_ref().map(|inner| inner as &(dyn Error + 'static)),
-            None => cause.source(),
-        };
-        match inner {
-            Some(inner) => cause = inner,
-            None => return cause,
-        }
-    }
-}
-
-fn chain(error: &io::Error) -> String {
-    let root = root_cause(error).to_string();
-    let outer = error.to_string();
-    if outer.contains(&root) { outer } else { format!("{outer}: {root}") }
+///
+/// It is read from the words: some of libp2p's wrappers leave themselves out of the chain of sources.
+pub(crate) fn socket_error(error: &io::Error) -> Option<io::ErrorKind> {
+    let words = error.to_string();
+    let (_, number) = words.rsplit_once("(os error ")?;
+    let number = number.split(')').next()?.parse().ok()?;
+    Some(io::Error::from_raw_os_error(number).kind())
 }
 
 #[cfg(test)]
@@ -147,7 +118,8 @@ mod tests {
 
     #[test]
     fn socket_errors_are_found_however_deep() {
-        let refused = io::Error::other(io::Error::other(io::Error::from_raw_os_error(111)));
+        let wrapped = format!("Multiple dial errors occurred:\n - {}", io::Error::from_raw_os_error(111));
+        let refused = io::Error::other(io::Error::other(wrapped));
         let (failure, words) = reason(&transport(refused), false);
         assert_eq!(failure, Failure::Passing);
         assert!(words.starts_with("connection refused"), "{words}");

@@ -53,9 +53,8 @@ impl Task {
                     Message::Response { response, .. } => self.learn(node, response.records.into_vec()),
                 }
             }
-            RpcEvent::OutboundFailure { peer, error, .. } => tracing::debug!(%peer, %error, "peer exchange failed"),
-            RpcEvent::InboundFailure { peer, error, .. } => self.on_broken_request(&peer, &error),
-            RpcEvent::ResponseSent { .. } => {}
+            RpcEvent::OutboundFailure { peer, error, .. } => self.on_failed_request(&peer, &error),
+            RpcEvent::InboundFailure { .. } | RpcEvent::ResponseSent { .. } => {}
         }
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use fednode_core::{Advert, NodeId, SignedAdvert};
 use libp2p::PeerId;
-use libp2p::request_response::{Event as RpcEvent, InboundFailure, Message, OutboundRequestId, ResponseChannel};
+use libp2p::request_response::{Event as RpcEvent, Message, OutboundFailure, OutboundRequestId, ResponseChannel};
 use rand::seq::IteratorRandom;
 
 use super::Task;
@@ -112,14 +112,13 @@ impl Task {
                 self.on_sync_reply(&peer, request_id, response);
             }
             RpcEvent::OutboundFailure { peer, request_id, error, .. } => {
-                tracing::debug!(%peer, %error, "sync failed");
+                self.on_failed_request(&peer, &error);
                 let state = node_id(&peer).and_then(|node| self.peers.get_mut(&node));
                 if let Some(peer) = state.filter(|peer| peer.sync.step == Step::Waiting(request_id)) {
                     peer.sync.step = Step::Idle;
                 }
             }
-            RpcEvent::InboundFailure { peer, error, .. } => self.on_broken_request(&peer, &error),
-            RpcEvent::ResponseSent { .. } => {}
+            RpcEvent::InboundFailure { .. } | RpcEvent::ResponseSent { .. } => {}
         }
     }
 
@@ -230,13 +229,14 @@ impl Task {
         }
     }
 
-    /// A request that could not be read: an honest peer sends none.
-    pub(super) fn on_broken_request(&mut self, peer: &PeerId, error: &InboundFailure) {
+    /// Notes a request that got no reply; a reply that breaks the protocol is evidence. (A request that does is refused
+    /// before it is read, but libp2p does not say whose it was.)
+    pub(super) fn on_failed_request(&mut self, peer: &PeerId, error: &OutboundFailure) {
         tracing::debug!(%peer, %error, "a request failed");
-        if let (InboundFailure::Io(cause), Some(node)) = (error, node_id(peer))
+        if let (OutboundFailure::Io(cause), Some(node)) = (error, node_id(peer))
             && cause.kind() == std::io::ErrorKind::InvalidData
         {
-            self.strike(node, format!("sent a malformed request: {cause}"));
+            self.strike(node, format!("sent a malformed reply: {cause}"));
         }
     }
 }

@@ -1,0 +1,187 @@
+//! Measures a blob transfer between two processes on loopback against raw TCP.
+//!
+//! ```text
+//! cargo run --release -p fednode-net --example transfer -- [MIB]
+//! ```
+//!
+//! The server process makes the bytes up and the client throws them away after verification, so that neither disk nor
+//! memory is measured; both report their peak resident memory.
+#![allow(clippy::print_stdout, reason = "it is a command")]
+
+use std::error::Error;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use fednode_core::{
+    BlobId, BlobRef, BlobStore, FederationSpec, Partial, Role, SEGMENT_BYTES, SegmentList, blob::chaining_value,
+};
+use fednode_net::{Config, Event, Identity, Multiaddr, start};
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// Holds one blob of made-up bytes, or swallows it.
+struct Synthetic {
+    base: Vec<u8>,
+    list: SegmentList,
+    holds: bool,
+    have: Mutex<Vec<bool>>,
+}
+
+impl Synthetic {
+    fn new(mib: u64, holds: bool) -> Self {
+        let base: Vec<u8> = (0..SEGMENT_BYTES).map(|i| (i % 251) as u8).collect();
+        let mut hasher = blake3::Hasher::new();
+        let mut values = Vec::new();
+        for index in 0..mib as u32 {
+            let bytes = segment(&base, index);
+            hasher.update(&bytes);
+            values.push(chaining_value(index, &bytes));
+        }
+        let blob = BlobRef { id: BlobId::from_bytes(*hasher.finalize().as_bytes()), size: mib * SEGMENT_BYTES };
+        let list = SegmentList::verify(blob, values).expect("the list of its own bytes");
+        Self { base, list, holds, have: Mutex::new(vec![false; mib as usize]) }
+    }
+}
+
+fn segment(base: &[u8], index: u32) -> Vec<u8> {
+    let mut bytes = base.to_vec();
+    bytes[..4].copy_from_slice(&index.to_le_bytes());
+    bytes
+}
+
+impl BlobStore for Synthetic {
+    fn held(&self, id: &BlobId) -> Option<u64> {
+        let blob = self.list.blob();
+        (self.holds && *id == blob.id).then_some(blob.size)
+    }
+
+    fn segment_list(&self, _: &BlobId) -> io::Result<SegmentList> {
+        Ok(self.list.clone())
+    }
+
+    fn read_segment(&self, _: &BlobId, index: u32) -> io::Result<Vec<u8>> {
+        Ok(segment(&self.base, index))
+    }
+
+    fn begin(&self, _: BlobRef) -> io::Result<Partial> {
+        let have = self.have.lock().map_err(|_| io::ErrorKind::Other)?.clone();
+        Ok(Partial { list: None, have })
+    }
+
+    fn keep_list(&self, _: &SegmentList) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write_segment(&self, _: BlobRef, index: u32, _: &[u8]) -> io::Result<()> {
+        self.have.lock().map_err(|_| io::ErrorKind::Other)?[index as usize] = true;
+        Ok(())
+    }
+
+    fn finish(&self, _: BlobRef) -> io::Result<()> {
+        let all = self.have.lock().map_err(|_| io::ErrorKind::Other)?.iter().all(|have| *have);
+        if all { Ok(()) } else { Err(io::Error::other("a segment is missing")) }
+    }
+}
+
+#[tokio::main]
+async fn main() -> Outcome {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["serve", mib] => serve(mib.parse()?).await,
+        ["raw", mib] => raw_serve(mib.parse()?),
+        [mib] => measure(mib.parse()?).await,
+        _ => measure(100).await,
+    }
+}
+
+async fn measure(mib: u64) -> Outcome {
+    let raw = raw(mib)?;
+    let (mut server, address) = child("serve", mib)?;
+    let mut config = Config::new(FederationSpec::default().into(), Role::Node);
+    config.listen.clear();
+    config.peers = vec![address.parse()?];
+    let store = Arc::new(Synthetic::new(mib, false));
+    let blob = store.list.blob();
+    let mut network = start(config, Identity::generate(), store).await?;
+    let provider = loop {
+        match network.events.recv().await {
+            Some(Event::PeerUp { node, .. }) => break node,
+            Some(_) => {}
+            None => return Err("the network ended".into()),
+        }
+    };
+    let started = Instant::now();
+    network.handle.fetch(blob, vec![provider], Duration::from_secs(600)).await?;
+    let rate = mib as f64 / started.elapsed().as_secs_f64();
+    println!("raw TCP      {raw:8.0} MiB/s");
+    println!("blob         {rate:8.0} MiB/s  ({:.0} % of raw)", 100.0 * rate / raw);
+    println!("client RSS   {:8.1} MB", peak_memory()?);
+    network.handle.shutdown().await;
+    drop(server.stdin.take());
+    let mut rest = String::new();
+    server.stdout.take().ok_or("no output")?.read_to_string(&mut rest)?;
+    print!("{rest}");
+    server.wait()?;
+    Ok(())
+}
+
+async fn serve(mib: u64) -> Outcome {
+    let mut config = Config::new(FederationSpec::default().into(), Role::Node);
+    config.listen = vec!["/ip4/127.0.0.1/tcp/0".parse()?];
+    let network = start(config, Identity::generate(), Arc::new(Synthetic::new(mib, true))).await?;
+    let address: Multiaddr = network.handle.listeners().remove(0);
+    println!("{address}");
+    // The parent closes our input when it is done.
+    tokio::task::spawn_blocking(|| io::stdin().read_to_end(&mut Vec::new())).await??;
+    println!("server RSS   {:8.1} MB", peak_memory()?);
+    network.handle.shutdown().await;
+    Ok(())
+}
+
+/// Starts this program again in another role and reads the first line it says.
+fn child(role: &str, mib: u64) -> Outcome<(Child, String)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(role).arg(mib.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn()?;
+    let mut line = String::new();
+    let mut output = BufReader::with_capacity(1, child.stdout.take().ok_or("no output")?);
+    output.read_line(&mut line)?;
+    child.stdout = Some(output.into_inner());
+    Ok((child, line.trim().to_owned()))
+}
+
+fn raw(mib: u64) -> Outcome<f64> {
+    let (mut server, address) = child("raw", mib)?;
+    let mut stream = TcpStream::connect(address)?;
+    let mut buffer = vec![0; 256 << 10];
+    let (mut received, started) = (0, Instant::now());
+    while let n @ 1.. = stream.read(&mut buffer)? {
+        received += n as u64;
+    }
+    let rate = received as f64 / f64::from(1 << 20) / started.elapsed().as_secs_f64();
+    server.wait()?;
+    Ok(rate)
+}
+
+fn raw_serve(mib: u64) -> Outcome {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    println!("{}", listener.local_addr()?);
+    let (mut stream, _) = listener.accept()?;
+    let buffer = vec![1; SEGMENT_BYTES as usize];
+    for _ in 0..mib {
+        stream.write_all(&buffer)?;
+    }
+    Ok(())
+}
+
+/// Peak resident memory of this process in MB (Linux).
+fn peak_memory() -> Outcome<f64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).ok_or("no VmHWM")?;
+    let kib: f64 = line.split_whitespace().nth(1).ok_or("no number")?.parse()?;
+    Ok(kib * 1024.0 / 1e6)
+}

@@ -1,0 +1,252 @@
+//! Tests with a peer that says a good hello and then misbehaves: a bare swarm, driven by hand.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fednode_core::{
+    Advert, BlobId, BlobRef, BlobStore, Body, FederationSpec, Hello, PROTOCOL_VERSION, Partial, Role, Round,
+    SegmentList, Sequence, SignedAdvert,
+};
+use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
+use libp2p::StreamProtocol;
+use libp2p::request_response::{self, Message};
+use libp2p::swarm::{self, Swarm, SwarmEvent};
+use prometheus_client::registry::Registry;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::behaviour::{self, Behaviour, BehaviourEvent, Topics};
+use crate::bounded::Bounded;
+use crate::codec;
+use crate::traffic::Traffic;
+use crate::wire::{BLOB_PROTOCOL, BlobAsk, SYNC_PROTOCOL, SyncReply, Want};
+use crate::{Config, Event, Identity, Network, start, transport};
+
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A store that holds nothing.
+struct Empty;
+
+impl BlobStore for Empty {
+    fn held(&self, _: &BlobId) -> Option<u64> {
+        None
+    }
+    fn segment_list(&self, _: &BlobId) -> io::Result<SegmentList> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+    fn read_segment(&self, _: &BlobId, _: u32) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+    fn begin(&self, _: BlobRef) -> io::Result<Partial> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+    fn keep_list(&self, _: &SegmentList) -> io::Result<()> {
+        Ok(())
+    }
+    fn write_segment(&self, _: BlobRef, _: u32, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+    fn finish(&self, _: BlobRef) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn config() -> Config {
+    let mut config = Config::new(FederationSpec::default().into(), Role::Node);
+    config.listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
+    config
+}
+
+fn said(author: &Identity, counter: u64, round: u32) -> SignedAdvert {
+    let now = crate::clock::now();
+    let advert = Advert {
+        federation: FederationSpec::default().id(),
+        author: author.node_id(),
+        sequence: Sequence { incarnation: 1, counter },
+        round: Round(round),
+        issued_at: now,
+        expires_at: now + Duration::from_secs(60),
+        body: Body::Leave,
+    };
+    let payload = codec::encode(&advert);
+    SignedAdvert { signature: author.sign_advert(&payload), payload }
+}
+
+fn forged(author: &Identity) -> SignedAdvert {
+    SignedAdvert { signature: vec![1; 64], ..said(author, 99, 1) }
+}
+
+/// What the hostile peer does once it is welcome.
+#[derive(Default)]
+struct Script {
+    hello: bool,
+    /// Answers to sync requests, one after the other, then empty ones.
+    sync_replies: Mutex<Vec<Vec<SignedAdvert>>>,
+    /// Gossiped on the control topic as soon as somebody listens.
+    gossip: Mutex<Vec<SignedAdvert>>,
+}
+
+struct Hostile {
+    control: libp2p_stream::Control,
+    _driver: JoinHandle<()>,
+}
+
+/// Starts a hostile peer that dials the victim and follows the script.
+fn attack(victim: &Network, identity: &Identity, script: Script) -> Hostile {
+    let config = config();
+    let topics = Topics::of(config.federation);
+    let mut registry = Registry::default();
+    let gossip = behaviour::gossip(&topics, &mut registry).unwrap();
+    let transport = transport::build(identity, None, &mut registry).unwrap();
+    let behaviour = Behaviour::new(&config, identity, gossip, &Arc::new(Traffic::default())).unwrap();
+    let own = crate::identity::peer_id(&identity.node_id());
+    let mut swarm = Swarm::new(transport, behaviour, own, swarm::Config::with_tokio_executor());
+    swarm.dial(victim.handle.listeners().remove(0)).unwrap();
+    let control = swarm.behaviour().streams.new_control();
+    let driver = tokio::spawn(async move {
+        loop {
+            let event = swarm.select_next_some().await;
+            follow(&mut swarm, &script, &topics, event);
+        }
+    });
+    Hostile { control, _driver: driver }
+}
+
+fn follow(swarm: &mut Swarm<Behaviour>, script: &Script, topics: &Topics, event: SwarmEvent<BehaviourEvent>) {
+    match event {
+        SwarmEvent::ConnectionEstablished { peer_id, .. } if script.hello => {
+            let spec = FederationSpec::default();
+            let hello = Hello {
+                protocol: PROTOCOL_VERSION,
+                software: "hostile".to_owned(),
+                role: Role::Node,
+                federation: spec.id(),
+                spec: spec.entries(),
+                clock: crate::clock::now(),
+            };
+            swarm.behaviour_mut().hello.send_request(&peer_id, hello);
+        }
+        SwarmEvent::Behaviour(BehaviourEvent::Sync(request_response::Event::Message {
+            message: Message::Request { channel, .. },
+            ..
+        })) => {
+            let adverts = script.sync_replies.lock().unwrap().pop().unwrap_or_default();
+            let reply = SyncReply { adverts: Bounded::first_of(adverts), more: true, holds: Bounded::first_of([]) };
+            _ = swarm.behaviour_mut().sync.send_response(channel, reply);
+        }
+        SwarmEvent::Behaviour(BehaviourEvent::Gossip(libp2p::gossipsub::Event::Subscribed { topic, .. }))
+            if topic == topics.control.hash() =>
+        {
+            for signed in script.gossip.lock().unwrap().drain(..) {
+                let message = codec::encode(&signed);
+                swarm.behaviour_mut().gossip.publish(topics.control.hash(), message).unwrap();
+            }
+        }
+        _ => {}
+    }
+}
+
+async fn victim() -> Network {
+    start(config(), Identity::generate(), Arc::new(Empty)).await.unwrap()
+}
+
+/// Returns events until one of them is a strike, that one last.
+async fn until_struck(victim: &mut Network) -> Vec<Event> {
+    let mut seen = Vec::new();
+    let struck = async {
+        while !matches!(seen.last(), Some(Event::Struck { .. })) {
+            seen.push(victim.events.recv().await.unwrap());
+        }
+    };
+    timeout(PATIENCE, struck).await.expect("the liar is struck");
+    seen
+}
+
+fn adverts(events: &[Event]) -> Vec<(Round, u64)> {
+    let advert = |event: &Event| match event {
+        Event::Advert { advert, .. } => Some((advert.round, advert.sequence.counter)),
+        _ => None,
+    };
+    events.iter().filter_map(advert).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forged_adverts_are_struck_and_replayed_ones_heard_once() {
+    let mut victim = victim().await;
+    let (eve, ann) = (Identity::generate(), Identity::generate());
+    let genuine = || said(&ann, 1, 1);
+    let replayed = genuine();
+    let replies = vec![vec![forged(&ann)], vec![replayed.clone(), said(&ann, 2, 2)], vec![replayed.clone(), replayed]];
+    let _hostile = attack(&victim, &eve, Script { hello: true, sync_replies: replies.into(), ..Script::default() });
+    let seen = until_struck(&mut victim).await;
+    assert_eq!(adverts(&seen), [(Round(1), 1), (Round(2), 2)]);
+    let Some(Event::Struck { node, reason }) = seen.last() else { unreachable!() };
+    assert_eq!(*node, eve.node_id(), "the one who passed it on, not the one in whose name it was forged");
+    assert!(reason.contains("signature"), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forged_gossip_is_struck_and_a_flood_is_cut() {
+    let mut victim = victim().await;
+    let (eve, ann) = (Identity::generate(), Identity::generate());
+    let mut gossip: Vec<SignedAdvert> = (1..=20).map(|counter| said(&ann, counter, 3)).collect();
+    gossip.push(forged(&ann));
+    // Give the victim's hello time to be answered first: gossip before it is ignored, and sync has nothing.
+    let script = Script { hello: true, gossip: Mutex::default(), ..Script::default() };
+    let hostile = attack(&victim, &eve, script);
+    timeout(PATIENCE, async { while !matches!(victim.events.recv().await, Some(Event::PeerUp { .. })) {} })
+        .await
+        .unwrap();
+    drop(hostile);
+    let second = Identity::generate();
+    let _hostile = attack(&victim, &second, Script { hello: true, gossip: gossip.into(), ..Script::default() });
+    let seen = until_struck(&mut victim).await;
+    let heard = adverts(&seen);
+    assert!(heard.len() <= 8, "eight adverts of one author about one round are enough: {heard:?}");
+    assert!(heard.iter().all(|(round, _)| *round == Round(3)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_heard_from_or_served_to_whoever_has_not_said_hello() {
+    let mut victim = victim().await;
+    let (eve, ann) = (Identity::generate(), Identity::generate());
+    let script = Script { gossip: vec![said(&ann, 1, 1)].into(), ..Script::default() };
+    let mut hostile = attack(&victim, &eve, script);
+    let peer = crate::identity::peer_id(&victim.handle.node_id());
+    let mut stream = timeout(PATIENCE, hostile.control.open_stream(peer, StreamProtocol::new(BLOB_PROTOCOL)))
+        .await
+        .unwrap()
+        .unwrap();
+    let ask = BlobAsk { id: 0, blob: BlobId::of(b""), want: Want::List };
+    // The stream may be closed before anything is written.
+    _ = codec::write(&mut stream, &ask, 1000).await;
+    _ = stream.flush().await;
+    let mut answer = Vec::new();
+    let read = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the stream is closed");
+    assert!(read.is_err() || answer.is_empty(), "not even \"not held\"");
+    while let Ok(event) = victim.events.try_recv() {
+        assert!(matches!(event, Event::Listening(_)), "{event:?}");
+    }
+    assert!(victim.handle.peers().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_oversized_frame_is_refused_unread() {
+    let mut victim = victim().await;
+    let eve = Identity::generate();
+    let mut hostile = attack(&victim, &eve, Script { hello: true, ..Script::default() });
+    timeout(PATIENCE, async { while !matches!(victim.events.recv().await, Some(Event::PeerUp { .. })) {} })
+        .await
+        .unwrap();
+    let peer = crate::identity::peer_id(&victim.handle.node_id());
+    let mut stream = hostile.control.open_stream(peer, StreamProtocol::new(SYNC_PROTOCOL)).await.unwrap();
+    let before = victim.handle.traffic().control_received;
+    stream.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    // The victim closes the stream at the prefix; it does not wait for four gigabytes.
+    let mut answer = Vec::new();
+    let read = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the stream is closed");
+    assert!(read.is_err() || answer.is_empty());
+    assert_eq!(victim.handle.traffic().control_received, before, "nothing of it was taken in");
+}
