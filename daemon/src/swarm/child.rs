@@ -49,8 +49,9 @@ impl Child {
         let log = File::create(&spec.log)?;
         let mut command = Command::new(&spec.program);
         command.args(&spec.arguments).stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log).process_group(0);
-        // Variables of ours configure the swarm; a child's settings are all on its command line.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_setting)) {
+        // Variables of ours configure the swarm; a child's settings are all on its command line or in its file.
+        let is_ours = |name: &str| is_setting(name) || name.starts_with("FEDBOOT_");
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_ours)) {
             command.env_remove(name);
         }
         Ok(Self { process: command.spawn()?, spec })
