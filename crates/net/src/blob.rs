@@ -13,6 +13,7 @@
 //! per peer and in all, on both sides.
 
 mod fetcher;
+mod job;
 mod link;
 mod schedule;
 mod server;

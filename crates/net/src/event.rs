@@ -18,6 +18,7 @@ const OVERFLOW: usize = 512;
 
 /// What happened on the network.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "the largest, an advert, is the commonest")]
 pub enum Event {
     /// This node listens at a further address (with its node id).
     Listening(Multiaddr),

@@ -38,6 +38,7 @@ pub(crate) enum Candidate {
 
 /// Adverts judged.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "the largest, one from gossip, is the commonest")]
 pub(crate) enum Checked {
     /// One from gossip.
     Gossip { id: MessageId, source: PeerId, topic: TopicHash, outcome: Result<(SignedAdvert, Advert), Objection> },

@@ -1,7 +1,7 @@
 //! Everything with a socket.
 //!
 //! A node says small signed adverts, fetches immutable blobs, and keeps in touch with other members. This crate does
-//! that over libp2p and shows the rest of the house none of it: [`start`] returns a [`Handle`] to speak through and a
+//! that over libp2p and shows the rest of the house none of it: [`start()`] returns a [`Handle`] to speak through and a
 //! queue of [`Event`]s to listen to, in the vocabulary of `fednode-core`. It knows no rounds, no averaging, no tensors.
 //!
 //! ```text

@@ -232,6 +232,9 @@ impl Task {
 
     /// Gets last words out and closes connections, in half a second at most.
     async fn say_goodbye(&mut self) {
+        if self.peers.is_empty() {
+            return;
+        }
         for topic in [self.topics.advert.clone(), self.topics.control.clone()] {
             self.swarm.behaviour_mut().gossip.unsubscribe(&topic);
         }
