@@ -15,15 +15,16 @@
 //! answer comes back. This file selects and dispatches; what the outputs do is in `effects`, what becomes of answers in
 //! `answers`, what people see in `reporting`, and how it ends in `ending`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{Advert, BlobId, BlobStore, FederationSpec, NodeId, Role, SignedAdvert, Timestamp};
+use fednode_core::{Advert, BlobId, BlobStore, FederationSpec, NodeId, Role, Round, SignedAdvert, Timestamp};
 use fednode_engine::{Input, Phase};
 use fednode_net::{Event, Handle};
 use fednode_store::{Blobs, Checkpoints};
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
@@ -58,6 +59,7 @@ pub(crate) struct Driver<M> {
     pub(crate) role: Role,
     pub(crate) net: Handle,
     pub(crate) events: mpsc::Receiver<Event>,
+    pub(crate) net_task: JoinHandle<()>,
     pub(crate) blobs: Arc<Blobs>,
     pub(crate) checkpoints: Arc<Checkpoints>,
     pub(crate) journal: Journal,
@@ -81,6 +83,15 @@ pub(crate) struct Driver<M> {
     pub(crate) next_tick: Timestamp,
 }
 
+/// What is remembered of earlier lives, beside the checkpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Past {
+    /// Adverts that were heard.
+    pub(crate) known: Vec<Advert>,
+    /// Rounds whose records were written.
+    pub(crate) written: BTreeSet<Round>,
+}
+
 /// What the loop wakes up for.
 enum Happening {
     Stop,
@@ -93,14 +104,15 @@ enum Happening {
 impl<M: Machine> Driver<M> {
     /// Runs until all is done, or until it is stopped, or until something fails.
     ///
-    /// `known` are adverts heard in earlier lives.
-    pub(crate) async fn run(mut self, known: Vec<Advert>) -> Result<Finished, RunError> {
+    /// Goes on from `past`.
+    pub(crate) async fn run(mut self, past: Past) -> Result<Finished, RunError> {
+        self.resume_records(&past.written);
         self.feed(Input::Start);
-        for advert in known {
+        for advert in past.known {
+            self.standing.heard(&advert);
             self.feed(Input::Advert(Arc::new(advert)));
         }
         self.announce_own();
-        self.evaluate_resumed();
         let outcome = loop {
             let step = match self.next().await {
                 Happening::Stop => Err(RunError::Interrupted),

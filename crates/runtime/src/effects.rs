@@ -283,15 +283,11 @@ impl<M: Machine> Driver<M> {
         });
     }
 
-    /// Catches up on an evaluation that a restart cut off.
-    pub(crate) fn evaluate_resumed(&mut self) {
-        let Some(state) = self.machine.training_state() else { return };
-        let Some(round) = state.report.as_ref().map(|report| report.round) else { return };
-        if let Some(trainer) = &self.trainer
-            && self.records.lacks_local_evaluation(round)
-        {
-            let evaluating: Evaluating = Box::pin(trainer.call(|trainer| trainer.evaluate()));
-            self.await_evaluation(round, Stage::Local, evaluating);
+    /// Catches up on evaluations that a restart cut off; to be called before anything else is asked of the trainer.
+    pub(crate) fn resume_records(&mut self, written: &BTreeSet<Round>) {
+        let Some(trainer) = self.trainer.clone() else { return };
+        for (round, stage) in self.records.resume(written) {
+            self.await_evaluation(round, stage, Box::pin(trainer.call(|trainer| trainer.evaluate())));
         }
     }
 

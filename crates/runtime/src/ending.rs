@@ -7,6 +7,7 @@
 //!
 //! A finished member goes on serving its blobs, because others may be a round behind.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::{NodeId, Role, Round, Timestamp};
@@ -28,8 +29,10 @@ const QUIET: Duration = Duration::from_secs(3);
 const GOODBYE: Duration = Duration::from_secs(1);
 /// How long a stopping member waits for its last checkpoint; with what follows, less than five seconds.
 const LAST_SAVE_PATIENCE: Duration = Duration::from_secs(3);
-/// How long it waits for the last lines of its books.
-const LAST_LINES_PATIENCE: Duration = Duration::from_millis(500);
+/// How long it waits for the last lines of its books and for everybody who works for it.
+const LAST_PATIENCE: Duration = Duration::from_millis(1500);
+/// How often it looks whether the last worker is done.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// How a run that did not fail ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +103,7 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn advance_ending(&mut self) {
         if self.ending.stage == Stage::Working && std::mem::take(&mut self.ending.look_again) && self.is_serving() {
             self.ending.stage = Stage::Completing;
+            self.records.give_up_unclosed();
         }
         match self.ending.stage {
             Stage::Completing if self.records.all_complete() => self.finalise(),
@@ -196,12 +200,29 @@ impl<M: Machine> Driver<M> {
         if tokio::time::timeout(LAST_SAVE_PATIENCE, self.finish_saving()).await.is_err() {
             warn!("the last checkpoint took too long and was given up; the one before it stands");
         }
-        // A late line of the books is worth less than an end in time.
-        let _ = tokio::time::timeout(LAST_LINES_PATIENCE, self.journal.flush()).await;
-        self.net.shutdown().await;
         let round = self.machine.status(self.clock.now()).round;
         let last_record = self.records.last().cloned();
-        outcome.map(|outcome| Finished { node_id: self.me, outcome, round, last_record })
+        let node_id = self.me;
+        if tokio::time::timeout(LAST_PATIENCE, self.let_go()).await.is_err() {
+            warn!("some work still holds the state folder; it is free when the process ends");
+        }
+        outcome.map(|outcome| Finished { node_id, outcome, round, last_record })
+    }
+
+    /// Ends everything that works for this member and gives the state folder free.
+    async fn let_go(self) {
+        let Self { net, net_task, blobs, checkpoints, journal, mut tasks, control, .. } = self;
+        drop((control, checkpoints));
+        net.shutdown().await;
+        drop(net);
+        tasks.shutdown().await;
+        journal.close().await;
+        // Its error would be a panic, which was reported when it happened.
+        let _ = net_task.await;
+        // Workers cannot be interrupted; each holds the blobs for as long as one look at the disk takes.
+        while Arc::strong_count(&blobs) > 1 {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 
     async fn finish_saving(&mut self) {

@@ -44,6 +44,7 @@ pub(crate) enum Entry {
 enum Line {
     Entry(Entry),
     Flush(oneshot::Sender<()>),
+    Close(oneshot::Sender<()>),
 }
 
 /// The sending end of the journal; cheap to clone.
@@ -74,8 +75,17 @@ impl Journal {
 
     /// Waits until everything handed in so far is written. Cancel-safe.
     pub(crate) async fn flush(&self) {
+        self.ask(Line::Flush).await;
+    }
+
+    /// Writes everything handed in so far and gives the ledger free. Cancel-safe.
+    pub(crate) async fn close(self) {
+        self.ask(Line::Close).await;
+    }
+
+    async fn ask(&self, line: impl FnOnce(oneshot::Sender<()>) -> Line) {
         let (done, is_done) = oneshot::channel();
-        if self.lines.send(Line::Flush(done)).await.is_ok() {
+        if self.lines.send(line(done)).await.is_ok() {
             // A writer that is gone has nothing left to write.
             let _ = is_done.await;
         }
@@ -97,7 +107,13 @@ impl Writer {
                     let written = self.write(&entry);
                     self.complain(written);
                 }
-                Line::Flush(done) => drop(done.send(())),
+                // Whoever asked may have run out of patience.
+                Line::Flush(done) => _ = done.send(()),
+                Line::Close(done) => {
+                    drop(self);
+                    _ = done.send(());
+                    return;
+                }
             }
         }
     }

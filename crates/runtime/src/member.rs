@@ -1,5 +1,6 @@
 //! A member from its configuration to its end: opens what it needs, puts the driver together, runs it.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
@@ -17,7 +18,7 @@ use crate::checkpointing::{self, OwnBlobs, Restored, Saving};
 use crate::clock::Clock;
 use crate::config::MemberConfig;
 use crate::control::Server;
-use crate::driver::Driver;
+use crate::driver::{Driver, Past};
 use crate::effects::{Publishing, on_worker};
 use crate::ending::{Ending, Finished};
 use crate::error::RunError;
@@ -25,7 +26,7 @@ use crate::fetches::Fetches;
 use crate::journal::Journal;
 use crate::machine::Machine;
 use crate::notes::{Notebook, WaitLog};
-use crate::records::Records;
+use crate::records::{self, Records};
 use crate::standing::Standing;
 use crate::timers::Timers;
 use crate::trainer::{Trainer, TrainerCard, TrainerError, TrainerThread};
@@ -125,6 +126,8 @@ struct Opened {
     store: Store,
     identity: Identity,
     restored: Option<Restored>,
+    /// Rounds whose records were written.
+    written: BTreeSet<Round>,
 }
 
 impl Opened {
@@ -136,7 +139,10 @@ impl Opened {
             let store = Store::open(&folder, federation, &options)?;
             let identity = Identity::load_or_create(&key).map_err(|e| RunError::StateContent(e.to_string()))?;
             let restored = checkpointing::load(&store.checkpoints, &partition_hash)?;
-            Ok(Self { me: identity.node_id(), role, store, identity, restored })
+            let written =
+                records::read(&records::path_in(&folder)).map_err(|e| RunError::StateContent(e.to_string()))?;
+            let written = written.iter().map(|record| record.round).collect();
+            Ok(Self { me: identity.node_id(), role, store, identity, restored, written })
         })
         .await
     }
@@ -149,13 +155,13 @@ impl Opened {
         card: TrainerCard,
         stop: CancellationToken,
     ) -> Result<Finished, RunError> {
-        let Self { me, role, store, identity, restored } = self;
+        let Self { me, role, store, identity, restored, written } = self;
         let mut notebook = Notebook::default();
         let clock = Clock::start();
         let healed = store.warnings.iter().chain(restored.iter().filter_map(|restored| restored.warning.as_ref()));
         healed.for_each(|warning| notebook.warn(clock.now(), warning.clone()));
         let memories = Memories::read(&store.ledger)?;
-        let known = memories.adverts();
+        let past = Past { known: memories.adverts(), written };
         let network = start_network(&config, role, &store, identity, memories).await?;
         let control = start_control(&config).await?;
         let no_thread = |error| RunError::Internal(format!("no thread for the journal: {error}"));
@@ -164,8 +170,7 @@ impl Opened {
             Some(Restored { meta, .. }) => (meta.own, meta.records, meta.last_record),
             None => (OwnBlobs::default(), Vec::new(), None),
         };
-        let mut standing = Standing::new(config.peers.clone(), Round(config.spec.rounds));
-        known.iter().for_each(|advert| standing.heard(advert));
+        let standing = Standing::new(config.peers.clone(), Round(config.spec.rounds));
         let driver = Driver {
             machine,
             next_tick: clock.now(),
@@ -177,6 +182,7 @@ impl Opened {
             role,
             net: network.handle,
             events: network.events,
+            net_task: network.task,
             blobs: store.blobs,
             checkpoints: Arc::new(store.checkpoints),
             journal,
@@ -197,7 +203,7 @@ impl Opened {
             merging: false,
             ending: Ending::new(),
         };
-        driver.run(known).await
+        driver.run(past).await
     }
 }
 

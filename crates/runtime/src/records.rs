@@ -10,7 +10,7 @@
 //! A record is open from the moment its round's training starts until both evaluations are in. Open records travel
 //! with the checkpoint, so a restart in the middle of an exchange loses no line.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -84,9 +84,30 @@ impl Records {
         self.open.contains_key(&round)
     }
 
-    /// Tells whether a round that was trained in an earlier life still lacks its first evaluation.
-    pub(crate) fn lacks_local_evaluation(&self, round: Round) -> bool {
-        self.open.get(&round).is_some_and(|open| open.trained_at.is_some() && !open.evaluated_locally)
+    /// Sorts out what an earlier life left open, and returns the evaluations to catch up on.
+    ///
+    /// The model is that of the checkpoint: after the merge of every closed round, after the training of the one that is
+    /// being exchanged. A round that was being trained starts anew; of one in `written` the line was written already.
+    pub(crate) fn resume(&mut self, written: &BTreeSet<Round>) -> Vec<(Round, Stage)> {
+        let is_lost =
+            |round: &Round, open: &OpenRecord| open.trained_at.is_none() || (open.closed && written.contains(round));
+        self.open.retain(|round, open| !is_lost(round, open));
+        let mut lacking = Vec::new();
+        for (round, open) in &mut self.open {
+            if open.closed && !open.evaluated_merged {
+                lacking.push((*round, Stage::Merged));
+            } else if !open.closed && !open.evaluated_locally {
+                lacking.push((*round, Stage::Local));
+            }
+            // The model after training is gone once it was merged.
+            open.evaluated_locally |= open.closed;
+        }
+        lacking
+    }
+
+    /// All rounds are done: what is not closed now never will be.
+    pub(crate) fn give_up_unclosed(&mut self) {
+        self.open.retain(|_, open| open.closed);
     }
 
     /// A round's training starts.
@@ -354,6 +375,29 @@ mod tests {
         records.evaluated(Round(1), Stage::Local, Some((&evaluations(0.5), Duration::ZERO)));
         let done = records.take_complete(Timestamp(1), Traffic::default);
         assert_eq!(done[0].accuracy, Some(0.5));
+    }
+
+    #[test]
+    fn a_restart_loses_no_line_and_writes_none_twice() {
+        let mut before = Records::new(ME, vec![], None);
+        for round in 1..=4 {
+            before.begin(Round(round), Timestamp(0), traffic(100));
+        }
+        for round in 1..=3 {
+            before.trained(Round(round), Timestamp(1), &TrainedSummary::default());
+        }
+        before.closed(Round(1), Some(ME), 2);
+        before.closed(Round(2), Some(ME), 2);
+        let mut after = Records::new(ME, before.open(), None);
+        let lacking = after.resume(&BTreeSet::from([Round(1)]));
+        assert_eq!(lacking, [(Round(2), Stage::Merged), (Round(3), Stage::Local)]);
+        assert!(!after.is_open(Round(1)), "its line was written");
+        assert!(!after.is_open(Round(4)), "it is trained anew");
+        after.evaluated(Round(2), Stage::Merged, Some((&evaluations(0.5), Duration::ZERO)));
+        let done = after.take_complete(Timestamp(9), || traffic(3));
+        assert_eq!((done.len(), done[0].accuracy, done[0].bytes_sent.peer_to_peer), (1, Some(0.5), 3));
+        after.give_up_unclosed();
+        assert!(after.all_complete());
     }
 
     #[test]
