@@ -244,7 +244,7 @@ pub fn answer(question: &str) -> String {
     let answer = match question.parse() {
         _ if question == "list" => Answer::Adapters(adapters_in_process()),
         Ok(choice) => probe_in_process(choice).map_or_else(Answer::Fails, Answer::Works),
-        Err(error) => Answer::Fails(device::ParseDeviceError::to_string(&error)),
+        Err(error) => Answer::Fails(error.to_string()),
     };
     serde_json::to_string(&answer).expect("answers are plain structs")
 }
@@ -288,10 +288,11 @@ pub fn probe_in_process(choice: DeviceChoice) -> Result<ProbeReport, String> {
     let started = Instant::now();
     let expected = worked_example(&Device::flex());
     let got = worked_example(&device::open_adapter(&adapter).map_err(|error| error.to_string())?);
-    let furthest = expected.iter().zip(&got).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
-    // The negation also catches a difference that is not a number.
-    if expected.len() != got.len() || !(furthest <= TOLERANCE) {
-        return Err(format!("it computes wrong results (off by {furthest})"));
+    // A result that is not a number is near nothing.
+    let is_near = |(a, b): (&f32, &f32)| (a - b).abs() <= TOLERANCE;
+    let n_right = expected.iter().zip(&got).filter(|pair| is_near(*pair)).count();
+    if n_right < expected.len() {
+        return Err(format!("it computes wrong results ({n_right} of {} are right)", expected.len()));
     }
     Ok(ProbeReport { adapter, seconds: started.elapsed().as_secs_f64() })
 }

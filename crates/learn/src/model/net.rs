@@ -6,10 +6,10 @@
 //! it is, a convolution knows its own shape. A faster kernel for a kind of layer has one place to go:
 //! [`Conv::forward`] or [`Linear::forward`].
 
-use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::module::{conv2d, linear, max_pool2d};
 use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
+use burn::tensor::{Device, Tensor};
 use fednode_core::Layout;
 
 use crate::weights::Weights;
@@ -223,11 +223,24 @@ impl Linear {
     fn forward<'a>(&self, tensors: &mut impl Iterator<Item = &'a Tensor<1>>, input: Tensor<2>) -> Tensor<2> {
         let weight = next(tensors).reshape([self.inputs, self.outputs]);
         let bias = self.bias.then(|| next(tensors));
-        let output = linear(input, weight, bias);
+        let is_cpu = input.device() == Device::flex();
+        let output = if is_cpu { linear(input, weight, bias) } else { self.convolve(input, weight, bias) };
         match self.activation {
             Activation::Relu => relu(output),
             Activation::Identity => output,
         }
+    }
+
+    /// Computes the layer as a convolution of 1×1 images; what GPUs run.
+    ///
+    /// SwiftShader, the software driver that the GPU path is tested on, miscompiles the general matrix product of the
+    /// tensor library's Vulkan kernels (every tile gets the same numbers) but none of its convolution kernels. With
+    /// this form, what the tests check is what a GPU runs; `probe` holds it against the CPU on the real device before that is used.
+    fn convolve(&self, input: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+        let n_samples = input.dims()[0];
+        let images = input.reshape([n_samples, self.inputs, 1, 1]);
+        let kernels = weight.transpose().reshape([self.outputs, self.inputs, 1, 1]);
+        conv2d(images, kernels, bias, ConvOptions::new([1, 1], [0, 0], [1, 1], 1)).reshape([n_samples, self.outputs])
     }
 }
 
