@@ -1,0 +1,132 @@
+//! `fednode swarm` with the real binaries: one command, a federation, a result.
+#![allow(clippy::unwrap_used)]
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use fednode_e2e::{fednode, json_of, run, signal};
+
+fn swarm(out: &std::path::Path, arguments: &[&str]) -> Command {
+    let mut command = fednode();
+    command.args(["swarm", "--json", "--device", "cpu", "--out"]).arg(out).args(arguments);
+    command
+}
+
+#[test]
+fn four_nodes_finish_and_learn() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let summary = json_of(&run(swarm(&out, &["--nodes", "4", "--rounds", "3", "--seed", "3"])));
+
+    for key in
+        ["algorithm", "data", "partition", "partition_hash", "seed", "nodes", "rounds", "device", "mean_accuracy"]
+    {
+        assert!(!summary[key].is_null(), "`{key}` is missing from {summary}");
+    }
+    let (accuracy, floor) =
+        (summary["mean_accuracy"].as_f64().unwrap(), summary["majority_class_accuracy"].as_f64().unwrap());
+    assert!(accuracy > floor + 0.05, "accuracy {accuracy}, always the majority class {floor}");
+
+    let nodes = summary["per_node"].as_array().unwrap();
+    assert_eq!(nodes.len(), 4);
+    for node in nodes {
+        assert!(node["bytes_received"].as_u64().unwrap() > 0 && node["peak_rss_bytes"].as_u64().unwrap() > 0, "{node}");
+        let share: f64 = node["expert_share"].as_array().unwrap().iter().map(|share| share.as_f64().unwrap()).sum();
+        assert!((share - 1.0).abs() < 1e-6, "expert shares sum to {share}");
+    }
+    let bytes = &summary["bytes_per_round"];
+    for kind in ["aggregator", "peer_to_peer", "gossip"] {
+        assert!(bytes[kind].as_f64().unwrap() > 0.0, "nothing of kind {kind} in {bytes}");
+    }
+
+    let records = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
+    assert_eq!(records.lines().count(), 4 * 3, "one record per node and round");
+    assert!(out.join("summary.json").is_file() && out.join("logs").is_dir());
+    for shard in 1..=4 {
+        let model = std::fs::read(out.join(format!("models/{shard}.safetensors"))).unwrap();
+        assert!(!fednode_core::ParamSet::decode(&model).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn every_algorithm_of_the_table_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    for algorithm in ["local", "fedavg"] {
+        let out = folder.path().join(algorithm);
+        let summary = json_of(&run(swarm(&out, &["--nodes", "2", "--rounds", "2", "--algorithm", algorithm])));
+        let exchanged = summary["bytes_per_round"]["peer_to_peer"].as_f64().unwrap();
+        assert_eq!(exchanged, 0.0, "{algorithm} exchanges no experts");
+        let averaged = summary["bytes_per_round"]["aggregator"].as_f64().unwrap();
+        assert_eq!(averaged > 0.0, algorithm == "fedavg", "{algorithm} moved {averaged} bytes with the aggregator");
+    }
+}
+
+#[test]
+fn runs_without_an_aggregator() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let summary = json_of(&run(swarm(&out, &["--nodes", "3", "--rounds", "3", "--no-aggregator"])));
+    assert_eq!(summary["per_node"].as_array().unwrap().len(), 3);
+    assert!(summary["per_node"].as_array().unwrap().iter().all(|node| node["last_round"] == 3), "{summary}");
+}
+
+/// The child processes are the ordinary binaries, direct children of the swarm.
+fn children(pid: u32) -> Vec<(u32, String)> {
+    let output = Command::new("ps").args(["-o", "pid=,comm=", "--ppid", &pid.to_string()]).output().unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let parse = |line: &str| {
+        let (pid, name) = line.trim().split_once(' ')?;
+        Some((pid.parse().ok()?, name.trim().to_owned()))
+    };
+    lines.lines().filter_map(parse).collect()
+}
+
+fn wait_for_children(pid: u32, n: usize) -> Vec<(u32, String)> {
+    let started = Instant::now();
+    loop {
+        let found = children(pid);
+        if found.len() >= n {
+            return found;
+        }
+        assert!(started.elapsed() < Duration::from_secs(30), "only {found:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    std::path::Path::new(&format!("/proc/{pid}/exe")).exists()
+}
+
+#[test]
+fn ctrl_c_stops_every_child() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = swarm(&folder.path().join("run"), &["--nodes", "3", "--rounds", "1000"]);
+    let mut process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let found = wait_for_children(process.id(), 4);
+    let names: Vec<&str> = found.iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(names.iter().filter(|name| **name == "fedboot").count(), 1, "{names:?}");
+    assert_eq!(names.iter().filter(|name| **name == "fednode").count(), 3, "{names:?}");
+
+    std::thread::sleep(Duration::from_millis(500));
+    let pressed = Instant::now();
+    signal(process.id(), rustix::process::Signal::INT);
+    let status = process.wait().unwrap();
+    assert!(pressed.elapsed() < Duration::from_secs(6), "took {:?}", pressed.elapsed());
+    assert_eq!(status.code(), Some(130));
+    assert!(found.iter().all(|(pid, _)| !is_alive(*pid)), "a child survived");
+}
+
+#[test]
+fn a_dead_child_fails_the_swarm_and_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = swarm(&folder.path().join("run"), &["--nodes", "3", "--rounds", "1000"]);
+    let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let found = wait_for_children(process.id(), 4);
+    let victim = found.iter().find(|(_, name)| name == "fednode").unwrap().0;
+    signal(victim, rustix::process::Signal::KILL);
+    let output = process.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(9), "{stderr}");
+    assert!(stderr.lines().any(|line| line.starts_with("error") && line.contains("node")), "{stderr}");
+    assert!(found.iter().all(|(pid, _)| !is_alive(*pid)), "a child survived");
+}
