@@ -75,7 +75,7 @@ pub enum ProbeError {
         software: Vec<String>,
     },
     /// There is no adapter of that number.
-    #[error("there is no Vulkan adapter {index}: {}", listed(.adapters))]
+    #[error("there is no Vulkan adapter {index}: {}; choose another one, or device `cpu`", listed(.adapters))]
     NoSuchAdapter {
         /// The number asked for.
         index: usize,

@@ -30,8 +30,9 @@ fn driver(test: &str) -> Option<PathBuf> {
     if driver.exists() {
         return Some(driver);
     }
-    let reason = format!("{test} SKIPPED: no Vulkan driver at {} (Debian: chromium-common)", driver.display());
-    writeln!(std::io::stderr(), "{reason}").unwrap();
+    let reason = format!("{test} SKIPPED: no Vulkan driver at {} (Debian: chromium-common)\n", driver.display());
+    // Not `eprintln`, which the test harness swallows: that a test was skipped must be seen.
+    std::io::stderr().write_all(reason.as_bytes()).unwrap();
     None
 }
 
