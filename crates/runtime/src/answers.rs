@@ -74,6 +74,9 @@ impl<M: Machine> Driver<M> {
                 self.on_fetched(&fetch, result);
             }
             Answer::Published(result) => self.on_published(result),
+            Answer::Trained(Err(RunError::Trainer(TrainerError::Abandoned))) if self.ending.is_leaving() => {
+                self.training = false;
+            }
             Answer::Trained(result) => self.on_trained(*result?),
             Answer::NotStored { update, purpose, evaluating, error } => {
                 let text = format!("the update of round {} waits for disk space: {error}", purpose.round);

@@ -51,6 +51,8 @@ impl Publishing {
 impl<M: Machine> Driver<M> {
     pub(crate) fn carry_out(&mut self, output: Output) {
         match output {
+            // A new update would take the goodbye back.
+            Output::Publish { .. } | Output::Train { .. } if self.ending.is_leaving() => {}
             Output::Publish { round, body } => self.publish(round, body),
             Output::Fetch(fetch) => self.queue_fetch(fetch),
             Output::Train { round } => self.train(round),

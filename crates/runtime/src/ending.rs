@@ -92,6 +92,11 @@ impl Ending {
         }
     }
 
+    /// Tells whether the goodbye has been said.
+    pub(crate) const fn is_leaving(&self) -> bool {
+        matches!(self.stage, Stage::Leaving { .. })
+    }
+
     /// Tells whether all rounds are done and the result is on the disk.
     pub(crate) const fn is_finished(&self) -> bool {
         matches!(self.stage, Stage::Serving { .. } | Stage::Over(Outcome::AllRounds))
@@ -182,6 +187,9 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn on_leave_request(&mut self) {
         info!("leaving the federation");
         self.feed(Input::Leave);
+        if let Some(trainer) = &self.trainer {
+            trainer.abandon();
+        }
         self.ending.stage = Stage::Leaving { until: self.clock.now() + GOODBYE };
     }
 

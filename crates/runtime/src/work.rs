@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Instant;
 
 use fednode_core::{
-    BlobId, ExpertOffer, FederationSpec, Lineage, LocalReport, MAX_INLINE_PROXY_BYTES, NodeId, ParamSet, ProxyOffer,
-    ProxySet, Round,
+    BlobId, BlobRef, ExpertOffer, FederationSpec, Lineage, LocalReport, MAX_INLINE_PROXY_BYTES, NodeId, ParamSet,
+    ProxyOffer, ProxySet, Round,
 };
 use fednode_engine::execute::{self, Adoption};
 use fednode_engine::{AverageOrder, AverageReport, Fetch, FetchKind, MergeOrder, MergeReport};
@@ -22,6 +23,9 @@ use crate::trainer::{Timed, Update};
 
 /// Decoded parameters kept from one row of a plan to the next: a dozen experts of a small model.
 const CACHED_BYTES: usize = 24 << 20;
+
+/// Blobs of an update written side by side; each needs a copy in memory.
+const WRITERS: usize = 4;
 
 /// Loads parameters from the blob store.
 #[derive(Debug)]
@@ -160,12 +164,12 @@ pub(crate) struct Purpose {
 pub(crate) fn store_update(update: &Timed<Update>, purpose: Purpose, blobs: &Blobs) -> io::Result<Stored> {
     let started = Instant::now();
     let Timed { value: update, took } = update;
-    let put = |params: &ParamSet| blobs.put(&params.to_bytes());
-    let shared = update.shared.as_ref().map(put).transpose()?;
-    let mut experts = Vec::with_capacity(update.experts.len());
-    for (params, samples_routed) in &update.experts {
-        experts.push(ExpertOffer { blob: put(params)?, samples_routed: *samples_routed });
-    }
+    let parts: Vec<&ParamSet> = update.experts.iter().map(|(params, _)| params).chain(&update.shared).collect();
+    let mut stored = put_all(&parts, blobs)?;
+    let shared = update.shared.as_ref().and_then(|_| stored.pop());
+    let routed = update.experts.iter().map(|(_, samples_routed)| *samples_routed);
+    let experts = stored.into_iter().zip(routed);
+    let experts = experts.map(|(blob, samples_routed)| ExpertOffer { blob, samples_routed }).collect();
     let proxies = update.proxies.as_ref().filter(|_| purpose.with_proxies);
     let proxies = proxies.map(|proxies| offer(proxies, blobs)).transpose()?;
     let report = LocalReport {
@@ -179,6 +183,21 @@ pub(crate) fn store_update(update: &Timed<Update>, purpose: Purpose, blobs: &Blo
         expert_share: update.expert_share.clone(),
     };
     Ok(Stored { report, summary: TrainedSummary::new(update, *took).published_in(started.elapsed()) })
+}
+
+/// Writes parts side by side: each waits for the disk to confirm it, and a disk confirms several at once.
+fn put_all(parts: &[&ParamSet], blobs: &Blobs) -> io::Result<Vec<BlobRef>> {
+    let put = |parts: &[&ParamSet]| parts.iter().map(|params| blobs.put(&params.to_bytes())).collect();
+    std::thread::scope(|scope| {
+        let share = parts.len().div_ceil(WRITERS).max(1);
+        let writers: Vec<_> = parts.chunks(share).map(|parts| scope.spawn(move || put(parts))).collect();
+        let mut stored = Vec::with_capacity(parts.len());
+        for writer in writers {
+            let written: io::Result<Vec<BlobRef>> = writer.join().unwrap_or_else(|panic| resume_unwind(panic));
+            stored.extend(written?);
+        }
+        Ok(stored)
+    })
 }
 
 fn offer(proxies: &ProxySet, blobs: &Blobs) -> io::Result<ProxyOffer> {

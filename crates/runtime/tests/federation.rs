@@ -85,6 +85,29 @@ async fn a_stopped_node_goes_on_from_its_checkpoint() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_leaves_ends_well_and_the_others_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = |name: &str| folder.path().join(name);
+    let spec = spec(3, 5);
+    let (aggregator, address) = Running::aggregator(config(&spec, &state("boot"), &[])).await;
+    let start = |number: u8| {
+        let config = config(&spec, &state(&number.to_string()), std::slice::from_ref(&address));
+        Running::node(number, config, Duration::from_millis(40))
+    };
+    let (first, second, leaver) = (start(1), start(2), start(3));
+    until(|| leaver.counters.trained.load(Ordering::Relaxed) >= 2).await;
+    let client = Client::of(&state("3")).unwrap();
+    tokio::task::spawn_blocking(move || client.leave().unwrap()).await.unwrap();
+    assert_eq!(leaver.end().await.unwrap().outcome, Outcome::Left);
+    for node in [first, second] {
+        assert_eq!(node.end().await.unwrap().round, Round(5));
+    }
+    aggregator.end().await.unwrap();
+    let last = read_records(&records_path(&state("1"))).unwrap().pop().unwrap();
+    assert_eq!((last.round, last.members), (Round(5), 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_control_api_answers_its_owner_only_and_the_folder_has_one_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("node");
