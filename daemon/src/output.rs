@@ -37,7 +37,7 @@ pub(crate) fn print(report: &impl Report, form: Form) -> anyhow::Result<()> {
 /// Prints text as it is.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub(crate) fn write(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -125,4 +125,6 @@ fn ctrl_c_ends_a_node_cleanly_and_it_goes_on_later() {
     assert_eq!(status.code(), Some(130), "{}", nodes[0].log());
     nodes[0] = federation.start_node(1, &[&address], &[]);
     wait_for_all(&nodes);
+    fednode_e2e::signal(nodes[0].id(), rustix::process::Signal::INT);
+    assert_eq!(nodes[0].wait().code(), Some(0), "nothing of a finished node's work is interrupted");
 }

@@ -115,6 +115,8 @@ impl<M: Machine> Driver<M> {
         self.announce_own();
         let outcome = loop {
             let step = match self.next().await {
+                // Nothing of a finished node's work is interrupted.
+                Happening::Stop if self.ending.is_finished() => self.on_stop_request(),
                 Happening::Stop => Err(RunError::Interrupted),
                 Happening::Time => self.on_time(),
                 Happening::Answer(Ok(answer)) => self.on_answer(answer),
