@@ -225,7 +225,14 @@ async fn nothing_is_heard_from_or_served_to_whoever_has_not_said_hello() {
     let mut answer = Vec::new();
     let read = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the stream is closed");
     assert!(read.is_err() || answer.is_empty(), "not even \"not held\"");
-    while let Ok(event) = victim.events.try_recv() {
+    let gossiped = async {
+        while victim.handle.traffic().gossip_received == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, gossiped).await.expect("the advert arrives");
+    // It was received; had it been accepted, it would be told within moments.
+    while let Ok(Some(event)) = timeout(Duration::from_millis(300), victim.events.recv()).await {
         assert!(matches!(event, Event::Listening(_)), "{event:?}");
     }
     assert!(victim.handle.peers().await.is_empty());

@@ -38,7 +38,7 @@ const MEASURED_BYTES: usize = 64 << 10;
 const CHUNK: usize = 256 << 10;
 
 /// Tells why a request was not answered with bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub(crate) enum LinkError {
     #[error("the peer does not hold it")]
     NotHeld,
@@ -237,4 +237,101 @@ async fn read_bytes<R: AsyncRead + Unpin>(reader: &mut R, length: usize) -> Resu
         }
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::JoinHandle;
+    use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
+
+    use super::*;
+
+    type Stream = Compat<tokio::io::DuplexStream>;
+
+    /// Starts a link to a peer that the test plays.
+    fn link() -> (Link, Stream, JoinHandle<Rate>) {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        let (link, asks) = Link::new();
+        (link, far.compat(), tokio::spawn(run(near.compat(), asks, None)))
+    }
+
+    async fn hear(stream: &mut Stream) -> BlobAsk {
+        codec::read(stream, MAX_BLOB_HEADER).await.unwrap().0
+    }
+
+    async fn say(stream: &mut Stream, id: u32, outcome: Answer, bytes: &[u8]) {
+        codec::write(stream, &BlobAnswer { id, outcome }, MAX_BLOB_HEADER).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        stream.flush().await.unwrap();
+    }
+
+    fn ask(link: &Link, index: u32, expected: u64) -> JoinHandle<Result<Vec<u8>, LinkError>> {
+        let link = link.clone();
+        tokio::spawn(async move { link.ask(BlobId::of(b"x"), Want::Segment(index), expected).await })
+    }
+
+    #[tokio::test]
+    async fn requests_are_under_way_together_and_a_missing_blob_ends_nothing() {
+        let (link, mut peer, running) = link();
+        let asked = [ask(&link, 0, 3), ask(&link, 1, 3), ask(&link, 2, 3)];
+        let heard = [hear(&mut peer).await, hear(&mut peer).await, hear(&mut peer).await];
+        assert_eq!(heard.each_ref().map(|ask| ask.id), [0, 1, 2], "all before any answer");
+        say(&mut peer, 0, Answer::Bytes(3), b"abc").await;
+        say(&mut peer, 1, Answer::NotHeld, b"").await;
+        say(&mut peer, 2, Answer::Bytes(3), b"def").await;
+        let mut answers = Vec::new();
+        for asked in asked {
+            answers.push(asked.await.unwrap());
+        }
+        answers.sort();
+        assert_eq!(answers, [Ok(b"abc".to_vec()), Ok(b"def".to_vec()), Err(LinkError::NotHeld)]);
+        drop(link);
+        running.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_breaks_order_length_or_header_ends_the_link() {
+        for (id, outcome) in [(1, Answer::Bytes(3)), (0, Answer::Bytes(4)), (0, Answer::Bytes(u32::MAX))] {
+            let (link, mut peer, running) = link();
+            let asked = ask(&link, 0, 3);
+            hear(&mut peer).await;
+            say(&mut peer, id, outcome, b"").await;
+            assert_eq!(asked.await.unwrap(), Err(LinkError::Violation), "{id} {outcome:?}");
+            running.await.unwrap();
+            assert!(link.is_closed());
+        }
+        let (link, mut peer, _running) = self::link();
+        let asked = ask(&link, 0, 3);
+        hear(&mut peer).await;
+        peer.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
+        assert_eq!(asked.await.unwrap(), Err(LinkError::Violation));
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_falls_silent_is_given_up_and_all_owed_is_lost() {
+        let (link, mut peer, running) = link();
+        let asked = [ask(&link, 0, 1000), ask(&link, 1, 1000)];
+        hear(&mut peer).await;
+        say(&mut peer, 0, Answer::Bytes(1000), &[1; 999]).await;
+        let started = Instant::now();
+        for asked in asked {
+            assert_eq!(asked.await.unwrap(), Err(LinkError::Lost));
+        }
+        let took = started.elapsed();
+        assert!(took >= STALL - Duration::from_millis(100) && took < 2 * STALL, "{took:?}");
+        running.await.unwrap();
+    }
+
+    #[test]
+    fn patience_follows_the_rate_and_the_rate_the_peer() {
+        let mut rate = Rate(FIRST_RATE);
+        assert_eq!(rate.patience(1000), STALL);
+        assert_eq!(rate.patience(1 << 20), Duration::from_secs(16), "four times four seconds");
+        rate.measured(1 << 20, Duration::from_secs(1));
+        assert!((rate.0 - (0.7 * FIRST_RATE + 0.3 * 1_048_576.0)).abs() < 1e-6);
+        rate.measured(10, Duration::from_secs(1));
+        assert!(rate.0 > FIRST_RATE, "tiny answers say nothing");
+        (0..99).for_each(|_| rate.disappointed());
+        assert_eq!(rate, Rate(LOWEST_RATE));
+    }
 }
