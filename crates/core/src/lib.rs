@@ -13,7 +13,7 @@
 //! | [`FederationSpec`], [`Exchange`] | what all members agree on, and what its algorithm shares |
 //! | [`LocalReport`], [`Score`] | what a trainer reports |
 //! | [`Hello`] | what two nodes tell each other when they meet |
-//! | [`config`] | configuration that documents itself |
+//! | [`mod@config`] | configuration that documents itself |
 //!
 //! Constructors validate, so what exists is well formed and nobody re-checks. There is no async, no I/O, no clock and
 //! no tensor here: [`Timestamp`]s come from outside, weights are plain `f32`.

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Threads per node for training on the CPU [default: cores divided by nodes, at least 1].
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Where to write everything [default: `runs/<time>`].
+    /// Where to write everything (default: `runs/<time>`).
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Go on when a process dies; otherwise the swarm fails.
