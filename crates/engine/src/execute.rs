@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fednode_core::{BlobId, BlobRef, ExpertId, FederationSpec, Member, NodeId, ParamSet, Slot};
+use fednode_core::{BlobId, BlobRef, ExpertId, FederationSpec, Layout, Member, NodeId, ParamSet, Rule, Slot};
 use fednode_mix::{average as mean, merge as mix, screen};
 
 use crate::event::{AverageOrder, AverageReport, MergeOrder, MergeReport, Purpose};
@@ -109,7 +109,9 @@ fn adopt(blob: BlobRef, own: &ParamSet, spec: &FederationSpec, load: Load<'_>) -
 
 /// Computes a mean; when closing, members that do not fit the rest are left out first.
 ///
-/// Returns the mean's parameters beside the report, whose [`AverageReport::mean`] names their canonical bytes.
+/// Parts are loaded one after the other, twice, so that an aggregator's memory does not grow with the number of
+/// members; only the robust rules need all of them at once. Returns the mean's parameters beside the report, whose
+/// [`AverageReport::mean`] names their canonical bytes.
 pub fn average(order: &AverageOrder, spec: &FederationSpec, load: Load<'_>) -> (Option<ParamSet>, AverageReport) {
     let mut report = AverageReport {
         round: order.round,
@@ -119,53 +121,92 @@ pub fn average(order: &AverageOrder, spec: &FederationSpec, load: Load<'_>) -> (
         rejected: Vec::new(),
     };
     let Some(averaging) = &spec.exchange.averaging else { return (None, report) };
-    let mut parts: Vec<(Member, Arc<ParamSet>)> = Vec::new();
-    for member in &order.members {
-        match load(&member.shared.id) {
-            Some(params) => parts.push((*member, params)),
-            None => report.rejected.push((member.node, "its shared part cannot be read".into())),
+    let parts = measure(order, load, &mut report.rejected);
+    let reference = match order.purpose {
+        Purpose::Close => match reference_part(&parts).and_then(|blob| load(&blob)) {
+            Some(reference) => Some(reference),
+            None => return (None, report),
+        },
+        Purpose::Verify(_) if parts.len() < order.members.len() => return (None, report),
+        Purpose::Verify(_) => None,
+    };
+    let mut combined = Combination::new(averaging.rule);
+    for Part { member, .. } in parts {
+        let Some(params) = load(&member.shared.id) else { continue };
+        let judge = |reference: &Arc<ParamSet>| screen::screen(&params, reference, spec.limits.max_norm_ratio);
+        if let Some(Err(fault)) = reference.as_ref().map(judge) {
+            report.rejected.push((member.node, fault.to_string()));
+        } else if combined.add(member.weight, params) {
+            report.members.push(member);
+        } else {
+            return (None, report);
         }
     }
-    if order.purpose == Purpose::Close {
-        parts = screen_parts(parts, spec.limits.max_norm_ratio, &mut report.rejected);
-    } else if parts.len() < order.members.len() {
-        return (None, report);
-    }
-    let weighted: Vec<(f64, Arc<ParamSet>)> = parts.iter().map(|(m, params)| (m.weight, Arc::clone(params))).collect();
-    let Ok(mean) = mean::average(averaging.rule, &weighted) else { return (None, report) };
-    report.members = parts.into_iter().map(|(member, _)| member).collect();
-    report.mean = Some(mean.to_blob().0);
-    (Some(mean), report)
+    let mean = combined.finish();
+    report.mean = mean.as_ref().map(|mean| mean.to_blob().0);
+    (mean, report)
 }
 
-/// Keeps the parts that have the most common layout, finite values and a norm near the median's.
-fn screen_parts(
-    parts: Vec<(Member, Arc<ParamSet>)>,
-    max_norm_ratio: f64,
-    rejected: &mut Vec<(NodeId, String)>,
-) -> Vec<(Member, Arc<ParamSet>)> {
-    let Some(reference) = reference_part(&parts) else { return parts };
+/// What is remembered of a part between the two passes.
+struct Part {
+    member: Member,
+    layout: Layout,
+    norm: f64,
+}
+
+fn measure(order: &AverageOrder, load: Load<'_>, rejected: &mut Vec<(NodeId, String)>) -> Vec<Part> {
+    let mut parts = Vec::new();
+    for member in &order.members {
+        match load(&member.shared.id) {
+            Some(params) => parts.push(Part { member: *member, layout: params.layout(), norm: mean::norm(&params) }),
+            None => rejected.push((member.node, "its shared part cannot be read".into())),
+        }
+    }
     parts
-        .into_iter()
-        .filter(|(member, params)| match screen::screen(params, &reference, max_norm_ratio) {
-            Ok(()) => true,
-            Err(fault) => {
-                rejected.push((member.node, fault.to_string()));
-                false
-            }
-        })
-        .collect()
 }
 
 /// Returns the part of median norm among those with the most common layout: what a minority of liars cannot choose.
-fn reference_part(parts: &[(Member, Arc<ParamSet>)]) -> Option<Arc<ParamSet>> {
-    let mut by_layout: BTreeMap<fednode_core::Layout, Vec<(f64, &Arc<ParamSet>)>> = BTreeMap::new();
-    for (_, params) in parts {
-        let norm = params.values().map(|value| f64::from(value).powi(2)).sum::<f64>();
-        by_layout.entry(params.layout()).or_default().push((norm, params));
+fn reference_part(parts: &[Part]) -> Option<BlobId> {
+    let mut by_layout: BTreeMap<&Layout, Vec<&Part>> = BTreeMap::new();
+    for part in parts.iter().filter(|part| part.norm.is_finite()) {
+        by_layout.entry(&part.layout).or_default().push(part);
     }
     let mut common = by_layout.into_values().max_by_key(Vec::len)?;
-    common.retain(|(norm, _)| norm.is_finite());
-    common.sort_by(|a, b| a.0.total_cmp(&b.0));
-    common.get(common.len() / 2).map(|(_, params)| Arc::clone(params))
+    common.sort_by(|a, b| a.norm.total_cmp(&b.norm));
+    common.get(common.len() / 2).map(|part| part.member.shared.id)
+}
+
+/// A mean in the making: summed up at once, or kept until all parts are there where the rule needs that.
+enum Combination {
+    Sum(Option<mean::Accumulator>),
+    All(Rule, Vec<(f64, Arc<ParamSet>)>),
+}
+
+impl Combination {
+    fn new(rule: Rule) -> Self {
+        match rule {
+            Rule::Mean => Self::Sum(None),
+            Rule::Median | Rule::TrimmedMean => Self::All(rule, Vec::new()),
+        }
+    }
+
+    /// Adds a part; false if it does not fit those before it.
+    fn add(&mut self, weight: f64, params: Arc<ParamSet>) -> bool {
+        match self {
+            Self::Sum(sum) => {
+                sum.get_or_insert_with(|| mean::Accumulator::new(params.layout())).add(weight, &params).is_ok()
+            }
+            Self::All(_, parts) => {
+                parts.push((weight, params));
+                true
+            }
+        }
+    }
+
+    fn finish(self) -> Option<ParamSet> {
+        match self {
+            Self::Sum(sum) => sum?.finish().ok(),
+            Self::All(rule, parts) => mean::average(rule, &parts).ok(),
+        }
+    }
 }
