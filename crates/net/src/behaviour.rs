@@ -162,7 +162,9 @@ fn gossip_config() -> Result<gossipsub::Config, gossipsub::ConfigBuilderError> {
         .mesh_outbound_min(2)
         // In a small federation the mesh is everybody; in a large one flooding would multiply the uplink.
         .flood_publish(false)
-        .idontwant_on_publish(true)
+        // Who has an advert says so to its mesh, which saves more than it costs from half a KiB on.
+        .idontwant_message_size_threshold(512)
+        .idontwant_on_publish(false)
         .duplicate_cache_time(DUPLICATE_MEMORY)
         .connection_handler_queue_len(GOSSIP_QUEUE)
         .publish_queue_duration(GOSSIP_PATIENCE)

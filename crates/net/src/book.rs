@@ -74,6 +74,7 @@ struct Author {
 struct Kept {
     signed: Arc<SignedAdvert>,
     expires_at: Timestamp,
+    entered_at: Timestamp,
     /// The next round's makes it worthless, unlike a withdrawal or a pool offer.
     fleeting: bool,
 }
@@ -101,9 +102,9 @@ impl Book {
     }
 
     /// Enters an advert that was judged fresh.
-    pub(crate) fn insert(&mut self, signed: Arc<SignedAdvert>, advert: &Advert) {
+    pub(crate) fn insert(&mut self, signed: Arc<SignedAdvert>, advert: &Advert, now: Timestamp) {
         let fleeting = matches!(advert.body, Body::Local(_));
-        let kept = Kept { signed, expires_at: advert.expires_at, fleeting };
+        let kept = Kept { signed, expires_at: advert.expires_at, entered_at: now, fleeting };
         self.kept_bytes += kept.bytes();
         let author = self.author(advert.author);
         author.mark(advert.sequence);
@@ -138,7 +139,15 @@ impl Book {
     }
 
     /// Returns what the sender of a digest has not heard, oldest first per author, and whether there is more than fits.
-    pub(crate) fn lacking(&self, digest: &Digest, budget: usize, now: Timestamp) -> (Vec<Arc<SignedAdvert>>, bool) {
+    ///
+    /// Adverts entered after `settled` are left out: gossip is still bringing them.
+    pub(crate) fn lacking(
+        &self,
+        digest: &Digest,
+        budget: usize,
+        now: Timestamp,
+        settled: Timestamp,
+    ) -> (Vec<Arc<SignedAdvert>>, bool) {
         if digest.first > digest.last {
             return (Vec::new(), false);
         }
@@ -147,7 +156,8 @@ impl Book {
         let (mut adverts, mut bytes) = (Vec::new(), 0);
         for (author, known) in self.authors.range(digest.first..=digest.last) {
             let lacks = |sequence: Sequence| heard.get(author).is_none_or(|heard| lacks(heard, sequence));
-            let missing = known.kept.iter().filter(|(sequence, kept)| kept.expires_at >= now && lacks(**sequence));
+            let due = |kept: &Kept| kept.expires_at >= now && kept.entered_at <= settled;
+            let missing = known.kept.iter().filter(|(sequence, kept)| due(kept) && lacks(**sequence));
             for (_, kept) in missing {
                 bytes += kept.bytes();
                 if bytes > budget || adverts.len() == MAX_SYNC_ADVERTS {

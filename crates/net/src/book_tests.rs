@@ -44,7 +44,7 @@ fn hear(book: &mut Book, author: NodeId, sequence: Sequence, round: u32) -> Verd
     let verdict = book.judge(&author, sequence, Round(round));
     if verdict == Verdict::Fresh {
         let (signed, advert) = advert(author, sequence, round, local());
-        book.insert(signed, &advert);
+        book.insert(signed, &advert, NOW);
     }
     verdict
 }
@@ -108,14 +108,23 @@ fn what_was_remembered_is_not_heard_again() {
 fn old_local_updates_give_way_before_what_stays_true() {
     let mut book = Book::default();
     let (withdraw, said) = advert(node(1), at(1, 0), 0, Body::Withdraw(Withdraw { blobs: vec![] }));
-    book.insert(withdraw.clone(), &said);
+    book.insert(withdraw.clone(), &said, NOW);
     for counter in 1..100 {
         assert_eq!(hear(&mut book, node(1), at(1, counter), u32::try_from(counter).unwrap()), Verdict::Fresh);
     }
-    let (kept, more) = book.lacking(&Book::default().digest(START), 1 << 20, NOW);
+    let (kept, more) = book.lacking(&Book::default().digest(START), 1 << 20, NOW, NOW);
     assert_eq!((kept.len(), more), (16, false));
     assert_eq!(kept[0], withdraw);
     assert_eq!(book.kept_bytes, kept.iter().map(|signed| advert_bytes(signed)).sum::<usize>());
+}
+
+#[test]
+fn what_gossip_is_still_bringing_is_not_told() {
+    let mut book = Book::default();
+    hear(&mut book, node(1), at(1, 1), 1);
+    let nothing = Book::default().digest(START);
+    assert!(book.lacking(&nothing, 1 << 20, NOW, Timestamp(NOW.0 - 1)).0.is_empty());
+    assert_eq!(book.lacking(&nothing, 1 << 20, NOW, NOW).0.len(), 1);
 }
 
 #[test]
@@ -123,7 +132,7 @@ fn expired_adverts_are_neither_told_nor_kept_nor_heard_again() {
     let mut book = Book::default();
     hear(&mut book, node(1), at(1, 1), 1);
     let later = Timestamp(NOW.0 + 1001);
-    assert!(book.lacking(&Book::default().digest(START), 1 << 20, later).0.is_empty());
+    assert!(book.lacking(&Book::default().digest(START), 1 << 20, later, later).0.is_empty());
     book.prune(later);
     assert_eq!(book.kept_bytes, 0);
     assert_eq!(hear(&mut book, node(1), at(1, 1), 1), Verdict::Duplicate);
@@ -135,7 +144,7 @@ fn a_crowd_of_authors_and_bytes_stays_within_bounds() {
     for n in 0..u16::try_from(MAX_AUTHORS + 100).unwrap() {
         let (mut signed, said) = advert(node(n), at(1, 1), 1, local());
         Arc::get_mut(&mut signed).unwrap().payload.resize(4000, 0);
-        book.insert(signed, &said);
+        book.insert(signed, &said, NOW);
     }
     assert_eq!(book.authors.len(), MAX_AUTHORS);
     assert!(!book.authors.contains_key(&node(0)), "the quietest was forgotten");
@@ -151,7 +160,7 @@ fn a_hog_loses_its_own_adverts_and_not_those_of_others() {
         for counter in 0..16 {
             let (mut signed, said) = advert(node(n), at(1, counter), u32::try_from(counter).unwrap(), local());
             Arc::get_mut(&mut signed).unwrap().payload.resize(64 << 10, 0);
-            book.insert(signed, &said);
+            book.insert(signed, &said, NOW);
         }
     }
     assert!(book.kept_bytes <= MAX_KEPT_BYTES);
@@ -172,7 +181,7 @@ fn sync_goes_round_in_ranges_and_repairs_gaps() {
     let (mut first, mut replies) = (START, 0);
     loop {
         let digest = poor.digest(first);
-        let (adverts, more) = rich.lacking(&digest, 50_000, NOW);
+        let (adverts, more) = rich.lacking(&digest, 50_000, NOW, NOW);
         assert!(adverts.iter().map(|signed| advert_bytes(signed)).sum::<usize>() <= 50_000);
         for signed in adverts {
             let author = NodeId::from_bytes(signed.payload[..32].try_into().unwrap());

@@ -31,7 +31,7 @@ const FAILURES_UNTIL_DROPPED: u32 = 6;
 const MAX_TARGETS: usize = 2048;
 /// Dials begun at one moment.
 const MAX_BEGUN_AT_ONCE: usize = 8;
-/// Of two nodes that learn of each other, the one with the greater id waits, so that they do not both dial.
+/// Of two nodes that learn of each other at the same moment, the one with the greater id waits, so that not both dial.
 const COURTESY: Duration = Duration::from_secs(2);
 
 /// Whom to dial.
@@ -77,10 +77,14 @@ impl Dialer {
         }
     }
 
-    /// Adds a learned node.
-    pub(crate) fn add_node(&mut self, node: NodeId, own: NodeId, now: Instant) {
-        let due = if own < node { now } else { now + COURTESY };
-        self.learn(node, due);
+    /// Adds a node that a member told of, due at once: the newcomer learns of those who were there before, not they of it.
+    pub(crate) fn add_told(&mut self, node: NodeId, now: Instant) {
+        self.learn(node, now);
+    }
+
+    /// Adds a node that was heard on the local network, where both hear of each other.
+    pub(crate) fn add_heard(&mut self, node: NodeId, own: NodeId, now: Instant) {
+        self.learn(node, if own < node { now } else { now + COURTESY });
     }
 
     /// Makes every target that leads to a node due at once, because somebody needs it.
@@ -286,8 +290,8 @@ mod tests {
     fn learned_nodes_need_room_and_courtesy_and_are_given_up() {
         let (mut dialer, now, mut rng) = (Dialer::default(), Instant::now(), StdRng::seed_from_u64(3));
         let greater = NodeId::from_bytes([10; 32]);
-        dialer.add_node(ANN, OWN, now);
-        dialer.add_node(greater, OWN, now);
+        dialer.add_heard(ANN, OWN, now);
+        dialer.add_heard(greater, OWN, now);
         assert!(dialer.begin(now, 0, nobody).is_empty());
         assert_eq!(dialer.begin(now, 9, nobody), [Target::Node(greater)], "the smaller id dials first");
         assert_eq!(dialer.begin(now + COURTESY, 9, nobody), [Target::Node(ANN)]);

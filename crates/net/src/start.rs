@@ -5,7 +5,7 @@ use std::net::{IpAddr, TcpListener};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use fednode_core::{Advert, BlobStore, SignedAdvert};
+use fednode_core::{Advert, BlobStore, SignedAdvert, Timestamp};
 use futures::StreamExt;
 use libp2p::core::transport::ListenerId;
 use libp2p::multiaddr::Protocol;
@@ -183,7 +183,7 @@ async fn recall(config: &Config) -> Book {
     });
     let mut book = Book::default();
     for (signed, advert) in verified.await.unwrap_or_default() {
-        book.insert(Arc::new(signed), &advert);
+        book.insert(Arc::new(signed), &advert, Timestamp::default());
     }
     heard.into_iter().for_each(|(author, sequence)| book.remember(author, sequence));
     book

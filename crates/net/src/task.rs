@@ -11,14 +11,15 @@ mod hello;
 mod peers;
 mod sync;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fednode_core::{NodeId, Refusal};
 use futures::StreamExt;
-use libp2p::Multiaddr;
+use libp2p::gossipsub::{MessageId, TopicHash};
 use libp2p::swarm::{ConnectionId, Swarm, SwarmEvent};
+use libp2p::{Multiaddr, PeerId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tokio::sync::mpsc;
@@ -80,6 +81,10 @@ pub(crate) struct Task {
     outbox: Outbox,
     gate: mpsc::Sender<Candidate>,
     shared: Arc<Shared>,
+    /// Own adverts that nobody listened to yet.
+    unheard: VecDeque<(TopicHash, Vec<u8>)>,
+    /// Accepted adverts that wait to be forwarded, with when and from whom.
+    forwards: VecDeque<(Instant, MessageId, PeerId)>,
     /// The counter of the next advert of this incarnation.
     counter: u64,
     rng: StdRng,
@@ -118,6 +123,8 @@ impl Task {
             outbox,
             gate,
             shared,
+            unheard: VecDeque::new(),
+            forwards: VecDeque::new(),
             counter: 1,
             rng: StdRng::from_os_rng(),
             next_sync: now + config.sync_every,
@@ -166,6 +173,7 @@ impl Task {
     fn on_tick(&mut self) {
         let now = Instant::now();
         self.outbox.flush();
+        self.forward_due(now);
         self.check_deadlines(now);
         self.dial_due(now);
         self.sync_due(now);

@@ -126,6 +126,8 @@ pub(crate) struct Digest {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SyncRequest {
     pub(crate) digest: Digest,
+    /// The asker is new here and wants everything, also what gossip may just be bringing to others.
+    pub(crate) everything: bool,
     /// Blobs that the asker completed since it last said so.
     pub(crate) holds: Bounded<BlobId, MAX_HOLDS>,
 }
@@ -245,7 +247,7 @@ mod tests {
         let digest =
             Digest { first: node, last: node, heard: Bounded::first_of(std::iter::repeat_n(heard, MAX_DIGEST)) };
         let holds = Bounded::first_of(std::iter::repeat_n(BlobId::from_bytes([255; 32]), MAX_HOLDS));
-        let request = SyncRequest { digest, holds: holds.clone() };
+        let request = SyncRequest { digest, everything: true, holds: holds.clone() };
         assert!(encode(&request).len() <= SyncCall::MAX_REQUEST);
         let advert = SignedAdvert { payload: vec![255; 256 - 64], signature: vec![255; 64] };
         let adverts = Bounded::first_of(std::iter::repeat_n(advert, MAX_SYNC_ADVERTS));

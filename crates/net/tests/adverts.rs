@@ -4,9 +4,10 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use common::{Node, config};
-use fednode_core::{Advert, Body, PoolOffer, Round, Sequence, SignedAdvert, Withdraw};
+use common::{Node, config, noise};
+use fednode_core::{Advert, Body, Local, PoolOffer, ProxyOffer, Round, Sequence, SignedAdvert, Withdraw};
 use fednode_net::{Event, Identity, PublishError, verify};
 
 fn pool(n: u8) -> Body {
@@ -193,4 +194,39 @@ async fn gossip_bytes_are_counted_on_both_sides() {
     assert!(sent.gossip_sent >= received.gossip_received, "{sent:?} {received:?}");
     assert!(sent.wire_sent > sent.gossip_sent + sent.control_sent);
     assert!(received.control_sent > 0 && received.wire_received > received.control_received);
+}
+
+/// Everybody hears everything from its author; who forwarded it all the same would multiply the bytes by almost four.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_full_mesh_adverts_are_hardly_ever_received_twice() {
+    let mut nodes = vec![Node::start(config()).await];
+    for _ in 0..4 {
+        let node = Node::knowing(&[&nodes[0]], Arc::default()).await;
+        nodes.push(node);
+    }
+    let received = |nodes: &[Node]| -> u64 { nodes.iter().map(|n| n.network.handle.traffic().gossip_received).sum() };
+    let (mut before, mut needed) = (0, 0);
+    for round in 1..=10 {
+        // The mesh grows in the first rounds.
+        if round == 4 {
+            (before, needed) = (received(&nodes), 0);
+        }
+        for node in &nodes {
+            let proxies = Some(ProxyOffer::Inline(noise(8192, u64::from(round))));
+            let lineage = fednode_core::BlobId::of(b"");
+            let (parent, experts) = (lineage, vec![]);
+            let local = Local { lineage, parent, shared: None, experts, proxies, statistics: None, n_samples: 1 };
+            let (_, signed) = node.network.handle.publish(Round(round), Body::Local(local)).await.unwrap();
+            needed += 4 * signed.payload.len() as u64;
+        }
+        for node in &mut nodes {
+            for _ in 0..4 {
+                advert(node).await;
+            }
+        }
+    }
+    // Nothing more should come, and what should not come can only be waited for.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let multiple = (received(&nodes) - before) as f64 / needed as f64;
+    assert!(multiple < 1.2, "{multiple} times the bytes that are needed");
 }

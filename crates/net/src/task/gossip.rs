@@ -4,12 +4,18 @@
 //!   gossip ─► welcome peer? size? ─► gate (thread) ─► book: fresh? ─► application queue has room? ─► accept, forward
 //!                 │ ignore / reject      │ objection      │ ignore          │ ignore: sync offers it again
 //! ```
+//!
+//! An accepted advert is told to the application at once and forwarded a moment later.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fednode_core::{ADVERT_LIFE, Advert, Body, MAX_ADVERT_BYTES, NodeId, Round, Sequence, SignedAdvert};
 use libp2p::PeerId;
-use libp2p::gossipsub::{self, Event as GossipEvent, MessageAcceptance, MessageId, TopicHash};
+use libp2p::gossipsub::{
+    self, Event as GossipEvent, MessageAcceptance, MessageId, PublishError as GossipError, TopicHash,
+};
+use rand::Rng;
 
 use super::Task;
 use crate::book::Verdict;
@@ -18,6 +24,15 @@ use crate::event::Event;
 use crate::gate::{Candidate, Checked, MAX_SIGNED_BYTES, Objection};
 use crate::handle::PublishError;
 use crate::identity::node_id;
+
+/// Adverts that were said before anybody listened, kept for the first who does; sync would bring them later.
+const MAX_UNHEARD: usize = 16;
+/// How long an accepted advert waits on average before it is forwarded. Everybody who got it from its author tells the
+/// others so at once, and those need not get it again: in a full mesh of five, forwarding at once multiplies the bytes
+/// by almost four. A hop in a large federation takes this much longer, which rounds of seconds do not notice.
+const FORWARD_DELAY: Duration = Duration::from_millis(150);
+/// Adverts that wait to be forwarded; beyond that the oldest goes at once.
+const MAX_FORWARDS: usize = 1024;
 
 /// What became of a good advert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,14 +61,32 @@ impl Task {
         }
         let signed = SignedAdvert { signature: self.identity.sign_advert(&payload), payload };
         self.counter += 1;
-        self.book.insert(Arc::new(signed.clone()), &advert);
+        self.book.insert(Arc::new(signed.clone()), &advert, now);
         let topic = if advert.body.is_control() { &self.topics.control } else { &self.topics.advert };
-        let sent = self.swarm.behaviour_mut().gossip.publish(topic.hash(), codec::encode(&signed));
-        if let Err(error) = sent {
-            // Nobody listens yet or their queues are full: sync brings it to them.
-            tracing::debug!(%error, kind = advert.body.kind(), "not gossiped");
-        }
+        self.gossip(topic.hash(), codec::encode(&signed));
         Ok((advert, signed))
+    }
+
+    /// Hands an encoded advert to gossip; what nobody listens to yet waits for the first who does.
+    fn gossip(&mut self, topic: TopicHash, message: Vec<u8>) {
+        match self.swarm.behaviour_mut().gossip.publish(topic.clone(), message.clone()) {
+            Ok(_) => {}
+            Err(GossipError::NoPeersSubscribedToTopic) => {
+                self.unheard.push_back((topic, message));
+                if self.unheard.len() > MAX_UNHEARD {
+                    self.unheard.pop_front();
+                }
+            }
+            // Queues are full: sync brings it.
+            Err(error) => tracing::debug!(%error, "not gossiped"),
+        }
+    }
+
+    /// Gossips what nobody listened to.
+    fn gossip_unheard(&mut self) {
+        for (topic, message) in std::mem::take(&mut self.unheard) {
+            self.gossip(topic, message);
+        }
     }
 
     pub(super) fn on_gossip_event(&mut self, event: GossipEvent) {
@@ -67,7 +100,8 @@ impl Task {
             GossipEvent::GossipsubNotSupported { peer_id } => {
                 tracing::debug!(peer = %peer_id, "a peer without gossip: sync only");
             }
-            GossipEvent::Subscribed { .. } | GossipEvent::Unsubscribed { .. } => {}
+            GossipEvent::Subscribed { .. } => self.gossip_unheard(),
+            GossipEvent::Unsubscribed { .. } => {}
         }
     }
 
@@ -89,10 +123,10 @@ impl Task {
 
     pub(super) fn on_checked(&mut self, checked: Checked) {
         match checked {
-            Checked::Gossip { id, source, topic, outcome } => {
-                let acceptance = self.on_checked_gossip(&source, &topic, outcome);
-                self.verdict(&id, &source, acceptance);
-            }
+            Checked::Gossip { id, source, topic, outcome } => match self.on_checked_gossip(&source, &topic, outcome) {
+                MessageAcceptance::Accept => self.forward_later(id, source),
+                refused => self.verdict(&id, &source, refused),
+            },
             Checked::Sync { peer, outcomes, more } => self.on_checked_sync(peer, outcomes, more),
         }
     }
@@ -136,10 +170,32 @@ impl Task {
             tracing::trace!(author = %advert.author, ?verdict, "an advert was not admitted");
             return Admission::Ignored;
         }
-        self.book.insert(Arc::new(signed.clone()), &advert);
+        self.book.insert(Arc::new(signed.clone()), &advert, crate::clock::now());
         tracing::debug!(author = %advert.author, kind = advert.body.kind(), round = %advert.round, "advert");
         self.tell(Event::Advert { signed, advert });
         Admission::Admitted
+    }
+
+    /// Accepts an advert for forwarding after a moment, in which most peers say that they have it already.
+    fn forward_later(&mut self, id: MessageId, source: PeerId) {
+        let due = Instant::now() + FORWARD_DELAY.mul_f64(self.rng.random_range(0.5..1.5));
+        self.forwards.push_back((due, id, source));
+        if self.forwards.len() > MAX_FORWARDS
+            && let Some((_, id, source)) = self.forwards.pop_front()
+        {
+            self.verdict(&id, &source, MessageAcceptance::Accept);
+        }
+    }
+
+    /// Forwards what has waited long enough.
+    pub(super) fn forward_due(&mut self, now: Instant) {
+        for (due, id, source) in std::mem::take(&mut self.forwards) {
+            if due <= now {
+                self.verdict(&id, &source, MessageAcceptance::Accept);
+            } else {
+                self.forwards.push_back((due, id, source));
+            }
+        }
     }
 
     fn blame_source(&mut self, source: &PeerId, reason: String) {

@@ -80,18 +80,17 @@ impl Task {
         let now = crate::clock::now();
         for record in records {
             match self.addresses.enter(record, self.config.federation, now) {
-                Ok(node) => self.consider(node),
+                Ok(node) if self.is_wanted(&node) => self.dialer.add_told(node, Instant::now()),
+                Ok(_) => {}
                 Err(RecordError::Stale) => {}
                 Err(error) => return self.strike(from, format!("passed on {error}")),
             }
         }
     }
 
-    fn consider(&mut self, node: NodeId) {
-        let allowed = self.config.allow.as_ref().is_none_or(|allow| allow.contains(&node));
-        if node != self.own && allowed && !self.standing.is_banned(&node) {
-            self.dialer.add_node(node, self.own, Instant::now());
-        }
+    fn is_wanted(&self, node: &NodeId) -> bool {
+        let allowed = self.config.allow.as_ref().is_none_or(|allow| allow.contains(node));
+        *node != self.own && allowed && !self.standing.is_banned(node)
     }
 
     fn own_records(&self, reach: Reach) -> Vec<SignedRecord> {
@@ -115,7 +114,9 @@ impl Task {
         for (peer, address) in found {
             let Some(node) = node_id(&peer) else { continue };
             self.addresses.hint(node, bare(&address), now);
-            self.consider(node);
+            if self.is_wanted(&node) {
+                self.dialer.add_heard(node, self.own, Instant::now());
+            }
         }
     }
 

@@ -34,8 +34,8 @@ const LAST: NodeId = NodeId::from_bytes([255; 32]);
 /// Adverts of a connected peer's own that came by sync although gossip should have brought them: then its gossip
 /// stream is dead (a stream that failed five times stays closed), and only a new connection helps.
 const MAX_MISSED: u32 = 8;
-/// Time that gossip has for an advert before sync counts it as missed.
-const GOSSIP_DUE: Duration = Duration::from_secs(5);
+/// Time that gossip has for an advert before sync brings it, which would otherwise do the work twice.
+const GOSSIP_DUE: Duration = Duration::from_secs(2);
 
 /// Where the sync with one peer stands.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Task {
         let digest = self.book.digest(peer.sync.first);
         let (holds, telling) = self.holds.since(peer.sync.told);
         (peer.sync.last, peer.sync.telling) = (digest.last, telling);
-        let request = SyncRequest { digest, holds: Bounded::first_of(holds) };
+        let request = SyncRequest { digest, everything: !peer.sync.synced, holds: Bounded::first_of(holds) };
         peer.sync.step = Step::Waiting(self.swarm.behaviour_mut().sync.send_request(&peer_id(&node), request));
     }
 
@@ -129,7 +129,9 @@ impl Task {
         if !known.budget.has_any(Instant::now()) {
             return;
         }
-        let (adverts, more) = self.book.lacking(&request.digest, SYNC_REPLY_BUDGET, crate::clock::now());
+        let now = crate::clock::now();
+        let settled = if request.everything { now } else { now - GOSSIP_DUE };
+        let (adverts, more) = self.book.lacking(&request.digest, SYNC_REPLY_BUDGET, now, settled);
         let (holds, told) = self.holds.since(known.sync.told);
         known.sync.told = told;
         let bytes: usize = adverts.iter().map(|signed| signed.payload.len()).sum();
