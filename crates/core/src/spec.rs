@@ -123,7 +123,7 @@ crate::config! {
         /// Fewest members a closed round may have; a part of the federation that cannot reach it trains on locally.
         min_members: u32 = 2,
         /// Seconds a node waits for a round to close, and for the experts it wants, before it goes on without.
-        deadline_seconds: f64 = 120.0,
+        deadline_seconds: f64 = 600.0,
         /// Seconds that a round stays open for stragglers once the quorum is there; also how long each acting
         /// aggregator has when the aggregator is gone.
         grace_seconds: f64 = 3.0,
