@@ -11,7 +11,7 @@
 //! | `scenario` | what is played |
 //! | `toy` | a trainer of a few floats whose nodes fall into clusters |
 //! | `network` | latency, loss, partitions, who is up |
-//! | `world` | the event queue; carrying outputs out |
+//! | `world` | the event queue; carrying outputs out; `world/incidents`: what goes wrong; `world/transfers`: how blobs travel |
 //! | `outcome` | what came of it, and the omniscient comparison |
 
 mod network;

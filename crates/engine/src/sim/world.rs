@@ -1,7 +1,10 @@
 //! The event queue, and the carrying out of what the machines ask for.
 
+mod incidents;
+mod transfers;
+
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +20,7 @@ use super::outcome::{Outcome, PlanRecord};
 use super::scenario::{Behaviour, Incident, Scenario};
 use super::toy::Toy;
 use crate::aggregator::Aggregator;
-use crate::event::{AverageOrder, Fetch, FetchKind, Input, MergeOrder, Note, Output, Purpose, Timer};
+use crate::event::{AverageOrder, Fetch, Input, MergeOrder, Note, Output, Purpose, Timer};
 use crate::execute;
 use crate::node::Node;
 use crate::state::{Head, Phase, State};
@@ -427,68 +430,6 @@ impl<'a> World<'a> {
         }
     }
 
-    fn seek(&mut self, member: usize, fetch: Fetch) {
-        let life = self.members[member].life;
-        if self.members[member].held.contains(&fetch.blob.id) {
-            return self.answer_fetch(member, &fetch);
-        }
-        if self.now >= fetch.until {
-            return self.give(member, Input::FetchFailed(fetch.blob.id));
-        }
-        match self.provider(member, &fetch) {
-            Some(provider) => {
-                let time = self.network.transfer_time(fetch.blob.size, &mut self.rng);
-                self.schedule(time, Event::Arrive(member, life, fetch, provider));
-            }
-            None => self.schedule(RETRY, Event::Seek(member, life, fetch)),
-        }
-    }
-
-    /// Returns a reachable holder that has not served this member corrupt bytes before.
-    fn provider(&self, member: usize, fetch: &Fetch) -> Option<usize> {
-        let named = fetch.from.iter().filter_map(|node| self.numbers.get(node)).copied();
-        let others = self.holders.get(&fetch.blob.id).into_iter().flatten().copied();
-        let serves = |other: &usize| {
-            *other != member
-                && self.members[*other].held.contains(&fetch.blob.id)
-                && self.network.reaches(member, *other)
-                && !self.members[member].corrupt_seen.contains(other)
-        };
-        named.chain(others).find(serves)
-    }
-
-    fn arrive(&mut self, member: usize, fetch: Fetch, from: usize) {
-        let life = self.members[member].life;
-        if !self.network.reaches(member, from) {
-            return self.schedule(RETRY, Event::Seek(member, life, fetch));
-        }
-        if self.scenario.behaviours.get(&from) == Some(&Behaviour::CorruptServer) {
-            self.members[member].corrupt_seen.insert(from);
-            self.outcome.strikes.push((member, self.members[from].id, "corrupt segment".into()));
-            return self.schedule(Duration::ZERO, Event::Seek(member, life, fetch));
-        }
-        if self.members[member].held.contains(&fetch.blob.id) {
-            return self.answer_fetch(member, &fetch);
-        }
-        self.outcome.blob_bytes += fetch.blob.size;
-        *self.outcome.fetches.entry((member, fetch.blob.id)).or_default() += 1;
-        self.hold(member, fetch.blob.id);
-        self.answer_fetch(member, &fetch);
-    }
-
-    fn answer_fetch(&mut self, member: usize, fetch: &Fetch) {
-        let blob = fetch.blob.id;
-        let decoded = || self.contents.get(&blob).and_then(|params| ProxySet::from_params(params).ok());
-        let input = match fetch.kind {
-            FetchKind::Proxies => match decoded() {
-                Some(set) => Input::Proxies { blob, proxies: Arc::new(set) },
-                None => Input::FetchFailed(blob),
-            },
-            FetchKind::Expert | FetchKind::Shared => Input::Fetched(blob),
-        };
-        self.give(member, input);
-    }
-
     fn merge(&mut self, member: usize, order: &MergeOrder) {
         let spec = Arc::clone(&self.spec);
         let me = self.members[member].id;
@@ -536,93 +477,6 @@ impl<'a> World<'a> {
         match &member.machine {
             Machine::Node(node) => member.checkpoint = Some((node.state().clone(), member.toy.clone())),
             Machine::Aggregator(aggregator) => member.head = Some(aggregator.head()),
-        }
-    }
-
-    fn strike_with(&mut self, incident: Incident) {
-        self.pending_incidents -= 1;
-        match incident {
-            Incident::Kill(member) => self.take_down(member),
-            Incident::Restart(member) => self.bring_back(member),
-            Incident::Join(member) => {
-                self.network.set_up(member, true);
-                self.greet(member);
-                self.catch_up(member);
-            }
-            Incident::Leave(member) => {
-                self.give(member, Input::Leave);
-                self.take_down(member);
-            }
-            Incident::Partition(island) => self.split(island.into_iter().collect()),
-            Incident::Heal => self.heal(),
-        }
-    }
-
-    fn take_down(&mut self, member: usize) {
-        let connections = self.network.connections(member);
-        self.network.set_up(member, false);
-        for other in connections {
-            self.schedule(DETECTION, Event::Notice(other, member));
-        }
-    }
-
-    fn bring_back(&mut self, number: usize) {
-        let member = &mut self.members[number];
-        member.life += 1;
-        member.counter = 0;
-        member.timers.clear();
-        let initial = Toy::new(self.scenario.seed, 0).shared().to_blob().0;
-        let is_node = number < self.scenario.nodes;
-        member.machine = match (&member.checkpoint, member.head) {
-            (Some((state, toy)), _) if is_node => {
-                member.toy = toy.clone();
-                let spec = Arc::clone(&self.spec);
-                Machine::Node(Box::new(Node::restore(spec, member.id, Some(initial), state.clone())))
-            }
-            (_, Some(head)) if !is_node => {
-                Machine::Aggregator(Box::new(Aggregator::restore(Arc::clone(&self.spec), member.id, head)))
-            }
-            _ => new_machine(&self.spec, member.id, is_node, initial),
-        };
-        self.network.set_up(number, true);
-        self.greet(number);
-        self.catch_up(number);
-    }
-
-    /// Sync brings a member what was said while it was away: everybody's last few adverts.
-    fn catch_up(&mut self, member: usize) {
-        let mut per_author: BTreeMap<NodeId, u32> = BTreeMap::new();
-        let mut missed = Vec::new();
-        for advert in self.adverts.iter().rev().take(20 * self.members.len()) {
-            let count = per_author.entry(advert.author).or_default();
-            *count += 1;
-            if *count <= KEPT_ADVERTS {
-                missed.push(Arc::clone(advert));
-            }
-        }
-        for advert in missed.into_iter().rev() {
-            let delay = self.network.latency(&mut self.rng);
-            self.input_after(delay, member, Input::Advert(advert));
-        }
-    }
-
-    fn split(&mut self, island: BTreeSet<usize>) {
-        let before: Vec<Vec<usize>> = (0..self.members.len()).map(|member| self.network.connections(member)).collect();
-        self.network.set_island(Some(island));
-        for (member, connections) in before.into_iter().enumerate() {
-            for other in connections {
-                self.schedule(DETECTION, Event::Notice(member, other));
-            }
-        }
-    }
-
-    fn heal(&mut self) {
-        self.network.set_island(None);
-        for member in 0..self.members.len() {
-            for other in self.network.connections(member).into_iter().filter(|other| *other < member) {
-                let delay = self.network.latency(&mut self.rng);
-                self.introduce(delay, member, other);
-            }
         }
     }
 }

@@ -1,0 +1,74 @@
+//! How blobs travel: somebody who holds it is looked for, it takes its time, it may turn out corrupt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fednode_core::ProxySet;
+
+use super::super::scenario::Behaviour;
+use super::{Event, RETRY, World};
+use crate::event::{Fetch, FetchKind, Input};
+
+impl World<'_> {
+    pub(super) fn seek(&mut self, member: usize, fetch: Fetch) {
+        let life = self.members[member].life;
+        if self.members[member].held.contains(&fetch.blob.id) {
+            return self.answer_fetch(member, &fetch);
+        }
+        if self.now >= fetch.until {
+            return self.give(member, Input::FetchFailed(fetch.blob.id));
+        }
+        match self.provider(member, &fetch) {
+            Some(provider) => {
+                let time = self.network.transfer_time(fetch.blob.size, &mut self.rng);
+                self.schedule(time, Event::Arrive(member, life, fetch, provider));
+            }
+            None => self.schedule(RETRY, Event::Seek(member, life, fetch)),
+        }
+    }
+
+    /// Returns a reachable holder that has not served this member corrupt bytes before.
+    fn provider(&self, member: usize, fetch: &Fetch) -> Option<usize> {
+        let named = fetch.from.iter().filter_map(|node| self.numbers.get(node)).copied();
+        let others = self.holders.get(&fetch.blob.id).into_iter().flatten().copied();
+        let serves = |other: &usize| {
+            *other != member
+                && self.members[*other].held.contains(&fetch.blob.id)
+                && self.network.reaches(member, *other)
+                && !self.members[member].corrupt_seen.contains(other)
+        };
+        named.chain(others).find(serves)
+    }
+
+    pub(super) fn arrive(&mut self, member: usize, fetch: Fetch, from: usize) {
+        let life = self.members[member].life;
+        if !self.network.reaches(member, from) {
+            return self.schedule(RETRY, Event::Seek(member, life, fetch));
+        }
+        if self.scenario.behaviours.get(&from) == Some(&Behaviour::CorruptServer) {
+            self.members[member].corrupt_seen.insert(from);
+            self.outcome.strikes.push((member, self.members[from].id, "corrupt segment".into()));
+            return self.schedule(Duration::ZERO, Event::Seek(member, life, fetch));
+        }
+        if self.members[member].held.contains(&fetch.blob.id) {
+            return self.answer_fetch(member, &fetch);
+        }
+        self.outcome.blob_bytes += fetch.blob.size;
+        *self.outcome.fetches.entry((member, fetch.blob.id)).or_default() += 1;
+        self.hold(member, fetch.blob.id);
+        self.answer_fetch(member, &fetch);
+    }
+
+    fn answer_fetch(&mut self, member: usize, fetch: &Fetch) {
+        let blob = fetch.blob.id;
+        let decoded = || self.contents.get(&blob).and_then(|params| ProxySet::from_params(params).ok());
+        let input = match fetch.kind {
+            FetchKind::Proxies => match decoded() {
+                Some(set) => Input::Proxies { blob, proxies: Arc::new(set) },
+                None => Input::FetchFailed(blob),
+            },
+            FetchKind::Expert | FetchKind::Shared => Input::Fetched(blob),
+        };
+        self.give(member, input);
+    }
+}
