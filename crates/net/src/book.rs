@@ -251,5 +251,4 @@ fn lacks(heard: &Heard, sequence: Sequence) -> bool {
 }
 
 #[cfg(test)]
-#[path = "book_tests.rs"]
 mod tests;

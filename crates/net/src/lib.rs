@@ -50,8 +50,6 @@ mod event;
 mod gate;
 mod handle;
 mod holds;
-#[cfg(test)]
-mod hostile;
 mod identity;
 mod network_key;
 mod roster;
@@ -62,9 +60,13 @@ mod start;
 mod task;
 mod traffic;
 mod transport;
-#[cfg(test)]
-mod traps;
 mod wire;
+
+#[cfg(test)]
+mod tests {
+    mod hostile;
+    mod traps;
+}
 
 pub use blob::{FetchError, Fetched};
 pub use book::MAX_ADVERTS_PER_ROUND;
