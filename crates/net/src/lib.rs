@@ -62,12 +62,6 @@ mod traffic;
 mod transport;
 mod wire;
 
-#[cfg(test)]
-mod tests {
-    mod hostile;
-    mod traps;
-}
-
 pub use blob::{FetchError, Fetched};
 pub use book::MAX_ADVERTS_PER_ROUND;
 pub use codec::CodecError;
@@ -80,3 +74,9 @@ pub use network_key::{NetworkKey, NetworkKeyError};
 pub use secret_file::SecretFileError;
 pub use start::{Network, StartError, start};
 pub use traffic::TrafficSnapshot;
+
+#[cfg(test)]
+mod tests {
+    mod hostile;
+    mod traps;
+}
