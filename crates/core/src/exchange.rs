@@ -6,12 +6,14 @@
 use serde::{Deserialize, Serialize};
 
 /// How much a member's shared part counts in the average.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weighting {
     /// Every member counts the same (FedMoE-DA Eq. 5).
+    #[default]
     Uniform,
-    /// A member counts by its number of training samples (FedAvg).
+    /// A member counts by its number of training samples (FedAvg); an expert by the share of its owner's training
+    /// samples that chose it, so that one which nobody chose is neither fetched nor mixed.
     Samples,
 }
 
@@ -100,6 +102,8 @@ pub struct ExpertExchange {
     pub refresh_every: u32,
     /// Tau: the temperature of the softmax over similarities.
     pub temperature: f64,
+    /// How sources are weighted beside their similarity: `uniform` as in the paper, or `samples`.
+    pub weighting: Weighting,
     /// Most slots of one remote node in a row; absent as in the paper, 2 in profile `robust`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots_per_node: Option<u32>,

@@ -287,6 +287,7 @@ mod tests {
             peers_per_expert: crate::PeersPerExpert::ALL,
             refresh_every: 5,
             temperature: 1.0,
+            weighting: crate::Weighting::Uniform,
             slots_per_node: None,
             max_distance: None,
         });

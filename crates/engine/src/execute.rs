@@ -49,7 +49,7 @@ pub fn merge(
             _ => accepted.get(&expert).cloned(),
         };
         let Ok(merged) = mix::merge_row(row, &mut available) else { continue };
-        if merged.sources.len() > 1 {
+        if merged.is_mixed(own_id) {
             adoption.experts.push((row.slot, merged.params));
         }
         adoption.used.push((row.slot, merged.sources));
@@ -75,11 +75,9 @@ fn load_row(
         true => order.own.get(usize::from(expert.slot.0)).copied(),
         false => order.sources.get(&expert).copied(),
     };
-    let others = row
-        .sources
-        .iter()
-        .map(|source| source.expert)
-        .filter(|expert| *expert != ExpertId { owner: me, slot: row.slot });
+    let own = ExpertId { owner: me, slot: row.slot };
+    let others = row.sources.iter().filter(|source| source.weight != 0.0 && source.expert != own);
+    let others = others.map(|source| source.expert);
     others.filter_map(|expert| Some((expert, load(&blob_of(expert)?.id)?))).collect()
 }
 

@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use std::{collections::BTreeMap, sync::Arc};
-//! use fednode_core::{BlobId, ExpertExchange, NodeId, ParamSet, PeersPerExpert, ProxySet, Round};
+//! use fednode_core::{BlobId, ExpertExchange, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Weighting};
 //!
 //! let (own, peer) = (NodeId::from_bytes([1; 32]), NodeId::from_bytes([2; 32]));
 //! let known = BTreeMap::from([
@@ -24,6 +24,7 @@
 //!     peers_per_expert: PeersPerExpert::Count(5),
 //!     refresh_every: 5,
 //!     temperature: 1.0,
+//!     weighting: Weighting::Uniform,
 //!     slots_per_node: None,
 //!     max_distance: None,
 //! };

@@ -20,6 +20,13 @@ pub struct Merged {
     pub missing: Vec<ExpertId>,
 }
 
+impl Merged {
+    /// Tells whether anything else than the own expert went in.
+    pub fn is_mixed(&self, own: ExpertId) -> bool {
+        self.sources.iter().any(|(expert, _)| *expert != own)
+    }
+}
+
 /// Tells why a row could not be merged.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum MergeError {
@@ -41,7 +48,8 @@ pub enum MergeError {
 
 /// Merges one row out of the sources that `available` can give.
 ///
-/// A row's own expert is its first source: nothing is more similar than the expert itself, and it wins ties.
+/// A row's own expert is its first source: nothing is more similar than the expert itself, and it wins ties. Sources of
+/// weight 0, the own expert perhaps among them, take no part; if there are no others, the own expert stays as it is.
 ///
 /// # Errors
 /// Fails if the own expert is not there, if a source has another layout and if the row's weights are no shares.
@@ -49,13 +57,13 @@ pub fn merge_row(
     row: &PlanRow,
     available: &mut dyn FnMut(ExpertId) -> Option<Arc<ParamSet>>,
 ) -> Result<Merged, MergeError> {
-    let own = row.sources.first().filter(|source| source.expert.slot == row.slot && source.weight > 0.0);
+    let own = row.sources.first().filter(|source| source.expert.slot == row.slot && source.weight >= 0.0);
     let own = own.ok_or(MergeError::OwnMissing(row.slot))?;
     let own_params = available(own.expert).ok_or(MergeError::OwnMissing(row.slot))?;
 
     let mut accumulator = Accumulator::new(own_params.layout());
     let mut merged = Merged { params: Arc::clone(&own_params), sources: Vec::new(), missing: Vec::new() };
-    for source in &row.sources {
+    for source in row.sources.iter().filter(|source| source.weight != 0.0) {
         let params = if source.expert == own.expert { Some(own_params.clone()) } else { available(source.expert) };
         let Some(params) = params else {
             merged.missing.push(source.expert);
@@ -66,7 +74,10 @@ pub fn merge_row(
     }
     let total = accumulator.total_weight();
     merged.sources.iter_mut().for_each(|(_, weight)| *weight /= total);
-    if merged.sources.len() > 1 {
+    if merged.sources.is_empty() {
+        merged.sources.push((own.expert, 1.0));
+    }
+    if merged.is_mixed(own.expert) {
         merged.params = Arc::new(accumulator.finish().map_err(|error| fault(error, row, own.expert))?);
     }
     Ok(merged)
@@ -128,6 +139,16 @@ mod tests {
         let mut available = |id| (id == expert(1)).then(|| Arc::clone(&own));
         let merged = merge_row(&row(&[(1, 0.3), (2, 0.7)]), &mut available).unwrap();
         assert!(Arc::ptr_eq(&merged.params, &own));
+        assert_eq!(merged.sources, [(expert(1), 1.0)]);
+    }
+
+    #[test]
+    fn sources_of_weight_zero_take_no_part() {
+        let merged = merge_row(&row(&[(1, 0.0), (2, 0.5), (4, 0.5), (9, 0.0)]), &mut without(&[9])).unwrap();
+        assert_eq!(*merged.params, *params(&[3.0]));
+        assert_eq!((merged.sources.len(), merged.missing.len()), (2, 0));
+        let merged = merge_row(&row(&[(1, 0.0), (2, 0.0)]), &mut without(&[])).unwrap();
+        assert_eq!((*merged.params).clone(), *params(&[1.0]));
         assert_eq!(merged.sources, [(expert(1), 1.0)]);
     }
 

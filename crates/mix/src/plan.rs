@@ -102,7 +102,7 @@ impl SlotCap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fednode_core::{BlobId, PeersPerExpert};
+    use fednode_core::{BlobId, PeersPerExpert, Weighting};
 
     fn node(byte: u8) -> NodeId {
         NodeId::from_bytes([byte; 32])
@@ -113,6 +113,7 @@ mod tests {
             peers_per_expert: PeersPerExpert::Count(peers),
             refresh_every: 5,
             temperature,
+            weighting: Weighting::Uniform,
             slots_per_node: None,
             max_distance: None,
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::{
-    BlobId, Exchange, ExpertExchange, ExpertId, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Slot,
+    BlobId, Exchange, ExpertExchange, ExpertId, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Slot, Weighting,
 };
 use fednode_mix::{merge_row, plan};
 
@@ -62,6 +62,7 @@ impl Case {
             peers_per_expert: PeersPerExpert::Count(self.peers),
             refresh_every: 5,
             temperature: self.tau,
+            weighting: Weighting::Uniform,
             slots_per_node: None,
             max_distance: None,
         }

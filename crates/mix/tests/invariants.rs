@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::{
-    AggregationPlan, BlobId, ExpertExchange, ExpertId, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Rule, Slot,
+    AggregationPlan, BlobId, ExpertExchange, ExpertId, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Rule, Slot, Weighting,
 };
 use fednode_mix::{Proxies, average, cosine, merge_row, plan};
 use proptest::prelude::*;
@@ -24,6 +24,7 @@ fn exchange(peers: u32, temperature: f64) -> ExpertExchange {
         peers_per_expert: PeersPerExpert::Count(peers),
         refresh_every: 5,
         temperature,
+        weighting: Weighting::Uniform,
         slots_per_node: None,
         max_distance: None,
     }

@@ -6,7 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fednode_core::{BlobId, BlobRef, ExpertId, Global, Local, MAX_EXPERTS, NodeId, PlanRow, Round, Timestamp};
+use fednode_core::{
+    BlobId, BlobRef, ExpertId, ExpertOffer, FederationSpec, Global, Local, MAX_EXPERTS, NodeId, PlanRow, Round, Slot,
+    Timestamp, Weighting,
+};
 
 use super::Node;
 use crate::event::{FetchKind, MergeOrder, Note, Output, Timer};
@@ -165,6 +168,27 @@ fn refresh_before(round: Round, every: u32) -> Option<Round> {
     round.0.checked_sub(2).map(|before| Round(before / every * every + 1))
 }
 
+fn weighs_by_use(spec: &FederationSpec) -> bool {
+    spec.exchange.experts.as_ref().is_some_and(|experts| experts.weighting == Weighting::Samples)
+}
+
+/// Multiplies the weight of each source by the share of its owner's samples that chose it. An owner whose update of this
+/// round is not known may be stood in for by an older expert, of which the mean share is assumed.
+fn weigh_by_use<'a>(rows: &mut [PlanRow], offers: impl Fn(NodeId) -> Option<&'a [ExpertOffer]>) {
+    let n_experts = rows.len().max(1) as f64;
+    for source in rows.iter_mut().flat_map(|row| &mut row.sources) {
+        let offers = offers(source.expert.owner);
+        source.weight *= offers.map_or(1.0 / n_experts, |offers| use_of(offers, source.expert.slot));
+    }
+}
+
+/// Returns the share of an owner's samples that chose this expert; at most 1, whatever the owner claims.
+fn use_of(offers: &[ExpertOffer], slot: Slot) -> f64 {
+    let total: f64 = offers.iter().map(|offer| f64::from(offer.samples_routed)).sum();
+    let routed = offers.get(usize::from(slot.0)).map_or(0.0, |offer| f64::from(offer.samples_routed));
+    if total > 0.0 { routed / total } else { 0.0 }
+}
+
 impl Node {
     pub(super) fn enter_exchange(&mut self) {
         let round = self.state.round;
@@ -233,8 +257,12 @@ impl Node {
         exchange.updates_awaited.remove(&owner);
         exchange.owners_awaited.remove(&owner);
         let mut wanted = Vec::new();
+        let by_use = weighs_by_use(&self.spec);
         for expert in exchange.experts_of(owner) {
             let Some(offer) = local.experts.get(usize::from(expert.slot.0)) else { continue };
+            if by_use && offer.samples_routed == 0 {
+                continue;
+            }
             let (_, experts) = exchange.experts_awaited.entry(offer.blob.id).or_insert_with(|| {
                 wanted.push(offer.blob);
                 (offer.blob, Vec::with_capacity(MAX_EXPERTS.min(4)))
@@ -327,7 +355,17 @@ impl Node {
         let every = self.spec.exchange.experts.as_ref().map_or(1, |experts| experts.refresh_every);
         let Some(exchange) = &mut self.exchange else { return };
         let oldest = Round(exchange.round.0.saturating_sub(every));
-        let missing = exchange.missing_experts(self.me);
+        let mut missing = exchange.missing_experts(self.me);
+        if weighs_by_use(&self.spec) {
+            let report = self.state.report.as_ref();
+            let own = report.filter(|report| report.round == exchange.round).map(|report| report.experts.as_slice());
+            let offers = |owner| match owner == self.me {
+                true => own,
+                false => self.view.local(owner, exchange.round).map(|local| local.experts.as_slice()),
+            };
+            weigh_by_use(&mut exchange.rows, offers);
+            missing.retain(|expert| offers(expert.owner).is_none_or(|offers| use_of(offers, expert.slot) > 0.0));
+        }
         let mut unavailable = Vec::new();
         for expert in missing {
             match self.state.held.get(&expert).filter(|held| held.round >= oldest) {
@@ -430,6 +468,28 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An expert that nobody chose is no source, however similar; a boast counts as one whole share.
+    #[test]
+    fn sources_count_by_their_use() {
+        let id = |byte, slot| ExpertId { owner: NodeId::from_bytes([byte; 32]), slot: Slot(slot) };
+        let source = |expert| fednode_core::Source { expert, similarity: 1.0, weight: 0.25 };
+        let sources = vec![source(id(1, 0)), source(id(1, 1)), source(id(2, 0)), source(id(3, 0))];
+        let mut rows = vec![PlanRow { slot: Slot(0), sources }, PlanRow { slot: Slot(1), sources: Vec::new() }];
+        let offer = |samples_routed| {
+            let blob = BlobRef { id: BlobId::of(b""), size: 0 };
+            ExpertOffer { blob, samples_routed }
+        };
+        let (mine, boast) = ([offer(30), offer(90)], [offer(u32::MAX), offer(0)]);
+        weigh_by_use(&mut rows, |owner| match owner.as_bytes()[0] {
+            1 => Some(&mine),
+            2 => Some(&boast),
+            _ => None,
+        });
+        let weights: Vec<f64> = rows[0].sources.iter().map(|source| source.weight).collect();
+        assert_eq!(weights, [0.0625, 0.1875, 0.25, 0.125]);
+        assert_eq!(use_of(&boast, Slot(1)), 0.0);
+    }
 
     #[test]
     fn plans_come_from_the_newest_refresh_before_the_round() {

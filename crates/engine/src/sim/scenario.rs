@@ -107,6 +107,7 @@ impl Scenario {
                     peers_per_expert: PeersPerExpert::Count(2),
                     refresh_every: 2,
                     temperature: 1.0,
+                    weighting: Weighting::Uniform,
                     slots_per_node: None,
                     max_distance: None,
                 }),

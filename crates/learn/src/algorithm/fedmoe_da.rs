@@ -10,7 +10,9 @@
 //! All of it is trained jointly in the local update (Algorithm 1, line 5); mixing experts by the similarity of their
 //! proxies (Eq. 8 to 11) is the engine's work. The choices where the paper is silent are those of `moe-systems` §1.9:
 //! all experts of all nodes start from one Phi0 (averaging needs a common start), the random proxies break the
-//! symmetry. Profile `robust` adds Switch's load-balancing loss and bounds the slots of one remote node in a row.
+//! symmetry. Profile `robust` adds Switch's load-balancing loss, bounds the slots of one remote node in a row, and weights
+//! sources by their use (U11): a gate of so many inputs soon sends all samples to one expert, and mixing that one with
+//! experts that no sample ever reached undoes its training.
 
 use burn::tensor::Tensor;
 use fednode_core::{Averaging, Exchange, ExpertExchange, Slot, Weighting};
@@ -35,7 +37,7 @@ pub(super) const ROW: Row = Row {
     hyper: HYPER,
     profiles: &[
         Profile { name: "paper", sets: &[] },
-        Profile { name: "robust", sets: &[("load_balance", "0.01"), ("slots_per_node", "2")] },
+        Profile { name: "robust", sets: &[("load_balance", "0.01"), ("slots_per_node", "2"), ("weighting", "samples")] },
     ],
     exchange: |values| Exchange {
         averaging: Some(Averaging { weighting: Weighting::Uniform, rule: values.rule() }),
@@ -43,6 +45,10 @@ pub(super) const ROW: Row = Row {
             peers_per_expert: values.peers("peers_per_expert"),
             refresh_every: values.count("refresh_every"),
             temperature: values.real("temperature"),
+            weighting: match values.text("weighting") {
+                "samples" => Weighting::Samples,
+                _ => Weighting::Uniform,
+            },
             slots_per_node: Some(values.count("slots_per_node")).filter(|slots| *slots > 0),
             max_distance: Some(values.real("max_distance")).filter(|distance| *distance > 0.0),
         }),
@@ -74,6 +80,12 @@ const HYPER: &[Hyper] = &[
         kind: Kind::Real { min: 0.0, max: 1e3 },
         default: "0",
         doc: "lambda: weight of the load-balancing loss of Switch Transformers; 0 as in the paper",
+    },
+    Hyper {
+        name: "weighting",
+        kind: Kind::Choice(&["uniform", "samples"]),
+        default: "uniform",
+        doc: "`samples` also weights a source by the share of its owner's samples that chose it; unused ones stay out",
     },
     Hyper {
         name: "slots_per_node",

@@ -147,6 +147,7 @@ pub fn spec(nodes: u32, rounds: u32) -> FederationSpec {
             peers_per_expert: PeersPerExpert::ALL,
             refresh_every: 1,
             temperature: 1.0,
+            weighting: Weighting::Uniform,
             slots_per_node: None,
             max_distance: None,
         }),
