@@ -31,6 +31,11 @@ pub(crate) enum Command {
     Stop(ReportArgs),
     /// Print the node id, making the key if there is none.
     Id(ReportArgs),
+    /// Print the script with which a shell completes commands and flags.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -18,7 +18,7 @@ mod start;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use fednode_runtime::ExitCode as Cause;
 use fednode_runtime::control::Client;
 
@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status(&args.state, args.json),
         Command::Stop(args) => stop(&args.state),
         Command::Id(args) => id(&args.state, args.json),
+        Command::Completions { shell } => completions(shell),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -51,6 +52,12 @@ fn main() -> ExitCode {
             failure.cause.into()
         }
     }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "fedboot", &mut script);
+    print::text(&String::from_utf8_lossy(&script))
 }
 
 fn status(state: &Path, json: bool) -> Result<(), Failure> {

@@ -21,6 +21,11 @@ pub(crate) fn listening(address: &str, json: bool) -> Result<(), Failure> {
     }
 }
 
+/// Prints a text as it is.
+pub(crate) fn text(text: &str) -> Result<(), Failure> {
+    print(text.trim_end())
+}
+
 pub(crate) fn id(node_id: NodeId, json: bool) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct Line {

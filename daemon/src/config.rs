@@ -65,6 +65,9 @@ fednode_core::config! {
         log_format: String = "human".into(),
         /// Whether to stop after the last round instead of serving experts to others.
         exit_when_finished: bool = false,
+        /// Rounds between two evaluations before the exchange and on validation samples; the last round always has them.
+        /// After the exchange every round is evaluated on the test samples.
+        evaluate_every: u32 = 10,
         /// Most seconds to go on serving after the last round before that stop, so that slower nodes get what they need.
         linger_seconds: f64 = 600.0,
     }
@@ -124,6 +127,7 @@ impl Config {
         let rules = [
             (["human", "json"].contains(&self.log_format.as_str()), "log_format", "`human` or `json`"),
             (self.threads <= 4096, "threads", "at most 4096"),
+            (self.evaluate_every >= 1, "evaluate_every", "at least 1"),
             (self.quota_mib >= 1, "quota_mib", "at least 1"),
             ((0.0..=86_400.0).contains(&self.linger_seconds), "linger_seconds", "0 to 86400"),
             (

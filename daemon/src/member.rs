@@ -31,6 +31,7 @@ pub(crate) fn config(config: &Config, spec: Arc<FederationSpec>) -> anyhow::Resu
     member.quota_bytes = config.quota_mib.saturating_mul(1 << 20);
     member.control = control(config);
     member.exit_when_finished = config.exit_when_finished;
+    member.evaluate_every = config.evaluate_every;
     member.linger = Duration::from_secs_f64(config.linger_seconds);
     Ok(member)
 }

@@ -51,12 +51,12 @@ impl Trainer for LearnerTrainer {
         self.learner.adopt(shared, experts).map_err(error)
     }
 
-    fn evaluate(&mut self) -> Result<Evaluations, TrainerError> {
-        let validation = self.learner.evaluate(Subset::Validation);
+    fn evaluate(&mut self, with_validation: bool) -> Result<Evaluations, TrainerError> {
+        let validation = with_validation.then(|| self.learner.evaluate(Subset::Validation));
         let test = self.learner.evaluate(Subset::Test);
         let of_any = |score: Score| (score.n_samples > 0).then_some(score);
         Ok(Evaluations {
-            validation: of_any(validation.score),
+            validation: validation.and_then(|validation| of_any(validation.score)),
             test: of_any(test.score),
             expert_share: test.expert_share,
         })

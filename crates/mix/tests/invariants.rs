@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::{
-    AggregationPlan, BlobId, ExpertExchange, ExpertId, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Rule, Slot, Weighting,
+    AggregationPlan, BlobId, ExpertExchange, ExpertId, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Rule, Slot,
+    Weighting,
 };
 use fednode_mix::{Proxies, average, cosine, merge_row, plan};
 use proptest::prelude::*;

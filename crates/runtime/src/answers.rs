@@ -27,7 +27,8 @@ pub(crate) type Evaluating =
 /// A local update that can be published.
 pub(crate) struct Learned {
     pub(crate) stored: Stored,
-    pub(crate) evaluating: Evaluating,
+    /// Absent in rounds that are only evaluated after the exchange.
+    pub(crate) evaluating: Option<Evaluating>,
 }
 
 /// A merge that the trainer has adopted.
@@ -35,7 +36,7 @@ pub(crate) struct Mixed {
     pub(crate) report: MergeReport,
     pub(crate) took: Duration,
     pub(crate) n_sources: u32,
-    /// Absent if nothing changed or nobody asks.
+    /// Absent if nothing has changed since the last one, or nobody asks.
     pub(crate) evaluating: Option<Evaluating>,
 }
 
@@ -51,7 +52,7 @@ pub(crate) enum Answer {
     Fetched { fetch: Fetch, result: Result<Checked, String>, received: Option<Received> },
     Published(Result<Box<(Advert, SignedAdvert)>, PublishError>),
     Trained(Result<Box<Learned>, RunError>),
-    NotStored { update: Box<Timed<Update>>, purpose: Purpose, evaluating: Evaluating, error: io::Error },
+    NotStored { update: Box<Timed<Update>>, purpose: Purpose, evaluating: Option<Evaluating>, error: io::Error },
     Evaluated { round: Round, stage: Stage, result: Result<Timed<Evaluations>, TrainerError> },
     Merged(Result<Box<Mixed>, RunError>),
     Averaged { report: AverageReport, trouble: Option<String> },
@@ -152,7 +153,9 @@ impl<M: Machine> Driver<M> {
         self.own.add(round, blobs.clone(), refresh.saturating_add(2));
         self.blobs.protect(self.kept_blobs());
         self.announce(blobs);
-        self.await_evaluation(round, Stage::Local, evaluating);
+        if let Some(evaluating) = evaluating {
+            self.await_evaluation(round, Stage::Local, evaluating);
+        }
         self.feed(Input::Trained(report));
         if std::mem::take(&mut self.saving.after_training) && !self.training {
             self.save();

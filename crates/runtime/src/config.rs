@@ -6,12 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{FederationSpec, NodeId};
+use fednode_core::{FederationSpec, NodeId, Round};
 use fednode_net::NetworkKey;
 use tokio::sync::mpsc;
 
 /// How long a finished member serves the others by default: as long as a straggler may need for a round.
 pub const DEFAULT_LINGER: Duration = Duration::from_secs(600);
+
+/// Rounds between two complete evaluations by default: each costs about a tenth of a short round's training.
+pub(crate) const DEFAULT_EVALUATE_EVERY: u32 = 10;
 
 /// What a member needs to know.
 #[derive(Debug, Clone)]
@@ -42,6 +45,9 @@ pub struct MemberConfig {
     pub control: ControlConfig,
     /// Whether to end when all rounds are done.
     pub exit_when_finished: bool,
+    /// Rounds between two evaluations before the exchange and on validation samples; the last round always has them.
+    /// After the exchange every round is evaluated on the test samples.
+    pub evaluate_every: u32,
     /// How long a finished member goes on serving the others before it ends; it ends earlier when nobody needs it.
     pub linger: Duration,
     /// Name and version of the program, shown to peers and in `status`.
@@ -82,10 +88,16 @@ impl MemberConfig {
             quota_bytes: fednode_store::DEFAULT_QUOTA_BYTES,
             control: ControlConfig::default(),
             exit_when_finished: false,
+            evaluate_every: DEFAULT_EVALUATE_EVERY,
             linger: DEFAULT_LINGER,
             software: concat!("fednode/", env!("CARGO_PKG_VERSION")).into(),
             on_listening: None,
         }
+    }
+
+    /// Tells whether a round is evaluated before the exchange too, and on validation samples.
+    pub(crate) fn evaluates_fully(&self, round: Round) -> bool {
+        round.0 == self.spec.rounds || round.0.is_multiple_of(self.evaluate_every.max(1))
     }
 
     pub(crate) fn key_path(&self) -> PathBuf {

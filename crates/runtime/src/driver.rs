@@ -33,6 +33,7 @@ use crate::checkpointing::{OwnBlobs, Saving};
 use crate::clock::Clock;
 use crate::config::MemberConfig;
 use crate::control::{Request, Server};
+use crate::decoded::Decoded;
 use crate::effects::Publishing;
 use crate::ending::{Ending, Finished};
 use crate::error::RunError;
@@ -61,6 +62,7 @@ pub(crate) struct Driver<M> {
     pub(crate) events: mpsc::Receiver<Event>,
     pub(crate) net_task: JoinHandle<()>,
     pub(crate) blobs: Arc<Blobs>,
+    pub(crate) decoded: Arc<Decoded>,
     pub(crate) checkpoints: Arc<Checkpoints>,
     pub(crate) journal: Journal,
     pub(crate) trainer: Option<TrainerThread>,

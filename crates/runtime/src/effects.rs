@@ -16,6 +16,7 @@ use tracing::debug;
 
 use crate::answers::{Answer, Evaluating, Learned, Mixed, Received};
 use crate::checkpointing::{self, Meta, Snapshot};
+use crate::decoded::Decoded;
 use crate::driver::Driver;
 use crate::error::RunError;
 use crate::journal::Entry;
@@ -101,7 +102,8 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn start_fetches(&mut self) {
         while let Some(fetch) = self.fetches.start_next() {
             let deadline = fetch.until.since(self.clock.now());
-            self.tasks.spawn(fetch_and_check(fetch, deadline, self.net.clone(), Arc::clone(&self.blobs)));
+            let (decoded, blobs) = (Arc::clone(&self.decoded), Arc::clone(&self.blobs));
+            self.tasks.spawn(fetch_and_check(fetch, deadline, self.net.clone(), decoded, blobs));
         }
     }
 
@@ -110,13 +112,15 @@ impl<M: Machine> Driver<M> {
         let with_proxies = self.spec.exchange.refreshes_in(round);
         let purpose = Purpose { round, lineage: state.lineage, with_proxies };
         self.training = true;
-        self.records.begin(round, self.clock.now(), self.net.traffic().into());
-        self.tasks.spawn(train(trainer.clone(), purpose, Arc::clone(&self.blobs)));
+        let fully = self.config.evaluates_fully(round);
+        let stages = if fully { &Stage::BOTH[..] } else { &[Stage::Merged] };
+        self.records.begin(round, self.clock.now(), self.net.traffic().into(), stages);
+        self.tasks.spawn(train(trainer.clone(), purpose, fully, Arc::clone(&self.blobs)));
         self.collect_garbage();
     }
 
     /// Tries again to store an update that did not fit on the disk.
-    pub(crate) fn store_later(&mut self, update: Box<Timed<Update>>, purpose: Purpose, evaluating: Evaluating) {
+    pub(crate) fn store_later(&mut self, update: Box<Timed<Update>>, purpose: Purpose, evaluating: Option<Evaluating>) {
         let blobs = Arc::clone(&self.blobs);
         self.tasks.spawn(async move {
             tokio::time::sleep(FULL_PAUSE).await;
@@ -132,8 +136,10 @@ impl<M: Machine> Driver<M> {
             trainer: trainer.clone(),
             spec: Arc::clone(&self.spec),
             me: self.me,
+            decoded: Arc::clone(&self.decoded),
             blobs: Arc::clone(&self.blobs),
             evaluate: self.records.is_open(order.round),
+            fully: self.config.evaluates_fully(order.round),
             order,
         };
         self.tasks.spawn(async move { Answer::Merged(mixing.run().await.map(Box::new)) });
@@ -289,7 +295,8 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn resume_records(&mut self, written: &BTreeSet<Round>) {
         let Some(trainer) = self.trainer.clone() else { return };
         for (round, stage) in self.records.resume(written) {
-            self.await_evaluation(round, stage, Box::pin(trainer.call(|trainer| trainer.evaluate())));
+            let fully = self.config.evaluates_fully(round);
+            self.await_evaluation(round, stage, evaluate(&trainer, fully));
         }
     }
 
@@ -327,7 +334,13 @@ pub(crate) fn flatten<T>(
     Ok(Timed { value: value?, took })
 }
 
-async fn fetch_and_check(fetch: Fetch, deadline: Duration, net: Handle, blobs: Arc<Blobs>) -> Answer {
+async fn fetch_and_check(
+    fetch: Fetch,
+    deadline: Duration,
+    net: Handle,
+    decoded: Arc<Decoded>,
+    blobs: Arc<Blobs>,
+) -> Answer {
     let started = Instant::now();
     let fetched = match blobs.held(&fetch.blob.id) {
         Some(_) => Ok(None),
@@ -337,15 +350,20 @@ async fn fetch_and_check(fetch: Fetch, deadline: Duration, net: Handle, blobs: A
         Ok(from) => {
             let received = from.map(|from| Received { from, took: started.elapsed() });
             let wanted = fetch.clone();
-            let result = Ok(on_worker(move || work::check(&wanted, &blobs)).await);
+            let result = Ok(on_worker(move || work::check(&wanted, &decoded, &blobs)).await);
             Answer::Fetched { fetch, result, received }
         }
         Err(error) => Answer::Fetched { fetch, result: Err(error.to_string()), received: None },
     }
 }
 
-/// Trains, then stores the update while the trainer already evaluates it.
-async fn train(trainer: TrainerThread, purpose: Purpose, blobs: Arc<Blobs>) -> Answer {
+/// Hands in an evaluation.
+fn evaluate(trainer: &TrainerThread, with_validation: bool) -> Evaluating {
+    Box::pin(trainer.call(move |trainer| trainer.evaluate(with_validation)))
+}
+
+/// Trains, then stores the update while the trainer already evaluates it, if it does.
+async fn train(trainer: TrainerThread, purpose: Purpose, fully: bool, blobs: Arc<Blobs>) -> Answer {
     let update = match flatten(trainer.train(purpose.round).await) {
         Ok(update) => update,
         Err(error) => return Answer::Trained(Err(error.into())),
@@ -354,11 +372,16 @@ async fn train(trainer: TrainerThread, purpose: Purpose, blobs: Arc<Blobs>) -> A
         let reason = format!("the loss of round {} is no longer a number: lower the learning rate", purpose.round);
         return Answer::Trained(Err(TrainerError::Training(reason).into()));
     }
-    let evaluating: Evaluating = Box::pin(trainer.call(|trainer| trainer.evaluate()));
+    let evaluating = fully.then(|| evaluate(&trainer, true));
     store(Box::new(update), purpose, evaluating, blobs).await
 }
 
-async fn store(update: Box<Timed<Update>>, purpose: Purpose, evaluating: Evaluating, blobs: Arc<Blobs>) -> Answer {
+async fn store(
+    update: Box<Timed<Update>>,
+    purpose: Purpose,
+    evaluating: Option<Evaluating>,
+    blobs: Arc<Blobs>,
+) -> Answer {
     let (stored, update) = on_worker(move || (work::store_update(&update, purpose, &blobs), update)).await;
     match stored {
         Ok(stored) => Answer::Trained(Ok(Box::new(Learned { stored, evaluating }))),
@@ -371,30 +394,35 @@ struct Mixing {
     trainer: TrainerThread,
     spec: Arc<FederationSpec>,
     me: NodeId,
+    decoded: Arc<Decoded>,
     blobs: Arc<Blobs>,
     order: MergeOrder,
+    /// Whether anybody wants to know how good the result is.
     evaluate: bool,
+    /// Whether the model was evaluated before the exchange, too.
+    fully: bool,
 }
 
 impl Mixing {
     async fn run(self) -> Result<Mixed, RunError> {
-        let Self { trainer, spec, me, blobs, order, evaluate } = self;
+        let Self { trainer, spec, me, decoded, blobs, order, evaluate: asked, fully } = self;
         let own_shared = match order.adopt {
             Some(_) => trainer.call(|trainer| trainer.shared()).await?.value,
             None => None,
         };
-        let mixed = on_worker(move || work::merge(&order, &spec, me, own_shared.as_ref(), &blobs)).await;
+        let mixed = on_worker(move || work::merge(&order, &spec, me, own_shared.as_ref(), &decoded, &blobs)).await;
         let Timed { value: (adoption, report), took } = mixed;
         let n_sources = work::n_sources(&adoption, me);
         if adoption.shared.is_none() && adoption.experts.is_empty() {
-            return Ok(Mixed { report, took, n_sources, evaluating: None });
+            let evaluating = (asked && !fully).then(|| evaluate(&trainer, false));
+            return Ok(Mixed { report, took, n_sources, evaluating });
         }
         let shared = adoption.shared.map(Arc::unwrap_or_clone);
         let experts = adoption.experts.into_iter();
         let experts = experts.map(|(slot, params)| (slot, Arc::unwrap_or_clone(params))).collect();
         let adopting = trainer.call(move |trainer| trainer.adopt(shared, experts));
         // Handed in together, so that no later order comes between.
-        let evaluating = evaluate.then(|| -> Evaluating { Box::pin(trainer.call(|trainer| trainer.evaluate())) });
+        let evaluating = asked.then(|| evaluate(&trainer, fully));
         let adopted = adopting.await?;
         let report = judge(report, adopted.value)?;
         Ok(Mixed { report, took: took + adopted.took, n_sources, evaluating })

@@ -43,6 +43,7 @@ mod checkpointing;
 mod clock;
 mod config;
 pub mod control;
+mod decoded;
 mod driver;
 mod effects;
 mod ending;

@@ -184,6 +184,7 @@ impl Opened {
             events: network.events,
             net_task: network.task,
             blobs: store.blobs,
+            decoded: Arc::default(),
             checkpoints: Arc::new(store.checkpoints),
             journal,
             trainer,

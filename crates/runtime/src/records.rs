@@ -7,7 +7,8 @@
 //!     └───────────────────────── round_seconds ─────────────────────┘
 //! ```
 //!
-//! A record is open from the moment its round's training starts until both evaluations are in. Open records travel
+//! A record is open from the moment its round's training starts until its evaluations are in (before the exchange only
+//! now and then, see [`crate::MemberConfig::evaluate_every`]). Open records travel
 //! with the checkpoint, so a restart in the middle of an exchange loses no line.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +46,11 @@ pub(crate) enum Stage {
     Local,
     /// After the merge.
     Merged,
+}
+
+impl Stage {
+    /// The stages of a round that is evaluated fully.
+    pub(crate) const BOTH: [Self; 2] = [Self::Local, Self::Merged];
 }
 
 /// The open records of a node and the newest complete one.
@@ -110,8 +116,8 @@ impl Records {
         self.open.retain(|_, open| open.closed);
     }
 
-    /// A round's training starts.
-    pub(crate) fn begin(&mut self, round: Round, now: Timestamp, traffic: Traffic) {
+    /// A round's training starts; `stages` are those at which it will be evaluated.
+    pub(crate) fn begin(&mut self, round: Round, now: Timestamp, traffic: Traffic, stages: &[Stage]) {
         while self.open.len() >= MAX_OPEN {
             self.open.pop_first();
         }
@@ -121,8 +127,8 @@ impl Records {
             trained_at: None,
             experts_at: None,
             merge_at: None,
-            evaluated_locally: false,
-            evaluated_merged: false,
+            evaluated_locally: !stages.contains(&Stage::Local),
+            evaluated_merged: !stages.contains(&Stage::Merged),
             closed: false,
         };
         self.open.insert(round, open);
@@ -347,7 +353,7 @@ mod tests {
     #[test]
     fn a_record_tells_where_the_round_went() {
         let mut records = Records::new(ME, vec![], None);
-        records.begin(Round(1), Timestamp(0), traffic(100));
+        records.begin(Round(1), Timestamp(0), traffic(100), &Stage::BOTH);
         let summary = TrainedSummary { took: Duration::from_secs(4), n_samples: 90, ..TrainedSummary::default() };
         records.trained(Round(1), Timestamp(4_000), &summary);
         records.expert_settled(Timestamp(5_000));
@@ -369,7 +375,7 @@ mod tests {
     #[test]
     fn a_merge_that_changed_nothing_is_not_evaluated_twice() {
         let mut records = Records::new(ME, vec![], None);
-        records.begin(Round(1), Timestamp(0), Traffic::default());
+        records.begin(Round(1), Timestamp(0), Traffic::default(), &Stage::BOTH);
         records.unchanged(Round(1));
         records.closed(Round(1), None, 0);
         records.evaluated(Round(1), Stage::Local, Some((&evaluations(0.5), Duration::ZERO)));
@@ -381,7 +387,7 @@ mod tests {
     fn a_restart_loses_no_line_and_writes_none_twice() {
         let mut before = Records::new(ME, vec![], None);
         for round in 1..=4 {
-            before.begin(Round(round), Timestamp(0), traffic(100));
+            before.begin(Round(round), Timestamp(0), traffic(100), &Stage::BOTH);
         }
         for round in 1..=3 {
             before.trained(Round(round), Timestamp(1), &TrainedSummary::default());

@@ -45,11 +45,12 @@ pub trait Trainer: Send + 'static {
     /// Fails if they do not fit the model.
     fn adopt(&mut self, shared: Option<ParamSet>, experts: Vec<(Slot, ParamSet)>) -> Result<(), TrainerError>;
 
-    /// Evaluates the model as it is, without changing anything that later training depends on.
+    /// Evaluates the model as it is on the test split, and on the validation split if asked, without changing anything
+    /// that later training depends on.
     ///
     /// # Errors
     /// Fails if the device does.
-    fn evaluate(&mut self) -> Result<Evaluations, TrainerError>;
+    fn evaluate(&mut self, with_validation: bool) -> Result<Evaluations, TrainerError>;
 
     /// Returns everything that a restart needs.
     fn state(&self) -> ParamSet;
@@ -99,7 +100,7 @@ pub struct Update {
 /// How good the model is.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Evaluations {
-    /// On the validation split; `None` if there is none.
+    /// On the validation split; `None` if there is none or it was not asked for.
     pub validation: Option<Score>,
     /// On the test split; `None` if there is none.
     pub test: Option<Score>,

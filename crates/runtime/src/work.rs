@@ -1,9 +1,9 @@
 //! Work that blocks: numbers and disks, each a plain function for a worker thread.
 //!
-//! Memory stays small: parameters are decoded when the engine asks for them and dropped when it is done with them; only
-//! a bounded number of bytes is kept for the next row.
+//! Memory stays small: parameters are decoded when they are needed and dropped after the merge; only a bounded number
+//! of bytes is kept until then.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -18,52 +18,23 @@ use fednode_engine::{AverageOrder, AverageReport, Fetch, FetchKind, MergeOrder, 
 use fednode_store::Blobs;
 use tracing::debug;
 
+use crate::decoded::Decoded;
 use crate::records::TrainedSummary;
 use crate::trainer::{Timed, Update};
-
-/// Decoded parameters kept from one row of a plan to the next: a dozen experts of a small model.
-const CACHED_BYTES: usize = 24 << 20;
 
 /// Blobs of an update written side by side; each needs a copy in memory.
 const WRITERS: usize = 4;
 
-/// Loads parameters from the blob store.
-#[derive(Debug)]
-struct Loader<'a> {
-    blobs: &'a Blobs,
-    cached: VecDeque<(BlobId, Arc<ParamSet>)>,
-    cached_bytes: usize,
-}
-
-impl<'a> Loader<'a> {
-    fn new(blobs: &'a Blobs) -> Self {
-        Self { blobs, cached: VecDeque::new(), cached_bytes: 0 }
+/// Loads parameters: those at hand, else from the blob store.
+fn load(id: &BlobId, decoded: &Decoded, blobs: &Blobs) -> Option<Arc<ParamSet>> {
+    if let Some(params) = decoded.get(id) {
+        return Some(params);
     }
-
-    fn load(&mut self, id: &BlobId) -> Option<Arc<ParamSet>> {
-        if let Some((_, params)) = self.cached.iter().find(|(cached, _)| cached == id) {
-            return Some(Arc::clone(params));
-        }
-        let bytes = self.blobs.get(id).inspect_err(|error| debug!(blob = %id, %error, "not loaded")).ok()?;
-        // Its canonical form was checked when it arrived, and its hash just now.
-        let params = Arc::new(ParamSet::import(&bytes).ok()?);
-        self.keep(*id, &params);
-        Some(params)
-    }
-
-    fn keep(&mut self, id: BlobId, params: &Arc<ParamSet>) {
-        self.cached_bytes += n_bytes(params);
-        self.cached.push_back((id, Arc::clone(params)));
-        while self.cached_bytes > CACHED_BYTES
-            && let Some((_, oldest)) = self.cached.pop_front()
-        {
-            self.cached_bytes -= n_bytes(&oldest);
-        }
-    }
-}
-
-fn n_bytes(params: &ParamSet) -> usize {
-    params.n_values() * size_of::<f32>()
+    let bytes = blobs.get(id).inspect_err(|error| debug!(blob = %id, %error, "not loaded")).ok()?;
+    // Its canonical form was checked when it arrived, and its hash just now.
+    let params = Arc::new(ParamSet::import(&bytes).ok()?);
+    decoded.keep(*id, &params);
+    Some(params)
 }
 
 /// Screens and mixes, as the engine orders.
@@ -72,11 +43,12 @@ pub(crate) fn merge(
     spec: &FederationSpec,
     me: NodeId,
     own_shared: Option<&ParamSet>,
+    decoded: &Decoded,
     blobs: &Blobs,
 ) -> Timed<(Adoption, MergeReport)> {
     let started = Instant::now();
-    let mut loader = Loader::new(blobs);
-    let value = execute::merge(order, spec, me, own_shared, &mut |id| loader.load(id));
+    let value = execute::merge(order, spec, me, own_shared, &mut |id| load(id, decoded, blobs));
+    decoded.clear();
     Timed { value, took: started.elapsed() }
 }
 
@@ -121,8 +93,8 @@ pub(crate) enum Checked {
     Lost(String),
 }
 
-/// Decodes a held blob as what it was said to be.
-pub(crate) fn check(fetch: &Fetch, blobs: &Blobs) -> Checked {
+/// Decodes a held blob as what it was said to be; experts stay at hand for the merge.
+pub(crate) fn check(fetch: &Fetch, decoded: &Decoded, blobs: &Blobs) -> Checked {
     let bytes = match blobs.get(&fetch.blob.id) {
         Ok(bytes) => bytes,
         Err(error) => return Checked::Lost(error.to_string()),
@@ -132,7 +104,11 @@ pub(crate) fn check(fetch: &Fetch, blobs: &Blobs) -> Checked {
         Err(error) => return Checked::Malformed(error.to_string()),
     };
     match fetch.kind {
-        FetchKind::Expert | FetchKind::Shared => Checked::Params,
+        FetchKind::Shared => Checked::Params,
+        FetchKind::Expert => {
+            decoded.keep(fetch.blob.id, &Arc::new(params));
+            Checked::Params
+        }
         FetchKind::Proxies => match ProxySet::from_params(&params) {
             Ok(proxies) => Checked::Proxies(Arc::new(proxies)),
             Err(error) => Checked::Malformed(error.to_string()),

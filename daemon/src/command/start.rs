@@ -16,6 +16,7 @@ use fednode_runtime::exit::ExitCode;
 use fednode_runtime::{signals, telemetry};
 use serde::Serialize;
 
+use crate::allocator;
 use crate::config::Config;
 use crate::data::{self, Mine};
 use crate::device::Choice;
@@ -103,6 +104,10 @@ pub(crate) struct Args {
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     exit_when_finished: Option<bool>,
+    /// Rounds between two evaluations before the exchange and on validation samples.
+    #[arg(long, value_name = "ROUNDS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    evaluate_every: Option<u32>,
     /// Seconds to go on serving before that stop.
     #[arg(long, value_name = "SECONDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,6 +133,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     if args.print_config {
         return output::print(&Effective { node: config }, form);
     }
+    allocator::limit_arenas();
     let log_format = config.log_format.parse().map_err(|error: String| fail(ExitCode::Configuration, error))?;
     telemetry::install(log_format, &telemetry::Target::Stderr).or_fail(ExitCode::Configuration)?;
     let spec = Arc::new(read_spec(&config)?);
@@ -256,6 +262,7 @@ mod tests {
             "--quota-mib=1",
             "--log=json",
             "--exit-when-finished",
+            "--evaluate-every=1",
             "--linger-seconds=1",
         ];
         let args = Cli::parse_from([&["fednode"], &typed[..]].concat()).args;

@@ -85,7 +85,7 @@ fn node(observed: &Observed) -> Option<Node> {
         test_samples: card.test_samples,
         classes: card.classes,
         accuracy: record.accuracy.unwrap_or(0.0),
-        accuracy_after_local_training: record.accuracy_after_local_training.unwrap_or(0.0),
+        accuracy_after_local_training: record.accuracy_after_local_training,
         majority_class_accuracy: observed.majority_class_accuracy,
         expert_share: record.test_expert_share.clone(),
         bytes_sent: status.traffic.sent.wire,

@@ -74,8 +74,8 @@ pub(crate) struct Node {
     pub(crate) classes: Vec<u32>,
     /// Accuracy after the last round's exchange.
     pub(crate) accuracy: f64,
-    /// Accuracy in the last round before the exchange.
-    pub(crate) accuracy_after_local_training: f64,
+    /// Accuracy in the last round before the exchange; absent for a node that stopped in a round without that evaluation.
+    pub(crate) accuracy_after_local_training: Option<f64>,
     /// Accuracy of always saying its commonest training class.
     pub(crate) majority_class_accuracy: f64,
     /// Share of its test samples that each of its experts decided.

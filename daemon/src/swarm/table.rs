@@ -42,7 +42,7 @@ impl Summary {
     fn conclusions(&self) -> String {
         let last_round = self.per_node.iter().map(|node| node.last_round).max();
         let last = self.per_node.iter().filter(|node| Some(node.last_round) == last_round);
-        let before = last.map(|node| (node.accuracy_after_local_training, node.test_samples));
+        let before = last.filter_map(|node| Some((node.accuracy_after_local_training?, node.test_samples)));
         let traffic = self.bytes_per_round;
         let whole = |bytes_per_round: f64| bytes(bytes_per_round.round() as u64);
         format!(
@@ -91,7 +91,7 @@ fn row(node: &Node) -> Vec<String> {
         node.test_samples.to_string(),
         classes(&node.classes),
         percent(node.majority_class_accuracy),
-        percent(node.accuracy_after_local_training),
+        node.accuracy_after_local_training.map_or("-".into(), percent),
         percent(node.accuracy),
         bytes(node.bytes_sent),
         bytes(node.bytes_received),
@@ -119,7 +119,7 @@ mod tests {
             test_samples: 25 * shard,
             classes: vec![0, 3],
             accuracy,
-            accuracy_after_local_training: 0.5,
+            accuracy_after_local_training: Some(0.5),
             majority_class_accuracy: 0.25,
             expert_share: vec![],
             bytes_sent: 1500,

@@ -37,7 +37,10 @@ pub(super) const ROW: Row = Row {
     hyper: HYPER,
     profiles: &[
         Profile { name: "paper", sets: &[] },
-        Profile { name: "robust", sets: &[("load_balance", "0.01"), ("slots_per_node", "2"), ("weighting", "samples")] },
+        Profile {
+            name: "robust",
+            sets: &[("load_balance", "0.01"), ("slots_per_node", "2"), ("weighting", "samples")],
+        },
     ],
     exchange: |values| Exchange {
         averaging: Some(Averaging { weighting: Weighting::Uniform, rule: values.rule() }),

@@ -107,7 +107,7 @@ impl Trainer for Toy {
         Ok(())
     }
 
-    fn evaluate(&mut self) -> Result<Evaluations, TrainerError> {
+    fn evaluate(&mut self, _with_validation: bool) -> Result<Evaluations, TrainerError> {
         let score = Score { accuracy: f64::from(self.shared[0]) / 10.0, loss: 0.5, n_samples: 4 };
         Ok(Evaluations { validation: Some(score), test: Some(score), expert_share: vec![0.5, 0.5] })
     }
