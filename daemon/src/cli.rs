@@ -22,6 +22,8 @@ pub(crate) struct Cli {
 enum Command {
     /// Try it out: start a whole federation on this machine and print what it learned.
     Swarm(Box<command::swarm::Args>),
+    /// Run federations in one process, for experiments, and print a table of what they learned.
+    Simulate(Box<command::simulate::Args>),
     /// Take part in a federation: train, exchange, serve.
     Start(Box<command::start::Args>),
     /// Prepare a folder: a key, a commented federation.toml and a commented node.toml.
@@ -58,6 +60,7 @@ impl Cli {
         let form = if self.json { Form::Json } else { Form::Human };
         match self.command {
             Command::Swarm(args) => command::swarm::run(&args, form),
+            Command::Simulate(args) => command::simulate::run(&args, form),
             Command::Start(args) => command::start::run(*args, form),
             Command::Init(args) => command::init::run(&args, form),
             Command::Status(args) => command::status::run(&args, form),

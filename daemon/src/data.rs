@@ -63,7 +63,7 @@ pub(crate) fn everything(text: &str) -> anyhow::Result<Samples> {
 }
 
 /// Returns the partition as the data crate reads it: a file's path is a node's own business, not the spec's.
-fn partition_text(partition: &str, file: Option<&Path>) -> anyhow::Result<String> {
+pub(crate) fn partition_text(partition: &str, file: Option<&Path>) -> anyhow::Result<String> {
     match file {
         Some(path) if partition == FILE => Ok(format!("{FILE}:{}", path.display())),
         None if partition == FILE => {

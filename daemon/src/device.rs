@@ -34,6 +34,11 @@ impl Choice {
         Ok(Self { selected, reason: reason.map(|reason| reason.to_string()) })
     }
 
+    /// Tells whether it is the CPU.
+    pub(crate) const fn is_cpu(&self) -> bool {
+        matches!(self.selected, Selected::Cpu)
+    }
+
     /// Returns the text that names exactly this device, so that nobody need look again.
     pub(crate) fn text(&self) -> String {
         match &self.selected {

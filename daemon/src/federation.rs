@@ -67,6 +67,9 @@ pub(crate) struct Args {
     /// Any key of federation.toml or hyper-parameter of the algorithm; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<Assignment>,
+    /// What a file says; weaker than every flag.
+    #[arg(skip)]
+    pub(crate) defaults: Vec<Assignment>,
 }
 
 /// What the data says of itself.
@@ -104,7 +107,7 @@ pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, Conf
 
 /// Turns flags into assignments, weakest first.
 fn assignments(args: &Args) -> Vec<Assignment> {
-    let mut assignments = Vec::new();
+    let mut assignments = args.defaults.clone();
     let mut put = |key: &str, value: Option<String>| {
         assignments.extend(value.map(|value| Assignment::new(key, value)));
     };

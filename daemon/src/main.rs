@@ -25,6 +25,7 @@ mod member;
 mod model;
 mod output;
 mod shard;
+mod simulate;
 mod state;
 mod swarm;
 mod table;

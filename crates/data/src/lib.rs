@@ -38,5 +38,5 @@ pub mod source;
 pub use error::DataError;
 pub use partition::{NodeIndices, Partition};
 pub use samples::{Pixels, Samples, SamplesError, Split};
-pub use shard::{ClassCounts, Shard, ShardParams, divide, load_shard};
+pub use shard::{ClassCounts, Shard, ShardParams, divide, load_shard, load_shards};
 pub use source::{DataSource, Pool, Source};

@@ -186,13 +186,9 @@ impl Samples {
     /// Panics if `at` is beyond [`Samples::len`].
     #[must_use]
     pub fn split_off(&mut self, at: usize) -> Self {
-        Self {
-            shape: self.shape,
-            classes: self.classes,
-            pixels: self.pixels.split_off(at * self.values_per_sample()),
-            labels: self.labels.split_off(at),
-            class_names: Arc::clone(&self.class_names),
-        }
+        let pixels = self.pixels.split_off(at * self.values_per_sample());
+        let labels = self.labels.split_off(at);
+        Self { shape: self.shape, classes: self.classes, pixels, labels, class_names: Arc::clone(&self.class_names) }
     }
 
     /// Returns how many samples each class has.

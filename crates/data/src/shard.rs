@@ -73,6 +73,39 @@ pub fn load_shard(
     Ok(describe(split, partition.hash()))
 }
 
+/// Reads the shards of all nodes in one go, for a simulation: the same as [`load_shard`] for each, but the source is read
+/// once.
+///
+/// # Errors
+/// As [`load_shard`].
+pub fn load_shards(source: &DataSource, partition: &str, params: &ShardParams) -> Result<Vec<Shard>, DataError> {
+    let rule: Rule = partition.parse()?;
+    let source = source.open()?;
+    let pool = source.pool()?;
+    let partition = divide(&rule, &pool, params)?;
+    let mut wanted = Vec::new();
+    let mut ends = Vec::new();
+    for (shard, indices) in partition.nodes().iter().enumerate() {
+        let (train, validation) = hold_out(indices, &pool.labels, params, shard)?;
+        for part in [&train, &validation, &indices.test] {
+            ends.push(wanted.len());
+            wanted.extend_from_slice(part);
+        }
+    }
+    let mut samples = source.read(&pool, &wanted)?;
+    let hash = partition.hash();
+    let mut shards = Vec::with_capacity(partition.nodes().len());
+    // From the last to the first: each is cut off the end.
+    while let (Some(test), Some(validation), Some(train)) = (ends.pop(), ends.pop(), ends.pop()) {
+        let test = samples.split_off(test);
+        let validation = samples.split_off(validation);
+        let train = samples.split_off(train);
+        shards.push(describe(Split { train, validation, test }, hash.clone()));
+    }
+    shards.reverse();
+    Ok(shards)
+}
+
 /// Divides a pool as [`load_shard`] does, without reading any sample: for who needs only the hash or the counts.
 ///
 /// # Errors

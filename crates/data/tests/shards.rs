@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use fednode_data::{DataError, DataSource, Shard, ShardParams, divide, load_shard};
+use fednode_data::{DataError, DataSource, Shard, ShardParams, divide, load_shard, load_shards};
 
 const PARAMS: ShardParams = ShardParams { nodes: 5, seed: 1, samples_per_node: 0, validation_share: 0.1 };
 
@@ -105,4 +105,14 @@ fn reads_fashion_mnist_as_debian_installs_it() {
     assert_eq!((pool.labels.len(), &pool.labels[..4], pool.labels[60_000]), (70_000, [9, 0, 0, 3].as_slice(), 9));
     let first = opened.read(&pool, &[69_999, 0]).unwrap();
     assert_eq!(first.labels, [5, 9]);
+}
+
+#[test]
+fn all_shards_at_once_are_the_shards_one_by_one() {
+    let params = ShardParams { nodes: 4, seed: 9, samples_per_node: 0, validation_share: 0.1 };
+    let all = load_shards(&"digits".parse().unwrap(), "dirichlet:0.5", &params).unwrap();
+    assert_eq!(all.len(), 4);
+    for (shard, loaded) in all.iter().enumerate() {
+        assert_eq!(*loaded, load_shard(&"digits".parse().unwrap(), "dirichlet:0.5", &params, shard).unwrap());
+    }
 }

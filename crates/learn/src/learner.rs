@@ -266,6 +266,40 @@ impl Learner {
         Ok(())
     }
 
+    /// Returns the part of the state that is neither averaged nor an expert, under the names of [`Self::state`].
+    pub fn private_state(&self) -> ParamSet {
+        let parts = self.parts(|role| matches!(role, Role::Gate | Role::Private));
+        self.device.run(|| join(parts.into_iter().map(Part::params)))
+    }
+
+    /// Becomes another node of the same federation: its data, its seed, and everything it has learned. One learner per
+    /// thread is enough for a simulation of many nodes.
+    ///
+    /// # Errors
+    /// As [`Self::new`] and [`Self::restore`]; nothing is changed then.
+    pub fn become_node(
+        &mut self,
+        node_seed: u64,
+        data: Arc<Split>,
+        private: &ParamSet,
+        shared: Option<&ParamSet>,
+        experts: &[Arc<ParamSet>],
+    ) -> Result<(), LearnError> {
+        for samples in [&data.train, &data.validation, &data.test] {
+            batch::check(samples, self.input, self.classes)?;
+        }
+        let mut state = private.clone();
+        if let Some(shared) = shared {
+            state.extend_prefixed("", shared.clone())?;
+        }
+        for (slot, expert) in (0..).map(Slot).zip(experts) {
+            state.extend_prefixed(&Role::Expert(slot).prefix(), ParamSet::clone(expert))?;
+        }
+        self.restore(&state)?;
+        (self.node_seed, self.data) = (node_seed, data);
+        Ok(())
+    }
+
     /// Returns the parts with a role, in order.
     fn parts(&self, has_role: impl Fn(Role) -> bool) -> Vec<&Part> {
         self.algorithm.parts().iter().filter(|part| has_role(part.role)).collect()

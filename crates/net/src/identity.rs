@@ -97,6 +97,12 @@ pub enum VerifyError {
     Signature(NodeId),
 }
 
+/// Returns what an advert weighs on the wire: its encoding and its signature.
+pub fn encoded_len(advert: &Advert) -> u64 {
+    const SIGNATURE: u64 = 64;
+    codec::encode(advert).len() as u64 + SIGNATURE
+}
+
 /// Decodes an advert and checks that its author signed these very bytes.
 ///
 /// # Errors

@@ -68,7 +68,7 @@ pub use codec::CodecError;
 pub use config::{Config, DEFAULT_MAX_PEERS, DEFAULT_SYNC_EVERY};
 pub use event::Event;
 pub use handle::{Direction, Handle, PeerInfo, PublishError};
-pub use identity::{Identity, VerifyError, verify};
+pub use identity::{Identity, VerifyError, encoded_len, verify};
 pub use libp2p::Multiaddr;
 pub use network_key::{NetworkKey, NetworkKeyError};
 pub use secret_file::SecretFileError;

@@ -145,7 +145,7 @@ fn conclude(
     for observed in &observed {
         keep_model(plan, observed.shard)?;
     }
-    let device = observed.iter().find_map(|observed| Some(observed.status.as_ref()?.trainer.as_ref()?.device.clone()));
+    let device = observed.iter().map(|observed| observed.card.device.clone()).find(|device| !device.is_empty());
     let run = collect::Run {
         spec,
         data: &args.data,
@@ -168,7 +168,8 @@ fn observe(
         let path = records::path_in(&plan.folder.node_state(shard));
         let records = records::read(&path).or_fail(ExitCode::State)?;
         let majority_class_accuracy = division.floors.get(shard as usize - 1).copied().unwrap_or(0.0);
-        observed.push(Observed { shard, status, records, majority_class_accuracy });
+        // One that never spoke has nothing to be entered.
+        observed.extend(status.map(|status| Observed::live(shard, &status, records, majority_class_accuracy)));
     }
     Ok(observed)
 }

@@ -1,7 +1,8 @@
 //! From what the nodes said and wrote to the [`Summary`].
 
-use fednode_core::FederationSpec;
+use fednode_core::{FederationSpec, NodeId};
 use fednode_runtime::status::{RoundRecord, Status};
+use fednode_runtime::trainer::TrainerCard;
 
 use crate::swarm::summary::{self, BytesPerRound, Failed, Node, RoundFacts, Summary};
 
@@ -10,12 +11,37 @@ use crate::swarm::summary::{self, BytesPerRound, Failed, Node, RoundFacts, Summa
 pub(crate) struct Observed {
     /// Its shard, counting from 1.
     pub(crate) shard: u32,
-    /// What it said last; absent if it never spoke.
-    pub(crate) status: Option<Box<Status>>,
+    /// Its name in the federation.
+    pub(crate) node_id: NodeId,
+    /// What it trains on.
+    pub(crate) card: TrainerCard,
+    /// Bytes it sent, everything counted.
+    pub(crate) bytes_sent: u64,
+    /// Bytes it received, everything counted.
+    pub(crate) bytes_received: u64,
+    /// Most memory it ever held.
+    pub(crate) peak_rss_bytes: u64,
     /// The rounds it finished, in order.
     pub(crate) records: Vec<RoundRecord>,
     /// Accuracy of always saying its commonest training class.
     pub(crate) majority_class_accuracy: f64,
+}
+
+impl Observed {
+    /// Puts together what a live node said last and what it wrote.
+    pub(crate) fn live(shard: u32, status: &Status, records: Vec<RoundRecord>, majority_class_accuracy: f64) -> Self {
+        let peak = status.peak_rss_bytes.or(records.last().and_then(|record| record.peak_rss_bytes));
+        Self {
+            shard,
+            node_id: status.node_id,
+            card: status.trainer.clone().unwrap_or_default(),
+            bytes_sent: status.traffic.sent.wire,
+            bytes_received: status.traffic.received.wire,
+            peak_rss_bytes: peak.unwrap_or(0),
+            records,
+            majority_class_accuracy,
+        }
+    }
 }
 
 /// What is known of the run as a whole.
@@ -75,22 +101,21 @@ pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<F
 
 /// Returns a node's entry; a node without any finished round has no result to enter.
 fn node(observed: &Observed) -> Option<Node> {
-    let (status, record) = (observed.status.as_ref()?, observed.records.last()?);
-    let card = status.trainer.clone().unwrap_or_default();
+    let (card, record) = (&observed.card, observed.records.last()?);
     Some(Node {
         shard: observed.shard,
-        node_id: status.node_id.to_string(),
+        node_id: observed.node_id.to_string(),
         last_round: record.round.0,
         train_samples: card.train_samples,
         test_samples: card.test_samples,
-        classes: card.classes,
+        classes: card.classes.clone(),
         accuracy: record.accuracy.unwrap_or(0.0),
         accuracy_after_local_training: record.accuracy_after_local_training,
         majority_class_accuracy: observed.majority_class_accuracy,
         expert_share: record.test_expert_share.clone(),
-        bytes_sent: status.traffic.sent.wire,
-        bytes_received: status.traffic.received.wire,
-        peak_rss_bytes: status.peak_rss_bytes.or(record.peak_rss_bytes).unwrap_or(0),
+        bytes_sent: observed.bytes_sent,
+        bytes_received: observed.bytes_received,
+        peak_rss_bytes: observed.peak_rss_bytes,
     })
 }
 
@@ -122,11 +147,9 @@ mod tests {
 
     #[test]
     fn a_node_that_died_early_is_listed_but_not_averaged() {
-        let observed = |shard, rounds: u32, accuracy| Observed {
-            shard,
-            status: Some(Box::new(status(rounds))),
-            records: (1..=rounds).map(|round| RoundRecord { accuracy: Some(accuracy), ..record(round) }).collect(),
-            majority_class_accuracy: 0.25,
+        let observed = |shard, rounds: u32, accuracy| {
+            let records = (1..=rounds).map(|round| RoundRecord { accuracy: Some(accuracy), ..record(round) });
+            Observed::live(shard, &status(rounds), records.collect(), 0.25)
         };
         let spec = FederationSpec::default();
         let effective_config = serde_json::Value::Null;
@@ -137,12 +160,7 @@ mod tests {
 
     #[test]
     fn one_entry_per_node_that_finished_a_round() {
-        let observed = |shard, done: u32| Observed {
-            shard,
-            status: Some(Box::new(status(done))),
-            records: (1..=done).map(record).collect(),
-            majority_class_accuracy: 0.25,
-        };
+        let observed = |shard, done: u32| Observed::live(shard, &status(done), (1..=done).map(record).collect(), 0.25);
         let spec = FederationSpec::default();
         let effective_config = serde_json::Value::Null;
         let run = Run { spec: &spec, data: "digits", device: "cpu", wall_seconds: 20.0, effective_config };

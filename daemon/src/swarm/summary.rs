@@ -57,6 +57,15 @@ pub(crate) struct Summary {
     pub(crate) effective_config: serde_json::Value,
 }
 
+impl Summary {
+    /// Returns the accuracy of the last round before the exchange, weighted by test samples, over the nodes that have it.
+    pub(crate) fn accuracy_before_exchange(&self) -> f64 {
+        let last_round = self.per_node.iter().map(|node| node.last_round).max();
+        let last = self.per_node.iter().filter(|node| Some(node.last_round) == last_round);
+        weighted_mean(last.filter_map(|node| Some((node.accuracy_after_local_training?, node.test_samples))))
+    }
+}
+
 /// One node's result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Node {

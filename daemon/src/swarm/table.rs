@@ -40,9 +40,6 @@ impl Summary {
     }
 
     fn conclusions(&self) -> String {
-        let last_round = self.per_node.iter().map(|node| node.last_round).max();
-        let last = self.per_node.iter().filter(|node| Some(node.last_round) == last_round);
-        let before = last.filter_map(|node| Some((node.accuracy_after_local_training?, node.test_samples)));
         let traffic = self.bytes_per_round;
         let whole = |bytes_per_round: f64| bytes(bytes_per_round.round() as u64);
         format!(
@@ -52,7 +49,7 @@ impl Summary {
              traffic        per node and round: {} with the aggregator, {} from peer to peer, {} gossip\n\
              time           {} in all, {} of it training; {} of the rounds' time was not training{}\n",
             percent(self.mean_accuracy),
-            percent(super::summary::weighted_mean(before)),
+            percent(self.accuracy_before_exchange()),
             percent(self.worst_tenth_accuracy),
             percent(self.majority_class_accuracy),
             whole(traffic.aggregator),

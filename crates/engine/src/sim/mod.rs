@@ -9,22 +9,38 @@
 //! | file | idea |
 //! |---|---|
 //! | `scenario` | what is played |
+//! | `trainers` | who trains the nodes: toys, or real learners from outside |
 //! | `toy` | a trainer of a few floats whose nodes fall into clusters |
 //! | `network` | latency, loss, partitions, who is up |
 //! | `world` | the event queue; carrying outputs out; `world/incidents`: what goes wrong; `world/transfers`: how blobs travel |
 //! | `outcome` | what came of it, and the omniscient comparison |
 
+use fednode_core::{BlobId, NodeId};
+
 mod network;
 mod outcome;
 mod scenario;
 mod toy;
+mod trainers;
 mod world;
 
 pub use outcome::{Outcome, PlanRecord};
 pub use scenario::{Behaviour, Incident, Link, Scenario};
 pub use toy::Toy;
+pub use trainers::{Bytes, ClosedRound, LocalUpdate, Toys, Trainers};
 
-/// Plays a scenario to its end: every honest node is done, or the time limit is reached.
+/// Plays a scenario with toys to its end: every honest node is done, or the time limit is reached.
 pub fn run(scenario: &Scenario) -> Outcome {
-    world::World::new(scenario).play()
+    run_with(scenario, &mut Toys::new(scenario.seed, scenario.nodes + 1))
+}
+
+/// Returns the name of a simulated member.
+pub fn node_id(seed: u64, member: usize) -> NodeId {
+    let number = [seed.to_le_bytes(), (member as u64).to_le_bytes()].concat();
+    NodeId::from_bytes(*BlobId::of(&number).as_bytes())
+}
+
+/// Plays a scenario with other models.
+pub fn run_with(scenario: &Scenario, trainers: &mut dyn Trainers) -> Outcome {
+    world::World::new(scenario, trainers).play()
 }

@@ -49,7 +49,11 @@ pub struct Outcome {
     pub adopted: Vec<(usize, Round, BlobId)>,
     /// Means that are not what their members' parts say.
     pub false_means: BTreeSet<BlobId>,
-    /// Adverts delivered, and bytes of blobs transferred.
+    /// Why training failed, if it did: (member, reason).
+    pub failed: Option<(usize, String)>,
+    /// Whether the run was told to stop before its end.
+    pub stopped: bool,
+    /// Adverts delivered.
     pub deliveries: u64,
     /// Bytes of blobs transferred.
     pub blob_bytes: u64,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fednode_core::spec::RoundSpec;
-use fednode_core::{Averaging, Exchange, ExpertExchange, FederationSpec, PeersPerExpert, Rule, Weighting};
+use fednode_core::{Advert, Averaging, Exchange, ExpertExchange, FederationSpec, PeersPerExpert, Rule, Weighting};
 
 /// How messages travel.
 #[derive(Debug, Clone)]
@@ -89,6 +89,12 @@ pub struct Scenario {
     pub absent: Vec<usize>,
     /// What happens when.
     pub incidents: Vec<(Duration, Incident)>,
+    /// Largest proxies that travel inside their advert, in bytes; larger ones are blobs.
+    pub inline_proxy_bytes: usize,
+    /// What an advert weighs on the wire; nothing, unless somebody who knows the encoding says so.
+    pub advert_bytes: fn(&Advert) -> u64,
+    /// Whether to keep everything that an omniscient observer sees, in memory.
+    pub observe: bool,
     /// Virtual time after which the run ends whatever its state.
     pub time_limit: Duration,
 }
@@ -127,6 +133,9 @@ impl Scenario {
             behaviours: BTreeMap::new(),
             absent: Vec::new(),
             incidents: Vec::new(),
+            inline_proxy_bytes: 0,
+            advert_bytes: |_| 0,
+            observe: true,
             time_limit: Duration::from_secs(3600),
         }
     }

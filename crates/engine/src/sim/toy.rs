@@ -3,15 +3,20 @@
 //! Nodes fall into three clusters. A node's expert `k` moves towards a point of its cluster and slot, its proxies point
 //! there too, so similar nodes find each other as in the paper; the shared part moves towards the cluster's point.
 
+use std::sync::Arc;
+
 use fednode_core::{ParamSet, ProxySet, Round, Slot};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+use super::trainers::LocalUpdate;
 
 const CLUSTERS: usize = 3;
 const EXPERTS: usize = 2;
 const SHARED: usize = 6;
 const EXPERT: usize = 5;
 const PROXY: usize = 8;
+const SAMPLES: u32 = 10;
 
 /// The model of one simulated node.
 #[derive(Debug, Clone)]
@@ -20,14 +25,6 @@ pub struct Toy {
     member: usize,
     shared: Vec<f32>,
     experts: Vec<Vec<f32>>,
-}
-
-/// What a simulated local update yields.
-#[derive(Debug)]
-pub(super) struct ToyUpdate {
-    pub(super) shared: ParamSet,
-    pub(super) experts: Vec<ParamSet>,
-    pub(super) proxies: ProxySet,
 }
 
 impl Toy {
@@ -42,7 +39,7 @@ impl Toy {
         params("embedding", &self.shared)
     }
 
-    pub(super) fn train(&mut self, round: Round) -> ToyUpdate {
+    pub(super) fn train(&mut self, round: Round) -> LocalUpdate {
         let cluster = self.member % CLUSTERS;
         let mut noise = rng(self.seed, "noise", self.member * 100_003 + round.0 as usize);
         step(&mut self.shared, &point(self.seed, "shared", cluster, SHARED), &mut noise);
@@ -53,14 +50,17 @@ impl Toy {
             let direction = point(self.seed, "proxy", place, PROXY);
             proxies.extend(direction.iter().map(|value| value + noise.random_range(-0.2..0.2)));
         }
-        ToyUpdate {
-            shared: self.shared(),
-            experts: self.experts.iter().map(|expert| params("expert", expert)).collect(),
-            proxies: ProxySet::new(PROXY, proxies).expect("the constants fit"),
+        LocalUpdate {
+            shared: Some(Arc::new(self.shared())),
+            experts: self.experts.iter().map(|expert| (Arc::new(params("expert", expert)), SAMPLES)).collect(),
+            proxies: Some(ProxySet::new(PROXY, proxies).expect("the constants fit")),
+            n_samples: SAMPLES,
+            train_loss: 0.0,
+            expert_share: Vec::new(),
         }
     }
 
-    pub(super) fn adopt(&mut self, shared: Option<&ParamSet>, experts: &[(Slot, std::sync::Arc<ParamSet>)]) {
+    pub(super) fn adopt(&mut self, shared: Option<&ParamSet>, experts: &[(Slot, Arc<ParamSet>)]) {
         if let Some(tensor) = shared.and_then(|shared| shared.get("embedding")) {
             self.shared = tensor.values().to_vec();
         }

@@ -1,10 +1,11 @@
 //! The event queue, and the carrying out of what the machines ask for.
 
+mod forgetting;
 mod incidents;
 mod transfers;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 use super::network::Network;
 use super::outcome::{Outcome, PlanRecord};
 use super::scenario::{Behaviour, Incident, Scenario};
-use super::toy::Toy;
+use super::trainers::{Bytes, ClosedRound, Trainers};
 use crate::aggregator::Aggregator;
 use crate::event::{AverageOrder, Fetch, Input, MergeOrder, Note, Output, Purpose, Timer};
 use crate::execute;
@@ -61,20 +62,22 @@ enum Event {
 struct Member {
     id: NodeId,
     machine: Machine,
-    toy: Toy,
     life: u64,
     counter: u64,
     /// When each timer is due; a timer that was set again is not due at its old time.
     timers: HashMap<Timer, Timestamp>,
     held: BTreeSet<BlobId>,
     corrupt_seen: BTreeSet<usize>,
-    checkpoint: Option<(State, Toy)>,
+    checkpoint: Option<State>,
     head: Option<Head>,
+    sent: Bytes,
+    received: Bytes,
 }
 
 /// A federation being played.
 pub(super) struct World<'a> {
     scenario: &'a Scenario,
+    trainers: &'a mut dyn Trainers,
     spec: Arc<FederationSpec>,
     rng: ChaCha8Rng,
     now: Timestamp,
@@ -87,33 +90,37 @@ pub(super) struct World<'a> {
     /// The contents of all blobs; who holds which is the members' own affair.
     contents: HashMap<BlobId, Arc<ParamSet>>,
     holders: HashMap<BlobId, Vec<usize>>,
+    /// The blobs of each round, to forget them when nobody can want them any more.
+    born: BTreeMap<Round, Vec<BlobId>>,
+    initial: Option<BlobRef>,
     adverts: Vec<Arc<Advert>>,
     pending_incidents: usize,
     outcome: Outcome,
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(scenario: &'a Scenario) -> Self {
+    pub(super) fn new(scenario: &'a Scenario, trainers: &'a mut dyn Trainers) -> Self {
         let spec = Arc::new(scenario.spec.clone());
         let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed);
         let network = Network::new(scenario, &mut rng);
-        let initial = Toy::new(scenario.seed, 0).shared();
-        let (blob, _) = initial.to_blob();
+        let shared = trainers.initial_shared().map(Arc::new);
+        let initial = shared.as_ref().map(|shared| shared.to_blob().0);
+        let held: BTreeSet<BlobId> = initial.iter().map(|blob| blob.id).collect();
         let member = |number: usize| {
-            let id = NodeId::from_bytes(*blake_of(scenario.seed, number).as_bytes());
-            let machine = new_machine(&spec, id, number < scenario.nodes, blob);
-            let toy = Toy::new(scenario.seed, number);
+            let id = super::node_id(scenario.seed, number);
+            let machine = new_machine(&spec, id, number < scenario.nodes, initial);
             Member {
                 id,
                 machine,
-                toy,
                 life: 0,
                 counter: 0,
                 timers: HashMap::new(),
-                held: BTreeSet::from([blob.id]),
+                held: held.clone(),
                 corrupt_seen: BTreeSet::new(),
                 checkpoint: None,
                 head: None,
+                sent: Bytes::default(),
+                received: Bytes::default(),
             }
         };
         let members: Vec<Member> = (0..scenario.nodes + usize::from(scenario.aggregator)).map(member).collect();
@@ -125,6 +132,7 @@ impl<'a> World<'a> {
         };
         let mut world = Self {
             scenario,
+            trainers,
             spec,
             rng,
             now: Timestamp(0),
@@ -134,8 +142,10 @@ impl<'a> World<'a> {
             members,
             numbers,
             network,
-            contents: HashMap::from([(blob.id, Arc::new(initial))]),
+            contents: initial.iter().map(|blob| blob.id).zip(shared).collect(),
             holders: HashMap::new(),
+            born: BTreeMap::new(),
+            initial,
             adverts: Vec::new(),
             pending_incidents: scenario.incidents.len(),
             outcome,
@@ -181,7 +191,11 @@ impl<'a> World<'a> {
     pub(super) fn play(mut self) -> Outcome {
         let limit = Timestamp(0) + self.scenario.time_limit;
         while let Some(Reverse((at, key))) = self.queue.pop() {
-            if at > limit || self.everybody_is_done() {
+            if at > limit || self.outcome.failed.is_some() || self.everybody_is_done() {
+                break;
+            }
+            if self.sequence.is_multiple_of(64) && self.trainers.stops() {
+                self.outcome.stopped = true;
                 break;
             }
             self.now = at;
@@ -291,6 +305,16 @@ impl<'a> World<'a> {
 
     fn note(&mut self, member: usize, note: Note) {
         self.outcome.elapsed = self.now.since(Timestamp(0));
+        if let Note::RoundClosed { round, by, members } = note
+            && member < self.scenario.nodes
+        {
+            let Member { sent, received, .. } = self.members[member];
+            let closed = ClosedRound { round, by, members, at: self.now, sent, received };
+            self.trainers.closed(member, closed);
+        }
+        if !self.scenario.observe {
+            return;
+        }
         if let Note::RoundStarted(_) | Note::Finished = note
             && let Machine::Node(node) = &self.members[member].machine
             && let Some(plan) = node.plan()
@@ -317,8 +341,12 @@ impl<'a> World<'a> {
             expires_at: self.now + ADVERT_LIFE,
             body,
         });
-        self.record_proxies(&advert);
+        if self.scenario.observe {
+            self.record_proxies(&advert);
+        }
+        self.members[member].sent.gossip += (self.scenario.advert_bytes)(&advert);
         self.adverts.push(Arc::clone(&advert));
+        self.forget_old_adverts();
         self.input_after(Duration::ZERO, member, Input::Advert(Arc::clone(&advert)));
         for other in (0..self.members.len()).filter(|other| *other != member) {
             let delay = self.network.gossip_time(&mut self.rng);
@@ -367,6 +395,7 @@ impl<'a> World<'a> {
             return self.schedule(delay, Event::Deliver(member, advert));
         }
         self.outcome.deliveries += 1;
+        self.members[member].received.gossip += (self.scenario.advert_bytes)(&advert);
         self.give(member, Input::Advert(advert));
     }
 
@@ -375,51 +404,72 @@ impl<'a> World<'a> {
         let factor = self.scenario.slow.get(&member).copied().unwrap_or(1);
         let time = self.rng.random_range(low..=high) * factor;
         let life = self.members[member].life;
+        self.forget_old_blobs();
+        self.trainers.begin(member, round);
         self.schedule(time, Event::TrainingEnds(member, life, round));
     }
 
     fn end_training(&mut self, member: usize, round: Round) {
-        let update = self.members[member].toy.train(round);
+        let update = match self.trainers.finish(member, round) {
+            Ok(update) => update,
+            Err(reason) => {
+                self.outcome.failed = Some((member, reason));
+                return;
+            }
+        };
         let behaviour = self.scenario.behaviours.get(&member).copied();
         let shared = match behaviour {
-            Some(Behaviour::ForeignShape) => update.proxies.to_params(),
+            Some(Behaviour::ForeignShape) => update.proxies.as_ref().map(|proxies| Arc::new(proxies.to_params())),
             _ => update.shared,
         };
-        let shared = Some(self.put(member, shared));
+        let shared = shared.map(|shared| self.put(member, round, shared));
         let mut experts = Vec::new();
-        for mut params in update.experts {
+        for (mut params, samples_routed) in update.experts {
             let spoil = match behaviour {
                 Some(Behaviour::NanExperts) => Some(f32::NAN),
                 Some(Behaviour::HugeExperts) => Some(1e3),
                 _ => None,
             };
             if let Some(spoil) = spoil {
+                let params = Arc::make_mut(&mut params);
                 params.iter_mut().for_each(|(_, tensor)| tensor.values_mut().iter_mut().for_each(|v| *v *= spoil));
             }
-            let blob = self.put(member, params);
+            let blob = self.put(member, round, params);
             if spoil.is_some() {
                 self.outcome.invalid.insert(blob.id);
             }
-            experts.push(ExpertOffer { blob, samples_routed: 10 });
+            experts.push(ExpertOffer { blob, samples_routed });
         }
         let refreshes = self.spec.exchange.refreshes_in(round);
-        let proxies = refreshes.then(|| ProxyOffer::Blob(self.put(member, update.proxies.to_params())));
+        let proxies = update.proxies.filter(|_| refreshes).map(|proxies| self.offer(member, round, &proxies));
         let report = LocalReport {
             round,
             lineage: BlobId::of(b""),
             shared,
             experts,
             proxies,
-            n_samples: 10,
-            train_loss: 0.0,
-            expert_share: vec![],
+            n_samples: update.n_samples,
+            train_loss: update.train_loss,
+            expert_share: update.expert_share,
         };
         self.give(member, Input::Trained(report));
     }
 
-    fn put(&mut self, member: usize, params: ParamSet) -> BlobRef {
+    /// Small proxies go inside the advert, others become a blob, as in the daemon.
+    fn offer(&mut self, member: usize, round: Round, proxies: &ProxySet) -> ProxyOffer {
+        let params = proxies.to_params();
+        let bytes = params.to_bytes();
+        match bytes.len() <= self.scenario.inline_proxy_bytes {
+            true => ProxyOffer::Inline(bytes),
+            false => ProxyOffer::Blob(self.put(member, round, Arc::new(params))),
+        }
+    }
+
+    fn put(&mut self, member: usize, round: Round, params: Arc<ParamSet>) -> BlobRef {
         let (blob, _) = params.to_blob();
-        self.contents.insert(blob.id, Arc::new(params));
+        if self.contents.insert(blob.id, params).is_none() {
+            self.born.entry(round).or_default().push(blob.id);
+        }
         self.hold(member, blob.id);
         blob
     }
@@ -433,22 +483,22 @@ impl<'a> World<'a> {
     fn merge(&mut self, member: usize, order: &MergeOrder) {
         let spec = Arc::clone(&self.spec);
         let me = self.members[member].id;
-        let own_shared = self.members[member].toy.shared();
+        let own_shared = self.trainers.shared(member);
         let contents = &self.contents;
         let held = &self.members[member].held;
         let mut load = |blob: &BlobId| held.contains(blob).then(|| contents.get(blob).cloned()).flatten();
-        let (adoption, report) = execute::merge(order, &spec, me, Some(&own_shared), &mut load);
-        let honest = !self.scenario.behaviours.contains_key(&member);
+        let (adoption, report) = execute::merge(order, &spec, me, own_shared.as_deref(), &mut load);
+        let honest = self.scenario.observe && !self.scenario.behaviours.contains_key(&member);
         for (_, sources) in adoption.used.iter().filter(|_| honest) {
             for (expert, _) in sources.iter().filter(|(expert, _)| expert.owner != me) {
                 let blob = order.sources[expert].id;
                 self.outcome.used.push((member, order.round, *expert, blob));
             }
         }
-        if let (Some(_), Some(blob)) = (&adoption.shared, order.adopt) {
+        if let (Some(_), Some(blob), true) = (&adoption.shared, order.adopt, self.scenario.observe) {
             self.outcome.adopted.push((member, order.round, blob.id));
         }
-        self.members[member].toy.adopt(adoption.shared.as_deref(), &adoption.experts);
+        self.trainers.adopt(member, order.round, adoption);
         self.input_after(COMPUTING, member, Input::Merged(report));
     }
 
@@ -462,32 +512,31 @@ impl<'a> World<'a> {
             let lies = self.scenario.behaviours.get(&member) == Some(&Behaviour::FalseMean);
             if lies && order.purpose == Purpose::Close {
                 mean.iter_mut().for_each(|(_, tensor)| tensor.values_mut()[0] += 0.5);
-                let blob = self.put(member, mean);
+                let blob = self.put(member, order.round, Arc::new(mean));
                 self.outcome.false_means.insert(blob.id);
                 report.mean = Some(blob);
             } else {
-                self.put(member, mean);
+                self.put(member, order.round, Arc::new(mean));
             }
         }
         self.input_after(COMPUTING, member, Input::Averaged(report));
     }
 
     fn save(&mut self, member: usize) {
-        let member = &mut self.members[member];
-        match &member.machine {
-            Machine::Node(node) => member.checkpoint = Some((node.state().clone(), member.toy.clone())),
-            Machine::Aggregator(aggregator) => member.head = Some(aggregator.head()),
+        let Member { machine, checkpoint, head, .. } = &mut self.members[member];
+        match machine {
+            Machine::Node(node) => {
+                *checkpoint = Some(node.state().clone());
+                self.trainers.save(member);
+            }
+            Machine::Aggregator(aggregator) => *head = Some(aggregator.head()),
         }
     }
 }
 
-fn new_machine(spec: &Arc<FederationSpec>, id: NodeId, is_node: bool, initial: BlobRef) -> Machine {
+fn new_machine(spec: &Arc<FederationSpec>, id: NodeId, is_node: bool, initial: Option<BlobRef>) -> Machine {
     match is_node {
-        true => Machine::Node(Box::new(Node::new(Arc::clone(spec), id, Some(initial)))),
+        true => Machine::Node(Box::new(Node::new(Arc::clone(spec), id, initial))),
         false => Machine::Aggregator(Box::new(Aggregator::new(Arc::clone(spec), id))),
     }
-}
-
-fn blake_of(seed: u64, number: usize) -> BlobId {
-    BlobId::of(&[seed.to_le_bytes(), (number as u64).to_le_bytes()].concat())
 }

@@ -19,6 +19,19 @@ pub enum Role {
     Private,
 }
 
+impl Role {
+    /// Returns what distinguishes the parameters of a part with this role in a node's complete state.
+    ///
+    /// Shared and private parts have no prefix, so that a model without experts is saved under the names that it has in
+    /// PyTorch.
+    pub fn prefix(self) -> String {
+        match self {
+            Self::Expert(slot) => format!("experts.{slot}."),
+            Self::Shared | Self::Gate | Self::Private => String::new(),
+        }
+    }
+}
+
 /// One part of a node's model.
 #[derive(Debug, Clone)]
 pub struct Part {
@@ -39,14 +52,8 @@ impl Part {
     }
 
     /// Returns what distinguishes its parameters from those of other parts in a node's complete state.
-    ///
-    /// Shared and private parts have no prefix, so that a model without experts is saved under the names that it has in
-    /// PyTorch.
     pub fn prefix(&self) -> String {
-        match self.role {
-            Role::Expert(slot) => format!("experts.{slot}."),
-            Role::Shared | Role::Gate | Role::Private => String::new(),
-        }
+        self.role.prefix()
     }
 
     /// Returns its name for people.

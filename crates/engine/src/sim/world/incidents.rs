@@ -6,7 +6,6 @@ use std::sync::Arc;
 use fednode_core::NodeId;
 
 use super::super::scenario::Incident;
-use super::super::toy::Toy;
 use super::{DETECTION, Event, KEPT_ADVERTS, Machine, World, new_machine};
 use crate::aggregator::Aggregator;
 use crate::event::Input;
@@ -45,19 +44,21 @@ impl World<'_> {
         member.life += 1;
         member.counter = 0;
         member.timers.clear();
-        let initial = Toy::new(self.scenario.seed, 0).shared().to_blob().0;
+        let initial = self.initial;
         let is_node = number < self.scenario.nodes;
         member.machine = match (&member.checkpoint, member.head) {
-            (Some((state, toy)), _) if is_node => {
-                member.toy = toy.clone();
+            (Some(state), _) if is_node => {
                 let spec = Arc::clone(&self.spec);
-                Machine::Node(Box::new(Node::restore(spec, member.id, Some(initial), state.clone())))
+                Machine::Node(Box::new(Node::restore(spec, member.id, initial, state.clone())))
             }
             (_, Some(head)) if !is_node => {
                 Machine::Aggregator(Box::new(Aggregator::restore(Arc::clone(&self.spec), member.id, head)))
             }
             _ => new_machine(&self.spec, member.id, is_node, initial),
         };
+        if is_node {
+            self.trainers.restore(number);
+        }
         self.network.set_up(number, true);
         self.greet(number);
         self.catch_up(number);

@@ -54,9 +54,22 @@ impl World<'_> {
             return self.answer_fetch(member, &fetch);
         }
         self.outcome.blob_bytes += fetch.blob.size;
-        *self.outcome.fetches.entry((member, fetch.blob.id)).or_default() += 1;
+        self.count_transfer(from, member, fetch.blob.size);
+        if self.scenario.observe {
+            *self.outcome.fetches.entry((member, fetch.blob.id)).or_default() += 1;
+        }
         self.hold(member, fetch.blob.id);
         self.answer_fetch(member, &fetch);
+    }
+
+    fn count_transfer(&mut self, from: usize, to: usize, size: u64) {
+        let with_aggregator = from.max(to) >= self.scenario.nodes;
+        for (member, incoming) in [(from, false), (to, true)] {
+            let member = &mut self.members[member];
+            let bytes = if incoming { &mut member.received } else { &mut member.sent };
+            let counter = if with_aggregator { &mut bytes.aggregator } else { &mut bytes.peer_to_peer };
+            *counter += size;
+        }
     }
 
     fn answer_fetch(&mut self, member: usize, fetch: &Fetch) {

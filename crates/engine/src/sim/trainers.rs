@@ -1,0 +1,133 @@
+//! Whoever trains the simulated nodes: [`Toys`] of a few floats, or real learners handed in from outside.
+
+use std::sync::Arc;
+
+use fednode_core::{NodeId, ParamSet, ProxySet, Round, Timestamp};
+
+use super::toy::Toy;
+use crate::execute::Adoption;
+
+/// What a simulated local update yields.
+#[derive(Debug, Clone)]
+pub struct LocalUpdate {
+    /// The node's version of the shared part.
+    pub shared: Option<Arc<ParamSet>>,
+    /// Its experts in slot order, each with the training samples that were routed to it.
+    pub experts: Vec<(Arc<ParamSet>, u32)>,
+    /// Its gating proxies.
+    pub proxies: Option<ProxySet>,
+    /// Training samples.
+    pub n_samples: u32,
+    /// Mean loss over the last local epoch.
+    pub train_loss: f64,
+    /// Share of the training samples routed to each expert.
+    pub expert_share: Vec<f64>,
+}
+
+/// Bytes that a member moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bytes {
+    /// Blobs from or to the aggregator.
+    pub aggregator: u64,
+    /// Blobs from or to other nodes.
+    pub peer_to_peer: u64,
+    /// Adverts; each counts once, however many neighbours forward it.
+    pub gossip: u64,
+}
+
+/// How a node's round ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClosedRound {
+    /// The round.
+    pub round: Round,
+    /// Who closed it; `None` if nobody did.
+    pub by: Option<NodeId>,
+    /// How many members were averaged.
+    pub members: u32,
+    /// Virtual time.
+    pub at: Timestamp,
+    /// Bytes sent since the start of the run.
+    pub sent: Bytes,
+    /// Bytes received since the start of the run.
+    pub received: Bytes,
+}
+
+/// The models of all simulated nodes. Calls come in the order of virtual time, from one thread; what
+/// [`Trainers::begin`] starts may go on beside them until [`Trainers::finish`] asks for it.
+pub trait Trainers {
+    /// Returns the shared part that all nodes start from.
+    fn initial_shared(&mut self) -> Option<ParamSet>;
+
+    /// Starts a local update from the model as it is.
+    fn begin(&mut self, member: usize, round: Round);
+
+    /// Ends the local update that was begun last.
+    ///
+    /// # Errors
+    /// Says in one line why training failed; the run ends with it.
+    fn finish(&mut self, member: usize, round: Round) -> Result<LocalUpdate, String>;
+
+    /// Returns a node's version of the shared part.
+    fn shared(&mut self, member: usize) -> Option<Arc<ParamSet>>;
+
+    /// Takes over a shared part and mixed experts.
+    fn adopt(&mut self, member: usize, round: Round, adoption: Adoption);
+
+    /// Remembers the model, for [`Trainers::restore`].
+    fn save(&mut self, member: usize);
+
+    /// Goes back to the model that was saved last, or to the start.
+    fn restore(&mut self, member: usize);
+
+    /// A node's round is over.
+    fn closed(&mut self, _member: usize, _closed: ClosedRound) {}
+
+    /// Tells whether to stop here, for example because the user wants it.
+    fn stops(&mut self) -> bool {
+        false
+    }
+}
+
+/// The toy models of a whole federation.
+#[derive(Debug)]
+pub struct Toys {
+    seed: u64,
+    models: Vec<Toy>,
+    saved: Vec<Option<Toy>>,
+}
+
+impl Toys {
+    /// Makes one model per member.
+    pub fn new(seed: u64, members: usize) -> Self {
+        Self { seed, models: (0..members).map(|member| Toy::new(seed, member)).collect(), saved: vec![None; members] }
+    }
+}
+
+impl Trainers for Toys {
+    fn initial_shared(&mut self) -> Option<ParamSet> {
+        Some(Toy::new(self.seed, 0).shared())
+    }
+
+    fn begin(&mut self, _member: usize, _round: Round) {}
+
+    fn finish(&mut self, member: usize, round: Round) -> Result<LocalUpdate, String> {
+        Ok(self.models[member].train(round))
+    }
+
+    fn shared(&mut self, member: usize) -> Option<Arc<ParamSet>> {
+        Some(Arc::new(self.models[member].shared()))
+    }
+
+    fn adopt(&mut self, member: usize, _round: Round, adoption: Adoption) {
+        self.models[member].adopt(adoption.shared.as_deref(), &adoption.experts);
+    }
+
+    fn save(&mut self, member: usize) {
+        self.saved[member] = Some(self.models[member].clone());
+    }
+
+    fn restore(&mut self, member: usize) {
+        let fresh = || Toy::new(self.seed, member);
+        self.models[member] = self.saved[member].clone().unwrap_or_else(fresh);
+    }
+}

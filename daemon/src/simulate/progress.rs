@@ -1,0 +1,77 @@
+//! How far a simulation is: a bar with the time left, or a line per round where there is no terminal.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::time::Instant;
+
+use fednode_core::Round;
+use fednode_runtime::status::RoundRecord;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::table::{duration, percent};
+
+/// The progress of one run.
+pub(super) struct Progress {
+    bar: Option<ProgressBar>,
+    nodes: usize,
+    rounds: u32,
+    started: Instant,
+    sums: BTreeMap<Round, Sum>,
+    quiet: bool,
+}
+
+#[derive(Debug, Default)]
+struct Sum {
+    nodes: usize,
+    loss: f64,
+    correct: f64,
+    samples: f64,
+}
+
+impl Progress {
+    pub(super) fn new(nodes: usize, rounds: u32, quiet: bool) -> Self {
+        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
+            let bar = ProgressBar::new(nodes as u64 * u64::from(rounds));
+            let style = ProgressStyle::with_template("{bar:30} {percent:>3} %, {eta} left  {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar
+        });
+        Self { bar, nodes, rounds, started: Instant::now(), sums: BTreeMap::new(), quiet }
+    }
+
+    /// A node's round is complete.
+    pub(super) fn enter(&mut self, record: &RoundRecord) {
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+        let sum = self.sums.entry(record.round).or_default();
+        sum.nodes += 1;
+        sum.loss += record.train_loss;
+        sum.correct += record.accuracy.unwrap_or(0.0) * f64::from(record.test_samples);
+        sum.samples += f64::from(record.test_samples);
+        if sum.nodes == self.nodes {
+            let line = self.line(record.round);
+            match &self.bar {
+                Some(bar) => bar.set_message(line),
+                None if !self.quiet => eprintln!("{line}"),
+                None => {}
+            }
+            self.sums.remove(&record.round);
+        }
+    }
+
+    fn line(&self, round: Round) -> String {
+        let Some(Sum { nodes, loss, correct, samples }) = self.sums.get(&round) else { return String::new() };
+        let elapsed = self.started.elapsed().as_secs_f64();
+        let left = elapsed / f64::from(round.0) * f64::from(self.rounds.saturating_sub(round.0));
+        let (loss, accuracy) = (loss / *nodes as f64, percent(correct / samples.max(1.0)));
+        let left = if self.bar.is_some() { String::new() } else { format!(", {} left", duration(left)) };
+        format!("round {round} of {}: training loss {loss:.4}, accuracy {accuracy}{left}", self.rounds)
+    }
+
+    pub(super) fn finish(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! One simulation, from its settings to its summary.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fednode_core::{FederationSpec, MAX_INLINE_PROXY_BYTES};
+use fednode_data::{Shard, ShardParams, load_shards};
+use fednode_engine::sim::{self, Scenario};
+use fednode_learn::{ComputeDevice, Learner};
+use fednode_runtime::exit::ExitCode;
+use fednode_runtime::trainer::TrainerCard;
+
+use super::memory;
+use super::models::{Models, Settings};
+use super::pool::{Knowledge, Pool};
+use super::progress::Progress;
+use crate::data::{self, Division};
+use crate::device::Choice;
+use crate::failure::{OrFail, fail};
+use crate::federation;
+use crate::swarm::collect::{self, Observed};
+use crate::swarm::interrupt::Interrupts;
+use crate::swarm::summary::Summary;
+
+/// The settings of one run.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    /// What shapes the federation.
+    pub(crate) federation: federation::Args,
+    /// The data source.
+    pub(crate) data: String,
+    /// Whether there is an aggregator; without, the nodes average among themselves.
+    pub(crate) aggregator: bool,
+    /// Rounds between two complete evaluations.
+    pub(crate) evaluate_every: u32,
+}
+
+/// What is the same for all runs of an experiment, and changes no result.
+#[derive(Debug)]
+pub(crate) struct Means<'a> {
+    /// The device.
+    pub(crate) device: &'a Choice,
+    /// How many nodes compute side by side.
+    pub(crate) threads: usize,
+    /// Says when the user wants to stop.
+    pub(crate) interrupts: &'a Interrupts,
+    /// Whether to show no progress.
+    pub(crate) quiet: bool,
+}
+
+/// A run that is ready: the spec is checked, the data divided.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// The federation's spec.
+    pub(crate) spec: FederationSpec,
+    division: Division,
+    run: Run,
+}
+
+/// What came of a run.
+pub(crate) struct Finished {
+    /// The result.
+    pub(crate) summary: Summary,
+    /// The records of all nodes.
+    pub(crate) records: Vec<fednode_runtime::status::RoundRecord>,
+}
+
+impl Run {
+    /// Checks the settings and divides the data.
+    ///
+    /// # Errors
+    /// Names the first setting that is wrong, or the file that is missing.
+    pub(crate) fn prepare(self) -> anyhow::Result<Prepared> {
+        let source = data::source(&self.data)?;
+        let facts = data::facts(&source)?;
+        let mut spec = federation::spec(&self.federation, &facts).or_fail(ExitCode::Configuration)?;
+        if spec.data.partition == data::OWN {
+            let text = "a simulation has one data set: partition `own` is for nodes that bring their own";
+            return Err(fail(ExitCode::Configuration, text));
+        }
+        let division = Division::make(&source, &spec, self.federation.partition_file.as_deref())?;
+        spec.data.partition_hash.clone_from(&division.hash);
+        Ok(Prepared { spec, division, run: self })
+    }
+}
+
+impl Prepared {
+    /// Returns every setting that shapes the result.
+    pub(crate) fn effective(&self) -> serde_json::Value {
+        let Run { data, aggregator, evaluate_every, .. } = &self.run;
+        let run = serde_json::json!({ "data": data, "aggregator": aggregator, "evaluate_every": evaluate_every });
+        serde_json::json!({ "federation": self.spec, "simulation": run })
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// Says what is missing, what failed, or that it was interrupted.
+    pub(crate) fn play(&self, means: &Means<'_>) -> anyhow::Result<Finished> {
+        let spec = &self.spec;
+        let shards = self.shards()?;
+        let data: Vec<_> = shards.iter().map(|shard| Arc::new(shard.split.clone())).collect();
+        let workers = if means.device.is_cpu() { means.threads.clamp(1, data.len()) } else { 1 };
+        let learner = |_| -> anyhow::Result<Learner> {
+            let device: ComputeDevice = means.device.open(1)?;
+            Learner::new(spec, 0, Arc::clone(&data[0]), &device).or_fail(ExitCode::Data)
+        };
+        let learners: Vec<Learner> = (0..workers).map(learner).collect::<anyhow::Result<_>>()?;
+        let n_parameters = learners[0].state().n_values();
+        memory::check(memory::needed(data.len(), n_parameters, workers), data.len())?;
+        let initial = Knowledge {
+            private: Arc::new(learners[0].private_state()),
+            shared: learners[0].shared().map(Arc::new),
+            experts: learners[0].experts().into_iter().map(Arc::new).collect(),
+        };
+        let pool = Pool::start(learners, data.len(), means.interrupts).or_fail(ExitCode::Internal)?;
+        let progress = Progress::new(data.len(), spec.rounds, means.quiet);
+        let settings = Settings { seed: spec.seed, rounds: spec.rounds, evaluate_every: self.run.evaluate_every };
+        let mut models = Models::new(pool, means.interrupts.clone(), progress, initial, data, &settings);
+        let started = Instant::now();
+        let outcome = sim::run_with(&self.scenario(), &mut models);
+        if means.interrupts.count() > 0 {
+            return Err(fail(ExitCode::Interrupted, "interrupted: the finished runs are kept, this one starts anew"));
+        }
+        let trained = match outcome.failed {
+            Some((member, reason)) => Err(format!("node {}: {reason}", member + 1)),
+            None if !outcome.unfinished().is_empty() => Err("the simulated federation came to a standstill".into()),
+            None => models.conclude(),
+        };
+        trained.map_err(|reason| fail(ExitCode::Training, reason))?;
+        Ok(self.finish(&shards, &models, n_parameters, means, started.elapsed()))
+    }
+
+    fn scenario(&self) -> Scenario {
+        let spec = self.spec.clone();
+        Scenario {
+            aggregator: self.run.aggregator,
+            inline_proxy_bytes: MAX_INLINE_PROXY_BYTES,
+            advert_bytes: fednode_net::encoded_len,
+            observe: false,
+            // Rounds follow each other as fast as training allows; nobody runs into this.
+            time_limit: Duration::from_secs(3600).saturating_mul(spec.rounds.max(1)),
+            spec: spec.clone(),
+            ..Scenario::new(spec.seed, spec.nodes as usize, spec.rounds)
+        }
+    }
+
+    fn shards(&self) -> anyhow::Result<Vec<Shard>> {
+        let source = data::source(&self.run.data)?;
+        let file: Option<PathBuf> = self.run.federation.partition_file.clone();
+        let partition = data::partition_text(&self.spec.data.partition, file.as_deref())?;
+        let params = ShardParams {
+            nodes: self.spec.nodes as usize,
+            seed: self.spec.seed,
+            samples_per_node: self.spec.data.samples_per_node,
+            validation_share: self.spec.data.validation_share,
+        };
+        load_shards(&source, &partition, &params).or_fail(ExitCode::Data)
+    }
+
+    fn finish(
+        &self,
+        shards: &[Shard],
+        models: &Models,
+        n_parameters: usize,
+        means: &Means<'_>,
+        took: Duration,
+    ) -> Finished {
+        let memory = fednode_runtime::memory().peak_rss_bytes.unwrap_or(0) / shards.len() as u64;
+        let observe = |(member, shard): (usize, &Shard)| {
+            let (sent, received) = models.traffic(member);
+            let total = |bytes: sim::Bytes| bytes.aggregator + bytes.peer_to_peer + bytes.gossip;
+            let count = |samples: usize| u32::try_from(samples).unwrap_or(u32::MAX);
+            let card = TrainerCard {
+                device: means.device.text(),
+                model: self.spec.model.name.clone(),
+                n_parameters: n_parameters as u64,
+                train_samples: count(shard.split.train.len()),
+                validation_samples: count(shard.split.validation.len()),
+                test_samples: count(shard.split.test.len()),
+                classes: shard.classes_present.iter().copied().map(u32::from).collect(),
+                partition_hash: shard.partition_hash.clone(),
+            };
+            Observed {
+                shard: member as u32 + 1,
+                node_id: sim::node_id(self.spec.seed, member),
+                card,
+                bytes_sent: total(sent),
+                bytes_received: total(received),
+                peak_rss_bytes: memory,
+                records: models.records(member).to_vec(),
+                majority_class_accuracy: self.division.floors.get(member).copied().unwrap_or(0.0),
+            }
+        };
+        let observed: Vec<Observed> = shards.iter().enumerate().map(observe).collect();
+        let records = observed.iter().flat_map(|observed| observed.records.clone()).collect();
+        let device = means.device.text();
+        let run = collect::Run {
+            spec: &self.spec,
+            data: &self.run.data,
+            device: &device,
+            wall_seconds: took.as_secs_f64(),
+            effective_config: self.effective(),
+        };
+        Finished { summary: collect::summarise(run, &observed, Vec::new()), records }
+    }
+}
