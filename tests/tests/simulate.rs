@@ -1,0 +1,97 @@
+//! `fednode simulate`: what it says is what a live federation would have learned, whatever the number of threads.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+
+use fednode_e2e::{fednode, json_of, run};
+use serde_json::Value;
+
+fn simulate(out: &Path, arguments: &[&str]) -> Command {
+    let mut command = fednode();
+    command.args(["simulate", "--json", "--out"]).arg(out).args(arguments);
+    command
+}
+
+/// Accuracy before and after the last exchange, by shard.
+fn accuracies(summary: &Value) -> Vec<(f64, f64)> {
+    let of = |node: &Value, key: &str| node[key].as_f64().unwrap();
+    let pair = |node: &Value| (of(node, "accuracy_after_local_training"), of(node, "accuracy"));
+    summary["per_node"].as_array().unwrap().iter().map(pair).collect()
+}
+
+/// The records without what depends on the machine.
+fn records(out: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
+    let bare = |line: &str| {
+        let mut record: Value = serde_json::from_str(line).unwrap();
+        for key in ["train_seconds", "round_seconds", "waited_seconds"] {
+            record.as_object_mut().unwrap().remove(key);
+        }
+        record
+    };
+    text.lines().map(bare).collect()
+}
+
+#[test]
+fn a_simulation_learns_what_a_swarm_learns() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = ["--nodes", "3", "--rounds", "3", "--seed", "4"];
+    let simulated = json_of(&run(simulate(&folder.path().join("simulated"), &settings)));
+    let mut swarm = fednode();
+    swarm.args(["swarm", "--json", "--device", "cpu", "--out"]).arg(folder.path().join("live")).args(settings);
+    let live = json_of(&run(swarm));
+    for key in
+        ["algorithm", "data", "partition", "partition_hash", "seed", "nodes", "rounds", "majority_class_accuracy"]
+    {
+        assert_eq!(simulated[key], live[key], "{key}");
+    }
+    // Members are summed in the order of their names, which differ, so the last bits may.
+    for (simulated, live) in accuracies(&simulated).into_iter().zip(accuracies(&live)) {
+        assert!((simulated.0 - live.0).abs() < 0.02 && (simulated.1 - live.1).abs() < 0.02, "{simulated:?} {live:?}");
+    }
+    let wire = |summary: &Value, kind: &str| summary["bytes_per_round"][kind].as_f64().unwrap();
+    let (of_simulated, of_live) = (wire(&simulated, "peer_to_peer"), wire(&live, "peer_to_peer"));
+    assert!((of_simulated / of_live - 1.0).abs() < 0.02, "{of_simulated} bytes, live {of_live}");
+}
+
+#[test]
+fn the_number_of_threads_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = |threads: &str| folder.path().join(threads);
+    for threads in ["1", "3"] {
+        run(simulate(&out(threads), &["--nodes", "5", "--rounds", "2", "--threads", threads]));
+    }
+    let (one, three) = (records(&out("1")), records(&out("3")));
+    assert_eq!(one.len(), 10);
+    assert_eq!(one, three);
+}
+
+#[test]
+fn an_experiment_runs_every_setting_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("e.toml"), folder.path().join("out"));
+    let experiment = "data = \"digits\"\nseeds = [1, 2]\n[set]\nnodes = 2\nrounds = 1\n[grid]\nalgorithm = [\"local\", \"fedavg\"]\n";
+    std::fs::write(&file, experiment).unwrap();
+    let table = json_of(&run(simulate(&out, &[file.to_str().unwrap()])));
+    let rows = table["rows"].as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| row["name"].as_str().unwrap()).collect::<Vec<_>>(), ["local", "fedavg"]);
+    assert!(rows.iter().all(|row| row["mean_accuracy"].as_array().unwrap().len() == 2), "{table}");
+    assert!(out.join("table.md").is_file() && out.join("fedavg-seed2/summary.json").is_file());
+
+    let before = std::fs::metadata(out.join("local-seed1/summary.json")).unwrap().modified().unwrap();
+    run(simulate(&out, &[file.to_str().unwrap()]));
+    let after = std::fs::metadata(out.join("local-seed1/summary.json")).unwrap().modified().unwrap();
+    assert_eq!(before, after, "a finished run is not run again");
+
+    let refused = simulate(&out, &[file.to_str().unwrap(), "--lr", "0.5"]).output().unwrap();
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(7), "{error}");
+    assert!(error.contains("training.learning_rate"), "{error}");
+
+    std::fs::write(&file, experiment.replace("[grid]", "[gird]")).unwrap();
+    let refused = simulate(&out, &[file.to_str().unwrap()]).output().unwrap();
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(3), "{error}");
+    assert!(error.contains("did you mean `grid`"), "{error}");
+}
