@@ -51,8 +51,8 @@ pub(crate) struct Args {
     /// How many nodes compute side by side [default: one per core].
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Where to write everything; runs that are finished there are not run again [default: `runs/<time>`, for an
-    /// experiment's file `runs/<its name>`].
+    /// Where to write everything; runs that are finished there are not run again (default: `runs/<time>`, for an
+    /// experiment's file `runs/<its name>`).
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
