@@ -1,5 +1,7 @@
 //! The event queue, and the carrying out of what the machines ask for.
 
+mod adverts;
+mod computing;
 mod forgetting;
 mod incidents;
 mod transfers;
@@ -9,20 +11,16 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{
-    ADVERT_LIFE, Advert, BlobId, BlobRef, Body, ExpertOffer, Fault, FederationSpec, LocalReport, NodeId, ParamSet,
-    ProxyOffer, ProxySet, Role, Round, Sequence, Timestamp,
-};
-use rand::{Rng, SeedableRng};
+use fednode_core::{Advert, BlobId, BlobRef, FederationSpec, NodeId, ParamSet, Role, Round, Timestamp};
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::network::Network;
 use super::outcome::{Outcome, PlanRecord};
-use super::scenario::{Behaviour, Incident, Scenario};
+use super::scenario::{Incident, Scenario};
 use super::trainers::{Bytes, ClosedRound, Trainers};
 use crate::aggregator::Aggregator;
-use crate::event::{AverageOrder, Fetch, Input, MergeOrder, Note, Output, Purpose, Timer};
-use crate::execute;
+use crate::event::{Fetch, Input, Note, Output, Timer};
 use crate::node::Node;
 use crate::state::{Head, Phase, State};
 
@@ -326,211 +324,6 @@ impl<'a> World<'a> {
             }
         }
         self.outcome.notes.push((member, note));
-    }
-
-    fn publish(&mut self, member: usize, round: Round, body: Body) {
-        let author = &mut self.members[member];
-        author.counter += 1;
-        let sequence = Sequence { incarnation: author.life, counter: author.counter };
-        let advert = Arc::new(Advert {
-            federation: self.spec.id(),
-            author: author.id,
-            sequence,
-            round,
-            issued_at: self.now,
-            expires_at: self.now + ADVERT_LIFE,
-            body,
-        });
-        if self.scenario.observe {
-            self.record_proxies(&advert);
-        }
-        self.members[member].sent.gossip += (self.scenario.advert_bytes)(&advert);
-        self.adverts.push(Arc::clone(&advert));
-        self.forget_old_adverts();
-        self.input_after(Duration::ZERO, member, Input::Advert(Arc::clone(&advert)));
-        for other in (0..self.members.len()).filter(|other| *other != member) {
-            let delay = self.network.gossip_time(&mut self.rng);
-            self.schedule(delay, Event::Deliver(other, Arc::clone(&advert)));
-        }
-        self.accuse_if_false_accuser(member, &advert);
-    }
-
-    /// What an omniscient observer sees.
-    fn record_proxies(&mut self, advert: &Advert) {
-        if let Body::Local(local) = &advert.body
-            && let Some(ProxyOffer::Blob(blob)) = &local.proxies
-            && let Some(set) = self.contents.get(&blob.id).and_then(|params| ProxySet::from_params(params).ok())
-        {
-            let round = self.outcome.proxies.entry((advert.round, local.lineage)).or_default();
-            round.insert(advert.author, Arc::new(set));
-        }
-    }
-
-    /// A liar that hears a closed round accuses its author.
-    fn accuse_if_false_accuser(&mut self, author: usize, advert: &Advert) {
-        let Body::Global(global) = &advert.body else { return };
-        let liars: Vec<usize> = self
-            .scenario
-            .behaviours
-            .iter()
-            .filter(|(member, behaviour)| **behaviour == Behaviour::FalseAccuser && **member != author)
-            .map(|(member, _)| *member)
-            .collect();
-        for liar in liars {
-            let accused = self.members[author].id;
-            let actual = BlobId::of(b"a lie");
-            let body = Body::Fault(Fault { accused, evidence: global.clone(), actual });
-            self.publish(liar, advert.round, body);
-        }
-    }
-
-    fn deliver(&mut self, member: usize, advert: Arc<Advert>) {
-        if !self.network.is_up(member) {
-            return; // It gets what it missed when it comes back.
-        }
-        let author = self.numbers[&advert.author];
-        let same_side = self.network.reaches(member, author) || !self.network.is_up(author);
-        if !same_side {
-            let delay = self.network.sync_time(&mut self.rng);
-            return self.schedule(delay, Event::Deliver(member, advert));
-        }
-        self.outcome.deliveries += 1;
-        self.members[member].received.gossip += (self.scenario.advert_bytes)(&advert);
-        self.give(member, Input::Advert(advert));
-    }
-
-    fn begin_training(&mut self, member: usize, round: Round) {
-        let (low, high) = self.scenario.training;
-        let factor = self.scenario.slow.get(&member).copied().unwrap_or(1);
-        let time = self.rng.random_range(low..=high) * factor;
-        let life = self.members[member].life;
-        self.forget_old_blobs();
-        self.trainers.begin(member, round);
-        self.schedule(time, Event::TrainingEnds(member, life, round));
-    }
-
-    fn end_training(&mut self, member: usize, round: Round) {
-        let update = match self.trainers.finish(member, round) {
-            Ok(update) => update,
-            Err(reason) => {
-                self.outcome.failed = Some((member, reason));
-                return;
-            }
-        };
-        let behaviour = self.scenario.behaviours.get(&member).copied();
-        let shared = match behaviour {
-            Some(Behaviour::ForeignShape) => update.proxies.as_ref().map(|proxies| Arc::new(proxies.to_params())),
-            _ => update.shared,
-        };
-        let shared = shared.map(|shared| self.put(member, round, shared));
-        let mut experts = Vec::new();
-        for (mut params, samples_routed) in update.experts {
-            let spoil = match behaviour {
-                Some(Behaviour::NanExperts) => Some(f32::NAN),
-                Some(Behaviour::HugeExperts) => Some(1e3),
-                _ => None,
-            };
-            if let Some(spoil) = spoil {
-                let params = Arc::make_mut(&mut params);
-                params.iter_mut().for_each(|(_, tensor)| tensor.values_mut().iter_mut().for_each(|v| *v *= spoil));
-            }
-            let blob = self.put(member, round, params);
-            if spoil.is_some() {
-                self.outcome.invalid.insert(blob.id);
-            }
-            experts.push(ExpertOffer { blob, samples_routed });
-        }
-        let refreshes = self.spec.exchange.refreshes_in(round);
-        let proxies = update.proxies.filter(|_| refreshes).map(|proxies| self.offer(member, round, &proxies));
-        let report = LocalReport {
-            round,
-            lineage: BlobId::of(b""),
-            shared,
-            experts,
-            proxies,
-            n_samples: update.n_samples,
-            train_loss: update.train_loss,
-            expert_share: update.expert_share,
-        };
-        self.give(member, Input::Trained(report));
-    }
-
-    /// Small proxies go inside the advert, others become a blob, as in the daemon.
-    fn offer(&mut self, member: usize, round: Round, proxies: &ProxySet) -> ProxyOffer {
-        let params = proxies.to_params();
-        let bytes = params.to_bytes();
-        match bytes.len() <= self.scenario.inline_proxy_bytes {
-            true => ProxyOffer::Inline(bytes),
-            false => ProxyOffer::Blob(self.put(member, round, Arc::new(params))),
-        }
-    }
-
-    fn put(&mut self, member: usize, round: Round, params: Arc<ParamSet>) -> BlobRef {
-        let (blob, _) = params.to_blob();
-        if self.contents.insert(blob.id, params).is_none() {
-            self.born.entry(round).or_default().push(blob.id);
-        }
-        self.hold(member, blob.id);
-        blob
-    }
-
-    fn hold(&mut self, member: usize, blob: BlobId) {
-        if self.members[member].held.insert(blob) {
-            self.holders.entry(blob).or_default().push(member);
-        }
-    }
-
-    fn merge(&mut self, member: usize, order: &MergeOrder) {
-        let spec = Arc::clone(&self.spec);
-        let me = self.members[member].id;
-        let own_shared = self.trainers.shared(member);
-        let contents = &self.contents;
-        let held = &self.members[member].held;
-        let mut load = |blob: &BlobId| held.contains(blob).then(|| contents.get(blob).cloned()).flatten();
-        let (adoption, report) = execute::merge(order, &spec, me, own_shared.as_deref(), &mut load);
-        let honest = self.scenario.observe && !self.scenario.behaviours.contains_key(&member);
-        for (_, sources) in adoption.used.iter().filter(|_| honest) {
-            for (expert, _) in sources.iter().filter(|(expert, _)| expert.owner != me) {
-                let blob = order.sources[expert].id;
-                self.outcome.used.push((member, order.round, *expert, blob));
-            }
-        }
-        if let (Some(_), Some(blob), true) = (&adoption.shared, order.adopt, self.scenario.observe) {
-            self.outcome.adopted.push((member, order.round, blob.id));
-        }
-        self.trainers.adopt(member, order.round, adoption);
-        self.input_after(COMPUTING, member, Input::Merged(report));
-    }
-
-    fn average(&mut self, member: usize, order: &AverageOrder) {
-        let spec = Arc::clone(&self.spec);
-        let contents = &self.contents;
-        let held = &self.members[member].held;
-        let mut load = |blob: &BlobId| held.contains(blob).then(|| contents.get(blob).cloned()).flatten();
-        let (mean, mut report) = execute::average(order, &spec, &mut load);
-        if let Some(mut mean) = mean {
-            let lies = self.scenario.behaviours.get(&member) == Some(&Behaviour::FalseMean);
-            if lies && order.purpose == Purpose::Close {
-                mean.iter_mut().for_each(|(_, tensor)| tensor.values_mut()[0] += 0.5);
-                let blob = self.put(member, order.round, Arc::new(mean));
-                self.outcome.false_means.insert(blob.id);
-                report.mean = Some(blob);
-            } else {
-                self.put(member, order.round, Arc::new(mean));
-            }
-        }
-        self.input_after(COMPUTING, member, Input::Averaged(report));
-    }
-
-    fn save(&mut self, member: usize) {
-        let Member { machine, checkpoint, head, .. } = &mut self.members[member];
-        match machine {
-            Machine::Node(node) => {
-                *checkpoint = Some(node.state().clone());
-                self.trainers.save(member);
-            }
-            Machine::Aggregator(aggregator) => *head = Some(aggregator.head()),
-        }
     }
 }
 

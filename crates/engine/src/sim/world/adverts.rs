@@ -1,0 +1,83 @@
+//! How adverts spread: to everybody, each after its own delay, to some only with a later sync.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fednode_core::{ADVERT_LIFE, Advert, BlobId, Body, Fault, ProxyOffer, ProxySet, Round, Sequence};
+
+use super::super::scenario::Behaviour;
+use super::{Event, World};
+use crate::event::Input;
+
+impl World<'_> {
+    pub(super) fn publish(&mut self, member: usize, round: Round, body: Body) {
+        let author = &mut self.members[member];
+        author.counter += 1;
+        let sequence = Sequence { incarnation: author.life, counter: author.counter };
+        let advert = Arc::new(Advert {
+            federation: self.spec.id(),
+            author: author.id,
+            sequence,
+            round,
+            issued_at: self.now,
+            expires_at: self.now + ADVERT_LIFE,
+            body,
+        });
+        if self.scenario.observe {
+            self.record_proxies(&advert);
+        }
+        self.members[member].sent.gossip += (self.scenario.advert_bytes)(&advert);
+        self.adverts.push(Arc::clone(&advert));
+        self.forget_old_adverts();
+        self.input_after(Duration::ZERO, member, Input::Advert(Arc::clone(&advert)));
+        for other in (0..self.members.len()).filter(|other| *other != member) {
+            let delay = self.network.gossip_time(&mut self.rng);
+            self.schedule(delay, Event::Deliver(other, Arc::clone(&advert)));
+        }
+        self.accuse_if_false_accuser(member, &advert);
+    }
+
+    /// What an omniscient observer sees.
+    pub(super) fn record_proxies(&mut self, advert: &Advert) {
+        if let Body::Local(local) = &advert.body
+            && let Some(ProxyOffer::Blob(blob)) = &local.proxies
+            && let Some(set) = self.contents.get(&blob.id).and_then(|params| ProxySet::from_params(params).ok())
+        {
+            let round = self.outcome.proxies.entry((advert.round, local.lineage)).or_default();
+            round.insert(advert.author, Arc::new(set));
+        }
+    }
+
+    /// A liar that hears a closed round accuses its author.
+    pub(super) fn accuse_if_false_accuser(&mut self, author: usize, advert: &Advert) {
+        let Body::Global(global) = &advert.body else { return };
+        let liars: Vec<usize> = self
+            .scenario
+            .behaviours
+            .iter()
+            .filter(|(member, behaviour)| **behaviour == Behaviour::FalseAccuser && **member != author)
+            .map(|(member, _)| *member)
+            .collect();
+        for liar in liars {
+            let accused = self.members[author].id;
+            let actual = BlobId::of(b"a lie");
+            let body = Body::Fault(Fault { accused, evidence: global.clone(), actual });
+            self.publish(liar, advert.round, body);
+        }
+    }
+
+    pub(super) fn deliver(&mut self, member: usize, advert: Arc<Advert>) {
+        if !self.network.is_up(member) {
+            return; // It gets what it missed when it comes back.
+        }
+        let author = self.numbers[&advert.author];
+        let same_side = self.network.reaches(member, author) || !self.network.is_up(author);
+        if !same_side {
+            let delay = self.network.sync_time(&mut self.rng);
+            return self.schedule(delay, Event::Deliver(member, advert));
+        }
+        self.outcome.deliveries += 1;
+        self.members[member].received.gossip += (self.scenario.advert_bytes)(&advert);
+        self.give(member, Input::Advert(advert));
+    }
+}
