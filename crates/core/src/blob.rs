@@ -135,6 +135,40 @@ impl SegmentList {
         };
         if &actual == expected { Ok(()) } else { Err(SegmentError::Corrupt(index)) }
     }
+
+    /// Checks one segment's bytes and returns them with the proof.
+    ///
+    /// # Errors
+    /// Refuses what [`SegmentList::check`] refuses.
+    pub fn verified<'a>(&self, index: u32, bytes: &'a [u8]) -> Result<VerifiedSegment<'a>, SegmentError> {
+        self.check(index, bytes)?;
+        Ok(VerifiedSegment { blob: self.blob, index, bytes })
+    }
+}
+
+/// One segment that was found right. Only [`SegmentList::verified`] makes one, so whoever has it need not check again.
+#[derive(Debug, Clone, Copy)]
+pub struct VerifiedSegment<'a> {
+    blob: BlobRef,
+    index: u32,
+    bytes: &'a [u8],
+}
+
+impl<'a> VerifiedSegment<'a> {
+    /// Returns the blob of which it is a part.
+    pub fn blob(&self) -> BlobRef {
+        self.blob
+    }
+
+    /// Returns which part it is.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Returns its bytes.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
 }
 
 fn segment_bytes(bytes: &[u8], index: u32) -> &[u8] {
@@ -176,8 +210,8 @@ fn left_len(n: usize) -> usize {
 
 /// What a store must do so that blobs can be served and received; every call may block on a disk.
 ///
-/// Implemented by `fednode-store` on files and by tests in memory. Writers pass only segments that
-/// [`SegmentList::check`] has accepted; the store checks nothing twice but keeps what it was given across a crash.
+/// Implemented by `fednode-store` on files and by tests in memory. Whoever receives a blob hashes every segment once and
+/// passes the proof on with [`BlobStore::write_verified`]; the store keeps what it was given across a crash.
 pub trait BlobStore: Send + Sync + 'static {
     /// Returns the complete blob's size, `None` if it is not held completely.
     fn held(&self, id: &BlobId) -> Option<u64>;
@@ -194,6 +228,15 @@ pub trait BlobStore: Send + Sync + 'static {
     /// Fails if the blob is not held, has no such segment or cannot be read.
     fn read_segment(&self, id: &BlobId, index: u32) -> io::Result<Vec<u8>>;
 
+    /// Reads one segment of a held blob in place of what is in `bytes`, whose memory it uses if it can.
+    ///
+    /// # Errors
+    /// Fails as [`BlobStore::read_segment`] does; what is in `bytes` then means nothing.
+    fn read_segment_into(&self, id: &BlobId, index: u32, bytes: &mut Vec<u8>) -> io::Result<()> {
+        *bytes = self.read_segment(id, index)?;
+        Ok(())
+    }
+
     /// Prepares to receive a blob, reserving its space within the quota, and returns what is already here of it.
     ///
     /// # Errors
@@ -206,11 +249,19 @@ pub trait BlobStore: Send + Sync + 'static {
     /// Fails if the disk does.
     fn keep_list(&self, list: &SegmentList) -> io::Result<()>;
 
-    /// Writes one verified segment of a blob being received.
+    /// Writes one segment of a blob being received; whether it is right shows when the whole is finished.
     ///
     /// # Errors
     /// Fails if the disk does, or if [`BlobStore::begin`] was not called.
     fn write_segment(&self, blob: BlobRef, index: u32, bytes: &[u8]) -> io::Result<()>;
+
+    /// Writes one segment with the proof that it is right, so that [`BlobStore::finish`] need not look at it again.
+    ///
+    /// # Errors
+    /// Fails as [`BlobStore::write_segment`] does.
+    fn write_verified(&self, segment: VerifiedSegment<'_>) -> io::Result<()> {
+        self.write_segment(segment.blob(), segment.index(), segment.bytes())
+    }
 
     /// Turns a blob of which every segment was written into a held one, atomically and durably.
     ///

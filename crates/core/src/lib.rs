@@ -47,7 +47,10 @@ pub use advert::{
     ADVERT_LIFE, Advert, AdvertError, Body, ExpertOffer, Fault, Global, Local, MAX_ADVERT_BYTES,
     MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, Member, PoolOffer, ProxyOffer, Sequence, SignedAdvert, Withdraw,
 };
-pub use blob::{BlobRef, BlobStore, ChainingValue, MAX_BLOB_BYTES, Partial, SEGMENT_BYTES, SegmentError, SegmentList};
+pub use blob::{
+    BlobRef, BlobStore, ChainingValue, MAX_BLOB_BYTES, Partial, SEGMENT_BYTES, SegmentError, SegmentList,
+    VerifiedSegment,
+};
 pub use config::ConfigError;
 pub use exchange::{All, Averaging, Exchange, ExpertExchange, PeersPerExpert, Rule, Weighting};
 pub use hello::{Hello, PROTOCOL_VERSION, Refusal, Role};

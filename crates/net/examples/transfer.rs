@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The server process makes the bytes up and the client throws them away after verification, so that neither disk nor
-//! memory is measured; both report their peak resident memory.
+//! memory is measured. Both report the CPU time that a GB (10^9 bytes) took them and their peak resident memory; the
+//! same is said of raw TCP, so that a busy machine can be told from a slow program.
 #![allow(clippy::print_stdout, reason = "it is a command")]
 
 use std::error::Error;
@@ -66,6 +67,12 @@ impl BlobStore for Synthetic {
         Ok(segment(&self.base, index))
     }
 
+    fn read_segment_into(&self, _: &BlobId, index: u32, bytes: &mut Vec<u8>) -> io::Result<()> {
+        bytes.clone_from(&self.base);
+        bytes[..4].copy_from_slice(&index.to_le_bytes());
+        Ok(())
+    }
+
     fn begin(&self, _: BlobRef) -> io::Result<Partial> {
         let have = self.have.lock().map_err(|_| io::ErrorKind::Other)?.clone();
         Ok(Partial { list: None, have })
@@ -100,6 +107,7 @@ async fn main() -> Outcome {
 
 async fn measure(mib: u64) -> Outcome {
     let raw = raw(mib)?;
+    let gb = (mib * SEGMENT_BYTES) as f64 / 1e9;
     let (mut server, address) = child("serve", mib)?;
     let mut config = Config::new(FederationSpec::default().into(), Role::Node);
     config.listen.clear();
@@ -114,12 +122,13 @@ async fn measure(mib: u64) -> Outcome {
             None => return Err("the network ended".into()),
         }
     };
-    let started = Instant::now();
+    let (started, cpu) = (Instant::now(), cpu_seconds()?);
     network.handle.fetch(blob, vec![provider], Duration::from_secs(600)).await?;
     let rate = mib as f64 / started.elapsed().as_secs_f64();
-    println!("raw TCP      {raw:8.0} MiB/s");
-    println!("blob         {rate:8.0} MiB/s  ({:.0} % of raw)", 100.0 * rate / raw);
-    println!("client RSS   {:8.1} MB", peak_memory()?);
+    let cpu = (cpu_seconds()? - cpu) / gb;
+    println!("raw TCP      {:8.0} MiB/s, {:.2} + {:.2} CPU s/GB", raw.rate, raw.client_cpu / gb, raw.server_cpu / gb);
+    println!("blob         {rate:8.0} MiB/s  (ratio {:.2})", rate / raw.rate);
+    println!("client       {cpu:8.2} CPU s/GB, peak RSS {:.1} MB", peak_memory()?);
     network.handle.shutdown().await;
     drop(server.stdin.take());
     let mut rest = String::new();
@@ -135,9 +144,11 @@ async fn serve(mib: u64) -> Outcome {
     let network = start(config, Identity::generate(), Arc::new(Synthetic::new(mib, true))).await?;
     let address: Multiaddr = network.handle.listeners().remove(0);
     println!("{address}");
+    let cpu = cpu_seconds()?;
     // The parent closes our input when it is done.
     tokio::task::spawn_blocking(|| io::stdin().read_to_end(&mut Vec::new())).await??;
-    println!("server RSS   {:8.1} MB", peak_memory()?);
+    let cpu = (cpu_seconds()? - cpu) / ((mib * SEGMENT_BYTES) as f64 / 1e9);
+    println!("server       {cpu:8.2} CPU s/GB, peak RSS {:.1} MB", peak_memory()?);
     network.handle.shutdown().await;
     Ok(())
 }
@@ -154,28 +165,52 @@ fn child(role: &str, mib: u64) -> Outcome<(Child, String)> {
     Ok((child, line.trim().to_owned()))
 }
 
-fn raw(mib: u64) -> Outcome<f64> {
+/// What raw TCP does on this machine now.
+struct Raw {
+    /// MiB per second.
+    rate: f64,
+    /// CPU seconds of the receiving process.
+    client_cpu: f64,
+    /// CPU seconds of the sending process.
+    server_cpu: f64,
+}
+
+fn raw(mib: u64) -> Outcome<Raw> {
     let (mut server, address) = child("raw", mib)?;
     let mut stream = TcpStream::connect(address)?;
     let mut buffer = vec![0; 256 << 10];
-    let (mut received, started) = (0, Instant::now());
+    let (mut received, started, cpu) = (0, Instant::now(), cpu_seconds()?);
     while let n @ 1.. = stream.read(&mut buffer)? {
         received += n as u64;
     }
     let rate = received as f64 / f64::from(1 << 20) / started.elapsed().as_secs_f64();
+    let client_cpu = cpu_seconds()? - cpu;
+    let mut said = String::new();
+    server.stdout.take().ok_or("no output")?.read_to_string(&mut said)?;
     server.wait()?;
-    Ok(rate)
+    Ok(Raw { rate, client_cpu, server_cpu: said.trim().parse()? })
 }
 
 fn raw_serve(mib: u64) -> Outcome {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
-    let (mut stream, _) = listener.accept()?;
     let buffer = vec![1; SEGMENT_BYTES as usize];
+    let (mut stream, _) = listener.accept()?;
+    let cpu = cpu_seconds()?;
     for _ in 0..mib {
         stream.write_all(&buffer)?;
     }
+    println!("{}", cpu_seconds()? - cpu);
     Ok(())
+}
+
+/// CPU seconds of this process so far, user and system, in steps of 10 ms (Linux).
+fn cpu_seconds() -> Outcome<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // The name of the program, in brackets, may contain anything; the fields after it are numbered from 3.
+    let fields = stat.rsplit(')').next().ok_or("no fields")?;
+    let ticks: Vec<f64> = fields.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
+    Ok(ticks.iter().sum::<f64>() / 100.0)
 }
 
 /// Peak resident memory of this process in MB (Linux).

@@ -17,6 +17,7 @@ mod job;
 mod link;
 mod schedule;
 mod server;
+mod spares;
 
 use std::time::Duration;
 

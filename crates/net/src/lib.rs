@@ -51,6 +51,7 @@ mod gate;
 mod handle;
 mod holds;
 mod identity;
+mod muxer;
 mod network_key;
 mod roster;
 mod rpc;

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use super::job::Run;
 use super::link::{self, Link, LinkError};
+use super::spares::Spares;
 use super::{MAX_IN_FLIGHT, MAX_OUTBOUND, STALL, Wish};
 use crate::identity::peer_id;
 use crate::roster::Roster;
@@ -92,6 +93,7 @@ pub(super) struct Shared {
     pub(super) wishes: mpsc::Sender<Wish>,
     /// One permit per KiB that may be in flight in all.
     pub(super) budget: Arc<Semaphore>,
+    pub(super) spares: Arc<Spares>,
     jobs: Mutex<HashMap<BlobRef, Arc<Job>>>,
     links: Mutex<HashMap<NodeId, Link>>,
     rates: Mutex<HashMap<NodeId, f64>>,
@@ -134,6 +136,7 @@ impl Fetcher {
             control,
             wishes,
             budget: Arc::new(Semaphore::new(permits)),
+            spares: Arc::default(),
             jobs: Mutex::default(),
             links: Mutex::default(),
             rates: Mutex::default(),
@@ -203,7 +206,7 @@ async fn supervise(shared: Arc<Shared>, blob: BlobRef, job: Arc<Job>) {
                 let mut jobs = lock(&shared.jobs);
                 // Somebody may have joined between the last one's leaving and this line.
                 if job.state.is_closed() {
-                    jobs.remove(&blob);
+                    shared.remove(&mut jobs, blob);
                     return;
                 }
             }
@@ -213,11 +216,18 @@ async fn supervise(shared: Arc<Shared>, blob: BlobRef, job: Arc<Job>) {
         tracing::debug!(blob = %blob.id.short(), %error, "fetch failed");
     }
     let mut jobs = lock(&shared.jobs);
-    jobs.remove(&blob);
+    shared.remove(&mut jobs, blob);
     job.state.send_replace(State::Over(outcome));
 }
 
 impl Shared {
+    fn remove(&self, jobs: &mut HashMap<BlobRef, Arc<Job>>, blob: BlobRef) {
+        jobs.remove(&blob);
+        if jobs.is_empty() {
+            self.spares.clear();
+        }
+    }
+
     /// Returns the link to a peer, opening it if there is none.
     pub(super) fn link(self: &Arc<Self>, node: NodeId) -> Result<Link, LinkError> {
         let mut links = lock(&self.links);
@@ -252,7 +262,7 @@ async fn open_and_run(shared: Arc<Shared>, node: NodeId, asks: mpsc::Receiver<li
             Err(_) => return tracing::debug!(%node, "no blob stream in time"),
         };
         let rate = lock(&shared.rates).get(&node).copied();
-        let rate = link::run(stream, asks, rate).await;
+        let rate = link::run(stream, asks, rate, &shared.spares).await;
         let mut rates = lock(&shared.rates);
         if rates.len() >= MAX_RATES {
             rates.clear();

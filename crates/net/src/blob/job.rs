@@ -148,9 +148,11 @@ impl Run {
         };
         let received = bytes.len() as u64;
         self.shared.count_received(node, received);
-        let (store, blob) = (self.shared.store.clone(), self.blob);
+        let (store, spares) = (self.shared.store.clone(), self.shared.spares.clone());
         let stored = tokio::task::spawn_blocking(move || {
-            list.check(index, &bytes).map(|()| store.write_segment(blob, index, &bytes))
+            let outcome = list.verified(index, &bytes).map(|segment| store.write_verified(segment));
+            spares.give(bytes);
+            outcome
         });
         let outcome = match stored.await {
             Ok(Ok(Ok(()))) => Ok(()),

@@ -18,6 +18,7 @@ use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
+use super::spares::Spares;
 use super::{MAX_PEER_IN_FLIGHT, STALL};
 use crate::codec;
 use crate::wire::{Answer, BlobAnswer, BlobAsk, MAX_BLOB_HEADER, Want};
@@ -96,7 +97,7 @@ impl Link {
 }
 
 /// Runs a link until it is idle, fails or is dropped; returns the rate of the peer for the next one.
-pub(crate) async fn run<S>(stream: S, asks: mpsc::Receiver<Ask>, rate: Option<f64>) -> Rate
+pub(crate) async fn run<S>(stream: S, asks: mpsc::Receiver<Ask>, rate: Option<f64>, spares: &Spares) -> Rate
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
@@ -107,7 +108,7 @@ where
     // Whichever side ends first ends the link.
     tokio::select! {
         _ = write_asks(writer, asks, owe, slots) => {}
-        () = read_answers(reader, owed, &mut rate) => {}
+        () = read_answers(reader, owed, &mut rate, spares) => {}
     }
     rate
 }
@@ -184,13 +185,13 @@ async fn next_ask(asks: &mut mpsc::Receiver<Ask>, slots: &Semaphore) -> Option<A
     }
 }
 
-async fn read_answers<R>(mut reader: R, mut owed: mpsc::Receiver<Owed>, rate: &mut Rate)
+async fn read_answers<R>(mut reader: R, mut owed: mpsc::Receiver<Owed>, rate: &mut Rate, spares: &Spares)
 where
     R: AsyncRead + Unpin + Send,
 {
     while let Some(next) = owed.recv().await {
         let started = Instant::now();
-        let answer = timeout(rate.patience(next.expected), read_answer(&mut reader, &next)).await;
+        let answer = timeout(rate.patience(next.expected), read_answer(&mut reader, &next, spares)).await;
         let outcome = match answer {
             Ok(outcome) => outcome,
             Err(_) => {
@@ -210,7 +211,11 @@ where
     }
 }
 
-async fn read_answer<R: AsyncRead + Unpin + Send>(reader: &mut R, owed: &Owed) -> Result<Vec<u8>, LinkError> {
+async fn read_answer<R: AsyncRead + Unpin + Send>(
+    reader: &mut R,
+    owed: &Owed,
+    spares: &Spares,
+) -> Result<Vec<u8>, LinkError> {
     let header = codec::read::<BlobAnswer, _>(reader, MAX_BLOB_HEADER);
     let (header, _) = match header.await {
         Ok(header) => header,
@@ -221,12 +226,17 @@ async fn read_answer<R: AsyncRead + Unpin + Send>(reader: &mut R, owed: &Owed) -
         _ if header.id != owed.id => Err(LinkError::Violation),
         Answer::NotHeld | Answer::Failed => Err(LinkError::NotHeld),
         Answer::Bytes(length) if u64::from(length) != owed.expected => Err(LinkError::Violation),
-        Answer::Bytes(length) => read_bytes(reader, length as usize).await,
+        Answer::Bytes(length) => read_bytes(reader, length as usize, spares.take()).await,
     }
 }
 
-async fn read_bytes<R: AsyncRead + Unpin>(reader: &mut R, length: usize) -> Result<Vec<u8>, LinkError> {
-    let mut bytes = vec![0; length];
+/// Reads so many bytes in place of what is in `bytes`.
+async fn read_bytes<R: AsyncRead + Unpin>(
+    reader: &mut R,
+    length: usize,
+    mut bytes: Vec<u8>,
+) -> Result<Vec<u8>, LinkError> {
+    bytes.resize(length, 0);
     let mut filled = 0;
     while filled < length {
         let end = length.min(filled + CHUNK);
@@ -252,7 +262,7 @@ mod tests {
     fn link() -> (Link, Stream, JoinHandle<Rate>) {
         let (near, far) = tokio::io::duplex(64 << 10);
         let (link, asks) = Link::new();
-        (link, far.compat(), tokio::spawn(run(near.compat(), asks, None)))
+        (link, far.compat(), tokio::spawn(async { run(near.compat(), asks, None, &Spares::default()).await }))
     }
 
     async fn hear(stream: &mut Stream) -> BlobAsk {

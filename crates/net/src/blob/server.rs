@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::spares::Spares;
 use super::{MAX_INBOUND, MAX_INBOUND_PER_PEER};
 use crate::codec;
 use crate::identity::node_id;
@@ -41,6 +42,7 @@ pub(crate) async fn serve(
     cancel: CancellationToken,
 ) {
     let places = Places::default();
+    let spares: Arc<Spares> = Arc::default();
     let memory = Arc::new(Semaphore::new(MAX_IN_MEMORY));
     let tasks = TaskTracker::new();
     loop {
@@ -53,11 +55,18 @@ pub(crate) async fn serve(
         };
         let Some(node) = node_id(&peer).filter(|node| roster.role(node).is_some()) else { continue };
         let Some(place) = places.take(node) else { continue };
-        let shared = (store.clone(), roster.clone(), traffic.clone(), memory.clone());
-        let cancel = cancel.clone();
+        let service = Service {
+            node,
+            store: store.clone(),
+            roster: roster.clone(),
+            traffic: traffic.clone(),
+            memory: memory.clone(),
+            spares: spares.clone(),
+            pressure: place.pressure.clone(),
+        };
+        let (places, cancel) = (places.clone(), cancel.clone());
         tasks.spawn(async move {
-            let (store, roster, traffic, memory) = shared;
-            let service = Service { node, store, roster, traffic, memory, pressure: place.pressure.clone() };
+            let spares = service.spares.clone();
             tokio::select! {
                 () = cancel.cancelled() => {}
                 ended = service.run(stream) => if let Err(error) = ended {
@@ -65,6 +74,9 @@ pub(crate) async fn serve(
                 },
             }
             drop(place);
+            if places.are_free() {
+                spares.clear();
+            }
         });
     }
     tasks.close();
@@ -96,6 +108,11 @@ struct Place {
 }
 
 impl Places {
+    /// Tells whether nobody is served.
+    fn are_free(&self) -> bool {
+        self.of_peer.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     fn take(&self, node: NodeId) -> Option<Place> {
         let Ok(one) = self.all.clone().try_acquire_owned() else {
             self.pressure.notify_one();
@@ -129,6 +146,7 @@ struct Service {
     roster: Arc<Roster>,
     traffic: Arc<Traffic>,
     memory: Arc<Semaphore>,
+    spares: Arc<Spares>,
     pressure: Arc<Notify>,
 }
 
@@ -167,8 +185,8 @@ impl Service {
                 Err(_) => return Ok(()),
             };
             let Ok(permit) = self.memory.clone().acquire_owned().await else { return Ok(()) };
-            let store = self.store.clone();
-            let read = tokio::task::spawn_blocking(move || answer(&*store, &ask)).await;
+            let (store, spare) = (self.store.clone(), self.spares.take());
+            let read = tokio::task::spawn_blocking(move || answer(&*store, &ask, spare)).await;
             let Ok((answer, bytes)) = read else { return Ok(()) };
             if ready.send(Ready { answer, bytes, _permit: permit }).await.is_err() {
                 return Ok(());
@@ -191,21 +209,22 @@ impl Service {
             };
             timeout(SEND_PATIENCE, sent).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
             self.traffic.blob_sent(role, ready.bytes.len() as u64);
+            self.spares.give(ready.bytes);
         }
         writer.close().await?;
         Ok(())
     }
 }
 
-/// Reads what is asked for.
-fn answer(store: &dyn BlobStore, ask: &BlobAsk) -> (BlobAnswer, Vec<u8>) {
+/// Reads what is asked for, in place of what is in `spare`.
+fn answer(store: &dyn BlobStore, ask: &BlobAsk, mut spare: Vec<u8>) -> (BlobAnswer, Vec<u8>) {
     let read = || -> io::Result<Option<Vec<u8>>> {
         if store.held(&ask.blob).is_none() {
             return Ok(None);
         }
         match ask.want {
             Want::List => Ok(Some(store.segment_list(&ask.blob)?.values().concat())),
-            Want::Segment(index) => store.read_segment(&ask.blob, index).map(Some),
+            Want::Segment(index) => store.read_segment_into(&ask.blob, index, &mut spare).map(|()| Some(spare)),
         }
     };
     let (outcome, bytes) = match read() {

@@ -8,9 +8,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use fednode_core::{BlobId, BlobRef, BlobStore, Partial, SegmentList};
+use fednode_core::{BlobId, BlobRef, BlobStore, Partial, SegmentList, VerifiedSegment};
 
-use super::files::{self, compute_list};
+use super::files::{self, PartialFiles, compute_list};
 use super::index::Victim;
 use super::receiving::Receiving;
 use super::{Blobs, check_size};
@@ -34,6 +34,12 @@ impl BlobStore for Blobs {
     }
 
     fn read_segment(&self, id: &BlobId, index: u32) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.read_segment_into(id, index, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn read_segment_into(&self, id: &BlobId, index: u32, bytes: &mut Vec<u8>) -> io::Result<()> {
         let (file, blob) = self.open_held(id)?;
         // A blob of one segment needs no list, so its file is read only once.
         let list = match SegmentList::verify(blob, vec![*id.as_bytes()]) {
@@ -44,10 +50,10 @@ impl BlobStore for Blobs {
             let text = format!("blob {} has no segment {index}", id.short());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        match files::read_segment(&file, list.blob(), index) {
-            Ok(bytes) if list.check(index, &bytes).is_ok() => {
+        match files::read_segment_into(&file, list.blob(), index, bytes) {
+            Ok(()) if list.check(index, bytes).is_ok() => {
                 self.touch(id, &file);
-                Ok(bytes)
+                Ok(())
             }
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
             _ => Err(self.give_up_corrupt(id, &file)),
@@ -74,13 +80,11 @@ impl BlobStore for Blobs {
     }
 
     fn write_segment(&self, blob: BlobRef, index: u32, bytes: &[u8]) -> io::Result<()> {
-        self.check_writable()?;
-        let receiving = match self.receiving(&blob) {
-            Err(_) if self.held(&blob.id) == Some(blob.size) => return Ok(()),
-            receiving => receiving?,
-        };
-        let mut receiving = receiving.lock().unwrap_or_else(PoisonError::into_inner);
-        receiving.write(index, bytes, &self.files.partial(&blob), &self.disk)
+        self.write_with(blob, |receiving, files| receiving.write(index, bytes, files, &self.disk))
+    }
+
+    fn write_verified(&self, segment: VerifiedSegment<'_>) -> io::Result<()> {
+        self.write_with(segment.blob(), |receiving, files| receiving.write_verified(segment, files, &self.disk))
     }
 
     fn finish(&self, blob: BlobRef) -> io::Result<()> {
@@ -96,7 +100,7 @@ impl BlobStore for Blobs {
         }
         let files = self.files.partial(&blob);
         let data = File::open(&files.data)?;
-        let Ok(list) = compute_list(&data, blob)? else {
+        let Ok(list) = state.verify(&data)? else {
             state.distrust(&data, &files, &self.disk)?;
             let text = format!("the bytes received do not hash to blob {}", blob.id.short());
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
@@ -114,6 +118,21 @@ impl Blobs {
     pub fn abandon(&self, blob: BlobRef) -> io::Result<()> {
         self.check_writable()?;
         self.remove_victim(&mut self.index(), Victim::Partial(blob)).map(|_| ())
+    }
+
+    /// Writes to a blob that is being received; one that is held needs nothing more.
+    fn write_with(
+        &self,
+        blob: BlobRef,
+        write: impl FnOnce(&mut Receiving, &PartialFiles) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.check_writable()?;
+        let receiving = match self.receiving(&blob) {
+            Err(_) if self.held(&blob.id) == Some(blob.size) => return Ok(()),
+            receiving => receiving?,
+        };
+        let mut receiving = receiving.lock().unwrap_or_else(PoisonError::into_inner);
+        write(&mut receiving, &self.files.partial(&blob))
     }
 
     fn receiving(&self, blob: &BlobRef) -> io::Result<Arc<Mutex<Receiving>>> {

@@ -111,10 +111,16 @@ fn parse_partial_name(name: &str) -> Option<BlobRef> {
 
 /// Reads segment `index` of a blob's file without reading the rest.
 pub(super) fn read_segment(file: &File, blob: BlobRef, index: u32) -> io::Result<Vec<u8>> {
-    let len = usize::try_from(blob.segment_len(index)).expect("a segment is at most 1 MiB");
-    let mut bytes = vec![0; len];
-    file.read_exact_at(&mut bytes, u64::from(index) * SEGMENT_BYTES)?;
+    let mut bytes = Vec::new();
+    read_segment_into(file, blob, index, &mut bytes)?;
     Ok(bytes)
+}
+
+/// Reads segment `index` in place of what is in `bytes`.
+pub(super) fn read_segment_into(file: &File, blob: BlobRef, index: u32, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let len = usize::try_from(blob.segment_len(index)).expect("a segment is at most 1 MiB");
+    bytes.resize(len, 0);
+    file.read_exact_at(bytes, u64::from(index) * SEGMENT_BYTES)
 }
 
 /// Reads a whole file, a segment at a time, and computes its segment list.
@@ -125,8 +131,9 @@ pub(super) fn compute_list(file: &File, blob: BlobRef) -> io::Result<Result<Segm
         return Ok(Err(SegmentError::List));
     }
     let mut values: Vec<ChainingValue> = Vec::new();
+    let mut bytes = Vec::new();
     for index in 0..blob.n_segments() {
-        let bytes = read_segment(file, blob, index)?;
+        read_segment_into(file, blob, index, &mut bytes)?;
         values.push(match blob.n_segments() {
             1 => *BlobId::of(&bytes).as_bytes(),
             _ => chaining_value(index, &bytes),

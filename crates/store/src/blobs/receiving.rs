@@ -1,8 +1,12 @@
 //! One blob being received: which of its segments are here, and how that survives a crash.
 //!
 //! ```text
-//! segment verified ─► data written ─► … 16 MiB … ─► data fsynced ─► map written ─► … ─► whole hashed ─► renamed
+//! segment verified ─► data written ─► … 16 MiB … ─► data fsynced ─► map written ─► … ─► rest hashed ─► renamed
 //! ```
+//!
+//! What this process has verified and written, or read and verified, is not hashed again at the end, as long as nobody
+//! else has touched the file: hashing all of it again was a third of what receiving costs. The rest is: segments that
+//! came without proof, that only the map of an earlier process vouches for, or whose file has changed behind our back.
 //!
 //! The map is written only after the data it speaks of was fsynced, so what it says is true after any crash; it carries
 //! a checksum, so a torn one says nothing. What the map does not vouch for is not lost: whoever begins again re-hashes
@@ -10,11 +14,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
-use fednode_core::{BlobRef, ChainingValue, Partial, SEGMENT_BYTES, SegmentList};
+use fednode_core::{BlobRef, ChainingValue, Partial, SEGMENT_BYTES, SegmentError, SegmentList, VerifiedSegment};
 
-use super::files::{PartialFiles, read_segment};
+use super::files::{PartialFiles, compute_list, read_segment, read_segment_into};
 use crate::disk::Disk;
 
 /// How many bytes may be written between two fsyncs: at 5 ms each they cost nothing, and a power cut loses seconds.
@@ -28,15 +32,42 @@ pub(super) struct Receiving {
     blob: BlobRef,
     list: Option<SegmentList>,
     have: Vec<bool>,
+    /// Segments whose bytes in the file this process has verified, provided that the file is still as `stamp` says.
+    proven: Vec<bool>,
+    stamp: Option<Stamp>,
     unsynced_bytes: u64,
     loaded: bool,
+}
+
+/// What changes whenever somebody writes to a file: which file, its size, and its two times in seconds and nanoseconds.
+/// Two writes within one tick of a coarse clock look like one; this finds accidents, and no attacker is inside the
+/// folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    len: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(file: &File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        Ok(Self {
+            inode: metadata.ino(),
+            len: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
 }
 
 impl Receiving {
     pub(super) fn new(blob: BlobRef) -> Self {
         // A blob of one segment needs no list: its only chaining value is its name.
         let list = SegmentList::verify(blob, vec![*blob.id.as_bytes()]).ok();
-        Self { blob, list, have: vec![false; blob.n_segments() as usize], unsynced_bytes: 0, loaded: false }
+        let none = vec![false; blob.n_segments() as usize];
+        Self { blob, list, have: none.clone(), proven: none, stamp: None, unsynced_bytes: 0, loaded: false }
     }
 
     /// Returns what is here.
@@ -54,17 +85,19 @@ impl Receiving {
             return Ok(());
         }
         let data = File::open(&files.data)?;
-        let len = data.metadata()?.len();
+        let stamp = Stamp::of(&data)?;
         if self.list.is_none() {
             self.list = read_list(self.blob, files);
         }
         let vouched = read_map(self.blob, files);
         for (index, vouched) in (0..).zip(vouched) {
             let end = u64::from(index) * SEGMENT_BYTES + self.blob.segment_len(index);
-            let here = len >= end && self.blob.size > 0;
-            self.have[index as usize] = here && (vouched || self.is_good(&data, index));
+            let here = stamp.len >= end && self.blob.size > 0;
+            let proven = here && !vouched && self.is_good(&data, index);
+            self.have[index as usize] = here && (vouched || proven);
+            self.proven[index as usize] = proven;
         }
-        self.loaded = true;
+        (self.stamp, self.loaded) = (Some(stamp), true);
         Ok(())
     }
 
@@ -83,7 +116,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Writes one segment; a second copy of it changes nothing.
+    /// Writes one segment without proof that it is right; a second copy of it changes nothing.
     pub(super) fn write(&mut self, index: u32, bytes: &[u8], files: &PartialFiles, disk: &Disk) -> io::Result<()> {
         if index >= self.blob.n_segments() || bytes.len() as u64 != self.blob.segment_len(index) {
             let text = format!("{} bytes are not segment {index} of blob {}", bytes.len(), self.blob.id.short());
@@ -93,10 +126,56 @@ impl Receiving {
             return Ok(());
         }
         let data = OpenOptions::new().write(true).open(&files.data)?;
-        disk.write_at(&data, bytes, u64::from(index) * SEGMENT_BYTES)?;
+        self.distrust_if_touched(&data)?;
+        let written = disk.write_at(&data, bytes, u64::from(index) * SEGMENT_BYTES);
+        // Also when it failed: what it wrote of this segment spoilt no other.
+        self.stamp = Some(Stamp::of(&data)?);
+        written?;
         self.have[index as usize] = true;
         self.unsynced_bytes += bytes.len() as u64;
         if self.unsynced_bytes >= SYNC_BYTES { self.sync(&data, files, disk) } else { Ok(()) }
+    }
+
+    /// Writes one segment that is known to be right.
+    pub(super) fn write_verified(
+        &mut self,
+        segment: VerifiedSegment<'_>,
+        files: &PartialFiles,
+        disk: &Disk,
+    ) -> io::Result<()> {
+        let index = segment.index() as usize;
+        // What is there already may have come without proof.
+        let known = self.have.get(index).copied().unwrap_or(true);
+        self.write(segment.index(), segment.bytes(), files, disk)?;
+        self.proven[index] |= !known;
+        Ok(())
+    }
+
+    /// Forgets every proof if the file is no longer as it was left.
+    fn distrust_if_touched(&mut self, data: &File) -> io::Result<()> {
+        if self.stamp != Some(Stamp::of(data)?) {
+            self.proven.fill(false);
+        }
+        Ok(())
+    }
+
+    /// Verifies the whole, of which every segment must be here, reading only what was not proven before.
+    ///
+    /// The inner error says that the bytes are not those of the blob, the outer that they could not be read.
+    pub(super) fn verify(&mut self, data: &File) -> io::Result<Result<SegmentList, SegmentError>> {
+        self.distrust_if_touched(data)?;
+        let Some(list) = &self.list else { return compute_list(data, self.blob) };
+        if data.metadata()?.len() != self.blob.size {
+            return Ok(Err(SegmentError::List));
+        }
+        let mut bytes = Vec::new();
+        for index in (0..self.blob.n_segments()).filter(|index| !self.proven[*index as usize]) {
+            read_segment_into(data, self.blob, index, &mut bytes)?;
+            if let Err(error) = list.check(index, &bytes) {
+                return Ok(Err(error));
+            }
+        }
+        Ok(Ok(list.clone()))
     }
 
     fn sync(&mut self, data: &File, files: &PartialFiles, disk: &Disk) -> io::Result<()> {
@@ -116,6 +195,7 @@ impl Receiving {
     pub(super) fn distrust(&mut self, data: &File, files: &PartialFiles, disk: &Disk) -> io::Result<()> {
         let have = (0..self.blob.n_segments()).map(|index| self.is_good(data, index)).collect();
         self.have = have;
+        self.proven.fill(false);
         disk.remove(&files.map)
     }
 }

@@ -1,5 +1,7 @@
 //! The blob store under crashes, spoilt files, quotas, full disks, liars and many threads.
 
+mod proof;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
