@@ -1,0 +1,175 @@
+//! DBE: Zhang et al., "Eliminating Domain Bias for Federated Learning in Representation Space", NeurIPS 2023;
+//! `pm-moe` §3.9.
+//!
+//! ```text
+//! r = base(x)    logits = head(r + m)          base and head are averaged; m is the node's personal bias, never shared
+//! rm = (1 - mo) * rm + mo * mean_batch(r)      zero when a round begins; the gradient is that of the running batch only
+//! L  = CE(logits, y) + klw * mean_d (rm_d - gm_d)^2 / 2
+//! ```
+//!
+//! gm is the mean of all nodes' features, found once. The reference takes an epoch of everyone before the first round
+//! for it, and throws the trained weights away; here it comes with round 1, which trains as FedAvg (m stays zero, no
+//! regulariser): each node puts the mean feature of its samples into the shared part, and their average is gm. Nothing
+//! changes it from then on, so every later average is gm again, and a node that joins late gets it with the rest. As the
+//! paper has it, a node's mean is over all its samples of that round; the reference's running mean is with mo = 1 that of
+//! the last batch alone.
+
+use burn::tensor::Tensor;
+
+use super::hyper::{AGGREGATION, Hyper, Kind};
+use super::part::{Part, Role, descend, plain, record_only};
+use super::{Algorithm, Output, Row, Setup, Step, averaged};
+use crate::batch::Batch;
+use crate::error::LearnError;
+use crate::model::{self, Cut, Initial, Net};
+use crate::random::Draws;
+use crate::train::cross_entropy;
+use crate::weights::{self, Weights};
+
+pub(super) const ROW: Row = Row {
+    name: "dbe",
+    summary: "an averaged model whose features are held to a common mean, and a bias of one's own added to them",
+    reference: "Zhang et al., NeurIPS 2023, arXiv 2311.14975",
+    averages: "the whole model and the mean feature",
+    peer_to_peer: "nothing",
+    keeps_private: "a vector that is added to the features",
+    hyper: &[
+        Hyper {
+            name: "momentum",
+            kind: Kind::Real { min: 0.0, max: 1.0 },
+            default: "1",
+            doc: "mo: how much of the running mean of features is the latest batch's; 1 takes that alone",
+        },
+        Hyper {
+            name: "regularization",
+            kind: Kind::Real { min: 0.0, max: 1e6 },
+            default: "50",
+            doc: "klw: weight of the squared distance of the running mean from the global one; the authors' 50 for CNNs",
+        },
+        AGGREGATION,
+    ],
+    profiles: &[],
+    exchange: averaged,
+    build: |setup| Dbe::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
+};
+
+const BASE: usize = 0;
+const HEAD: usize = 1;
+const MEAN: usize = 2;
+const BIAS: usize = 3;
+
+struct Dbe {
+    parts: [Part; 4],
+    momentum: f64,
+    regularization: f64,
+    learning_rate: f64,
+    running: Running,
+}
+
+/// What is gathered in a round; all are `[1, features]`.
+enum Running {
+    /// The global mean is not known yet: the sum of features and their number.
+    Gathering(Option<Tensor<2>>, usize),
+    /// It is: the running mean, if there was a batch.
+    Regularizing(Option<Tensor<2>>),
+}
+
+impl Dbe {
+    fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
+        let (base, head) = model::build(setup.model)?.split(Cut::Head);
+        let width = [base.n_outputs()];
+        let vector = |name| Net::arrays(&[(name, &width, Initial::Zeros)]);
+        let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
+        let parts = [
+            part(Role::Shared, base),
+            part(Role::Shared, head),
+            part(Role::Shared, vector("mean_feature")),
+            part(Role::Private, vector("personal_bias")),
+        ];
+        let (momentum, regularization) = (setup.hyper.real("momentum"), setup.hyper.real("regularization"));
+        let learning_rate = setup.training.learning_rate;
+        Ok(Self { parts, momentum, regularization, learning_rate, running: Running::Gathering(None, 0) })
+    }
+
+    /// Returns features and logits.
+    fn run(&self, weights: &[Weights], inputs: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+        let features = self.parts[BASE].net.forward(&weights[BASE], inputs);
+        let bias = weights[BIAS].tensor(0).unsqueeze();
+        let logits = self.parts[HEAD].net.forward(&weights[HEAD], features.clone() + bias);
+        (features, logits)
+    }
+
+    /// Takes a batch's features into the running mean; returns the regulariser, if it counts.
+    fn observe(&mut self, features: Tensor<2>) -> Option<Tensor<1>> {
+        match &mut self.running {
+            Running::Gathering(sum, count) => {
+                *count += features.dims()[0];
+                *sum = Some(add(sum.take(), features.without_autodiff().sum_dim(0)));
+                None
+            }
+            Running::Regularizing(running) if self.regularization > 0.0 => {
+                let before = running.take().map(|mean| mean.mul_scalar(1.0 - self.momentum));
+                let mean = add(before, features.mean_dim(0).mul_scalar(self.momentum));
+                *running = Some(mean.clone().without_autodiff());
+                let global = self.parts[MEAN].weights.tensor(0).unsqueeze();
+                Some(distance(mean, global).mul_scalar(self.regularization))
+            }
+            Running::Regularizing(_) => None,
+        }
+    }
+}
+
+fn add(sum: Option<Tensor<2>>, more: Tensor<2>) -> Tensor<2> {
+    match sum {
+        Some(sum) => sum + more,
+        None => more,
+    }
+}
+
+/// Returns `mean_d (rm_d - gm_d)^2 / 2`.
+fn distance(mean: Tensor<2>, global: Tensor<2>) -> Tensor<1> {
+    let difference = mean - global;
+    (difference.clone() * difference).mean().mul_scalar(0.5)
+}
+
+impl Algorithm for Dbe {
+    fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    fn parts_mut(&mut self) -> &mut [Part] {
+        &mut self.parts
+    }
+
+    fn begin_round(&mut self, _draws: Draws) {
+        let is_known = weights::values(&self.parts[MEAN].weights.tensor(0)).iter().any(|value| *value != 0.0);
+        self.running = if is_known { Running::Regularizing(None) } else { Running::Gathering(None, 0) };
+    }
+
+    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
+        let trained: &[usize] = match self.running {
+            Running::Gathering(..) => &[BASE, HEAD],
+            Running::Regularizing(_) => &[BASE, HEAD, BIAS],
+        };
+        let tape = record_only(&self.parts, trained);
+        let (features, logits) = self.run(&tape, batch.inputs);
+        let fit = cross_entropy(logits, batch.targets);
+        let loss = match self.observe(features) {
+            Some(regularizer) => fit + regularizer,
+            None => fit,
+        };
+        Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed: Vec::new() }
+    }
+
+    fn end_round(&mut self) {
+        if let Running::Gathering(Some(sum), count) = &self.running {
+            let mean = sum.clone().div_scalar(*count as f64).flatten(0, 1);
+            self.parts[MEAN].weights = Weights::new(vec![mean]);
+        }
+    }
+
+    fn forward(&self, inputs: Tensor<2>) -> Output {
+        let (_, logits) = self.run(&plain(&self.parts), inputs);
+        Output { logits, chosen: None, n_experts: 0 }
+    }
+}
