@@ -173,3 +173,68 @@ impl Algorithm for Dbe {
         Output { logits, chosen: None, n_experts: 0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+    use fednode_core::HyperValue;
+    use fednode_core::spec::{ModelSpec, TrainingSpec};
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::algorithm::find;
+    use crate::weights::values;
+
+    const WIDTH: usize = 200;
+
+    fn setup<T>(name: &str, hyper: &[(&str, f64)], build: impl Fn(&Setup<'_>) -> T) -> T {
+        let hyper = hyper.iter().map(|(name, value)| ((*name).to_owned(), HyperValue::Real(*value)));
+        let hyper = find(name).unwrap().values(&hyper.collect::<BTreeMap<_, _>>()).unwrap();
+        let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1 };
+        let (training, device, class_counts) = (TrainingSpec::default(), Device::flex(), &[1, 1]);
+        build(&Setup { model: &model, training: &training, class_counts, hyper: &hyper, seed: 1, device: &device })
+    }
+
+    fn dbe(hyper: &[(&str, f64)]) -> Dbe {
+        let mut dbe = setup("dbe", hyper, |setup| Dbe::new(setup).unwrap());
+        dbe.parts[MEAN].weights = Weights::new(vec![Tensor::ones([WIDTH], &Device::flex())]);
+        dbe.begin_round(Draws::new(1, 0, 2));
+        dbe
+    }
+
+    fn batch() -> Batch {
+        let inputs = Tensor::from_floats([[1.0, 0.5, 0.0, 0.2], [0.0, 0.3, 1.0, 0.7]], &Device::flex());
+        Batch { inputs, targets: Tensor::from_floats([[1.0, 0.0], [0.0, 1.0]], &Device::flex()) }
+    }
+
+    #[test]
+    fn without_regulariser_and_with_a_zero_bias_a_step_is_fedavgs() {
+        let mut dbe = dbe(&[("regularization", 0.0)]);
+        let mut fedavg = setup("fedavg", &[], |setup| (find("fedavg").unwrap().build)(setup).unwrap());
+        assert_eq!(dbe.step(0, batch()), fedavg.step(0, batch()));
+        let whole = fedavg.parts()[0].params();
+        for part in [BASE, HEAD] {
+            for (name, tensor) in dbe.parts[part].params().iter() {
+                assert_eq!(tensor, whole.get(name).unwrap(), "{name}");
+            }
+        }
+        assert!(values(&dbe.parts[BIAS].weights.tensor(0)).iter().any(|value| *value != 0.0));
+        assert_eq!(values(&dbe.parts[MEAN].weights.tensor(0)), [1.0; WIDTH]);
+    }
+
+    /// mo = 0.25, klw = 8, gm = 1. Batch means 2, then 4: rm = 0.25 * 2 = 0.5, then 0.75 * 0.5 + 0.25 * 4 = 1.375.
+    /// Regularisers 8 * (0.5 - 1)^2 / 2 = 1 and 8 * 0.375^2 / 2 = 0.5625. The second one's slope for each of the 2 * 200
+    /// features is 8 * 0.375 / 200 * 0.25 / 2 = 0.001875: only the running batch counts.
+    #[test]
+    fn the_regulariser_agrees_with_a_worked_example() {
+        let mut dbe = dbe(&[("momentum", 0.25), ("regularization", 8.0)]);
+        let device = Device::flex();
+        let first = dbe.observe(Tensor::full([2, WIDTH], 2.0, &device)).unwrap();
+        assert!((values(&first)[0] - 1.0).abs() < 1e-6);
+        let features = Tensor::full([2, WIDTH], 4.0, &device).autodiff().require_grad();
+        let second = dbe.observe(features.clone()).unwrap();
+        assert!((values(&second)[0] - 0.5625).abs() < 1e-6);
+        let slopes = values(&features.grad(&second.backward()).unwrap());
+        assert!(slopes.iter().all(|slope| (slope - 0.001_875).abs() < 1e-8), "{:?}", &slopes[..2]);
+    }
+}

@@ -100,3 +100,38 @@ impl Algorithm for Halves {
         Output { logits: self.run(&plain(&self.parts), inputs), chosen: None, n_experts: 0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+    use fednode_core::spec::ModelSpec;
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::algorithm::find;
+
+    /// Trains `fedrep` on one batch in each of the given passes; tells which halves moved.
+    fn moved(passes: &[usize]) -> [bool; 2] {
+        let (row, device) = (find("fedrep").unwrap(), Device::flex());
+        let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1 };
+        let (training, hyper) = (TrainingSpec::default(), row.values(&BTreeMap::new()).unwrap());
+        let class_counts = &[1, 1];
+        let setup = Setup { model: &model, training: &training, class_counts, hyper: &hyper, seed: 1, device: &device };
+        let mut algorithm = (row.build)(&setup).unwrap();
+        let before: Vec<_> = algorithm.parts().iter().map(Part::params).collect();
+        for pass in passes {
+            let inputs = Tensor::from_floats([[1.0, 0.5, 0.0, 0.2], [0.0, 0.3, 1.0, 0.7]], &device);
+            let targets = Tensor::from_floats([[1.0, 0.0], [0.0, 1.0]], &device);
+            algorithm.step(*pass, Batch { inputs, targets });
+        }
+        let now = algorithm.parts();
+        [BASE, HEAD].map(|half| now[half].params() != before[half])
+    }
+
+    #[test]
+    fn a_half_that_does_not_learn_stays_bit_for_bit() {
+        assert_eq!(moved(&[0, 0]), [false, true]);
+        assert_eq!(moved(&[1, 1]), [true, false]);
+        assert_eq!(moved(&[0, 1]), [true, true]);
+    }
+}
