@@ -93,7 +93,6 @@ fn every_algorithm_beats_the_majority_class() {
             majority += evaluation.classes.iter().map(|class| class.total).max().unwrap();
             total += evaluation.score.n_samples;
         }
-        println!("{algorithm}: {correct} of {total} right, majority {majority}");
         // At least halfway from the floor to perfection.
         assert!(2 * correct > majority + total, "{algorithm}: {correct} of {total}, majority {majority}");
     }
