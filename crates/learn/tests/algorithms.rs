@@ -4,16 +4,17 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use fednode_core::{FederationSpec, HyperValue, ParamSet, Round};
+use fednode_core::{FederationSpec, HyperValue, ParamSet, Round, Weighting};
 use fednode_data::{DataSource, ShardParams, Split, load_shard};
 use fednode_learn::{ComputeDevice, Learner, LocalUpdate, Subset, algorithm};
+use fednode_mix::average;
 
 /// Hidden units of `mlp`, the width of its features.
 const WIDTH: usize = 200;
 const CLASSES: usize = 10;
 
 /// The rows that this file is about.
-const PERSONAL: [&str; 8] = ["fedper", "lg-fedavg", "fedrep", "fedrod", "fedbabu", "gpfl", "fedcp", "dbe"];
+const PERSONAL: [&str; 9] = ["fedper", "lg-fedavg", "fedrep", "fedrod", "fedgh", "fedbabu", "gpfl", "fedcp", "dbe"];
 
 fn spec(algorithm: &str, hyper: &[(&str, HyperValue)]) -> FederationSpec {
     let mut spec = FederationSpec { algorithm: algorithm.into(), ..FederationSpec::default() };
@@ -44,25 +45,24 @@ fn finish(learner: &mut Learner, round: u32) -> u32 {
     learner.finish(Round(round), &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
-/// Returns the mean of shared parts, weighted by training samples.
-fn average(updates: &[LocalUpdate]) -> Option<ParamSet> {
-    let total: f64 = updates.iter().map(|update| f64::from(update.n_samples)).sum();
-    let mut mean = updates[0].shared.clone()?;
-    for (name, tensor) in mean.iter_mut() {
-        for (at, value) in tensor.values_mut().iter_mut().enumerate() {
-            let of = |update: &LocalUpdate| update.shared.as_ref().unwrap().get(name).unwrap().values()[at];
-            let sum: f64 = updates.iter().map(|update| f64::from(update.n_samples) * f64::from(of(update))).sum();
-            *value = (sum / total) as f32;
-        }
-    }
-    Some(mean)
+/// Combines shared parts as the algorithm's exchange says.
+fn combine(spec: &FederationSpec, updates: &[LocalUpdate]) -> Option<ParamSet> {
+    let averaging = spec.exchange.averaging.as_ref()?;
+    let member = |update: &LocalUpdate| {
+        let weight = match averaging.weighting {
+            Weighting::Samples => f64::from(update.n_samples),
+            Weighting::Uniform => 1.0,
+        };
+        (weight, Arc::new(update.shared.clone().unwrap()))
+    };
+    Some(average(averaging.rule, &updates.iter().map(member).collect::<Vec<_>>()).unwrap())
 }
 
 /// Runs whole rounds: train, average, adopt.
-fn rounds(learners: &mut [Learner], rounds: std::ops::RangeInclusive<u32>) {
+fn rounds(spec: &FederationSpec, learners: &mut [Learner], rounds: std::ops::RangeInclusive<u32>) {
     for round in rounds {
         let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, round)).collect();
-        let mean = average(&updates);
+        let mean = combine(spec, &updates);
         learners.iter_mut().for_each(|learner| learner.adopt(mean.clone(), Vec::new()).unwrap());
     }
 }
@@ -80,7 +80,7 @@ fn every_algorithm_beats_the_majority_class() {
     for algorithm in PERSONAL.into_iter().chain(["fedavg", "local"]) {
         let spec = spec(algorithm, &[]);
         let mut learners = [learner(&spec, 0), learner(&spec, 1)];
-        rounds(&mut learners, 1..=LAST);
+        rounds(&spec, &mut learners, 1..=LAST);
         for learner in &mut learners {
             finish(learner, LAST);
         }
@@ -123,11 +123,13 @@ fn shares_and_keeps_what_its_paper_says() {
         [linear("policy.0.weight", "policy.0.bias", 2 * WIDTH), norm("policy.1.weight", "policy.1.bias", 2 * WIDTH)]
             .concat()
     };
+    let prototypes = vec![("prototypes", vec![CLASSES, WIDTH]), ("prototypes_present", vec![CLASSES])];
     let table = [
         ("fedper", f(), fc()),
         ("lg-fedavg", fc(), f()),
         ("fedrep", f(), fc()),
         ("fedrod", [f(), fc()].concat(), personal()),
+        ("fedgh", [fc(), prototypes].concat(), f()),
         ("fedbabu", f(), fc()),
         ("gpfl", [f(), gamma()].concat(), [fc(), row("generic_condition"), row("personal_condition")].concat()),
         ("fedcp", [f(), fc(), policy()].concat(), [personal(), row("context")].concat()),
@@ -149,7 +151,7 @@ fn goes_on_from_a_checkpoint_and_admits_late_comers() {
     for row in algorithm::TABLE {
         let spec = spec(row.name, &[]);
         let mut learners = [learner(&spec, 0), learner(&spec, 1)];
-        rounds(&mut learners, 1..=2);
+        rounds(&spec, &mut learners, 1..=2);
         let [mut kept, other] = learners;
         let bytes = kept.state().to_bytes();
         let mut restored = learner(&spec, 0);
@@ -161,7 +163,7 @@ fn goes_on_from_a_checkpoint_and_admits_late_comers() {
 
         let mut late = learner(&spec, 1);
         late.adopt(other.shared(), Vec::new()).unwrap();
-        rounds(&mut [other, late], 3..=3);
+        rounds(&spec, &mut [other, late], 3..=3);
     }
 }
 
@@ -170,7 +172,7 @@ fn a_broken_off_update_leaves_no_trace() {
     for algorithm in PERSONAL {
         let spec = spec(algorithm, &[]);
         let mut learners = [learner(&spec, 0), learner(&spec, 1)];
-        rounds(&mut learners, 1..=1);
+        rounds(&spec, &mut learners, 1..=1);
         let [mut tried, _] = learners;
         let before = tried.state();
         let mut batches = 0;
@@ -195,7 +197,7 @@ fn fedbabu_moves_its_head_only_after_the_last_round() {
         let spec = spec("fedbabu", &hyper);
         let mut learners = [learner(&spec, 0), learner(&spec, 1)];
         let first = learners[0].state();
-        rounds(&mut learners, 1..=3);
+        rounds(&spec, &mut learners, 1..=3);
         let [mut node, other] = learners;
         let (before, head) = (node.state(), ["fc.weight", "fc.bias"]);
         assert_eq!(values(&before, &head), values(&first, &head));
@@ -216,6 +218,27 @@ fn fedbabu_moves_its_head_only_after_the_last_round() {
 }
 
 #[test]
+fn fedgh_sends_prototypes_and_the_head_it_received() {
+    let spec = spec("fedgh", &[]);
+    let (mut first, mut second) = (learner(&spec, 0), learner(&spec, 1));
+    let head = ["fc.weight", "fc.bias"];
+    let before = values(&first.state(), &head);
+    let updates = [update(&mut first, 1), update(&mut second, 1)];
+    let sent = updates[0].shared.as_ref().unwrap();
+    assert_eq!(values(sent, &head), before);
+    let (prototypes, present) = (values(sent, &["prototypes"]), values(sent, &["prototypes_present"]));
+    for (class, prototype) in prototypes.chunks(WIDTH).enumerate() {
+        let has = data(0).train.labels.iter().any(|label| usize::from(*label) == class);
+        assert_eq!(present[class], if has { 1.0 } else { 0.0 }, "class {class}");
+        assert_eq!(prototype.iter().any(|value| *value != 0.0), has, "class {class}");
+    }
+    let learned = combine(&spec, &updates).unwrap();
+    assert_ne!(values(&learned, &head), before);
+    first.adopt(Some(learned.clone()), Vec::new()).unwrap();
+    assert_eq!(values(&first.state(), &head), values(&learned, &head));
+}
+
+#[test]
 fn dbe_trains_as_fedavg_in_round_1_and_then_holds_on_to_the_common_mean() {
     let (dbe, fedavg) = (spec("dbe", &[]), spec("fedavg", &[]));
     let mut learners = [learner(&dbe, 0), learner(&dbe, 1)];
@@ -226,11 +249,11 @@ fn dbe_trains_as_fedavg_in_round_1_and_then_holds_on_to_the_common_mean() {
     assert_eq!(values(&learners[0].state(), &model), values(&plain.state(), &model));
     assert!(values(&learners[0].state(), &["personal_bias"]).iter().all(|value| *value == 0.0));
 
-    let mean = average(&updates);
+    let mean = combine(&dbe, &updates);
     let common = values(mean.as_ref().unwrap(), &["mean_feature"]);
     assert!(common.iter().all(|value| *value >= 0.0) && common.iter().any(|value| *value > 0.0));
     learners.iter_mut().for_each(|learner| learner.adopt(mean.clone(), Vec::new()).unwrap());
-    rounds(&mut learners, 2..=3);
+    rounds(&dbe, &mut learners, 2..=3);
     let states: Vec<_> = learners.iter().map(Learner::state).collect();
     for state in &states {
         assert_eq!(values(state, &["mean_feature"]), common);

@@ -17,6 +17,7 @@ mod dbe;
 mod fedavg;
 mod fedbabu;
 mod fedcp;
+mod fedgh;
 mod fedmoe_da;
 mod fedper;
 mod fedrep;
@@ -79,6 +80,7 @@ pub static TABLE: &[Row] = &[
     gpfl::ROW,
     fedcp::ROW,
     dbe::ROW,
+    fedgh::ROW,
 ];
 
 /// What an algorithm is built from.
