@@ -4,8 +4,8 @@
 //! Every node keeps its base. What it sends is, for each class that it has samples of, the mean feature of those; the
 //! aggregator learns a head from all nodes' prototypes ([`Rule::Prototypes`]), which all nodes receive. Locally base and
 //! head learn together, then the node's head is given up for the one that came in: it goes back to the aggregator as the
-//! point to start from. The prototypes come from one more pass over all samples, which trains nothing and reports the
-//! loss of the trained pair. Predictions are base and received head.
+//! point to start from. The prototypes come from one more pass over all samples, which trains nothing, counts among
+//! the update's steps and reports the loss of the trained pair. Predictions are base and received head.
 //!
 //! PFLlib's server starts each round from the head that its first client has trained, through an alias; here, as the
 //! paper has it, from its own last one.
