@@ -27,6 +27,8 @@ pub enum Rule {
     Median,
     /// The coordinate-wise mean without the largest and smallest tenth; weights are ignored.
     TrimmedMean,
+    /// A head is learned from the class prototypes that come with it (FedGH); weights are ignored.
+    Prototypes,
 }
 
 impl Rule {
@@ -36,6 +38,7 @@ impl Rule {
             Self::Mean => "mean",
             Self::Median => "median",
             Self::TrimmedMean => "trimmed-mean",
+            Self::Prototypes => "prototypes",
         }
     }
 }
@@ -46,7 +49,7 @@ impl Rule {
 pub struct Averaging {
     /// How members are weighted: `uniform` or `samples`.
     pub weighting: Weighting,
-    /// How members are combined: `mean`, `median` or `trimmed-mean`.
+    /// How members are combined: `mean`, `median`, `trimmed-mean` or `prototypes`.
     pub rule: Rule,
 }
 

@@ -108,7 +108,7 @@ fn adopt(blob: BlobRef, own: &ParamSet, spec: &FederationSpec, load: Load<'_>) -
 /// Computes a mean; when closing, members that do not fit the rest are left out first.
 ///
 /// Parts are loaded one after the other, twice, so that an aggregator's memory does not grow with the number of
-/// members; only the robust rules need all of them at once. Returns the mean's parameters beside the report, whose
+/// members; all rules but the mean need them at once. Returns the mean's parameters beside the report, whose
 /// [`AverageReport::mean`] names their canonical bytes.
 pub fn average(order: &AverageOrder, spec: &FederationSpec, load: Load<'_>) -> (Option<ParamSet>, AverageReport) {
     let mut report = AverageReport {
@@ -184,7 +184,7 @@ impl Combination {
     fn new(rule: Rule) -> Self {
         match rule {
             Rule::Mean => Self::Sum(None),
-            Rule::Median | Rule::TrimmedMean => Self::All(rule, Vec::new()),
+            Rule::Median | Rule::TrimmedMean | Rule::Prototypes => Self::All(rule, Vec::new()),
         }
     }
 

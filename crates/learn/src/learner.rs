@@ -7,6 +7,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use burn::tensor::Device;
 use fednode_core::spec::TrainingSpec;
 use fednode_core::{FederationSpec, Layout, ParamSet, ProxySet, Round, Slot};
 use fednode_data::{Samples, Split};
@@ -47,6 +48,15 @@ pub struct LocalUpdate {
     /// Steps of gradient descent.
     pub steps: u32,
 }
+
+/// A way to train: [`train::train`] or [`train::finish`].
+type Train = fn(
+    &mut dyn Algorithm,
+    &Samples,
+    Schedule<'_>,
+    &Device,
+    &mut train::Watch<'_>,
+) -> Result<train::Outcome, LearnError>;
 
 /// A node's model and data.
 pub struct Learner {
@@ -91,7 +101,8 @@ impl Learner {
         let row = algorithm::find(&spec.algorithm)?;
         let hyper = row.values(&spec.hyper)?;
         let (model, training) = (&spec.model, &spec.training);
-        let setup = Setup { model, training, hyper: &hyper, seed: spec.seed, device: device.tensors() };
+        let class_counts = &count(&data.train, classes);
+        let setup = Setup { model, training, class_counts, hyper: &hyper, seed: spec.seed, device: device.tensors() };
         let mut learner = Self {
             algorithm: device.run(|| (row.build)(&setup))?,
             data,
@@ -122,18 +133,39 @@ impl Learner {
         round: Round,
         watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
     ) -> Result<LocalUpdate, LearnError> {
+        self.run(round, watch, train::train).map(|outcome| self.report(outcome))
+    }
+
+    /// Trains for this node alone after the last round, if the algorithm has such a stage: FedBABU tunes its head then.
+    /// It starts from the parts as they are, the node's own from its last update or what it adopted since. `round` is the
+    /// last round. Returns the steps of gradient descent, 0 if there is nothing to do.
+    ///
+    /// What comes out is personal as a whole, the shared part too: it is for use and export, not for another round.
+    ///
+    /// # Errors
+    /// As [`Self::local_update`].
+    pub fn finish(
+        &mut self,
+        round: Round,
+        watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
+    ) -> Result<u32, LearnError> {
+        self.run(round, watch, train::finish).map(|outcome| outcome.steps)
+    }
+
+    /// Trains, or leaves all parameters as they are.
+    fn run(&mut self, round: Round, watch: &mut train::Watch<'_>, train: Train) -> Result<train::Outcome, LearnError> {
         let (training, seed, node_seed) = (&self.training, self.seed, self.node_seed);
         let schedule = Schedule { training, classes: self.classes, seed, node_seed, round };
         let (samples, algorithm) = (&self.data.train, &mut self.algorithm);
         let before: Vec<_> = algorithm.parts().iter().map(|part| part.weights.clone()).collect();
         let tensors = self.device.tensors();
-        let result = self.device.run(|| train::train(algorithm.as_mut(), samples, schedule, tensors, watch));
+        let result = self.device.run(|| train(algorithm.as_mut(), samples, schedule, tensors, watch));
         if result.is_err() {
             for (part, weights) in self.algorithm.parts_mut().iter_mut().zip(before) {
                 part.weights = weights;
             }
         }
-        result.map(|outcome| self.report(outcome))
+        result
     }
 
     fn report(&self, outcome: train::Outcome) -> LocalUpdate {
@@ -333,6 +365,15 @@ impl Learner {
             }
         });
     }
+}
+
+/// Counts the samples of each class.
+fn count(samples: &Samples, classes: usize) -> Vec<u32> {
+    let mut counts = vec![0; classes];
+    for label in &samples.labels {
+        counts[usize::from(*label)] += 1;
+    }
+    counts
 }
 
 /// Joins sets with distinct names.

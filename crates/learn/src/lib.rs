@@ -66,5 +66,6 @@ pub use device::{ComputeDevice, DeviceChoice};
 pub use error::LearnError;
 pub use evaluate::{ClassCount, Evaluation, Prediction};
 pub use learner::{Learner, LocalUpdate, Subset};
+pub use random::Draws;
 pub use train::{Progress, cross_entropy};
 pub use weights::Weights;

@@ -14,6 +14,32 @@ pub(crate) enum Purpose {
     Initial = 1,
     /// The order of samples in an epoch.
     Order = 2,
+    /// The order of samples in an epoch after the last round.
+    FinishingOrder = 3,
+    /// Noise of an algorithm's own in a round.
+    Noise = 4,
+}
+
+/// Numbers that an algorithm draws in one round; the same again if the round is repeated.
+#[derive(Debug, Clone)]
+pub struct Draws(ChaCha8Rng);
+
+impl Draws {
+    /// Starts the draws of one node in one round.
+    pub(crate) fn new(seed: u64, node_seed: u64, round: u64) -> Self {
+        Self(stream(Purpose::Noise, [seed, node_seed, round]))
+    }
+
+    /// Draws from the standard logistic distribution, that of the difference of two Gumbel variables: ln(u / (1 - u)).
+    pub(crate) fn logistic(&mut self, count: usize) -> Vec<f32> {
+        // Half a step off both ends, so that neither logarithm is of zero.
+        let unit = |bits: u32| (f64::from(bits >> 8) + 0.5) / f64::from(1u32 << 24);
+        let one = |rng: &mut ChaCha8Rng| {
+            let u = unit(rng.next_u32());
+            (u / (1.0 - u)).ln() as f32
+        };
+        (0..count).map(|_| one(&mut self.0)).collect()
+    }
 }
 
 /// Returns the stream of a purpose and three indices of its choice.
@@ -81,5 +107,15 @@ mod tests {
         let mean = drawn.iter().sum::<f32>() / 10_000.0;
         let square = drawn.iter().map(|x| x * x).sum::<f32>() / 10_000.0;
         assert!(mean.abs() < 0.02 && (square - 1.0 / 3.0).abs() < 0.01, "mean {mean}, square {square}");
+    }
+
+    #[test]
+    fn logistic_draws_have_their_mean_and_variance() {
+        let drawn = Draws::new(1, 2, 3).logistic(20_000);
+        let mean = drawn.iter().sum::<f32>() / 20_000.0;
+        let variance = drawn.iter().map(|x| x * x).sum::<f32>() / 20_000.0;
+        // The variance is pi^2 / 3 = 3.29.
+        assert!(mean.abs() < 0.05 && (variance - 3.29).abs() < 0.15, "mean {mean}, variance {variance}");
+        assert_eq!(drawn, Draws::new(1, 2, 3).logistic(20_000));
     }
 }

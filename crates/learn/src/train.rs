@@ -15,7 +15,7 @@ use fednode_data::Samples;
 use crate::algorithm::Algorithm;
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::random::{self, Purpose};
+use crate::random::{self, Draws, Purpose};
 
 /// How far a local update is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -63,18 +63,55 @@ pub(crate) fn train(
     device: &Device,
     watch: &mut Watch<'_>,
 ) -> Result<Outcome, LearnError> {
+    let Schedule { seed, node_seed, round, .. } = schedule;
+    algorithm.begin_round(Draws::new(seed, node_seed, u64::from(round.0)));
     let passes = algorithm.passes(schedule.training);
-    let epochs = passes.iter().sum();
+    let stages: Vec<_> = passes.into_iter().enumerate().map(|(pass, epochs)| (Stage::Pass(pass), epochs)).collect();
+    let outcome = run(algorithm, &stages, samples, schedule, device, watch)?;
+    algorithm.end_round();
+    Ok(outcome)
+}
+
+/// Runs all epochs that a node trains for itself after the last round.
+pub(crate) fn finish(
+    algorithm: &mut dyn Algorithm,
+    samples: &Samples,
+    schedule: Schedule<'_>,
+    device: &Device,
+    watch: &mut Watch<'_>,
+) -> Result<Outcome, LearnError> {
+    let stages = [(Stage::Finishing, algorithm.finishing_epochs())];
+    run(algorithm, &stages, samples, schedule, device, watch)
+}
+
+fn run(
+    algorithm: &mut dyn Algorithm,
+    stages: &[(Stage, u32)],
+    samples: &Samples,
+    schedule: Schedule<'_>,
+    device: &Device,
+    watch: &mut Watch<'_>,
+) -> Result<Outcome, LearnError> {
+    let epochs = stages.iter().map(|(_, epochs)| epochs).sum();
     let mut outcome = Outcome::default();
     let mut epoch = 0;
-    for (pass, pass_epochs) in passes.into_iter().enumerate() {
-        for _ in 0..pass_epochs {
+    for (stage, stage_epochs) in stages {
+        for _ in 0..*stage_epochs {
             epoch += 1;
-            let mut run = Epoch { algorithm, samples, schedule, device, pass, epoch, epochs };
+            let mut run = Epoch { algorithm, samples, schedule, device, stage: *stage, epoch, epochs };
             outcome.train_loss = run.run(&mut outcome, watch)?;
         }
     }
     Ok(outcome)
+}
+
+/// What an epoch belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// A pass of a local update.
+    Pass(usize),
+    /// What follows the last round.
+    Finishing,
 }
 
 /// One pass over the samples.
@@ -83,7 +120,7 @@ struct Epoch<'a> {
     samples: &'a Samples,
     schedule: Schedule<'a>,
     device: &'a Device,
-    pass: usize,
+    stage: Stage,
     epoch: u32,
     epochs: u32,
 }
@@ -91,15 +128,16 @@ struct Epoch<'a> {
 impl Epoch<'_> {
     /// Returns the mean loss over the samples.
     fn run(&mut self, outcome: &mut Outcome, watch: &mut Watch<'_>) -> Result<f64, LearnError> {
-        let Schedule { training, classes, seed, node_seed, round } = self.schedule;
-        let index = u64::from(round.0) << 32 | u64::from(self.epoch);
-        let mut rng = random::stream(Purpose::Order, [seed, node_seed, index]);
-        let order = random::permutation(&mut rng, self.samples.len() as u32);
+        let Schedule { training, classes, round, .. } = self.schedule;
+        let order = self.order();
         let batches = order.len().div_ceil(training.batch_size) as u32;
         let mut total_loss = 0.0;
         for (batch, positions) in (1..).zip(order.chunks(training.batch_size)) {
             let samples = Batch::gather(self.samples, positions, classes, self.device);
-            let step = self.algorithm.step(self.pass, samples);
+            let step = match self.stage {
+                Stage::Pass(pass) => self.algorithm.step(pass, samples),
+                Stage::Finishing => self.algorithm.finishing_step(samples),
+            };
             let (loss, learning_rate) = (step.loss, training.learning_rate);
             if !loss.is_finite() {
                 return Err(LearnError::Diverged { round, epoch: self.epoch, batch, loss, learning_rate });
@@ -113,6 +151,17 @@ impl Epoch<'_> {
             }
         }
         Ok(total_loss / order.len().max(1) as f64)
+    }
+
+    /// Returns the order of the samples.
+    fn order(&self) -> Vec<u32> {
+        let Schedule { seed, node_seed, round, .. } = self.schedule;
+        let purpose = match self.stage {
+            Stage::Pass(_) => Purpose::Order,
+            Stage::Finishing => Purpose::FinishingOrder,
+        };
+        let index = u64::from(round.0) << 32 | u64::from(self.epoch);
+        random::permutation(&mut random::stream(purpose, [seed, node_seed, index]), self.samples.len() as u32)
     }
 }
 

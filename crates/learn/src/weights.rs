@@ -10,7 +10,7 @@
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use fednode_core::{LayoutMismatch, ParamSet};
 
-use crate::model::{Net, Parameter};
+use crate::model::{Initial, Net, Parameter};
 use crate::random::{self, Purpose};
 
 /// The numbers of one network, in the order of [`Net::parameters`].
@@ -51,6 +51,16 @@ impl Weights {
         params
     }
 
+    /// Makes weights of flat tensors in the order of [`Net::parameters`].
+    pub(crate) fn new(tensors: Vec<Tensor<1>>) -> Self {
+        Self(tensors)
+    }
+
+    /// Returns one tensor, by its place in [`Net::parameters`].
+    pub(crate) fn tensor(&self, at: usize) -> Tensor<1> {
+        self.0[at].clone()
+    }
+
     /// Visits the tensors in the order of [`Net::parameters`].
     pub fn tensors(&self) -> std::slice::Iter<'_, Tensor<1>> {
         self.0.iter()
@@ -63,31 +73,43 @@ impl Weights {
         Self(self.0.iter().map(record).collect())
     }
 
-    /// Takes the gradients of recorded weights; parameters that the loss does not depend on have none.
+    /// Takes the gradients of recorded weights; plain ones and those that the loss does not depend on have none.
     pub fn take_gradients(self, gradients: &mut Gradients) -> Vec<Option<Tensor<1>>> {
-        self.0.iter().map(|tensor| tensor.grad_remove(gradients)).collect()
+        let mut take = |tensor: &Tensor<1>| tensor.is_require_grad().then(|| tensor.grad_remove(gradients)).flatten();
+        self.0.iter().map(&mut take).collect()
     }
 
-    /// Makes one step of plain gradient descent; parameters without a gradient stay as they are, bit for bit.
-    pub fn descend(&mut self, gradients: Vec<Option<Tensor<1>>>, learning_rate: f64) {
+    /// Makes one step of plain gradient descent, `w -= learning_rate * (gradient + weight_decay * w)`; parameters
+    /// without a gradient stay as they are, bit for bit.
+    pub fn descend(&mut self, gradients: Vec<Option<Tensor<1>>>, learning_rate: f64, weight_decay: f64) {
         for (tensor, gradient) in self.0.iter_mut().zip(gradients) {
-            if let Some(gradient) = gradient {
+            if let Some(mut gradient) = gradient {
+                if weight_decay > 0.0 {
+                    gradient = gradient + tensor.clone().mul_scalar(weight_decay);
+                }
                 tensor.inplace(|values| values - gradient.mul_scalar(learning_rate));
             }
         }
     }
 }
 
-/// Draws the initial parameters of a network: U(±1/sqrt(fan_in)), PyTorch's default for the layers used here.
+/// Draws the initial parameters of a network.
 ///
 /// A parameter's numbers depend on the seed, its name and the slot alone, so that a layer starts alike in every
 /// algorithm, whatever else the algorithm holds.
 pub(crate) fn initial(net: &Net, seed: u64, slot: u64) -> ParamSet {
     let mut params = ParamSet::new();
-    for Parameter { name, shape, fan_in, .. } in net.parameters() {
-        let bound = (1.0 / (*fan_in as f64).sqrt()) as f32;
+    for Parameter { name, shape, initial, .. } in net.parameters() {
         let mut rng = random::stream(Purpose::Initial, [seed, random::name_index(name), slot]);
-        let values = random::uniform(&mut rng, bound, shape.iter().product());
+        let count = shape.iter().product();
+        let mut uniform = |bound: f32| random::uniform(&mut rng, bound, count);
+        let values = match initial {
+            Initial::FanIn(fan_in) => uniform((1.0 / (*fan_in as f64).sqrt()) as f32),
+            Initial::Zeros => vec![0.0; count],
+            Initial::Ones => vec![1.0; count],
+            Initial::UnitInterval => uniform(0.5).into_iter().map(|value| value + 0.5).collect(),
+            Initial::UnitVariance => uniform(3f32.sqrt()),
+        };
         params.insert(name.as_str(), shape, values).expect("a net's parameters have distinct names");
     }
     params
@@ -142,12 +164,33 @@ mod tests {
         let before = weights.save(&net);
         let mut gradients = vec![None; net.parameters().len()];
         gradients[1] = Some(Tensor::ones([32], &Device::flex()));
-        weights.descend(gradients, 0.5);
+        weights.descend(gradients, 0.5, 0.0);
         let after = weights.save(&net);
         for (name, tensor) in after.iter() {
             let moved = if name == "conv1.0.bias" { 0.5 } else { 0.0 };
             let old = before.get(name).unwrap().values();
             assert!(tensor.values().iter().zip(old).all(|(new, old)| *new == old - moved), "{name}");
         }
+    }
+
+    #[test]
+    fn decays_only_what_is_trained() {
+        let net = Net::arrays(&[("ones", &[2], Initial::Ones), ("still", &[2], Initial::Ones)]);
+        let device = Device::flex();
+        let mut weights = Weights::load(&net, &initial(&net, 1, 0), &device).unwrap();
+        weights.descend(vec![Some(Tensor::from_floats([2.0, 0.0], &device)), None], 0.5, 0.1);
+        // 1 - 0.5 * (2 + 0.1) and 1 - 0.5 * 0.1.
+        assert_eq!(values(&weights.tensor(0)), [1.0 - 0.5 * 2.1, 0.95]);
+        assert_eq!(values(&weights.tensor(1)), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn plain_weights_have_no_gradients() {
+        let net = Net::arrays(&[("a", &[2], Initial::Ones)]);
+        let plain = Weights::load(&net, &initial(&net, 1, 0), &Device::flex()).unwrap();
+        let recorded = plain.recorded();
+        let mut gradients = (recorded.tensor(0) * plain.tensor(0)).sum().backward();
+        assert_eq!(recorded.take_gradients(&mut gradients).len(), 1);
+        assert!(plain.take_gradients(&mut gradients)[0].is_none());
     }
 }

@@ -94,7 +94,7 @@ fn compare_with_cpu() {
     let adapter = probe::adapters_in_process().into_iter().next().unwrap();
     let gpu = ComputeDevice::open(&Selected::Vulkan(adapter), 1).unwrap();
     let cpu = ComputeDevice::cpu(1).unwrap();
-    for (algorithm, model) in [("fedmoe-da", "cnn"), ("fedavg", "mlp")] {
+    for (algorithm, model) in [("fedmoe-da", "cnn"), ("fedavg", "mlp"), ("gpfl", "mlp"), ("fedcp", "mlp")] {
         let mut spec = common::spec(algorithm, model, &samples);
         spec.training.local_epochs = 1;
         let run = |device: &ComputeDevice| {

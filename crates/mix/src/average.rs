@@ -5,14 +5,17 @@
 //! | mean | `sum w_m x_m / sum w_m` (FedAvg; FedMoE-DA Eq. 5 with equal weights) | none |
 //! | median | the middle value, or the mean of the two middle ones | fewer than half |
 //! | trimmed mean | the mean without the largest and the smallest tenth (rounded up from three members on) | up to a tenth at each end |
+//! | prototypes | no mean: a head is learned from the members' class prototypes, see [`crate::prototypes`] | none |
 //!
 //! Members are combined in the order given, in `f64`, so that every node that has the same list gets the same bits.
-//! Averaging equal members returns them unchanged under each rule. The robust rules ignore weights: a liar would lie
+//! Averaging equal members returns them unchanged under each rule but the last. The robust rules ignore weights: a liar would lie
 //! about its weight too. Callers screen members first; here a value that is not finite simply stays what it is.
 
 use std::sync::Arc;
 
 use fednode_core::{Layout, LayoutMismatch, ParamSet, Rule, Tensor};
+
+use crate::prototypes::learn_head;
 
 /// One in this many members is cut off at each end by the trimmed mean.
 const TRIM_ONE_IN: usize = 10;
@@ -26,6 +29,9 @@ pub enum AverageError {
     /// A weight is negative or not finite.
     #[error("a weight of {0} is not a finite number of at least zero")]
     Weight(f64),
+    /// The rule needs class prototypes, and there are none.
+    #[error("the shared part is not a head with class prototypes")]
+    NoPrototypes,
     /// A member belongs to another model.
     #[error("a member does not fit the others: {0}")]
     Layout(#[from] LayoutMismatch),
@@ -103,6 +109,9 @@ const ROBUST: [(Rule, Combine); 2] = [(Rule::Median, median), (Rule::TrimmedMean
 /// Refuses an empty list, members of different layouts and unusable weights.
 pub fn average(rule: Rule, members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageError> {
     let Some((_, first)) = members.first() else { return Err(AverageError::NoMembers) };
+    if rule == Rule::Prototypes {
+        return learn_head(members);
+    }
     match ROBUST.iter().find(|(robust, _)| *robust == rule) {
         Some((_, combine)) => coordinate_wise(*combine, first, members),
         None => mean(first.layout(), members),

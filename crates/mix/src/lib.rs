@@ -6,6 +6,7 @@
 //! | [`plan`](fn@plan) | Eq. 9 and 10 | the best `P + 1` sources of each own expert and their softmax weights |
 //! | [`merge`] | Eq. 11 | an own expert mixed with what arrived of its row |
 //! | [`mod@average`] | Eq. 5, FedAvg | many members' parameters become one: mean, median, trimmed mean |
+//! | [`prototypes`] | FedGH | many members' class prototypes become one head |
 //! | [`mod@screen`] | | what a received part must fulfil before it is mixed |
 //!
 //! Everything here is a pure function of its arguments: no tensors, threads, I/O, clocks or randomness, and the same
@@ -49,6 +50,7 @@
 pub mod average;
 pub mod merge;
 pub mod plan;
+pub mod prototypes;
 pub mod screen;
 pub mod similarity;
 

@@ -4,11 +4,9 @@
 //! Every node trains the whole model on its own data; the models are averaged, weighted by the number of training
 //! samples. One model for all, no experts: the baseline that personalised algorithms are measured against.
 
-use fednode_core::{Averaging, Exchange, Weighting};
-
 use super::hyper::AGGREGATION;
 use super::part::Role;
-use super::{Row, plain};
+use super::{Row, averaged, plain};
 
 pub(super) const ROW: Row = Row {
     name: "fedavg",
@@ -19,9 +17,6 @@ pub(super) const ROW: Row = Row {
     keeps_private: "nothing",
     hyper: &[AGGREGATION],
     profiles: &[],
-    exchange: |values| Exchange {
-        averaging: Some(Averaging { weighting: Weighting::Samples, rule: values.rule() }),
-        experts: None,
-    },
+    exchange: averaged,
     build: |setup| plain::build(setup, Role::Shared),
 };

@@ -4,10 +4,28 @@
 //! batch does ([`Algorithm::step`]), how it predicts ([`Algorithm::forward`]), its hyper-parameters with the paper's
 //! defaults, and its [`Exchange`], which is all that the engine ever knows of it. Loading, saving, adopting, training
 //! loop and evaluation are the same for all and live elsewhere.
+//!
+//! What happens to an algorithm, in order; a node may be restored from a checkpoint before any round:
+//!
+//! ```text
+//! build ─► [ adopt ─► begin_round ─► step … step ─► end_round ─► share ] per round ─► finishing_step … (if it has any)
+//! ```
+//!
+//! Only parts are saved, so everything that outlives a round is a part.
 
+mod dbe;
 mod fedavg;
+mod fedbabu;
+mod fedcp;
+mod fedgh;
 mod fedmoe_da;
+mod fedper;
+mod fedrep;
+mod fedrod;
+mod gpfl;
+mod halves;
 mod hyper;
+mod lg_fedavg;
 mod local;
 mod part;
 mod plain;
@@ -15,10 +33,11 @@ mod plain;
 use burn::tensor::{Device, Tensor};
 use fednode_core::config::unknown_name;
 use fednode_core::spec::{ModelSpec, TrainingSpec};
-use fednode_core::{ConfigError, Exchange, FederationSpec};
+use fednode_core::{Averaging, ConfigError, Exchange, FederationSpec, Weighting};
 
 use crate::batch::Batch;
 use crate::error::LearnError;
+use crate::random::Draws;
 
 pub use hyper::{Hyper, Kind, Profile, Values};
 pub use part::{Part, Role};
@@ -49,7 +68,20 @@ pub struct Row {
 }
 
 /// All algorithms.
-pub static TABLE: &[Row] = &[fedmoe_da::ROW, fedavg::ROW, local::ROW];
+pub static TABLE: &[Row] = &[
+    fedmoe_da::ROW,
+    fedavg::ROW,
+    local::ROW,
+    fedper::ROW,
+    lg_fedavg::ROW,
+    fedrep::ROW,
+    fedrod::ROW,
+    fedbabu::ROW,
+    gpfl::ROW,
+    fedcp::ROW,
+    dbe::ROW,
+    fedgh::ROW,
+];
 
 /// What an algorithm is built from.
 #[derive(Debug)]
@@ -58,6 +90,8 @@ pub struct Setup<'a> {
     pub model: &'a ModelSpec,
     /// The local update.
     pub training: &'a TrainingSpec,
+    /// This node's training samples of each class of the model.
+    pub class_counts: &'a [u32],
     /// The algorithm's hyper-parameters.
     pub hyper: &'a Values,
     /// Seed of what all nodes must draw alike.
@@ -102,8 +136,32 @@ pub trait Algorithm: Send + Sync {
     /// Trains on one batch in the given pass.
     fn step(&mut self, pass: usize, batch: Batch) -> Step;
 
+    /// Prepares a local update, before its first batch. Shared parts are what was adopted last, or the node's own from
+    /// its last update if nothing was; private parts are as the node left them. Whatever else the algorithm keeps for
+    /// this round, it derives from them here. If the update fails, all parts are put back to what they were before.
+    fn begin_round(&mut self, _draws: Draws) {}
+
+    /// Completes a local update, after its last batch and before anything of it is shared.
+    fn end_round(&mut self) {}
+
+    /// Returns how often a node goes over its samples after the last round, for itself alone; most algorithms are done
+    /// then.
+    fn finishing_epochs(&self) -> u32 {
+        0
+    }
+
+    /// Trains on one batch after the last round; only called if there are finishing epochs.
+    fn finishing_step(&mut self, batch: Batch) -> Step {
+        self.step(0, batch)
+    }
+
     /// Runs the model without training it.
     fn forward(&self, inputs: Tensor<2>) -> Output;
+}
+
+/// Returns the exchange of an algorithm whose shared parts are averaged, each node counting by its training samples.
+fn averaged(values: &Values) -> Exchange {
+    Exchange { averaging: Some(Averaging { weighting: Weighting::Samples, rule: values.rule() }), experts: None }
 }
 
 /// Looks an algorithm up.

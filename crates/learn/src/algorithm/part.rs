@@ -41,6 +41,8 @@ pub struct Part {
     pub net: Net,
     /// Its numbers.
     pub weights: Weights,
+    /// What share of itself every trained parameter loses in a step, beside the gradient and times the learning rate.
+    pub weight_decay: f64,
 }
 
 impl Part {
@@ -48,7 +50,7 @@ impl Part {
     pub fn new(role: Role, net: Net, seed: u64, slot: u64, device: &Device) -> Self {
         let params = weights::initial(&net, seed, slot);
         let weights = Weights::load(&net, &params, device).expect("initial parameters fit their net");
-        Self { role, net, weights }
+        Self { role, net, weights, weight_decay: 0.0 }
     }
 
     /// Returns what distinguishes its parameters from those of other parts in a node's complete state.
@@ -91,7 +93,21 @@ pub(super) fn record(parts: &[Part]) -> Vec<Weights> {
     parts.iter().map(|part| part.weights.recorded()).collect()
 }
 
-/// Makes one step of gradient descent in all parts that the loss depends on; returns the loss.
+/// Records the weights of some parts on a new tape; those of the others are plain, so that no step changes them.
+pub(super) fn record_only(parts: &[Part], trained: &[usize]) -> Vec<Weights> {
+    let one = |(at, part): (usize, &Part)| match trained.contains(&at) {
+        true => part.weights.recorded(),
+        false => part.weights.clone(),
+    };
+    parts.iter().enumerate().map(one).collect()
+}
+
+/// Returns the weights as they are, for running the model without training it.
+pub(super) fn plain(parts: &[Part]) -> Vec<Weights> {
+    record_only(parts, &[])
+}
+
+/// Makes one step of gradient descent in all recorded parts that the loss depends on; returns the loss.
 pub(super) fn descend(parts: &mut [Part], tape: Vec<Weights>, loss: Tensor<1>, learning_rate: f64) -> f64 {
     let value = f64::from(weights::values(&loss)[0]);
     let mut gradients: Gradients = loss.backward();
@@ -99,7 +115,7 @@ pub(super) fn descend(parts: &mut [Part], tape: Vec<Weights>, loss: Tensor<1>, l
     let taken: Vec<_> = tape.into_iter().map(|weights| weights.take_gradients(&mut gradients)).collect();
     drop((loss, gradients));
     for (part, gradients) in parts.iter_mut().zip(taken) {
-        part.weights.descend(gradients, learning_rate);
+        part.weights.descend(gradients, learning_rate, part.weight_decay);
     }
     value
 }

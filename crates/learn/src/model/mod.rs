@@ -12,7 +12,8 @@ use fednode_core::ConfigError;
 use fednode_core::config::unknown_name;
 use fednode_core::spec::ModelSpec;
 
-pub use net::{Activation, Conv, Cut, Layer, Linear, Net, Parameter};
+pub(crate) use net::affine;
+pub use net::{Activation, Conv, Cut, Initial, Layer, Linear, Net, Norm, Parameter};
 
 /// One model of the zoo.
 #[derive(Debug, Clone, Copy)]

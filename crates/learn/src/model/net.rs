@@ -4,7 +4,7 @@
 //! are one net and K sets of weights, a frozen part is plain weights where a trained part is recorded ones, and
 //! inference is the same code as training. Between layers everything is flat, `[batch, features]`: a gate reads it as
 //! it is, a convolution knows its own shape. A faster kernel for a kind of layer has one place to go:
-//! [`Conv::forward`] or [`Linear::forward`].
+//! [`Conv::forward`] or [`affine`].
 
 use burn::tensor::activation::relu;
 use burn::tensor::module::{conv2d, linear, max_pool2d};
@@ -55,6 +55,17 @@ pub struct Linear {
     pub bias: bool,
 }
 
+/// Layer normalisation with a learned scale and shift: every sample's features get mean 0 and variance 1 first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Norm {
+    /// Its name in parameter files.
+    pub name: &'static str,
+    /// Features it takes and makes.
+    pub width: usize,
+    /// What follows.
+    pub activation: Activation,
+}
+
 /// One layer of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
@@ -62,6 +73,23 @@ pub enum Layer {
     Conv(Conv),
     /// Fully connected.
     Linear(Linear),
+    /// Layer normalisation.
+    Norm(Norm),
+}
+
+/// What a parameter starts as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Initial {
+    /// U(±1/sqrt(n)) for n inputs of one of its layer's units: PyTorch's default for weights and biases.
+    FanIn(usize),
+    /// Zeros.
+    Zeros,
+    /// Ones.
+    Ones,
+    /// U(0, 1).
+    UnitInterval,
+    /// U(±sqrt(3)): mean and variance of N(0, 1), but drawn without functions that differ from machine to machine.
+    UnitVariance,
 }
 
 /// One named array of a network.
@@ -71,8 +99,8 @@ pub struct Parameter {
     pub name: String,
     /// Its shape as PyTorch has it.
     pub shape: Vec<usize>,
-    /// Inputs of one of its layer's units: initial values are drawn from U(±1/sqrt(fan_in)).
-    pub fan_in: usize,
+    /// What it starts as.
+    pub initial: Initial,
     /// Whether it is held transposed in memory: `[in, out]` for a fully connected layer, which is the faster order.
     pub transposed: bool,
 }
@@ -109,6 +137,27 @@ impl Net {
         debug_assert!(fits, "every layer takes what the one before it makes");
         let parameters = layers.iter().flat_map(Layer::parameters).collect();
         Self { layers, parameters }
+    }
+
+    /// Makes a net without layers: arrays that an algorithm uses in its own way. Run on a batch, it changes nothing.
+    pub fn arrays(arrays: &[(&str, &[usize], Initial)]) -> Self {
+        let parameter = |(name, shape, initial): &(&str, &[usize], Initial)| Parameter {
+            name: (*name).to_owned(),
+            shape: shape.to_vec(),
+            initial: *initial,
+            transposed: false,
+        };
+        Self { layers: Vec::new(), parameters: arrays.iter().map(parameter).collect() }
+    }
+
+    /// Returns the same net whose last layer, a fully connected one, has another name in parameter files.
+    #[must_use]
+    pub fn renamed(&self, name: &'static str) -> Self {
+        let mut layers = self.layers.clone();
+        if let Some(Layer::Linear(linear)) = layers.last_mut() {
+            linear.name = name;
+        }
+        Self::new(layers)
     }
 
     /// Returns the parameters in the order of [`Weights`].
@@ -149,6 +198,7 @@ impl Net {
         self.layers.iter().fold(input, |features, layer| match layer {
             Layer::Conv(conv) => conv.forward(&mut tensors, features),
             Layer::Linear(linear) => linear.forward(&mut tensors, features),
+            Layer::Norm(norm) => norm.forward(&mut tensors, features),
         })
     }
 }
@@ -158,6 +208,7 @@ impl Layer {
         match self {
             Self::Conv(conv) => conv.parameters(),
             Self::Linear(linear) => linear.parameters(),
+            Self::Norm(norm) => norm.parameters(),
         }
     }
 
@@ -165,6 +216,7 @@ impl Layer {
         match self {
             Self::Conv(conv) => conv.input.iter().product(),
             Self::Linear(linear) => linear.inputs,
+            Self::Norm(norm) => norm.width,
         }
     }
 
@@ -172,6 +224,7 @@ impl Layer {
         match self {
             Self::Conv(conv) => conv.output().iter().product(),
             Self::Linear(linear) => linear.outputs,
+            Self::Norm(norm) => norm.width,
         }
     }
 }
@@ -190,11 +243,11 @@ impl Conv {
     }
 
     fn parameters(&self) -> Vec<Parameter> {
-        let fan_in = self.input[0] * self.kernel * self.kernel;
+        let initial = Initial::FanIn(self.input[0] * self.kernel * self.kernel);
         let shape = vec![self.filters, self.input[0], self.kernel, self.kernel];
-        let weight = Parameter { name: format!("{}.weight", self.name), shape, fan_in, transposed: false };
+        let weight = Parameter { name: format!("{}.weight", self.name), shape, initial, transposed: false };
         let shape = vec![self.filters];
-        vec![weight, Parameter { name: format!("{}.bias", self.name), shape, fan_in, transposed: false }]
+        vec![weight, Parameter { name: format!("{}.bias", self.name), shape, initial, transposed: false }]
     }
 
     fn forward<'a>(&self, tensors: &mut impl Iterator<Item = &'a Tensor<1>>, input: Tensor<2>) -> Tensor<2> {
@@ -213,35 +266,70 @@ impl Conv {
 impl Linear {
     fn parameters(&self) -> Vec<Parameter> {
         let shape = vec![self.outputs, self.inputs];
-        let fan_in = self.inputs;
-        let weight = Parameter { name: format!("{}.weight", self.name), shape, fan_in, transposed: true };
+        let initial = Initial::FanIn(self.inputs);
+        let weight = Parameter { name: format!("{}.weight", self.name), shape, initial, transposed: true };
         let shape = vec![self.outputs];
-        let bias = Parameter { name: format!("{}.bias", self.name), shape, fan_in, transposed: false };
+        let bias = Parameter { name: format!("{}.bias", self.name), shape, initial, transposed: false };
         if self.bias { vec![weight, bias] } else { vec![weight] }
     }
 
     fn forward<'a>(&self, tensors: &mut impl Iterator<Item = &'a Tensor<1>>, input: Tensor<2>) -> Tensor<2> {
         let weight = next(tensors).reshape([self.inputs, self.outputs]);
         let bias = self.bias.then(|| next(tensors));
-        let is_cpu = input.device() == Device::flex();
-        let output = if is_cpu { linear(input, weight, bias) } else { self.convolve(input, weight, bias) };
-        match self.activation {
-            Activation::Relu => relu(output),
-            Activation::Identity => output,
+        self.activation.apply(affine(input, weight, bias))
+    }
+}
+
+impl Activation {
+    /// Applies it to every feature.
+    pub(crate) fn apply(self, features: Tensor<2>) -> Tensor<2> {
+        match self {
+            Self::Relu => relu(features),
+            Self::Identity => features,
         }
     }
+}
 
-    /// Computes the layer as a convolution of 1×1 images; what GPUs run.
-    ///
-    /// SwiftShader, the software driver that the GPU path is tested on, miscompiles the general matrix product of the
-    /// tensor library's Vulkan kernels (every tile gets the same numbers) but none of its convolution kernels. With
-    /// this form, what the tests check is what a GPU runs; `probe` holds it against the CPU on the real device before that is used.
-    fn convolve(&self, input: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-        let n_samples = input.dims()[0];
-        let images = input.reshape([n_samples, self.inputs, 1, 1]);
-        let kernels = weight.transpose().reshape([self.outputs, self.inputs, 1, 1]);
-        conv2d(images, kernels, bias, ConvOptions::new([1, 1], [0, 0], [1, 1], 1)).reshape([n_samples, self.outputs])
+/// Added to a variance before it divides, as in PyTorch.
+const NORM_EPSILON: f64 = 1e-5;
+
+impl Norm {
+    fn parameters(&self) -> Vec<Parameter> {
+        let parameter = |name: &str, initial| Parameter {
+            name: format!("{}.{name}", self.name),
+            shape: vec![self.width],
+            initial,
+            transposed: false,
+        };
+        vec![parameter("weight", Initial::Ones), parameter("bias", Initial::Zeros)]
     }
+
+    fn forward<'a>(&self, tensors: &mut impl Iterator<Item = &'a Tensor<1>>, input: Tensor<2>) -> Tensor<2> {
+        let scale = next(tensors).reshape([1, self.width]);
+        let shift = next(tensors).reshape([1, self.width]);
+        let centred = input.clone() - input.mean_dim(1);
+        let variance = (centred.clone() * centred.clone()).mean_dim(1);
+        let normed = centred / variance.add_scalar(NORM_EPSILON).sqrt();
+        self.activation.apply(normed * scale + shift)
+    }
+}
+
+/// Multiplies `[batch, n]` by `[n, m]` and adds `[m]`, the fastest way that is right on the device.
+pub(crate) fn affine(input: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+    let is_cpu = input.device() == Device::flex();
+    if is_cpu { linear(input, weight, bias) } else { convolve(input, weight, bias) }
+}
+
+/// Computes a product as a convolution of 1×1 images; what GPUs run.
+///
+/// SwiftShader, the software driver that the GPU path is tested on, miscompiles the general matrix product of the
+/// tensor library's Vulkan kernels (every tile gets the same numbers) but none of its convolution kernels. With
+/// this form, what the tests check is what a GPU runs; `probe` holds it against the CPU on the real device before that is used.
+fn convolve(input: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+    let ([n_samples, inputs], outputs) = (input.dims(), weight.dims()[1]);
+    let images = input.reshape([n_samples, inputs, 1, 1]);
+    let kernels = weight.transpose().reshape([outputs, inputs, 1, 1]);
+    conv2d(images, kernels, bias, ConvOptions::new([1, 1], [0, 0], [1, 1], 1)).reshape([n_samples, outputs])
 }
 
 #[cfg(test)]
@@ -263,5 +351,21 @@ mod tests {
         assert_eq!(sizes(Cut::Head), (576_896, 5_130));
         assert_eq!(sizes(Cut::Classifier), (52_096, 529_930));
         assert_eq!(net.split(Cut::Embedding).0.n_outputs(), 4608);
+    }
+
+    #[test]
+    fn normalises_every_sample() {
+        let norm = Layer::Norm(Norm { name: "norm", width: 4, activation: Activation::Relu });
+        let (net, device) = (Net::new(vec![norm]), Device::flex());
+        let mut params = crate::weights::initial(&net, 1, 0);
+        params.iter_mut().last().unwrap().1.values_mut().copy_from_slice(&[2.0; 4]);
+        params.iter_mut().next().unwrap().1.values_mut().copy_from_slice(&[0.0, 0.0, 0.5, 0.0]);
+        let weights = Weights::load(&net, &params, &device).unwrap();
+        let input = Tensor::<2>::from_floats([[1.0, 2.0, 3.0, 6.0], [5.0, 5.0, 5.0, 5.0]], &device);
+        let got = crate::weights::values(&net.forward(&weights, input));
+        // Mean 3, variance 14/4: deviations over sqrt(3.50001) are -1.069043, -0.534521, 0, 1.603565; the scale (names
+        // are ordered, the bias is first) is 2, the shift 0.5 for the third feature.
+        let expected = [0.0, 0.0, 0.5, 3.207_13, 0.0, 0.0, 0.5, 0.0];
+        assert!(got.iter().zip(expected).all(|(got, expected)| (got - expected).abs() < 1e-5), "{got:?}");
     }
 }

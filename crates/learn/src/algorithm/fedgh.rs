@@ -1,0 +1,133 @@
+//! FedGH: Yi et al., "FedGH: Heterogeneous Federated Learning with Generalized Global Header", ACM MM 2023;
+//! `pm-moe` §3.5.
+//!
+//! Every node keeps its base. What it sends is, for each class that it has samples of, the mean feature of those; the
+//! aggregator learns a head from all nodes' prototypes ([`Rule::Prototypes`]), which all nodes receive. Locally base and
+//! head learn together, then the node's head is given up for the one that came in: it goes back to the aggregator as the
+//! point to start from. The prototypes come from one more pass over all samples, which trains nothing, counts among
+//! the update's steps and reports the loss of the trained pair. Predictions are base and received head.
+//!
+//! PFLlib's server starts each round from the head that its first client has trained, through an alias; here, as the
+//! paper has it, from its own last one.
+
+use burn::tensor::Tensor;
+use fednode_core::spec::TrainingSpec;
+use fednode_core::{Averaging, Exchange, Rule, Weighting};
+
+use super::part::{Part, Role, descend, plain, record_only};
+use super::{Algorithm, Output, Row, Setup, Step};
+use crate::batch::Batch;
+use crate::error::LearnError;
+use crate::model::{self, Cut, Initial, Net, affine};
+use crate::random::Draws;
+use crate::train::cross_entropy;
+use crate::weights::{self, Weights};
+
+pub(super) const ROW: Row = Row {
+    name: "fedgh",
+    summary: "a base of one's own under a head that is learned from everyone's class prototypes",
+    reference: "Yi et al., ACM MM 2023, arXiv 2303.13137",
+    averages: "the mean feature of each class, from which the aggregator learns the head",
+    peer_to_peer: "nothing",
+    keeps_private: "the base (all layers but the last)",
+    hyper: &[],
+    profiles: &[],
+    exchange: |_| Exchange {
+        averaging: Some(Averaging { weighting: Weighting::Uniform, rule: Rule::Prototypes }),
+        experts: None,
+    },
+    build: |setup| FedGh::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
+};
+
+const BASE: usize = 0;
+const HEAD: usize = 1;
+const PROTOTYPES: usize = 2;
+
+/// The pass that gathers features after those that train.
+const GATHERING: usize = 1;
+
+struct FedGh {
+    parts: [Part; 3],
+    /// The head as this round found it.
+    received: Weights,
+    /// Sum of features, `[classes, D]`, and number of samples, `[classes, 1]`, of each class in this round.
+    gathered: Option<(Tensor<2>, Tensor<2>)>,
+    learning_rate: f64,
+}
+
+impl FedGh {
+    fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
+        let (base, head) = model::build(setup.model)?.split(Cut::Head);
+        let (width, classes) = (base.n_outputs(), setup.model.classes);
+        let (prototypes, present) = ([classes, width], [classes]);
+        let zero = Initial::Zeros;
+        let arrays = Net::arrays(&[("prototypes", &prototypes, zero), ("prototypes_present", &present, zero)]);
+        let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
+        let parts = [part(Role::Private, base), part(Role::Shared, head), part(Role::Shared, arrays)];
+        let received = parts[HEAD].weights.clone();
+        Ok(Self { parts, received, gathered: None, learning_rate: setup.training.learning_rate })
+    }
+
+    /// Returns features and logits.
+    fn run(&self, weights: &[Weights], inputs: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+        let features = self.parts[BASE].net.forward(&weights[BASE], inputs);
+        let logits = self.parts[HEAD].net.forward(&weights[HEAD], features.clone());
+        (features, logits)
+    }
+
+    /// Adds a batch's features to the sums of their classes.
+    fn gather(&mut self, features: Tensor<2>, targets: Tensor<2>) {
+        let by_class = targets.transpose();
+        let (sums, counts) = (affine(by_class.clone(), features, None), by_class.sum_dim(1));
+        self.gathered = Some(match self.gathered.take() {
+            Some((sum, count)) => (sum + sums, count + counts),
+            None => (sums, counts),
+        });
+    }
+}
+
+impl Algorithm for FedGh {
+    fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    fn parts_mut(&mut self) -> &mut [Part] {
+        &mut self.parts
+    }
+
+    fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
+        vec![training.local_epochs, 1]
+    }
+
+    fn begin_round(&mut self, _draws: Draws) {
+        self.received = self.parts[HEAD].weights.clone();
+        self.gathered = None;
+    }
+
+    fn step(&mut self, pass: usize, batch: Batch) -> Step {
+        let loss = if pass == GATHERING {
+            let (features, logits) = self.run(&plain(&self.parts), batch.inputs);
+            self.gather(features, batch.targets.clone());
+            f64::from(weights::values(&cross_entropy(logits, batch.targets))[0])
+        } else {
+            let tape = record_only(&self.parts, &[BASE, HEAD]);
+            let (_, logits) = self.run(&tape, batch.inputs);
+            descend(&mut self.parts, tape, cross_entropy(logits, batch.targets), self.learning_rate)
+        };
+        Step { loss, routed: Vec::new() }
+    }
+
+    fn end_round(&mut self) {
+        self.parts[HEAD].weights = self.received.clone();
+        if let Some((sums, counts)) = self.gathered.take() {
+            let present = counts.clone().clamp_max(1.0).flatten(0, 1);
+            let means = sums / counts.clamp_min(1.0);
+            self.parts[PROTOTYPES].weights = Weights::new(vec![means.flatten(0, 1), present]);
+        }
+    }
+
+    fn forward(&self, inputs: Tensor<2>) -> Output {
+        let (_, logits) = self.run(&plain(&self.parts), inputs);
+        Output { logits, chosen: None, n_experts: 0 }
+    }
+}

@@ -1,0 +1,125 @@
+//! FedRoD: Chen and Chao, "On Bridging Generic and Personalized Federated Learning for Image Classification", ICLR 2022;
+//! `pm-moe` §3.4.
+//!
+//! ```text
+//! r = base(x)    g = head(r)          generic, averaged, weighted by the number of training samples
+//! L_generic  = CE(g + log c, y)       balanced softmax; c = the node's training samples of each class
+//! L_personal = CE(g + h(r), y)        the personal head h alone learns from it; g and r are constants here
+//! ```
+//!
+//! Predictions are g + h(r). Both losses read the weights from before the step and share no trained parameter, so one
+//! step on their sum is the reference's two steps. h is linear and starts as a copy of the head. A class that the node
+//! has no sample of is left out of the balanced softmax; PFLlib counts classes in incomplete epochs and so gets infinite
+//! losses.
+
+use burn::tensor::{Device, Tensor, TensorData};
+
+use super::hyper::AGGREGATION;
+use super::part::{Part, Role, descend, plain, record};
+use super::{Algorithm, Output, Row, Setup, Step, averaged};
+use crate::batch::Batch;
+use crate::error::LearnError;
+use crate::model::{self, Cut};
+use crate::train::cross_entropy;
+use crate::weights::Weights;
+
+pub(super) const ROW: Row = Row {
+    name: "fedrod",
+    summary: "an averaged model that is fair to rare classes, and a head of one's own added to it",
+    reference: "Chen and Chao, ICLR 2022, arXiv 2107.00778",
+    averages: "the whole model",
+    peer_to_peer: "nothing",
+    keeps_private: "a second head",
+    hyper: &[AGGREGATION],
+    profiles: &[],
+    exchange: averaged,
+    build: |setup| FedRod::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
+};
+
+const BASE: usize = 0;
+const HEAD: usize = 1;
+const PERSONAL: usize = 2;
+
+/// Stands for the logarithm of zero: low enough for a probability of zero, and finite, for 0 times it is not a number
+/// otherwise.
+const LOG_OF_NOTHING: f32 = -1e9;
+
+struct FedRod {
+    parts: [Part; 3],
+    /// `[1, classes]`.
+    log_counts: Tensor<2>,
+    learning_rate: f64,
+}
+
+impl FedRod {
+    fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
+        let (base, head) = model::build(setup.model)?.split(Cut::Head);
+        let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
+        let mut personal = part(Role::Private, head.renamed("personal"));
+        let (base, head) = (part(Role::Shared, base), part(Role::Shared, head));
+        personal.weights = head.weights.clone();
+        let log_counts = log_counts(setup.class_counts, setup.device);
+        Ok(Self { parts: [base, head, personal], log_counts, learning_rate: setup.training.learning_rate })
+    }
+
+    /// Returns features and generic logits.
+    fn generic(&self, weights: &[Weights], inputs: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+        let features = self.parts[BASE].net.forward(&weights[BASE], inputs);
+        let logits = self.parts[HEAD].net.forward(&weights[HEAD], features.clone());
+        (features, logits)
+    }
+}
+
+/// Returns log c as a row.
+fn log_counts(class_counts: &[u32], device: &Device) -> Tensor<2> {
+    let log = |count: &u32| if *count == 0 { LOG_OF_NOTHING } else { f64::from(*count).ln() as f32 };
+    let values: Vec<f32> = class_counts.iter().map(log).collect();
+    Tensor::from_data(TensorData::new(values, [1, class_counts.len()]), device)
+}
+
+impl Algorithm for FedRod {
+    fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    fn parts_mut(&mut self) -> &mut [Part] {
+        &mut self.parts
+    }
+
+    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
+        let tape = record(&self.parts);
+        let (features, generic) = self.generic(&tape, batch.inputs);
+        let balanced = cross_entropy(generic.clone() + self.log_counts.clone(), batch.targets.clone());
+        let (features, generic) = (features.without_autodiff(), generic.without_autodiff());
+        let logits = generic + self.parts[PERSONAL].net.forward(&tape[PERSONAL], features);
+        let loss = balanced + cross_entropy(logits, batch.targets);
+        Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed: Vec::new() }
+    }
+
+    fn forward(&self, inputs: Tensor<2>) -> Output {
+        let weights = plain(&self.parts);
+        let (features, generic) = self.generic(&weights, inputs);
+        let logits = generic + self.parts[PERSONAL].net.forward(&weights[PERSONAL], features);
+        Output { logits, chosen: None, n_experts: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::values;
+
+    /// Logits (1, 2, 3), counts (4, 0, 2), label 2: the odds are 4e, 0 and 2e^3, so the loss is
+    /// ln(1 + 4e / 2e^3) = ln(1 + 2 exp(-2)) = 0.239 544 766; the gradient is (4e, 0, 2e^3) / (4e + 2e^3) - (0, 0, 1).
+    #[test]
+    fn balanced_softmax_agrees_with_a_worked_example_and_leaves_absent_classes_out() {
+        let device = Device::flex();
+        let logits = Tensor::<2>::from_floats([[1.0, 2.0, 3.0]], &device).autodiff().require_grad();
+        let targets = Tensor::<2>::from_floats([[0.0, 0.0, 1.0]], &device);
+        let loss = cross_entropy(logits.clone() + log_counts(&[4, 0, 2], &device), targets);
+        assert!((values(&loss)[0] - 0.239_544_77).abs() < 1e-6, "{loss}");
+        let gradient = values(&logits.grad(&loss.backward()).unwrap());
+        let expected = [0.213_013_96, 0.0, -0.213_013_96];
+        assert!(gradient.iter().zip(expected).all(|(got, expected)| (got - expected).abs() < 1e-6), "{gradient:?}");
+    }
+}

@@ -1,0 +1,137 @@
+//! A model in two halves, the *base* (everything before the last layer) and the *head* (the last layer), trained by
+//! cross-entropy: what `fedper`, `lg-fedavg`, `fedrep` and `fedbabu` have in common (`pm-moe` §3).
+//!
+//! They differ in a [`Plan`] alone: which half is averaged, and which half learns in which pass.
+
+use burn::tensor::Tensor;
+use fednode_core::spec::TrainingSpec;
+
+use super::part::{Part, Role, descend, plain, record_only};
+use super::{Algorithm, Output, Setup, Step};
+use crate::batch::Batch;
+use crate::error::LearnError;
+use crate::model::{self, Cut};
+use crate::train::cross_entropy;
+use crate::weights::Weights;
+
+/// Where the base is among the parts.
+pub(super) const BASE: usize = 0;
+/// Where the head is among the parts.
+pub(super) const HEAD: usize = 1;
+
+/// Some epochs in which some halves learn and the others stay as they are, bit for bit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pass {
+    /// The halves that learn.
+    pub(super) trains: &'static [usize],
+    /// How often it goes over the samples.
+    pub(super) epochs: u32,
+}
+
+/// What an algorithm does with the halves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// What the base is to the federation.
+    pub(super) base: Role,
+    /// What the head is to the federation.
+    pub(super) head: Role,
+    /// The passes of a local update, in order.
+    pub(super) passes: Vec<Pass>,
+    /// What a node does for itself after the last round.
+    pub(super) finishing: Option<Pass>,
+}
+
+struct Halves {
+    parts: [Part; 2],
+    passes: Vec<Pass>,
+    finishing: Option<Pass>,
+    learning_rate: f64,
+}
+
+/// Builds it.
+pub(super) fn build(setup: &Setup<'_>, plan: Plan) -> Result<Box<dyn Algorithm>, LearnError> {
+    let (base, head) = model::build(setup.model)?.split(Cut::Head);
+    let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
+    let parts = [part(plan.base, base), part(plan.head, head)];
+    let Plan { passes, finishing, .. } = plan;
+    Ok(Box::new(Halves { parts, passes, finishing, learning_rate: setup.training.learning_rate }))
+}
+
+impl Halves {
+    /// Runs the model with the given weights of both halves, plain or recorded.
+    fn run(&self, weights: &[Weights], inputs: Tensor<2>) -> Tensor<2> {
+        let features = self.parts[BASE].net.forward(&weights[BASE], inputs);
+        self.parts[HEAD].net.forward(&weights[HEAD], features)
+    }
+
+    fn train(&mut self, trains: &[usize], batch: Batch) -> Step {
+        let tape = record_only(&self.parts, trains);
+        let fit = cross_entropy(self.run(&tape, batch.inputs), batch.targets);
+        Step { loss: descend(&mut self.parts, tape, fit, self.learning_rate), routed: Vec::new() }
+    }
+}
+
+impl Algorithm for Halves {
+    fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    fn parts_mut(&mut self) -> &mut [Part] {
+        &mut self.parts
+    }
+
+    fn passes(&self, _training: &TrainingSpec) -> Vec<u32> {
+        self.passes.iter().map(|pass| pass.epochs).collect()
+    }
+
+    fn step(&mut self, pass: usize, batch: Batch) -> Step {
+        self.train(self.passes[pass].trains, batch)
+    }
+
+    fn finishing_epochs(&self) -> u32 {
+        self.finishing.map_or(0, |pass| pass.epochs)
+    }
+
+    fn finishing_step(&mut self, batch: Batch) -> Step {
+        self.train(self.finishing.map_or(&[], |pass| pass.trains), batch)
+    }
+
+    fn forward(&self, inputs: Tensor<2>) -> Output {
+        Output { logits: self.run(&plain(&self.parts), inputs), chosen: None, n_experts: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+    use fednode_core::spec::ModelSpec;
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::algorithm::find;
+
+    /// Trains `fedrep` on one batch in each of the given passes; tells which halves moved.
+    fn moved(passes: &[usize]) -> [bool; 2] {
+        let (row, device) = (find("fedrep").unwrap(), Device::flex());
+        let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1 };
+        let (training, hyper) = (TrainingSpec::default(), row.values(&BTreeMap::new()).unwrap());
+        let class_counts = &[1, 1];
+        let setup = Setup { model: &model, training: &training, class_counts, hyper: &hyper, seed: 1, device: &device };
+        let mut algorithm = (row.build)(&setup).unwrap();
+        let before: Vec<_> = algorithm.parts().iter().map(Part::params).collect();
+        for pass in passes {
+            let inputs = Tensor::from_floats([[1.0, 0.5, 0.0, 0.2], [0.0, 0.3, 1.0, 0.7]], &device);
+            let targets = Tensor::from_floats([[1.0, 0.0], [0.0, 1.0]], &device);
+            algorithm.step(*pass, Batch { inputs, targets });
+        }
+        let now = algorithm.parts();
+        [BASE, HEAD].map(|half| now[half].params() != before[half])
+    }
+
+    #[test]
+    fn a_half_that_does_not_learn_stays_bit_for_bit() {
+        assert_eq!(moved(&[0, 0]), [false, true]);
+        assert_eq!(moved(&[1, 1]), [true, false]);
+        assert_eq!(moved(&[0, 1]), [true, true]);
+    }
+}

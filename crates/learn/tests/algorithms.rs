@@ -1,0 +1,316 @@
+//! What every algorithm promises, on two nodes with the embedded digits and a real average between them.
+#![allow(clippy::unwrap_used)]
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use fednode_core::{FederationSpec, HyperValue, ParamSet, Round, Weighting};
+use fednode_data::{DataSource, ShardParams, Split, load_shard};
+use fednode_learn::{ComputeDevice, Learner, LocalUpdate, Subset, algorithm};
+use fednode_mix::average;
+
+/// Hidden units of `mlp`, the width of its features.
+const WIDTH: usize = 200;
+const CLASSES: usize = 10;
+
+/// The rows that this file is about.
+const PERSONAL: [&str; 9] = ["fedper", "lg-fedavg", "fedrep", "fedrod", "fedgh", "fedbabu", "gpfl", "fedcp", "dbe"];
+
+fn spec(algorithm: &str, hyper: &[(&str, HyperValue)]) -> FederationSpec {
+    let mut spec = FederationSpec { algorithm: algorithm.into(), ..FederationSpec::default() };
+    spec.model.name = "mlp".into();
+    spec.model.input = [1, 8, 8];
+    (spec.training.learning_rate, spec.training.batch_size, spec.training.local_epochs) = (0.1, 10, 1);
+    spec.hyper.extend(hyper.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+    algorithm::fill_exchange(&mut spec).unwrap();
+    spec
+}
+
+/// Returns node `index` of two, which between them have 400 digits in skewed shares of the classes.
+fn data(index: usize) -> Arc<Split> {
+    let params = ShardParams { nodes: 2, seed: 1, samples_per_node: 200, validation_share: 0.1 };
+    let digits: DataSource = "digits".parse().unwrap();
+    Arc::new(load_shard(&digits, "dirichlet:0.5", &params, index).unwrap().split)
+}
+
+fn learner(spec: &FederationSpec, index: usize) -> Learner {
+    Learner::new(spec, index as u64, data(index), &ComputeDevice::cpu(1).unwrap()).unwrap()
+}
+
+fn update(learner: &mut Learner, round: u32) -> LocalUpdate {
+    learner.local_update(Round(round), &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+fn finish(learner: &mut Learner, round: u32) -> u32 {
+    learner.finish(Round(round), &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// Combines shared parts as the algorithm's exchange says.
+fn combine(spec: &FederationSpec, updates: &[LocalUpdate]) -> Option<ParamSet> {
+    let averaging = spec.exchange.averaging.as_ref()?;
+    let member = |update: &LocalUpdate| {
+        let weight = match averaging.weighting {
+            Weighting::Samples => f64::from(update.n_samples),
+            Weighting::Uniform => 1.0,
+        };
+        (weight, Arc::new(update.shared.clone().unwrap()))
+    };
+    Some(average(averaging.rule, &updates.iter().map(member).collect::<Vec<_>>()).unwrap())
+}
+
+/// Runs whole rounds: train, average, adopt.
+fn rounds(spec: &FederationSpec, learners: &mut [Learner], rounds: std::ops::RangeInclusive<u32>) {
+    for round in rounds {
+        let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, round)).collect();
+        let mean = combine(spec, &updates);
+        learners.iter_mut().for_each(|learner| learner.adopt(mean.clone(), Vec::new()).unwrap());
+    }
+}
+
+/// Returns the values of the parameters whose names are given.
+fn values(state: &ParamSet, names: &[&str]) -> Vec<f32> {
+    names.iter().flat_map(|name| state.get(name).unwrap().values().to_vec()).collect()
+}
+
+const BASE: [&str; 4] = ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"];
+
+#[test]
+fn every_algorithm_beats_the_majority_class() {
+    const LAST: u32 = 10;
+    for algorithm in PERSONAL.into_iter().chain(["fedavg", "local"]) {
+        let spec = spec(algorithm, &[]);
+        let mut learners = [learner(&spec, 0), learner(&spec, 1)];
+        rounds(&spec, &mut learners, 1..=LAST);
+        for learner in &mut learners {
+            finish(learner, LAST);
+        }
+        let (mut correct, mut majority, mut total) = (0, 0, 0);
+        for learner in &learners {
+            let evaluation = learner.evaluate(Subset::Test);
+            assert!(evaluation.score.loss.is_finite(), "{algorithm}");
+            assert!(learner.state().values().all(f32::is_finite), "{algorithm}");
+            correct += evaluation.classes.iter().map(|class| class.correct).sum::<u32>();
+            majority += evaluation.classes.iter().map(|class| class.total).max().unwrap();
+            total += evaluation.score.n_samples;
+        }
+        // At least halfway from the floor to perfection.
+        assert!(2 * correct > majority + total, "{algorithm}: {correct} of {total}, majority {majority}");
+    }
+}
+
+/// The table at the end of `pm-moe` §3, with what the files of DBE, GPFL and FedCP say they add.
+#[test]
+fn shares_and_keeps_what_its_paper_says() {
+    let base = || vec![("fc1.weight", vec![WIDTH, 64]), ("fc2.weight", vec![WIDTH, WIDTH])];
+    let biases = || vec![("fc1.bias", vec![WIDTH]), ("fc2.bias", vec![WIDTH])];
+    let head = |weight, bias| vec![(weight, vec![CLASSES, WIDTH]), (bias, vec![CLASSES])];
+    let (f, fc) = (|| [base(), biases()].concat(), || head("fc.weight", "fc.bias"));
+    let personal = || head("personal.weight", "personal.bias");
+    let row = |name: &'static str| vec![(name, vec![WIDTH])];
+    let linear = |weight, bias, outputs| vec![(weight, vec![outputs, WIDTH]), (bias, vec![outputs])];
+    let norm = |weight, bias, width| vec![(weight, vec![width]), (bias, vec![width])];
+    let gamma = || {
+        [
+            linear("cov.gamma.0.weight", "cov.gamma.0.bias", WIDTH),
+            norm("cov.gamma.2.weight", "cov.gamma.2.bias", WIDTH),
+            linear("cov.beta.0.weight", "cov.beta.0.bias", WIDTH),
+            norm("cov.beta.2.weight", "cov.beta.2.bias", WIDTH),
+            vec![("class_embedding", vec![CLASSES, WIDTH])],
+        ]
+        .concat()
+    };
+    let policy = || {
+        [linear("policy.0.weight", "policy.0.bias", 2 * WIDTH), norm("policy.1.weight", "policy.1.bias", 2 * WIDTH)]
+            .concat()
+    };
+    let prototypes = vec![("prototypes", vec![CLASSES, WIDTH]), ("prototypes_present", vec![CLASSES])];
+    let table = [
+        ("fedper", f(), fc()),
+        ("lg-fedavg", fc(), f()),
+        ("fedrep", f(), fc()),
+        ("fedrod", [f(), fc()].concat(), personal()),
+        ("fedgh", [fc(), prototypes].concat(), f()),
+        ("fedbabu", f(), fc()),
+        ("gpfl", [f(), gamma()].concat(), [fc(), row("generic_condition"), row("personal_condition")].concat()),
+        ("fedcp", [f(), fc(), policy()].concat(), [personal(), row("context")].concat()),
+        ("dbe", [f(), fc(), row("mean_feature")].concat(), row("personal_bias")),
+    ];
+    for (algorithm, shared, private) in table {
+        let learner = learner(&spec(algorithm, &[]), 0);
+        let layout = |entries: Vec<(&str, Vec<usize>)>| {
+            entries.into_iter().map(|(name, shape)| (name.to_owned(), shape)).collect::<fednode_core::Layout>()
+        };
+        assert_eq!(learner.shared_layout().unwrap(), layout(shared.clone()), "{algorithm}");
+        assert_eq!(learner.state().layout(), layout([shared, private].concat()), "{algorithm}");
+        assert_eq!((learner.experts().len(), learner.proxies()), (0, None), "{algorithm}");
+    }
+}
+
+#[test]
+fn goes_on_from_a_checkpoint_and_admits_late_comers() {
+    for row in algorithm::TABLE {
+        let spec = spec(row.name, &[]);
+        let mut learners = [learner(&spec, 0), learner(&spec, 1)];
+        rounds(&spec, &mut learners, 1..=2);
+        let [mut kept, other] = learners;
+        let bytes = kept.state().to_bytes();
+        let mut restored = learner(&spec, 0);
+        restored.restore(&ParamSet::decode(&bytes).unwrap()).unwrap();
+        assert_eq!(restored.state().to_bytes(), bytes, "{}", row.name);
+        assert_eq!(restored.evaluate(Subset::Test), kept.evaluate(Subset::Test), "{}", row.name);
+        assert_eq!(update(&mut restored, 3), update(&mut kept, 3), "{}", row.name);
+        assert_eq!(restored.state(), kept.state(), "{}", row.name);
+
+        let mut late = learner(&spec, 1);
+        late.adopt(other.shared(), Vec::new()).unwrap();
+        rounds(&spec, &mut [other, late], 3..=3);
+    }
+}
+
+#[test]
+fn a_broken_off_update_leaves_no_trace() {
+    for algorithm in PERSONAL {
+        let spec = spec(algorithm, &[]);
+        let mut learners = [learner(&spec, 0), learner(&spec, 1)];
+        rounds(&spec, &mut learners, 1..=1);
+        let [mut tried, _] = learners;
+        let before = tried.state();
+        let mut batches = 0;
+        let result = tried.local_update(Round(2), &mut |_| {
+            batches += 1;
+            if batches == 7 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert!(result.is_err(), "{algorithm}");
+        assert_eq!(tried.state(), before, "{algorithm}");
+        let mut fresh = learner(&spec, 0);
+        fresh.restore(&before).unwrap();
+        assert_eq!(update(&mut tried, 2), update(&mut fresh, 2), "{algorithm}");
+        assert_eq!(tried.state(), fresh.state(), "{algorithm}");
+    }
+}
+
+#[test]
+fn fedbabu_moves_its_head_only_after_the_last_round() {
+    for (fine_tuning, base_moves) in [("all", true), ("head", false)] {
+        let hyper =
+            [("fine_tuning", HyperValue::Text(fine_tuning.into())), ("fine_tuning_epochs", HyperValue::Integer(2))];
+        let spec = spec("fedbabu", &hyper);
+        let mut learners = [learner(&spec, 0), learner(&spec, 1)];
+        let first = learners[0].state();
+        rounds(&spec, &mut learners, 1..=3);
+        let [mut node, other] = learners;
+        let (before, head) = (node.state(), ["fc.weight", "fc.bias"]);
+        assert_eq!(values(&before, &head), values(&first, &head));
+        assert_eq!(values(&before, &head), values(&other.state(), &head));
+        assert_ne!(values(&before, &BASE), values(&first, &BASE));
+
+        let loss = node.evaluate(Subset::Train).score.loss;
+        let steps = 2 * node.evaluate(Subset::Train).score.n_samples.div_ceil(10);
+        assert_eq!(finish(&mut node, 3), steps);
+        assert_ne!(values(&node.state(), &head), values(&before, &head));
+        assert_eq!(values(&node.state(), &BASE) != values(&before, &BASE), base_moves);
+        assert!(node.evaluate(Subset::Train).score.loss < loss);
+    }
+    let mut node = learner(&spec("fedper", &[]), 0);
+    let before = node.state();
+    assert_eq!(finish(&mut node, 1), 0);
+    assert_eq!(node.state(), before, "nothing follows the last round of other algorithms");
+}
+
+#[test]
+fn fedgh_sends_prototypes_and_the_head_it_received() {
+    let spec = spec("fedgh", &[]);
+    let (mut first, mut second) = (learner(&spec, 0), learner(&spec, 1));
+    let head = ["fc.weight", "fc.bias"];
+    let before = values(&first.state(), &head);
+    let updates = [update(&mut first, 1), update(&mut second, 1)];
+    let sent = updates[0].shared.as_ref().unwrap();
+    assert_eq!(values(sent, &head), before);
+    let (prototypes, present) = (values(sent, &["prototypes"]), values(sent, &["prototypes_present"]));
+    for (class, prototype) in prototypes.chunks(WIDTH).enumerate() {
+        let has = data(0).train.labels.iter().any(|label| usize::from(*label) == class);
+        assert_eq!(present[class], if has { 1.0 } else { 0.0 }, "class {class}");
+        assert_eq!(prototype.iter().any(|value| *value != 0.0), has, "class {class}");
+    }
+    let learned = combine(&spec, &updates).unwrap();
+    assert_ne!(values(&learned, &head), before);
+    first.adopt(Some(learned.clone()), Vec::new()).unwrap();
+    assert_eq!(values(&first.state(), &head), values(&learned, &head));
+}
+
+#[test]
+fn dbe_trains_as_fedavg_in_round_1_and_then_holds_on_to_the_common_mean() {
+    let (dbe, fedavg) = (spec("dbe", &[]), spec("fedavg", &[]));
+    let mut learners = [learner(&dbe, 0), learner(&dbe, 1)];
+    let model = [&BASE[..], &["fc.weight", "fc.bias"]].concat();
+    let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, 1)).collect();
+    let mut plain = learner(&fedavg, 0);
+    update(&mut plain, 1);
+    assert_eq!(values(&learners[0].state(), &model), values(&plain.state(), &model));
+    assert!(values(&learners[0].state(), &["personal_bias"]).iter().all(|value| *value == 0.0));
+
+    let mean = combine(&dbe, &updates);
+    let common = values(mean.as_ref().unwrap(), &["mean_feature"]);
+    assert!(common.iter().all(|value| *value >= 0.0) && common.iter().any(|value| *value > 0.0));
+    learners.iter_mut().for_each(|learner| learner.adopt(mean.clone(), Vec::new()).unwrap());
+    rounds(&dbe, &mut learners, 2..=3);
+    let states: Vec<_> = learners.iter().map(Learner::state).collect();
+    for state in &states {
+        assert_eq!(values(state, &["mean_feature"]), common);
+        assert!(values(state, &["personal_bias"]).iter().any(|value| *value != 0.0));
+    }
+    assert_ne!(values(&states[0], &["personal_bias"]), values(&states[1], &["personal_bias"]));
+}
+
+#[test]
+fn gpfl_conditions_come_from_the_embeddings_the_node_trained() {
+    let spec = spec("gpfl", &[]);
+    let mut learners = [learner(&spec, 0), learner(&spec, 1)];
+    let conditions = ["generic_condition", "personal_condition"];
+    assert!(values(&learners[0].state(), &conditions).iter().all(|value| *value == 0.0));
+    update(&mut learners[0], 1);
+    let state = learners[0].state();
+    let table = values(&state, &["class_embedding"]);
+    let split = data(0);
+    let share = |class: usize| {
+        let count = split.train.labels.iter().filter(|label| usize::from(**label) == class).count();
+        count as f64 / split.train.len() as f64
+    };
+    let expected = |weight: &dyn Fn(usize) -> f64| {
+        let at = |feature: usize| (0..CLASSES).map(|c| weight(c) * f64::from(table[c * WIDTH + feature])).sum();
+        (0..WIDTH).map(at).collect::<Vec<f64>>()
+    };
+    for (name, expected) in [(conditions[0], expected(&|_| 1.0 / CLASSES as f64)), (conditions[1], expected(&share))] {
+        let got = values(&state, &[name]);
+        assert!(got.iter().zip(expected).all(|(got, expected)| (f64::from(*got) - expected).abs() < 1e-5), "{name}");
+    }
+    let other = learners[1].shared();
+    learners[0].adopt(other, Vec::new()).unwrap();
+    assert_eq!(values(&learners[0].state(), &conditions), values(&state, &conditions));
+}
+
+#[test]
+fn fedcp_blends_its_heads_and_renews_its_context_when_a_round_ends() {
+    let spec = spec("fedcp", &[]);
+    let (mut node, mut again, mut other) = (learner(&spec, 0), learner(&spec, 0), learner(&spec, 1));
+    let before = node.state();
+    assert_eq!(values(&before, &["personal.weight"]), values(&before, &["fc.weight"]));
+    assert!(values(&before, &["context"]).iter().all(|value| (0.0..1.0).contains(value)));
+    assert_eq!(values(&before, &["context"]), values(&other.state(), &["context"]));
+    assert_eq!(update(&mut node, 1), update(&mut again, 1), "the noise is seeded");
+    update(&mut other, 1);
+    let after = node.state();
+    for (personal, global) in [("personal.weight", "fc.weight"), ("personal.bias", "fc.bias")] {
+        let (own, old) = (values(&after, &[personal]), values(&before, &[global]));
+        let blend: Vec<f32> = own.iter().zip(old).map(|(own, old)| (own + old) * 0.5).collect();
+        assert_eq!(values(&after, &[global]), blend);
+    }
+    let weight = values(&after, &["personal.weight"]);
+    for (feature, got) in values(&after, &["context"]).into_iter().enumerate() {
+        let expected: f32 = (0..CLASSES).map(|class| weight[class * WIDTH + feature]).sum();
+        assert!((got - expected).abs() < 1e-5);
+    }
+    assert_ne!(values(&after, &["context"]), values(&other.state(), &["context"]));
+    assert_ne!(values(&after, &["policy.0.weight"]), values(&before, &["policy.0.weight"]));
+    assert_eq!(node.evaluate(Subset::Test), node.evaluate(Subset::Test), "there is no noise in evaluation");
+}

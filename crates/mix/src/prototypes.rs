@@ -1,0 +1,284 @@
+//! A head learned from class prototypes: Yi et al., "FedGH: Heterogeneous Federated Learning with Generalized Global
+//! Header", ACM MM 2023, Algorithm 1; `pm-moe` §3.5.
+//!
+//! ```text
+//! member m sends     the head as it received it, h_mc = its mean feature of class c, and whether it has class c
+//! learned here       W, b <- SGD of CE(W h_mc + b, c) over all pairs (h_mc, c), one pass, batches of 10, step size 1
+//! ```
+//!
+//! The start is the mean of the heads that were sent, which are all the same: the last round's result. (The reference
+//! starts from the locally trained head of its first client, through an alias.) Every prototype counts the same, whatever
+//! the number of samples behind it. The order of the pairs is shuffled by a fixed generator that the start seeds, so every
+//! node that has the same members gets the same bits. Sums run in `f64`.
+
+use std::f64::consts::LN_2;
+use std::sync::Arc;
+
+use fednode_core::{ParamSet, Tensor};
+
+use crate::average::{Accumulator, AverageError};
+
+/// The tensor of a member's prototypes, `[classes, features]`.
+pub const PROTOTYPES: &str = "prototypes";
+/// The tensor that has a 1 for every class that the member has samples of, `[classes]`.
+pub const PRESENT: &str = "prototypes_present";
+
+/// Pairs of a step, as in the reference.
+const BATCH: usize = 10;
+/// Step size, as in the reference.
+const LEARNING_RATE: f64 = 1.0;
+
+/// A prototype and its class.
+type Pair<'a> = (&'a [f32], usize);
+
+/// Learns the head; what comes back has the members' layout, with the mean prototype of each class (over those that have
+/// it) and the share of members that have it.
+///
+/// # Errors
+/// Refuses an empty list, members of different layouts, and parts that are not a head `[classes, features]` with bias and
+/// prototypes.
+pub fn learn_head(members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageError> {
+    let Some((_, first)) = members.first() else { return Err(AverageError::NoMembers) };
+    let names = Names::of(first)?;
+    let mut start = Accumulator::new(first.layout());
+    members.iter().try_for_each(|(_, params)| start.add(1.0, params))?;
+    let mut learned = start.finish()?;
+    let pairs = pairs(members);
+    let mut head = Head::of(&learned, &names);
+    let order = shuffled(pairs.len(), seed(&learned));
+    for batch in order.chunks(BATCH) {
+        head.step(&batch.iter().map(|at| pairs[*at]).collect::<Vec<_>>());
+    }
+    let means = mean_prototypes(&pairs, head.n_features, head.bias.len());
+    for (name, tensor) in learned.iter_mut() {
+        let source = match name {
+            name if name == names.weight => &head.weight,
+            name if name == names.bias => &head.bias,
+            PROTOTYPES => &means,
+            _ => continue,
+        };
+        tensor.values_mut().iter_mut().zip(source).for_each(|(value, source)| *value = *source as f32);
+    }
+    Ok(learned)
+}
+
+/// What the head's tensors are called.
+struct Names {
+    weight: String,
+    bias: String,
+}
+
+impl Names {
+    /// Finds them, and checks all four shapes.
+    fn of(params: &ParamSet) -> Result<Self, AverageError> {
+        let find = |suffix: &str| {
+            let found = params.iter().find(|(name, _)| name.ends_with(suffix));
+            found.map(|(name, _)| name.to_owned()).ok_or(AverageError::NoPrototypes)
+        };
+        let names = Self { weight: find(".weight")?, bias: find(".bias")? };
+        let shape = |name: &str| params.get(name).map(Tensor::shape).unwrap_or_default();
+        let (weight, classes) = (shape(&names.weight), shape(&names.bias));
+        let fits = weight.len() == 2 && weight[..1] == *classes && weight[1] > 0;
+        match fits && params.len() == 4 && shape(PROTOTYPES) == weight && shape(PRESENT) == classes {
+            true => Ok(names),
+            false => Err(AverageError::NoPrototypes),
+        }
+    }
+}
+
+/// Collects the pairs of all members, in their order and that of the classes. The layout was checked.
+fn pairs(members: &[(f64, Arc<ParamSet>)]) -> Vec<Pair<'_>> {
+    let mut pairs = Vec::new();
+    for (_, params) in members {
+        let (Some(prototypes), Some(present)) = (params.get(PROTOTYPES), params.get(PRESENT)) else { continue };
+        let rows = prototypes.values().chunks_exact(prototypes.shape()[1]);
+        let with_class = rows.zip(present.values()).enumerate();
+        pairs.extend(with_class.filter(|(_, (_, present))| **present > 0.5).map(|(class, (row, _))| (row, class)));
+    }
+    pairs
+}
+
+/// Returns the mean of each class's prototypes, zeros where there are none.
+fn mean_prototypes(pairs: &[Pair<'_>], n_features: usize, n_classes: usize) -> Vec<f64> {
+    let mut sums = vec![0.0; n_features * n_classes];
+    let mut counts = vec![0.0f64; n_classes];
+    for (row, class) in pairs {
+        counts[*class] += 1.0;
+        let sums = &mut sums[class * n_features..(class + 1) * n_features];
+        sums.iter_mut().zip(*row).for_each(|(sum, value)| *sum += f64::from(*value));
+    }
+    for (row, count) in sums.chunks_exact_mut(n_features).zip(counts) {
+        row.iter_mut().for_each(|sum| *sum /= count.max(1.0));
+    }
+    sums
+}
+
+/// A linear classifier in the making.
+struct Head {
+    /// `[classes, features]`.
+    weight: Vec<f64>,
+    /// `[classes]`.
+    bias: Vec<f64>,
+    n_features: usize,
+}
+
+impl Head {
+    fn of(params: &ParamSet, names: &Names) -> Self {
+        let values = |name: &str| params.get(name).into_iter().flat_map(Tensor::values).map(|value| f64::from(*value));
+        let (weight, bias): (Vec<f64>, Vec<f64>) = (values(&names.weight).collect(), values(&names.bias).collect());
+        let n_features = weight.len() / bias.len().max(1);
+        Self { weight, bias, n_features }
+    }
+
+    /// Makes one step on the mean cross-entropy of a batch: the slope of a logit is its probability, less 1 for the
+    /// true class.
+    fn step(&mut self, batch: &[Pair<'_>]) {
+        let slopes: Vec<Vec<f64>> = batch.iter().map(|(row, class)| self.slopes(row, *class)).collect();
+        let step = LEARNING_RATE / batch.len() as f64;
+        for ((row, _), slopes) in batch.iter().zip(slopes) {
+            for (class, slope) in slopes.into_iter().enumerate() {
+                self.bias[class] -= step * slope;
+                let weights = &mut self.weight[class * self.n_features..(class + 1) * self.n_features];
+                weights.iter_mut().zip(*row).for_each(|(weight, value)| *weight -= step * slope * f64::from(*value));
+            }
+        }
+    }
+
+    fn slopes(&self, row: &[f32], class: usize) -> Vec<f64> {
+        let products = self.weight.chunks_exact(self.n_features).zip(&self.bias);
+        let logit = |(weights, bias): (&[f64], &f64)| {
+            weights.iter().zip(row).fold(*bias, |sum, (weight, value)| sum + weight * f64::from(*value))
+        };
+        let logits: Vec<f64> = products.map(logit).collect();
+        let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let mut slopes: Vec<f64> = logits.iter().map(|logit| exp(logit - largest)).collect();
+        let total: f64 = slopes.iter().sum();
+        slopes.iter_mut().for_each(|slope| *slope /= total);
+        slopes[class] -= 1.0;
+        slopes
+    }
+}
+
+/// Returns `e^x` for `x <= 0` by basic arithmetic alone: the exponential of the standard library differs from machine to
+/// machine in the last bit, and an auditor compares bits.
+fn exp(x: f64) -> f64 {
+    if x < -700.0 {
+        return 0.0;
+    }
+    let halvings = (x / LN_2).round();
+    let rest = x - halvings * LN_2;
+    // |rest| is at most 0.35, so the first term that is left out is below 1e-18.
+    let series = (1..=14).rev().fold(1.0, |sum, term| 1.0 + rest * sum / f64::from(term));
+    series * f64::from_bits(((1023 + halvings as i64) as u64) << 52)
+}
+
+/// Returns a number that depends on every bit of the parameters (FNV-1a).
+fn seed(params: &ParamSet) -> u64 {
+    let fold = |hash: u64, value: f32| (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0000_0100_0000_01b3);
+    params.values().fold(0xcbf2_9ce4_8422_2325, fold)
+}
+
+/// Returns the numbers below `count` in an order that the seed decides (SplitMix64; Fisher and Yates).
+fn shuffled(count: usize, seed: u64) -> Vec<usize> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    };
+    let mut order: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        let scaled = (u128::from(next()) * (last as u128 + 1)) >> 64;
+        order.swap(last, scaled as usize);
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(head: [f32; 6], prototypes: [f32; 4], present: [f32; 2]) -> (f64, Arc<ParamSet>) {
+        let mut params = ParamSet::new();
+        params.insert("fc.weight", &[2, 2], head[..4].to_vec()).unwrap();
+        params.insert("fc.bias", &[2], head[4..].to_vec()).unwrap();
+        params.insert(PROTOTYPES, &[2, 2], prototypes.to_vec()).unwrap();
+        params.insert(PRESENT, &[2], present.to_vec()).unwrap();
+        (1.0, Arc::new(params))
+    }
+
+    fn values(params: &ParamSet, name: &str) -> Vec<f32> {
+        params.get(name).unwrap().values().to_vec()
+    }
+
+    /// A zero head gives every class 1/2. Pairs: (1, 2) of class 0; (3, 0) of class 0; (0, 4) of class 1. Slopes of class 0
+    /// are -1/2, -1/2, 1/2; the step for its weights is (1/3)(1/2)(1 + 3 - 0, 2 + 0 - 4) = (2/3, -1/3), for its bias
+    /// (1/3)(1/2)(1 + 1 - 1) = 1/6. Class 1 moves the other way.
+    #[test]
+    fn one_batch_agrees_with_a_worked_example() {
+        let zero = [0.0; 6];
+        // The absent prototype is there to be ignored.
+        let members =
+            [member(zero, [1.0, 2.0, 99.0, 99.0], [1.0, 0.0]), member(zero, [3.0, 0.0, 0.0, 4.0], [1.0, 1.0])];
+        let learned = learn_head(&members).unwrap();
+        let close = |name: &str, expected: &[f32]| {
+            let got = values(&learned, name);
+            assert!(got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{name}: {got:?}");
+        };
+        let third = 1.0 / 3.0;
+        close("fc.weight", &[2.0 * third, -third, -2.0 * third, third]);
+        close("fc.bias", &[third / 2.0, -third / 2.0]);
+        close(PROTOTYPES, &[2.0, 1.0, 0.0, 4.0]);
+        close(PRESENT, &[1.0, 0.5]);
+        assert_eq!(learned.layout(), members[0].1.layout());
+        assert_eq!(learn_head(&members), Ok(learned));
+    }
+
+    #[test]
+    fn exponential_agrees_with_the_standard_library() {
+        for x in [0.0, -1e-9, -0.3, -1.0, -7.5, -50.0, -699.9] {
+            assert!((exp(x) / f64::exp(x) - 1.0).abs() < 1e-12, "{x}");
+        }
+        assert_eq!((exp(0.0), exp(-701.0), exp(f64::NEG_INFINITY)), (1.0, 0.0, 0.0));
+    }
+
+    #[test]
+    fn without_prototypes_the_head_stays_bit_for_bit() {
+        let head = [0.1, -0.0, 7.0, 1e-30, 3.0, -1.0];
+        let members = vec![member(head, [f32::MAX; 4], [0.0; 2]); 3];
+        let learned = learn_head(&members).unwrap();
+        assert_eq!(values(&learned, "fc.weight"), head[..4]);
+        assert_eq!(values(&learned, "fc.bias"), head[4..]);
+    }
+
+    #[test]
+    fn every_pair_is_used_once_and_learning_separates_the_classes() {
+        let mut order = shuffled(1000, 5);
+        assert_ne!(order, shuffled(1000, 6));
+        order.sort_unstable();
+        assert_eq!(order, (0..1000).collect::<Vec<_>>());
+        let mut members = vec![member([0.0; 6], [1.0, 0.0, 0.0, 1.0], [1.0; 2]); 30];
+        for _ in 0..3 {
+            let learned = learn_head(&members).unwrap();
+            let head: Vec<f32> = [values(&learned, "fc.weight"), values(&learned, "fc.bias")].concat();
+            members = vec![member(head.try_into().unwrap(), [1.0, 0.0, 0.0, 1.0], [1.0; 2]); 30];
+        }
+        let weight = values(&members[0].1, "fc.weight");
+        assert!(weight[0] - weight[2] > 2.0 && weight[3] - weight[1] > 2.0, "{weight:?}");
+    }
+
+    #[test]
+    fn refuses_what_is_not_a_head_with_prototypes() {
+        assert_eq!(learn_head(&[]), Err(AverageError::NoMembers));
+        let mut plain = ParamSet::new();
+        plain.insert("fc.weight", &[2, 2], vec![0.0; 4]).unwrap();
+        assert_eq!(learn_head(&[(1.0, Arc::new(plain.clone()))]), Err(AverageError::NoPrototypes));
+        plain.insert("fc.bias", &[2], vec![0.0; 2]).unwrap();
+        plain.insert(PROTOTYPES, &[2, 3], vec![0.0; 6]).unwrap();
+        plain.insert(PRESENT, &[2], vec![0.0; 2]).unwrap();
+        assert_eq!(learn_head(&[(1.0, Arc::new(plain.clone()))]), Err(AverageError::NoPrototypes));
+        let mixed = [member([0.0; 6], [0.0; 4], [1.0; 2]), (1.0, Arc::new(plain))];
+        assert!(matches!(learn_head(&mixed), Err(AverageError::Layout(_))));
+    }
+}
