@@ -101,8 +101,7 @@ impl Learner {
         let row = algorithm::find(&spec.algorithm)?;
         let hyper = row.values(&spec.hyper)?;
         let (model, training) = (&spec.model, &spec.training);
-        let class_counts = &count(&data.train, classes);
-        let setup = Setup { model, training, class_counts, hyper: &hyper, seed: spec.seed, device: device.tensors() };
+        let setup = Setup { model, training, hyper: &hyper, seed: spec.seed, device: device.tensors() };
         let mut learner = Self {
             algorithm: device.run(|| (row.build)(&setup))?,
             data,
@@ -115,6 +114,7 @@ impl Learner {
             initial_shared: None,
         };
         learner.initial_shared = learner.shared();
+        learner.meet();
         Ok(learner)
     }
 
@@ -329,7 +329,14 @@ impl Learner {
         }
         self.restore(&state)?;
         (self.node_seed, self.data) = (node_seed, data);
+        self.meet();
         Ok(())
+    }
+
+    fn meet(&mut self) {
+        let class_counts = count(&self.data.train, self.classes);
+        let algorithm = self.algorithm.as_mut();
+        self.device.run(|| algorithm.meet(&class_counts));
     }
 
     /// Returns the parts with a role, in order.

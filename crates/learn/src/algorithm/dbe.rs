@@ -191,8 +191,8 @@ mod tests {
         let hyper = hyper.iter().map(|(name, value)| ((*name).to_owned(), HyperValue::Real(*value)));
         let hyper = find(name).unwrap().values(&hyper.collect::<BTreeMap<_, _>>()).unwrap();
         let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1 };
-        let (training, device, class_counts) = (TrainingSpec::default(), Device::flex(), &[1, 1]);
-        build(&Setup { model: &model, training: &training, class_counts, hyper: &hyper, seed: 1, device: &device })
+        let (training, device) = (TrainingSpec::default(), Device::flex());
+        build(&Setup { model: &model, training: &training, hyper: &hyper, seed: 1, device: &device })
     }
 
     fn dbe(hyper: &[(&str, f64)]) -> Dbe {

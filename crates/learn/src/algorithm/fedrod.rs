@@ -58,7 +58,7 @@ impl FedRod {
         let mut personal = part(Role::Private, head.renamed("personal"));
         let (base, head) = (part(Role::Shared, base), part(Role::Shared, head));
         personal.weights = head.weights.clone();
-        let log_counts = log_counts(setup.class_counts, setup.device);
+        let log_counts = log_counts(&vec![1; setup.model.classes], setup.device);
         Ok(Self { parts: [base, head, personal], log_counts, learning_rate: setup.training.learning_rate })
     }
 
@@ -78,6 +78,10 @@ fn log_counts(class_counts: &[u32], device: &Device) -> Tensor<2> {
 }
 
 impl Algorithm for FedRod {
+    fn meet(&mut self, class_counts: &[u32]) {
+        self.log_counts = log_counts(class_counts, &self.log_counts.device());
+    }
+
     fn parts(&self) -> &[Part] {
         &self.parts
     }

@@ -99,7 +99,7 @@ impl Gpfl {
             decayed(conditioning("cov.beta.0", "cov.beta.2", width)),
             part(Role::Private, conditions),
         ];
-        let shares = shares(setup.class_counts, setup.device);
+        let shares = shares(&vec![1; classes], setup.device);
         let (lambda, learning_rate) = (setup.hyper.real("lambda"), setup.training.learning_rate);
         Ok(Self { parts, frozen, shares, lambda, learning_rate })
     }
@@ -167,6 +167,10 @@ fn conditions(embeddings: Tensor<2>, shares: Tensor<2>) -> [Tensor<1>; 2] {
 }
 
 impl Algorithm for Gpfl {
+    fn meet(&mut self, class_counts: &[u32]) {
+        self.shares = shares(class_counts, &self.shares.device());
+    }
+
     fn parts(&self) -> &[Part] {
         &self.parts
     }

@@ -8,7 +8,7 @@
 //! What happens to an algorithm, in order; a node may be restored from a checkpoint before any round:
 //!
 //! ```text
-//! build ─► [ adopt ─► begin_round ─► step … step ─► end_round ─► share ] per round ─► finishing_step … (if it has any)
+//! build ─► meet ─► [ adopt ─► begin_round ─► step … step ─► end_round ─► share ] per round ─► finishing_step … (if it has any)
 //! ```
 //!
 //! Only parts are saved, so everything that outlives a round is a part.
@@ -90,8 +90,6 @@ pub struct Setup<'a> {
     pub model: &'a ModelSpec,
     /// The local update.
     pub training: &'a TrainingSpec,
-    /// This node's training samples of each class of the model.
-    pub class_counts: &'a [u32],
     /// The algorithm's hyper-parameters.
     pub hyper: &'a Values,
     /// Seed of what all nodes must draw alike.
@@ -135,6 +133,10 @@ pub trait Algorithm: Send + Sync {
 
     /// Trains on one batch in the given pass.
     fn step(&mut self, pass: usize, batch: Batch) -> Step;
+
+    /// Learns how many training samples of each class of the model the node has; called before anything else, and again
+    /// when a learner becomes another node.
+    fn meet(&mut self, _class_counts: &[u32]) {}
 
     /// Prepares a local update, before its first batch. Shared parts are what was adopted last, or the node's own from
     /// its last update if nothing was; private parts are as the node left them. Whatever else the algorithm keeps for
