@@ -2,11 +2,9 @@
 //!
 //! Only translation. Numbers pass through as [`ParamSet`]s, errors get the kind that decides the exit code.
 
-use std::ops::ControlFlow;
-
 use fednode_core::{ParamSet, Round, Score, Slot};
 use fednode_learn::{LearnError, Learner, Progress, Subset};
-use fednode_runtime::trainer::{Evaluations, TrainProgress, Trainer, TrainerCard, TrainerError, Update};
+use fednode_runtime::trainer::{Evaluations, TrainProgress, Trainer, TrainerCard, TrainerError, Update, Watch};
 
 /// A learner as the runtime sees it.
 #[derive(Debug)]
@@ -31,11 +29,7 @@ impl Trainer for LearnerTrainer {
         self.learner.shared()
     }
 
-    fn local_update(
-        &mut self,
-        round: Round,
-        watch: &mut (dyn FnMut(TrainProgress) -> ControlFlow<()> + Send),
-    ) -> Result<Update, TrainerError> {
+    fn local_update(&mut self, round: Round, watch: &mut Watch<'_>) -> Result<Update, TrainerError> {
         let update = self.learner.local_update(round, &mut |now| watch(progress(now))).map_err(error)?;
         Ok(Update {
             shared: update.shared,
@@ -45,6 +39,11 @@ impl Trainer for LearnerTrainer {
             train_loss: update.train_loss,
             expert_share: update.expert_share,
         })
+    }
+
+    fn finish(&mut self, last: Round, watch: &mut Watch<'_>) -> Result<Option<Evaluations>, TrainerError> {
+        let steps = self.learner.finish(last, &mut |now| watch(progress(now))).map_err(error)?;
+        (steps > 0).then(|| self.evaluate(true)).transpose()
     }
 
     fn adopt(&mut self, shared: Option<ParamSet>, experts: Vec<(Slot, ParamSet)>) -> Result<(), TrainerError> {

@@ -51,13 +51,23 @@ fn four_nodes_finish_and_learn() {
 #[test]
 fn every_algorithm_of_the_table_runs() {
     let folder = tempfile::tempdir().unwrap();
-    for algorithm in ["local", "fedavg"] {
+    let mut list = fednode();
+    list.args(["algorithms", "--json"]);
+    let listed = json_of(&run(list));
+    let names: Vec<&str> = listed.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert!(names.len() >= 12, "{names:?}");
+    for algorithm in names {
         let out = folder.path().join(algorithm);
-        let summary = json_of(&run(swarm(&out, &["--nodes", "2", "--rounds", "2", "--algorithm", algorithm])));
+        let settings = ["--nodes", "2", "--rounds", "2", "--algorithm", algorithm, "--lr", "0.1"];
+        let summary = json_of(&run(swarm(&out, &settings)));
         let exchanged = summary["bytes_per_round"]["peer_to_peer"].as_f64().unwrap();
-        assert_eq!(exchanged, 0.0, "{algorithm} exchanges no experts");
+        // A mean may come from whoever holds it, so only the two ends of the table are certain.
+        assert!(exchanged > 0.0 || algorithm != "fedmoe-da", "no expert went from node to node");
+        assert!(exchanged == 0.0 || algorithm != "local", "`local` moved {exchanged} bytes between nodes");
         let averaged = summary["bytes_per_round"]["aggregator"].as_f64().unwrap();
-        assert_eq!(averaged > 0.0, algorithm == "fedavg", "{algorithm} moved {averaged} bytes with the aggregator");
+        assert_eq!(averaged > 0.0, algorithm != "local", "{algorithm} moved {averaged} bytes with the aggregator");
+        let finished = &summary["per_node"][0]["accuracy_after_finishing"];
+        assert_eq!(finished.is_number(), algorithm == "fedbabu", "{algorithm} finished with {finished}");
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) enum Answer {
     Copied { snapshot: Box<Snapshot>, round: Round, took: Duration },
     NotCopied(TrainerError),
     Saved(Result<Saved, SaveError>),
-    Finalised(Result<(), String>),
+    Finalised(Result<Option<Evaluations>, String>),
 }
 
 impl<M: Machine> Driver<M> {

@@ -16,12 +16,12 @@ use tracing::{info, warn};
 
 use crate::answers::Answer;
 use crate::driver::Driver;
-use crate::effects::on_worker;
+use crate::effects::{flatten, on_worker};
 use crate::error::RunError;
 use crate::final_model::{self, ModelCard};
 use crate::machine::Machine;
 use crate::status::RoundRecord;
-use crate::trainer::Timed;
+use crate::trainer::{Evaluations, Timed};
 
 /// A finished member is no longer needed when nobody trains any more and nothing was asked of it for so long.
 const QUIET: Duration = Duration::from_secs(3);
@@ -125,23 +125,34 @@ impl<M: Machine> Driver<M> {
         self.ending.stage = Stage::Finalising;
         let card = ModelCard::new(&self.spec, self.me, self.card.clone(), self.records.last().cloned());
         let (state, journal) = (self.config.state.clone(), self.journal.clone());
+        // A daemon that was started again after its end has nothing left to train.
+        if let Some(card) = final_model::read_card(&state, &self.spec) {
+            self.finished = card.finished;
+            return self.start_serving();
+        }
+        let finishing = trainer.finish(Round(self.spec.rounds));
         let copying = trainer.call(|trainer| trainer.state());
         self.tasks.spawn(async move {
+            let finished = match flatten(finishing.await) {
+                Ok(Timed { value, .. }) => value,
+                Err(error) => return Answer::Finalised(Err(error.to_string())),
+            };
             let Timed { value: model, .. } = match copying.await {
                 Ok(model) => model,
                 Err(error) => return Answer::Finalised(Err(error.to_string())),
             };
+            let card = ModelCard { finished: finished.clone(), ..card };
             let written = on_worker(move || final_model::write(&state, &model, &card)).await;
             journal.flush().await;
-            Answer::Finalised(written.map_err(|error| error.to_string()))
+            Answer::Finalised(written.map(|()| finished).map_err(|error| error.to_string()))
         });
     }
 
     /// # Errors
     /// Without its result a run has failed, whatever else it did.
-    pub(crate) fn on_finalised(&mut self, result: Result<(), String>) -> Result<(), RunError> {
-        let failed = |error| RunError::StateContent(format!("the final model cannot be written: {error}"));
-        result.map_err(failed)?;
+    pub(crate) fn on_finalised(&mut self, result: Result<Option<Evaluations>, String>) -> Result<(), RunError> {
+        let failed = |error| RunError::StateContent(format!("the final model cannot be made: {error}"));
+        self.finished = result.map_err(failed)?;
         self.start_serving();
         Ok(())
     }

@@ -8,7 +8,7 @@ use fednode_core::{FederationId, FederationSpec, NodeId, ParamSet, Round};
 use serde::{Deserialize, Serialize};
 
 use crate::status::RoundRecord;
-use crate::trainer::TrainerCard;
+use crate::trainer::{Evaluations, TrainerCard};
 
 /// Folder of the final model in the state folder.
 pub const FOLDER: &str = "final";
@@ -34,6 +34,9 @@ pub struct ModelCard {
     pub trainer: TrainerCard,
     /// What the last round came to.
     pub last_record: Option<RoundRecord>,
+    /// How good the model is after the stage that follows the last round, if the algorithm has one.
+    #[serde(default)]
+    pub finished: Option<Evaluations>,
     /// Version of the software.
     pub version: String,
 }
@@ -51,6 +54,7 @@ impl ModelCard {
             seed: spec.seed,
             trainer,
             last_record: record,
+            finished: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
@@ -67,6 +71,13 @@ pub(crate) fn write(state: &Path, model: &ParamSet, card: &ModelCard) -> io::Res
     let mut json = serde_json::to_vec_pretty(card)?;
     json.push(b'\n');
     replace(&folder, "card.json", &json)
+}
+
+/// Returns the card of a model that was written before, if it is this federation's.
+pub(crate) fn read_card(state: &Path, spec: &FederationSpec) -> Option<ModelCard> {
+    let text = fs::read(state.join(FOLDER).join("card.json")).ok()?;
+    let card: ModelCard = serde_json::from_slice(&text).ok()?;
+    (card.federation == spec.id()).then_some(card)
 }
 
 fn replace(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {

@@ -74,4 +74,4 @@ pub use exit::ExitCode;
 pub use final_model::ModelCard;
 pub use member::{run_aggregator, run_node, stored_model};
 pub use resources::{Memory, memory};
-pub use trainer::{Evaluations, TrainProgress, Trainer, TrainerCard, TrainerError, Update};
+pub use trainer::{Evaluations, TrainProgress, Trainer, TrainerCard, TrainerError, Update, Watch};

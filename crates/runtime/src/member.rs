@@ -202,6 +202,7 @@ impl Opened {
             stop,
             training: false,
             merging: false,
+            finished: None,
             ending: Ending::new(),
         };
         driver.run(past).await

@@ -67,6 +67,7 @@ impl<M: Machine> Driver<M> {
             listeners: self.net.listeners().iter().map(ToString::to_string).collect(),
             notes: self.notebook.lines(),
             finished: self.ending.is_finished(),
+            finished_evaluation: self.finished.clone(),
             rss_bytes: memory.rss_bytes,
             peak_rss_bytes: memory.peak_rss_bytes,
             blob_bytes: self.blobs.used_bytes(),

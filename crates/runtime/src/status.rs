@@ -6,7 +6,7 @@ use fednode_core::{ExpertId, FederationId, NodeId, Role, Round, Score, Slot, Tim
 use fednode_engine::Phase;
 use serde::{Deserialize, Serialize};
 
-use crate::trainer::{TrainProgress, TrainerCard};
+use crate::trainer::{Evaluations, TrainProgress, TrainerCard};
 
 /// Answer of `GET /v1/status`: what this process is doing, and what it waits for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -51,6 +51,8 @@ pub struct Status {
     pub notes: Vec<Remark>,
     /// Whether all rounds are done.
     pub finished: bool,
+    /// How good the model is after the stage that follows the last round, if the algorithm has one.
+    pub finished_evaluation: Option<Evaluations>,
     /// Resident bytes.
     pub rss_bytes: Option<u64>,
     /// Most resident bytes so far.

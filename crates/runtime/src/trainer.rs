@@ -33,11 +33,14 @@ pub trait Trainer: Send + 'static {
     ///
     /// # Errors
     /// [`TrainerError::Abandoned`] if `watch` breaks off; otherwise what went wrong.
-    fn local_update(
-        &mut self,
-        round: Round,
-        watch: &mut (dyn FnMut(TrainProgress) -> ControlFlow<()> + Send),
-    ) -> Result<Update, TrainerError>;
+    fn local_update(&mut self, round: Round, watch: &mut Watch<'_>) -> Result<Update, TrainerError>;
+
+    /// Trains for this node alone after the last round, and evaluates the result; `None` if the algorithm has no such
+    /// stage. What comes out is for use, not for another round.
+    ///
+    /// # Errors
+    /// As [`Trainer::local_update`].
+    fn finish(&mut self, last: Round, watch: &mut Watch<'_>) -> Result<Option<Evaluations>, TrainerError>;
 
     /// Takes over a shared part and mixed experts.
     ///
@@ -159,6 +162,9 @@ pub(crate) struct Timed<T> {
     pub(crate) took: Duration,
 }
 
+/// Told after every batch where training is; says whether to go on.
+pub type Watch<'a> = dyn FnMut(TrainProgress) -> ControlFlow<()> + Send + 'a;
+
 type Job = Box<dyn FnOnce(&mut dyn Trainer) + Send>;
 
 /// A handle on the trainer's thread. The thread ends when the last handle is dropped and its queue is done.
@@ -206,6 +212,23 @@ impl TrainerThread {
         &self,
         round: Round,
     ) -> impl Future<Output = Result<Timed<Result<Update, TrainerError>>, TrainerError>> + Send + 'static {
+        self.call_watched(move |trainer, watch| trainer.local_update(round, watch))
+    }
+
+    /// Trains for this node alone after the last round.
+    pub(crate) fn finish(
+        &self,
+        last: Round,
+    ) -> impl Future<Output = Result<Timed<Result<Option<Evaluations>, TrainerError>>, TrainerError>> + Send + 'static
+    {
+        self.call_watched(move |trainer, watch| trainer.finish(last, watch))
+    }
+
+    /// Hands in a job that shows its progress and can be abandoned.
+    fn call_watched<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut dyn Trainer, &mut Watch<'_>) -> T + Send + 'static,
+    ) -> impl Future<Output = Result<Timed<T>, TrainerError>> + Send + 'static {
         let abandon = Arc::clone(&self.abandon);
         let progress = Arc::clone(&self.progress);
         self.call(move |trainer| {
@@ -216,9 +239,9 @@ impl TrainerThread {
                     false => ControlFlow::Continue(()),
                 }
             };
-            let update = trainer.local_update(round, &mut watch);
+            let result = job(trainer, &mut watch);
             progress.send_replace(None);
-            update
+            result
         })
     }
 

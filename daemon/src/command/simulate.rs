@@ -249,6 +249,7 @@ struct Row {
     seeds: Vec<u64>,
     mean_accuracy: Vec<f64>,
     accuracy_after_local_training: Vec<f64>,
+    accuracy_after_finishing: Vec<f64>,
     worst_tenth_accuracy: Vec<f64>,
     majority_class_accuracy: Vec<f64>,
     bytes_per_node_and_round: f64,
@@ -267,6 +268,7 @@ impl Row {
             seeds: summaries.iter().map(|summary| summary.seed).collect(),
             mean_accuracy: all(|summary| summary.mean_accuracy),
             accuracy_after_local_training: all(Summary::accuracy_before_exchange),
+            accuracy_after_finishing: summaries.iter().filter_map(Summary::accuracy_after_finishing).collect(),
             worst_tenth_accuracy: all(|summary| summary.worst_tenth_accuracy),
             majority_class_accuracy: all(|summary| summary.majority_class_accuracy),
             bytes_per_node_and_round: summary::mean(&summaries.iter().map(total).collect::<Vec<_>>()),
@@ -290,6 +292,11 @@ impl Table {
                 row.name.clone(),
                 spread(&row.mean_accuracy),
                 spread(&row.accuracy_after_local_training),
+                if row.accuracy_after_finishing.is_empty() {
+                    "-".into()
+                } else {
+                    spread(&row.accuracy_after_finishing)
+                },
                 spread(&row.worst_tenth_accuracy),
                 spread(&row.majority_class_accuracy),
                 bytes(row.bytes_per_node_and_round.round() as u64),
@@ -301,12 +308,13 @@ impl Table {
 
     fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let head = line(&HEAD.map(str::to_owned)) + "|---|---|---|---|---|---|---|\n";
+        let head = line(&HEAD.map(str::to_owned)) + "|---|---|---|---|---|---|---|---|\n";
         head + &self.cells().iter().map(|cells| line(cells)).collect::<String>()
     }
 }
 
-const HEAD: [&str; 7] = ["setting", "last round", "before exchange", "worst tenth", "floor", "bytes", "time"];
+const HEAD: [&str; 8] =
+    ["setting", "last round", "before exchange", "finished", "worst tenth", "floor", "bytes", "time"];
 
 impl Report for Table {
     fn human(&self) -> String {

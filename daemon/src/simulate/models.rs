@@ -44,6 +44,7 @@ struct Node {
     unevaluated: Option<Round>,
     done: Vec<RoundRecord>,
     traffic: (sim::Bytes, sim::Bytes),
+    finished: Option<f64>,
     started_at: Timestamp,
 }
 
@@ -76,6 +77,7 @@ impl Models {
             unevaluated: None,
             done: Vec::new(),
             traffic: Default::default(),
+            finished: None,
             started_at: Timestamp(0),
         };
         let nodes = data.into_iter().map(node).collect();
@@ -101,6 +103,7 @@ impl Models {
             evaluate_first,
             train,
             evaluate_last,
+            finish: train.is_none().then_some(Round(self.rounds)),
         }
     }
 
@@ -122,7 +125,7 @@ impl Models {
         }
     }
 
-    /// Evaluates the last exchange of every node.
+    /// Evaluates the last exchange of every node, and lets it train for itself where the algorithm does that.
     ///
     /// # Errors
     /// Says why that failed.
@@ -137,9 +140,10 @@ impl Models {
             })
             .collect();
         for (member, pending) in unevaluated.into_iter().zip(pending) {
-            let Done { knowledge, first, evaluated, .. } = wait(&pending)?;
+            let Done { knowledge, first, finished, evaluated, .. } = wait(&pending)?;
             self.enter_first(member, first, evaluated);
-            self.nodes[member].knowledge = knowledge;
+            let node = &mut self.nodes[member];
+            (node.knowledge, node.finished) = (knowledge, finished.map(|finished| finished.test.score.accuracy));
         }
         self.progress.finish();
         Ok(())
@@ -148,6 +152,11 @@ impl Models {
     /// Returns the records of a node.
     pub(super) fn records(&self, member: usize) -> &[RoundRecord] {
         &self.nodes[member].done
+    }
+
+    /// Returns a node's accuracy after the stage that follows the last round, if there is one.
+    pub(super) fn finished(&self, member: usize) -> Option<f64> {
+        self.nodes[member].finished
     }
 
     /// Returns the bytes that a node sent and received.

@@ -32,7 +32,7 @@ pub(super) struct Adopted {
     pub(super) experts: Vec<(Slot, Arc<ParamSet>)>,
 }
 
-/// Work for one node, in this order: adopt, evaluate, train, evaluate.
+/// Work for one node, in this order: adopt, evaluate, train, evaluate, finish.
 #[derive(Debug)]
 pub(super) struct Job {
     /// The node's number, which tells its draws from others'.
@@ -49,6 +49,8 @@ pub(super) struct Job {
     pub(super) train: Option<Round>,
     /// Whether to evaluate after that.
     pub(super) evaluate_last: bool,
+    /// After which last round to train for the node alone, if it is time for that.
+    pub(super) finish: Option<Round>,
 }
 
 /// An evaluation on validation and test samples.
@@ -71,6 +73,8 @@ pub(super) struct Done {
     pub(super) update: Option<LocalUpdate>,
     /// The last evaluation.
     pub(super) last: Option<Evaluated>,
+    /// The evaluation after the stage that follows the last round, if there is one.
+    pub(super) finished: Option<Evaluated>,
     /// Time of training.
     pub(super) trained: Duration,
     /// Time of both evaluations.
@@ -142,12 +146,9 @@ impl Job {
         }
         let mut evaluated = Duration::ZERO;
         let first = self.evaluate_first.map(|with_validation| evaluate(learner, with_validation, &mut evaluated));
+        let mut watch = |_| if interrupts.count() > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let started = Instant::now();
-        let update = self.train.map(|round| {
-            let mut watch = |_| if interrupts.count() > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-            learner.local_update(round, &mut watch)
-        });
-        let mut update = update.transpose()?;
+        let mut update = self.train.map(|round| learner.local_update(round, &mut watch)).transpose()?;
         let trained = started.elapsed();
         if let Some(update) = &mut update {
             knowledge.private = Arc::new(learner.private_state());
@@ -155,7 +156,9 @@ impl Job {
             knowledge.experts = update.experts.iter_mut().map(|(params, _)| Arc::new(std::mem::take(params))).collect();
         }
         let last = self.evaluate_last.then(|| evaluate(learner, true, &mut evaluated));
-        Ok(Done { knowledge, first, update, last, trained, evaluated })
+        let steps = self.finish.map_or(Ok(0), |last| learner.finish(last, &mut watch))?;
+        let finished = (steps > 0).then(|| evaluate(learner, true, &mut evaluated));
+        Ok(Done { knowledge, first, update, last, finished, trained, evaluated })
     }
 }
 

@@ -189,6 +189,7 @@ impl Prepared {
                 bytes_sent: total(sent),
                 bytes_received: total(received),
                 peak_rss_bytes: memory,
+                accuracy_after_finishing: models.finished(member),
                 records: models.records(member).to_vec(),
                 majority_class_accuracy: self.division.floors.get(member).copied().unwrap_or(0.0),
             }

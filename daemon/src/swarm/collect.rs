@@ -21,6 +21,8 @@ pub(crate) struct Observed {
     pub(crate) bytes_received: u64,
     /// Most memory it ever held.
     pub(crate) peak_rss_bytes: u64,
+    /// Accuracy after the stage that follows the last round, if there is one.
+    pub(crate) accuracy_after_finishing: Option<f64>,
     /// The rounds it finished, in order.
     pub(crate) records: Vec<RoundRecord>,
     /// Accuracy of always saying its commonest training class.
@@ -38,6 +40,7 @@ impl Observed {
             bytes_sent: status.traffic.sent.wire,
             bytes_received: status.traffic.received.wire,
             peak_rss_bytes: peak.unwrap_or(0),
+            accuracy_after_finishing: status.finished_evaluation.as_ref().and_then(|e| Some(e.test?.accuracy)),
             records,
             majority_class_accuracy,
         }
@@ -111,6 +114,7 @@ fn node(observed: &Observed) -> Option<Node> {
         classes: card.classes.clone(),
         accuracy: record.accuracy.unwrap_or(0.0),
         accuracy_after_local_training: record.accuracy_after_local_training,
+        accuracy_after_finishing: observed.accuracy_after_finishing,
         majority_class_accuracy: observed.majority_class_accuracy,
         expert_share: record.test_expert_share.clone(),
         bytes_sent: observed.bytes_sent,

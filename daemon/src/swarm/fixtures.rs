@@ -32,6 +32,7 @@ pub(super) fn status(done: u32) -> Status {
         listeners: vec![],
         notes: vec![],
         finished: false,
+        finished_evaluation: None,
         rss_bytes: Some(1),
         peak_rss_bytes: Some(50),
         blob_bytes: 0,

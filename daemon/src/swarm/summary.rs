@@ -58,6 +58,13 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
+    /// Returns the accuracy after the stage that follows the last round, weighted by test samples, if there is one.
+    pub(crate) fn accuracy_after_finishing(&self) -> Option<f64> {
+        let pairs = self.per_node.iter().filter_map(|node| Some((node.accuracy_after_finishing?, node.test_samples)));
+        let pairs: Vec<_> = pairs.collect();
+        (!pairs.is_empty()).then(|| weighted_mean(pairs))
+    }
+
     /// Returns the accuracy of the last round before the exchange, weighted by test samples, over the nodes that have it.
     pub(crate) fn accuracy_before_exchange(&self) -> f64 {
         let last_round = self.per_node.iter().map(|node| node.last_round).max();
@@ -85,6 +92,9 @@ pub(crate) struct Node {
     pub(crate) accuracy: f64,
     /// Accuracy in the last round before the exchange; absent for a node that stopped in a round without that evaluation.
     pub(crate) accuracy_after_local_training: Option<f64>,
+    /// Accuracy after the stage that follows the last round, if the algorithm has one.
+    #[serde(default)]
+    pub(crate) accuracy_after_finishing: Option<f64>,
     /// Accuracy of always saying its commonest training class.
     pub(crate) majority_class_accuracy: f64,
     /// Share of its test samples that each of its experts decided.

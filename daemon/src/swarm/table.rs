@@ -42,14 +42,19 @@ impl Summary {
     fn conclusions(&self) -> String {
         let traffic = self.bytes_per_round;
         let whole = |bytes_per_round: f64| bytes(bytes_per_round.round() as u64);
+        let finished = self.accuracy_after_finishing();
+        let finished = finished.map(|accuracy| {
+            format!("after the rounds {} once every node has tuned its model for itself\n", percent(accuracy))
+        });
         format!(
-            "\nmean accuracy  {} after the last exchange ({} before it), weighted by test samples\n\
+            "\nmean accuracy  {} after the last exchange ({} before it), weighted by test samples\n{}\
              worst tenth    {} of the nodes' accuracies\n\
              floor          {} is what always saying the commonest class of each node would reach\n\
              traffic        per node and round: {} with the aggregator, {} from peer to peer, {} gossip\n\
              time           {} in all, {} of it training; {} of the rounds' time was not training{}\n",
             percent(self.mean_accuracy),
             percent(self.accuracy_before_exchange()),
+            finished.unwrap_or_default(),
             percent(self.worst_tenth_accuracy),
             percent(self.majority_class_accuracy),
             whole(traffic.aggregator),
@@ -117,6 +122,7 @@ mod tests {
             classes: vec![0, 3],
             accuracy,
             accuracy_after_local_training: Some(0.5),
+            accuracy_after_finishing: None,
             majority_class_accuracy: 0.25,
             expert_share: vec![],
             bytes_sent: 1500,

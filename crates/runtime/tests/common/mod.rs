@@ -1,7 +1,6 @@
 //! A trainer of a few floats, and members that run in this process over real loopback sockets.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +11,7 @@ use fednode_core::{
     Weighting,
 };
 use fednode_runtime::{
-    Evaluations, Finished, MemberConfig, RunError, TrainProgress, Trainer, TrainerCard, TrainerError, Update,
+    Evaluations, Finished, MemberConfig, RunError, TrainProgress, Trainer, TrainerCard, TrainerError, Update, Watch,
     run_aggregator, run_node, telemetry,
 };
 use tokio::sync::mpsc;
@@ -69,11 +68,7 @@ impl Trainer for Toy {
         Some(params("w", &self.shared))
     }
 
-    fn local_update(
-        &mut self,
-        round: Round,
-        watch: &mut (dyn FnMut(TrainProgress) -> ControlFlow<()> + Send),
-    ) -> Result<Update, TrainerError> {
+    fn local_update(&mut self, round: Round, watch: &mut Watch<'_>) -> Result<Update, TrainerError> {
         for batch in 1..=4 {
             std::thread::sleep(self.batch);
             let progress = TrainProgress { epoch: 1, epochs: 1, batch, batches: 4, loss: 1.0 };
@@ -95,6 +90,10 @@ impl Trainer for Toy {
             train_loss: 1.0 / f64::from(round.0),
             expert_share: vec![0.5, 0.5],
         })
+    }
+
+    fn finish(&mut self, _last: Round, _watch: &mut Watch<'_>) -> Result<Option<Evaluations>, TrainerError> {
+        Ok(None)
     }
 
     fn adopt(&mut self, shared: Option<ParamSet>, experts: Vec<(Slot, ParamSet)>) -> Result<(), TrainerError> {
