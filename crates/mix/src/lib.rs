@@ -53,9 +53,11 @@ pub mod plan;
 pub mod prototypes;
 pub mod screen;
 pub mod similarity;
+pub mod statistics;
 
 pub use average::{Accumulator, AverageError, average, clip_norm};
 pub use merge::{MergeError, Merged, merge_row};
 pub use plan::{identity, plan};
 pub use screen::{ScreenFault, distance, far_sources, screen};
 pub use similarity::{Proxies, cosine};
+pub use statistics::{Discriminant, Statistics, StatisticsError};

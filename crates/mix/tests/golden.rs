@@ -123,3 +123,54 @@ fn an_interval_of_one_refreshes_every_round() {
     assert!((1..20).map(Round).all(|round| exchange.refreshes_in(round)));
     assert!(!exchange.refreshes_in(Round::ZERO));
 }
+
+#[derive(serde::Deserialize)]
+struct StatisticsGolden {
+    epsilon: f64,
+    nodes: Vec<StatisticsNode>,
+    #[serde(rename = "A")]
+    weights: Vec<Vec<f64>>,
+    b: Vec<f64>,
+    queries: Vec<Vec<f32>>,
+    predictions: Vec<StatisticsPrediction>,
+}
+
+#[derive(serde::Deserialize)]
+struct StatisticsNode {
+    features: Vec<Vec<f32>>,
+    labels: Vec<usize>,
+    counts: Vec<f64>,
+}
+
+#[derive(serde::Deserialize)]
+struct StatisticsPrediction {
+    #[serde(rename = "T")]
+    temperature: f64,
+    prior: Vec<f64>,
+    probabilities: Vec<Vec<f64>>,
+}
+
+/// The classifier from sums, against an independent double-precision run (`tests/data/statistics_expert.json`).
+#[test]
+fn statistics_agree_with_the_reference_run() {
+    let golden: StatisticsGolden = serde_json::from_str(include_str!("data/statistics_expert.json")).unwrap();
+    let close = |got: &[f64], expected: &[f64]| {
+        let near = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-5 * b.abs().max(1.0);
+        assert!(got.len() == expected.len() && got.iter().zip(expected).all(near), "{got:?} is not {expected:?}");
+    };
+    let mut pooled = fednode_mix::Statistics::new(golden.b.len(), golden.queries[0].len());
+    for node in &golden.nodes {
+        let before = pooled.counts.clone();
+        node.features.iter().zip(&node.labels).for_each(|(features, class)| pooled.add(features, *class));
+        let added: Vec<f64> = pooled.counts.iter().zip(before).map(|(now, before)| now - before).collect();
+        close(&added, &node.counts);
+    }
+    let solved = pooled.solve(golden.epsilon).unwrap();
+    close(&solved.weights, &golden.weights.concat());
+    close(&solved.offsets, &golden.b);
+    for prediction in &golden.predictions {
+        for (query, expected) in golden.queries.iter().zip(&prediction.probabilities) {
+            close(&solved.probabilities(query, prediction.temperature, &prediction.prior), expected);
+        }
+    }
+}

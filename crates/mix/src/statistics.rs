@@ -1,0 +1,223 @@
+//! A linear classifier from sums over all nodes' features: discriminant analysis with a common covariance.
+//!
+//! ```text
+//! every node adds up over its samples      n_c = count, s_c = sum of r, G = sum of r rᵀ          r in R^D
+//! sums over nodes, then everywhere alike   mu_c = s_c / n_c
+//!                                          W = (G - sum_c n_c mu_c mu_cᵀ) / sum_c n_c + eps · mean(diag W) · I
+//!                                          A = mu W⁻¹,  b_c = -½ mu_cᵀ W⁻¹ mu_c
+//! a node predicts, with its own prior pi   softmax((A r + b) / T + log(pi + 10⁻³))
+//! ```
+//!
+//! The sums are additive, so a mean of them weighted by samples is as good as the sum: the result does not depend on a
+//! common factor. Classes that nobody has get probability 0. All in double precision.
+
+/// Added to a prior before its logarithm: a class that the node has never seen stays possible.
+pub const PRIOR_FLOOR: f64 = 1e-3;
+/// The regularisation of the covariance, relative to its mean variance.
+pub const EPSILON: f64 = 0.01;
+/// The offset of a class that nobody has.
+const IMPOSSIBLE: f64 = -1e30;
+
+/// Tells why there is no classifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum StatisticsError {
+    /// There is no sample.
+    #[error("there are no samples to take statistics of")]
+    Empty,
+    /// The covariance is not finite and positive.
+    #[error("the features' covariance is not a finite positive matrix: they are all alike, or not numbers")]
+    Degenerate,
+}
+
+/// Sums over samples' features.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Statistics {
+    width: usize,
+    /// n, one per class.
+    pub counts: Vec<f64>,
+    /// s, `[classes, D]`.
+    pub sums: Vec<f64>,
+    /// The upper triangle of G row by row, D (D + 1) / 2 numbers.
+    pub scatter: Vec<f64>,
+}
+
+impl Statistics {
+    /// Starts with nothing.
+    pub fn new(classes: usize, width: usize) -> Self {
+        let scatter = vec![0.0; width * (width + 1) / 2];
+        Self { width, counts: vec![0.0; classes], sums: vec![0.0; classes * width], scatter }
+    }
+
+    /// Adds one sample.
+    ///
+    /// # Panics
+    /// Panics if the features are not D numbers or the class is none.
+    pub fn add(&mut self, features: &[f32], class: usize) {
+        assert_eq!(features.len(), self.width, "features of this width");
+        self.counts[class] += 1.0;
+        let sums = &mut self.sums[class * self.width..][..self.width];
+        sums.iter_mut().zip(features).for_each(|(sum, value)| *sum += f64::from(*value));
+        let mut row = 0;
+        for (at, value) in features.iter().enumerate() {
+            let others = &features[at..];
+            let value = f64::from(*value);
+            // Behind a ReLU half of the features are zero.
+            if value != 0.0 {
+                let scatter = self.scatter[row..row + others.len()].iter_mut();
+                scatter.zip(others).for_each(|(sum, other)| *sum += value * f64::from(*other));
+            }
+            row += others.len();
+        }
+    }
+
+    /// Returns the number of samples, or the sum of whatever weights they had.
+    pub fn total(&self) -> f64 {
+        self.counts.iter().sum()
+    }
+
+    /// Divides everything by a number.
+    pub fn scale(&mut self, factor: f64) {
+        let all = self.counts.iter_mut().chain(&mut self.sums).chain(&mut self.scatter);
+        all.for_each(|value| *value *= factor);
+    }
+
+    /// Solves for the classifier.
+    ///
+    /// # Errors
+    /// Fails without any sample, and if the covariance is not finite and positive.
+    pub fn solve(&self, epsilon: f64) -> Result<Discriminant, StatisticsError> {
+        let (width, total) = (self.width, self.total());
+        if total.is_nan() || total <= 0.0 {
+            return Err(StatisticsError::Empty);
+        }
+        let means: Vec<Vec<f64>> = (self.counts.iter().zip(self.sums.chunks_exact(width)))
+            .map(|(count, sums)| sums.iter().map(|sum| if *count > 0.0 { sum / count } else { 0.0 }).collect())
+            .collect();
+        let factor = cholesky(self.covariance(&means, epsilon), width)?;
+        let mut weights = Vec::with_capacity(self.sums.len());
+        let mut offsets = Vec::with_capacity(means.len());
+        for (mean, count) in means.iter().zip(&self.counts) {
+            let row = back_substitute(&factor, width, mean);
+            let square: f64 = row.iter().zip(mean).map(|(a, mu)| a * mu).sum();
+            offsets.push(if *count > 0.0 { -0.5 * square } else { IMPOSSIBLE });
+            weights.extend(row);
+        }
+        Ok(Discriminant { width, weights, offsets })
+    }
+
+    /// Returns W as its lower triangle, row by row in a square.
+    fn covariance(&self, means: &[Vec<f64>], epsilon: f64) -> Vec<f64> {
+        let (width, total) = (self.width, self.total());
+        let mut matrix = vec![0.0; width * width];
+        let mut next = self.scatter.iter();
+        for (row, column) in (0..width).flat_map(|row| (row..width).map(move |column| (row, column))) {
+            let between: f64 = means.iter().zip(&self.counts).map(|(mean, n)| n * mean[row] * mean[column]).sum();
+            matrix[column * width + row] = (next.next().copied().unwrap_or(0.0) - between) / total;
+        }
+        let mean_variance = (0..width).map(|at| matrix[at * width + at]).sum::<f64>() / width as f64;
+        (0..width).for_each(|at| matrix[at * width + at] += epsilon * mean_variance);
+        matrix
+    }
+}
+
+/// The classifier.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Discriminant {
+    width: usize,
+    /// A, `[classes, D]`.
+    pub weights: Vec<f64>,
+    /// b, one per class.
+    pub offsets: Vec<f64>,
+}
+
+impl Discriminant {
+    /// Returns `A r + b`, one number per class.
+    pub fn logits(&self, features: &[f32]) -> Vec<f64> {
+        let rows = self.weights.chunks_exact(self.width).zip(&self.offsets);
+        let dot = |row: &[f64]| row.iter().zip(features).map(|(a, r)| a * f64::from(*r)).sum::<f64>();
+        rows.map(|(row, offset)| dot(row) + offset).collect()
+    }
+
+    /// Returns the probability of each class for a node with this prior.
+    pub fn probabilities(&self, features: &[f32], temperature: f64, prior: &[f64]) -> Vec<f64> {
+        tempered(&self.logits(features), temperature, prior)
+    }
+}
+
+/// Returns `softmax(logits / T + log(prior + 10⁻³))`.
+pub fn tempered(logits: &[f64], temperature: f64, prior: &[f64]) -> Vec<f64> {
+    let scores = logits.iter().zip(prior).map(|(logit, pi)| logit / temperature + (pi + PRIOR_FLOOR).ln());
+    let scores: Vec<f64> = scores.collect();
+    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let powers: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
+    let total: f64 = powers.iter().sum();
+    powers.into_iter().map(|power| power / total).collect()
+}
+
+/// Factors a symmetric positive matrix, given by its lower triangle, into `L Lᵀ`.
+fn cholesky(mut matrix: Vec<f64>, width: usize) -> Result<Vec<f64>, StatisticsError> {
+    for row in 0..width {
+        let (above, current) = matrix.split_at_mut(row * width);
+        for column in 0..=row {
+            let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
+            if column < row {
+                let other = &above[column * width..][..width];
+                current[column] = (current[column] - dot(&current[..column], &other[..column])) / other[column];
+            } else {
+                let square = current[row] - dot(&current[..row], &current[..row]);
+                if square.is_nan() || square <= 0.0 || square.is_infinite() {
+                    return Err(StatisticsError::Degenerate);
+                }
+                current[row] = square.sqrt();
+            }
+        }
+    }
+    Ok(matrix)
+}
+
+/// Solves `L Lᵀ x = y`.
+fn back_substitute(factor: &[f64], width: usize, y: &[f64]) -> Vec<f64> {
+    let mut x = y.to_vec();
+    for row in 0..width {
+        let known: f64 = factor[row * width..][..row].iter().zip(&x).map(|(l, value)| l * value).sum();
+        x[row] = (x[row] - known) / factor[row * width + row];
+    }
+    for row in (0..width).rev() {
+        let known: f64 = (row + 1..width).map(|below| factor[below * width + row] * x[below]).sum();
+        x[row] = (x[row] - known) / factor[row * width + row];
+    }
+    x
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_gives_no_classifier() {
+        assert!(Statistics::new(2, 3).solve(EPSILON).is_err());
+        let mut broken = Statistics::new(1, 1);
+        broken.add(&[f32::NAN], 0);
+        assert!(broken.solve(EPSILON).is_err());
+    }
+
+    #[test]
+    fn a_common_factor_changes_nothing() {
+        let mut statistics = Statistics::new(2, 2);
+        for (features, class) in [([1.0, 2.0], 0), ([0.5, -1.0], 1), ([0.0, 3.0], 0), ([-1.0, 0.25], 1)] {
+            statistics.add(&features, class);
+        }
+        let solved = statistics.solve(EPSILON).unwrap();
+        statistics.scale(1.0 / 64.0);
+        assert_eq!(statistics.solve(EPSILON).unwrap(), solved);
+    }
+
+    #[test]
+    fn a_class_that_nobody_has_is_impossible() {
+        let mut statistics = Statistics::new(3, 1);
+        [(0.0, 0), (1.0, 0), (3.0, 2), (4.0, 2)].map(|(value, class)| statistics.add(&[value], class));
+        let probabilities = statistics.solve(EPSILON).unwrap().probabilities(&[0.5], 1.0, &[0.4, 0.2, 0.4]);
+        assert_eq!(probabilities[1], 0.0);
+        assert!(probabilities[0] > 0.9, "{probabilities:?}");
+    }
+}
