@@ -111,6 +111,10 @@ crate::config! {
         batch_size: usize = 20,
         /// Step size of plain SGD (above 0).
         learning_rate: f64 = 0.01,
+        /// Whether the last round, instead of training, adds up everybody's statistics of the shared features, of which
+        /// each node makes a classifier with its own prior and mixes it with its own head as its validation samples say.
+        /// The sums reveal the mean features of a node's classes to all members.
+        statistics: bool = false,
     }
 }
 

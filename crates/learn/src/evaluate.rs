@@ -1,17 +1,17 @@
 //! Evaluation and prediction, in batches so that memory stays bounded whatever the size of the data.
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use fednode_core::{Score, Slot};
 use fednode_data::Samples;
 use serde::{Deserialize, Serialize};
 
-use crate::algorithm::{Algorithm, Output};
+use crate::algorithm::Output;
 use crate::batch;
 use crate::gate::argmax;
 use crate::weights;
 
 /// Samples of an evaluation batch: large enough to keep a device busy, and a few megabytes of feature maps.
-const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 
 /// How a model did on one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -44,12 +44,15 @@ pub struct Prediction {
     pub expert: Option<Slot>,
 }
 
+/// A model, as a function from a batch of inputs.
+pub(crate) type Forward<'a> = &'a (dyn Fn(Tensor<2>) -> Output + Sync);
+
 /// Evaluates on samples that have been checked; none give a score of zero samples.
-pub(crate) fn evaluate(algorithm: &dyn Algorithm, samples: &Samples, n_classes: usize, device: &Device) -> Evaluation {
+pub(crate) fn evaluate(forward: Forward<'_>, samples: &Samples, n_classes: usize, device: &Device) -> Evaluation {
     let mut classes = vec![ClassCount::default(); n_classes];
     let mut routed: Vec<u32> = Vec::new();
     let mut loss = 0.0;
-    for_each(algorithm, samples, device, |at, prediction, n_experts| {
+    for_each(forward, samples, device, |at, prediction, n_experts| {
         let label = usize::from(samples.labels[at]);
         classes[label].total += 1;
         classes[label].correct += u32::from(usize::from(prediction.class) == label);
@@ -69,22 +72,17 @@ pub(crate) fn evaluate(algorithm: &dyn Algorithm, samples: &Samples, n_classes: 
 }
 
 /// Predicts every sample.
-pub(crate) fn predict(algorithm: &dyn Algorithm, samples: &Samples, device: &Device) -> Vec<Prediction> {
+pub(crate) fn predict(forward: Forward<'_>, samples: &Samples, device: &Device) -> Vec<Prediction> {
     let mut predictions = Vec::with_capacity(samples.len());
-    for_each(algorithm, samples, device, |_, prediction, _| predictions.push(prediction));
+    for_each(forward, samples, device, |_, prediction, _| predictions.push(prediction));
     predictions
 }
 
 /// Visits position, prediction and number of experts for every sample, in order.
-fn for_each(
-    algorithm: &dyn Algorithm,
-    samples: &Samples,
-    device: &Device,
-    mut visit: impl FnMut(usize, Prediction, usize),
-) {
+fn for_each(forward: Forward<'_>, samples: &Samples, device: &Device, mut visit: impl FnMut(usize, Prediction, usize)) {
     let positions: Vec<u32> = (0..samples.len() as u32).collect();
     for chunk in positions.chunks(BATCH) {
-        let Output { logits, chosen, n_experts } = algorithm.forward(batch::inputs(samples, chunk, device));
+        let Output { logits, chosen, n_experts } = forward(batch::inputs(samples, chunk, device));
         let n_classes = logits.dims()[1];
         let logits = weights::values(&logits);
         let best = argmax(&logits, n_classes);

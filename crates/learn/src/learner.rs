@@ -7,17 +7,20 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use fednode_core::spec::TrainingSpec;
 use fednode_core::{FederationSpec, Layout, ParamSet, ProxySet, Round, Slot};
 use fednode_data::{Samples, Split};
 
 use crate::algorithm::{self, Algorithm, Part, Role, Setup};
 use crate::batch;
+use crate::class_statistics::ClassStatistics;
 use crate::device::ComputeDevice;
 use crate::error::LearnError;
 use crate::evaluate::{self, Evaluation, Prediction};
 use crate::train::{self, Progress, Schedule};
+
+mod statistics;
 
 /// One of the three divisions of a node's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +72,8 @@ pub struct Learner {
     seed: u64,
     node_seed: u64,
     initial_shared: Option<ParamSet>,
+    /// The statistics expert, if the spec wants one, and the round in which its sums are gathered.
+    statistics: Option<(Round, ClassStatistics)>,
 }
 
 impl std::fmt::Debug for Learner {
@@ -112,9 +117,13 @@ impl Learner {
             seed: spec.seed,
             node_seed,
             initial_shared: None,
+            statistics: None,
         };
         learner.initial_shared = learner.shared();
         learner.meet();
+        if training.statistics {
+            learner.statistics = Some((Round(spec.rounds), learner.empty_statistics(spec)?));
+        }
         Ok(learner)
     }
 
@@ -133,6 +142,9 @@ impl Learner {
         round: Round,
         watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
     ) -> Result<LocalUpdate, LearnError> {
+        if self.statistics.as_ref().is_some_and(|(last, _)| *last == round) {
+            return Ok(self.gather_statistics());
+        }
         self.run(round, watch, train::train).map(|outcome| self.report(outcome))
     }
 
@@ -222,6 +234,7 @@ impl Learner {
     /// Names the first part that this node does not have, does not fit or holds a value that is not finite.
     pub fn adopt(&mut self, shared: Option<ParamSet>, experts: Vec<(Slot, ParamSet)>) -> Result<(), LearnError> {
         let mut changes = Vec::new();
+        let adopts_statistics = shared.is_some() && self.shares_statistics();
         if let Some(shared) = shared {
             let layout = self.shared_layout().ok_or_else(|| LearnError::NoSuchPart("shared part".into()))?;
             check("the shared part", &shared, &layout)?;
@@ -234,6 +247,9 @@ impl Learner {
             changes.extend(self.pick(&expert, is_slot, |_| String::new()));
         }
         self.load(changes);
+        if adopts_statistics {
+            self.adopt_statistics();
+        }
         Ok(())
     }
 
@@ -257,8 +273,16 @@ impl Learner {
     }
 
     fn score(&self, samples: &Samples) -> Evaluation {
-        let (algorithm, classes, tensors) = (self.algorithm.as_ref(), self.classes, self.device.tensors());
-        self.device.run(|| evaluate::evaluate(algorithm, samples, classes, tensors))
+        let (classes, tensors) = (self.classes, self.device.tensors());
+        self.device.run(|| evaluate::evaluate(&|inputs| self.forward(inputs), samples, classes, tensors))
+    }
+
+    /// Runs the model, mixed with the statistics expert if there is one.
+    fn forward(&self, inputs: Tensor<2>) -> algorithm::Output {
+        match &self.statistics {
+            Some((_, statistics)) => statistics.forward(self.algorithm.as_ref(), inputs),
+            None => self.algorithm.forward(inputs),
+        }
     }
 
     /// Predicts the class of each sample; labels are not looked at.
@@ -267,7 +291,7 @@ impl Learner {
     /// Fails on samples that do not fit the model.
     pub fn predict(&self, samples: &Samples) -> Result<Vec<Prediction>, LearnError> {
         batch::check_shape(samples, self.input)?;
-        Ok(self.device.run(|| evaluate::predict(self.algorithm.as_ref(), samples, self.device.tensors())))
+        Ok(self.device.run(|| evaluate::predict(&|inputs| self.forward(inputs), samples, self.device.tensors())))
     }
 
     /// Returns everything this node has learned, for checkpoints and export.
@@ -280,7 +304,7 @@ impl Learner {
             let result = params.extend_prefixed(&part.prefix(), part.params());
             result.map(|()| params).expect("prefixes are short and keep names distinct")
         };
-        self.device.run(|| join(self.algorithm.parts().iter().map(prefixed)))
+        self.device.run(|| join(self.parts(|_| true).into_iter().map(prefixed)))
     }
 
     /// Takes over a complete state.
@@ -292,9 +316,13 @@ impl Learner {
             let prefix = part.prefix();
             part.layout().into_iter().map(move |(name, shape)| (format!("{prefix}{name}"), shape)).collect::<Layout>()
         };
-        check("the state", state, &self.algorithm.parts().iter().flat_map(layout).collect())?;
+        check("the state", state, &self.parts(|_| true).into_iter().flat_map(layout).collect())?;
         let changes = self.pick(state, |_| true, Part::prefix);
         self.load(changes);
+        let tensors = self.device.tensors();
+        if let Some((_, statistics)) = &mut self.statistics {
+            self.device.run(|| statistics.solve(tensors));
+        }
         Ok(())
     }
 
@@ -341,7 +369,7 @@ impl Learner {
 
     /// Returns the parts with a role, in order.
     fn parts(&self, has_role: impl Fn(Role) -> bool) -> Vec<&Part> {
-        self.algorithm.parts().iter().filter(|part| has_role(part.role)).collect()
+        self.roles().into_iter().filter(|(role, _)| has_role(*role)).map(|(_, part)| part).collect()
     }
 
     /// Picks from `params` what belongs to each part with a role, given the prefix of the part's names.
@@ -351,8 +379,8 @@ impl Learner {
         has_role: impl Fn(Role) -> bool,
         prefix: impl Fn(&Part) -> String,
     ) -> Vec<(usize, ParamSet)> {
-        let parts = self.algorithm.parts().iter().enumerate().filter(|(_, part)| has_role(part.role));
-        let picked = parts.map(|(at, part)| {
+        let parts = self.roles().into_iter().enumerate().filter(|(_, (role, _))| has_role(*role));
+        let picked = parts.map(|(at, (_, part))| {
             let mut own = ParamSet::new();
             for (name, shape) in part.layout() {
                 let tensor = params.get(&format!("{}{name}", prefix(part))).expect("the layout was checked");
@@ -365,7 +393,9 @@ impl Learner {
 
     fn load(&mut self, changes: Vec<(usize, ParamSet)>) {
         let tensors = self.device.tensors();
-        let parts = self.algorithm.parts_mut();
+        let statistics = self.statistics.iter_mut();
+        let statistics = statistics.flat_map(|(_, statistics)| [&mut statistics.sums, &mut statistics.choice]);
+        let mut parts: Vec<&mut Part> = self.algorithm.parts_mut().iter_mut().chain(statistics).collect();
         self.device.run(|| {
             for (at, params) in changes {
                 parts[at].load(&params, tensors).expect("the layout was checked");

@@ -54,6 +54,7 @@ pub mod model;
 pub mod probe;
 
 mod batch;
+mod class_statistics;
 mod error;
 mod evaluate;
 mod learner;

@@ -314,3 +314,73 @@ fn fedcp_blends_its_heads_and_renews_its_context_when_a_round_ends() {
     assert_ne!(values(&after, &["policy.0.weight"]), values(&before, &["policy.0.weight"]));
     assert_eq!(node.evaluate(Subset::Test), node.evaluate(Subset::Test), "there is no noise in evaluation");
 }
+
+fn with_statistics(algorithm: &str, rounds: u32) -> FederationSpec {
+    let mut spec = FederationSpec { rounds, ..spec(algorithm, &[]) };
+    spec.training.statistics = true;
+    spec
+}
+
+/// The sums are exact, everybody's classifier the same, and the mixture no worse where it was chosen.
+#[test]
+fn statistics_join_what_all_nodes_have_seen() {
+    for algorithm in ["fedavg", "fedper", "fedrep", "fedrod", "gpfl", "fedcp", "dbe"] {
+        let spec = with_statistics(algorithm, 4);
+        let mut learners = [learner(&spec, 0), learner(&spec, 1)];
+        rounds(&spec, &mut learners, 1..=3);
+        let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, 4)).collect();
+        let own: Vec<_> = learners.iter().map(|learner| learner.evaluate(Subset::Validation).score.loss).collect();
+        let mean = combine(&spec, &updates).unwrap();
+        let names: Vec<&str> = mean.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["statistics.counts", "statistics.scatter", "statistics.sums"], "{algorithm}");
+
+        // The share of each class among the samples of both nodes.
+        let labels: Vec<u16> = [data(0), data(1)].iter().flat_map(|split| split.train.labels.clone()).collect();
+        for (class, share) in mean.get("statistics.counts").unwrap().values().iter().enumerate() {
+            let count = labels.iter().filter(|label| usize::from(**label) == class).count();
+            assert!((f64::from(*share) - count as f64 / labels.len() as f64).abs() < 1e-6, "{algorithm} class {class}");
+        }
+        for (learner, own) in learners.iter_mut().zip(own) {
+            learner.adopt(Some(mean.clone()), Vec::new()).unwrap();
+            let mixed = learner.evaluate(Subset::Validation).score.loss;
+            assert!(mixed <= own + 1e-6, "{algorithm}: {own} alone, {mixed} mixed");
+        }
+        // A restart changes no prediction.
+        let mut again = self::learner(&spec, 0);
+        again.restore(&learners[0].state()).unwrap();
+        assert_eq!(again.evaluate(Subset::Test), learners[0].evaluate(Subset::Test), "{algorithm}");
+        assert_eq!(again.shared(), Some(mean), "{algorithm}");
+    }
+}
+
+#[test]
+fn statistics_lift_nodes_that_have_seen_little() {
+    let accuracy = |learners: &[Learner]| -> f64 {
+        let scores = learners.iter().map(|learner| learner.evaluate(Subset::Test).score);
+        scores.map(|score| score.accuracy).sum::<f64>() / learners.len() as f64
+    };
+    let (with, without) = (with_statistics("fedper", 7), spec("fedper", &[]));
+    let run = |spec: &FederationSpec, last| {
+        let mut learners = [learner(spec, 0), learner(spec, 1)];
+        rounds(spec, &mut learners, 1..=last);
+        accuracy(&learners)
+    };
+    let (own, mixed) = (run(&without, 6), run(&with, 7));
+    assert!(mixed > own, "{own} with the own head alone, {mixed} with the statistics of both");
+}
+
+#[test]
+fn statistics_need_a_common_extractor_and_exact_means() {
+    let refused = |spec: &FederationSpec| {
+        let device = ComputeDevice::cpu(1).unwrap();
+        Learner::new(spec, 0, data(0), &device).unwrap_err().to_string()
+    };
+    for algorithm in ["local", "lg-fedavg", "fedgh"] {
+        assert!(refused(&with_statistics(algorithm, 2)).contains("no extractor in common"), "{algorithm}");
+    }
+    assert!(refused(&with_statistics("fedbabu", 2)).contains("fine_tuning_epochs=0"));
+    let mut median = with_statistics("fedper", 2);
+    median.hyper.insert("aggregation".into(), HyperValue::Text("median".into()));
+    algorithm::fill_exchange(&mut median).unwrap();
+    assert!(refused(&median).contains("aggregation=mean"));
+}

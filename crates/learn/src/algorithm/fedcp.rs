@@ -186,6 +186,10 @@ impl Algorithm for FedCp {
         self.parts[GLOBAL].weights = Weights::new(blend);
     }
 
+    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
+        Some(self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs))
+    }
+
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let Divided { logits, .. } = self.run(&plain(&self.parts), inputs, None);
         Output { logits, chosen: None, n_experts: 0 }

@@ -100,6 +100,10 @@ impl Algorithm for FedRod {
         Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed: Vec::new() }
     }
 
+    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
+        Some(self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs))
+    }
+
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let weights = plain(&self.parts);
         let (features, generic) = self.generic(&weights, inputs);

@@ -200,6 +200,10 @@ impl Algorithm for Gpfl {
         self.parts[CONDITIONS].weights = Weights::new(conditions(embeddings, self.shares.clone()).into());
     }
 
+    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
+        Some(self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs))
+    }
+
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let (_, logits) = self.run(&plain(&self.parts), inputs);
         Output { logits, chosen: None, n_experts: 0 }

@@ -96,6 +96,11 @@ impl Algorithm for Halves {
         self.train(self.finishing.map_or(&[], |pass| pass.trains), batch)
     }
 
+    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
+        let base = &self.parts[BASE];
+        (base.role == Role::Shared).then(|| base.net.forward(&base.weights, inputs))
+    }
+
     fn forward(&self, inputs: Tensor<2>) -> Output {
         Output { logits: self.run(&plain(&self.parts), inputs), chosen: None, n_experts: 0 }
     }

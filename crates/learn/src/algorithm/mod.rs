@@ -157,6 +157,12 @@ pub trait Algorithm: Send + Sync {
         self.step(0, batch)
     }
 
+    /// Returns what the extractor that all nodes share makes of a batch, `[batch, D]`, without training it; `None` where
+    /// nodes have no extractor in common.
+    fn features(&self, _inputs: Tensor<2>) -> Option<Tensor<2>> {
+        None
+    }
+
     /// Runs the model without training it.
     fn forward(&self, inputs: Tensor<2>) -> Output;
 }

@@ -6,8 +6,9 @@ use super::part::{Part, Role, descend, record};
 use super::{Algorithm, Output, Setup, Step};
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::model;
+use crate::model::{self, Cut};
 use crate::train::cross_entropy;
+use crate::weights::Weights;
 
 /// A model that is one part.
 struct Plain {
@@ -36,6 +37,14 @@ impl Algorithm for Plain {
         let logits = self.part[0].net.forward(&tape[0], batch.inputs);
         let loss = descend(&mut self.part, tape, cross_entropy(logits, batch.targets), self.learning_rate);
         Step { loss, routed: Vec::new() }
+    }
+
+    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
+        let [part] = &self.part;
+        // The base is the front of the whole, and so are its weights of the whole's.
+        let (base, _) = part.net.split(Cut::Head);
+        let weights = part.weights.tensors().take(base.parameters().len()).cloned().collect();
+        (part.role == Role::Shared).then(|| base.forward(&Weights::new(weights), inputs))
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {

@@ -1,0 +1,189 @@
+//! The statistics expert: a classifier from sums over all nodes' features, mixed with the node's own by its validation
+//! samples (`beyond`, "The statistics expert"; the closed form is [`fednode_mix::statistics`]).
+//!
+//! ```text
+//! last round   nobody trains; every node shares its sums over the features of the common base, divided by its samples
+//! mean         weighted by samples, so it is exactly the sum over everybody, divided by everybody's samples
+//! then         every node solves for the same classifier and predicts with its own prior, mixed with its own head:
+//!              log p = log(lambda · p_statistics + (1 - lambda) · p_own)
+//! ```
+//!
+//! Temperature and lambda are chosen on the node's validation samples by log loss; lambda 0 is among the choices, so the
+//! mixture is never worse on them than the own head. A node without validation samples keeps its own head. What the sums
+//! reveal: a node with few samples of a class nearly publishes their mean feature.
+
+use burn::tensor::activation::softmax;
+use burn::tensor::{Device, Tensor, TensorData};
+use fednode_data::Samples;
+use fednode_mix::Statistics;
+use fednode_mix::statistics::{EPSILON, PRIOR_FLOOR, tempered};
+
+use crate::algorithm::{Algorithm, Output, Part, Role};
+use crate::batch;
+use crate::evaluate::BATCH;
+use crate::model::{Initial, Net, affine};
+use crate::weights::{self, Weights};
+
+/// What the temperature is chosen from.
+const TEMPERATURES: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
+/// What the weight of the statistics is chosen from.
+const WEIGHTS: [f64; 7] = [0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0];
+/// Where the arrays are in the part that is shared.
+const COUNTS: usize = 0;
+const SUMS: usize = 1;
+const SCATTER: usize = 2;
+/// Keeps a probability of 0 from becoming a logarithm of minus infinity.
+const SMALLEST: f64 = 1e-12;
+
+/// A node's share in the statistics, and what it makes of everybody's.
+pub(crate) struct ClassStatistics {
+    /// Counts, sums and scatter: the node's own, then the mean over all nodes.
+    pub(crate) sums: Part,
+    /// Temperature and weight, and the node's prior; zeros until they are chosen.
+    pub(crate) choice: Part,
+    classes: usize,
+    width: usize,
+    solved: Option<Solved>,
+}
+
+/// The classifier on the device.
+struct Solved {
+    /// A transposed, `[D, classes]`, divided by the temperature.
+    weights: Tensor<2>,
+    /// `b / T + log(prior + 10⁻³)`, `[classes]`.
+    offsets: Tensor<1>,
+    /// lambda.
+    weight: f64,
+}
+
+impl ClassStatistics {
+    /// Makes the empty statistics of features of this width.
+    pub(crate) fn new(classes: usize, width: usize, device: &Device) -> Self {
+        let zero = Initial::Zeros;
+        let scatter = [width * (width + 1) / 2];
+        let sums = Net::arrays(&[
+            ("statistics.counts", &[classes], zero),
+            ("statistics.sums", &[classes, width], zero),
+            ("statistics.scatter", &scatter, zero),
+        ]);
+        let choice = Net::arrays(&[("statistics.choice", &[2], zero), ("statistics.prior", &[classes], zero)]);
+        let part = |net| Part::new(Role::Private, net, 0, 0, device);
+        Self { sums: part(sums), choice: part(choice), classes, width, solved: None }
+    }
+
+    /// Tells whether sums are there, so that they are what is shared.
+    pub(crate) fn is_gathered(&self) -> bool {
+        weights::values(&self.sums.weights.tensor(COUNTS)).iter().any(|count| *count != 0.0)
+    }
+
+    /// Adds up over the training samples.
+    pub(crate) fn gather(&mut self, algorithm: &dyn Algorithm, samples: &Samples, device: &Device) {
+        let mut statistics = Statistics::new(self.classes, self.width);
+        for_each_batch(samples, device, |positions, inputs| {
+            let features = algorithm.features(inputs).map(|features| weights::values(&features)).unwrap_or_default();
+            for (at, features) in positions.iter().zip(features.chunks_exact(self.width)) {
+                statistics.add(features, usize::from(samples.labels[*at as usize]));
+            }
+        });
+        statistics.scale(1.0 / samples.len().max(1) as f64);
+        let tensor = |values: &[f64]| upload(values, device);
+        let Statistics { counts, sums, scatter, .. } = &statistics;
+        self.sums.weights = Weights::new(vec![tensor(counts), tensor(sums), tensor(scatter)]);
+        self.solved = None;
+    }
+
+    /// Solves for the classifier of everybody's sums, and chooses temperature and weight on validation samples.
+    pub(crate) fn adopt(
+        &mut self,
+        algorithm: &dyn Algorithm,
+        class_counts: &[u32],
+        validation: &Samples,
+        device: &Device,
+    ) {
+        let total = f64::from(class_counts.iter().sum::<u32>().max(1));
+        let prior: Vec<f64> = class_counts.iter().map(|count| f64::from(*count) / total).collect();
+        let (temperature, weight) = self.choose(algorithm, &prior, validation, device).unwrap_or((1.0, 0.0));
+        self.choice.weights = Weights::new(vec![upload(&[temperature, weight], device), upload(&prior, device)]);
+        self.solve(device);
+    }
+
+    /// Solves again with the choice that was made, after a restart.
+    pub(crate) fn solve(&mut self, device: &Device) {
+        let choice = weights::values(&self.choice.weights.tensor(0));
+        let (temperature, weight) = (f64::from(choice[0]), f64::from(choice[1]));
+        self.solved = None;
+        if let Ok(solved) = self.statistics().solve(EPSILON)
+            && temperature > 0.0
+            && weight > 0.0
+        {
+            let prior = weights::values(&self.choice.weights.tensor(1));
+            let scaled: Vec<f64> = solved.weights.iter().map(|value| value / temperature).collect();
+            let offset = |(b, pi): (&f64, &f32)| (b / temperature).max(-1e30) + (f64::from(*pi) + PRIOR_FLOOR).ln();
+            let offsets: Vec<f64> = solved.offsets.iter().zip(&prior).map(offset).collect();
+            let weights = upload(&scaled, device).reshape([self.classes, self.width]).transpose();
+            self.solved = Some(Solved { weights, offsets: upload(&offsets, device), weight });
+        }
+    }
+
+    fn statistics(&self) -> Statistics {
+        let numbers = |at: usize| weights::values(&self.sums.weights.tensor(at)).into_iter().map(f64::from).collect();
+        let mut statistics = Statistics::new(self.classes, self.width);
+        (statistics.counts, statistics.sums, statistics.scatter) = (numbers(COUNTS), numbers(SUMS), numbers(SCATTER));
+        statistics
+    }
+
+    /// Returns the temperature and weight of the lowest log loss; `None` without validation samples or classifier.
+    fn choose(
+        &self,
+        algorithm: &dyn Algorithm,
+        prior: &[f64],
+        validation: &Samples,
+        device: &Device,
+    ) -> Option<(f64, f64)> {
+        let solved = self.statistics().solve(EPSILON).ok().filter(|_| !validation.is_empty())?;
+        // For each sample the own probability of its class, and the statistics' logits.
+        let mut seen: Vec<(usize, f64, Vec<f64>)> = Vec::with_capacity(validation.len());
+        for_each_batch(validation, device, |positions, inputs| {
+            let own = weights::values(&softmax(algorithm.forward(inputs.clone()).logits, 1));
+            let features = algorithm.features(inputs).map(|features| weights::values(&features)).unwrap_or_default();
+            for ((at, own), features) in
+                positions.iter().zip(own.chunks_exact(self.classes)).zip(features.chunks_exact(self.width))
+            {
+                let class = usize::from(validation.labels[*at as usize]);
+                seen.push((class, f64::from(own[class]), solved.logits(features)));
+            }
+        });
+        let loss = |temperature: f64, weight: f64| -> f64 {
+            let of = |(class, own, logits): &(usize, f64, Vec<f64>)| {
+                let statistics = tempered(logits, temperature, prior)[*class];
+                -(weight * statistics + (1.0 - weight) * own).max(SMALLEST).ln()
+            };
+            seen.iter().map(of).sum()
+        };
+        let choices = TEMPERATURES.iter().flat_map(|temperature| WEIGHTS.map(|weight| (*temperature, weight)));
+        choices.min_by(|a, b| loss(a.0, a.1).total_cmp(&loss(b.0, b.1)))
+    }
+
+    /// Runs the mixture; the algorithm alone while there is no classifier.
+    pub(crate) fn forward(&self, algorithm: &dyn Algorithm, inputs: Tensor<2>) -> Output {
+        let own = algorithm.forward(inputs.clone());
+        let (Some(solved), Some(features)) = (&self.solved, algorithm.features(inputs)) else { return own };
+        let logits = affine(features, solved.weights.clone(), Some(solved.offsets.clone()));
+        let mixed =
+            softmax(logits, 1).mul_scalar(solved.weight) + softmax(own.logits, 1).mul_scalar(1.0 - solved.weight);
+        Output { logits: mixed.add_scalar(SMALLEST).log(), ..own }
+    }
+}
+
+fn upload(values: &[f64], device: &Device) -> Tensor<1> {
+    let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
+    let count = values.len();
+    Tensor::from_data(TensorData::new(values, [count]), device)
+}
+
+fn for_each_batch(samples: &Samples, device: &Device, mut visit: impl FnMut(&[u32], Tensor<2>)) {
+    let positions: Vec<u32> = (0..samples.len() as u32).collect();
+    for chunk in positions.chunks(BATCH) {
+        visit(chunk, batch::inputs(samples, chunk, device));
+    }
+}

@@ -1,0 +1,75 @@
+//! The last round of a learner that ends with class statistics (`training.statistics`).
+//!
+//! Until then all is as without. From the moment its sums are there, they are the node's shared part, and what was shared
+//! before is its own affair; which of the two holds is told by the numbers themselves, so it survives a restart.
+
+use burn::tensor::Tensor;
+use fednode_core::{Averaging, ConfigError, FederationSpec, Rule, Weighting};
+
+use super::{Learner, LocalUpdate, count};
+use crate::algorithm::{Part, Role};
+use crate::class_statistics::ClassStatistics;
+use crate::error::LearnError;
+use crate::train;
+
+impl Learner {
+    /// Makes the statistics of the features that all nodes share.
+    pub(super) fn empty_statistics(&self, spec: &FederationSpec) -> Result<ClassStatistics, LearnError> {
+        let refuse = |why: &str| {
+            let text = format!("`training.statistics` is not possible with algorithm `{}`: {why}", spec.algorithm);
+            Err(LearnError::Config(ConfigError(text)))
+        };
+        let tensors = self.device.tensors();
+        let one = Tensor::zeros([1, self.input.iter().product()], tensors);
+        let Some(features) = self.device.run(|| self.algorithm.features(one)) else {
+            return refuse("its nodes have no extractor in common");
+        };
+        if self.algorithm.finishing_epochs() > 0 {
+            return refuse("nodes change the common extractor after the last round; set `fine_tuning_epochs=0`");
+        }
+        let exact = Averaging { weighting: Weighting::Samples, rule: Rule::Mean };
+        if spec.exchange.averaging.as_ref() != Some(&exact) {
+            return refuse("the sums are exact only if parts are averaged by samples, with `aggregation=mean`");
+        }
+        Ok(ClassStatistics::new(self.classes, features.dims()[1], tensors))
+    }
+
+    /// Adds up the statistics instead of training; from then on they are what this node shares.
+    pub(super) fn gather_statistics(&mut self) -> LocalUpdate {
+        let (algorithm, samples, tensors) = (self.algorithm.as_ref(), &self.data.train, self.device.tensors());
+        if let Some((_, statistics)) = &mut self.statistics {
+            self.device.run(|| statistics.gather(algorithm, samples, tensors));
+        }
+        let train_loss = self.score(&self.data.train).score.loss;
+        self.report(train::Outcome { train_loss, ..train::Outcome::default() })
+    }
+
+    /// Makes the classifier of the sums that were adopted.
+    pub(super) fn adopt_statistics(&mut self) {
+        let class_counts = count(&self.data.train, self.classes);
+        let (algorithm, validation, tensors) = (self.algorithm.as_ref(), &self.data.validation, self.device.tensors());
+        if let Some((_, statistics)) = &mut self.statistics {
+            self.device.run(|| statistics.adopt(algorithm, &class_counts, validation, tensors));
+        }
+    }
+
+    /// Tells whether statistics are what is shared now.
+    pub(super) fn shares_statistics(&self) -> bool {
+        self.statistics.as_ref().is_some_and(|(_, statistics)| self.device.run(|| statistics.is_gathered()))
+    }
+
+    /// Returns all parts with what they are to the federation now: once statistics are shared, nothing else is.
+    pub(super) fn roles(&self) -> Vec<(Role, &Part)> {
+        let shares_statistics = self.shares_statistics();
+        let now = |part: &Part| match part.role {
+            Role::Shared if shares_statistics => Role::Private,
+            role => role,
+        };
+        let mut roles: Vec<_> = self.algorithm.parts().iter().map(|part| (now(part), part)).collect();
+        if let Some((_, statistics)) = &self.statistics {
+            let role = if shares_statistics { Role::Shared } else { Role::Private };
+            roles.extend([(role, &statistics.sums), (Role::Private, &statistics.choice)]);
+        }
+        roles
+    }
+}
