@@ -215,7 +215,9 @@ mod tests {
     #[test]
     fn a_class_that_nobody_has_is_impossible() {
         let mut statistics = Statistics::new(3, 1);
-        [(0.0, 0), (1.0, 0), (3.0, 2), (4.0, 2)].map(|(value, class)| statistics.add(&[value], class));
+        for (value, class) in [(0.0, 0), (1.0, 0), (3.0, 2), (4.0, 2)] {
+            statistics.add(&[value], class);
+        }
         let probabilities = statistics.solve(EPSILON).unwrap().probabilities(&[0.5], 1.0, &[0.4, 0.2, 0.4]);
         assert_eq!(probabilities[1], 0.0);
         assert!(probabilities[0] > 0.9, "{probabilities:?}");
