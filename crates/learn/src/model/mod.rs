@@ -4,6 +4,7 @@
 //! before the first fully connected one (PFL-MoE's classifier), before the last one (the head of FedPer and its like).
 
 mod cnn;
+mod cpu;
 mod lenet5;
 mod mlp;
 mod net;
