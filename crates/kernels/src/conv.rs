@@ -238,22 +238,21 @@ impl Block {
         let ([channels, ..], area) = (self.input, self.kernel * self.kernel);
         let stride = padded(channels);
         for filter in 0..self.filters {
-            for channel in 0..channels {
-                let kernel = &weight[(filter * channels + channel) * area..][..area];
-                for (offset, value) in kernel.iter().enumerate() {
-                    lines[(offset * self.filters + filter) * stride + channel] = *value;
-                }
-            }
+            let kernels = &weight[filter * channels * area..][..channels * area];
+            transpose(kernels, [channels, area], &mut lines[filter * stride..], self.filters * stride);
         }
     }
 
     /// Turns a weight gradient `[ky][kx][channel][padded filter]` into `[filter][channel][ky][kx]`.
     fn unpack(&self, sums: &[f32]) -> Vec<f32> {
         let (channels, area, stride) = (self.input[0], self.kernel * self.kernel, padded(self.filters));
-        let mut weight = Vec::with_capacity(self.filters * self.depth());
-        for filter in 0..self.filters {
-            for channel in 0..channels {
-                weight.extend((0..area).map(|offset| sums[(offset * channels + channel) * stride + filter]));
+        let mut weight = vec![0.0; self.filters * channels * area];
+        for channel in 0..channels {
+            for offset in 0..area {
+                let line = &sums[(offset * channels + channel) * stride..][..self.filters];
+                for (filter, value) in line.iter().enumerate() {
+                    weight[(filter * channels + channel) * area + offset] = *value;
+                }
             }
         }
         weight
@@ -321,11 +320,12 @@ impl WithSimd for PackForward<'_> {
         let (depth, area) = (self.block.depth(), kernel * kernel);
         for panel in tile::panel_spans::<S>(padded(filters)) {
             let lines = &mut self.panels[panel.start * depth..][..panel.count * depth];
-            for filter in panel.start..filters.min(panel.start + panel.count) {
-                for channel in 0..channels {
-                    let kernel = &self.weight[(filter * channels + channel) * area..][..area];
-                    for (offset, value) in kernel.iter().enumerate() {
-                        lines[(offset * channels + channel) * panel.count + filter - panel.start] = *value;
+            let present = panel.start..filters.min(panel.start + panel.count);
+            for channel in 0..channels {
+                for offset in 0..area {
+                    let line = &mut lines[(offset * channels + channel) * panel.count..][..panel.count];
+                    for (value, filter) in line.iter_mut().zip(present.clone()) {
+                        *value = self.weight[(filter * channels + channel) * area + offset];
                     }
                 }
             }
@@ -427,8 +427,15 @@ impl Tile for ConvolveTile<'_> {
         let stride = V * S::F32_LANES;
         let mut tile: Registers<S, M, V> = tile::filled(simd, Some(self.bias));
         for y in 0..n_lines {
-            let rows = std::array::from_fn(|row| &maps[y * line + row * pixel..][..run]);
-            tile = tile::rows(simd, tile, rows, &self.weights[y * run * stride..][..run * stride], stride);
+            let (maps, weights) = (&maps[y * line..], &self.weights[y * run * stride..][..run * stride]);
+            if pixel == 1 {
+                // Patches of a single channel overlap so far that the tile's numbers are neighbours for each weight.
+                let (left, right) = (Lines { values: maps, stride: 1 }, Lines { values: weights, stride });
+                tile = tile::outer(simd, tile, left, right, run);
+            } else {
+                let rows = std::array::from_fn(|row| &maps[row * pixel..][..run]);
+                tile = tile::rows(simd, tile, rows, weights, stride);
+            }
         }
         for row in 0..M {
             tile::store::<S, V>(&mut self.sums[row * self.width..], tile[row]);
@@ -441,21 +448,39 @@ impl Tile for ConvolveTile<'_> {
 fn pool(block: &Block, sums: &[f32], largest: &mut [f32], winners: &mut [u8]) {
     let width = largest.len();
     let [_, row] = block.convolved();
-    largest.copy_from_slice(&sums[..width]);
-    winners.fill(0);
-    for number in 1..block.pool * block.pool {
-        let at = (number / block.pool * row + number % block.pool) * width;
-        for ((largest, winner), value) in largest.iter_mut().zip(winners.iter_mut()).zip(&sums[at..][..width]) {
-            let wins = (*value > *largest) | value.is_nan();
-            *largest = if wins { *value } else { *largest };
-            *winner = if wins { number as u8 } else { *winner };
+    let lanes = largest.chunks_exact_mut(LANES).zip(winners.chunks_exact_mut(LANES));
+    for (start, (largest, winners)) in (0..width).step_by(LANES).zip(lanes) {
+        let mut best = lanes_at(sums, start);
+        let mut winner = [0u32; LANES];
+        for (number, at) in window(block.pool, row * width, width).enumerate().skip(1) {
+            let values = lanes_at(sums, at + start);
+            for lane in 0..LANES {
+                let wins = (values[lane] > best[lane]) | values[lane].is_nan();
+                best[lane] = if wins { values[lane] } else { best[lane] };
+                winner[lane] = if wins { number as u32 } else { winner[lane] };
+            }
+        }
+        for lane in 0..LANES {
+            let is_cut = best[lane] <= 0.0;
+            largest[lane] = if is_cut { 0.0 } else { best[lane] };
+            winners[lane] = if is_cut { CUT } else { winner[lane] as u8 };
         }
     }
-    for (largest, winner) in largest.iter_mut().zip(winners) {
-        let is_cut = *largest <= 0.0;
-        *largest = if is_cut { 0.0 } else { *largest };
-        *winner = if is_cut { CUT } else { *winner };
-    }
+}
+
+/// Visits where the pixels of a pooling window begin, relative to the first one.
+#[inline(always)]
+fn window(side: usize, row: usize, pixel: usize) -> impl Iterator<Item = usize> {
+    (0..side).flat_map(move |y| (0..side).map(move |x| y * row + x * pixel))
+}
+
+/// Numbers that pooling looks at together: what every padded width is a multiple of.
+const LANES: usize = 8;
+
+#[inline(always)]
+fn lanes_at(values: &[f32], start: usize) -> [f32; LANES] {
+    let values = &values[start..start + LANES];
+    std::array::from_fn(|lane| values[lane])
 }
 
 /// Takes the gradient of a sample's output back to that of the convolved maps.
@@ -478,16 +503,23 @@ impl WithSimd for Unpool<'_> {
         let [_, row] = block.convolved();
         let [_, pooled_row] = block.pooled();
         transpose(gradient, [block.filters, block.n_pooled()], pooled, width);
-        for (position, (gradient, winners)) in pooled.chunks_exact(width).zip(winners.chunks_exact(width)).enumerate() {
-            let (y, x) = (position / pooled_row * block.pool, position % pooled_row * block.pool);
-            for number in 0..block.pool * block.pool {
-                let at = ((y + number / block.pool) * row + x + number % block.pool) * width;
-                for ((sum, gradient), winner) in sums[at..][..width].iter_mut().zip(gradient).zip(winners) {
-                    *sum = if *winner == number as u8 { *gradient } else { 0.0 };
+        let positions = pooled.chunks_exact(width).zip(winners.chunks_exact(width));
+        let corners = (0..).flat_map(|y| (0..pooled_row).map(move |x| (y * row + x) * block.pool * width));
+        for ((gradient, winners), corner) in positions.zip(corners) {
+            for start in (0..width).step_by(LANES) {
+                let gradient = lanes_at(gradient, start);
+                let winners = &winners[start..start + LANES];
+                let winners: [u32; LANES] = std::array::from_fn(|lane| u32::from(winners[lane]));
+                for (number, at) in window(block.pool, row * width, width).enumerate() {
+                    let sums = &mut sums[corner + at + start..][..LANES];
+                    for lane in 0..LANES {
+                        sums[lane] = if winners[lane] == number as u32 { gradient[lane] } else { 0.0 };
+                    }
                 }
-            }
-            for ((bias, gradient), winner) in bias.iter_mut().zip(gradient).zip(winners) {
-                *bias += if *winner == CUT { 0.0 } else { *gradient };
+                let bias = &mut bias[start..start + LANES];
+                for lane in 0..LANES {
+                    bias[lane] += if winners[lane] == u32::from(CUT) { 0.0 } else { gradient[lane] };
+                }
             }
         }
     }
