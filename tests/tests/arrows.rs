@@ -37,10 +37,11 @@ fn only_the_drawn_arrows_exist() {
         ("fednode-core", &[] as &[&str]),
         ("fednode-mix", &["core"]),
         ("fednode-data", &["core"]),
+        ("fednode-kernels", &[]),
         ("fednode-store", &["core"]),
         ("fednode-net", &["core"]),
         ("fednode-engine", &["core", "mix"]),
-        ("fednode-learn", &["core", "mix", "data"]),
+        ("fednode-learn", &["core", "mix", "data", "kernels"]),
         ("fednode-runtime", &["core", "mix", "engine", "store", "net"]),
         ("fednode", &["core", "mix", "engine", "data", "learn", "store", "net", "runtime"]),
         ("fedboot", &["core", "engine", "store", "net", "runtime"]),
@@ -79,6 +80,8 @@ fn the_pure_crates_have_no_machinery() {
             assert!(!actual[package].contains(machinery), "{package} depends on {machinery}");
         }
     }
+    let kernels = ["pulp", "rayon"].map(str::to_owned).into();
+    assert_eq!(actual["fednode-kernels"], kernels, "the inner loops need instructions and threads, nothing else");
 }
 
 #[test]

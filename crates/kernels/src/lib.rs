@@ -32,4 +32,6 @@ pub mod conv;
 pub mod linear;
 
 mod layout;
+#[cfg(test)]
+mod reference;
 mod tile;

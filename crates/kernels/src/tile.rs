@@ -25,12 +25,15 @@ pub(crate) const fn padded(width: usize) -> usize {
 pub(crate) fn dispatch<Op: WithSimd>(width: usize, op: Op) -> Op::Output {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     {
+        let width = width.min(widest());
         if width > 8
             && let Some(simd) = pulp::x86::V4::try_new()
         {
             return Simd::vectorize(simd, op);
         }
-        if let Some(simd) = pulp::x86::V3::try_new() {
+        if width > 4
+            && let Some(simd) = pulp::x86::V3::try_new()
+        {
             return Simd::vectorize(simd, op);
         }
     }
@@ -40,6 +43,18 @@ pub(crate) fn dispatch<Op: WithSimd>(width: usize, op: Op) -> Op::Output {
     #[cfg(not(target_arch = "aarch64"))]
     Simd::vectorize(pulp::Scalar128b, op)
 }
+
+/// Returns the longest vectors that may be used; a test takes it down to test what other processors run.
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+fn widest() -> usize {
+    #[cfg(test)]
+    return WIDEST.load(std::sync::atomic::Ordering::SeqCst);
+    #[cfg(not(test))]
+    usize::MAX
+}
+
+#[cfg(test)]
+pub(crate) static WIDEST: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(usize::MAX);
 
 /// Something to do for one tile of `M` rows and `V` vectors.
 pub(crate) trait Tile {

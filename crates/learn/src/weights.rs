@@ -10,7 +10,7 @@
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use fednode_core::{LayoutMismatch, ParamSet};
 
-use crate::model::{Net, Parameter};
+use crate::model::{self, Net, Parameter};
 use crate::random::{self, Purpose};
 
 /// The numbers of one network, in the order of [`Net::parameters`].
@@ -72,7 +72,7 @@ impl Weights {
     pub fn descend(&mut self, gradients: Vec<Option<Tensor<1>>>, learning_rate: f64) {
         for (tensor, gradient) in self.0.iter_mut().zip(gradients) {
             if let Some(gradient) = gradient {
-                tensor.inplace(|values| values - gradient.mul_scalar(learning_rate));
+                tensor.inplace(|values| model::descend(values, gradient, learning_rate));
             }
         }
     }

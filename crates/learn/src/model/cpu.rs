@@ -62,6 +62,24 @@ pub(super) fn linear(
     })
 }
 
+/// Makes a step of gradient descent, `values - learning_rate · gradient`.
+///
+/// On the CPU that is one pass, in place unless somebody else holds the values; the numbers are those of the two
+/// general operations.
+pub(crate) fn descend(values: Tensor<1>, gradient: Tensor<1>, learning_rate: f64) -> Tensor<1> {
+    let step = Operand::of(&gradient).filter(|step| step.node.is_none());
+    let is_plain = Operand::of(&values).is_some_and(|values| values.node.is_none());
+    let (Some(step), true) = (step, is_plain) else { return values - gradient.mul_scalar(learning_rate) };
+    let mut values = values.try_into_primitive::<Flex>().expect("it was found to be on the CPU");
+    if !(values.is_contiguous() && values.layout().start_offset() == 0) {
+        values = values.to_contiguous();
+    }
+    for (value, gradient) in values.storage_mut::<f32>().iter_mut().zip(slice(&step.values)) {
+        *value -= learning_rate as f32 * gradient;
+    }
+    Tensor::from_primitive::<Flex>(values)
+}
+
 /// A tensor that an operation takes.
 struct Operand {
     /// Its numbers, in order.
@@ -179,5 +197,106 @@ impl<const N: usize> Backward<Flex, N> for LinearStep {
         register(gradients, to_input, found.input, &[n_samples, layer.inputs]);
         register(gradients, to_weight, Some(found.weight), &[layer.inputs * layer.outputs]);
         register(gradients, to_bias, Some(found.bias), &[layer.outputs]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::{DType, Device};
+
+    fn random(shape: &[usize], seed: u64) -> TensorData {
+        let mut rng = crate::random::stream(crate::random::Purpose::Initial, [seed, 0, 0]);
+        TensorData::new(crate::random::uniform(&mut rng, 1.0, shape.iter().product()), shape.to_vec())
+    }
+
+    fn leaf<const D: usize>(data: TensorData) -> Tensor<D> {
+        Tensor::from_data(data, &Device::flex()).autodiff().require_grad()
+    }
+
+    #[track_caller]
+    fn assert_close(got: &[f32], expected: &[f32]) {
+        assert_eq!(got.len(), expected.len());
+        let largest = expected.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+        let error = got.iter().zip(expected).fold(0f32, |error, (got, expected)| error.max((got - expected).abs()));
+        assert!(error <= 1e-4 * largest, "{error} of {largest}");
+    }
+
+    /// Output and gradients of a layer, with a loss in which every output has its own weight.
+    fn run(operands: [TensorData; 3], layer: impl Fn(Tensor<2>, Tensor<1>, Tensor<1>) -> Tensor<2>) -> [Vec<f32>; 4] {
+        let [input, weight, bias] = operands;
+        let (input, weight, bias) = (leaf::<2>(input), leaf::<1>(weight), leaf::<1>(bias));
+        let output = layer(input.clone(), weight.clone(), bias.clone());
+        let [n_samples, n_outputs] = output.dims();
+        let factors = Tensor::<2>::from_data(random(&[n_samples, n_outputs], 4), &Device::flex());
+        let gradients = (output.clone() * factors).sum().backward();
+        [
+            crate::weights::values(&output),
+            crate::weights::values(&input.grad(&gradients).unwrap()),
+            crate::weights::values(&weight.grad(&gradients).unwrap()),
+            crate::weights::values(&bias.grad(&gradients).unwrap()),
+        ]
+    }
+
+    #[test]
+    fn convolutions_agree_with_the_tensor_library() {
+        let shape = |input, filters, kernel, padding| Conv { name: "conv", input, filters, kernel, padding, pool: 2 };
+        let shapes = [
+            (shape([1, 28, 28], 32, 5, [0, 0]), 10),
+            (shape([32, 12, 12], 64, 5, [0, 0]), 40),
+            (shape([1, 28, 28], 6, 5, [2, 2]), 10),
+            (shape([6, 14, 14], 16, 5, [0, 0]), 64),
+            (shape([3, 9, 11], 5, 3, [1, 1]), 7),
+        ];
+        for (layer, n_samples) in shapes {
+            let [channels, height, width] = layer.input;
+            let n_weights = layer.filters * channels * layer.kernel * layer.kernel;
+            let input = random(&[n_samples, channels * height * width], 1);
+            let operands = [input, random(&[n_weights], 2), random(&[layer.filters], 3)];
+            let got = run(operands.clone(), |input, weight, bias| conv(&layer, &input, &weight, &bias).unwrap());
+            let expected = run(operands, |input, weight, bias| layer.compose(input, weight, bias));
+            got.iter().zip(&expected).for_each(|(got, expected)| assert_close(got, expected));
+        }
+    }
+
+    #[test]
+    fn fully_connected_layers_agree_with_the_tensor_library() {
+        for (inputs, outputs, n_samples) in [(1024, 512, 10), (512, 10, 64), (400, 120, 33), (84, 10, 1)] {
+            for activation in [Activation::Relu, Activation::Identity] {
+                let layer = Linear { name: "fc", inputs, outputs, activation, bias: true };
+                let input = random(&[n_samples, inputs], 1);
+                let operands = [input, random(&[inputs * outputs], 2), random(&[outputs], 3)];
+                let got =
+                    run(operands.clone(), |input, weight, bias| linear(&layer, &input, &weight, Some(&bias)).unwrap());
+                let expected = run(operands, |input, weight, bias| layer.compose(input, weight, Some(bias)));
+                got.iter().zip(&expected).for_each(|(got, expected)| assert_close(got, expected));
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_is_recorded_gets_a_gradient() {
+        let layer = Linear { name: "fc", inputs: 3, outputs: 2, activation: Activation::Identity, bias: false };
+        let plain = |shape: &[usize]| Tensor::<1>::from_data(random(shape, 2), &Device::flex());
+        let (input, weight) = (leaf::<2>(random(&[4, 3], 1)), plain(&[6]));
+        let gradients = linear(&layer, &input, &weight, None).unwrap().sum().backward();
+        assert_eq!(input.grad(&gradients).unwrap().dims(), [4, 3]);
+        let output = linear(&layer, &input.without_autodiff(), &weight, None).unwrap();
+        assert!(!output.is_require_grad());
+    }
+
+    #[test]
+    fn other_numbers_are_left_to_the_tensor_library() {
+        let layer = Linear { name: "fc", inputs: 3, outputs: 2, activation: Activation::Identity, bias: false };
+        let input = Tensor::<2>::from_data(random(&[4, 3], 1), &Device::flex()).cast(DType::F64);
+        let weight = Tensor::<1>::from_data(random(&[6], 2), &Device::flex()).cast(DType::F64);
+        assert!(linear(&layer, &input, &weight, None).is_none());
+    }
+
+    #[test]
+    fn a_step_is_that_of_the_tensor_library_bit_for_bit() {
+        let [values, gradient] = [1, 2].map(|seed| Tensor::<1>::from_data(random(&[100], seed), &Device::flex()));
+        let expected = values.clone() - gradient.clone().mul_scalar(0.05);
+        assert_eq!(crate::weights::values(&descend(values, gradient, 0.05)), crate::weights::values(&expected));
     }
 }

@@ -13,6 +13,7 @@ use fednode_core::ConfigError;
 use fednode_core::config::unknown_name;
 use fednode_core::spec::ModelSpec;
 
+pub(crate) use cpu::descend;
 pub use net::{Activation, Conv, Cut, Layer, Linear, Net, Parameter};
 
 /// One model of the zoo.

@@ -1,8 +1,21 @@
-//! Every kernel against plain loops in double precision, on shapes that fill vectors and tiles and on shapes that do not.
-#![allow(clippy::unwrap_used)]
+//! Every kernel against plain loops in double precision, on shapes that fill vectors and tiles and on shapes that do not,
+//! with every set of instructions that this processor has.
 
-use fednode_kernels::conv::{Block, Wants};
-use fednode_kernels::linear::{Activation, Layer};
+use std::sync::atomic::Ordering;
+
+use crate::conv::{Block, Wants};
+use crate::linear::{Activation, Layer};
+use crate::tile::WIDEST;
+
+#[test]
+fn kernels_agree_with_plain_loops() {
+    for widest in [usize::MAX, 8, 4] {
+        // No other test looks at which instructions are used.
+        WIDEST.store(widest, Ordering::SeqCst);
+        blocks_agree_with_plain_loops();
+        layers_agree_with_plain_loops();
+    }
+}
 
 /// Draws numbers in -1..1 that have nothing to do with each other.
 fn random(count: usize, seed: u32) -> Vec<f32> {
@@ -69,7 +82,6 @@ fn block(shape: &Block, x: &[f32], w: &[f32], b: &[f32], gradient: &[f32]) -> [V
     [output, dx, dw, db]
 }
 
-#[test]
 fn blocks_agree_with_plain_loops() {
     let shape = |input, filters, kernel, padding, pool| Block { input, filters, kernel, padding, pool };
     let shapes = [
@@ -122,7 +134,6 @@ fn layer(shape: &Layer, x: &[f32], w: &[f32], b: &[f32], gradient: &[f32]) -> [V
     [output, dx, dw, db]
 }
 
-#[test]
 fn layers_agree_with_plain_loops() {
     for (inputs, outputs, n_samples) in [
         (1024, 512, 10),
