@@ -60,6 +60,7 @@ fn only_the_drawn_arrows_exist() {
 fn each_heavy_library_lives_in_one_crate() {
     let homes = [
         ("burn", "fednode-learn"),
+        ("pulp", "fednode-kernels"),
         ("libp2p", "fednode-net"),
         ("serde_cbor", "fednode-net"),
         ("rusqlite", "fednode-store"),
