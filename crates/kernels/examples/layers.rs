@@ -7,7 +7,8 @@
 
 use std::time::Instant;
 
-use fednode_kernels::conv::{Block, Wants};
+use fednode_kernels::Wants;
+use fednode_kernels::conv::Block;
 use fednode_kernels::linear::{Activation, Layer};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

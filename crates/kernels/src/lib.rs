@@ -35,3 +35,12 @@ mod layout;
 #[cfg(test)]
 mod reference;
 mod tile;
+
+/// Whether the gradient with respect to a layer's input is wanted; a network's first layer needs none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wants {
+    /// The gradients of the parameters and that of the input.
+    InputGradient,
+    /// Only those of the parameters.
+    ParametersOnly,
+}

@@ -4,9 +4,13 @@
 //! the weight gradient is an outer product. The input gradient is computed for many samples side by side, the samples
 //! being the vectors, because that too reads the weights in order.
 
-use pulp::{Simd, WithSimd};
+// Loops over rows and vectors index several arrays at once.
+#![allow(clippy::needless_range_loop)]
 
-use crate::conv::Wants;
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+use crate::Wants;
 use crate::layout::transpose;
 use crate::tile::{self, Lines, MAX_ROWS, Registers, Tile, padded};
 
@@ -44,6 +48,7 @@ pub struct Gradients {
 impl Layer {
     /// Runs a batch: `[batch, inputs]` with weights `[inputs, outputs]` to `[batch, outputs]`.
     pub fn forward(&self, input: &[f32], weight: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
+        debug_assert_eq!(weight.len(), self.inputs * self.outputs, "weights have the layer's shape");
         let n_samples = input.len() / self.inputs;
         let width = padded(self.outputs);
         let mut padded_bias = vec![0.0; width];
@@ -51,7 +56,11 @@ impl Layer {
             padded_bias[..self.outputs].copy_from_slice(bias);
         }
         let mut output = vec![0.0; n_samples * self.outputs];
-        tile::dispatch(width, Forward { layer: self, input, weight, bias: &padded_bias, output: &mut output });
+        let share = share(n_samples);
+        let shares = output.par_chunks_mut(share * self.outputs).zip(input.par_chunks(share * self.inputs));
+        shares.for_each(|(output, input)| {
+            tile::dispatch(width, Forward { layer: self, input, weight, bias: &padded_bias, output });
+        });
         if self.activation == Activation::Relu {
             output.iter_mut().for_each(|value| *value = if *value <= 0.0 { 0.0 } else { *value });
         }
@@ -81,18 +90,31 @@ impl Layer {
         }
         let mut weight_gradient = vec![0.0; self.inputs * self.outputs];
         let gradient = &passed[..];
-        tile::dispatch(
-            padded(self.outputs),
-            WeightGradient { layer: self, input, gradient, weight: &mut weight_gradient },
-        );
+        let rows = share(self.inputs);
+        weight_gradient.par_chunks_mut(rows * self.outputs).enumerate().for_each(|(number, weight)| {
+            let first = number * rows;
+            tile::dispatch(padded(self.outputs), WeightGradient { layer: self, input, gradient, first, weight });
+        });
         let input = (wants_input == Wants::InputGradient).then(|| {
+            let share = share(n_samples);
             let mut target = vec![0.0; n_samples * self.inputs];
-            tile::dispatch(padded(n_samples), InputGradient { layer: self, weight, gradient, target: &mut target });
+            let shares = target.par_chunks_mut(share * self.inputs).zip(gradient.par_chunks(share * self.outputs));
+            shares.for_each(|(target, gradient)| {
+                tile::dispatch(padded(share), InputGradient { layer: self, weight, gradient, target });
+            });
             target
         });
         Gradients { input, weight: weight_gradient, bias }
     }
 }
+
+/// Returns how many of so many rows a thread takes; every row's sums are the same, however they are shared out.
+fn share(n_rows: usize) -> usize {
+    n_rows.div_ceil(rayon::current_num_threads()).max(LEAST_SHARE)
+}
+
+/// Fewest rows that are worth another thread: each share arranges the other operand anew.
+const LEAST_SHARE: usize = 32;
 
 /// Copies columns of a matrix into lines of `count` numbers, filling up with zeros.
 #[inline(always)]
@@ -177,10 +199,12 @@ fn store_present<S: Simd, const V: usize>(values: &mut [f32], present: usize, ro
     }
 }
 
+/// Computes the weight gradients of some inputs, from the `first` on.
 struct WeightGradient<'a> {
     layer: &'a Layer,
     input: &'a [f32],
     gradient: &'a [f32],
+    first: usize,
     weight: &'a mut [f32],
 }
 
@@ -191,15 +215,16 @@ impl WithSimd for WeightGradient<'_> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Layer { inputs, outputs, .. } = *self.layer;
         let (n_samples, width) = (self.input.len() / inputs, padded(outputs));
+        let n_rows = self.weight.len() / outputs;
         let mut panels = vec![0.0; n_samples * width];
         for panel in tile::panel_spans::<S>(width).filter(|panel| panel.start < outputs) {
             let lines = &mut panels[n_samples * panel.start..][..n_samples * panel.count];
             pack(self.gradient, outputs, panel.start, panel.count, lines);
         }
         let mut columns = vec![0.0; n_samples * MAX_ROWS];
-        for span in tile::row_spans::<S>(inputs, width.div_ceil(S::F32_LANES).min(2)) {
+        for span in tile::row_spans::<S>(n_rows, width.div_ceil(S::F32_LANES).min(2)) {
             let columns = &mut columns[..n_samples * span.count];
-            pack(self.input, inputs, span.start, span.count, columns);
+            pack(self.input, inputs, self.first + span.start, span.count, columns);
             for panel in tile::panel_spans::<S>(width).filter(|panel| panel.start < outputs) {
                 let left = Lines { values: columns, stride: span.count };
                 let right = Lines { values: &panels[n_samples * panel.start..], stride: panel.count };

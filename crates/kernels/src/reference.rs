@@ -3,7 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::conv::{Block, Wants};
+use crate::Wants;
+use crate::conv::Block;
 use crate::linear::{Activation, Layer};
 use crate::tile::WIDEST;
 

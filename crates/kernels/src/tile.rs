@@ -8,6 +8,9 @@
 //! `i` counts the rows of a tile (each a broadcast), `j` its vectors. A tile has one or two vectors, and as many rows as
 //! registers allow; more of either would spill, fewer would wait for the adders.
 
+// Loops over rows and vectors index several arrays at once.
+#![allow(clippy::needless_range_loop)]
+
 use pulp::{Simd, WithSimd};
 
 /// Most rows of a tile.

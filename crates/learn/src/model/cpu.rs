@@ -14,7 +14,8 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, BackendTensor, DispatchTensorKind, Flex};
 use burn::tensor::{DType, Tensor, TensorData};
-use fednode_kernels::conv::{Block, Trace, Wants};
+use fednode_kernels::Wants;
+use fednode_kernels::conv::{Block, Trace};
 use fednode_kernels::linear::{self, Layer};
 
 use super::net::{Activation, Conv, Linear};
