@@ -100,7 +100,8 @@ impl Layer {
             let mut target = vec![0.0; n_samples * self.inputs];
             let shares = target.par_chunks_mut(share * self.inputs).zip(gradient.par_chunks(share * self.outputs));
             shares.for_each(|(target, gradient)| {
-                tile::dispatch(padded(share), InputGradient { layer: self, weight, gradient, target });
+                let width = padded(gradient.len() / self.outputs);
+                tile::dispatch(width, InputGradient { layer: self, weight, gradient, target });
             });
             target
         });

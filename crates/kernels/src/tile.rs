@@ -112,6 +112,7 @@ pub(crate) fn row_spans<S: Simd>(n_rows: usize, vectors: usize) -> impl Iterator
 /// Divides a padded width into panels of two vectors, the last of one if need be; counts are in numbers.
 #[inline(always)]
 pub(crate) fn panel_spans<S: Simd>(padded: usize) -> impl Iterator<Item = Span> {
+    debug_assert!(padded.is_multiple_of(S::F32_LANES), "the width was padded and the instructions chosen for it");
     let widest = 2 * S::F32_LANES;
     (0..padded.div_ceil(widest)).map(move |panel| {
         let start = panel * widest;
@@ -142,9 +143,7 @@ pub(crate) fn load<S: Simd, const V: usize>(values: &[f32]) -> [S::f32s; V] {
 #[inline(always)]
 pub(crate) fn store<S: Simd, const V: usize>(values: &mut [f32], row: [S::f32s; V]) {
     let (vectors, _) = S::as_mut_simd_f32s(&mut values[..V * S::F32_LANES]);
-    for vector in 0..V {
-        vectors[vector] = row[vector];
-    }
+    vectors.copy_from_slice(&row);
 }
 
 /// Adds rows times panel; the panel has one line for each number of a row.

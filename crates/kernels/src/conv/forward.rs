@@ -137,7 +137,7 @@ impl WithSimd for Forward<'_> {
         for y in 0..pooled_rows {
             for in_window in 0..block.pool {
                 let sums = &mut scratch.sums[in_window * row * width..][..row * width];
-                convolve_row(simd, block, &maps, weights, bias, y * block.pool + in_window, sums);
+                convolve_row(simd, block, maps, weights, bias, y * block.pool + in_window, sums);
             }
             for x in 0..pooled_row {
                 let at = (y * pooled_row + x) * width;
