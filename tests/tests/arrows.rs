@@ -37,10 +37,11 @@ fn only_the_drawn_arrows_exist() {
         ("fednode-core", &[] as &[&str]),
         ("fednode-mix", &["core"]),
         ("fednode-data", &["core"]),
+        ("fednode-kernels", &[]),
         ("fednode-store", &["core"]),
         ("fednode-net", &["core"]),
         ("fednode-engine", &["core", "mix"]),
-        ("fednode-learn", &["core", "mix", "data"]),
+        ("fednode-learn", &["core", "mix", "data", "kernels"]),
         ("fednode-runtime", &["core", "mix", "engine", "store", "net"]),
         ("fednode", &["core", "mix", "engine", "data", "learn", "store", "net", "runtime"]),
         ("fedboot", &["core", "engine", "store", "net", "runtime"]),
@@ -59,6 +60,7 @@ fn only_the_drawn_arrows_exist() {
 fn each_heavy_library_lives_in_one_crate() {
     let homes = [
         ("burn", "fednode-learn"),
+        ("pulp", "fednode-kernels"),
         ("libp2p", "fednode-net"),
         ("serde_cbor", "fednode-net"),
         ("rusqlite", "fednode-store"),
@@ -79,6 +81,8 @@ fn the_pure_crates_have_no_machinery() {
             assert!(!actual[package].contains(machinery), "{package} depends on {machinery}");
         }
     }
+    let kernels = ["pulp", "rayon"].map(str::to_owned).into();
+    assert_eq!(actual["fednode-kernels"], kernels, "the inner loops need instructions and threads, nothing else");
 }
 
 #[test]

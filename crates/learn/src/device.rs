@@ -6,7 +6,7 @@
 //!
 //! # Threads
 //!
-//! The CPU path (burn-flex and gemm) parallelises with rayon and takes as many threads as the pool that it runs in has.
+//! The CPU path (`fednode-kernels` and burn-flex) parallelises with rayon and takes as many threads as the pool that it runs in has.
 //! Each [`ComputeDevice`] owns such a pool and runs all work inside it, so a process can hold several devices with one
 //! thread each (nodes in parallel), or one with all cores. `RAYON_NUM_THREADS` is not looked at. With small batches one
 //! thread per node and nodes side by side is faster than one node on all threads.

@@ -10,7 +10,7 @@
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use fednode_core::{LayoutMismatch, ParamSet};
 
-use crate::model::{Initial, Net, Parameter};
+use crate::model::{self, Initial, Net, Parameter};
 use crate::random::{self, Purpose};
 
 /// The numbers of one network, in the order of [`Net::parameters`].
@@ -87,7 +87,7 @@ impl Weights {
                 if weight_decay > 0.0 {
                     gradient = gradient + tensor.clone().mul_scalar(weight_decay);
                 }
-                tensor.inplace(|values| values - gradient.mul_scalar(learning_rate));
+                tensor.inplace(|values| model::descend(values, gradient, learning_rate));
             }
         }
     }

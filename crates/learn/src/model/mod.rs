@@ -4,6 +4,7 @@
 //! before the first fully connected one (PFL-MoE's classifier), before the last one (the head of FedPer and its like).
 
 mod cnn;
+mod cpu;
 mod lenet5;
 mod mlp;
 mod net;
@@ -12,6 +13,7 @@ use fednode_core::ConfigError;
 use fednode_core::config::unknown_name;
 use fednode_core::spec::ModelSpec;
 
+pub(crate) use cpu::descend;
 pub(crate) use net::affine;
 pub use net::{Activation, Conv, Cut, Initial, Layer, Linear, Net, Norm, Parameter};
 

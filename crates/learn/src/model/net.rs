@@ -3,8 +3,8 @@
 //! A [`Net`] is architecture only; the numbers are a [`Weights`] that is passed in. So K experts of one architecture
 //! are one net and K sets of weights, a frozen part is plain weights where a trained part is recorded ones, and
 //! inference is the same code as training. Between layers everything is flat, `[batch, features]`: a gate reads it as
-//! it is, a convolution knows its own shape. A faster kernel for a kind of layer has one place to go:
-//! [`Conv::forward`] or [`affine`].
+//! it is, a convolution knows its own shape. On the CPU a layer is one operation with kernels of our own (`cpu`); on
+//! GPUs, and for other numbers than 32-bit floats, it is composed of the tensor library's operations.
 
 use burn::tensor::activation::relu;
 use burn::tensor::module::{conv2d, linear, max_pool2d};
@@ -12,6 +12,7 @@ use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
 use burn::tensor::{Device, Tensor};
 use fednode_core::Layout;
 
+use super::cpu;
 use crate::weights::Weights;
 
 /// A convolution with bias, followed by max-pooling and ReLU.
@@ -251,10 +252,15 @@ impl Conv {
     }
 
     fn forward<'a>(&self, tensors: &mut impl Iterator<Item = &'a Tensor<1>>, input: Tensor<2>) -> Tensor<2> {
+        let (weight, bias) = (next(tensors), next(tensors));
+        cpu::conv(self, &input, &weight, &bias).unwrap_or_else(|| self.compose(input, weight, bias))
+    }
+
+    /// Composes the layer of the tensor library's operations; what GPUs run.
+    pub(super) fn compose(&self, input: Tensor<2>, weight: Tensor<1>, bias: Tensor<1>) -> Tensor<2> {
         let [channels, height, width] = self.input;
         let n_samples = input.dims()[0];
-        let weight = next(tensors).reshape([self.filters, channels, self.kernel, self.kernel]);
-        let bias = next(tensors);
+        let weight = weight.reshape([self.filters, channels, self.kernel, self.kernel]);
         let maps = input.reshape([n_samples, channels, height, width]);
         let convolved = conv2d(maps, weight, Some(bias), ConvOptions::new([1, 1], self.padding, [1, 1], 1));
         let pooled = max_pool2d(convolved, MaxPoolOptions::new([self.pool, self.pool]));
@@ -274,8 +280,14 @@ impl Linear {
     }
 
     fn forward<'a>(&self, tensors: &mut impl Iterator<Item = &'a Tensor<1>>, input: Tensor<2>) -> Tensor<2> {
-        let weight = next(tensors).reshape([self.inputs, self.outputs]);
+        let weight = next(tensors);
         let bias = self.bias.then(|| next(tensors));
+        cpu::linear(self, &input, &weight, bias.as_ref()).unwrap_or_else(|| self.compose(input, weight, bias))
+    }
+
+    /// Composes the layer of the tensor library's operations.
+    pub(super) fn compose(&self, input: Tensor<2>, weight: Tensor<1>, bias: Option<Tensor<1>>) -> Tensor<2> {
+        let weight = weight.reshape([self.inputs, self.outputs]);
         self.activation.apply(affine(input, weight, bias))
     }
 }
