@@ -33,7 +33,7 @@ pub mod linear;
 
 mod layout;
 #[cfg(test)]
-mod reference;
+mod tests;
 mod tile;
 
 /// Whether the gradient with respect to a layer's input is wanted; a network's first layer needs none.

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Temperature and lambda are chosen on the node's validation samples by log loss; lambda 0 is among the choices, so the
-//! mixture is never worse on them than the own head. A node without validation samples keeps its own head. What the sums
-//! reveal: a node with few samples of a class nearly publishes their mean feature.
+//! mixture is never worse on them than the own head. A node without validation samples keeps its own head, and so does
+//! everybody if the features are all alike, so that there is no classifier. What the sums reveal: a node with few samples of a class nearly publishes their mean feature.
 
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Tensor, TensorData};
