@@ -63,6 +63,8 @@ crate::config! {
         @table round: RoundSpec = RoundSpec::default(),
         /// Bounds on what a member accepts from others.
         @table limits: LimitsSpec = LimitsSpec::default(),
+        /// The stage after the last round (PM-MoE): a mixture of everybody's private modules.
+        @table pool: PoolSpec = PoolSpec::default(),
         /// What the algorithm shares; written by `fednode init`, checked against the algorithm at start.
         exchange: Exchange = Exchange::default(),
         /// The algorithm's own hyper-parameters; absent ones have the algorithm's defaults.
@@ -115,6 +117,47 @@ crate::config! {
         /// each node makes a classifier with its own prior and mixes it with its own head as its validation samples say.
         /// The sums reveal the mean features of a node's classes to all members.
         statistics: bool = false,
+    }
+}
+
+crate::config! {
+    /// The stage after the last round (PM-MoE, arXiv 2502.00354): every node publishes its private module, drops those of
+    /// others that fit it least, trains a gate over the rest on its own data, and serves the mixture if its validation
+    /// samples do not speak against it. Publishing a module reveals something of the data that it was trained on, the
+    /// frequency of the classes at least.
+    pub struct PoolSpec {
+        /// Whether there is such a stage; then every node publishes its private module.
+        enabled: bool = false,
+        /// Most modules that a node takes in, its own among them (1 to 1000); with more on offer, a seeded draw of its own
+        /// decides which come in.
+        max_members: usize = 20,
+        /// How foreign modules are ranked: `energy` of their outputs beside the own module's, or their `cosine`.
+        score: String = "energy".into(),
+        /// Temperature of the energy (above 0); from 0.1 on the ranking is nearly that of the cosine.
+        energy_temperature: f64 = 1.0,
+        /// Gamma: share of the foreign modules that is dropped, the lowest scores first, rounded down (0 to 1).
+        drop_share: f64 = 0.2,
+        /// How many modules a sample goes through, the likeliest first; 0 for all.
+        top_k: usize = 0,
+        /// When the weights of the modules that a sample goes through are made to add up to 1: `never`, `always`, or
+        /// `additive`, where something else is added to the mixture or computed from it, so that its size matters.
+        renormalize: String = "additive".into(),
+        /// Step sizes of the gate; with more than one, the validation samples choose (each above 0).
+        learning_rates: Vec<f64> = vec![0.05, 0.1, 0.5],
+        /// Passes over the training samples for the gate, and for fine-tuning (1 to 10000).
+        epochs: u32 = 50,
+        /// Samples per step of the gate (1 to 65536).
+        batch_size: usize = 64,
+        /// Share of the gate's hidden values that is dropped in training (0 to below 1).
+        dropout: f64 = 0.0,
+        /// Whether the epoch is the best by validation loss, and the mixture is served only if it is no worse than the
+        /// node's own module on the validation samples.
+        guard: bool = true,
+        /// Whether a node fine-tunes its own module on its own samples before it publishes it.
+        fine_tune: bool = false,
+        /// Whether the comparators of a study are computed and reported too: own module fine-tuned, uniform average of
+        /// all modules, mixture of all of them.
+        controls: bool = false,
     }
 }
 
@@ -179,6 +222,7 @@ impl FederationSpec {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let (training, round) = (&self.training, &self.round);
         let experts = self.exchange.experts.as_ref();
+        let (pool, rates, words) = (&self.pool, &self.pool.learning_rates, ["never", "always", "additive"]);
         let share = |value: f64| value > 0.0 && value <= 1.0;
         let rules = [
             (!self.name.is_empty() && self.name.len() <= 100, "name", "1 to 100 characters"),
@@ -198,6 +242,16 @@ impl FederationSpec {
             ((0.0..=1.0).contains(&round.audit), "round.audit", "0 to 1"),
             (self.limits.clock_skew_seconds >= 1, "limits.clock_skew_seconds", "at least 1"),
             (self.limits.max_norm_ratio > 1.0, "limits.max_norm_ratio", "a number above 1"),
+            ((1..=1000).contains(&pool.max_members), "pool.max_members", "1 to 1000"),
+            (["energy", "cosine"].contains(&pool.score.as_str()), "pool.score", "`energy` or `cosine`"),
+            (positive(pool.energy_temperature), "pool.energy_temperature", "a number above 0"),
+            ((0.0..=1.0).contains(&pool.drop_share), "pool.drop_share", "0 to 1"),
+            (words.contains(&pool.renormalize.as_str()), "pool.renormalize", "`never`, `always` or `additive`"),
+            (rates.len() <= 16 && !rates.is_empty(), "pool.learning_rates", "1 to 16 numbers"),
+            (rates.iter().all(|rate| positive(*rate)), "pool.learning_rates", "numbers above 0"),
+            ((1..=10_000).contains(&pool.epochs), "pool.epochs", "1 to 10000"),
+            ((1..=65_536).contains(&pool.batch_size), "pool.batch_size", "1 to 65536"),
+            ((0.0..1.0).contains(&pool.dropout), "pool.dropout", "0 to below 1"),
             (experts.is_none_or(|e| e.refresh_every >= 1), "exchange.experts.refresh_every", "at least 1"),
             (experts.is_none_or(|e| positive(e.temperature)), "exchange.experts.temperature", "a number above 0"),
         ];
@@ -244,6 +298,32 @@ fn flatten(path: String, value: &serde_json::Value, entries: &mut Vec<Entry>) {
     } else {
         let text: String = value.to_string().chars().take(MAX_ENTRY_BYTES).collect();
         entries.push(Entry { key: path, value: text });
+    }
+}
+
+impl PoolSpec {
+    /// The names that [`Self::preset`] knows.
+    pub const PRESETS: [&str; 4] = ["fixed", "paper", "code", "best"];
+
+    /// Returns the stage as it is under a name: `fixed` (the default values), `paper` as it is written, `code` as the
+    /// authors' release has it, `best` (`fixed`, and every module fine-tuned before it is published; it belongs with
+    /// `training.statistics` where nodes have an extractor in common).
+    ///
+    /// # Errors
+    /// Offers the nearest name.
+    pub fn preset(name: &str) -> Result<Self, ConfigError> {
+        let fixed = Self { enabled: true, ..Self::default() };
+        let faithful = Self { renormalize: "never".into(), batch_size: 10, guard: false, ..fixed.clone() };
+        match name {
+            "fixed" => Ok(fixed),
+            "paper" => Ok(Self { learning_rates: vec![0.5], ..faithful }),
+            "code" => {
+                let (drop_share, top_k, learning_rates) = (0.0, 2, vec![0.1]);
+                Ok(Self { drop_share, top_k, learning_rates, epochs: 10, dropout: 0.1, ..faithful })
+            }
+            "best" => Ok(Self { fine_tune: true, ..fixed }),
+            _ => Err(ConfigError(config::unknown_name("preset of the pool", name, &Self::PRESETS))),
+        }
     }
 }
 
@@ -318,6 +398,16 @@ mod tests {
             Refusal::Spec { key: "training.learning_rate".into(), ours: "0.01".into(), theirs: "0.05".into() };
         assert_eq!(refusal, expected);
         assert_eq!(hello(&ours).check(&hello(&ours), Duration::from_secs(1), Timestamp(5000)), Err(Refusal::Clock(5)));
+    }
+
+    #[test]
+    fn every_preset_of_the_pool_is_valid_and_turns_it_on() {
+        for name in PoolSpec::PRESETS {
+            let pool = PoolSpec::preset(name).unwrap();
+            assert!(pool.enabled, "{name}");
+            FederationSpec { pool, ..FederationSpec::default() }.validate().unwrap();
+        }
+        assert_eq!(PoolSpec::preset("fixd").unwrap_err().0, "unknown preset of the pool `fixd`: did you mean `fixed`?");
     }
 
     #[test]
