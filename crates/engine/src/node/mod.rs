@@ -16,6 +16,7 @@ mod closing_in_place;
 mod exchanging;
 mod joining;
 mod merging;
+mod planning;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -265,9 +266,9 @@ impl Node {
     /// Starts a round of training from the model as it is.
     fn start_round(&mut self, round: Round) {
         self.state.round = round;
-        self.exchange = None;
         self.acting = None;
         self.state.phase = Phase::Training;
+        self.open_exchange();
         self.joining_since = self.now;
         self.note(Note::RoundStarted(round));
         self.outputs.push(Output::Save);

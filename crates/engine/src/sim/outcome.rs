@@ -57,6 +57,8 @@ pub struct Outcome {
     pub deliveries: u64,
     /// Bytes of blobs transferred.
     pub blob_bytes: u64,
+    /// Experts that members began to fetch while they still trained.
+    pub fetched_in_training: u64,
     /// Fetches by member and blob, to see that nothing is fetched twice.
     pub fetches: BTreeMap<(usize, BlobId), u32>,
 }

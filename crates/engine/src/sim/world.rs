@@ -20,7 +20,7 @@ use super::outcome::{Outcome, PlanRecord};
 use super::scenario::{Incident, Scenario};
 use super::trainers::{Bytes, ClosedRound, Trainers};
 use crate::aggregator::Aggregator;
-use crate::event::{Fetch, Input, Note, Output, Timer};
+use crate::event::{Fetch, FetchKind, Input, Note, Output, Timer};
 use crate::node::Node;
 use crate::state::{Head, Phase, State};
 
@@ -280,7 +280,9 @@ impl<'a> World<'a> {
         match output {
             Output::Publish { round, body } => self.publish(member, round, body),
             Output::Fetch(fetch) => {
-                let life = self.members[member].life;
+                let Member { life, ref machine, .. } = self.members[member];
+                let trains = matches!(machine, Machine::Node(node) if node.state().phase == Phase::Training);
+                self.outcome.fetched_in_training += u64::from(trains && fetch.kind == FetchKind::Expert);
                 self.schedule(Duration::ZERO, Event::Seek(member, life, fetch));
             }
             Output::Train { round } => self.begin_training(member, round),
