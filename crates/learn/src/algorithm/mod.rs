@@ -30,6 +30,8 @@ mod local;
 mod module;
 mod part;
 mod plain;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::config::unknown_name;
