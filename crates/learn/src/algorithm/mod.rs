@@ -27,8 +27,11 @@ mod halves;
 mod hyper;
 mod lg_fedavg;
 mod local;
+mod module;
 mod part;
 mod plain;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::config::unknown_name;
@@ -40,6 +43,7 @@ use crate::error::LearnError;
 use crate::random::Draws;
 
 pub use hyper::{Hyper, Kind, Profile, Values};
+pub use module::{Modular, Module, ModuleKind, Opened};
 pub use part::{Part, Role};
 
 /// One algorithm, as it is listed and built.
@@ -160,6 +164,12 @@ pub trait Algorithm: Send + Sync {
     /// Returns what the extractor that all nodes share makes of a batch, `[batch, D]`, without training it; `None` where
     /// nodes have no extractor in common.
     fn features(&self, _inputs: Tensor<2>) -> Option<Tensor<2>> {
+        None
+    }
+
+    /// Returns the algorithm opened at its private module, for the stage after the last round (`pool`); `None` where
+    /// nodes have no private module, or nothing else.
+    fn modular(&self) -> Option<&dyn Modular> {
         None
     }
 

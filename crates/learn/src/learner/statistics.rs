@@ -10,6 +10,7 @@ use super::{Learner, LocalUpdate, count};
 use crate::algorithm::{Part, Role};
 use crate::class_statistics::ClassStatistics;
 use crate::error::LearnError;
+use crate::pool::Predictor;
 use crate::train;
 
 impl Learner {
@@ -47,9 +48,10 @@ impl Learner {
     /// Makes the classifier of the sums that were adopted.
     pub(super) fn adopt_statistics(&mut self) {
         let class_counts = count(&self.data.train, self.classes);
-        let (algorithm, validation, tensors) = (self.algorithm.as_ref(), &self.data.validation, self.device.tensors());
+        let own = Predictor { algorithm: self.algorithm.as_ref(), pool: self.pool.as_ref() };
+        let (validation, tensors) = (&self.data.validation, self.device.tensors());
         if let Some((_, statistics)) = &mut self.statistics {
-            self.device.run(|| statistics.adopt(algorithm, &class_counts, validation, tensors));
+            self.device.run(|| statistics.adopt(&own, &class_counts, validation, tensors));
         }
     }
 
