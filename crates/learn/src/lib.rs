@@ -51,6 +51,7 @@
 pub mod algorithm;
 pub mod device;
 pub mod gate;
+pub mod last_stage;
 pub mod model;
 pub mod probe;
 
@@ -69,7 +70,6 @@ pub use device::{ComputeDevice, DeviceChoice};
 pub use error::LearnError;
 pub use evaluate::{ClassCount, Evaluation, Prediction};
 pub use learner::{Learner, LocalUpdate, PrivateModule, Subset};
-pub use pool::{Controls, PoolMember, PoolOutcome, Scores, Served};
 pub use random::Draws;
 pub use train::{Progress, cross_entropy};
 pub use weights::Weights;

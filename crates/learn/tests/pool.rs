@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use fednode_core::spec::PoolSpec;
-use fednode_core::{FederationSpec, NodeId, ParamSet, Round, Weighting};
+use fednode_core::{FederationSpec, NodeId, ParamSet, PoolOutcome, Round, Served, Weighting};
 use fednode_data::{DataSource, ShardParams, Split, load_shard};
-use fednode_learn::{ComputeDevice, LearnError, Learner, PoolOutcome, Served, Subset, algorithm};
+use fednode_learn::{ComputeDevice, LearnError, Learner, Subset, algorithm};
 use fednode_mix::average;
 
 const NODES: usize = 4;

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::spec::PoolSpec;
-use fednode_core::{NodeId, Round};
+use fednode_core::{NodeId, Round, Served};
 use fednode_learn::device::{AdapterKind, Selected};
 use fednode_learn::probe::{self, ProbeCommand};
-use fednode_learn::{ComputeDevice, DeviceChoice, Learner, Served, Subset};
+use fednode_learn::{ComputeDevice, DeviceChoice, Learner, Subset};
 
 /// Where Debian puts SwiftShader.
 const SWIFTSHADER: &str = "/usr/lib/chromium/vk_swiftshader_icd.json";

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use fednode_core::spec::PoolSpec;
-use fednode_core::{Layout, NodeId, ParamSet};
+use fednode_core::{Layout, NodeId, ParamSet, PoolOutcome, Served};
 
 use super::{Learner, check, count};
 use crate::algorithm::Modular;
 use crate::error::LearnError;
-use crate::pool::{self, Meter, Mixture, Node, PREFIX, PoolOutcome, Predictor, Served};
+use crate::pool::{self, Meter, Mixture, Node, PREFIX, Predictor};
 use crate::train::Progress;
 
 /// What a node gives to the pool.

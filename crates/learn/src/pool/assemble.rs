@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use fednode_core::spec::PoolSpec;
-use fednode_core::{NodeId, ParamSet, Score};
+use fednode_core::{NodeId, ParamSet, PoolMember, PoolOutcome, Score, Scores, Served};
 use fednode_data::Samples;
 use fednode_mix::{Measure, energy};
 
@@ -14,7 +14,6 @@ use super::cache::{Cache, Keeps, Rows, Source};
 use super::gate::Gate;
 use super::gating::rates;
 use super::mixture::Mixture;
-use super::outcome::{PoolMember, PoolOutcome, Scores, Served};
 use super::train::Meter;
 use crate::algorithm::Output;
 use crate::error::LearnError;

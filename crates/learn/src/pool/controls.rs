@@ -1,9 +1,10 @@
 //! The comparators of a study (`pm-moe` §2.6, at the end), on the test samples.
 
+use fednode_core::{Controls, Scores};
+
 use super::assemble::Pool;
 use super::fine_tune::fine_tune;
 use super::gate::{self, Gate, Selection};
-use super::outcome::{Controls, Scores};
 use super::train::Meter;
 use crate::algorithm::Opened;
 use crate::error::LearnError;

@@ -12,7 +12,7 @@
 //! Backbone and members are frozen and only read; all that is trained is the gate (`fine_tune`: the own module, before it
 //! is published). Each file holds one idea: `assemble` the order of it all, `admit` who may take part, `cache` the
 //! constants, `gate` the network, `orthogonal` its start, `gating` its training, `train` the epochs, `fine_tune`,
-//! `controls` what a study compares with, `mixture` what is served and saved, `outcome` what is reported.
+//! `controls` what a study compares with, `mixture` what is served and saved; what is reported is [`fednode_core::PoolOutcome`].
 
 mod admit;
 mod assemble;
@@ -23,7 +23,6 @@ mod gate;
 mod gating;
 mod mixture;
 mod orthogonal;
-mod outcome;
 mod train;
 
 use burn::tensor::Device;
@@ -35,7 +34,6 @@ use crate::algorithm::{Algorithm, Modular, ModuleKind};
 pub(crate) use assemble::assemble;
 pub(crate) use fine_tune::fine_tune;
 pub(crate) use mixture::{Mixture, PREFIX, Predictor, layout, own, parts, save};
-pub use outcome::{Controls, PoolMember, PoolOutcome, Scores, Served};
 pub(crate) use train::Meter;
 
 /// The node whose stage it is.

@@ -1,7 +1,8 @@
-//! What a node reports of its pool.
+//! What a node reports of its pool of private modules (PM-MoE).
 
-use fednode_core::{NodeId, Score};
 use serde::{Deserialize, Serialize};
+
+use crate::{NodeId, Score};
 
 /// One member of a pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
