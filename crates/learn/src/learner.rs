@@ -75,6 +75,7 @@ pub struct Learner {
     classes: usize,
     seed: u64,
     node_seed: u64,
+    max_norm_ratio: f64,
     initial_shared: Option<ParamSet>,
     /// The statistics expert, if the spec wants one, and the round in which its sums are gathered.
     statistics: Option<(Round, ClassStatistics)>,
@@ -122,6 +123,7 @@ impl Learner {
             classes,
             seed: spec.seed,
             node_seed,
+            max_norm_ratio: spec.limits.max_norm_ratio,
             initial_shared: None,
             statistics: None,
             pool: None,

@@ -79,7 +79,7 @@ impl Learner {
 
     /// Assembles a pool of the own module and others' (`pool`): checks them, drops those that fit least, trains a gate
     /// over the rest, and serves the mixture if the validation samples do not speak against it. `members` are foreign
-    /// modules whose hashes were verified and whose sizes were screened; those that do not fit are left out and named in the outcome. The result does
+    /// modules whose hashes were verified; those that do not fit are left out and named in the outcome. The result does
     /// not depend on their order. `watch` is called after every batch, epoch 0 being the computation of what stays
     /// constant.
     ///
@@ -106,8 +106,16 @@ impl Learner {
     fn node(&self) -> Result<Node<'_>, LearnError> {
         let algorithm = self.algorithm.as_ref();
         let modular = algorithm.modular().ok_or_else(|| LearnError::NoSuchPart("private module".into()))?;
-        let (training, classes, device) = (&self.training, self.classes, self.device.tensors());
-        Ok(Node { algorithm, modular, data: &self.data, training, classes, device, seeds: [self.seed, self.node_seed] })
+        Ok(Node {
+            algorithm,
+            modular,
+            data: &self.data,
+            training: &self.training,
+            classes: self.classes,
+            device: self.device.tensors(),
+            seeds: [self.seed, self.node_seed],
+            max_norm_ratio: self.max_norm_ratio,
+        })
     }
 
     /// Returns what predicts, before statistics.

@@ -1,8 +1,10 @@
 //! Who may take part in a pool.
 //!
 //! Modules arrive with their hash verified and decoded in canonical form; here they must be modules of this model, with
-//! finite numbers only. Zero vectors are fine. How large a module may be is for screening before
-//! (`fednode_mix::screen`). The pool is bounded by the spec, and by the arrays that a saved state can name.
+//! finite numbers only, and not much larger than is usual: one module with huge outputs would undo the training of the
+//! gate for everybody. What is usual is the median norm of all modules on offer or the own one's, whichever is larger;
+//! the own one alone says little where modules start at zero (DBE's vectors). Zero vectors are fine. The pool is bounded
+//! by the spec, and by the arrays that a saved state can name.
 
 use std::sync::Arc;
 
@@ -43,6 +45,7 @@ pub(super) fn admit(node: &Node<'_>, spec: &PoolSpec, mut offered: Vec<(NodeId, 
     let in_state: usize = node.algorithm.parts().iter().map(|part| part.layout().len()).sum();
     let most = most_members(in_state, in_module);
     let mut members = Members { nodes: vec![None], weights: vec![own], refused: Vec::new() };
+    let usual = usual_norm(node, &offered);
     for (owner, params) in offered {
         let judged = if members.nodes.contains(&Some(owner)) {
             Err("it is there twice".to_owned())
@@ -50,12 +53,8 @@ pub(super) fn admit(node: &Node<'_>, spec: &PoolSpec, mut offered: Vec<(NodeId, 
             Err(format!("the pool is full with {} members (`pool.max_members`)", members.nodes.len()))
         } else if members.nodes.len() >= most {
             Err(format!("the pool is full with {} members: more could not be saved", members.nodes.len()))
-        } else if let Some((name, _)) = params.iter().find(|(_, tensor)| !tensor.values().iter().all(|v| v.is_finite()))
-        {
-            Err(format!("it has a value in `{name}` that is not a finite number"))
         } else {
-            mixture::load(parts, &params, node.device)
-                .map_err(|mismatch| format!("it does not fit the model: {mismatch}"))
+            judge(node, &params, usual)
         };
         match judged {
             Ok(weights) => {
@@ -66,6 +65,37 @@ pub(super) fn admit(node: &Node<'_>, spec: &PoolSpec, mut offered: Vec<(NodeId, 
         }
     }
     members
+}
+
+/// Loads a module that fits, or tells why it does not.
+fn judge(node: &Node<'_>, params: &ParamSet, usual: f64) -> Result<Member, String> {
+    let parts = mixture::parts(node.algorithm, node.modular);
+    let loaded = mixture::load(parts, params, node.device);
+    let member = loaded.map_err(|mismatch| format!("it does not fit the model: {mismatch}"))?;
+    if let Some((name, _)) = params.iter().find(|(_, tensor)| !tensor.values().iter().all(|value| value.is_finite())) {
+        return Err(format!("it has a value in `{name}` that is not a finite number"));
+    }
+    let (norm, most) = (norm(params), node.max_norm_ratio * usual);
+    if usual > 0.0 && norm > most {
+        return Err(format!("its norm is {norm:.3e}, and {most:.3e} is the most (`limits.max_norm_ratio`)"));
+    }
+    Ok(member)
+}
+
+/// Returns the norm of the own module or the median of all, the lower one of two, whichever is larger.
+fn usual_norm(node: &Node<'_>, offered: &[(NodeId, Arc<ParamSet>)]) -> f64 {
+    let own = mixture::own(node.algorithm, node.modular);
+    let own = norm(&mixture::save(mixture::parts(node.algorithm, node.modular), &own));
+    let mut norms: Vec<f64> = offered.iter().map(|(_, params)| norm(params)).chain([own]).collect();
+    norms.retain(|norm| norm.is_finite());
+    norms.sort_by(f64::total_cmp);
+    own.max(norms.get(norms.len().saturating_sub(1) / 2).copied().unwrap_or(0.0))
+}
+
+/// Returns the Euclidean norm of all numbers; infinite if one is no number.
+fn norm(params: &ParamSet) -> f64 {
+    let sum: f64 = params.values().map(|value| f64::from(value).powi(2)).sum();
+    if sum.is_nan() { f64::INFINITY } else { sum.sqrt() }
 }
 
 /// Returns how many members can be saved, the own one among them, beside a state of so many arrays.

@@ -12,7 +12,7 @@ use super::Node;
 use super::admit::{Members, admit};
 use super::cache::{Cache, Keeps, Rows, Source};
 use super::gate::Gate;
-use super::gating::rates;
+use super::gating::{Trained, rates};
 use super::mixture::Mixture;
 use super::train::Meter;
 use crate::algorithm::Output;
@@ -32,6 +32,15 @@ pub(super) struct Pool<'a> {
     pub(super) validation: Cache,
 }
 
+/// A mixture that may be served, if the validation samples allow it.
+struct Candidate {
+    mixture: Mixture,
+    /// The mean weight of each of its members.
+    mass: Vec<f64>,
+    epoch: u32,
+    learning_rate: f64,
+}
+
 /// Assembles the pool; returns what is reported, and the mixture if it is to be served.
 ///
 /// # Errors
@@ -47,39 +56,26 @@ pub(crate) fn assemble(
     let scores = stage.scores();
     let kept = energy::kept(&scores, OWN, spec.drop_share);
     let kept: Vec<usize> = (0..kept.len()).filter(|member| kept[*member]).collect();
-    let own = |samples| node.score(samples, &|inputs| node.algorithm.forward(inputs).logits);
-    let (own_validation, own_test) = (own(&node.data.validation), own(&node.data.test));
-
-    let mut reason = stage.obstacle(&kept);
-    let trained = if reason.is_none() { stage.train_gate(&kept, &mut meter)? } else { None };
-    if reason.is_none() && trained.is_none() {
-        reason = Some("the gate's training diverged at every step size");
-    }
-    let mass = trained.as_ref().map(|trained| stage.gate_mass(&trained.gate));
-    let how = trained.as_ref().map(|trained| (trained.epoch, trained.learning_rate));
-    let mixture = trained.map(|trained| stage.mixture(trained.gate, &kept));
-    let score = |samples| match &mixture {
-        Some(mixture) => Some(stage.score(mixture, samples)),
-        None => (kept.len() == 1).then(|| own(samples)),
-    };
-    let validation = Scores { own: own_validation, mixture: score(&node.data.validation) };
-    let test = Scores { own: own_test, mixture: score(&node.data.test) };
-    if spec.guard && mixture.is_some() && validation.mixture.is_some_and(|m| m.accuracy < own_validation.accuracy) {
-        reason = Some("the mixture is worse than the own module on the validation samples");
-    }
+    let candidate = stage.candidate(&kept, &mut meter)?;
+    let mixture = candidate.as_ref().ok().map(|candidate| &candidate.mixture);
+    let validation = stage.compare(mixture, &kept, &node.data.validation);
+    let test = stage.compare(mixture, &kept, &node.data.test);
     let controls = if spec.controls { Some(stage.controls(&kept, &test, &mut meter)?) } else { None };
+    let trained = candidate.as_ref().ok();
     let outcome = PoolOutcome {
-        members: stage.report(&scores, &kept, mass.as_deref()),
+        members: stage.report(&scores, &kept, trained.map(|candidate| candidate.mass.as_slice())),
         refused: stage.members.refused.clone(),
-        served: reason.map_or(Served::Mixture, |reason| Served::Own { reason: reason.to_owned() }),
-        epochs: how.map_or(0, |_| spec.epochs),
-        best_epoch: how.map(|(epoch, _)| epoch),
-        learning_rate: how.map(|(_, rate)| rate),
+        served: stage.verdict(candidate.as_ref().err().copied(), &validation),
+        epochs: trained.map_or(0, |_| spec.epochs),
+        best_epoch: trained.map(|candidate| candidate.epoch),
+        learning_rate: trained.map(|candidate| candidate.learning_rate),
         validation,
         test,
         controls,
     };
-    Ok((outcome, mixture.filter(|_| reason.is_none())))
+    let mixture = candidate.ok().map(|candidate| candidate.mixture);
+    let mixture = mixture.filter(|_| outcome.served == Served::Mixture);
+    Ok((outcome, mixture))
 }
 
 /// Returns how many epochs there will be at most.
@@ -132,6 +128,37 @@ impl<'a> Pool<'a> {
             (0..own.len()).map(of_sample).sum::<f64>() / own.len().max(1) as f64
         };
         self.training.outputs.iter().map(score).collect()
+    }
+
+    /// Trains a gate over the members that were kept, or tells why there is none.
+    fn candidate(
+        &self,
+        kept: &[usize],
+        meter: &mut Meter<'_, '_>,
+    ) -> Result<Result<Candidate, &'static str>, LearnError> {
+        if let Some(obstacle) = self.obstacle(kept) {
+            return Ok(Err(obstacle));
+        }
+        let Some(Trained { gate, epoch, learning_rate }) = self.train_gate(kept, meter)? else {
+            return Ok(Err("the gate's training diverged at every step size"));
+        };
+        let mass = self.gate_mass(&gate);
+        Ok(Ok(Candidate { mixture: self.mixture(gate, kept), mass, epoch, learning_rate }))
+    }
+
+    /// Evaluates own module and mixture; a pool of one is its own module.
+    fn compare(&self, mixture: Option<&Mixture>, kept: &[usize], samples: &Samples) -> Scores {
+        let own = self.node.score(samples, &|inputs| self.node.algorithm.forward(inputs).logits);
+        let alone = (kept.len() == 1).then_some(own);
+        Scores { own, mixture: mixture.map(|mixture| self.score(mixture, samples)).or(alone) }
+    }
+
+    /// Decides what is served, given why there is no mixture, if there is none.
+    fn verdict(&self, obstacle: Option<&str>, validation: &Scores) -> Served {
+        let is_worse = validation.mixture.is_some_and(|mixture| mixture.accuracy < validation.own.accuracy);
+        let worse = "the mixture is worse than the own module on the validation samples";
+        let reason = obstacle.or(if self.spec.guard && is_worse { Some(worse) } else { None });
+        reason.map_or(Served::Mixture, |reason| Served::Own { reason: reason.to_owned() })
     }
 
     /// Tells why no gate is trained.

@@ -1,9 +1,9 @@
 //! What does not change while a gate or a module is trained, computed once (`pm-moe` §2.6, step 3).
 //!
 //! Backbone and members are frozen, so for every sample the inputs of the gate, what closing needs, and the output of
-//! every member are constants; an epoch is then a few small products. Outputs are kept as 32-bit floats as long as those
-//! of all members over a node's samples take no more than 256 MiB, else as 16-bit ones, which only affects what the gate
-//! is trained on, not what is served. Beyond 1 GiB of those a seeded draw of the samples is used.
+//! every member are constants; an epoch is then a few small products. All of it is kept as 32-bit floats as long as that
+//! takes no more than 256 MiB, else as 16-bit ones, which only affects what the gate is trained on, not what is served.
+//! Beyond 1 GiB of those a seeded draw of the samples is used.
 
 use std::ops::ControlFlow;
 
@@ -20,9 +20,9 @@ use crate::random::{self, Purpose};
 use crate::train::{Progress, Watch};
 use crate::weights;
 
-/// Most bytes of outputs as 32-bit floats.
+/// Most bytes as 32-bit floats.
 const MAX_SINGLE_BYTES: usize = 256 << 20;
-/// Most bytes of outputs at all.
+/// Most bytes at all.
 const MAX_BYTES: usize = 1 << 30;
 
 /// Rows of numbers.
@@ -164,7 +164,7 @@ impl Cache {
         let (positions, precision) = source.plan(members, samples);
         let label = |at: &u32| usize::from(samples.labels[*at as usize]);
         let mut cache = Self {
-            inputs: Rows::new(Precision::Single),
+            inputs: Rows::new(precision),
             sides: None,
             outputs: members.iter().map(|_| Rows::new(precision)).collect(),
             labels: positions.iter().map(label).collect(),
@@ -175,7 +175,7 @@ impl Cache {
             let Opened { gate_input, module_input, side } = modular.open(batch::inputs(samples, chunk, device));
             cache.inputs.push(if source.keeps == Keeps::GateInput { &gate_input } else { &module_input });
             if let Some(side) = side {
-                cache.sides.get_or_insert_with(|| Rows::new(Precision::Single)).push(&side);
+                cache.sides.get_or_insert_with(|| Rows::new(precision)).push(&side);
             }
             for (member, rows) in members.iter().zip(&mut cache.outputs) {
                 if !is_constant {
@@ -237,18 +237,11 @@ impl Cache {
 }
 
 impl Source<'_> {
-    /// Decides which samples are looked at and how outputs are kept.
+    /// Decides which samples are looked at and how their numbers are kept.
     fn plan(&self, members: &[Member], samples: &Samples) -> (Vec<u32>, Precision) {
         let all: Vec<u32> = (0..samples.len() as u32).collect();
-        let (Some(first), false) = (all.first(), self.modular.module().kind == ModuleKind::Vector) else {
-            return (all, Precision::Single);
-        };
-        let opened = self.modular.open(batch::inputs(samples, &[*first], self.device));
-        let width = match members.first() {
-            Some(member) => self.modular.run_module(member, opened.module_input).dims()[1],
-            None => return (all, Precision::Single),
-        };
-        let (most, precision) = plan(members.len() * width, samples.len());
+        let Some(first) = all.first() else { return (all, Precision::Single) };
+        let (most, precision) = plan(self.numbers_of_sample(members, samples, *first), samples.len());
         if most >= samples.len() {
             return (all, precision);
         }
@@ -258,11 +251,24 @@ impl Source<'_> {
         drawn.sort_unstable();
         (drawn, precision)
     }
+
+    /// Counts the numbers that are kept of a sample.
+    fn numbers_of_sample(&self, members: &[Member], samples: &Samples, at: u32) -> usize {
+        let opened = self.modular.open(batch::inputs(samples, &[at], self.device));
+        let input = if self.keeps == Keeps::GateInput { &opened.gate_input } else { &opened.module_input };
+        let around = input.dims()[1] + opened.side.as_ref().map_or(0, |side| side.dims()[1]);
+        let is_constant = self.modular.module().kind == ModuleKind::Vector;
+        let output = match members.first().filter(|_| !is_constant) {
+            Some(member) => self.modular.run_module(member, opened.module_input).dims()[1],
+            None => 0,
+        };
+        around + members.len() * output
+    }
 }
 
-/// Returns how many samples may be looked at, each with so many outputs, and how these are kept.
-fn plan(outputs_per_sample: usize, samples: usize) -> (usize, Precision) {
-    let per_sample = outputs_per_sample.max(1);
+/// Returns how many samples may be looked at, each with so many numbers, and how these are kept.
+fn plan(numbers_per_sample: usize, samples: usize) -> (usize, Precision) {
+    let per_sample = numbers_per_sample.max(1);
     if samples <= MAX_SINGLE_BYTES / (4 * per_sample) {
         return (samples, Precision::Single);
     }
@@ -275,11 +281,11 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        // 6413 samples of 20 heads, then of 20 extractors (263 MB as 32-bit floats, `pm-moe` §2.6), then too many.
-        assert_eq!(plan(20 * 10, 6413), (6413, Precision::Single));
-        assert_eq!(plan(20 * 512, 6413), (6413, Precision::Single));
-        assert_eq!(plan(20 * 512, 6600), (6600, Precision::Half));
-        assert_eq!(plan(1000 * 512, 6413), ((1 << 30) / 1_024_000, Precision::Half));
+        // 6413 samples: features of 512 and 20 heads, then images and 20 extractors (263 MB of outputs as 32-bit floats,
+        // `pm-moe` §2.6), then a thousand extractors.
+        assert_eq!(plan(512 + 20 * 10, 6413), (6413, Precision::Single));
+        assert_eq!(plan(784 + 20 * 512, 6413), (6413, Precision::Half));
+        assert_eq!(plan(784 + 1000 * 512, 6413), ((1 << 30) / 1_025_568, Precision::Half));
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub(crate) struct Node<'a> {
     pub(crate) device: &'a Device,
     /// The federation's seed and the node's.
     pub(crate) seeds: [u64; 2],
+    /// How much larger than usual a foreign module may be.
+    pub(crate) max_norm_ratio: f64,
 }
 
 impl Node<'_> {
