@@ -65,6 +65,18 @@ fn who_dies_between_the_stages_is_left_out_and_not_waited_for() {
 }
 
 #[test]
+fn who_dies_with_its_module_on_offer_is_given_up_after_the_grace_time() {
+    // A module takes so long to arrive that nobody holds it yet when its owner dies.
+    let mut scenario = one_round(5).at(27.0, Incident::Kill(2));
+    scenario.link.bandwidth = 20.0;
+    scenario.spec.round.deadline_seconds = 600.0;
+    let (outcome, pools) = play(&scenario);
+    let dead = outcome.ids[2];
+    assert!(pools.iter().flatten().all(|pool| !pool.contains(&dead)));
+    assert!(outcome.elapsed < Duration::from_secs(100), "{:?}", outcome.elapsed);
+}
+
+#[test]
 fn who_is_left_alone_has_a_pool_of_one() {
     let (outcome, pools) = play(&one_round(2).at(7.5, Incident::Kill(1)).at(7.6, Incident::Kill(2)));
     assert_eq!(pools[0], Some(BTreeSet::new()));

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use fednode_core::PoolOutcome;
+use fednode_core::{PoolOutcome, Served};
 use serde::{Deserialize, Serialize};
 
 /// Everything worth keeping of a swarm.
@@ -64,6 +64,12 @@ impl Summary {
         let pairs = self.per_node.iter().filter_map(|node| Some((node.accuracy_after_finishing?, node.test_samples)));
         let pairs: Vec<_> = pairs.collect();
         (!pairs.is_empty()).then(|| weighted_mean(pairs))
+    }
+
+    /// Returns how many nodes made a pool, and how many of them serve the mixture.
+    pub(crate) fn pools(&self) -> (usize, usize) {
+        let pools: Vec<_> = self.per_node.iter().filter_map(|node| node.pool.as_ref()).collect();
+        (pools.len(), pools.iter().filter(|pool| pool.served == Served::Mixture).count())
     }
 
     /// Returns the accuracy of the last round before the exchange, weighted by test samples, over the nodes that have it.

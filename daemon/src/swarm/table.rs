@@ -42,9 +42,12 @@ impl Summary {
     fn conclusions(&self) -> String {
         let traffic = self.bytes_per_round;
         let whole = |bytes_per_round: f64| bytes(bytes_per_round.round() as u64);
-        let finished = self.accuracy_after_finishing();
-        let finished = finished.map(|accuracy| {
-            format!("after the rounds {} once every node has tuned its model for itself\n", percent(accuracy))
+        let finished = self.accuracy_after_finishing().map(|accuracy| match self.pools() {
+            (0, _) => format!("after the rounds {} once every node has tuned its model for itself\n", percent(accuracy)),
+            (pools, serving) => format!(
+                "with the pool  {}; {serving} of {pools} nodes serve a mixture of private modules, the others their own\n",
+                percent(accuracy)
+            ),
         });
         format!(
             "\nmean accuracy  {} after the last exchange ({} before it), weighted by test samples\n{}\

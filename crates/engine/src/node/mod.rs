@@ -361,7 +361,7 @@ impl Node {
             Timer::Grace(round) => self.on_grace_over(round),
             Timer::Deadline(round) => self.on_deadline(round),
             Timer::GiveUp(round) => self.on_nobody_closed(round),
-            Timer::Pool(_) => self.on_pool_deadline(),
+            Timer::Pool(_) => self.on_pool_timer(),
         }
     }
 

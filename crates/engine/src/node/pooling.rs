@@ -134,19 +134,26 @@ impl Node {
                 }
             }
         }
+        self.set_timer(Timer::Pool(self.state.round), self.now + self.spec.round.grace());
         for (owner, blob) in wanted {
             self.fetch(blob, FetchKind::Module, vec![owner]);
         }
         self.note(Note::PoolGathered { missing: missing.unwrap_or_default(), strangers });
     }
 
-    /// The deadline: whoever has not offered its module is left out.
-    pub(super) fn on_pool_deadline(&mut self) {
-        if let Some(pooling) = &mut self.pooling {
-            pooling.awaited.clear();
-            if pooling.stage == Stage::Gathering {
-                self.fetch_modules();
+    /// The deadline of offers: whoever has not offered its module is left out. While modules are fetched, the end of
+    /// another grace time: those of lost nodes are given up, since another holder would have delivered them by now.
+    pub(super) fn on_pool_timer(&mut self) {
+        let (view, again) = (&self.view, self.now + self.spec.round.grace());
+        let Some(pooling) = &mut self.pooling else { return };
+        pooling.awaited.clear();
+        match pooling.stage {
+            Stage::Gathering => self.fetch_modules(),
+            Stage::Fetching => {
+                pooling.fetching.retain(|_, (_, owners)| !owners.iter().all(|owner| view.is_lost(*owner)));
+                self.set_timer(Timer::Pool(self.state.round), again);
             }
+            Stage::Making | Stage::Assembling => {}
         }
     }
 
