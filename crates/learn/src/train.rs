@@ -1,8 +1,8 @@
 //! The training loop: seeded shuffles, batches, progress, and a way out after every batch.
 //!
 //! It knows epochs and batches but no algorithm; what one batch does is [`Algorithm::step`]. The order of samples in an
-//! epoch comes from a fresh stream per (seed, node, round, epoch), so an interrupted round repeats identically. The last
-//! batch of an epoch holds what is left and is used like any other: nothing is dropped.
+//! epoch comes from a fresh stream per (seed, node, round, epoch), so an interrupted round repeats identically. Batches are
+//! of nearly one size and nothing is dropped.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,7 @@ use fednode_core::spec::TrainingSpec;
 use fednode_data::Samples;
 
 use crate::algorithm::Algorithm;
-use crate::batch::Batch;
+use crate::batch::{self, Batch};
 use crate::error::LearnError;
 use crate::random::{self, Draws, Purpose};
 
@@ -132,7 +132,7 @@ impl Epoch<'_> {
         let order = self.order();
         let batches = order.len().div_ceil(training.batch_size) as u32;
         let mut total_loss = 0.0;
-        for (batch, positions) in (1..).zip(order.chunks(training.batch_size)) {
+        for (batch, positions) in (1..).zip(batch::divide(&order, training.batch_size)) {
             let samples = Batch::gather(self.samples, positions, classes, self.device);
             let step = match self.stage {
                 Stage::Pass(pass) => self.algorithm.step(pass, samples),

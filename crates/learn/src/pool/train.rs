@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 
 use burn::tensor::{Gradients, Tensor};
 
+use crate::batch;
 use crate::error::LearnError;
 use crate::random::{self, Purpose};
 use crate::train::{Progress, Watch};
@@ -66,7 +67,7 @@ pub(super) fn run<W: Clone>(
         let index = (plan.stage as u64) << 32 | u64::from(epoch);
         let mut rng = random::stream(Purpose::PoolOrder, [plan.seeds[0], plan.seeds[1], index]);
         let order = random::permutation(&mut rng, plan.samples as u32);
-        for (batch, positions) in (1..).zip(order.chunks(plan.batch_size)) {
+        for (batch, positions) in (1..).zip(batch::divide(&order, plan.batch_size)) {
             let loss = step(&mut weights, positions);
             steps += 1;
             let progress = Progress { epoch: meter.epoch, epochs: meter.epochs, batch, batches, loss };
