@@ -20,6 +20,7 @@ mod fedcp;
 mod fedgh;
 mod fedmoe_da;
 mod fedper;
+mod fedprox;
 mod fedrep;
 mod fedrod;
 mod gpfl;
@@ -29,6 +30,9 @@ mod lg_fedavg;
 mod local;
 mod part;
 mod plain;
+#[cfg(test)]
+mod testing;
+mod whole;
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::config::unknown_name;
@@ -81,6 +85,7 @@ pub static TABLE: &[Row] = &[
     fedcp::ROW,
     dbe::ROW,
     fedgh::ROW,
+    fedprox::ROW,
 ];
 
 /// What an algorithm is built from.
