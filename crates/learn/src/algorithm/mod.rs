@@ -30,6 +30,7 @@ mod lg_fedavg;
 mod local;
 mod part;
 mod plain;
+mod scaffold;
 #[cfg(test)]
 mod testing;
 mod whole;
@@ -86,6 +87,7 @@ pub static TABLE: &[Row] = &[
     dbe::ROW,
     fedgh::ROW,
     fedprox::ROW,
+    scaffold::ROW,
 ];
 
 /// What an algorithm is built from.
