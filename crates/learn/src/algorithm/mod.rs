@@ -14,6 +14,7 @@
 //! Only parts are saved, so everything that outlives a round is a part.
 
 mod dbe;
+mod distances;
 mod fedavg;
 mod fedbabu;
 mod fedcp;
@@ -28,6 +29,7 @@ mod halves;
 mod hyper;
 mod lg_fedavg;
 mod local;
+mod moon;
 mod part;
 mod plain;
 mod scaffold;
@@ -88,6 +90,7 @@ pub static TABLE: &[Row] = &[
     fedgh::ROW,
     fedprox::ROW,
     scaffold::ROW,
+    moon::ROW,
 ];
 
 /// What an algorithm is built from.
