@@ -13,6 +13,7 @@
 //!
 //! Only parts are saved, so everything that outlives a round is a part.
 
+mod class_means;
 mod dbe;
 mod distances;
 mod fedavg;
@@ -21,6 +22,7 @@ mod fedcp;
 mod fedgh;
 mod fedmoe_da;
 mod fedper;
+mod fedproto;
 mod fedprox;
 mod fedrep;
 mod fedrod;
@@ -91,6 +93,7 @@ pub static TABLE: &[Row] = &[
     fedprox::ROW,
     scaffold::ROW,
     moon::ROW,
+    fedproto::ROW,
 ];
 
 /// What an algorithm is built from.
