@@ -16,6 +16,7 @@
 mod class_means;
 mod dbe;
 mod distances;
+mod fd;
 mod fedavg;
 mod fedbabu;
 mod fedcp;
@@ -94,6 +95,7 @@ pub static TABLE: &[Row] = &[
     scaffold::ROW,
     moon::ROW,
     fedproto::ROW,
+    fd::ROW,
 ];
 
 /// What an algorithm is built from.
