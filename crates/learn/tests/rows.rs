@@ -1,0 +1,96 @@
+//! What the rows share and keep, and what their rounds do beyond training, on two nodes with the embedded digits.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::federation::{CLASSES, WIDTH, combine, data, learner, rounds, spec, update, values};
+use fednode_core::Layout;
+use fednode_learn::Subset;
+
+fn layout(entries: Vec<(String, Vec<usize>)>) -> Layout {
+    entries.into_iter().collect()
+}
+
+fn linear(name: &str, inputs: usize, outputs: usize) -> Vec<(String, Vec<usize>)> {
+    vec![(format!("{name}.weight"), vec![outputs, inputs]), (format!("{name}.bias"), vec![outputs])]
+}
+
+/// Base of the `mlp` on the digits, its parameters' names prefixed.
+fn base(prefix: &str) -> Vec<(String, Vec<usize>)> {
+    [linear(&format!("{prefix}fc1"), 64, WIDTH), linear(&format!("{prefix}fc2"), WIDTH, WIDTH)].concat()
+}
+
+fn head(prefix: &str) -> Vec<(String, Vec<usize>)> {
+    linear(&format!("{prefix}fc"), WIDTH, CLASSES)
+}
+
+fn whole(prefix: &str) -> Vec<(String, Vec<usize>)> {
+    [base(prefix), head(prefix)].concat()
+}
+
+fn array(name: &str, shape: &[usize]) -> Vec<(String, Vec<usize>)> {
+    vec![(name.to_owned(), shape.to_vec())]
+}
+
+#[test]
+fn shares_and_keeps_what_its_paper_says() {
+    let prototypes = || [array("prototypes", &[CLASSES, WIDTH]), array("prototypes_present", &[CLASSES])].concat();
+    let logits = || [array("mean_logits", &[CLASSES, CLASSES]), array("mean_logits_present", &[CLASSES])].concat();
+    let table = [
+        ("fedprox", whole(""), Vec::new()),
+        ("scaffold", [whole(""), whole("control.")].concat(), whole("own_control.")),
+        ("moon", whole(""), base("previous.")),
+        ("fedproto", prototypes(), whole("")),
+        ("fd", logits(), whole("")),
+    ];
+    for (algorithm, shared, private) in table {
+        let learner = learner(&spec(algorithm, &[]), 0);
+        assert_eq!(learner.shared_layout().unwrap(), layout(shared.clone()), "{algorithm}");
+        assert_eq!(learner.state().layout(), layout([shared, private].concat()), "{algorithm}");
+        assert_eq!((learner.experts().len(), learner.proxies()), (0, None), "{algorithm}");
+    }
+}
+
+#[test]
+fn scaffold_adopts_the_mean_of_all_control_variates() {
+    let spec = spec("scaffold", &[]);
+    let mut learners = [learner(&spec, 0), learner(&spec, 1)];
+    let (control, own) = (["control.fc.weight", "control.fc1.bias"], ["own_control.fc.weight", "own_control.fc1.bias"]);
+    assert!(values(&learners[0].state(), &control).iter().all(|value| *value == 0.0));
+    for round in 1..=2 {
+        rounds(&spec, &mut learners, round..=round);
+        let states = learners.each_ref().map(|learner| learner.state());
+        assert_eq!(values(&states[0], &control), values(&states[1], &control));
+        let (first, second) = (values(&states[0], &own), values(&states[1], &own));
+        assert_ne!(first, second);
+        let mean: Vec<f32> =
+            first.iter().zip(&second).map(|(a, b)| ((f64::from(*a) + f64::from(*b)) / 2.0) as f32).collect();
+        assert_eq!(values(&states[0], &control), mean, "round {round}");
+    }
+}
+
+#[test]
+fn fedproto_learns_the_mean_of_the_nodes_that_have_a_class() {
+    let spec = spec("fedproto", &[]);
+    let mut learners = [learner(&spec, 0), learner(&spec, 1)];
+    let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, 1)).collect();
+    let names = ["prototypes", "prototypes_present"];
+    let sent: Vec<_> =
+        updates.iter().map(|update| names.map(|name| values(update.shared.as_ref().unwrap(), &[name]))).collect();
+    let mean = combine(&spec, &updates).unwrap();
+    let [sums, shares] = names.map(|name| values(&mean, &[name]));
+    for class in 0..CLASSES {
+        let has = |node: usize| data(node).train.labels.iter().any(|label| usize::from(*label) == class);
+        let owners: Vec<usize> = (0..2).filter(|node| has(*node)).collect();
+        assert!((shares[class] - owners.len() as f32 / 2.0).abs() < 1e-6, "class {class}");
+        for at in class * WIDTH..(class + 1) * WIDTH {
+            let expected = owners.iter().map(|node| sent[*node][0][at]).sum::<f32>() / owners.len().max(1) as f32;
+            let got = sums[at] / shares[class].max(f32::MIN_POSITIVE);
+            assert!((got - expected).abs() < 1e-4, "class {class}: {got} is not {expected}");
+        }
+    }
+    // What comes in decides from then on.
+    let before = learners[0].evaluate(Subset::Test);
+    learners[0].adopt(Some(mean), Vec::new()).unwrap();
+    assert_ne!(learners[0].evaluate(Subset::Test).score.loss, before.score.loss);
+}
