@@ -8,6 +8,7 @@ mod cpu;
 mod lenet5;
 mod mlp;
 mod net;
+mod vgg16;
 
 use fednode_core::ConfigError;
 use fednode_core::config::unknown_name;
@@ -29,7 +30,7 @@ pub struct Row {
 }
 
 /// All models.
-pub static TABLE: &[Row] = &[cnn::ROW, lenet5::ROW, mlp::ROW];
+pub static TABLE: &[Row] = &[cnn::ROW, lenet5::ROW, mlp::ROW, vgg16::ROW];
 
 /// Builds the model that a spec describes.
 ///
