@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::federation::{CLASSES, WIDTH, combine, data, learner, rounds, spec, update, values};
-use fednode_core::Layout;
+use common::federation::{CLASSES, WIDTH, combine, data, finish, learner, rounds, spec, update, values};
+use fednode_core::{HyperValue, Layout};
 use fednode_learn::Subset;
 
 fn layout(entries: Vec<(String, Vec<usize>)>) -> Layout {
@@ -42,6 +42,9 @@ fn shares_and_keeps_what_its_paper_says() {
         ("moon", whole(""), base("previous.")),
         ("fedproto", prototypes(), whole("")),
         ("fd", logits(), whole("")),
+        ("pfl-fb", whole(""), [whole("personal."), array("progress", &[1])].concat()),
+        ("pfl-mf", whole(""), [whole("personal."), array("progress", &[1]), linear("gate", 64, 1)].concat()),
+        ("pfl-mfe", whole(""), [whole("personal."), array("progress", &[1]), linear("gate", 64, 1)].concat()),
     ];
     for (algorithm, shared, private) in table {
         let learner = learner(&spec(algorithm, &[]), 0);
@@ -93,4 +96,24 @@ fn fedproto_learns_the_mean_of_the_nodes_that_have_a_class() {
     let before = learners[0].evaluate(Subset::Test);
     learners[0].adopt(Some(mean), Vec::new()).unwrap();
     assert_ne!(learners[0].evaluate(Subset::Test).score.loss, before.score.loss);
+}
+
+/// Of 128 samples the classifier gets 96 and the gate 32, in batches of 64.
+#[test]
+fn pfl_moe_finishes_in_two_stages_and_stays_what_it_is_after_a_restart() {
+    let hyper = |epochs: i64| HyperValue::Integer(epochs);
+    let spec = spec("pfl-mfe", &[("personal_epochs", hyper(3)), ("gate_epochs", hyper(2))]);
+    let mut learners = [learner(&spec, 0), learner(&spec, 1)];
+    rounds(&spec, &mut learners, 1..=2);
+    let [mut node, _] = learners;
+    assert_eq!(data(0).train.len(), 128);
+    let (shared, loss) = (node.shared(), node.evaluate(Subset::Train).score.loss);
+    assert_eq!(finish(&mut node, 2), 3 * 2 + 2);
+    assert_eq!(node.shared(), shared, "the common model is frozen");
+    assert!(node.evaluate(Subset::Train).score.loss < loss);
+    let mut restored = learner(&spec, 0);
+    restored.restore(&node.state()).unwrap();
+    assert_eq!(restored.evaluate(Subset::Test), node.evaluate(Subset::Test));
+    finish(&mut restored, 2);
+    assert_eq!(restored.state(), node.state(), "to finish once more is to finish");
 }

@@ -8,7 +8,8 @@
 //! What happens to an algorithm, in order; a node may be restored from a checkpoint before any round:
 //!
 //! ```text
-//! build ─► meet ─► [ adopt ─► begin_round ─► step … step ─► end_round ─► share ] per round ─► finishing_step … (if it has any)
+//! build ─► meet ─► [ adopt ─► begin_round ─► step … step ─► end_round ─► share ] per round
+//!       ─► [ begin_finishing ─► finishing_step … ] per finishing pass (if it has any)
 //! ```
 //!
 //! Only parts are saved, so everything that outlives a round is a part.
@@ -33,12 +34,16 @@ mod hyper;
 mod lg_fedavg;
 mod local;
 mod moon;
+mod optimizer;
 mod part;
+mod pfl_moe;
 mod plain;
 mod scaffold;
 #[cfg(test)]
 mod testing;
 mod whole;
+
+use std::ops::Range;
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::config::unknown_name;
@@ -96,6 +101,9 @@ pub static TABLE: &[Row] = &[
     moon::ROW,
     fedproto::ROW,
     fd::ROW,
+    pfl_moe::FB,
+    pfl_moe::MF,
+    pfl_moe::MFE,
 ];
 
 /// What an algorithm is built from.
@@ -120,6 +128,32 @@ pub struct Step {
     pub loss: f64,
     /// Samples routed to each expert; empty without experts.
     pub routed: Vec<u32>,
+}
+
+/// What the batches of a stretch of training are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// This pass of a local update.
+    Pass(usize),
+    /// This pass after the last round.
+    Finishing(usize),
+}
+
+/// Which of the node's training samples a stage goes over, and how many at a time.
+///
+/// The samples are divided once for all rounds, in an order of the node's own, so that stages with other twentieths never
+/// see each other's samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    /// From which twentieth of the samples to before which.
+    pub twentieths: Range<u32>,
+    /// Samples of a batch; the spec's if nothing else.
+    pub batch_size: Option<usize>,
+}
+
+impl Selection {
+    /// All samples, in the spec's batches.
+    pub const ALL: Self = Self { twentieths: 0..20, batch_size: None };
 }
 
 /// What a model says about a batch.
@@ -161,14 +195,23 @@ pub trait Algorithm: Send + Sync {
     /// Completes a local update, after its last batch and before anything of it is shared.
     fn end_round(&mut self) {}
 
-    /// Returns how often a node goes over its samples after the last round, for itself alone; most algorithms are done
-    /// then.
-    fn finishing_epochs(&self) -> u32 {
-        0
+    /// Returns which samples a stage goes over; most go over all.
+    fn selection(&self, _stage: Stage) -> Selection {
+        Selection::ALL
     }
 
-    /// Trains on one batch after the last round; only called if there are finishing epochs.
-    fn finishing_step(&mut self, batch: Batch) -> Step {
+    /// Returns how often each pass after the last round goes over the samples, for the node alone; most algorithms have no
+    /// such pass.
+    fn finishing_passes(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    /// Prepares a pass after the last round, before its first batch. A node may be finished more than once, each time
+    /// from the parts as they are.
+    fn begin_finishing(&mut self, _pass: usize) {}
+
+    /// Trains on one batch in the given pass after the last round.
+    fn finishing_step(&mut self, _pass: usize, batch: Batch) -> Step {
         self.step(0, batch)
     }
 

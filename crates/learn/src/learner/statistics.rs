@@ -24,7 +24,7 @@ impl Learner {
         let Some(features) = self.device.run(|| self.algorithm.features(one)) else {
             return refuse("its nodes have no extractor in common");
         };
-        if self.algorithm.finishing_epochs() > 0 {
+        if self.algorithm.finishing_passes().iter().any(|epochs| *epochs > 0) {
             return refuse("nodes change the common extractor after the last round; set `fine_tuning_epochs=0`");
         }
         let exact = Averaging { weighting: Weighting::Samples, rule: Rule::Mean };
