@@ -15,6 +15,7 @@
 //! Only parts are saved, so everything that outlives a round is a part.
 
 mod class_means;
+mod companion;
 mod dbe;
 mod distances;
 mod fd;
@@ -36,9 +37,11 @@ mod local;
 mod moon;
 mod optimizer;
 mod part;
+mod pfedmoe;
 mod pfl_moe;
 mod plain;
 mod scaffold;
+mod switch_gate;
 #[cfg(test)]
 mod testing;
 mod whole;
@@ -104,6 +107,7 @@ pub static TABLE: &[Row] = &[
     pfl_moe::FB,
     pfl_moe::MF,
     pfl_moe::MFE,
+    pfedmoe::ROW,
 ];
 
 /// What an algorithm is built from.
