@@ -10,7 +10,7 @@ use fednode_core::{FederationSpec, HyperValue, ParamSet, Round};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm};
 
 /// The rows whose nodes differ in more than their data, and those that train otherwise than FedAvg.
-const PERSONAL: [&str; 17] = [
+const PERSONAL: [&str; 19] = [
     "fedper",
     "lg-fedavg",
     "fedrep",
@@ -28,6 +28,8 @@ const PERSONAL: [&str; 17] = [
     "pfl-fb",
     "pfl-mf",
     "pfl-mfe",
+    "pfedmoe",
+    "fml",
 ];
 
 const BASE: [&str; 4] = ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"];

@@ -32,6 +32,16 @@ fn array(name: &str, shape: &[usize]) -> Vec<(String, Vec<usize>)> {
     vec![(name.to_owned(), shape.to_vec())]
 }
 
+fn switch_gate() -> Vec<(String, Vec<usize>)> {
+    let norm = |name: &str, width: usize| {
+        let arrays = ["weight", "bias", "running_mean", "running_var"];
+        arrays.map(|array| (format!("gate.{name}.{array}"), vec![width])).to_vec()
+    };
+    let switch = ["mean_weight", "var_weight"].map(|name| (format!("gate.norm.{name}"), vec![2])).to_vec();
+    let linear = [linear("gate.fc1", 64, 64), linear("gate.fc2", 64, 2)].concat();
+    [norm("norm", 64), norm("bn1", 64), norm("bn2", 2), switch, linear].concat()
+}
+
 #[test]
 fn shares_and_keeps_what_its_paper_says() {
     let prototypes = || [array("prototypes", &[CLASSES, WIDTH]), array("prototypes_present", &[CLASSES])].concat();
@@ -45,6 +55,8 @@ fn shares_and_keeps_what_its_paper_says() {
         ("pfl-fb", whole(""), [whole("personal."), array("progress", &[1])].concat()),
         ("pfl-mf", whole(""), [whole("personal."), array("progress", &[1]), linear("gate", 64, 1)].concat()),
         ("pfl-mfe", whole(""), [whole("personal."), array("progress", &[1]), linear("gate", 64, 1)].concat()),
+        ("pfedmoe", base("small."), [whole(""), switch_gate()].concat()),
+        ("fml", whole("small."), whole("")),
     ];
     for (algorithm, shared, private) in table {
         let learner = learner(&spec(algorithm, &[]), 0);

@@ -29,6 +29,7 @@ mod fedproto;
 mod fedprox;
 mod fedrep;
 mod fedrod;
+mod fml;
 mod gpfl;
 mod halves;
 mod hyper;
@@ -108,6 +109,7 @@ pub static TABLE: &[Row] = &[
     pfl_moe::MF,
     pfl_moe::MFE,
     pfedmoe::ROW,
+    fml::ROW,
 ];
 
 /// What an algorithm is built from.
