@@ -23,6 +23,7 @@ mod fedavg;
 mod fedbabu;
 mod fedcp;
 mod fedgh;
+mod fedkd;
 mod fedmoe_da;
 mod fedper;
 mod fedproto;
@@ -110,6 +111,7 @@ pub static TABLE: &[Row] = &[
     pfl_moe::MFE,
     pfedmoe::ROW,
     fml::ROW,
+    fedkd::ROW,
 ];
 
 /// What an algorithm is built from.
