@@ -10,7 +10,7 @@ use fednode_core::{FederationSpec, HyperValue, ParamSet, Round};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm};
 
 /// The rows whose nodes differ in more than their data, and those that train otherwise than FedAvg.
-const PERSONAL: [&str; 19] = [
+const PERSONAL: [&str; 21] = [
     "fedper",
     "lg-fedavg",
     "fedrep",
@@ -30,6 +30,8 @@ const PERSONAL: [&str; 19] = [
     "pfl-mfe",
     "pfedmoe",
     "fml",
+    "fedkd",
+    "fedapen",
 ];
 
 const BASE: [&str; 4] = ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"];

@@ -57,6 +57,8 @@ fn shares_and_keeps_what_its_paper_says() {
         ("pfl-mfe", whole(""), [whole("personal."), array("progress", &[1]), linear("gate", 64, 1)].concat()),
         ("pfedmoe", base("small."), [whole(""), switch_gate()].concat()),
         ("fml", whole("small."), whole("")),
+        ("fedkd", whole("small."), [whole(""), array("between.weight", &[WIDTH, WIDTH])].concat()),
+        ("fedapen", whole("small."), [whole(""), array("ensemble_weight", &[1])].concat()),
     ];
     for (algorithm, shared, private) in table {
         let learner = learner(&spec(algorithm, &[]), 0);

@@ -19,6 +19,7 @@ mod companion;
 mod dbe;
 mod distances;
 mod fd;
+mod fedapen;
 mod fedavg;
 mod fedbabu;
 mod fedcp;
@@ -112,6 +113,7 @@ pub static TABLE: &[Row] = &[
     pfedmoe::ROW,
     fml::ROW,
     fedkd::ROW,
+    fedapen::ROW,
 ];
 
 /// What an algorithm is built from.
