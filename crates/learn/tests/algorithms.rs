@@ -286,7 +286,7 @@ fn with_statistics(algorithm: &str, rounds: u32) -> FederationSpec {
 /// The sums are exact, everybody's classifier the same, and the mixture no worse where it was chosen.
 #[test]
 fn statistics_join_what_all_nodes_have_seen() {
-    for algorithm in ["fedavg", "fedper", "fedrep", "fedrod", "gpfl", "fedcp", "dbe"] {
+    for algorithm in ["fedavg", "fedper", "fedrep", "fedrod", "gpfl", "fedcp", "dbe", "fedprox", "moon", "pfedmoe"] {
         let spec = with_statistics(algorithm, 4);
         let mut learners = [learner(&spec, 0), learner(&spec, 1)];
         rounds(&spec, &mut learners, 1..=3);

@@ -96,13 +96,13 @@ fn fedproto_learns_the_mean_of_the_nodes_that_have_a_class() {
         updates.iter().map(|update| names.map(|name| values(update.shared.as_ref().unwrap(), &[name]))).collect();
     let mean = combine(&spec, &updates).unwrap();
     let [sums, shares] = names.map(|name| values(&mean, &[name]));
-    for class in 0..CLASSES {
+    for (class, share) in shares.iter().enumerate() {
         let has = |node: usize| data(node).train.labels.iter().any(|label| usize::from(*label) == class);
         let owners: Vec<usize> = (0..2).filter(|node| has(*node)).collect();
-        assert!((shares[class] - owners.len() as f32 / 2.0).abs() < 1e-6, "class {class}");
+        assert!((share - owners.len() as f32 / 2.0).abs() < 1e-6, "class {class}");
         for at in class * WIDTH..(class + 1) * WIDTH {
             let expected = owners.iter().map(|node| sent[*node][0][at]).sum::<f32>() / owners.len().max(1) as f32;
-            let got = sums[at] / shares[class].max(f32::MIN_POSITIVE);
+            let got = sums[at] / share.max(f32::MIN_POSITIVE);
             assert!((got - expected).abs() < 1e-4, "class {class}: {got} is not {expected}");
         }
     }
@@ -130,4 +130,38 @@ fn pfl_moe_finishes_in_two_stages_and_stays_what_it_is_after_a_restart() {
     assert_eq!(restored.evaluate(Subset::Test), node.evaluate(Subset::Test));
     finish(&mut restored, 2);
     assert_eq!(restored.state(), node.state(), "to finish once more is to finish");
+}
+
+/// Where only something small is shared, the nodes' own models may differ: all that must be alike is what travels.
+#[test]
+fn nodes_of_different_models_learn_together() {
+    const LAST: u32 = 8;
+    let small = || HyperValue::Text("cnn-5".into());
+    let table = [
+        ("pfedmoe", vec![("profile", HyperValue::Text("heterogeneous".into()))]),
+        ("fml", vec![("small_model", small())]),
+        ("fedkd", vec![("small_model", small())]),
+        ("fedapen", vec![("small_model", small())]),
+        ("fedproto", Vec::new()),
+        ("fd", Vec::new()),
+    ];
+    for (algorithm, hyper) in table {
+        let node = |index: usize, model: &str| {
+            let mut spec = spec(algorithm, &hyper);
+            spec.model.name = model.into();
+            learner(&spec, index)
+        };
+        let mut learners = [node(0, "cnn-5"), node(1, "cnn-3")];
+        assert_ne!(learners[0].state().layout(), learners[1].state().layout(), "{algorithm}");
+        assert_eq!(learners[0].initial_shared(), learners[1].initial_shared(), "{algorithm}");
+        rounds(&spec(algorithm, &hyper), &mut learners, 1..=LAST);
+        let (mut correct, mut majority, mut total) = (0, 0, 0);
+        for learner in &learners {
+            let evaluation = learner.evaluate(Subset::Test);
+            correct += evaluation.classes.iter().map(|class| class.correct).sum::<u32>();
+            majority += evaluation.classes.iter().map(|class| class.total).max().unwrap();
+            total += evaluation.score.n_samples;
+        }
+        assert!(correct > majority, "{algorithm}: {correct} of {total}, majority {majority}");
+    }
 }

@@ -33,6 +33,7 @@ mod fedrep;
 mod fedrod;
 mod fml;
 mod gpfl;
+mod guide;
 mod halves;
 mod hyper;
 mod lg_fedavg;
@@ -60,6 +61,7 @@ use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::random::Draws;
 
+pub use guide::guide;
 pub use hyper::{Hyper, Kind, Profile, Values};
 pub use part::{Part, Role};
 

@@ -17,8 +17,9 @@
 //! mixtures it is the same. In both the last epoch counts and the last round's model is taken, where the code took
 //! the best of 1000 rounds on the test set.
 //!
-//! Averages are uniform, as in the code. Not here: the code's random crops and flips, and dropout in VGG-16's
-//! classifier, which stays active in the code while the gate learns. Before stage 2 predictions are theta's.
+//! Averages are uniform, as in the code. Not here: the code's random crops and flips, its scaling of 28x28 to 32x32 (so
+//! the gate of pfl-mf has 785 numbers there, not 1025), and dropout in VGG-16's classifier, which stays active in the code
+//! while the gate learns. Before stage 2 predictions are theta's.
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
@@ -324,8 +325,10 @@ impl Algorithm for PflMoe {
 
 #[cfg(test)]
 mod tests {
+    use fednode_core::spec::ModelSpec;
+
     use super::*;
-    use crate::algorithm::testing::{assert_close, batch, build, matrix, numbers};
+    use crate::algorithm::testing::{assert_close, batch, build, matrix, numbers, setup};
     use crate::weights::values;
 
     /// The spec's gradient: `(p - onehot) . (z_g - z_l) * g (1 - g) * v`. Score ln 3, so g = 3/4; common logits (2, 0),
@@ -367,6 +370,22 @@ mod tests {
             assert_eq!(numbers(moe.as_ref(), "personal."), personal, "{name}");
             assert_eq!(numbers(moe.as_ref(), "fc"), common, "{name}");
         }
+    }
+
+    /// `moe-systems` §2.2, with the samples' own size for what the code scales up.
+    #[test]
+    fn gates_have_the_sizes_of_the_paper() {
+        let size = |name: &str, model: &str, input| {
+            setup(name, &[], |setup| {
+                let model = ModelSpec { name: model.into(), input, ..setup.model.clone() };
+                let built = (crate::algorithm::find(name).unwrap().build)(&Setup { model: &model, ..*setup }).unwrap();
+                numbers(built.as_ref(), "gate.").len()
+            })
+        };
+        assert_eq!(size("pfl-mfe", "lenet5", [1, 28, 28]), 400 + 1);
+        assert_eq!(size("pfl-mf", "lenet5", [1, 28, 28]), 784 + 1);
+        assert_eq!(size("pfl-mf", "lenet5", [3, 32, 32]), 3072 + 1);
+        assert_eq!(size("pfl-mfe", "vgg16", [3, 32, 32]), 512 + 1);
     }
 
     #[test]
