@@ -1,4 +1,4 @@
-//! FedProto: Tan et al., "FedProto: Federated Prototype Learning across Heterogeneous Clients", AAAI 2022, Eq. 3 to 8;
+//! FedProto: Tan et al., "FedProto: Federated Prototype Learning across Heterogeneous Clients", AAAI 2022, Algorithm 1;
 //! `pm-moe` §4, `moe-systems` §4.
 //!
 //! ```text
@@ -12,8 +12,8 @@
 //! counts among the update's steps and reports the loss of the trained model; PFLlib takes the features from under way.
 //! The mean over nodes is unweighted as in both codes, where the paper's Eq. 6 has the class's share of samples as well.
 //!
-//! Lambda is 1, the authors' default (they recommend 10 for mean squares over many features). Inference by nearest
-//! prototype is PFLlib's; `inference=head` takes the node's own head, which is trained either way. While no prototype is
+//! Lambda is 1, the authors' default (the author of PFLlib recommends 10 with this mean). Inference by nearest prototype
+//! is PFLlib's; `inference=head` takes the node's own head, which is trained either way. While no prototype is
 //! known, before the first round, there is nothing to be near to, and the head decides.
 
 use burn::tensor::Tensor;
