@@ -6,10 +6,16 @@
 //!
 //! Used by `fednode init`, which writes the result for people to edit, and by `fednode swarm`.
 
+use fednode_core::spec::PoolSpec;
 use fednode_core::{ConfigError, FederationSpec};
-use fednode_learn::algorithm;
+use fednode_learn::{algorithm, last_stage};
 
 use crate::dotted::{self, Assignment};
+
+/// The key of a preset of the pool.
+const POOL: &str = "pool";
+/// The preset that has the statistics expert beside the pool, wherever nodes have an extractor in common.
+const BEST: &str = "best";
 
 /// The flags that shape a federation.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -61,6 +67,10 @@ pub(crate) struct Args {
     /// Temperature of the softmax over similarities (tau).
     #[arg(long, value_name = "TAU")]
     pub(crate) temperature: Option<f64>,
+    /// After the last round, every node publishes its private module and learns a mixture of everybody's (PM-MoE):
+    /// fixed, paper, code or best.
+    #[arg(long, value_name = "PRESET", num_args = 0..=1, require_equals = true, default_missing_value = "fixed")]
+    pub(crate) pool: Option<String>,
     /// Seconds a node waits for a round to close before it goes on without.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) deadline: Option<f64>,
@@ -93,8 +103,18 @@ pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, Conf
     let row = algorithm::find(&spec.algorithm)?;
     let profile = (!row.profiles.is_empty()).then_some("profile");
     let hyper_names: Vec<&str> = row.hyper.iter().map(|hyper| hyper.name).chain(profile).collect();
-    spec = dotted::assign(&spec, &assignments(args), &hyper_names)?;
+    let (presets, assignments): (Vec<_>, Vec<_>) =
+        assignments(args).into_iter().partition(|assignment| assignment.key == POOL);
+    let preset = presets.last().map(|preset| preset.value.as_str());
+    if let Some(name) = preset {
+        spec.pool = PoolSpec::preset(name)?;
+    }
+    spec = dotted::assign(&spec, &assignments, &hyper_names)?;
     algorithm::fill_exchange(&mut spec)?;
+    if preset == Some(BEST) {
+        spec.training.statistics |= last_stage::suits_statistics(&spec).unwrap_or(false);
+    }
+    last_stage::check(&spec).map_err(|error| ConfigError(error.to_string()))?;
     spec.validate()?;
     if spec.data.partition.starts_with("file:") {
         let message = "`data.partition` must be just `file`: a path would differ from machine to machine, give it to \
@@ -122,6 +142,7 @@ fn assignments(args: &Args) -> Vec<Assignment> {
     put("training.local_epochs", args.local_epochs.map(|epochs| epochs.to_string()));
     put("training.batch_size", text(args.batch_size));
     put("training.learning_rate", args.lr.map(|lr| lr.to_string()));
+    put(POOL, args.pool.clone());
     put("round.deadline_seconds", args.deadline.map(|deadline| deadline.to_string()));
     put("hyper.peers_per_expert", args.peers_per_expert.map(peers_text));
     put("hyper.refresh_every", args.refresh_every.map(|every| every.to_string()));

@@ -2,21 +2,27 @@
 //!
 //! Only translation. Numbers pass through as [`ParamSet`]s, errors get the kind that decides the exit code.
 
-use fednode_core::{ParamSet, Round, Score, Slot};
+use std::sync::Arc;
+
+use fednode_core::spec::PoolSpec;
+use fednode_core::{NodeId, ParamSet, PoolOutcome, Round, Score, Slot};
 use fednode_learn::{LearnError, Learner, Progress, Subset};
-use fednode_runtime::trainer::{Evaluations, TrainProgress, Trainer, TrainerCard, TrainerError, Update, Watch};
+use fednode_runtime::trainer::{
+    Evaluations, PrivateModule, TrainProgress, Trainer, TrainerCard, TrainerError, Update, Watch,
+};
 
 /// A learner as the runtime sees it.
 #[derive(Debug)]
 pub(crate) struct LearnerTrainer {
     learner: Learner,
     card: TrainerCard,
+    pool: PoolSpec,
 }
 
 impl LearnerTrainer {
     /// Wraps a learner; the card says what it trains on.
-    pub(crate) fn new(learner: Learner, card: TrainerCard) -> Self {
-        Self { learner, card }
+    pub(crate) fn new(learner: Learner, card: TrainerCard, pool: PoolSpec) -> Self {
+        Self { learner, card, pool }
     }
 }
 
@@ -44,6 +50,23 @@ impl Trainer for LearnerTrainer {
     fn finish(&mut self, last: Round, watch: &mut Watch<'_>) -> Result<Option<Evaluations>, TrainerError> {
         let steps = self.learner.finish(last, &mut |now| watch(progress(now))).map_err(error)?;
         (steps > 0).then(|| self.evaluate(true)).transpose()
+    }
+
+    fn module(&mut self, watch: &mut Watch<'_>) -> Result<Option<PrivateModule>, TrainerError> {
+        if self.pool.fine_tune && self.learner.module_layout().is_some() {
+            self.learner.fine_tune_module(&self.pool, &mut |now| watch(progress(now))).map_err(error)?;
+        }
+        let Some(module) = self.learner.module() else { return Ok(None) };
+        let score = self.learner.evaluate(Subset::Validation).score.accuracy;
+        Ok(Some(PrivateModule { kind: module.kind.to_owned(), params: module.params, score }))
+    }
+
+    fn pool(
+        &mut self,
+        modules: Vec<(NodeId, Arc<ParamSet>)>,
+        watch: &mut Watch<'_>,
+    ) -> Result<PoolOutcome, TrainerError> {
+        self.learner.assemble_pool(&self.pool, modules, &mut |now| watch(progress(now))).map_err(error)
     }
 
     fn adopt(&mut self, shared: Option<ParamSet>, experts: Vec<(Slot, ParamSet)>) -> Result<(), TrainerError> {

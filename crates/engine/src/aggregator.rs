@@ -87,7 +87,7 @@ impl Aggregator {
             // Timers only wake the machine: what they mean is read off `now` below.
             Input::Timer(_) => {}
             Input::Leave => self.outputs.push(Output::Publish { round: self.head.round, body: Body::Leave }),
-            Input::Trained(_) | Input::Merged(_) | Input::Proxies { .. } => {
+            Input::Trained(_) | Input::Merged(_) | Input::Proxies { .. } | Input::Module(_) | Input::Pooled(_) => {
                 debug_assert!(false, "an aggregator neither trains nor merges");
             }
         }

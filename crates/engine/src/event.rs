@@ -8,6 +8,8 @@
 //! | [`Output::Fetch`] | [`Input::Fetched`], [`Input::Proxies`] or [`Input::FetchFailed`] |
 //! | [`Output::Merge`] | [`Input::Merged`] |
 //! | [`Output::Average`] | [`Input::Averaged`] |
+//! | [`Output::Module`] | [`Input::Module`] |
+//! | [`Output::Pool`] | [`Input::Pooled`] |
 //! | [`Output::SetTimer`] | [`Input::Timer`], unless set again |
 //! | [`Output::Publish`], [`Output::Save`], [`Output::Strike`], [`Output::Ban`], [`Output::Forget`], [`Output::Note`] | nothing |
 
@@ -56,6 +58,10 @@ pub enum Input {
     Merged(MergeReport),
     /// An average is computed.
     Averaged(AverageReport),
+    /// The private module is made and in the store; `None` if the algorithm has none.
+    Module(Option<ModuleReport>),
+    /// The pool is assembled and the trainer serves the result.
+    Pooled(PoolReport),
     /// A timer fired.
     Timer(Timer),
     /// The user wants this node to leave the federation for good.
@@ -83,6 +89,13 @@ pub enum Output {
     Merge(MergeOrder),
     /// Compute a mean.
     Average(AverageOrder),
+    /// Make the private module that others may take into their pools; all rounds are done.
+    Module {
+        /// The last round.
+        round: Round,
+    },
+    /// Screen the modules of others and learn a mixture of those that stay.
+    Pool(PoolOrder),
     /// Write a checkpoint of this machine and of the model.
     Save,
     /// Call back at this time; a timer set again moves.
@@ -134,6 +147,8 @@ pub enum FetchKind {
     Proxies,
     /// A member's shared part, or a mean.
     Shared,
+    /// A foreign private module.
+    Module,
 }
 
 /// When to be called back. Timers name their round, so that one of a past round is recognised and ignored.
@@ -151,6 +166,8 @@ pub enum Timer {
     Deadline(Round),
     /// Nobody closed this round: go on alone.
     GiveUp(Round),
+    /// Modules that have not been offered after this last round are not waited for any longer.
+    Pool(Round),
 }
 
 /// Experts to mix and a shared part to adopt. Carried out by [`crate::execute::merge`].
@@ -214,6 +231,31 @@ pub struct AverageReport {
     pub rejected: Vec<(NodeId, String)>,
 }
 
+/// A private module that is in the store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModuleReport {
+    /// What it is: `head`, `extractor`, `vector`, `expert`.
+    pub kind: String,
+    /// Its parameters.
+    pub blob: BlobRef,
+    /// Accuracy on the owner's validation samples; 0 without any.
+    pub score: f64,
+}
+
+/// A pool to make of the own module and these, all of them held, in node order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolOrder {
+    /// The modules of others.
+    pub members: Vec<(NodeId, BlobRef)>,
+}
+
+/// What became of a pool.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PoolReport {
+    /// Modules that were screened out as malformed, and why.
+    pub refused: Vec<(NodeId, String)>,
+}
+
 /// Something a user should know; the daemon logs it and shows it in `status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Note {
@@ -252,6 +294,13 @@ pub enum Note {
         node: NodeId,
         /// The round.
         round: Round,
+    },
+    /// The private modules that can be had are known.
+    PoolGathered {
+        /// Who shared the last round but has offered none.
+        missing: Vec<NodeId>,
+        /// Whose module belongs to another shared part.
+        strangers: Vec<NodeId>,
     },
     /// All rounds are done.
     Finished,

@@ -17,7 +17,9 @@ pub enum Phase {
     Exchanging,
     /// Waits for the merge.
     Merging,
-    /// All rounds are done; serves experts to others.
+    /// All rounds are done; waits for the private modules of the others, and for the mixture of them.
+    Pooling,
+    /// Everything is done; serves experts to others.
     Serving,
 }
 
@@ -29,6 +31,7 @@ impl Phase {
             Self::Training => "training",
             Self::Exchanging => "exchanging",
             Self::Merging => "merging",
+            Self::Pooling => "pooling",
             Self::Serving => "serving",
         }
     }
@@ -81,6 +84,9 @@ pub struct State {
     pub held: BTreeMap<ExpertId, Held>,
     /// The newest finished local update.
     pub report: Option<LocalReport>,
+    /// The private module that this node offers.
+    #[serde(default)]
+    pub module: Option<BlobRef>,
 }
 
 impl State {
@@ -94,6 +100,7 @@ impl State {
             plan: None,
             held: BTreeMap::new(),
             report: None,
+            module: None,
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fednode_core::{Advert, Body, Global, Lineage, Local, Member, NodeId, ProxySet, Role, Round};
+use fednode_core::{Advert, Body, Global, Lineage, Local, Member, NodeId, PoolOffer, ProxySet, Role, Round};
 
 /// Most nodes remembered; the oldest-silent are forgotten first. Ten thousand is the largest federation simulated.
 const MAX_NODES: usize = 16_384;
@@ -23,6 +23,8 @@ struct NodeView {
     newest: Round,
     locals: BTreeMap<Round, Arc<Advert>>,
     proxies: BTreeMap<Round, Arc<ProxySet>>,
+    /// Its newest offer of a private module.
+    offer: Option<Arc<Advert>>,
 }
 
 /// What is known of the others, and of what this node itself said.
@@ -57,6 +59,13 @@ impl View {
             Body::Leave => {
                 self.node(advert.author).left = true;
                 self.neighbours.remove(&advert.author);
+            }
+            Body::Pool(_) => self.node(advert.author).offer = Some(Arc::clone(advert)),
+            Body::Withdraw(withdraw) => {
+                let node = self.node(advert.author);
+                let is_withdrawn =
+                    |offer: &Arc<Advert>| offer_of(offer).is_some_and(|o| withdraw.blobs.contains(&o.blob.id));
+                node.offer = node.offer.take().filter(|offer| !is_withdrawn(offer));
             }
             _ => {}
         }
@@ -184,6 +193,17 @@ impl View {
         })
     }
 
+    /// Returns a node's offer of its private module.
+    pub(crate) fn offer(&self, node: NodeId) -> Option<&PoolOffer> {
+        self.nodes.get(&node)?.offer.as_ref().and_then(|advert| offer_of(advert))
+    }
+
+    /// Visits the private modules on offer, in node order; those of banned nodes are left out.
+    pub(crate) fn offers(&self) -> impl Iterator<Item = (NodeId, &PoolOffer)> {
+        let trusted = self.nodes.iter().filter(|(_, view)| !view.banned);
+        trusted.filter_map(|(node, view)| Some((*node, offer_of(view.offer.as_ref()?)?)))
+    }
+
     /// Keeps a node's proxies of a round.
     pub(crate) fn keep_proxies(&mut self, node: NodeId, round: Round, proxies: Arc<ProxySet>) {
         self.node(node).proxies.insert(round, proxies);
@@ -229,6 +249,13 @@ impl View {
             said.is_some_and(|locals| locals.values().any(|advert| local_of(advert).shared == Some(member.shared)))
         };
         global.members.iter().filter(confirms).count()
+    }
+}
+
+fn offer_of(advert: &Advert) -> Option<&PoolOffer> {
+    match &advert.body {
+        Body::Pool(offer) => Some(offer),
+        _ => None,
     }
 }
 

@@ -69,6 +69,22 @@ fn similar_nodes_find_each_other() {
 }
 
 #[test]
+fn whoever_trains_longer_fetches_the_experts_of_the_others_meanwhile() {
+    let mut scenario = Scenario::new(seed(), 5, 6);
+    scenario.slow.insert(0, 2);
+    let outcome = play(&scenario);
+    let seed = outcome.seed;
+    let of_the_slow: Vec<_> = outcome.used.iter().filter(|used| used.0 == 0).collect();
+    assert!(!of_the_slow.is_empty(), "seed {seed}");
+    // Everybody else is done with a round before the slow node is, so none of what it mixes is fetched later.
+    assert!(
+        outcome.fetched_in_training >= of_the_slow.len() as u64,
+        "{} of {of_the_slow:?}, seed {seed}",
+        outcome.fetched_in_training
+    );
+}
+
+#[test]
 fn no_blob_is_fetched_twice() {
     let outcome = play(&Scenario::new(seed(), 8, 6));
     let twice: Vec<_> = outcome.fetches.iter().filter(|(_, count)| **count > 1).collect();

@@ -22,6 +22,7 @@ use crate::algorithm::{Algorithm, Output, Part, Role};
 use crate::batch;
 use crate::evaluate::BATCH;
 use crate::model::{Initial, Net, affine};
+use crate::pool::Predictor;
 use crate::weights::{self, Weights};
 
 /// What the temperature is chosen from.
@@ -93,18 +94,26 @@ impl ClassStatistics {
     }
 
     /// Solves for the classifier of everybody's sums, and chooses temperature and weight on validation samples.
-    pub(crate) fn adopt(
+    pub(crate) fn adopt(&mut self, own: &Predictor<'_>, class_counts: &[u32], validation: &Samples, device: &Device) {
+        let total = f64::from(class_counts.iter().sum::<u32>().max(1));
+        let prior: Vec<f64> = class_counts.iter().map(|count| f64::from(*count) / total).collect();
+        let (temperature, weight) = self.choose(own, &prior, validation, device).unwrap_or((1.0, 0.0));
+        self.choice.weights = Weights::new(vec![upload(&[temperature, weight], device), upload(&prior, device)]);
+        self.solve(device);
+    }
+
+    /// Chooses again, because the node's own prediction is another one now; nothing to do before the first choice.
+    pub(crate) fn choose_again(
         &mut self,
-        algorithm: &dyn Algorithm,
+        own: &Predictor<'_>,
         class_counts: &[u32],
         validation: &Samples,
         device: &Device,
     ) {
-        let total = f64::from(class_counts.iter().sum::<u32>().max(1));
-        let prior: Vec<f64> = class_counts.iter().map(|count| f64::from(*count) / total).collect();
-        let (temperature, weight) = self.choose(algorithm, &prior, validation, device).unwrap_or((1.0, 0.0));
-        self.choice.weights = Weights::new(vec![upload(&[temperature, weight], device), upload(&prior, device)]);
-        self.solve(device);
+        let temperature = weights::values(&self.choice.weights.tensor(0))[0];
+        if temperature > 0.0 {
+            self.adopt(own, class_counts, validation, device);
+        }
     }
 
     /// Solves again with the choice that was made, after a restart.
@@ -135,7 +144,7 @@ impl ClassStatistics {
     /// Returns the temperature and weight of the lowest log loss; `None` without validation samples or classifier.
     fn choose(
         &self,
-        algorithm: &dyn Algorithm,
+        predictor: &Predictor<'_>,
         prior: &[f64],
         validation: &Samples,
         device: &Device,
@@ -144,8 +153,9 @@ impl ClassStatistics {
         // For each sample the own probability of its class, and the statistics' logits.
         let mut seen: Vec<(usize, f64, Vec<f64>)> = Vec::with_capacity(validation.len());
         for_each_batch(validation, device, |positions, inputs| {
-            let own = weights::values(&softmax(algorithm.forward(inputs.clone()).logits, 1));
-            let features = algorithm.features(inputs).map(|features| weights::values(&features)).unwrap_or_default();
+            let own = weights::values(&softmax(predictor.forward(inputs.clone()).logits, 1));
+            let features = predictor.algorithm.features(inputs);
+            let features = features.map(|features| weights::values(&features)).unwrap_or_default();
             for ((at, own), features) in
                 positions.iter().zip(own.chunks_exact(self.classes)).zip(features.chunks_exact(self.width))
             {
@@ -164,10 +174,10 @@ impl ClassStatistics {
         choices.min_by(|a, b| loss(a.0, a.1).total_cmp(&loss(b.0, b.1)))
     }
 
-    /// Runs the mixture; the algorithm alone while there is no classifier.
-    pub(crate) fn forward(&self, algorithm: &dyn Algorithm, inputs: Tensor<2>) -> Output {
-        let own = algorithm.forward(inputs.clone());
-        let (Some(solved), Some(features)) = (&self.solved, algorithm.features(inputs)) else { return own };
+    /// Runs the mixture; the node's own prediction alone while there is no classifier.
+    pub(crate) fn forward(&self, predictor: &Predictor<'_>, inputs: Tensor<2>) -> Output {
+        let own = predictor.forward(inputs.clone());
+        let (Some(solved), Some(features)) = (&self.solved, predictor.algorithm.features(inputs)) else { return own };
         let logits = affine(features, solved.weights.clone(), Some(solved.offsets.clone()));
         let mixed =
             softmax(logits, 1).mul_scalar(solved.weight) + softmax(own.logits, 1).mul_scalar(1.0 - solved.weight);

@@ -18,9 +18,13 @@ use crate::class_statistics::ClassStatistics;
 use crate::device::ComputeDevice;
 use crate::error::LearnError;
 use crate::evaluate::{self, Evaluation, Prediction};
+use crate::pool::Mixture;
 use crate::train::{self, Progress, Schedule};
 
+mod pool;
 mod statistics;
+
+pub use pool::PrivateModule;
 
 /// One of the three divisions of a node's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,9 +75,12 @@ pub struct Learner {
     classes: usize,
     seed: u64,
     node_seed: u64,
+    max_norm_ratio: f64,
     initial_shared: Option<ParamSet>,
     /// The statistics expert, if the spec wants one, and the round in which its sums are gathered.
     statistics: Option<(Round, ClassStatistics)>,
+    /// What is served instead of the own module alone, after the pool stage.
+    pool: Option<Mixture>,
 }
 
 impl std::fmt::Debug for Learner {
@@ -116,8 +123,10 @@ impl Learner {
             classes,
             seed: spec.seed,
             node_seed,
+            max_norm_ratio: spec.limits.max_norm_ratio,
             initial_shared: None,
             statistics: None,
+            pool: None,
         };
         learner.initial_shared = learner.shared();
         learner.meet();
@@ -133,7 +142,8 @@ impl Learner {
         self.initial_shared.clone()
     }
 
-    /// Trains all local epochs of a round. `watch` is called after every batch.
+    /// Trains all local epochs of a round. `watch` is called after every batch. A pool that was assembled is dropped: it
+    /// belongs to the parts from before.
     ///
     /// # Errors
     /// Fails when the watcher breaks off or the loss is no longer finite; all parameters are then those from before.
@@ -172,6 +182,9 @@ impl Learner {
         let before: Vec<_> = algorithm.parts().iter().map(|part| part.weights.clone()).collect();
         let tensors = self.device.tensors();
         let result = self.device.run(|| train(algorithm.as_mut(), samples, schedule, tensors, watch));
+        if result.as_ref().is_ok_and(|outcome| outcome.steps > 0) {
+            self.pool = None;
+        }
         if result.is_err() {
             for (part, weights) in self.algorithm.parts_mut().iter_mut().zip(before) {
                 part.weights = weights;
@@ -228,7 +241,7 @@ impl Learner {
         self.parts(|role| matches!(role, Role::Expert(_))).first().map(|part| part.layout())
     }
 
-    /// Takes over a shared part and experts, all or none of them.
+    /// Takes over a shared part and experts, all or none of them. A pool that was assembled over others is dropped.
     ///
     /// # Errors
     /// Names the first part that this node does not have, does not fit or holds a value that is not finite.
@@ -246,7 +259,12 @@ impl Learner {
             check(&part.title(), &expert, &part.layout())?;
             changes.extend(self.pick(&expert, is_slot, |_| String::new()));
         }
+        // Statistics are no parts of the model; a pool stays as it is beside them.
+        let changes_model = !changes.is_empty() && !adopts_statistics;
         self.load(changes);
+        if changes_model {
+            self.pool = None;
+        }
         if adopts_statistics {
             self.adopt_statistics();
         }
@@ -277,11 +295,11 @@ impl Learner {
         self.device.run(|| evaluate::evaluate(&|inputs| self.forward(inputs), samples, classes, tensors))
     }
 
-    /// Runs the model, mixed with the statistics expert if there is one.
+    /// Runs the model, with the pool if one is served, mixed with the statistics expert if there is one.
     fn forward(&self, inputs: Tensor<2>) -> algorithm::Output {
         match &self.statistics {
-            Some((_, statistics)) => statistics.forward(self.algorithm.as_ref(), inputs),
-            None => self.algorithm.forward(inputs),
+            Some((_, statistics)) => statistics.forward(&self.predictor(), inputs),
+            None => self.predictor().forward(inputs),
         }
     }
 
@@ -297,17 +315,18 @@ impl Learner {
     /// Returns everything this node has learned, for checkpoints and export.
     ///
     /// Experts are under `experts.<slot>.`, the gate under `gate.`; a model without experts has the names that it has in
-    /// PyTorch.
+    /// PyTorch. A pool that is served is under `pool.`.
     pub fn state(&self) -> ParamSet {
         let prefixed = |part: &Part| {
             let mut params = ParamSet::new();
             let result = params.extend_prefixed(&part.prefix(), part.params());
             result.map(|()| params).expect("prefixes are short and keep names distinct")
         };
-        self.device.run(|| join(self.parts(|_| true).into_iter().map(prefixed)))
+        let own = self.device.run(|| join(self.parts(|_| true).into_iter().map(prefixed)));
+        join([own, self.pool_state()].into_iter())
     }
 
-    /// Takes over a complete state.
+    /// Takes over a complete state, with a pool or without.
     ///
     /// # Errors
     /// Names the first parameter that is missing, too many, of another shape or not finite; nothing is changed then.
@@ -316,9 +335,11 @@ impl Learner {
             let prefix = part.prefix();
             part.layout().into_iter().map(move |(name, shape)| (format!("{prefix}{name}"), shape)).collect::<Layout>()
         };
-        check("the state", state, &self.parts(|_| true).into_iter().flat_map(layout).collect())?;
-        let changes = self.pick(state, |_| true, Part::prefix);
+        let (pool, own) = self.read_pool(state)?;
+        check("the state", &own, &self.parts(|_| true).into_iter().flat_map(layout).collect())?;
+        let changes = self.pick(&own, |_| true, Part::prefix);
         self.load(changes);
+        self.pool = pool;
         let tensors = self.device.tensors();
         if let Some((_, statistics)) = &mut self.statistics {
             self.device.run(|| statistics.solve(tensors));
@@ -326,10 +347,12 @@ impl Learner {
         Ok(())
     }
 
-    /// Returns the part of the state that is neither averaged nor an expert, under the names of [`Self::state`].
+    /// Returns the part of the state that is neither averaged nor an expert, under the names of [`Self::state`]; a pool
+    /// that is served is in it.
     pub fn private_state(&self) -> ParamSet {
         let parts = self.parts(|role| matches!(role, Role::Gate | Role::Private));
-        self.device.run(|| join(parts.into_iter().map(Part::params)))
+        let own = self.device.run(|| join(parts.into_iter().map(Part::params)));
+        join([own, self.pool_state()].into_iter())
     }
 
     /// Becomes another node of the same federation: its data, its seed, and everything it has learned. One learner per

@@ -15,6 +15,7 @@
 //! - [`model`]: one file per model; a model is a list of layers that algorithms split where they need.
 //! - [`gate`]: top-1 routing, the core of the mixture of experts.
 //! - [`device`] and [`probe`]: GPU through Vulkan, or the CPU; how to find out without being taken down by a driver.
+//! - `pool`: the stage after the last round, a mixture of everybody's private modules.
 //! - the rest: the training loop, evaluation, and the way of numbers to the device and back.
 //!
 //! There is no network here, no round logic, no clock that anything depends on and no global random generator.
@@ -50,6 +51,7 @@
 pub mod algorithm;
 pub mod device;
 pub mod gate;
+pub mod last_stage;
 pub mod model;
 pub mod probe;
 
@@ -58,6 +60,7 @@ mod class_statistics;
 mod error;
 mod evaluate;
 mod learner;
+mod pool;
 mod random;
 mod train;
 mod weights;
@@ -66,7 +69,7 @@ pub use batch::Batch;
 pub use device::{ComputeDevice, DeviceChoice};
 pub use error::LearnError;
 pub use evaluate::{ClassCount, Evaluation, Prediction};
-pub use learner::{Learner, LocalUpdate, Subset};
+pub use learner::{Learner, LocalUpdate, PrivateModule, Subset};
 pub use random::Draws;
 pub use train::{Progress, cross_entropy};
 pub use weights::Weights;

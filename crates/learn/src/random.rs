@@ -20,6 +20,14 @@ pub(crate) enum Purpose {
     Noise = 4,
     /// How a node's samples are divided between the stages of an algorithm.
     Division = 5,
+    /// The initial parameters of a pool's gate.
+    PoolGate = 16,
+    /// The order of samples in an epoch of the pool stage.
+    PoolOrder = 17,
+    /// What dropout drops in the pool stage.
+    PoolDropout = 18,
+    /// Which samples the pool stage looks at, if there are too many.
+    PoolSamples = 19,
 }
 
 /// Numbers that an algorithm draws in one round; the same again if the round is repeated.
@@ -59,6 +67,20 @@ pub(crate) fn uniform(rng: &mut ChaCha8Rng, bound: f32, count: usize) -> Vec<f32
     // 24 bits fill a float's mantissa, so the conversion and the scaling by a power of two are exact.
     let unit = |bits: u32| (bits >> 8) as f32 / (1u32 << 24) as f32;
     (0..count).map(|_| (2.0 * unit(rng.next_u32()) - 1.0) * bound).collect()
+}
+
+/// Draws from nearly the standard normal distribution (Irwin and Hall: the sum of twelve uniform numbers), without
+/// functions that differ from machine to machine.
+pub(crate) fn nearly_normal(rng: &mut ChaCha8Rng, count: usize) -> Vec<f64> {
+    let uniform = |rng: &mut ChaCha8Rng| f64::from(rng.next_u32() >> 8) / f64::from(1u32 << 24) - 0.5;
+    (0..count).map(|_| (0..12).map(|_| uniform(rng)).sum()).collect()
+}
+
+/// Draws factors of dropout: 0 with the probability `share`, else `1 / (1 - share)`, so that the mean is 1.
+pub(crate) fn dropout(rng: &mut ChaCha8Rng, share: f64, count: usize) -> Vec<f32> {
+    let stays = |bits: u32| f64::from(bits >> 8) >= share * f64::from(1u32 << 24);
+    let scale = (1.0 / (1.0 - share)) as f32;
+    (0..count).map(|_| if stays(rng.next_u32()) { scale } else { 0.0 }).collect()
 }
 
 /// Returns the numbers below `count` in random order (Fisher and Yates).
@@ -109,6 +131,22 @@ mod tests {
         let mean = drawn.iter().sum::<f32>() / 10_000.0;
         let square = drawn.iter().map(|x| x * x).sum::<f32>() / 10_000.0;
         assert!(mean.abs() < 0.02 && (square - 1.0 / 3.0).abs() < 0.01, "mean {mean}, square {square}");
+    }
+
+    #[test]
+    fn nearly_normal_draws_have_their_mean_and_variance() {
+        let drawn = nearly_normal(&mut stream(Purpose::PoolGate, [0, 0, 0]), 20_000);
+        let mean = drawn.iter().sum::<f64>() / 20_000.0;
+        let variance = drawn.iter().map(|x| x * x).sum::<f64>() / 20_000.0;
+        assert!(mean.abs() < 0.03 && (variance - 1.0).abs() < 0.04, "mean {mean}, variance {variance}");
+    }
+
+    #[test]
+    fn dropout_keeps_the_mean() {
+        let drawn = dropout(&mut stream(Purpose::PoolDropout, [0, 0, 0]), 0.25, 20_000);
+        let zeros = drawn.iter().filter(|factor| **factor == 0.0).count() as f64 / 20_000.0;
+        let mean = drawn.iter().sum::<f32>() / 20_000.0;
+        assert!((zeros - 0.25).abs() < 0.02 && (mean - 1.0).abs() < 0.02, "zeros {zeros}, mean {mean}");
     }
 
     #[test]

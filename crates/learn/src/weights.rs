@@ -121,10 +121,20 @@ pub(crate) fn values<const D: usize>(tensor: &Tensor<D>) -> Vec<f32> {
 }
 
 /// Turns a row-major `rows × columns` matrix into `columns × rows`.
+///
+/// It goes square by square: a column of a large matrix touches a cache line per number, and experts are transposed
+/// several times in a round.
 fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
-    let mut transposed = Vec::with_capacity(values.len());
-    for column in 0..columns {
-        transposed.extend((0..rows).map(|row| values[row * columns + column]));
+    const SIDE: usize = 16;
+    let mut transposed = vec![0.0; rows * columns];
+    for top in (0..rows).step_by(SIDE) {
+        for left in (0..columns).step_by(SIDE) {
+            for column in left..columns.min(left + SIDE) {
+                for row in top..rows.min(top + SIDE) {
+                    transposed[column * rows + row] = values[row * columns + column];
+                }
+            }
+        }
     }
     transposed
 }
@@ -143,6 +153,15 @@ mod tests {
         let params = initial(&net(), 1, 0);
         let weights = Weights::load(&net(), &params, &Device::flex()).unwrap();
         assert_eq!(weights.save(&net()), params);
+    }
+
+    #[test]
+    fn transposes_matrices_that_are_no_multiple_of_a_square() {
+        let (rows, columns) = (33, 18);
+        let values: Vec<f32> = (0..rows * columns).map(|at| at as f32).collect();
+        let transposed = transpose(&values, rows, columns);
+        let expected = (0..columns).flat_map(|column| (0..rows).map(move |row| (row * columns + column) as f32));
+        assert!(transposed.iter().copied().eq(expected));
     }
 
     #[test]

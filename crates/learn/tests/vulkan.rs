@@ -11,9 +11,11 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{HyperValue, Round};
+use fednode_core::spec::PoolSpec;
+use fednode_core::{HyperValue, NodeId, Round, Served};
 use fednode_learn::device::{AdapterKind, Selected};
 use fednode_learn::probe::{self, ProbeCommand};
 use fednode_learn::{ComputeDevice, DeviceChoice, Learner, Subset};
@@ -73,9 +75,18 @@ fn a_software_driver_is_listed_probed_and_taken_only_by_name() {
 
 #[test]
 fn trains_to_the_same_losses_as_the_cpu() {
-    let name = "trains_to_the_same_losses_as_the_cpu";
+    in_child("trains_to_the_same_losses_as_the_cpu", compare_with_cpu);
+}
+
+#[test]
+fn assembles_the_same_pool_as_the_cpu() {
+    in_child("assembles_the_same_pool_as_the_cpu", compare_pools_with_cpu);
+}
+
+/// Runs a test again in a child with the driver, where `compare` does the work.
+fn in_child(name: &str, compare: fn()) {
     if std::env::var(QUESTION).is_ok() {
-        return compare_with_cpu();
+        return compare();
     }
     let Some(driver) = driver(name) else { return };
     let program = std::env::current_exe().unwrap();
@@ -121,5 +132,39 @@ fn compare_with_cpu() {
             assert!((gpu - cpu).abs() < 1e-3 * cpu, "{algorithm} {model}: {on_gpu:?} and {on_cpu:?}");
         }
         assert_eq!(gpu_report.expert_share, cpu_report.expert_share);
+    }
+}
+
+fn compare_pools_with_cpu() {
+    let samples = common::small_fashion();
+    let adapter = probe::adapters_in_process().into_iter().next().unwrap();
+    let gpu = ComputeDevice::open(&Selected::Vulkan(adapter), 1).unwrap();
+    let cpu = ComputeDevice::cpu(1).unwrap();
+    for algorithm in ["fedrod", "lg-fedavg", "dbe"] {
+        let spec = common::spec(algorithm, "mlp", &samples);
+        let trained = |seed| {
+            let mut learner = Learner::new(&spec, seed, common::split(&samples, 100), &cpu).unwrap();
+            for round in 1..=2 {
+                learner.local_update(Round(round), &mut |_| ControlFlow::Continue(())).unwrap();
+            }
+            learner
+        };
+        let module = |seed: u8| {
+            let params = trained(u64::from(seed)).module().unwrap().params;
+            (NodeId::from_bytes([seed; 32]), Arc::new(params))
+        };
+        let (state, members) = (trained(0).state(), [1, 2, 3].map(module));
+        let pool = PoolSpec { epochs: 1, top_k: 2, guard: false, ..PoolSpec::preset("fixed").unwrap() };
+        let run = |device: &ComputeDevice| {
+            let mut learner = Learner::new(&spec, 0, common::split(&samples, 100), device).unwrap();
+            learner.restore(&state).unwrap();
+            let outcome = learner.assemble_pool(&pool, members.to_vec(), &mut |_| ControlFlow::Continue(())).unwrap();
+            assert_eq!(outcome.served, Served::Mixture);
+            let numbers = outcome.members.iter().flat_map(|member| [member.score.unwrap_or(0.0), member.gate_mass]);
+            numbers.chain([learner.evaluate(Subset::Test).score.loss]).collect::<Vec<f64>>()
+        };
+        let (on_gpu, on_cpu) = (run(&gpu), run(&cpu));
+        let close = on_gpu.iter().zip(&on_cpu).all(|(gpu, cpu)| (gpu - cpu).abs() < 1e-3 * cpu.max(1.0));
+        assert!(close, "{algorithm}: {on_gpu:?} and {on_cpu:?}");
     }
 }

@@ -7,6 +7,7 @@
 //! | [`merge`] | Eq. 11 | an own expert mixed with what arrived of its row |
 //! | [`mod@average`] | Eq. 5, FedAvg | many members' parameters become one: mean, median, trimmed mean |
 //! | [`prototypes`] | FedGH | many members' class prototypes become one head |
+//! | [`energy`] | PM-MoE Eq. 10 to 12 | how well others' modules fit a node, and which it drops |
 //! | [`mod@screen`] | | what a received part must fulfil before it is mixed |
 //!
 //! Everything here is a pure function of its arguments: no tensors, threads, I/O, clocks or randomness, and the same
@@ -48,6 +49,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod average;
+pub mod energy;
 pub mod merge;
 pub mod plan;
 pub mod prototypes;
@@ -56,6 +58,7 @@ pub mod similarity;
 pub mod statistics;
 
 pub use average::{Accumulator, AverageError, average, clip_norm};
+pub use energy::Measure;
 pub use merge::{MergeError, Merged, merge_row};
 pub use plan::{identity, plan};
 pub use screen::{ScreenFault, distance, far_sources, screen};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fednode_core::{
     BlobId, Exchange, ExpertExchange, ExpertId, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Slot, Weighting,
 };
-use fednode_mix::{merge_row, plan};
+use fednode_mix::{Measure, energy, merge_row, plan};
 
 const TOLERANCE: f64 = 1e-6;
 
@@ -172,5 +172,44 @@ fn statistics_agree_with_the_reference_run() {
         for (query, expected) in golden.queries.iter().zip(&prediction.probabilities) {
             close(&solved.probabilities(query, prediction.temperature, &prediction.prior), expected);
         }
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct EnergyGolden {
+    cases: Vec<EnergyCase>,
+}
+
+#[derive(serde::Deserialize)]
+struct EnergyCase {
+    dim: usize,
+    #[serde(rename = "T")]
+    temperature: f64,
+    gamma: f64,
+    own: usize,
+    features: Vec<Vec<Vec<f32>>>,
+    scores: Vec<f64>,
+    cosine: Vec<f64>,
+    dropped: Vec<usize>,
+}
+
+/// The scores of a pool's members, against an independent double-precision run (`tests/data/pm_moe_energy.json`).
+#[test]
+fn energies_agree_with_the_reference_run() {
+    let golden: EnergyGolden = serde_json::from_str(include_str!("data/pm_moe_energy.json")).unwrap();
+    for case in &golden.cases {
+        let outputs: Vec<Vec<f32>> = case.features.iter().map(|samples| samples.concat()).collect();
+        let scores = |measure: Measure| -> Vec<f64> {
+            outputs.iter().map(|other| measure.mean(&outputs[case.own], other, case.dim)).collect()
+        };
+        let energies = scores(Measure::Energy(case.temperature));
+        for (got, expected) in [(&energies, &case.scores), (&scores(Measure::Cosine), &case.cosine)] {
+            assert!(got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-7), "{got:?} is not {expected:?}");
+        }
+        let kept = energy::kept(&energies, case.own, case.gamma);
+        let mut dropped = energy::ranking(&energies, case.own);
+        dropped.reverse();
+        dropped.retain(|member| !kept[*member]);
+        assert_eq!(dropped, case.dropped);
     }
 }

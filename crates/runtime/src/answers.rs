@@ -16,8 +16,9 @@ use crate::driver::Driver;
 use crate::error::RunError;
 use crate::journal::Entry;
 use crate::machine::Machine;
+use crate::pooling::{Made, Pooled};
 use crate::records::Stage;
-use crate::trainer::{Evaluations, Timed, TrainerError, Update};
+use crate::trainer::{Evaluations, LastStage, Timed, TrainerError, Update};
 use crate::work::{self, Checked, Purpose, Stored};
 
 /// An evaluation that is already in the trainer's queue.
@@ -56,10 +57,12 @@ pub(crate) enum Answer {
     Evaluated { round: Round, stage: Stage, result: Result<Timed<Evaluations>, TrainerError> },
     Merged(Result<Box<Mixed>, RunError>),
     Averaged { report: AverageReport, trouble: Option<String> },
+    Module(Result<Box<Made>, RunError>),
+    Pooled(Result<Box<Pooled>, RunError>),
     Copied { snapshot: Box<Snapshot>, round: Round, took: Duration },
     NotCopied(TrainerError),
     Saved(Result<Saved, SaveError>),
-    Finalised(Result<Option<Evaluations>, String>),
+    Finalised(Result<LastStage, String>),
 }
 
 impl<M: Machine> Driver<M> {
@@ -92,6 +95,8 @@ impl<M: Machine> Driver<M> {
                 }
                 self.feed(Input::Averaged(report));
             }
+            Answer::Module(result) => self.on_module(*result?),
+            Answer::Pooled(result) => self.on_pooled(*result?),
             Answer::Copied { snapshot, round, took } => self.on_copied(snapshot, round, took),
             Answer::NotCopied(error) => return Err(error.into()),
             Answer::Saved(result) => self.on_saved(&result),
@@ -123,6 +128,7 @@ impl<M: Machine> Driver<M> {
             FetchKind::Expert => TransferKind::Expert,
             FetchKind::Proxies => TransferKind::Proxies,
             FetchKind::Shared => TransferKind::Shared,
+            FetchKind::Module => TransferKind::Pool,
         };
         for (source, size) in from.bytes_received {
             let blob = BlobRef { size, ..fetch.blob };

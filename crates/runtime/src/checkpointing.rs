@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::RunError;
 use crate::records::OpenRecord;
 use crate::status::RoundRecord;
+use crate::trainer::LastStage;
 
 /// Name of a member's checkpoint.
 const NAME: &str = "member";
@@ -35,6 +36,9 @@ pub(crate) struct Meta {
     pub(crate) records: Vec<OpenRecord>,
     /// The newest complete record.
     pub(crate) last_record: Option<RoundRecord>,
+    /// What came after the last round.
+    #[serde(default)]
+    pub(crate) last_stage: LastStage,
 }
 
 /// A checkpoint ready to be written.
@@ -169,8 +173,13 @@ mod tests {
     use super::*;
 
     fn snapshot(hash: &str) -> Box<Snapshot> {
-        let meta =
-            Meta { machine: serde_json::Value::Null, own: OwnBlobs::default(), records: Vec::new(), last_record: None };
+        let meta = Meta {
+            machine: serde_json::Value::Null,
+            own: OwnBlobs::default(),
+            records: Vec::new(),
+            last_record: None,
+            last_stage: LastStage::default(),
+        };
         Box::new(Snapshot { meta, model: None, partition_hash: hash.into() })
     }
 

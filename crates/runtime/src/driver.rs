@@ -44,7 +44,7 @@ use crate::notes::{Notebook, WaitLog};
 use crate::records::Records;
 use crate::standing::Standing;
 use crate::timers::Timers;
-use crate::trainer::{Evaluations, TrainerCard, TrainerThread};
+use crate::trainer::{LastStage, TrainerCard, TrainerThread};
 
 /// How often the loop looks around even if nothing happens.
 const TICK: Duration = Duration::from_secs(1);
@@ -81,8 +81,8 @@ pub(crate) struct Driver<M> {
     /// Whether the trainer's thread trains, and whether it merges: then its model belongs to no state of the machine.
     pub(crate) training: bool,
     pub(crate) merging: bool,
-    /// How good the model is after the stage that follows the last round, if there is one.
-    pub(crate) finished: Option<Evaluations>,
+    /// What came after the last round.
+    pub(crate) last_stage: LastStage,
     pub(crate) ending: Ending,
     pub(crate) next_tick: Timestamp,
 }

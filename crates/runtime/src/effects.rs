@@ -30,7 +30,7 @@ const UNSAID: usize = 256;
 /// How long a machine's ban lasts: as long as the network keeps one.
 const BAN: Duration = Duration::from_secs(3600);
 /// Pause before something is tried again that failed for want of disk space.
-const FULL_PAUSE: Duration = Duration::from_secs(5);
+pub(crate) const FULL_PAUSE: Duration = Duration::from_secs(5);
 /// Share of the quota up to which blobs that nobody needs are kept for others, and its limit in bytes.
 const KEPT_SHARE: u64 = 2;
 const KEPT_BYTES: u64 = 256 << 20;
@@ -59,6 +59,8 @@ impl<M: Machine> Driver<M> {
             Output::Train { round } => self.train(round),
             Output::Merge(order) => self.merge(order),
             Output::Average(order) => self.average(order),
+            Output::Module { round } => self.make_module(round),
+            Output::Pool(order) => self.assemble_pool(order),
             Output::Save => self.save(),
             Output::SetTimer { timer, at } => self.timers.set(timer, at),
             Output::Strike { node, reason } => self.strike(node, reason),
@@ -193,6 +195,7 @@ impl<M: Machine> Driver<M> {
             own: self.own.clone(),
             records: self.records.open(),
             last_record: self.records.last().cloned(),
+            last_stage: self.last_stage.clone(),
         }
     }
 

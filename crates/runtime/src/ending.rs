@@ -21,7 +21,7 @@ use crate::error::RunError;
 use crate::final_model::{self, ModelCard};
 use crate::machine::Machine;
 use crate::status::RoundRecord;
-use crate::trainer::{Evaluations, Timed};
+use crate::trainer::{LastStage, Timed};
 
 /// A finished member is no longer needed when nobody trains any more and nothing was asked of it for so long.
 const QUIET: Duration = Duration::from_secs(3);
@@ -127,32 +127,37 @@ impl<M: Machine> Driver<M> {
         let (state, journal) = (self.config.state.clone(), self.journal.clone());
         // A daemon that was started again after its end has nothing left to train.
         if let Some(card) = final_model::read_card(&state, &self.spec) {
-            self.finished = card.finished;
+            self.last_stage = LastStage { evaluations: card.finished, pool: card.pool };
             return self.start_serving();
         }
-        let finishing = trainer.finish(Round(self.spec.rounds));
+        // With a pool, what the algorithm trains after the last round came before it.
+        let finishing = (!self.spec.pool.enabled).then(|| trainer.finish(Round(self.spec.rounds)));
+        let mut last_stage = self.last_stage.clone();
         let copying = trainer.call(|trainer| trainer.state());
         self.tasks.spawn(async move {
-            let finished = match flatten(finishing.await) {
-                Ok(Timed { value, .. }) => value,
-                Err(error) => return Answer::Finalised(Err(error.to_string())),
-            };
+            if let Some(finishing) = finishing {
+                match flatten(finishing.await) {
+                    Ok(Timed { value, .. }) => last_stage.evaluations = value,
+                    Err(error) => return Answer::Finalised(Err(error.to_string())),
+                }
+            }
             let Timed { value: model, .. } = match copying.await {
                 Ok(model) => model,
                 Err(error) => return Answer::Finalised(Err(error.to_string())),
             };
-            let card = ModelCard { finished: finished.clone(), ..card };
+            let LastStage { evaluations: finished, pool } = last_stage.clone();
+            let card = ModelCard { finished, pool, ..card };
             let written = on_worker(move || final_model::write(&state, &model, &card)).await;
             journal.flush().await;
-            Answer::Finalised(written.map(|()| finished).map_err(|error| error.to_string()))
+            Answer::Finalised(written.map(|()| last_stage).map_err(|error| error.to_string()))
         });
     }
 
     /// # Errors
     /// Without its result a run has failed, whatever else it did.
-    pub(crate) fn on_finalised(&mut self, result: Result<Option<Evaluations>, String>) -> Result<(), RunError> {
+    pub(crate) fn on_finalised(&mut self, result: Result<LastStage, String>) -> Result<(), RunError> {
         let failed = |error| RunError::StateContent(format!("the final model cannot be made: {error}"));
-        self.finished = result.map_err(failed)?;
+        self.last_stage = result.map_err(failed)?;
         self.start_serving();
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-use fednode_core::{FederationId, FederationSpec, NodeId, ParamSet, Round};
+use fednode_core::{FederationId, FederationSpec, NodeId, ParamSet, PoolOutcome, Round};
 use serde::{Deserialize, Serialize};
 
 use crate::status::RoundRecord;
@@ -37,6 +37,9 @@ pub struct ModelCard {
     /// How good the model is after the stage that follows the last round, if the algorithm has one.
     #[serde(default)]
     pub finished: Option<Evaluations>,
+    /// What became of the pool of private modules, if there was one.
+    #[serde(default)]
+    pub pool: Option<PoolOutcome>,
     /// Version of the software.
     pub version: String,
 }
@@ -55,6 +58,7 @@ impl ModelCard {
             trainer,
             last_record: record,
             finished: None,
+            pool: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }

@@ -56,6 +56,7 @@ mod machine;
 mod member;
 pub mod metrics;
 mod notes;
+mod pooling;
 pub mod records;
 mod reporting;
 mod resources;
@@ -74,4 +75,6 @@ pub use exit::ExitCode;
 pub use final_model::ModelCard;
 pub use member::{run_aggregator, run_node, stored_model};
 pub use resources::{Memory, memory};
-pub use trainer::{Evaluations, TrainProgress, Trainer, TrainerCard, TrainerError, Update, Watch};
+pub use trainer::{
+    Evaluations, LastStage, PrivateModule, TrainProgress, Trainer, TrainerCard, TrainerError, Update, Watch,
+};

@@ -29,7 +29,7 @@ use crate::notes::{Notebook, WaitLog};
 use crate::records::{self, Records};
 use crate::standing::Standing;
 use crate::timers::Timers;
-use crate::trainer::{Trainer, TrainerCard, TrainerError, TrainerThread};
+use crate::trainer::{LastStage, Trainer, TrainerCard, TrainerError, TrainerThread};
 
 /// Runs a training node until all rounds are done (and it has lingered), or until it is stopped.
 ///
@@ -166,9 +166,9 @@ impl Opened {
         let control = start_control(&config).await?;
         let no_thread = |error| RunError::Internal(format!("no thread for the journal: {error}"));
         let journal = Journal::start(store.ledger, &config.state).map_err(no_thread)?;
-        let (own, open, last) = match restored {
-            Some(Restored { meta, .. }) => (meta.own, meta.records, meta.last_record),
-            None => (OwnBlobs::default(), Vec::new(), None),
+        let (own, open, last, last_stage) = match restored {
+            Some(Restored { meta, .. }) => (meta.own, meta.records, meta.last_record, meta.last_stage),
+            None => (OwnBlobs::default(), Vec::new(), None, LastStage::default()),
         };
         let standing = Standing::new(config.peers.clone(), Round(config.spec.rounds));
         let driver = Driver {
@@ -202,7 +202,7 @@ impl Opened {
             stop,
             training: false,
             merging: false,
-            finished: None,
+            last_stage,
             ending: Ending::new(),
         };
         driver.run(past).await

@@ -65,6 +65,8 @@ fn log(note: &Note, text: &str) {
         Note::Isolated(round) => warn!(%round, "{text}"),
         Note::Rejoined { from, to } => info!(%from, %to, "{text}"),
         Note::CheatFound { node, round } => warn!(%node, %round, "{text}"),
+        Note::PoolGathered { missing, strangers } if missing.is_empty() && strangers.is_empty() => info!("{text}"),
+        Note::PoolGathered { .. } => warn!("{text}"),
         Note::Finished => info!("{text}"),
     }
 }
@@ -90,8 +92,22 @@ fn describe(note: &Note) -> String {
         Note::CheatFound { node, round } => {
             format!("node {} signed a false mean for round {round} and is banned", node.short())
         }
+        Note::PoolGathered { missing, strangers } => describe_pool(missing, strangers),
         Note::Finished => "all rounds are done".to_owned(),
     }
+}
+
+fn describe_pool(missing: &[NodeId], strangers: &[NodeId]) -> String {
+    let names = |nodes: &[NodeId]| nodes.iter().take(NAMED).map(NodeId::short).collect::<Vec<_>>().join(", ");
+    let mut text = "the private modules of all members are on offer".to_owned();
+    if !missing.is_empty() {
+        text = format!("{} members offered no private module in time: {}", missing.len(), names(missing));
+    }
+    if !strangers.is_empty() {
+        let (count, names) = (strangers.len(), names(strangers));
+        text += &format!("; {count} belong to another shared part and are left out: {names}");
+    }
+    text
 }
 
 /// Tells what is waited for once it takes long, again and again at growing intervals.

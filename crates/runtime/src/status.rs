@@ -2,7 +2,7 @@
 //!
 //! Everything is plain data for JSON. Fields are only ever added, so that a newer client reads an older daemon.
 
-use fednode_core::{ExpertId, FederationId, NodeId, Role, Round, Score, Slot, Timestamp};
+use fednode_core::{ExpertId, FederationId, NodeId, PoolOutcome, Role, Round, Score, Slot, Timestamp};
 use fednode_engine::Phase;
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,9 @@ pub struct Status {
     pub finished: bool,
     /// How good the model is after the stage that follows the last round, if the algorithm has one.
     pub finished_evaluation: Option<Evaluations>,
+    /// What became of the pool of private modules, if there was one.
+    #[serde(default)]
+    pub pool: Option<PoolOutcome>,
     /// Resident bytes.
     pub rss_bytes: Option<u64>,
     /// Most resident bytes so far.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fednode_core::{ParamSet, ProxySet, Round, Score, Slot};
+use fednode_core::{NodeId, ParamSet, PoolOutcome, ProxySet, Round, Score, Slot};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -41,6 +41,23 @@ pub trait Trainer: Send + 'static {
     /// # Errors
     /// As [`Trainer::local_update`].
     fn finish(&mut self, last: Round, watch: &mut Watch<'_>) -> Result<Option<Evaluations>, TrainerError>;
+
+    /// Returns the private module that others may take into their pools, after [`Trainer::finish`] and the fine-tuning
+    /// that the spec asks for; `None` if the algorithm has none.
+    ///
+    /// # Errors
+    /// As [`Trainer::local_update`].
+    fn module(&mut self, watch: &mut Watch<'_>) -> Result<Option<PrivateModule>, TrainerError>;
+
+    /// Makes a pool of the own module and these, in node order, and serves the outcome from now on.
+    ///
+    /// # Errors
+    /// As [`Trainer::local_update`]; a module that does not fit is no error but left out.
+    fn pool(
+        &mut self,
+        modules: Vec<(NodeId, Arc<ParamSet>)>,
+        watch: &mut Watch<'_>,
+    ) -> Result<PoolOutcome, TrainerError>;
 
     /// Takes over a shared part and mixed experts.
     ///
@@ -98,6 +115,26 @@ pub struct Update {
     pub train_loss: f64,
     /// Share of training samples routed to each expert.
     pub expert_share: Vec<f64>,
+}
+
+/// What a node offers to the pools of others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PrivateModule {
+    /// What it is: `head`, `extractor`, `vector`, `expert`.
+    pub kind: String,
+    /// Its parameters.
+    pub params: ParamSet,
+    /// Accuracy on the node's validation samples; 0 without any.
+    pub score: f64,
+}
+
+/// What came after the last round.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct LastStage {
+    /// How good the model is then; `None` if nothing came after the last round.
+    pub evaluations: Option<Evaluations>,
+    /// What became of the pool, if there was to be one and the algorithm has a private module.
+    pub pool: Option<PoolOutcome>,
 }
 
 /// How good the model is.
@@ -222,6 +259,22 @@ impl TrainerThread {
     ) -> impl Future<Output = Result<Timed<Result<Option<Evaluations>, TrainerError>>, TrainerError>> + Send + 'static
     {
         self.call_watched(move |trainer, watch| trainer.finish(last, watch))
+    }
+
+    /// Makes the private module.
+    pub(crate) fn module(
+        &self,
+    ) -> impl Future<Output = Result<Timed<Result<Option<PrivateModule>, TrainerError>>, TrainerError>> + Send + 'static
+    {
+        self.call_watched(|trainer, watch| trainer.module(watch))
+    }
+
+    /// Makes a pool.
+    pub(crate) fn pool(
+        &self,
+        modules: Vec<(NodeId, Arc<ParamSet>)>,
+    ) -> impl Future<Output = Result<Timed<Result<PoolOutcome, TrainerError>>, TrainerError>> + Send + 'static {
+        self.call_watched(move |trainer, watch| trainer.pool(modules, watch))
     }
 
     /// Hands in a job that shows its progress and can be abandoned.

@@ -30,11 +30,16 @@ fn load(id: &BlobId, decoded: &Decoded, blobs: &Blobs) -> Option<Arc<ParamSet>> 
     if let Some(params) = decoded.get(id) {
         return Some(params);
     }
-    let bytes = blobs.get(id).inspect_err(|error| debug!(blob = %id, %error, "not loaded")).ok()?;
-    // Its canonical form was checked when it arrived, and its hash just now.
-    let params = Arc::new(ParamSet::import(&bytes).ok()?);
+    let params = load_blob(id, blobs)?;
     decoded.keep(*id, &params);
     Some(params)
+}
+
+/// Loads parameters from the blob store.
+pub(crate) fn load_blob(id: &BlobId, blobs: &Blobs) -> Option<Arc<ParamSet>> {
+    let bytes = blobs.get(id).inspect_err(|error| debug!(blob = %id, %error, "not loaded")).ok()?;
+    // Its canonical form was checked when it arrived, and its hash just now.
+    ParamSet::import(&bytes).ok().map(Arc::new)
 }
 
 /// Screens and mixes, as the engine orders.
@@ -66,11 +71,7 @@ pub(crate) fn average(
     blobs: &Blobs,
 ) -> (AverageReport, Option<io::Error>) {
     // Every part is needed once, so nothing is kept.
-    let mut load = |id: &BlobId| {
-        let bytes = blobs.get(id).inspect_err(|error| debug!(blob = %id, %error, "not loaded")).ok()?;
-        ParamSet::import(&bytes).ok().map(Arc::new)
-    };
-    let (mean, mut report) = execute::average(order, spec, &mut load);
+    let (mean, mut report) = execute::average(order, spec, &mut |id| load_blob(id, blobs));
     if let Some(mean) = mean
         && let Err(error) = blobs.put(&mean.to_bytes())
     {
@@ -104,7 +105,7 @@ pub(crate) fn check(fetch: &Fetch, decoded: &Decoded, blobs: &Blobs) -> Checked 
         Err(error) => return Checked::Malformed(error.to_string()),
     };
     match fetch.kind {
-        FetchKind::Shared => Checked::Params,
+        FetchKind::Shared | FetchKind::Module => Checked::Params,
         FetchKind::Expert => {
             decoded.keep(fetch.blob.id, &Arc::new(params));
             Checked::Params

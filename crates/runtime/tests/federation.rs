@@ -55,6 +55,34 @@ async fn three_nodes_and_an_aggregator_finish_with_one_shared_part() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn private_modules_go_round_after_the_last_round() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = |name: &str| folder.path().join(name);
+    let mut spec = spec(3, 1);
+    spec.pool.enabled = true;
+    let (aggregator, address) = Running::aggregator(config(&spec, &state("boot"), &[])).await;
+    let start = |(number, name): (usize, &&str)| {
+        let config = config(&spec, &state(name), std::slice::from_ref(&address));
+        Running::node(number as u8 + 1, config, QUICK)
+    };
+    let names = ["a", "b", "c"];
+    let nodes: Vec<Running> = names.iter().enumerate().map(start).collect();
+    let mut ids = std::collections::BTreeSet::new();
+    for node in nodes {
+        ids.insert(node.end().await.unwrap().node_id);
+    }
+    assert_eq!(aggregator.end().await.unwrap().outcome, Outcome::AllRounds);
+    for name in names {
+        let card = std::fs::read(state(name).join(final_model::FOLDER).join("card.json")).unwrap();
+        let card: final_model::ModelCard = serde_json::from_slice(&card).unwrap();
+        let pooled = card.pool.unwrap().members.into_iter().filter_map(|member| member.node);
+        let others = ids.iter().copied().filter(|id| *id != card.node_id);
+        assert!(pooled.eq(others), "{name} pooled others than the others");
+        assert!(card.finished.is_some(), "the pool is evaluated");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_node_goes_on_from_its_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let state = |name: &str| folder.path().join(name);

@@ -1,8 +1,9 @@
 //! Blobs on disk: immutable bytes named by their BLAKE3 hash, within a quota, received piece by piece.
 //!
 //! A blob is *held* when its whole file lies under its name; it gets there only by a rename after its bytes were hashed
-//! and fsynced, and leaves when it is collected, removed or found corrupt. Bytes are verified again whenever they are
-//! read: a disk that lies costs one blob, never a wrong model, and never this node's standing with its peers.
+//! and, if they are this node's own, fsynced. It leaves when it is collected, removed or found corrupt. Bytes are verified
+//! again whenever they are read: a disk that lies costs one blob, never a wrong model, and never this node's standing with
+//! its peers.
 //!
 //! ```text
 //!            put ────────────────────────────────┐

@@ -15,10 +15,10 @@ use rustix::fs::FallocateFlags;
 /// How files under construction are named; a name that begins like this is rubbish after a crash.
 const STAGED_PREFIX: &str = ".staged-";
 
-/// How hard blobs are pressed onto the disk.
+/// How hard own blobs are pressed onto the disk; received ones are always left to the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Every blob is fsynced before it counts as held: it survives a power cut.
+    /// Every own blob is fsynced before it counts as held: it survives a power cut.
     #[default]
     Full,
     /// Blobs are left to the operating system. They survive a crash of the process; after a power cut the damaged ones

@@ -187,7 +187,7 @@ fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Resul
         "ready to train"
     );
     let card = mine.card(spec, device.name(), learner.state().n_values() as u64);
-    Ok(LearnerTrainer::new(learner, card))
+    Ok(LearnerTrainer::new(learner, card, spec.pool.clone()))
 }
 
 /// Keeps a copy of the spec and the classes' names beside the state, so that `evaluate`, `predict` and `export` need

@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{ParamSet, Round, Timestamp};
+use fednode_core::{NodeId, ParamSet, Round, Timestamp};
 use fednode_data::Split;
+use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
 use fednode_engine::sim::{self, ClosedRound, Trainers};
 use fednode_learn::Evaluation;
 use fednode_runtime::status::{Bytes, RoundRecord};
+use fednode_runtime::trainer::{Evaluations, LastStage};
 
 use super::pool::{Adopted, Done, Evaluated, Job, Knowledge, Pending, Pool, wait};
 use super::progress::Progress;
@@ -44,7 +46,7 @@ struct Node {
     unevaluated: Option<Round>,
     done: Vec<RoundRecord>,
     traffic: (sim::Bytes, sim::Bytes),
-    finished: Option<f64>,
+    last_stage: LastStage,
     started_at: Timestamp,
 }
 
@@ -77,7 +79,7 @@ impl Models {
             unevaluated: None,
             done: Vec::new(),
             traffic: Default::default(),
-            finished: None,
+            last_stage: LastStage::default(),
             started_at: Timestamp(0),
         };
         let nodes = data.into_iter().map(node).collect();
@@ -103,7 +105,9 @@ impl Models {
             evaluate_first,
             train,
             evaluate_last,
-            finish: train.is_none().then_some(Round(self.rounds)),
+            finish: None,
+            make_module: false,
+            modules: None,
         }
     }
 
@@ -136,17 +140,27 @@ impl Models {
             .iter()
             .map(|member| {
                 let job = self.job(*member, None);
-                self.pool.submit(job)
+                self.pool.submit(Job { finish: Some(Round(self.rounds)), ..job })
             })
             .collect();
         for (member, pending) in unevaluated.into_iter().zip(pending) {
-            let Done { knowledge, first, finished, evaluated, .. } = wait(&pending)?;
-            self.enter_first(member, first, evaluated);
-            let node = &mut self.nodes[member];
-            (node.knowledge, node.finished) = (knowledge, finished.map(|finished| finished.test.score.accuracy));
+            let done = wait(&pending)?;
+            self.enter_last(member, done);
         }
         self.progress.finish();
         Ok(())
+    }
+
+    /// Enters what came after the last round; returns the private module, if that was part of it.
+    fn enter_last(&mut self, member: usize, done: Done) -> Option<sim::PrivateModule> {
+        let Done { knowledge, first, finished, module, pool, evaluated, .. } = done;
+        self.enter_first(member, first, evaluated);
+        let node = &mut self.nodes[member];
+        node.knowledge = knowledge;
+        let evaluations = finished.as_ref().map(evaluations);
+        node.last_stage.evaluations = evaluations.or(node.last_stage.evaluations.take());
+        node.last_stage.pool = pool.or(node.last_stage.pool.take());
+        module
     }
 
     /// Returns the records of a node.
@@ -154,9 +168,9 @@ impl Models {
         &self.nodes[member].done
     }
 
-    /// Returns a node's accuracy after the stage that follows the last round, if there is one.
-    pub(super) fn finished(&self, member: usize) -> Option<f64> {
-        self.nodes[member].finished
+    /// Returns what came after a node's last round.
+    pub(super) fn last_stage(&self, member: usize) -> &LastStage {
+        &self.nodes[member].last_stage
     }
 
     /// Returns the bytes that a node sent and received.
@@ -225,6 +239,32 @@ impl Trainers for Models {
         }
     }
 
+    fn begin_module(&mut self, member: usize, round: Round) {
+        let job = self.job(member, None);
+        let pending = self.pool.submit(Job { finish: Some(round), make_module: true, ..job });
+        self.nodes[member].pending = Some(pending);
+    }
+
+    fn finish_module(&mut self, member: usize) -> Result<Option<sim::PrivateModule>, String> {
+        let pending = self.nodes[member].pending.take().ok_or("a module is made that was never begun")?;
+        let done = wait(&pending)?;
+        Ok(self.enter_last(member, done))
+    }
+
+    fn begin_pool(&mut self, member: usize, modules: Vec<(NodeId, Arc<ParamSet>)>) {
+        let job = self.job(member, None);
+        let pending = self.pool.submit(Job { modules: Some(modules), ..job });
+        self.nodes[member].pending = Some(pending);
+    }
+
+    fn finish_pool(&mut self, member: usize) -> Result<PoolReport, String> {
+        let pending = self.nodes[member].pending.take().ok_or("a pool is made that was never begun")?;
+        let done = wait(&pending)?;
+        let refused = done.pool.as_ref().map(|pool| pool.refused.clone()).unwrap_or_default();
+        self.enter_last(member, done);
+        Ok(PoolReport { refused })
+    }
+
     fn save(&mut self, member: usize) {
         let node = &mut self.nodes[member];
         if node.pending.is_none() {
@@ -252,6 +292,14 @@ impl Trainers for Models {
 
     fn stops(&mut self) -> bool {
         self.interrupts.count() > 0
+    }
+}
+
+fn evaluations(evaluated: &Evaluated) -> Evaluations {
+    Evaluations {
+        validation: score(evaluated.validation.as_ref()),
+        test: score(Some(&evaluated.test)),
+        expert_share: evaluated.test.expert_share.clone(),
     }
 }
 

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fednode_core::{ParamSet, Round, Slot};
+use fednode_core::spec::PoolSpec;
+use fednode_core::{NodeId, ParamSet, PoolOutcome, Round, Slot};
 use fednode_data::Split;
-use fednode_learn::{Evaluation, LearnError, Learner, LocalUpdate, Subset};
+use fednode_engine::sim::PrivateModule;
+use fednode_learn::{Evaluation, LearnError, Learner, LocalUpdate, Progress, Subset};
 
 use crate::swarm::interrupt::Interrupts;
 
@@ -32,7 +34,7 @@ pub(super) struct Adopted {
     pub(super) experts: Vec<(Slot, Arc<ParamSet>)>,
 }
 
-/// Work for one node, in this order: adopt, evaluate, train, evaluate, finish.
+/// Work for one node, in this order: adopt, evaluate, train, evaluate, finish, make a module, pool.
 #[derive(Debug)]
 pub(super) struct Job {
     /// The node's number, which tells its draws from others'.
@@ -51,7 +53,14 @@ pub(super) struct Job {
     pub(super) evaluate_last: bool,
     /// After which last round to train for the node alone, if it is time for that.
     pub(super) finish: Option<Round>,
+    /// Whether to make the private module then.
+    pub(super) make_module: bool,
+    /// Whose private modules to pool with the node's own, if it is time for that.
+    pub(super) modules: Option<Modules>,
 }
+
+/// Private modules of other nodes.
+pub(super) type Modules = Vec<(NodeId, Arc<ParamSet>)>;
 
 /// An evaluation on validation and test samples.
 #[derive(Debug, Clone)]
@@ -75,6 +84,10 @@ pub(super) struct Done {
     pub(super) last: Option<Evaluated>,
     /// The evaluation after the stage that follows the last round, if there is one.
     pub(super) finished: Option<Evaluated>,
+    /// The private module.
+    pub(super) module: Option<PrivateModule>,
+    /// What became of the pool. The model with it is evaluated, not kept.
+    pub(super) pool: Option<PoolOutcome>,
     /// Time of training.
     pub(super) trained: Duration,
     /// Time of both evaluations.
@@ -99,17 +112,22 @@ impl Pool {
     ///
     /// # Errors
     /// Fails if the system has no threads left.
-    pub(super) fn start(learners: Vec<Learner>, nodes: usize, interrupts: &Interrupts) -> std::io::Result<Self> {
+    pub(super) fn start(
+        learners: Vec<Learner>,
+        nodes: usize,
+        pool: &PoolSpec,
+        interrupts: &Interrupts,
+    ) -> std::io::Result<Self> {
         let (jobs, queue) = sync_channel(nodes);
         let queue: Arc<Mutex<Receiver<Order>>> = Arc::new(Mutex::new(queue));
         for mut learner in learners {
-            let (queue, interrupts) = (Arc::clone(&queue), interrupts.clone());
+            let (queue, pool, interrupts) = (Arc::clone(&queue), pool.clone(), interrupts.clone());
             thread::Builder::new().name("learner".into()).spawn(move || {
                 loop {
                     let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok((job, answer)) = next else { return };
                     // Whoever asked may be gone: the run was interrupted.
-                    let _ = answer.send(job.run(&mut learner, &interrupts).map_err(|error| error.to_string()));
+                    let _ = answer.send(job.run(&mut learner, &pool, &interrupts).map_err(|error| error.to_string()));
                 }
             })?;
         }
@@ -134,7 +152,7 @@ pub(super) fn wait(pending: &Pending) -> Result<Done, String> {
 }
 
 impl Job {
-    fn run(self, learner: &mut Learner, interrupts: &Interrupts) -> Result<Done, LearnError> {
+    fn run(self, learner: &mut Learner, pool: &PoolSpec, interrupts: &Interrupts) -> Result<Done, LearnError> {
         let Knowledge { private, shared, experts } = &self.knowledge;
         learner.become_node(self.node_seed, self.data, private, shared.as_deref(), experts)?;
         let mut knowledge = self.knowledge;
@@ -146,7 +164,8 @@ impl Job {
         }
         let mut evaluated = Duration::ZERO;
         let first = self.evaluate_first.map(|with_validation| evaluate(learner, with_validation, &mut evaluated));
-        let mut watch = |_| if interrupts.count() > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let mut watch =
+            |_: Progress| if interrupts.count() > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let started = Instant::now();
         let mut update = self.train.map(|round| learner.local_update(round, &mut watch)).transpose()?;
         let trained = started.elapsed();
@@ -157,9 +176,32 @@ impl Job {
         }
         let last = self.evaluate_last.then(|| evaluate(learner, true, &mut evaluated));
         let steps = self.finish.map_or(Ok(0), |last| learner.finish(last, &mut watch))?;
-        let finished = (steps > 0).then(|| evaluate(learner, true, &mut evaluated));
-        Ok(Done { knowledge, first, update, last, finished, trained, evaluated })
+        let mut finished = (steps > 0).then(|| evaluate(learner, true, &mut evaluated));
+        let module = self.make_module.then(|| make_module(learner, pool, &mut watch)).transpose()?.flatten();
+        if steps > 0 || module.is_some() {
+            knowledge.private = Arc::new(learner.private_state());
+            knowledge.shared = learner.shared().map(Arc::new);
+            knowledge.experts = learner.experts().into_iter().map(Arc::new).collect();
+        }
+        let pool = self.modules.map(|modules| learner.assemble_pool(pool, modules, &mut watch)).transpose()?;
+        if pool.is_some() {
+            finished = Some(evaluate(learner, true, &mut evaluated));
+        }
+        Ok(Done { knowledge, first, update, last, finished, module, pool, trained, evaluated })
     }
+}
+
+fn make_module(
+    learner: &mut Learner,
+    pool: &PoolSpec,
+    watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
+) -> Result<Option<PrivateModule>, LearnError> {
+    if pool.fine_tune && learner.module_layout().is_some() {
+        learner.fine_tune_module(pool, watch)?;
+    }
+    let score = learner.evaluate(Subset::Validation).score.accuracy;
+    let module = learner.module();
+    Ok(module.map(|module| PrivateModule { kind: module.kind.into(), params: Arc::new(module.params), score }))
 }
 
 impl Knowledge {

@@ -114,7 +114,7 @@ impl Prepared {
             shared: learners[0].shared().map(Arc::new),
             experts: learners[0].experts().into_iter().map(Arc::new).collect(),
         };
-        let pool = Pool::start(learners, data.len(), means.interrupts).or_fail(ExitCode::Internal)?;
+        let pool = Pool::start(learners, data.len(), &spec.pool, means.interrupts).or_fail(ExitCode::Internal)?;
         let progress = Progress::new(data.len(), spec.rounds, means.quiet);
         let settings = Settings { seed: spec.seed, rounds: spec.rounds, evaluate_every: self.run.evaluate_every };
         let mut models = Models::new(pool, means.interrupts.clone(), progress, initial, data, &settings);
@@ -189,7 +189,7 @@ impl Prepared {
                 bytes_sent: total(sent),
                 bytes_received: total(received),
                 peak_rss_bytes: memory,
-                accuracy_after_finishing: models.finished(member),
+                last_stage: models.last_stage(member).clone(),
                 records: models.records(member).to_vec(),
                 majority_class_accuracy: self.division.floors.get(member).copied().unwrap_or(0.0),
             }

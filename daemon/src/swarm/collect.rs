@@ -1,8 +1,10 @@
 //! From what the nodes said and wrote to the [`Summary`].
 
-use fednode_core::{FederationSpec, NodeId};
+use std::collections::BTreeMap;
+
+use fednode_core::{FederationSpec, NodeId, Round};
 use fednode_runtime::status::{RoundRecord, Status};
-use fednode_runtime::trainer::TrainerCard;
+use fednode_runtime::trainer::{LastStage, TrainerCard};
 
 use crate::swarm::summary::{self, BytesPerRound, Failed, Node, RoundFacts, Summary};
 
@@ -21,8 +23,8 @@ pub(crate) struct Observed {
     pub(crate) bytes_received: u64,
     /// Most memory it ever held.
     pub(crate) peak_rss_bytes: u64,
-    /// Accuracy after the stage that follows the last round, if there is one.
-    pub(crate) accuracy_after_finishing: Option<f64>,
+    /// What came after the last round.
+    pub(crate) last_stage: LastStage,
     /// The rounds it finished, in order.
     pub(crate) records: Vec<RoundRecord>,
     /// Accuracy of always saying its commonest training class.
@@ -40,7 +42,7 @@ impl Observed {
             bytes_sent: status.traffic.sent.wire,
             bytes_received: status.traffic.received.wire,
             peak_rss_bytes: peak.unwrap_or(0),
-            accuracy_after_finishing: status.finished_evaluation.as_ref().and_then(|e| Some(e.test?.accuracy)),
+            last_stage: LastStage { evaluations: status.finished_evaluation.clone(), pool: status.pool.clone() },
             records,
             majority_class_accuracy,
         }
@@ -66,7 +68,8 @@ pub(crate) struct Run<'a> {
 pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<Failed>) -> Summary {
     let per_node: Vec<Node> = observed.iter().filter_map(node).collect();
     let records: Vec<&RoundRecord> = observed.iter().flat_map(|observed| &observed.records).collect();
-    let rounds: Vec<RoundFacts> = records.iter().map(|record| facts(record)).collect();
+    let ready = everybody_ready(&records);
+    let rounds: Vec<RoundFacts> = records.iter().map(|record| facts(record, ready[&record.round])).collect();
     // The accuracies of a node that died are those of an earlier round; they are listed but not averaged.
     let last_round = per_node.iter().map(|node| node.last_round).max().unwrap_or(0);
     let last: Vec<&Node> = per_node.iter().filter(|node| node.last_round == last_round).collect();
@@ -114,7 +117,8 @@ fn node(observed: &Observed) -> Option<Node> {
         classes: card.classes.clone(),
         accuracy: record.accuracy.unwrap_or(0.0),
         accuracy_after_local_training: record.accuracy_after_local_training,
-        accuracy_after_finishing: observed.accuracy_after_finishing,
+        accuracy_after_finishing: observed.last_stage.evaluations.as_ref().and_then(|e| Some(e.test?.accuracy)),
+        pool: observed.last_stage.pool.clone(),
         majority_class_accuracy: observed.majority_class_accuracy,
         expert_share: record.test_expert_share.clone(),
         bytes_sent: observed.bytes_sent,
@@ -123,14 +127,34 @@ fn node(observed: &Observed) -> Option<Node> {
     })
 }
 
-fn facts(record: &RoundRecord) -> RoundFacts {
+/// Returns when a node had published its update, in seconds of its clock.
+fn ready_at(record: &RoundRecord) -> f64 {
+    record.started_at.0 as f64 / 1e3 + record.train_seconds + record.waited_seconds.publish
+}
+
+/// Returns for every round when the last node had published its update. The nodes of a swarm share a clock.
+fn everybody_ready(records: &[&RoundRecord]) -> BTreeMap<Round, f64> {
+    let mut ready = BTreeMap::new();
+    for record in records {
+        let last = ready.entry(record.round).or_insert(f64::MIN);
+        *last = ready_at(record).max(*last);
+    }
+    ready
+}
+
+/// `everybody_ready` is when the last node had published its update of that round: until then the exchange waits for
+/// somebody else's training, not for the network.
+fn facts(record: &RoundRecord, everybody_ready: f64) -> RoundFacts {
     let (sent, received, waited) = (record.bytes_sent, record.bytes_received, record.waited_seconds);
+    let stragglers = (everybody_ready - ready_at(record)).clamp(0.0, waited.experts + waited.global);
+    let for_experts = stragglers.min(waited.experts);
     RoundFacts {
         train_seconds: record.train_seconds,
         round_seconds: record.round_seconds,
         waited: vec![
-            ("experts", waited.experts),
-            ("global", waited.global),
+            ("stragglers", stragglers),
+            ("experts", waited.experts - for_experts),
+            ("global", waited.global - (stragglers - for_experts)),
             ("merge", waited.merge),
             ("evaluate", waited.evaluate),
             ("save", waited.save),
@@ -148,6 +172,7 @@ fn facts(record: &RoundRecord) -> RoundFacts {
 mod tests {
     use super::*;
     use crate::swarm::fixtures::{NODE, record, status};
+    use fednode_runtime::status::Waited;
 
     #[test]
     fn a_node_that_died_early_is_listed_but_not_averaged() {
@@ -160,6 +185,17 @@ mod tests {
         let run = Run { spec: &spec, data: "digits", device: "cpu", wall_seconds: 20.0, effective_config };
         let summary = summarise(run, &[observed(1, 3, 0.5), observed(2, 1, 1.0)], vec![]);
         assert_eq!((summary.per_node.len(), summary.mean_accuracy), (2, 0.5));
+    }
+
+    #[test]
+    fn waiting_for_the_slowest_is_told_from_waiting_for_the_network() {
+        let waited = |experts, global| Waited { experts, global, publish: 1.0, ..Waited::default() };
+        let record = |train_seconds, waited_seconds| RoundRecord { train_seconds, waited_seconds, ..record(1) };
+        let (quick, slow) = (record(4.0, waited(3.0, 2.5)), record(8.0, waited(0.5, 0.25)));
+        let ready = everybody_ready(&[&quick, &slow]);
+        let causes = |record| facts(record, ready[&Round(1)]).waited[..3].to_vec();
+        assert_eq!(causes(&quick), [("stragglers", 4.0), ("experts", 0.0), ("global", 1.5)]);
+        assert_eq!(causes(&slow), [("stragglers", 0.0), ("experts", 0.5), ("global", 0.25)]);
     }
 
     #[test]

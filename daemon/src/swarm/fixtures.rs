@@ -33,6 +33,7 @@ pub(super) fn status(done: u32) -> Status {
         notes: vec![],
         finished: false,
         finished_evaluation: None,
+        pool: None,
         rss_bytes: Some(1),
         peak_rss_bytes: Some(50),
         blob_bytes: 0,

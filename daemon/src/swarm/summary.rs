@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 
+use fednode_core::PoolOutcome;
 use serde::{Deserialize, Serialize};
 
 /// Everything worth keeping of a swarm.
@@ -95,6 +96,9 @@ pub(crate) struct Node {
     /// Accuracy after the stage that follows the last round, if the algorithm has one.
     #[serde(default)]
     pub(crate) accuracy_after_finishing: Option<f64>,
+    /// What became of its pool of private modules, if there was one.
+    #[serde(default)]
+    pub(crate) pool: Option<PoolOutcome>,
     /// Accuracy of always saying its commonest training class.
     pub(crate) majority_class_accuracy: f64,
     /// Share of its test samples that each of its experts decided.
@@ -136,7 +140,7 @@ pub(crate) struct Overhead {
     pub(crate) round_seconds: f64,
     /// Seconds of all local updates of all nodes.
     pub(crate) train_seconds: f64,
-    /// Where the rest went, in seconds, by cause.
+    /// Where the rest went, in seconds, by cause. `stragglers`: others still trained.
     pub(crate) seconds_by_cause: BTreeMap<String, f64>,
 }
 

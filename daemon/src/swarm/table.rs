@@ -123,6 +123,7 @@ mod tests {
             accuracy,
             accuracy_after_local_training: Some(0.5),
             accuracy_after_finishing: None,
+            pool: None,
             majority_class_accuracy: 0.25,
             expert_share: vec![],
             bytes_sent: 1500,

@@ -1,17 +1,15 @@
 //! Exchanging: the experts of the plan, the round's mean and, in refresh rounds, everybody's proxies.
 //!
 //! The plan was computed from the proxies of an earlier round (FedMoE-DA's stale A, `moe-systems` §1.3), so fetching
-//! starts at once; the experts themselves are this round's. What does not arrive in time is dropped and the row is
+//! starts while this node still trains, from whoever is done; the experts themselves are this round's. What does not arrive in time is dropped and the row is
 //! renormalised, or an older version of at most I rounds stands in (U14). Nobody waits longer than the deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fednode_core::{
-    BlobId, BlobRef, ExpertId, ExpertOffer, FederationSpec, Global, Local, MAX_EXPERTS, NodeId, PlanRow, Round, Slot,
-    Timestamp, Weighting,
-};
+use fednode_core::{BlobId, BlobRef, ExpertId, Global, Local, MAX_EXPERTS, NodeId, PlanRow, Round, Timestamp};
 
 use super::Node;
+use super::planning::{use_of, weigh_by_use, weighs_by_use};
 use crate::event::{FetchKind, MergeOrder, Note, Output, Timer};
 use crate::state::Phase;
 use crate::status::Waiting;
@@ -161,50 +159,34 @@ impl Exchange {
     }
 }
 
-/// Returns the round whose proxies the plan of `round` is computed from: the newest refresh before it.
-///
-/// Refreshes are where `(t-1) mod I == 0` (`moe-systems` §1.3); round 1 has no plan yet, so its experts stay as they are.
-fn refresh_before(round: Round, every: u32) -> Option<Round> {
-    round.0.checked_sub(2).map(|before| Round(before / every * every + 1))
-}
-
-fn weighs_by_use(spec: &FederationSpec) -> bool {
-    spec.exchange.experts.as_ref().is_some_and(|experts| experts.weighting == Weighting::Samples)
-}
-
-/// Multiplies the weight of each source by the share of its owner's samples that chose it. An owner whose update of this
-/// round is not known may be stood in for by an older expert, of which the mean share is assumed.
-fn weigh_by_use<'a>(rows: &mut [PlanRow], offers: impl Fn(NodeId) -> Option<&'a [ExpertOffer]>) {
-    let n_experts = rows.len().max(1) as f64;
-    for source in rows.iter_mut().flat_map(|row| &mut row.sources) {
-        let offers = offers(source.expert.owner);
-        source.weight *= offers.map_or(1.0 / n_experts, |offers| use_of(offers, source.expert.slot));
-    }
-}
-
-/// Returns the share of an owner's samples that chose this expert; at most 1, whatever the owner claims.
-fn use_of(offers: &[ExpertOffer], slot: Slot) -> f64 {
-    let total: f64 = offers.iter().map(|offer| f64::from(offer.samples_routed)).sum();
-    let routed = offers.get(usize::from(slot.0)).map_or(0.0, |offer| f64::from(offer.samples_routed));
-    if total > 0.0 { routed / total } else { 0.0 }
-}
-
 impl Node {
-    pub(super) fn enter_exchange(&mut self) {
+    /// Starts fetching the planned experts of this round from those who are already done with it, while this node still
+    /// trains (`moe-systems` §1.3: the plan of a round is known before it begins).
+    pub(super) fn open_exchange(&mut self) {
         let round = self.state.round;
-        self.state.phase = Phase::Exchanging;
-        self.outputs.push(Output::Save);
         self.update_plan();
         let mut exchange = Exchange::to_adopt(round, self.now);
-        exchange.needs_mean = self.spec.exchange.averaging.is_some();
+        exchange.needs_mean = false;
         exchange.rows = self.state.plan.as_ref().map(|plan| plan.rows.clone()).unwrap_or_default();
         let owners: BTreeSet<NodeId> =
             self.state.plan.iter().flat_map(|plan| plan.foreign_experts(self.me)).map(|expert| expert.owner).collect();
         exchange.owners_awaited = owners.iter().copied().filter(|owner| !self.view.has_left(*owner)).collect();
-        let needs_mean = exchange.needs_mean;
         self.exchange = Some(exchange);
         for owner in owners {
             self.resolve_owner(owner, round);
+        }
+    }
+
+    pub(super) fn enter_exchange(&mut self) {
+        let round = self.state.round;
+        self.state.phase = Phase::Exchanging;
+        self.outputs.push(Output::Save);
+        if self.exchange.as_ref().is_none_or(|exchange| exchange.round != round) {
+            self.open_exchange();
+        }
+        let needs_mean = self.spec.exchange.averaging.is_some();
+        if let Some(exchange) = &mut self.exchange {
+            (exchange.started, exchange.needs_mean) = (self.now, needs_mean);
         }
         self.want_everybodys_proxies();
         self.set_timer(Timer::Deadline(round), self.now + self.spec.round.deadline());
@@ -216,20 +198,6 @@ impl Node {
             self.set_timer(Timer::Takeover(round), self.now + patience);
         }
         self.consider_globals();
-    }
-
-    /// Computes the own rows of A from the newest refresh round before this one, if that is not done yet (Eq. 8 to 10).
-    fn update_plan(&mut self) {
-        let Some(exchange) = &self.spec.exchange.experts else { return };
-        let Some(last) = refresh_before(self.state.round, exchange.refresh_every) else { return };
-        if self.state.plan.as_ref().is_some_and(|plan| plan.round == last) {
-            return;
-        }
-        let Some(lineage) = self.view.local(self.me, last).map(|local| local.lineage) else { return };
-        let known = self.view.proxies(last, lineage);
-        if known.contains_key(&self.me) {
-            self.state.plan = Some(fednode_mix::plan::plan(self.me, last, lineage, &known, exchange));
-        }
     }
 
     /// Proxies that came before this node's own update was ready are fetched now.
@@ -462,43 +430,5 @@ impl Node {
             waiting.push(Waiting::from_peers("proxies", from.into_iter().collect(), since));
         }
         waiting
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// An expert that nobody chose is no source, however similar; a boast counts as one whole share.
-    #[test]
-    fn sources_count_by_their_use() {
-        let id = |byte, slot| ExpertId { owner: NodeId::from_bytes([byte; 32]), slot: Slot(slot) };
-        let source = |expert| fednode_core::Source { expert, similarity: 1.0, weight: 0.25 };
-        let sources = vec![source(id(1, 0)), source(id(1, 1)), source(id(2, 0)), source(id(3, 0))];
-        let mut rows = vec![PlanRow { slot: Slot(0), sources }, PlanRow { slot: Slot(1), sources: Vec::new() }];
-        let offer = |samples_routed| {
-            let blob = BlobRef { id: BlobId::of(b""), size: 0 };
-            ExpertOffer { blob, samples_routed }
-        };
-        let (mine, boast) = ([offer(30), offer(90)], [offer(u32::MAX), offer(0)]);
-        weigh_by_use(&mut rows, |owner| match owner.as_bytes()[0] {
-            1 => Some(&mine),
-            2 => Some(&boast),
-            _ => None,
-        });
-        let weights: Vec<f64> = rows[0].sources.iter().map(|source| source.weight).collect();
-        assert_eq!(weights, [0.0625, 0.1875, 0.25, 0.125]);
-        assert_eq!(use_of(&boast, Slot(1)), 0.0);
-    }
-
-    #[test]
-    fn plans_come_from_the_newest_refresh_before_the_round() {
-        // Test vector TV3 of the FedMoE-DA specification, I = 5, rounds 1 to 12.
-        let expected =
-            [None, Some(1), Some(1), Some(1), Some(1), Some(1), Some(6), Some(6), Some(6), Some(6), Some(6), Some(11)];
-        let actual: Vec<Option<u32>> =
-            (1..=12).map(|round| refresh_before(Round(round), 5).map(|round| round.0)).collect();
-        assert_eq!(actual, expected);
-        assert_eq!(refresh_before(Round(3), 1), Some(Round(2)), "with I = 1 every plan is one round old");
     }
 }

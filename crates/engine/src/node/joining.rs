@@ -69,6 +69,7 @@ impl Node {
         match self.resume_after.take() {
             None => self.start_round(self.state.round.next()),
             Some(Phase::Exchanging | Phase::Merging) if self.state.report.is_some() => self.resume_exchange(),
+            Some(Phase::Pooling) => self.enter_pool(),
             Some(_) => self.start_round(self.state.round),
         }
     }

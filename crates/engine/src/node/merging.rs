@@ -19,7 +19,7 @@ impl Node {
         let next = self.adopt_candidate(merged, report);
         self.exchange = None;
         if next.0 > self.spec.rounds {
-            self.finish();
+            self.enter_last_stage();
         } else {
             self.note_rejoined(merged, next);
             self.start_round(next);
@@ -74,7 +74,15 @@ impl Node {
         }
     }
 
-    fn finish(&mut self) {
+    fn enter_last_stage(&mut self) {
+        match self.spec.pool.enabled {
+            true => self.enter_pool(),
+            false => self.finish(),
+        }
+    }
+
+    pub(super) fn finish(&mut self) {
+        self.pooling = None;
         self.state.phase = Phase::Serving;
         self.outputs.push(Output::Save);
         self.note(Note::Finished);

@@ -6,7 +6,7 @@
 //!     │  newest closed round fetched               ▲                        experts of the plan     │
 //!     └──────────► Merging (adopt only) ───────────┤                        and the round's mean    │
 //!                                                  └────────── next round ──────────────────────────┤
-//!                                                                              last round ──► Serving
+//!                                                          last round ──► Pooling (if wanted) ──► Serving
 //! ```
 //!
 //! One file per phase; this one owns the state and dispatches. It never sends, fetches, trains, saves or sleeps.
@@ -16,6 +16,8 @@ mod closing_in_place;
 mod exchanging;
 mod joining;
 mod merging;
+mod planning;
+mod pooling;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,6 +36,7 @@ use crate::view::View;
 use self::audit::Trial;
 use self::closing_in_place::Acting;
 use self::exchanging::Exchange;
+use self::pooling::Pooling;
 
 /// A node of the federation.
 #[derive(Debug)]
@@ -51,6 +54,7 @@ pub struct Node {
     unconfirmed: bool,
     joining_since: Timestamp,
     exchange: Option<Exchange>,
+    pooling: Option<Pooling>,
     acting: Option<Acting>,
     trials: BTreeMap<NodeId, Trial>,
     /// Proxies being fetched: whose, and of which round.
@@ -81,6 +85,7 @@ impl Node {
             unconfirmed: false,
             joining_since: Timestamp::default(),
             exchange: None,
+            pooling: None,
             acting: None,
             trials: BTreeMap::new(),
             proxies_wanted: BTreeMap::new(),
@@ -106,6 +111,8 @@ impl Node {
             Input::Trained(report) => self.on_trained(report),
             Input::Merged(report) => self.on_merged(&report),
             Input::Averaged(report) => self.handle_averaged(report),
+            Input::Module(report) => self.on_module(report),
+            Input::Pooled(report) => self.on_pooled(&report),
             Input::Timer(timer) => self.handle_timer(timer),
             Input::Leave => self.publish(self.state.round, Body::Leave),
         }
@@ -136,7 +143,8 @@ impl Node {
         });
         let held = self.state.held.values().map(|held| held.blob.id);
         let sources = self.exchange.iter().flat_map(Exchange::blobs);
-        own.chain(held).chain(sources).chain(self.state.head.mean.map(|mean| mean.id)).collect()
+        let pool = self.pooling.iter().flat_map(Pooling::blobs).chain(self.state.module.map(|blob| blob.id));
+        own.chain(held).chain(sources).chain(pool).chain(self.state.head.mean.map(|mean| mean.id)).collect()
     }
 
     /// Returns what this node is doing and waiting for.
@@ -146,6 +154,7 @@ impl Node {
             Phase::Training => vec![Waiting::new("the trainer", now.since(self.joining_since))],
             Phase::Exchanging => self.waiting_in_exchange(now),
             Phase::Merging => vec![Waiting::new("the merge", now.since(self.merging_since))],
+            Phase::Pooling => self.waiting_in_pool(now),
             Phase::Serving => Vec::new(),
         };
         Status { phase: self.state.phase, round: self.state.round, head: self.state.head, waiting }
@@ -159,6 +168,7 @@ impl Node {
                 self.act_if_alone_first();
                 self.try_to_merge();
             }
+            Phase::Pooling => self.advance_pool(),
             Phase::Training | Phase::Merging | Phase::Serving => {}
         }
     }
@@ -208,6 +218,9 @@ impl Node {
         if let Some(exchange) = &mut self.exchange {
             exchange.withdraw(author, blobs);
         }
+        if let Some(pooling) = &mut self.pooling {
+            pooling.withdraw(author, blobs);
+        }
         if author != self.me {
             self.outputs.push(Output::Forget(blobs.to_vec()));
         }
@@ -222,6 +235,9 @@ impl Node {
         }
         if let Some(exchange) = &mut self.exchange {
             exchange.resolve(blob, held);
+        }
+        if let Some(pooling) = &mut self.pooling {
+            pooling.resolve(blob, held);
         }
         self.resolve_trials(blob, held);
         self.close_in_place_if_ready();
@@ -265,9 +281,9 @@ impl Node {
     /// Starts a round of training from the model as it is.
     fn start_round(&mut self, round: Round) {
         self.state.round = round;
-        self.exchange = None;
         self.acting = None;
         self.state.phase = Phase::Training;
+        self.open_exchange();
         self.joining_since = self.now;
         self.note(Note::RoundStarted(round));
         self.outputs.push(Output::Save);
@@ -345,6 +361,7 @@ impl Node {
             Timer::Grace(round) => self.on_grace_over(round),
             Timer::Deadline(round) => self.on_deadline(round),
             Timer::GiveUp(round) => self.on_nobody_closed(round),
+            Timer::Pool(_) => self.on_pool_deadline(),
         }
     }
 

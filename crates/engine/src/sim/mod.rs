@@ -12,7 +12,7 @@
 //! | `trainers` | who trains the nodes: toys, or real learners from outside |
 //! | `toy` | a trainer of a few floats whose nodes fall into clusters |
 //! | `network` | latency, loss, partitions, who is up |
-//! | `world` | the event queue; carrying outputs out; `world/incidents`: what goes wrong; `world/transfers`: how blobs travel |
+//! | `world` | the event queue; carrying outputs out; `world/incidents`: what goes wrong; `world/transfers`: how blobs travel; `world/pools`: the stage after the last round |
 //! | `outcome` | what came of it, and the omniscient comparison |
 
 use fednode_core::{BlobId, NodeId};
@@ -27,7 +27,7 @@ mod world;
 pub use outcome::{Outcome, PlanRecord};
 pub use scenario::{Behaviour, Incident, Link, Scenario};
 pub use toy::Toy;
-pub use trainers::{Bytes, ClosedRound, LocalUpdate, Toys, Trainers};
+pub use trainers::{Bytes, ClosedRound, LocalUpdate, PrivateModule, Toys, Trainers};
 
 /// Plays a scenario with toys to its end: every honest node is done, or the time limit is reached.
 pub fn run(scenario: &Scenario) -> Outcome {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{AggregationPlan, BlobId, ExpertExchange, ExpertId, Lineage, NodeId, ProxySet, Round};
+use fednode_core::{AggregationPlan, BlobId, BlobRef, ExpertExchange, ExpertId, Lineage, NodeId, ProxySet, Round};
 
 use crate::event::Note;
 use crate::state::Phase;
@@ -57,6 +57,10 @@ pub struct Outcome {
     pub deliveries: u64,
     /// Bytes of blobs transferred.
     pub blob_bytes: u64,
+    /// What each member took into its pool beside its own module.
+    pub pools: Vec<(usize, Vec<(NodeId, BlobRef)>)>,
+    /// Experts that members began to fetch while they still trained.
+    pub fetched_in_training: u64,
     /// Fetches by member and blob, to see that nothing is fetched twice.
     pub fetches: BTreeMap<(usize, BlobId), u32>,
 }
@@ -103,7 +107,8 @@ impl Outcome {
 
     /// Returns the blobs that were counted although nobody may.
     pub fn invalid_used(&self) -> Vec<BlobId> {
-        self.used.iter().map(|used| used.3).filter(|blob| self.invalid.contains(blob)).collect()
+        let pooled = self.pools.iter().flat_map(|(_, members)| members).map(|(_, blob)| blob.id);
+        self.used.iter().map(|used| used.3).chain(pooled).filter(|blob| self.invalid.contains(blob)).collect()
     }
 
     /// Returns the distinct lineages at the end of the members that are up.

@@ -39,6 +39,11 @@ impl Toy {
         params("embedding", &self.shared)
     }
 
+    /// Returns what a pool takes in: the first expert.
+    pub(super) fn module(&self) -> ParamSet {
+        params("expert", &self.experts[0])
+    }
+
     pub(super) fn train(&mut self, round: Round) -> LocalUpdate {
         let cluster = self.member % CLUSTERS;
         let mut noise = rng(self.seed, "noise", self.member * 100_003 + round.0 as usize);

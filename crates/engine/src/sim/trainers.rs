@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fednode_core::{NodeId, ParamSet, ProxySet, Round, Timestamp};
 
 use super::toy::Toy;
+use crate::event::PoolReport;
 use crate::execute::Adoption;
 
 /// What a simulated local update yields.
@@ -22,6 +23,17 @@ pub struct LocalUpdate {
     pub train_loss: f64,
     /// Share of the training samples routed to each expert.
     pub expert_share: Vec<f64>,
+}
+
+/// A simulated node's private module.
+#[derive(Debug, Clone)]
+pub struct PrivateModule {
+    /// What it is: `head`, `extractor`, `vector`, `expert`.
+    pub kind: String,
+    /// Its parameters.
+    pub params: Arc<ParamSet>,
+    /// Accuracy on the owner's validation samples; 0 without any.
+    pub score: f64,
 }
 
 /// Bytes that a member moved.
@@ -73,6 +85,24 @@ pub trait Trainers {
     /// Takes over a shared part and mixed experts.
     fn adopt(&mut self, member: usize, round: Round, adoption: Adoption);
 
+    /// Starts making the private module, after the last round.
+    fn begin_module(&mut self, _member: usize, _round: Round) {}
+
+    /// Returns the private module; `None` if the algorithm has none.
+    ///
+    /// # Errors
+    /// As [`Self::finish`].
+    fn finish_module(&mut self, member: usize) -> Result<Option<PrivateModule>, String>;
+
+    /// Starts making a pool of the own module and these, in node order.
+    fn begin_pool(&mut self, member: usize, modules: Vec<(NodeId, Arc<ParamSet>)>);
+
+    /// Ends what was begun: the node serves its pool from now on. Returns what was screened out.
+    ///
+    /// # Errors
+    /// As [`Self::finish`].
+    fn finish_pool(&mut self, member: usize) -> Result<PoolReport, String>;
+
     /// Remembers the model, for [`Trainers::restore`].
     fn save(&mut self, member: usize);
 
@@ -94,12 +124,14 @@ pub struct Toys {
     seed: u64,
     models: Vec<Toy>,
     saved: Vec<Option<Toy>>,
+    offered: Vec<Vec<(NodeId, Arc<ParamSet>)>>,
 }
 
 impl Toys {
     /// Makes one model per member.
     pub fn new(seed: u64, members: usize) -> Self {
-        Self { seed, models: (0..members).map(|member| Toy::new(seed, member)).collect(), saved: vec![None; members] }
+        let models = (0..members).map(|member| Toy::new(seed, member)).collect();
+        Self { seed, models, saved: vec![None; members], offered: vec![Vec::new(); members] }
     }
 }
 
@@ -120,6 +152,25 @@ impl Trainers for Toys {
 
     fn adopt(&mut self, member: usize, _round: Round, adoption: Adoption) {
         self.models[member].adopt(adoption.shared.as_deref(), &adoption.experts);
+    }
+
+    fn finish_module(&mut self, member: usize) -> Result<Option<PrivateModule>, String> {
+        let params = Arc::new(self.models[member].module());
+        Ok(Some(PrivateModule { kind: "expert".into(), params, score: 0.0 }))
+    }
+
+    fn begin_pool(&mut self, member: usize, modules: Vec<(NodeId, Arc<ParamSet>)>) {
+        self.offered[member] = modules;
+    }
+
+    fn finish_pool(&mut self, member: usize) -> Result<PoolReport, String> {
+        let own = self.models[member].module();
+        let offered = std::mem::take(&mut self.offered[member]);
+        let refuse = |(node, params): (NodeId, Arc<ParamSet>)| {
+            let fault = fednode_mix::screen::screen(&params, &own, f64::MAX).err()?;
+            Some((node, fault.to_string()))
+        };
+        Ok(PoolReport { refused: offered.into_iter().filter_map(refuse).collect() })
     }
 
     fn save(&mut self, member: usize) {

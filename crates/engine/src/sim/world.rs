@@ -4,6 +4,7 @@ mod adverts;
 mod computing;
 mod forgetting;
 mod incidents;
+mod pools;
 mod transfers;
 
 use std::cmp::Reverse;
@@ -20,7 +21,7 @@ use super::outcome::{Outcome, PlanRecord};
 use super::scenario::{Incident, Scenario};
 use super::trainers::{Bytes, ClosedRound, Trainers};
 use crate::aggregator::Aggregator;
-use crate::event::{Fetch, Input, Note, Output, Timer};
+use crate::event::{Fetch, FetchKind, Input, Note, Output, PoolOrder, Timer};
 use crate::node::Node;
 use crate::state::{Head, Phase, State};
 
@@ -52,6 +53,10 @@ enum Event {
     Arrive(usize, u64, Fetch, usize),
     /// A local update that ends.
     TrainingEnds(usize, u64, Round),
+    /// A private module that is made.
+    ModuleEnds(usize, u64, Round),
+    /// A pool that is assembled.
+    PoolEnds(usize, u64, PoolOrder),
     Incident(Incident),
     /// The others notice that a connection is lost.
     Notice(usize, usize),
@@ -247,6 +252,8 @@ impl<'a> World<'a> {
             Event::Seek(member, life, fetch) if self.lives(member, life) => self.seek(member, fetch),
             Event::Arrive(member, life, fetch, from) if self.lives(member, life) => self.arrive(member, fetch, from),
             Event::TrainingEnds(member, life, round) if self.lives(member, life) => self.end_training(member, round),
+            Event::ModuleEnds(member, life, round) if self.lives(member, life) => self.end_module(member, round),
+            Event::PoolEnds(member, life, order) if self.lives(member, life) => self.end_pool(member, &order),
             Event::Incident(incident) => self.strike_with(incident),
             Event::Notice(member, about) => {
                 if self.network.is_up(member) && !self.network.reaches(member, about) {
@@ -254,7 +261,8 @@ impl<'a> World<'a> {
                     self.give(member, Input::PeerDown { node });
                 }
             }
-            Event::Input(..) | Event::Seek(..) | Event::Arrive(..) | Event::TrainingEnds(..) => {}
+            Event::Input(..) | Event::Seek(..) | Event::Arrive(..) => {}
+            Event::TrainingEnds(..) | Event::ModuleEnds(..) | Event::PoolEnds(..) => {}
         }
     }
 
@@ -280,10 +288,14 @@ impl<'a> World<'a> {
         match output {
             Output::Publish { round, body } => self.publish(member, round, body),
             Output::Fetch(fetch) => {
-                let life = self.members[member].life;
+                let Member { life, ref machine, .. } = self.members[member];
+                let trains = matches!(machine, Machine::Node(node) if node.state().phase == Phase::Training);
+                self.outcome.fetched_in_training += u64::from(trains && fetch.kind == FetchKind::Expert);
                 self.schedule(Duration::ZERO, Event::Seek(member, life, fetch));
             }
             Output::Train { round } => self.begin_training(member, round),
+            Output::Module { round } => self.begin_module(member, round),
+            Output::Pool(order) => self.begin_pool(member, order),
             Output::Merge(order) => self.merge(member, &order),
             Output::Average(order) => self.average(member, &order),
             Output::Save => self.save(member),

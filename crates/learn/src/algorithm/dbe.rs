@@ -18,7 +18,7 @@ use burn::tensor::Tensor;
 
 use super::hyper::{AGGREGATION, Hyper, Kind};
 use super::part::{Part, Role, descend, plain, record_only};
-use super::{Algorithm, Output, Row, Setup, Step, averaged};
+use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step, averaged};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut, Initial, Net};
@@ -172,9 +172,36 @@ impl Algorithm for Dbe {
         Some(self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs))
     }
 
+    fn modular(&self) -> Option<&dyn Modular> {
+        Some(self)
+    }
+
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let (_, logits) = self.run(&plain(&self.parts), inputs);
         Output { logits, chosen: None, n_experts: 0 }
+    }
+}
+
+/// The personal bias is the module; it says the same to every sample.
+impl Modular for Dbe {
+    fn module(&self) -> Module {
+        Module { kind: ModuleKind::Vector, parts: BIAS..BIAS + 1, is_additive: true }
+    }
+
+    fn open(&self, inputs: Tensor<2>) -> Opened {
+        let features = self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs);
+        Opened { side: Some(features.clone()), ..Opened::at(features) }
+    }
+
+    fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {
+        let bias: Tensor<2> = weights[0].tensor(0).unsqueeze();
+        let width = bias.dims()[1];
+        bias.expand([input.dims()[0], width])
+    }
+
+    fn close(&self, side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2> {
+        let features = side.expect("what `open` put there");
+        self.parts[HEAD].net.forward(&self.parts[HEAD].weights, features + mixed)
     }
 }
 

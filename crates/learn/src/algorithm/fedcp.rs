@@ -21,7 +21,7 @@ use burn::tensor::{Tensor, TensorData};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
 use super::part::{Part, Role, descend, plain, record_only};
-use super::{Algorithm, Output, Row, Setup, Step, averaged};
+use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step, averaged};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Activation, Cut, Initial, Layer, Linear, Net, Norm, affine};
@@ -92,13 +92,21 @@ impl FedCp {
         Ok(Self { parts, old_base, draws: Draws::new(setup.seed, 0, 0), lambda, learning_rate })
     }
 
-    /// Runs the model with the given weights and noise of the policy, `[batch, D]` or nothing.
-    fn run(&self, weights: &[Weights], inputs: Tensor<2>, noise: Option<Tensor<2>>) -> Divided {
+    /// Returns the features and the personal head's share of them, with the given weights and noise of the policy,
+    /// `[batch, D]` or nothing.
+    fn divide(&self, weights: &[Weights], inputs: Tensor<2>, noise: Option<Tensor<2>>) -> (Tensor<2>, Tensor<2>) {
         let net = |part: usize, features| self.parts[part].net.forward(&weights[part], features);
         let features = net(BASE, inputs);
         let context = unit(weights[CONTEXT].tensor(0)).unsqueeze();
         let personal = personal_share(net(POLICY, features.clone() * context), noise);
         let own = features.clone() * personal;
+        (features, own)
+    }
+
+    /// Runs the model.
+    fn run(&self, weights: &[Weights], inputs: Tensor<2>, noise: Option<Tensor<2>>) -> Divided {
+        let net = |part: usize, features| self.parts[part].net.forward(&weights[part], features);
+        let (features, own) = self.divide(weights, inputs, noise);
         let logits = net(PERSONAL, own.clone()) + net(GLOBAL, features.clone() - own);
         Divided { features, logits }
     }
@@ -190,9 +198,35 @@ impl Algorithm for FedCp {
         Some(self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs))
     }
 
+    fn modular(&self) -> Option<&dyn Modular> {
+        Some(self)
+    }
+
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let Divided { logits, .. } = self.run(&plain(&self.parts), inputs, None);
         Output { logits, chosen: None, n_experts: 0 }
+    }
+}
+
+/// The personal head is the module; the policy, without noise, says what it gets and what the global head keeps.
+impl Modular for FedCp {
+    fn module(&self) -> Module {
+        Module { kind: ModuleKind::Head, parts: PERSONAL..PERSONAL + 1, is_additive: true }
+    }
+
+    fn open(&self, inputs: Tensor<2>) -> Opened {
+        let weights = plain(&self.parts);
+        let (features, own) = self.divide(&weights, inputs, None);
+        let global = self.parts[GLOBAL].net.forward(&weights[GLOBAL], features - own.clone());
+        Opened { side: Some(global), ..Opened::at(own) }
+    }
+
+    fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {
+        self.parts[PERSONAL].net.forward(&weights[0], input)
+    }
+
+    fn close(&self, side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2> {
+        mixed + side.expect("what `open` put there")
     }
 }
 

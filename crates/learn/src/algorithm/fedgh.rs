@@ -15,7 +15,7 @@ use fednode_core::spec::TrainingSpec;
 use fednode_core::{Averaging, Exchange, Rule, Weighting};
 
 use super::part::{Part, Role, descend, plain, record_only};
-use super::{Algorithm, Output, Row, Setup, Step};
+use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut, Initial, Net, affine};
@@ -126,8 +126,31 @@ impl Algorithm for FedGh {
         }
     }
 
+    fn modular(&self) -> Option<&dyn Modular> {
+        Some(self)
+    }
+
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let (_, logits) = self.run(&plain(&self.parts), inputs);
         Output { logits, chosen: None, n_experts: 0 }
+    }
+}
+
+/// The base is the module.
+impl Modular for FedGh {
+    fn module(&self) -> Module {
+        Module { kind: ModuleKind::Extractor, parts: BASE..BASE + 1, is_additive: true }
+    }
+
+    fn open(&self, inputs: Tensor<2>) -> Opened {
+        Opened::at(inputs)
+    }
+
+    fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {
+        self.parts[BASE].net.forward(&weights[0], input)
+    }
+
+    fn close(&self, _side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2> {
+        self.parts[HEAD].net.forward(&self.parts[HEAD].weights, mixed)
     }
 }

@@ -19,7 +19,7 @@ use fednode_core::{Averaging, Exchange, ExpertExchange, Slot, Weighting};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
 use super::part::{Part, Role, descend, record};
-use super::{Algorithm, Output, Row, Setup, Step};
+use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::{self, Gated};
@@ -145,8 +145,13 @@ impl FedMoeDa {
 
     /// Runs the model with the given weights of all parts, plain or recorded.
     fn run(&self, weights: &[&Weights], inputs: Tensor<2>) -> Gated {
-        let net = |part: usize, features| self.parts[part].net.forward(weights[part], features);
-        let features = net(EMBEDDING, inputs);
+        let features = self.parts[EMBEDDING].net.forward(weights[EMBEDDING], inputs);
+        self.route(|part| weights[part], features)
+    }
+
+    /// Runs gate and experts, given the weights of a part.
+    fn route<'a>(&self, weights: impl Fn(usize) -> &'a Weights, features: Tensor<2>) -> Gated {
+        let net = |part: usize, features| self.parts[part].net.forward(weights(part), features);
         let scores = net(GATE, features.clone());
         gate::top1(scores, features, |expert, features| net(EXPERTS + expert, features))
     }
@@ -181,9 +186,32 @@ impl Algorithm for FedMoeDa {
         Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed }
     }
 
+    fn modular(&self) -> Option<&dyn Modular> {
+        Some(self)
+    }
+
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let weights: Vec<&Weights> = self.parts.iter().map(|part| &part.weights).collect();
         let gated = self.run(&weights, inputs);
         Output { logits: gated.logits, chosen: Some(gated.chosen), n_experts: self.n_experts() }
+    }
+}
+
+/// The module is the gate with all experts.
+impl Modular for FedMoeDa {
+    fn module(&self) -> Module {
+        Module { kind: ModuleKind::Expert, parts: GATE..self.parts.len(), is_additive: false }
+    }
+
+    fn open(&self, inputs: Tensor<2>) -> Opened {
+        Opened::at(self.parts[EMBEDDING].net.forward(&self.parts[EMBEDDING].weights, inputs))
+    }
+
+    fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {
+        self.route(|part| &weights[part - GATE], input).logits
+    }
+
+    fn close(&self, _side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2> {
+        mixed
     }
 }

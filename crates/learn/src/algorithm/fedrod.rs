@@ -16,7 +16,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use super::hyper::AGGREGATION;
 use super::part::{Part, Role, descend, plain, record};
-use super::{Algorithm, Output, Row, Setup, Step, averaged};
+use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step, averaged};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut};
@@ -104,11 +104,35 @@ impl Algorithm for FedRod {
         Some(self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs))
     }
 
+    fn modular(&self) -> Option<&dyn Modular> {
+        Some(self)
+    }
+
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let weights = plain(&self.parts);
         let (features, generic) = self.generic(&weights, inputs);
         let logits = generic + self.parts[PERSONAL].net.forward(&weights[PERSONAL], features);
         Output { logits, chosen: None, n_experts: 0 }
+    }
+}
+
+/// The personal head is the module; the generic logits are what it is added to.
+impl Modular for FedRod {
+    fn module(&self) -> Module {
+        Module { kind: ModuleKind::Head, parts: PERSONAL..PERSONAL + 1, is_additive: true }
+    }
+
+    fn open(&self, inputs: Tensor<2>) -> Opened {
+        let (features, generic) = self.generic(&plain(&self.parts), inputs);
+        Opened { side: Some(generic), ..Opened::at(features) }
+    }
+
+    fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {
+        self.parts[PERSONAL].net.forward(&weights[0], input)
+    }
+
+    fn close(&self, side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2> {
+        side.expect("what `open` put there") + mixed
     }
 }
 

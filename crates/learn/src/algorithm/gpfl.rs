@@ -20,7 +20,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use super::hyper::{AGGREGATION, Hyper, Kind};
 use super::part::{Part, Role, descend, plain, record_only};
-use super::{Algorithm, Output, Row, Setup, Step, averaged};
+use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step, averaged};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Activation, Cut, Initial, Layer, Linear, Net, Norm, affine};
@@ -204,9 +204,34 @@ impl Algorithm for Gpfl {
         Some(self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs))
     }
 
+    fn modular(&self) -> Option<&dyn Modular> {
+        Some(self)
+    }
+
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let (_, logits) = self.run(&plain(&self.parts), inputs);
         Output { logits, chosen: None, n_experts: 0 }
+    }
+}
+
+/// The head is the module; it reads the features as the node's own classes condition them.
+impl Modular for Gpfl {
+    fn module(&self) -> Module {
+        Module { kind: ModuleKind::Head, parts: HEAD..HEAD + 1, is_additive: false }
+    }
+
+    fn open(&self, inputs: Tensor<2>) -> Opened {
+        let weights = plain(&self.parts);
+        let features = self.parts[BASE].net.forward(&weights[BASE], inputs);
+        Opened::at(self.condition(&weights, features, PERSONAL))
+    }
+
+    fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {
+        self.parts[HEAD].net.forward(&weights[0], input)
+    }
+
+    fn close(&self, _side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2> {
+        mixed
     }
 }
 

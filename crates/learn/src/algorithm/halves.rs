@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 use fednode_core::spec::TrainingSpec;
 
 use super::part::{Part, Role, descend, plain, record_only};
-use super::{Algorithm, Output, Setup, Step};
+use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Setup, Step};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut};
@@ -101,8 +101,42 @@ impl Algorithm for Halves {
         (base.role == Role::Shared).then(|| base.net.forward(&base.weights, inputs))
     }
 
+    fn modular(&self) -> Option<&dyn Modular> {
+        Some(self)
+    }
+
     fn forward(&self, inputs: Tensor<2>) -> Output {
         Output { logits: self.run(&plain(&self.parts), inputs), chosen: None, n_experts: 0 }
+    }
+}
+
+/// The private half is the module.
+impl Modular for Halves {
+    fn module(&self) -> Module {
+        match self.parts[HEAD].role {
+            Role::Private => Module { kind: ModuleKind::Head, parts: HEAD..HEAD + 1, is_additive: false },
+            _ => Module { kind: ModuleKind::Extractor, parts: BASE..BASE + 1, is_additive: true },
+        }
+    }
+
+    fn open(&self, inputs: Tensor<2>) -> Opened {
+        let base = &self.parts[BASE];
+        Opened::at(match self.module().kind {
+            ModuleKind::Head => base.net.forward(&base.weights, inputs),
+            _ => inputs,
+        })
+    }
+
+    fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {
+        self.parts[self.module().parts.start].net.forward(&weights[0], input)
+    }
+
+    fn close(&self, _side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2> {
+        let head = &self.parts[HEAD];
+        match self.module().kind {
+            ModuleKind::Head => mixed,
+            _ => head.net.forward(&head.weights, mixed),
+        }
     }
 }
 

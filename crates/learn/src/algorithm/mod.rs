@@ -38,6 +38,7 @@ mod halves;
 mod hyper;
 mod lg_fedavg;
 mod local;
+mod module;
 mod moon;
 mod optimizer;
 mod part;
@@ -47,7 +48,7 @@ mod plain;
 mod scaffold;
 mod switch_gate;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod whole;
 
 use std::ops::Range;
@@ -63,6 +64,7 @@ use crate::random::Draws;
 
 pub use guide::guide;
 pub use hyper::{Hyper, Kind, Profile, Values};
+pub use module::{Modular, Module, ModuleKind, Opened};
 pub use part::{Part, Role};
 
 /// One algorithm, as it is listed and built.
@@ -230,6 +232,12 @@ pub trait Algorithm: Send + Sync {
     /// Returns what the extractor that all nodes share makes of a batch, `[batch, D]`, without training it; `None` where
     /// nodes have no extractor in common.
     fn features(&self, _inputs: Tensor<2>) -> Option<Tensor<2>> {
+        None
+    }
+
+    /// Returns the algorithm opened at its private module, for the stage after the last round (`pool`); `None` where
+    /// nodes have no private module, or nothing else.
+    fn modular(&self) -> Option<&dyn Modular> {
         None
     }
 

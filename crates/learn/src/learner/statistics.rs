@@ -3,35 +3,22 @@
 //! Until then all is as without. From the moment its sums are there, they are the node's shared part, and what was shared
 //! before is its own affair; which of the two holds is told by the numbers themselves, so it survives a restart.
 
-use burn::tensor::Tensor;
-use fednode_core::{Averaging, ConfigError, FederationSpec, Rule, Weighting};
+use fednode_core::FederationSpec;
 
 use super::{Learner, LocalUpdate, count};
 use crate::algorithm::{Part, Role};
 use crate::class_statistics::ClassStatistics;
 use crate::error::LearnError;
+use crate::last_stage;
+use crate::pool::Predictor;
 use crate::train;
 
 impl Learner {
     /// Makes the statistics of the features that all nodes share.
     pub(super) fn empty_statistics(&self, spec: &FederationSpec) -> Result<ClassStatistics, LearnError> {
-        let refuse = |why: &str| {
-            let text = format!("`training.statistics` is not possible with algorithm `{}`: {why}", spec.algorithm);
-            Err(LearnError::Config(ConfigError(text)))
-        };
-        let tensors = self.device.tensors();
-        let one = Tensor::zeros([1, self.input.iter().product()], tensors);
-        let Some(features) = self.device.run(|| self.algorithm.features(one)) else {
-            return refuse("its nodes have no extractor in common");
-        };
-        if self.algorithm.finishing_passes().iter().any(|epochs| *epochs > 0) {
-            return refuse("nodes change the common extractor after the last round; set `fine_tuning_epochs=0`");
-        }
-        let exact = Averaging { weighting: Weighting::Samples, rule: Rule::Mean };
-        if spec.exchange.averaging.as_ref() != Some(&exact) {
-            return refuse("the sums are exact only if parts are averaged by samples, with `aggregation=mean`");
-        }
-        Ok(ClassStatistics::new(self.classes, features.dims()[1], tensors))
+        let (algorithm, tensors) = (self.algorithm.as_ref(), self.device.tensors());
+        let width = self.device.run(|| last_stage::statistics_width(algorithm, spec, tensors))?;
+        Ok(ClassStatistics::new(self.classes, width, tensors))
     }
 
     /// Adds up the statistics instead of training; from then on they are what this node shares.
@@ -47,9 +34,10 @@ impl Learner {
     /// Makes the classifier of the sums that were adopted.
     pub(super) fn adopt_statistics(&mut self) {
         let class_counts = count(&self.data.train, self.classes);
-        let (algorithm, validation, tensors) = (self.algorithm.as_ref(), &self.data.validation, self.device.tensors());
+        let own = Predictor { algorithm: self.algorithm.as_ref(), pool: self.pool.as_ref() };
+        let (validation, tensors) = (&self.data.validation, self.device.tensors());
         if let Some((_, statistics)) = &mut self.statistics {
-            self.device.run(|| statistics.adopt(algorithm, &class_counts, validation, tensors));
+            self.device.run(|| statistics.adopt(&own, &class_counts, validation, tensors));
         }
     }
 

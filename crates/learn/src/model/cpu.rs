@@ -44,7 +44,8 @@ pub(super) fn linear(
 ) -> Option<Tensor<2>> {
     let activation = match linear.activation {
         Activation::Relu => linear::Activation::Relu,
-        Activation::Identity => linear::Activation::Identity,
+        // The kernels know no leaky ReLU: it follows as an operation of its own.
+        Activation::LeakyRelu | Activation::Identity => linear::Activation::Identity,
     };
     let layer = Layer { inputs: linear.inputs, outputs: linear.outputs, activation };
     let (input, weight) = (Operand::of(input)?, Operand::of(weight)?);
@@ -57,10 +58,11 @@ pub(super) fn linear(
     let output = tensor(output, &[input.values.layout().shape()[0], layer.outputs]);
     let (input_values, weight_values) = (input.values.clone(), weight.values.clone());
     let state = LinearState { layer, input: input_values, weight: weight_values, output: output.clone() };
-    Some(match bias {
+    let output = match bias {
         Some(bias) => record([input, weight, bias], LinearStep, state, output),
         None => record([input, weight], LinearStep, state, output),
-    })
+    };
+    Some(if linear.activation == Activation::LeakyRelu { linear.activation.apply(output) } else { output })
 }
 
 /// Makes a step of gradient descent, `values - learning_rate · gradient`.
@@ -263,7 +265,7 @@ mod tests {
     #[test]
     fn fully_connected_layers_agree_with_the_tensor_library() {
         for (inputs, outputs, n_samples) in [(1024, 512, 10), (512, 10, 64), (400, 120, 33), (84, 10, 1)] {
-            for activation in [Activation::Relu, Activation::Identity] {
+            for activation in [Activation::Relu, Activation::LeakyRelu, Activation::Identity] {
                 let layer = Linear { name: "fc", inputs, outputs, activation, bias: true };
                 let input = random(&[n_samples, inputs], 1);
                 let operands = [input, random(&[inputs * outputs], 2), random(&[outputs], 3)];

@@ -6,7 +6,7 @@
 //! it is, a convolution knows its own shape. On the CPU a layer is one operation with kernels of our own (`cpu`); on
 //! GPUs, and for other numbers than 32-bit floats, it is composed of the tensor library's operations.
 
-use burn::tensor::activation::relu;
+use burn::tensor::activation::{leaky_relu, relu};
 use burn::tensor::module::{conv2d, linear, max_pool2d};
 use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
 use burn::tensor::{Device, Tensor};
@@ -37,6 +37,8 @@ pub struct Conv {
 pub enum Activation {
     /// `max(x, 0)`.
     Relu,
+    /// `x` above zero, `x / 100` below.
+    LeakyRelu,
     /// Nothing.
     Identity,
 }
@@ -212,11 +214,24 @@ impl Net {
 
     /// Runs a batch, `[batch, inputs]` to `[batch, outputs]`.
     pub fn forward(&self, weights: &Weights, input: Tensor<2>) -> Tensor<2> {
+        self.forward_through(weights, input, |features| features)
+    }
+
+    /// Runs a batch with something done to the features between any two layers, dropout for example.
+    pub(crate) fn forward_through(
+        &self,
+        weights: &Weights,
+        input: Tensor<2>,
+        mut between: impl FnMut(Tensor<2>) -> Tensor<2>,
+    ) -> Tensor<2> {
         let mut tensors = weights.tensors();
-        self.layers.iter().fold(input, |features, layer| match layer {
-            Layer::Conv(conv) => conv.forward(&mut tensors, features),
-            Layer::Linear(linear) => linear.forward(&mut tensors, features),
-            Layer::Norm(norm) => norm.forward(&mut tensors, features),
+        self.layers.iter().enumerate().fold(input, |features, (at, layer)| {
+            let features = if at == 0 { features } else { between(features) };
+            match layer {
+                Layer::Conv(conv) => conv.forward(&mut tensors, features),
+                Layer::Linear(linear) => linear.forward(&mut tensors, features),
+                Layer::Norm(norm) => norm.forward(&mut tensors, features),
+            }
         })
     }
 }
@@ -314,11 +329,14 @@ impl Activation {
     pub(crate) fn apply(self, features: Tensor<2>) -> Tensor<2> {
         match self {
             Self::Relu => relu(features),
+            Self::LeakyRelu => leaky_relu(features, LEAK),
             Self::Identity => features,
         }
     }
 }
 
+/// Slope of the leaky ReLU below zero, as in PyTorch.
+const LEAK: f64 = 0.01;
 /// Added to a variance before it divides, as in PyTorch.
 const NORM_EPSILON: f64 = 1e-5;
 

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fednode_core::{
-    Averaging, Exchange, ExpertExchange, FederationSpec, ParamSet, PeersPerExpert, ProxySet, Round, Rule, Score, Slot,
-    Weighting,
+    Averaging, Exchange, ExpertExchange, FederationSpec, NodeId, ParamSet, PeersPerExpert, PoolMember, PoolOutcome,
+    ProxySet, Round, Rule, Score, Scores, Served, Slot, Weighting,
 };
 use fednode_runtime::{
-    Evaluations, Finished, MemberConfig, RunError, TrainProgress, Trainer, TrainerCard, TrainerError, Update, Watch,
-    run_aggregator, run_node, telemetry,
+    Evaluations, Finished, MemberConfig, PrivateModule, RunError, TrainProgress, Trainer, TrainerCard, TrainerError,
+    Update, Watch, run_aggregator, run_node, telemetry,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -94,6 +94,32 @@ impl Trainer for Toy {
 
     fn finish(&mut self, _last: Round, _watch: &mut Watch<'_>) -> Result<Option<Evaluations>, TrainerError> {
         Ok(None)
+    }
+
+    fn module(&mut self, _watch: &mut Watch<'_>) -> Result<Option<PrivateModule>, TrainerError> {
+        let own = &self.experts[0];
+        Ok(Some(PrivateModule { kind: "expert".into(), params: params("e", own), score: 0.25 }))
+    }
+
+    fn pool(
+        &mut self,
+        modules: Vec<(NodeId, Arc<ParamSet>)>,
+        _watch: &mut Watch<'_>,
+    ) -> Result<PoolOutcome, TrainerError> {
+        let member = |node: Option<NodeId>| PoolMember { node, score: None, kept: true, gate_mass: 0.0 };
+        let scores = Scores { own: Score::default(), mixture: None };
+        let others = modules.iter().map(|(node, _)| member(Some(*node)));
+        Ok(PoolOutcome {
+            members: [member(None)].into_iter().chain(others).collect(),
+            refused: Vec::new(),
+            served: Served::Mixture,
+            epochs: 1,
+            best_epoch: Some(1),
+            learning_rate: None,
+            validation: scores,
+            test: scores,
+            controls: None,
+        })
     }
 
     fn adopt(&mut self, shared: Option<ParamSet>, experts: Vec<(Slot, ParamSet)>) -> Result<(), TrainerError> {

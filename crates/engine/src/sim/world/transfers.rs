@@ -80,7 +80,7 @@ impl World<'_> {
                 Some(set) => Input::Proxies { blob, proxies: Arc::new(set) },
                 None => Input::FetchFailed(blob),
             },
-            FetchKind::Expert | FetchKind::Shared => Input::Fetched(blob),
+            FetchKind::Expert | FetchKind::Shared | FetchKind::Module => Input::Fetched(blob),
         };
         self.give(member, input);
     }

@@ -1,0 +1,88 @@
+//! The plan: which experts are mixed into the own ones this round, and how much each counts.
+
+use fednode_core::{ExpertOffer, FederationSpec, NodeId, PlanRow, Round, Slot, Weighting};
+
+use super::Node;
+
+/// Returns the round whose proxies the plan of `round` is computed from: the newest refresh before it.
+///
+/// Refreshes are where `(t-1) mod I == 0` (`moe-systems` §1.3); round 1 has no plan yet, so its experts stay as they are.
+fn refresh_before(round: Round, every: u32) -> Option<Round> {
+    round.0.checked_sub(2).map(|before| Round(before / every * every + 1))
+}
+
+pub(super) fn weighs_by_use(spec: &FederationSpec) -> bool {
+    spec.exchange.experts.as_ref().is_some_and(|experts| experts.weighting == Weighting::Samples)
+}
+
+/// Multiplies the weight of each source by the share of its owner's samples that chose it. An owner whose update of this
+/// round is not known may be stood in for by an older expert, of which the mean share is assumed.
+pub(super) fn weigh_by_use<'a>(rows: &mut [PlanRow], offers: impl Fn(NodeId) -> Option<&'a [ExpertOffer]>) {
+    let n_experts = rows.len().max(1) as f64;
+    for source in rows.iter_mut().flat_map(|row| &mut row.sources) {
+        let offers = offers(source.expert.owner);
+        source.weight *= offers.map_or(1.0 / n_experts, |offers| use_of(offers, source.expert.slot));
+    }
+}
+
+/// Returns the share of an owner's samples that chose this expert; at most 1, whatever the owner claims.
+pub(super) fn use_of(offers: &[ExpertOffer], slot: Slot) -> f64 {
+    let total: f64 = offers.iter().map(|offer| f64::from(offer.samples_routed)).sum();
+    let routed = offers.get(usize::from(slot.0)).map_or(0.0, |offer| f64::from(offer.samples_routed));
+    if total > 0.0 { routed / total } else { 0.0 }
+}
+
+impl Node {
+    /// Computes the own rows of A from the newest refresh round before this one, if that is not done yet (Eq. 8 to 10).
+    pub(super) fn update_plan(&mut self) {
+        let Some(exchange) = &self.spec.exchange.experts else { return };
+        let Some(last) = refresh_before(self.state.round, exchange.refresh_every) else { return };
+        if self.state.plan.as_ref().is_some_and(|plan| plan.round == last) {
+            return;
+        }
+        let Some(lineage) = self.view.local(self.me, last).map(|local| local.lineage) else { return };
+        let known = self.view.proxies(last, lineage);
+        if known.contains_key(&self.me) {
+            self.state.plan = Some(fednode_mix::plan::plan(self.me, last, lineage, &known, exchange));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fednode_core::{BlobId, BlobRef, ExpertId};
+
+    /// An expert that nobody chose is no source, however similar; a boast counts as one whole share.
+    #[test]
+    fn sources_count_by_their_use() {
+        let id = |byte, slot| ExpertId { owner: NodeId::from_bytes([byte; 32]), slot: Slot(slot) };
+        let source = |expert| fednode_core::Source { expert, similarity: 1.0, weight: 0.25 };
+        let sources = vec![source(id(1, 0)), source(id(1, 1)), source(id(2, 0)), source(id(3, 0))];
+        let mut rows = vec![PlanRow { slot: Slot(0), sources }, PlanRow { slot: Slot(1), sources: Vec::new() }];
+        let offer = |samples_routed| {
+            let blob = BlobRef { id: BlobId::of(b""), size: 0 };
+            ExpertOffer { blob, samples_routed }
+        };
+        let (mine, boast) = ([offer(30), offer(90)], [offer(u32::MAX), offer(0)]);
+        weigh_by_use(&mut rows, |owner| match owner.as_bytes()[0] {
+            1 => Some(&mine),
+            2 => Some(&boast),
+            _ => None,
+        });
+        let weights: Vec<f64> = rows[0].sources.iter().map(|source| source.weight).collect();
+        assert_eq!(weights, [0.0625, 0.1875, 0.25, 0.125]);
+        assert_eq!(use_of(&boast, Slot(1)), 0.0);
+    }
+
+    #[test]
+    fn plans_come_from_the_newest_refresh_before_the_round() {
+        // Test vector TV3 of the FedMoE-DA specification, I = 5, rounds 1 to 12.
+        let expected =
+            [None, Some(1), Some(1), Some(1), Some(1), Some(1), Some(6), Some(6), Some(6), Some(6), Some(6), Some(11)];
+        let actual: Vec<Option<u32>> =
+            (1..=12).map(|round| refresh_before(Round(round), 5).map(|round| round.0)).collect();
+        assert_eq!(actual, expected);
+        assert_eq!(refresh_before(Round(3), 1), Some(Round(2)), "with I = 1 every plan is one round old");
+    }
+}

@@ -1,0 +1,179 @@
+//! Pooling: everybody's private module, once, after the last round (PM-MoE, `pm-moe` §2.6).
+//!
+//! ```text
+//! Making ──own module is a blob: offered──► Gathering ──offers of all who shared the last round──► Fetching
+//!                                                                                                      │
+//! Serving ◄── screened, gate trained on the node's own samples ── Assembling ◄── whatever could be had ┘
+//! ```
+//!
+//! Whoever is lost, has left or offers nothing by the deadline is not waited for; a module that cannot be fetched, or
+//! that belongs to another shared part, is left out. With nobody else's module the node's own is its pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fednode_core::{BlobId, BlobRef, Body, NodeId, PoolOffer, Timestamp};
+
+use super::Node;
+use crate::chain;
+use crate::event::{FetchKind, ModuleReport, Note, Output, PoolOrder, PoolReport, Timer};
+use crate::state::Phase;
+use crate::status::Waiting;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Making,
+    Gathering,
+    Fetching,
+    Assembling,
+}
+
+/// The pool while it is being made.
+#[derive(Debug)]
+pub(super) struct Pooling {
+    stage: Stage,
+    since: Timestamp,
+    /// Who shared the last round and has not offered its module yet.
+    awaited: BTreeSet<NodeId>,
+    fetching: BTreeMap<BlobId, (BlobRef, Vec<NodeId>)>,
+    members: BTreeMap<NodeId, BlobRef>,
+}
+
+impl Pooling {
+    /// Visits the foreign blobs that are here or on their way.
+    pub(super) fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
+        self.members.values().map(|blob| blob.id).chain(self.fetching.keys().copied())
+    }
+
+    /// Records that a blob is held, or cannot be had.
+    pub(super) fn resolve(&mut self, blob: BlobId, held: bool) {
+        if let Some((blob, owners)) = self.fetching.remove(&blob)
+            && held
+        {
+            self.members.extend(owners.into_iter().map(|owner| (owner, blob)));
+        }
+    }
+
+    /// An owner takes its module back.
+    pub(super) fn withdraw(&mut self, owner: NodeId, blobs: &[BlobId]) {
+        self.members.retain(|member, blob| *member != owner || !blobs.contains(&blob.id));
+    }
+}
+
+impl Node {
+    /// Begins the stage after the last round.
+    pub(super) fn enter_pool(&mut self) {
+        self.state.phase = Phase::Pooling;
+        self.pooling = Some(Pooling {
+            stage: Stage::Making,
+            since: self.now,
+            awaited: BTreeSet::new(),
+            fetching: BTreeMap::new(),
+            members: BTreeMap::new(),
+        });
+        self.outputs.push(Output::Save);
+        self.outputs.push(Output::Module { round: self.state.round });
+    }
+
+    /// Offers the own module and waits for those of the others; an algorithm without one has nothing to pool.
+    pub(super) fn on_module(&mut self, report: Option<ModuleReport>) {
+        let Some(pooling) = self.pooling.as_mut().filter(|pooling| pooling.stage == Stage::Making) else { return };
+        let Some(ModuleReport { kind, blob, score }) = report else { return self.finish() };
+        (pooling.stage, pooling.since) = (Stage::Gathering, self.now);
+        let round = self.state.round;
+        pooling.awaited = self.view.locals(round).map(|(node, _)| node).filter(|node| *node != self.me).collect();
+        self.state.module = Some(blob);
+        self.publish(round, Body::Pool(PoolOffer { kind, lineage: self.state.lineage, blob, score }));
+        let patience = match self.view.neighbours().len() {
+            0 => self.spec.round.grace(),
+            _ => self.spec.round.deadline(),
+        };
+        self.set_timer(Timer::Pool(round), self.now + patience);
+    }
+
+    /// Goes on wherever everything that was waited for has arrived.
+    pub(super) fn advance_pool(&mut self) {
+        let view = &self.view;
+        let Some(pooling) = &mut self.pooling else { return };
+        if pooling.stage == Stage::Gathering {
+            pooling.awaited.retain(|node| view.offer(*node).is_none() && !view.is_lost(*node) && !view.has_left(*node));
+            if pooling.awaited.is_empty() {
+                self.fetch_modules();
+            }
+        }
+        if let Some(pooling) = &mut self.pooling
+            && pooling.stage == Stage::Fetching
+            && pooling.fetching.is_empty()
+        {
+            pooling.stage = Stage::Assembling;
+            let order = PoolOrder { members: pooling.members.iter().map(|(node, blob)| (*node, *blob)).collect() };
+            self.outputs.push(Output::Pool(order));
+        }
+    }
+
+    /// Fetches the modules that fit this node's shared part; with too many, a draw of its own decides, so that every
+    /// module is in about as many pools as any other.
+    fn fetch_modules(&mut self) {
+        let lineage = self.state.lineage;
+        let (fitting, others): (Vec<_>, Vec<_>) =
+            self.view.offers().filter(|(node, _)| *node != self.me).partition(|(_, offer)| offer.lineage == lineage);
+        let strangers: Vec<NodeId> = others.into_iter().map(|(node, _)| node).collect();
+        let mut chosen: Vec<(NodeId, BlobRef)> = fitting.into_iter().map(|(node, offer)| (node, offer.blob)).collect();
+        let purpose = [b"fednode pool 1 ", self.me.as_bytes().as_slice()].concat();
+        chosen.sort_by_key(|(node, _)| chain::draw(&purpose, self.federation, self.state.round, *node));
+        chosen.truncate(self.spec.pool.max_members.saturating_sub(1));
+        let missing = self.pooling.as_ref().map(|pooling| pooling.awaited.iter().copied().collect());
+        let mut wanted = Vec::new();
+        if let Some(pooling) = &mut self.pooling {
+            (pooling.stage, pooling.since) = (Stage::Fetching, self.now);
+            pooling.awaited.clear();
+            for (owner, blob) in chosen {
+                let (_, owners) = pooling.fetching.entry(blob.id).or_insert((blob, Vec::new()));
+                owners.push(owner);
+                if owners.len() == 1 {
+                    wanted.push((owner, blob));
+                }
+            }
+        }
+        for (owner, blob) in wanted {
+            self.fetch(blob, FetchKind::Module, vec![owner]);
+        }
+        self.note(Note::PoolGathered { missing: missing.unwrap_or_default(), strangers });
+    }
+
+    /// The deadline: whoever has not offered its module is left out.
+    pub(super) fn on_pool_deadline(&mut self) {
+        if let Some(pooling) = &mut self.pooling {
+            pooling.awaited.clear();
+            if pooling.stage == Stage::Gathering {
+                self.fetch_modules();
+            }
+        }
+    }
+
+    pub(super) fn on_pooled(&mut self, report: &PoolReport) {
+        if self.pooling.take().is_none_or(|pooling| pooling.stage != Stage::Assembling) {
+            return;
+        }
+        for (node, reason) in &report.refused {
+            self.strike(*node, format!("module refused: {reason}"));
+        }
+        self.finish();
+    }
+
+    pub(super) fn waiting_in_pool(&self, now: Timestamp) -> Vec<Waiting> {
+        let Some(pooling) = &self.pooling else { return Vec::new() };
+        let since = now.since(pooling.since);
+        match pooling.stage {
+            Stage::Making => vec![Waiting::new("the trainer", since)],
+            Stage::Gathering => {
+                vec![Waiting::from_peers("private modules", pooling.awaited.iter().copied().collect(), since)]
+            }
+            Stage::Fetching => {
+                let owners: BTreeSet<NodeId> =
+                    pooling.fetching.values().flat_map(|(_, owners)| owners).copied().collect();
+                vec![Waiting::from_peers("private modules", owners.into_iter().collect(), since)]
+            }
+            Stage::Assembling => vec![Waiting::new("the gate of the pool", since)],
+        }
+    }
+}

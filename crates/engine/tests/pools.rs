@@ -1,0 +1,90 @@
+//! The stage after the last round, played by the seeded simulator: who is in whose pool, and who is not waited for.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use fednode_core::NodeId;
+use fednode_engine::sim::{self, Behaviour, Incident, Outcome, Scenario};
+use fednode_engine::{Note, Phase};
+
+/// One round of at most 5 s, then 5 s for the private module and 5 s for the gate.
+fn one_round(nodes: usize) -> Scenario {
+    let mut scenario = Scenario::new(1, nodes, 1);
+    scenario.spec.pool.enabled = true;
+    scenario
+}
+
+/// Plays it; returns for every member whom it took into its pool.
+fn play(scenario: &Scenario) -> (Outcome, Vec<Option<BTreeSet<NodeId>>>) {
+    let outcome = sim::run(scenario);
+    assert_eq!(outcome.unfinished(), [] as [usize; 0], "unfinished after {:?}", outcome.elapsed);
+    assert_eq!(outcome.invalid_used(), []);
+    let pool = |member| {
+        let pools = outcome.pools.iter().filter(|(owner, _)| *owner == member);
+        pools.last().map(|(_, members)| members.iter().map(|(node, _)| *node).collect())
+    };
+    let pools = (0..scenario.nodes).map(pool).collect();
+    (outcome, pools)
+}
+
+#[test]
+fn everybody_pools_everybody() {
+    let (outcome, pools) = play(&one_round(5));
+    for (member, pool) in pools.iter().enumerate() {
+        let others = outcome.ids[..5].iter().copied().filter(|id| *id != outcome.ids[member]).collect();
+        assert_eq!(*pool, Some(others), "member {member}");
+    }
+    let notes = outcome.notes.iter().filter(|(_, note)| matches!(note, Note::PoolGathered { .. }));
+    assert!(notes.clone().count() == 5 && outcome.strikes.is_empty(), "{:?}", outcome.strikes);
+    for (_, note) in notes {
+        assert_eq!(*note, Note::PoolGathered { missing: Vec::new(), strangers: Vec::new() });
+    }
+    assert!(outcome.elapsed < Duration::from_secs(17), "nobody waits for a deadline: {:?}", outcome.elapsed);
+}
+
+#[test]
+fn a_bounded_pool_is_a_draw_in_which_everybody_has_a_chance() {
+    let mut scenario = one_round(12);
+    scenario.spec.pool.max_members = 4;
+    let (_, pools) = play(&scenario);
+    let pools: Vec<_> = pools.into_iter().map(Option::unwrap).collect();
+    assert!(pools.iter().all(|pool| pool.len() == 3), "three others and the own module");
+    assert!(pools.iter().flatten().collect::<BTreeSet<_>>().len() > 8, "not the same few for everybody");
+}
+
+#[test]
+fn who_dies_between_the_stages_is_left_out_and_not_waited_for() {
+    let (outcome, pools) = play(&one_round(5).at(7.5, Incident::Kill(2)));
+    let dead = outcome.ids[2];
+    for (member, pool) in pools.iter().enumerate().filter(|(member, _)| *member != 2) {
+        let pool = pool.as_ref().unwrap();
+        assert!(pool.len() == 3 && !pool.contains(&dead), "member {member}: {pool:?}");
+    }
+    assert!(outcome.elapsed < Duration::from_secs(20), "{:?}", outcome.elapsed);
+}
+
+#[test]
+fn who_is_left_alone_has_a_pool_of_one() {
+    let (outcome, pools) = play(&one_round(2).at(7.5, Incident::Kill(1)).at(7.6, Incident::Kill(2)));
+    assert_eq!(pools[0], Some(BTreeSet::new()));
+    assert!(outcome.elapsed < Duration::from_secs(20), "{:?}", outcome.elapsed);
+}
+
+#[test]
+fn who_restarts_between_the_stages_makes_its_module_again() {
+    let (outcome, pools) = play(&one_round(4).at(7.5, Incident::Kill(1)).at(9.0, Incident::Restart(1)));
+    assert_eq!(outcome.members[1].0, Phase::Serving);
+    assert_eq!(pools[1].as_ref().map(BTreeSet::len), Some(3));
+}
+
+#[test]
+fn a_module_that_is_not_finite_is_refused_and_costs_its_owner() {
+    let (outcome, pools) = play(&one_round(4).with(3, Behaviour::NanExperts));
+    let liar = outcome.ids[3];
+    for pool in pools[..3].iter().flatten() {
+        assert!(pool.len() == 2 && !pool.contains(&liar), "{pool:?}");
+    }
+    let refusals = outcome.strikes.iter().filter(|(_, node, reason)| *node == liar && reason.starts_with("module"));
+    assert_eq!(refusals.count(), 3);
+}

@@ -1,0 +1,104 @@
+//! What comes after the training, checked before it: whether an algorithm has what the statistics expert and the pool
+//! need, so that nobody finds out in the last round.
+
+use burn::tensor::{Device, Tensor};
+use fednode_core::{Averaging, ConfigError, FederationSpec, Rule, Weighting};
+
+use crate::algorithm::{self, Algorithm, Setup};
+use crate::error::LearnError;
+
+/// Checks that the algorithm of a spec has what its last stages need.
+///
+/// # Errors
+/// Says what it lacks, besides the causes of [`crate::Learner::new`] that lie in the spec.
+pub fn check(spec: &FederationSpec) -> Result<(), LearnError> {
+    if !spec.pool.enabled && !spec.training.statistics {
+        return Ok(());
+    }
+    let device = Device::flex();
+    let algorithm = build(spec, &device)?;
+    if spec.pool.enabled && algorithm.modular().is_none() {
+        let name = &spec.algorithm;
+        let text = format!("algorithm `{name}` has no private module that could be pooled: leave out `--pool`");
+        return Err(ConfigError(text).into());
+    }
+    match spec.training.statistics {
+        true => statistics_width(algorithm.as_ref(), spec, &device).map(drop),
+        false => Ok(()),
+    }
+}
+
+/// Tells whether the nodes of a federation could have the statistics expert.
+///
+/// # Errors
+/// As [`crate::Learner::new`], if the cause lies in the spec.
+pub fn suits_statistics(spec: &FederationSpec) -> Result<bool, LearnError> {
+    let device = Device::flex();
+    let algorithm = build(spec, &device)?;
+    Ok(statistics_width(algorithm.as_ref(), spec, &device).is_ok())
+}
+
+fn build(spec: &FederationSpec, device: &Device) -> Result<Box<dyn Algorithm>, LearnError> {
+    let row = algorithm::find(&spec.algorithm)?;
+    let hyper = row.values(&spec.hyper)?;
+    let (model, training) = (&spec.model, &spec.training);
+    (row.build)(&Setup { model, training, hyper: &hyper, seed: spec.seed, device })
+}
+
+/// Returns how many features the extractor has that all nodes share.
+pub(crate) fn statistics_width(
+    algorithm: &dyn Algorithm,
+    spec: &FederationSpec,
+    device: &Device,
+) -> Result<usize, LearnError> {
+    let refuse = |why: &str| {
+        let text = format!("`training.statistics` is not possible with algorithm `{}`: {why}", spec.algorithm);
+        Err(ConfigError(text).into())
+    };
+    let one = Tensor::zeros([1, spec.model.input.iter().product()], device);
+    let Some(features) = algorithm.features(one) else {
+        return refuse("its nodes have no extractor in common");
+    };
+    if algorithm.finishing_passes().iter().any(|epochs| *epochs > 0) {
+        return refuse("nodes change the common extractor after the last round; set `fine_tuning_epochs=0`");
+    }
+    let exact = Averaging { weighting: Weighting::Samples, rule: Rule::Mean };
+    if spec.exchange.averaging.as_ref() != Some(&exact) {
+        return refuse("the sums are exact only if parts are averaged by samples, with `aggregation=mean`");
+    }
+    Ok(features.dims()[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(algorithm: &str) -> FederationSpec {
+        let mut spec = FederationSpec { algorithm: algorithm.into(), ..FederationSpec::default() };
+        spec.model.input = [1, 8, 8];
+        spec.pool.enabled = true;
+        algorithm::fill_exchange(&mut spec).unwrap();
+        spec
+    }
+
+    #[test]
+    fn who_has_nothing_private_cannot_pool() {
+        let poolable: Vec<_> = algorithm::TABLE.iter().filter(|row| check(&spec(row.name)).is_ok()).collect();
+        let names: Vec<_> = poolable.iter().map(|row| row.name).collect();
+        let expected =
+            ["fedmoe-da", "fedper", "lg-fedavg", "fedrep", "fedrod", "fedbabu", "gpfl", "fedcp", "dbe", "fedgh"];
+        assert_eq!(names, expected);
+        let error = check(&spec("fedavg")).unwrap_err().to_string();
+        assert_eq!(error, "algorithm `fedavg` has no private module that could be pooled: leave out `--pool`");
+    }
+
+    #[test]
+    fn statistics_need_a_common_extractor_that_stays_as_it_is() {
+        let suited: Vec<_> = algorithm::TABLE.iter().filter(|row| suits_statistics(&spec(row.name)).unwrap()).collect();
+        let names: Vec<_> = suited.iter().map(|row| row.name).collect();
+        assert_eq!(
+            names,
+            ["fedavg", "fedper", "fedrep", "fedrod", "gpfl", "fedcp", "dbe", "fedprox", "moon", "pfedmoe"]
+        );
+    }
+}

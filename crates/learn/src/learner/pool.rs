@@ -1,0 +1,169 @@
+//! The pool stage of a learner (`pool`): its private module goes out, others' come in, and a mixture may be served.
+//!
+//! A pool belongs to the parts that it was assembled over: training, adopting parts, and fine-tuning or assembling anew
+//! drop it, and the node predicts with its own module again. Gathering and adopting statistics change none of these parts,
+//! so the pool stays; the statistics expert is mixed on top of it.
+
+use std::borrow::Cow;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use fednode_core::spec::PoolSpec;
+use fednode_core::{Layout, NodeId, ParamSet, PoolOutcome, Served};
+
+use super::{Learner, check, count};
+use crate::algorithm::Modular;
+use crate::error::LearnError;
+use crate::pool::{self, Meter, Mixture, Node, PREFIX, Predictor};
+use crate::train::Progress;
+
+/// What a node gives to the pool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PrivateModule {
+    /// What it is: `head`, `extractor`, `vector` or `expert`.
+    pub kind: &'static str,
+    /// Its parameters, under the names that they have in [`Learner::state`].
+    pub params: ParamSet,
+}
+
+impl Learner {
+    /// Returns the private module as it is now; nothing if the algorithm has none.
+    pub fn module(&self) -> Option<PrivateModule> {
+        let modular = self.algorithm.modular()?;
+        let algorithm = self.algorithm.as_ref();
+        let save = || pool::save(pool::parts(algorithm, modular), &pool::own(algorithm, modular));
+        Some(PrivateModule { kind: modular.module().kind.name(), params: self.device.run(save) })
+    }
+
+    /// Returns names and shapes of a private module; all nodes' have the same.
+    pub fn module_layout(&self) -> Option<Layout> {
+        let modular = self.algorithm.modular()?;
+        Some(pool::layout(pool::parts(self.algorithm.as_ref(), modular)))
+    }
+
+    /// Tells whether a mixture of modules is served.
+    pub fn serves_pool(&self) -> bool {
+        self.pool.is_some()
+    }
+
+    /// Fine-tunes the private module on the node's own samples before it is published, the rest of the model frozen; the
+    /// step size and batch size are those of local updates, the epochs the pool's. With `pool.guard` the epoch of the
+    /// lowest validation loss stays, or the module as it was if none is lower, or if there are no validation samples.
+    /// `watch` is called after every batch, epoch 0 being the computation of the module's inputs.
+    ///
+    /// Returns the steps of gradient descent; nothing if the module is an extractor, which is not fine-tuned because
+    /// its inputs are the samples themselves. A pool that was assembled before is dropped.
+    ///
+    /// # Errors
+    /// Fails if the algorithm has no private module, and when the watcher breaks off; nothing is changed then.
+    pub fn fine_tune_module(
+        &mut self,
+        spec: &PoolSpec,
+        watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
+    ) -> Result<Option<u32>, LearnError> {
+        let node = self.node()?;
+        if !node.is_tunable() {
+            return Ok(None);
+        }
+        let tune = || pool::fine_tune(&node, spec, &mut Meter { watch, epoch: 0, epochs: spec.epochs });
+        let (tuned, steps) = self.device.run(tune)?;
+        let parts = node.modular.module().parts;
+        for (part, weights) in self.algorithm.parts_mut()[parts].iter_mut().zip(tuned) {
+            part.weights = weights;
+        }
+        self.pool = None;
+        self.choose_statistics();
+        Ok(Some(steps))
+    }
+
+    /// Assembles a pool of the own module and others' (`pool`): checks them, drops those that fit least, trains a gate
+    /// over the rest, and serves the mixture if the validation samples do not speak against it. `members` are foreign
+    /// modules whose hashes were verified; those that do not fit are left out and named in the outcome. The result does
+    /// not depend on their order. `watch` is called after every batch, epoch 0 being the computation of what stays
+    /// constant.
+    ///
+    /// A mixture that is served goes into [`Self::state`] and [`Self::private_state`]. With the statistics expert, its
+    /// temperature and weight are chosen anew, the pool's prediction taking the place of the own one. No expert is named
+    /// in predictions of a mixture, for it is made of several.
+    ///
+    /// # Errors
+    /// Fails if the algorithm has no private module, and when the watcher breaks off; nothing is changed then.
+    pub fn assemble_pool(
+        &mut self,
+        spec: &PoolSpec,
+        members: Vec<(NodeId, Arc<ParamSet>)>,
+        watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
+    ) -> Result<PoolOutcome, LearnError> {
+        let node = self.node()?;
+        let (outcome, mixture) = self.device.run(|| pool::assemble(&node, spec, members, watch))?;
+        debug_assert_eq!(mixture.is_some(), outcome.served == Served::Mixture, "what is served is what is reported");
+        self.pool = mixture;
+        self.choose_statistics();
+        Ok(outcome)
+    }
+
+    fn node(&self) -> Result<Node<'_>, LearnError> {
+        let algorithm = self.algorithm.as_ref();
+        let modular = algorithm.modular().ok_or_else(|| LearnError::NoSuchPart("private module".into()))?;
+        Ok(Node {
+            algorithm,
+            modular,
+            data: &self.data,
+            training: &self.training,
+            classes: self.classes,
+            device: self.device.tensors(),
+            seeds: [self.seed, self.node_seed],
+            max_norm_ratio: self.max_norm_ratio,
+        })
+    }
+
+    /// Returns what predicts, before statistics.
+    pub(super) fn predictor(&self) -> Predictor<'_> {
+        Predictor { algorithm: self.algorithm.as_ref(), pool: self.pool.as_ref() }
+    }
+
+    /// Chooses anew how the statistics expert is mixed in, if it is.
+    fn choose_statistics(&mut self) {
+        let class_counts = count(&self.data.train, self.classes);
+        let predictor = Predictor { algorithm: self.algorithm.as_ref(), pool: self.pool.as_ref() };
+        let (validation, tensors) = (&self.data.validation, self.device.tensors());
+        if let Some((_, statistics)) = &mut self.statistics {
+            self.device.run(|| statistics.choose_again(&predictor, &class_counts, validation, tensors));
+        }
+    }
+
+    /// Returns the pool's share in the state.
+    pub(super) fn pool_state(&self) -> ParamSet {
+        let (Some(pool), Some(modular)) = (&self.pool, self.algorithm.modular()) else { return ParamSet::new() };
+        let parts = pool::parts(self.algorithm.as_ref(), modular);
+        self.device.run(|| pool.save(parts))
+    }
+
+    /// Reads the pool of a state, if it has one; returns the rest of the state with it.
+    pub(super) fn read_pool<'a>(
+        &self,
+        state: &'a ParamSet,
+    ) -> Result<(Option<Mixture>, Cow<'a, ParamSet>), LearnError> {
+        let modular = match self.algorithm.modular() {
+            Some(modular) if state.iter().any(|(name, _)| name.starts_with(PREFIX)) => modular,
+            // Without a private module, a pool is simply too much of a state.
+            _ => return Ok((None, Cow::Borrowed(state))),
+        };
+        let (mut own, mut params) = (ParamSet::new(), ParamSet::new());
+        for (name, tensor) in state.iter() {
+            let set = if name.starts_with(PREFIX) { &mut params } else { &mut own };
+            set.insert(name, tensor.shape(), tensor.values().to_vec())?;
+        }
+        check("the pool", &params, &params.layout())?;
+        let (parts, tensors) = (pool::parts(self.algorithm.as_ref(), modular), self.device.tensors());
+        let loaded = self.device.run(|| Mixture::load(&params, parts, self.gate_inputs(modular), tensors));
+        let mismatch = |mismatch| LearnError::Layout { part: "the pool".into(), mismatch };
+        Ok((Some(loaded.map_err(mismatch)?), Cow::Owned(own)))
+    }
+
+    fn gate_inputs(&self, modular: &dyn Modular) -> usize {
+        let one = Tensor::zeros([1, self.input.iter().product()], self.device.tensors());
+        modular.open(one).gate_input.dims()[1]
+    }
+}

@@ -1,0 +1,118 @@
+//! Who may take part in a pool.
+//!
+//! Modules arrive with their hash verified and decoded in canonical form; here they must be modules of this model, with
+//! finite numbers only, and not much larger than is usual: one module with huge outputs would undo the training of the
+//! gate for everybody. What is usual is the median norm of all modules on offer or the own one's, whichever is larger;
+//! the own one alone says little where modules start at zero (DBE's vectors). Zero vectors are fine. The pool is bounded
+//! by the spec, and by the arrays that a saved state can name.
+
+use std::sync::Arc;
+
+use fednode_core::spec::PoolSpec;
+use fednode_core::{MAX_TENSORS, NodeId, ParamSet};
+
+use super::Node;
+use super::mixture::{self, MAX_OTHER_TENSORS, Member};
+
+/// Arrays of the statistics expert in a state.
+const STATISTICS_TENSORS: usize = 5;
+
+/// The members of a pool, the own one first.
+pub(super) struct Members {
+    /// Whose they are; nothing for the own one.
+    pub(super) nodes: Vec<Option<NodeId>>,
+    pub(super) weights: Vec<Member>,
+    /// Who was not let in, and why.
+    pub(super) refused: Vec<(NodeId, String)>,
+}
+
+impl Members {
+    /// Takes a foreign member out.
+    pub(super) fn refuse(&mut self, at: usize, reason: &str) {
+        self.weights.remove(at);
+        if let Some(node) = self.nodes.remove(at) {
+            self.refused.push((node, reason.to_owned()));
+        }
+    }
+}
+
+/// Lets in what fits, in the order of the nodes.
+pub(super) fn admit(node: &Node<'_>, spec: &PoolSpec, mut offered: Vec<(NodeId, Arc<ParamSet>)>) -> Members {
+    offered.sort_by_key(|(node, _)| *node);
+    let parts = mixture::parts(node.algorithm, node.modular);
+    let own = mixture::own(node.algorithm, node.modular);
+    let in_module = mixture::layout(parts).len();
+    let in_state: usize = node.algorithm.parts().iter().map(|part| part.layout().len()).sum();
+    let most = most_members(in_state, in_module);
+    let mut members = Members { nodes: vec![None], weights: vec![own], refused: Vec::new() };
+    let usual = usual_norm(node, &offered);
+    for (owner, params) in offered {
+        let judged = if members.nodes.contains(&Some(owner)) {
+            Err("it is there twice".to_owned())
+        } else if members.nodes.len() >= spec.max_members {
+            Err(format!("the pool is full with {} members (`pool.max_members`)", members.nodes.len()))
+        } else if members.nodes.len() >= most {
+            Err(format!("the pool is full with {} members: more could not be saved", members.nodes.len()))
+        } else {
+            judge(node, &params, usual)
+        };
+        match judged {
+            Ok(weights) => {
+                members.nodes.push(Some(owner));
+                members.weights.push(weights);
+            }
+            Err(reason) => members.refused.push((owner, reason)),
+        }
+    }
+    members
+}
+
+/// Loads a module that fits, or tells why it does not.
+fn judge(node: &Node<'_>, params: &ParamSet, usual: f64) -> Result<Member, String> {
+    let parts = mixture::parts(node.algorithm, node.modular);
+    let loaded = mixture::load(parts, params, node.device);
+    let member = loaded.map_err(|mismatch| format!("it does not fit the model: {mismatch}"))?;
+    if let Some((name, _)) = params.iter().find(|(_, tensor)| !tensor.values().iter().all(|value| value.is_finite())) {
+        return Err(format!("it has a value in `{name}` that is not a finite number"));
+    }
+    let (norm, most) = (norm(params), node.max_norm_ratio * usual);
+    if usual > 0.0 && norm > most {
+        return Err(format!("its norm is {norm:.3e}, and {most:.3e} is the most (`limits.max_norm_ratio`)"));
+    }
+    Ok(member)
+}
+
+/// Returns the norm of the own module or the median of all, the lower one of two, whichever is larger.
+fn usual_norm(node: &Node<'_>, offered: &[(NodeId, Arc<ParamSet>)]) -> f64 {
+    let own = mixture::own(node.algorithm, node.modular);
+    let own = norm(&mixture::save(mixture::parts(node.algorithm, node.modular), &own));
+    let mut norms: Vec<f64> = offered.iter().map(|(_, params)| norm(params)).chain([own]).collect();
+    norms.retain(|norm| norm.is_finite());
+    norms.sort_by(f64::total_cmp);
+    own.max(norms.get(norms.len().saturating_sub(1) / 2).copied().unwrap_or(0.0))
+}
+
+/// Returns the Euclidean norm of all numbers; infinite if one is no number.
+fn norm(params: &ParamSet) -> f64 {
+    let sum: f64 = params.values().map(|value| f64::from(value).powi(2)).sum();
+    if sum.is_nan() { f64::INFINITY } else { sum.sqrt() }
+}
+
+/// Returns how many members can be saved, the own one among them, beside a state of so many arrays.
+fn most_members(in_state: usize, in_module: usize) -> usize {
+    let left = MAX_TENSORS.saturating_sub(in_state + STATISTICS_TENSORS + MAX_OTHER_TENSORS);
+    1 + left / in_module.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_saved_can_be_named() {
+        // FedPer's CNN: six arrays besides a head of two. FedMoE-DA's with 64 experts: 2 + 1 + 64 · 6.
+        assert_eq!(most_members(8, 2), 1 + (4096 - 8 - 17) / 2);
+        assert_eq!(most_members(387, 385), 1 + 9);
+        assert_eq!(most_members(5000, 1), 1);
+    }
+}

@@ -1,0 +1,198 @@
+//! The stage from beginning to end (`pm-moe` §2.6, steps 3 to 9).
+
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use fednode_core::spec::PoolSpec;
+use fednode_core::{NodeId, ParamSet, PoolMember, PoolOutcome, Score, Scores, Served};
+use fednode_data::Samples;
+use fednode_mix::{Measure, energy};
+
+use super::Node;
+use super::admit::{Members, admit};
+use super::cache::{Cache, Keeps, Rows, Source};
+use super::gate::Gate;
+use super::gating::{Trained, rates};
+use super::mixture::Mixture;
+use super::train::Meter;
+use crate::algorithm::Output;
+use crate::error::LearnError;
+use crate::evaluate;
+use crate::train::Watch;
+
+/// Where the own module is among the members.
+const OWN: usize = 0;
+
+/// The pool of one node, once its members' outputs are there.
+pub(super) struct Pool<'a> {
+    pub(super) node: &'a Node<'a>,
+    pub(super) spec: &'a PoolSpec,
+    pub(super) members: Members,
+    pub(super) training: Cache,
+    pub(super) validation: Cache,
+}
+
+/// A mixture that may be served, if the validation samples allow it.
+struct Candidate {
+    mixture: Mixture,
+    /// The mean weight of each of its members.
+    mass: Vec<f64>,
+    epoch: u32,
+    learning_rate: f64,
+}
+
+/// Assembles the pool; returns what is reported, and the mixture if it is to be served.
+///
+/// # Errors
+/// Fails when the watcher breaks off.
+pub(crate) fn assemble(
+    node: &Node<'_>,
+    spec: &PoolSpec,
+    offered: Vec<(NodeId, Arc<ParamSet>)>,
+    watch: &mut Watch<'_>,
+) -> Result<(PoolOutcome, Option<Mixture>), LearnError> {
+    let mut meter = Meter { watch, epoch: 0, epochs: epochs(node, spec) };
+    let stage = Pool::prepare(node, spec, offered, &mut meter)?;
+    let scores = stage.scores();
+    let kept = energy::kept(&scores, OWN, spec.drop_share);
+    let kept: Vec<usize> = (0..kept.len()).filter(|member| kept[*member]).collect();
+    let candidate = stage.candidate(&kept, &mut meter)?;
+    let mixture = candidate.as_ref().ok().map(|candidate| &candidate.mixture);
+    let validation = stage.compare(mixture, &kept, &node.data.validation);
+    let test = stage.compare(mixture, &kept, &node.data.test);
+    let controls = if spec.controls { Some(stage.controls(&kept, &test, &mut meter)?) } else { None };
+    let trained = candidate.as_ref().ok();
+    let outcome = PoolOutcome {
+        members: stage.report(&scores, &kept, trained.map(|candidate| candidate.mass.as_slice())),
+        refused: stage.members.refused.clone(),
+        served: stage.verdict(candidate.as_ref().err().copied(), &validation),
+        epochs: trained.map_or(0, |_| spec.epochs),
+        best_epoch: trained.map(|candidate| candidate.epoch),
+        learning_rate: trained.map(|candidate| candidate.learning_rate),
+        validation,
+        test,
+        controls,
+    };
+    let mixture = candidate.ok().map(|candidate| candidate.mixture);
+    let mixture = mixture.filter(|_| outcome.served == Served::Mixture);
+    Ok((outcome, mixture))
+}
+
+/// Returns how many epochs there will be at most.
+fn epochs(node: &Node<'_>, spec: &PoolSpec) -> u32 {
+    let gate = spec.epochs.saturating_mul(rates(spec).len() as u32);
+    let tuning = if node.is_tunable() { spec.epochs } else { 0 };
+    if spec.controls { gate.saturating_mul(2).saturating_add(tuning) } else { gate }
+}
+
+impl Node<'_> {
+    /// Evaluates a function from inputs to logits.
+    pub(super) fn score(&self, samples: &Samples, forward: &(dyn Fn(Tensor<2>) -> Tensor<2> + Sync)) -> Score {
+        let output = |inputs| Output { logits: forward(inputs), chosen: None, n_experts: 0 };
+        evaluate::evaluate(&output, samples, self.classes, self.device).score
+    }
+}
+
+impl<'a> Pool<'a> {
+    /// Lets members in and runs them on the node's samples; those whose outputs are not finite there are out again.
+    fn prepare(
+        node: &'a Node<'a>,
+        spec: &'a PoolSpec,
+        offered: Vec<(NodeId, Arc<ParamSet>)>,
+        meter: &mut Meter<'_, '_>,
+    ) -> Result<Self, LearnError> {
+        let mut members = admit(node, spec, offered);
+        let Node { modular, classes, device, seeds, .. } = *node;
+        let source = Source { modular, classes, device, seeds, keeps: Keeps::GateInput, epochs: meter.epochs };
+        let mut training = Cache::fill(&source, &members.weights, &node.data.train, meter.watch)?;
+        let mut validation = Cache::fill(&source, &members.weights, &node.data.validation, meter.watch)?;
+        for member in (OWN + 1..members.weights.len()).rev() {
+            if !(training.is_finite(member) && validation.is_finite(member)) {
+                members.refuse(member, "its outputs are not finite, or too large to work with");
+                training.outputs.remove(member);
+                validation.outputs.remove(member);
+            }
+        }
+        Ok(Self { node, spec, members, training, validation })
+    }
+
+    /// Returns how well each member fits the own one, over the training samples.
+    fn scores(&self) -> Vec<f64> {
+        let measure = match self.spec.score.as_str() {
+            "cosine" => Measure::Cosine,
+            _ => Measure::Energy(self.spec.energy_temperature),
+        };
+        let own = &self.training.outputs[OWN];
+        let score = |other: &Rows| {
+            let of_sample = |at: usize| measure.of_sample(&own.row(at), &other.row(at));
+            (0..own.len()).map(of_sample).sum::<f64>() / own.len().max(1) as f64
+        };
+        self.training.outputs.iter().map(score).collect()
+    }
+
+    /// Trains a gate over the members that were kept, or tells why there is none.
+    fn candidate(
+        &self,
+        kept: &[usize],
+        meter: &mut Meter<'_, '_>,
+    ) -> Result<Result<Candidate, &'static str>, LearnError> {
+        if let Some(obstacle) = self.obstacle(kept) {
+            return Ok(Err(obstacle));
+        }
+        let Some(Trained { gate, epoch, learning_rate }) = self.train_gate(kept, meter)? else {
+            return Ok(Err("the gate's training diverged at every step size"));
+        };
+        let mass = self.gate_mass(&gate);
+        Ok(Ok(Candidate { mixture: self.mixture(gate, kept), mass, epoch, learning_rate }))
+    }
+
+    /// Evaluates own module and mixture; a pool of one is its own module.
+    fn compare(&self, mixture: Option<&Mixture>, kept: &[usize], samples: &Samples) -> Scores {
+        let own = self.node.score(samples, &|inputs| self.node.algorithm.forward(inputs).logits);
+        let alone = (kept.len() == 1).then_some(own);
+        Scores { own, mixture: mixture.map(|mixture| self.score(mixture, samples)).or(alone) }
+    }
+
+    /// Decides what is served, given why there is no mixture, if there is none.
+    fn verdict(&self, obstacle: Option<&str>, validation: &Scores) -> Served {
+        let is_worse = validation.mixture.is_some_and(|mixture| mixture.accuracy < validation.own.accuracy);
+        let worse = "the mixture is worse than the own module on the validation samples";
+        let reason = obstacle.or(if self.spec.guard && is_worse { Some(worse) } else { None });
+        reason.map_or(Served::Mixture, |reason| Served::Own { reason: reason.to_owned() })
+    }
+
+    /// Tells why no gate is trained.
+    pub(super) fn obstacle(&self, kept: &[usize]) -> Option<&'static str> {
+        if kept.len() == 1 {
+            Some("there is no other member")
+        } else if self.spec.guard && self.validation.len() == 0 {
+            Some("there are no validation samples to judge the mixture by")
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn mixture(&self, gate: Gate, kept: &[usize]) -> Mixture {
+        Mixture { gate, foreign: kept[OWN + 1..].iter().map(|member| self.members.weights[*member].clone()).collect() }
+    }
+
+    pub(super) fn score(&self, mixture: &Mixture, samples: &Samples) -> Score {
+        let own = &self.members.weights[OWN];
+        self.node.score(samples, &|inputs| mixture.forward(self.node.modular, own, inputs))
+    }
+
+    fn report(&self, scores: &[f64], kept: &[usize], mass: Option<&[f64]>) -> Vec<PoolMember> {
+        let mass_of = |member: usize| match (mass, kept.iter().position(|kept| *kept == member)) {
+            (Some(mass), Some(at)) => mass[at],
+            (None, _) if member == OWN => 1.0,
+            _ => 0.0,
+        };
+        let one = |(member, node): (usize, &Option<NodeId>)| PoolMember {
+            node: *node,
+            score: node.map(|_| scores[member]),
+            kept: kept.contains(&member),
+            gate_mass: mass_of(member),
+        };
+        self.members.nodes.iter().enumerate().map(one).collect()
+    }
+}

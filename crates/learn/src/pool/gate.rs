@@ -1,0 +1,337 @@
+//! The gate of a pool: how much each member counts for a sample (`pm-moe` §2.6, step 6).
+//!
+//! ```text
+//! u        gate input; standardised if it is raw pixels
+//! l        in -> 128 -> 256 -> 128 -> M', leaky ReLU between, orthogonal weights, biases zero
+//! a        softmax(l), then the k largest of each sample, then divided by their sum if wanted
+//! mixture  sum_l a_l · output_l
+//! ```
+//!
+//! Members that were dropped have no output here, which is the same as masking them with minus infinity.
+
+use burn::tensor::activation::softmax;
+use burn::tensor::{Device, Tensor, TensorData};
+use fednode_core::ParamSet;
+use rand_chacha::ChaCha8Rng;
+
+use super::orthogonal;
+use crate::model::{Activation, Initial, Layer, Linear, Net};
+use crate::random;
+use crate::weights::{self, Weights};
+
+/// Features between the gate's layers.
+const HIDDEN: [usize; 3] = [128, 256, 128];
+/// A gate input that varies less than this is only centred.
+const SMALLEST_DEVIATION: f64 = 1e-6;
+
+/// Which members a sample goes through, and whether their weights are made to add up to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Selection {
+    /// How many members, the likeliest first; 0 for all.
+    pub(crate) top_k: usize,
+    /// Whether to divide by the sum.
+    pub(crate) renormalizes: bool,
+}
+
+/// Mean and deviation of every gate input over the node's training samples, `[G]` each.
+#[derive(Debug, Clone)]
+pub(crate) struct Standard {
+    pub(crate) mean: Tensor<1>,
+    pub(crate) deviation: Tensor<1>,
+}
+
+/// Features that are dropped in training.
+pub(crate) struct Dropout {
+    pub(crate) rng: ChaCha8Rng,
+    pub(crate) share: f64,
+}
+
+/// The gate over so many members.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate {
+    pub(crate) net: Net,
+    pub(crate) weights: Weights,
+    pub(crate) selection: Selection,
+    pub(crate) standard: Option<Standard>,
+}
+
+/// Makes the layers.
+pub(crate) fn net(inputs: usize, members: usize) -> Net {
+    let [first, second, third] = HIDDEN;
+    let linear =
+        |name, inputs, outputs, activation| Layer::Linear(Linear { name, inputs, outputs, activation, bias: true });
+    Net::new(vec![
+        linear("pool.gate.0", inputs, first, Activation::LeakyRelu),
+        linear("pool.gate.2", first, second, Activation::LeakyRelu),
+        linear("pool.gate.4", second, third, Activation::LeakyRelu),
+        linear("pool.gate.6", third, members, Activation::Identity),
+    ])
+}
+
+/// Draws orthogonal weights; biases are zero.
+pub(crate) fn initial(net: &Net, rng: &mut ChaCha8Rng, device: &Device) -> Weights {
+    let mut params = ParamSet::new();
+    for parameter in net.parameters() {
+        let values = match parameter.shape[..] {
+            [rows, columns] => orthogonal::matrix(rng, rows, columns),
+            _ => vec![0.0; parameter.n_values()],
+        };
+        params.insert(parameter.name.as_str(), &parameter.shape, values).expect("a net's names are distinct");
+    }
+    Weights::load(net, &params, device).expect("they were made for this net")
+}
+
+/// Makes weights of zero: all members count the same.
+pub(crate) fn zeros(net: &Net, device: &Device) -> Weights {
+    let zero = |parameter: &crate::model::Parameter| Tensor::zeros([parameter.n_values()], device);
+    Weights::new(net.parameters().iter().map(zero).collect())
+}
+
+impl Gate {
+    /// Returns the weight of every member, `[batch, M']`, by the given weights, plain or recorded.
+    pub(crate) fn shares(&self, weights: &Weights, input: Tensor<2>, dropout: Option<&mut Dropout>) -> Tensor<2> {
+        let input = match &self.standard {
+            Some(Standard { mean, deviation }) => (input - mean.clone().unsqueeze()) / deviation.clone().unsqueeze(),
+            None => input,
+        };
+        let logits = match dropout {
+            Some(dropout) => self.net.forward_through(weights, input, |features| dropout.apply(features)),
+            None => self.net.forward(weights, input),
+        };
+        self.selection.apply(softmax(logits, 1))
+    }
+}
+
+impl Dropout {
+    fn apply(&mut self, features: Tensor<2>) -> Tensor<2> {
+        let shape = features.dims();
+        let factors = random::dropout(&mut self.rng, self.share, shape[0] * shape[1]);
+        let device = features.device().without_autodiff();
+        features * Tensor::<2>::from_data(TensorData::new(factors, shape), &device)
+    }
+}
+
+impl Selection {
+    /// Selects from probabilities `[batch, M']`. Of equal ones the earlier member is taken.
+    fn apply(self, probabilities: Tensor<2>) -> Tensor<2> {
+        let [samples, members] = probabilities.dims();
+        if self.top_k == 0 || self.top_k >= members {
+            return probabilities;
+        }
+        let values = weights::values(&probabilities);
+        let mut mask = vec![0f32; values.len()];
+        for (row, mask) in values.chunks_exact(members).zip(mask.chunks_exact_mut(members)) {
+            let mut order: Vec<usize> = (0..members).collect();
+            order.sort_by(|a, b| row[*b].total_cmp(&row[*a]).then(a.cmp(b)));
+            order[..self.top_k].iter().for_each(|member| mask[*member] = 1.0);
+        }
+        let device = probabilities.device().without_autodiff();
+        let selected = probabilities * Tensor::<2>::from_data(TensorData::new(mask, [samples, members]), &device);
+        if self.renormalizes { selected.clone() / selected.sum_dim(1) } else { selected }
+    }
+}
+
+impl Standard {
+    /// Measures rows of gate inputs, each `[G]`.
+    pub(crate) fn of(rows: impl Iterator<Item = Vec<f32>> + Clone, width: usize, device: &Device) -> Self {
+        let (mut mean, mut square, mut count) = (vec![0f64; width], vec![0f64; width], 0f64);
+        for row in rows.clone() {
+            mean.iter_mut().zip(&row).for_each(|(sum, value)| *sum += f64::from(*value));
+            count += 1.0;
+        }
+        mean.iter_mut().for_each(|sum| *sum /= count.max(1.0));
+        for row in rows {
+            let deviations = row.iter().zip(&mean).map(|(value, mean)| (f64::from(*value) - mean).powi(2));
+            square.iter_mut().zip(deviations).for_each(|(sum, value)| *sum += value);
+        }
+        let deviation = |sum: f64| Some((sum / count.max(1.0)).sqrt()).filter(|root| *root > SMALLEST_DEVIATION);
+        let deviations: Vec<f64> = square.iter().map(|sum| deviation(*sum).unwrap_or(1.0)).collect();
+        let upload = |values: &[f64]| {
+            let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
+            Tensor::from_data(TensorData::new(values, [width]), device)
+        };
+        Self { mean: upload(&mean), deviation: upload(&deviations) }
+    }
+
+    /// Returns the arrays as they are saved.
+    pub(crate) fn net(width: usize) -> Net {
+        let shape = [width];
+        Net::arrays(&[("pool.input.mean", &shape, Initial::Zeros), ("pool.input.deviation", &shape, Initial::Ones)])
+    }
+}
+
+/// Mixes outputs `[batch, M', D]` (or `[1, M', D]`, the same for all samples) with weights `[batch, M']`.
+pub(crate) fn mix(shares: Tensor<2>, outputs: Tensor<3>) -> Tensor<2> {
+    let ([samples, members], width) = (shares.dims(), outputs.dims()[2]);
+    (outputs * shares.reshape([samples, members, 1])).sum_dim(1).reshape([samples, width])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::{Purpose, stream, uniform};
+    use crate::train::cross_entropy;
+    use crate::weights::values;
+
+    const INPUTS: usize = 3;
+    const MEMBERS: usize = 4;
+    const CLASSES: usize = 3;
+
+    fn random(rows: usize, columns: usize, seed: u64) -> Tensor<2> {
+        let values = uniform(&mut stream(Purpose::Noise, [seed, 0, 0]), 1.0, rows * columns);
+        Tensor::from_data(TensorData::new(values, [rows, columns]), &Device::flex())
+    }
+
+    fn outputs(rows: usize) -> Tensor<3> {
+        random(rows, MEMBERS * CLASSES, 8).mul_scalar(3.0).reshape([rows, MEMBERS, CLASSES])
+    }
+
+    fn gate(top_k: usize, renormalizes: bool) -> Gate {
+        let net = net(INPUTS, MEMBERS);
+        let weights = initial(&net, &mut stream(Purpose::PoolGate, [1, 2, 0]), &Device::flex());
+        Gate { net, weights, selection: Selection { top_k, renormalizes }, standard: None }
+    }
+
+    fn shares(gate: &Gate, rows: usize) -> Tensor<2> {
+        gate.shares(&gate.weights, random(rows, INPUTS, 7), None)
+    }
+
+    /// The weights of the members for one sample, in double precision on plain numbers; tensors as in the net.
+    fn plain_shares(weights: &[Vec<f64>], selection: Selection, input: &[f32]) -> Vec<f64> {
+        let mut features: Vec<f64> = input.iter().map(|value| f64::from(*value)).collect();
+        for (layer, pair) in weights.chunks(2).enumerate() {
+            let width = pair[1].len();
+            let product = |out: usize| features.iter().enumerate().map(move |(i, x)| x * pair[0][i * width + out]);
+            let sums = (0..width).map(|out| product(out).sum::<f64>() + pair[1][out]);
+            features = sums.map(|sum| if sum < 0.0 && layer < 3 { 0.01 * sum } else { sum }).collect();
+        }
+        let sum: f64 = features.iter().map(|logit| logit.exp()).sum();
+        let mut shares: Vec<f64> = features.iter().map(|logit| logit.exp() / sum).collect();
+        let mut order: Vec<usize> = (0..MEMBERS).collect();
+        order.sort_by(|a, b| shares[*b].total_cmp(&shares[*a]));
+        order[selection.top_k..].iter().for_each(|member| shares[*member] = 0.0);
+        let kept: f64 = if selection.renormalizes { shares.iter().sum() } else { 1.0 };
+        shares.into_iter().map(|share| share / kept).collect()
+    }
+
+    fn plain_loss(weights: &[Vec<f64>], selection: Selection, labels: &[usize]) -> f64 {
+        let (inputs, outputs) = (values(&random(labels.len(), INPUTS, 7)), values(&outputs(labels.len())));
+        let of = |(row, label): (usize, &usize)| {
+            let shares = plain_shares(weights, selection, &inputs[row * INPUTS..][..INPUTS]);
+            let outputs = &outputs[row * MEMBERS * CLASSES..][..MEMBERS * CLASSES];
+            let logit = |class: usize| {
+                let weighted = shares.iter().zip(outputs.chunks_exact(CLASSES));
+                weighted.map(|(share, output)| share * f64::from(output[class])).sum::<f64>()
+            };
+            (0..CLASSES).map(|class| logit(class).exp()).sum::<f64>().ln() - logit(*label)
+        };
+        labels.iter().enumerate().map(of).sum::<f64>() / labels.len() as f64
+    }
+
+    #[test]
+    fn loss_and_gradient_agree_with_finite_differences_in_double_precision() {
+        let labels = [0, 2, 1, 2, 2];
+        for (top_k, renormalizes) in [(MEMBERS, false), (2, false), (2, true)] {
+            let gate = gate(top_k, renormalizes);
+            let tape = gate.weights.recorded();
+            let mixed = mix(gate.shares(&tape, random(5, INPUTS, 7), None), outputs(5));
+            let found = cross_entropy(mixed, crate::gate::one_hot(&labels, CLASSES, &Device::flex()));
+            let plain: Vec<Vec<f64>> =
+                gate.weights.tensors().map(|tensor| values(tensor).into_iter().map(f64::from).collect()).collect();
+            let expected = plain_loss(&plain, gate.selection, &labels);
+            assert!((f64::from(values(&found)[0]) - expected).abs() < 1e-5, "{found} is not {expected}");
+            let mut gradients = found.backward();
+            for (tensor, gradient) in tape.take_gradients(&mut gradients).into_iter().enumerate() {
+                let gradient = values(&gradient.unwrap());
+                for at in (0..gradient.len()).step_by(gradient.len().div_ceil(23)) {
+                    let moved = |by: f64| {
+                        let mut weights = plain.clone();
+                        weights[tensor][at] += by;
+                        plain_loss(&weights, gate.selection, &labels)
+                    };
+                    let (got, expected) = (f64::from(gradient[at]), (moved(1e-5) - moved(-1e-5)) / 2e-5);
+                    assert!((got - expected).abs() < 1e-5 + 1e-3 * expected.abs(), "{tensor} {at}: {got}, {expected}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn weights_add_up_to_1_or_less() {
+        for (top_k, renormalizes) in [(0, false), (MEMBERS, true), (9, false), (2, false), (2, true), (1, true)] {
+            for row in values(&shares(&gate(top_k, renormalizes), 20)).chunks_exact(MEMBERS) {
+                let (sum, taken) = (row.iter().sum::<f32>(), row.iter().filter(|share| **share > 0.0).count());
+                let is_dense = top_k == 0 || top_k >= MEMBERS;
+                assert_eq!(taken, if is_dense { MEMBERS } else { top_k });
+                assert!(sum < 1.0 + 1e-6 && ((sum - 1.0).abs() < 1e-6 || !(is_dense || renormalizes)), "{row:?}");
+            }
+        }
+        let [all, dense] = [gate(MEMBERS, true), gate(0, false)].map(|gate| values(&shares(&gate, 5)));
+        assert_eq!(all, dense, "k = M is the dense mixture");
+    }
+
+    #[test]
+    fn the_likeliest_members_are_taken_and_the_first_of_equal_ones() {
+        let rows = Tensor::<2>::from_floats([[0.1, 0.4, 0.3, 0.2], [0.25, 0.25, 0.25, 0.25]], &Device::flex());
+        let selected = Selection { top_k: 2, renormalizes: false }.apply(rows);
+        assert_eq!(values(&selected), [0.0, 0.4, 0.3, 0.0, 0.25, 0.25, 0.0, 0.0]);
+    }
+
+    #[track_caller]
+    fn assert_close(got: &Tensor<2>, expected: &Tensor<2>) {
+        let close = values(got).into_iter().zip(values(expected)).all(|(got, expected)| (got - expected).abs() < 1e-5);
+        assert!(close, "{got} is not {expected}");
+    }
+
+    #[test]
+    fn equal_members_are_one() {
+        let one = random(6, CLASSES, 3);
+        assert_close(&mix(shares(&gate(0, false), 6), Tensor::stack(vec![one.clone(); MEMBERS], 1)), &one);
+    }
+
+    #[test]
+    fn permuting_the_pool_permutes_the_gates_outputs_only() {
+        let order = [2, 0, 3, 1];
+        let permute = |values: Vec<f32>| -> Vec<f32> {
+            values.chunks_exact(MEMBERS).flat_map(|row| order.map(|member| row[member])).collect()
+        };
+        let (original, mut permuted) = (gate(2, true), gate(2, true));
+        let mut tensors: Vec<Tensor<1>> = original.weights.tensors().cloned().collect();
+        for tensor in &mut tensors[6..] {
+            let moved = permute(values(tensor));
+            let length = moved.len();
+            *tensor = Tensor::from_data(TensorData::new(moved, [length]), &Device::flex());
+        }
+        permuted.weights = Weights::new(tensors);
+        let moved = TensorData::new(permute(values(&shares(&original, 9))), [9, MEMBERS]);
+        assert_close(&shares(&permuted, 9), &Tensor::from_data(moved, &Device::flex()));
+        let moved = Tensor::cat(order.map(|member| outputs(9).narrow(1, member, 1)).to_vec(), 1);
+        assert_close(&mix(shares(&permuted, 9), moved), &mix(shares(&original, 9), outputs(9)));
+    }
+
+    #[test]
+    fn constant_outputs_serve_every_sample() {
+        let repeated = Tensor::cat(vec![outputs(1); 6], 0);
+        assert_close(&mix(shares(&gate(0, false), 6), outputs(1)), &mix(shares(&gate(0, false), 6), repeated));
+    }
+
+    #[test]
+    fn dropout_is_for_training_only_and_seeded() {
+        let gate = gate(0, false);
+        let with = |seed| {
+            let mut dropout = Dropout { rng: stream(Purpose::PoolDropout, [seed, 0, 0]), share: 0.5 };
+            values(&gate.shares(&gate.weights, random(9, INPUTS, 7), Some(&mut dropout)))
+        };
+        assert_eq!(with(1), with(1));
+        assert_ne!(with(1), with(2));
+        assert_ne!(with(1), values(&shares(&gate, 9)));
+    }
+
+    #[test]
+    fn standardised_inputs_have_mean_0_and_deviation_1() {
+        let rows = [vec![1.0, 5.0], vec![3.0, 5.0], vec![5.0, 5.0]];
+        let Standard { mean, deviation } = Standard::of(rows.iter().cloned(), 2, &Device::flex());
+        assert_eq!(values(&mean), [3.0, 5.0]);
+        assert_eq!(values(&deviation), [(8f64 / 3.0).sqrt() as f32, 1.0], "what never varies is only centred");
+    }
+}

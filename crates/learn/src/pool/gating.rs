@@ -1,0 +1,107 @@
+//! The gate of a pool, trained (`pm-moe` §2.6, steps 6 to 8): every step size from the same start, the epoch with the
+//! lowest validation loss over all of them; without the guard the last epoch of the first step size.
+
+use fednode_core::spec::PoolSpec;
+
+use super::Node;
+use super::assemble::Pool;
+use super::cache::CachedBatch;
+use super::gate::{self, Dropout, Gate, Selection, Standard};
+use super::train::{self, Best, Meter, Plan, Stage};
+use crate::algorithm::ModuleKind;
+use crate::error::LearnError;
+use crate::random::{self, Purpose};
+use crate::train::cross_entropy;
+use crate::weights::{self, Weights};
+
+/// A gate that was trained.
+pub(super) struct Trained {
+    pub(super) gate: Gate,
+    pub(super) epoch: u32,
+    pub(super) learning_rate: f64,
+}
+
+/// Returns the step sizes that are tried: without the guard nothing chooses among them.
+pub(super) fn rates(spec: &PoolSpec) -> &[f64] {
+    if spec.guard { &spec.learning_rates } else { &spec.learning_rates[..spec.learning_rates.len().min(1)] }
+}
+
+impl Pool<'_> {
+    /// Trains a gate over some members at every step size from the same start; the validation samples choose.
+    pub(super) fn train_gate(&self, kept: &[usize], meter: &mut Meter<'_, '_>) -> Result<Option<Trained>, LearnError> {
+        let Node { modular, device, seeds: [seed, node_seed], .. } = *self.node;
+        let net = gate::net(self.training.inputs.width(), kept.len());
+        let start = gate::initial(&net, &mut random::stream(Purpose::PoolGate, [seed, node_seed, 0]), device);
+        let gate = Gate { net, weights: start, selection: self.selection(), standard: self.standard() };
+        let judge = |weights: &Weights| self.validation_loss(&gate, weights, kept);
+        let judge: Option<&dyn Fn(&Weights) -> f64> = if self.spec.guard { Some(&judge) } else { None };
+        let (samples, epochs, batch_size) = (self.training.len(), self.spec.epochs, self.spec.batch_size);
+        let plan = Plan { stage: Stage::Gate, seeds: [seed, node_seed], samples, epochs, batch_size };
+        let mut best: Option<(Best<Weights>, f64)> = None;
+        for (at, learning_rate) in (0..).zip(rates(self.spec)) {
+            let rng = random::stream(Purpose::PoolDropout, [seed, node_seed, at]);
+            let mut dropout = (self.spec.dropout > 0.0).then_some(Dropout { rng, share: self.spec.dropout });
+            let step = |weights: &mut Weights, positions: &[u32]| {
+                let tape = weights.recorded();
+                let CachedBatch { input, side, targets } = self.training.batch(positions, device);
+                let shares = gate.shares(&tape, input, dropout.as_mut());
+                let mixed = gate::mix(shares, self.training.outputs(positions, kept, device));
+                let loss = cross_entropy(modular.close(side, mixed), targets);
+                train::descend(std::slice::from_mut(weights), vec![tape], loss, *learning_rate)
+            };
+            let (found, _) = train::run(&plan, gate.weights.clone(), step, judge, meter)?;
+            let loss = |best: &Best<Weights>| best.loss.unwrap_or(f64::INFINITY);
+            if let Some(found) = found
+                && best.as_ref().is_none_or(|(least, _)| loss(&found) < loss(least))
+            {
+                best = Some((found, *learning_rate));
+            }
+        }
+        Ok(best.map(|(Best { weights, epoch, .. }, learning_rate)| Trained {
+            gate: Gate { weights, ..gate.clone() },
+            epoch,
+            learning_rate,
+        }))
+    }
+
+    fn selection(&self) -> Selection {
+        let renormalizes = match self.spec.renormalize.as_str() {
+            "always" => true,
+            "additive" => self.node.modular.module().is_additive,
+            _ => false,
+        };
+        Selection { top_k: self.spec.top_k, renormalizes }
+    }
+
+    /// Measures gate inputs that are raw pixels.
+    fn standard(&self) -> Option<Standard> {
+        let inputs = &self.training.inputs;
+        let rows = (0..inputs.len()).map(|at| inputs.row(at));
+        let is_raw = self.node.modular.module().kind == ModuleKind::Extractor;
+        is_raw.then(|| Standard::of(rows, inputs.width(), self.node.device))
+    }
+
+    /// Returns the mean loss of the mixture on the validation samples.
+    fn validation_loss(&self, gate: &Gate, weights: &Weights, kept: &[usize]) -> f64 {
+        let of = |positions: &Vec<u32>| {
+            let CachedBatch { input, side, .. } = self.validation.batch(positions, self.node.device);
+            let outputs = self.validation.outputs(positions, kept, self.node.device);
+            let logits = self.node.modular.close(side, gate::mix(gate.shares(weights, input, None), outputs));
+            train::log_loss(&logits, &self.validation.labels(positions))
+        };
+        self.validation.chunks().iter().map(of).sum::<f64>() / self.validation.len().max(1) as f64
+    }
+
+    /// Returns the mean weight of every kept member.
+    pub(super) fn gate_mass(&self, gate: &Gate) -> Vec<f64> {
+        let cache = if self.validation.len() > 0 { &self.validation } else { &self.training };
+        let mut mass = vec![0.0; gate.net.n_outputs()];
+        for positions in cache.chunks() {
+            let shares = gate.shares(&gate.weights, cache.batch(&positions, self.node.device).input, None);
+            for row in weights::values(&shares).chunks_exact(mass.len()) {
+                mass.iter_mut().zip(row).for_each(|(sum, share)| *sum += f64::from(*share));
+            }
+        }
+        mass.iter().map(|sum| sum / cache.len().max(1) as f64).collect()
+    }
+}

@@ -1,0 +1,269 @@
+//! A pool that is served: the own module, the foreign ones that were kept, and the gate over them.
+//!
+//! It is saved with the node: the gate under `pool.gate.`, the foreign members in order under `pool.members.<i>.` with
+//! the names of a module's parameters (the own module, number 0, is in the node's own parts), and what else a prediction
+//! depends on as small arrays: `pool.top_k`, `pool.renormalize`, and `pool.input.mean` and `pool.input.deviation` where
+//! gate inputs are standardised.
+
+use burn::tensor::{Device, Tensor};
+use fednode_core::{Layout, LayoutMismatch, ParamSet};
+
+use super::gate::{self, Gate, Selection, Standard};
+use crate::algorithm::{Algorithm, Modular, Opened, Output, Part};
+use crate::weights::Weights;
+
+/// What everything of a pool is saved under.
+pub(crate) const PREFIX: &str = "pool.";
+const TOP_K: &str = "pool.top_k";
+const RENORMALIZE: &str = "pool.renormalize";
+/// Has as many values as there are members.
+const LAST_BIAS: &str = "pool.gate.6.bias";
+/// Arrays of a pool besides its members, at most: four layers, two flags, mean and deviation.
+pub(crate) const MAX_OTHER_TENSORS: usize = 12;
+
+/// The weights of one module's parts.
+pub(crate) type Member = Vec<Weights>;
+
+/// What is served.
+pub(crate) struct Mixture {
+    pub(crate) gate: Gate,
+    /// The foreign members; the own one comes before them and is the algorithm's.
+    pub(crate) foreign: Vec<Member>,
+}
+
+impl Mixture {
+    /// Runs a batch, `[batch, features]` to logits `[batch, classes]`.
+    pub(crate) fn forward(&self, modular: &dyn Modular, own: &Member, inputs: Tensor<2>) -> Tensor<2> {
+        let Opened { gate_input, module_input, side } = modular.open(inputs);
+        let shares = self.gate.shares(&self.gate.weights, gate_input, None);
+        let members = std::iter::once(own).chain(&self.foreign);
+        let outputs = members.map(|member| modular.run_module(member, module_input.clone())).collect();
+        modular.close(side, gate::mix(shares, Tensor::stack(outputs, 1)))
+    }
+
+    /// Returns everything that [`Self::load`] needs besides the node's own parts.
+    pub(crate) fn save(&self, parts: &[Part]) -> ParamSet {
+        let Gate { net, weights, selection, standard } = &self.gate;
+        let mut params = weights.save(net);
+        let mut flag = |name: &str, value: f32| params.insert(name, &[1], vec![value]);
+        let saved = flag(TOP_K, selection.top_k as f32)
+            .and_then(|()| flag(RENORMALIZE, f32::from(u8::from(selection.renormalizes))))
+            .and_then(|()| match standard {
+                Some(Standard { mean, deviation }) => {
+                    let arrays = Weights::new(vec![mean.clone(), deviation.clone()]);
+                    params.extend_prefixed("", arrays.save(&Standard::net(net.n_inputs())))
+                }
+                None => Ok(()),
+            })
+            .and_then(|()| {
+                let mut members = (1..).zip(&self.foreign);
+                members.try_for_each(|(at, member)| params.extend_prefixed(&member_prefix(at), save(parts, member)))
+            });
+        saved.map(|()| params).expect("names are distinct and their number was bounded when the pool was assembled")
+    }
+
+    /// Reads a pool back, for a module of these parts and gate inputs of this width.
+    ///
+    /// # Errors
+    /// Names the first array that is missing, too many or of another shape.
+    pub(crate) fn load(
+        params: &ParamSet,
+        parts: &[Part],
+        gate_inputs: usize,
+        device: &Device,
+    ) -> Result<Self, LayoutMismatch> {
+        let members = params.get(LAST_BIAS).map_or(1, |bias| bias.values().len().max(1));
+        let (net, arrays) = (gate::net(gate_inputs, members), Standard::net(gate_inputs));
+        let is_standardised = arrays.layout().keys().any(|name| params.get(name).is_some());
+        let mut expected = net.layout();
+        expected.extend([TOP_K, RENORMALIZE].map(|name| (name.to_owned(), vec![1])));
+        expected.extend(if is_standardised { arrays.layout() } else { Layout::new() });
+        for at in 1..members {
+            expected.extend(layout(parts).into_iter().map(|(name, shape)| (member_prefix(at) + &name, shape)));
+        }
+        params.check_layout(&expected)?;
+        let value = |name: &str| params.get(name).map_or(0.0, |tensor| tensor.values()[0]);
+        let selection = Selection { top_k: value(TOP_K) as usize, renormalizes: value(RENORMALIZE) > 0.0 };
+        let part = |layout: Layout| pick(params, "", &layout);
+        let weights = Weights::load(&net, &part(net.layout()), device)?;
+        let standard = if is_standardised {
+            let arrays = Weights::load(&arrays, &part(arrays.layout()), device)?;
+            Some(Standard { mean: arrays.tensor(0), deviation: arrays.tensor(1) })
+        } else {
+            None
+        };
+        let foreign = (1..members).map(|at| load(parts, &params.strip_prefix(&member_prefix(at)), device));
+        let foreign = foreign.collect::<Result<_, _>>()?;
+        Ok(Self { gate: Gate { net, weights, selection, standard }, foreign })
+    }
+}
+
+fn member_prefix(at: usize) -> String {
+    format!("{PREFIX}members.{at}.")
+}
+
+/// What predicts: an algorithm, with a pool or without.
+#[derive(Clone, Copy)]
+pub(crate) struct Predictor<'a> {
+    pub(crate) algorithm: &'a dyn Algorithm,
+    pub(crate) pool: Option<&'a Mixture>,
+}
+
+impl Predictor<'_> {
+    /// Runs a batch. A pool's prediction is nobody's expert's.
+    pub(crate) fn forward(&self, inputs: Tensor<2>) -> Output {
+        match (self.pool, self.algorithm.modular()) {
+            (Some(pool), Some(modular)) => {
+                let logits = pool.forward(modular, &own(self.algorithm, modular), inputs);
+                Output { logits, chosen: None, n_experts: 0 }
+            }
+            _ => self.algorithm.forward(inputs),
+        }
+    }
+}
+
+/// Returns the parts of an algorithm's module.
+pub(crate) fn parts<'a>(algorithm: &'a dyn Algorithm, modular: &dyn Modular) -> &'a [Part] {
+    &algorithm.parts()[modular.module().parts]
+}
+
+/// Returns the weights of the own module.
+pub(crate) fn own(algorithm: &dyn Algorithm, modular: &dyn Modular) -> Member {
+    parts(algorithm, modular).iter().map(|part| part.weights.clone()).collect()
+}
+
+/// Returns names and shapes of a module's parameters; each part's have its prefix, as in a node's state.
+pub(crate) fn layout(parts: &[Part]) -> Layout {
+    let named = |part: &Part| {
+        let prefix = part.prefix();
+        part.layout().into_iter().map(move |(name, shape)| (format!("{prefix}{name}"), shape)).collect::<Layout>()
+    };
+    parts.iter().flat_map(named).collect()
+}
+
+/// Returns a module's parameters.
+pub(crate) fn save(parts: &[Part], member: &Member) -> ParamSet {
+    let mut params = ParamSet::new();
+    for (part, weights) in parts.iter().zip(member) {
+        let saved = params.extend_prefixed(&part.prefix(), weights.save(&part.net));
+        saved.expect("the parts of a module have distinct names");
+    }
+    params
+}
+
+/// Loads a module's parameters.
+///
+/// # Errors
+/// Names the first parameter that does not fit.
+pub(crate) fn load(parts: &[Part], params: &ParamSet, device: &Device) -> Result<Member, LayoutMismatch> {
+    params.check_layout(&layout(parts))?;
+    let one = |part: &Part| Weights::load(&part.net, &pick(params, &part.prefix(), &part.layout()), device);
+    parts.iter().map(one).collect()
+}
+
+/// Picks the parameters of a layout, which all must be there under the prefix.
+fn pick(params: &ParamSet, prefix: &str, layout: &Layout) -> ParamSet {
+    let mut picked = ParamSet::new();
+    for (name, shape) in layout {
+        let tensor = params.get(&format!("{prefix}{name}")).expect("the layout was checked");
+        picked.insert(name.as_str(), shape, tensor.values().to_vec()).expect("a layout is a valid set");
+    }
+    picked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::testing::{random, trained};
+    use crate::random::{Purpose, stream};
+    use crate::weights::values;
+
+    const MEMBERS: usize = 3;
+
+    /// Members whose parameters are the own ones times 2, 3, …, gated by a gate that is changed as told.
+    fn mixture(algorithm: &dyn Algorithm, change: impl Fn(&mut Vec<Tensor<1>>)) -> Mixture {
+        let (modular, device) = (algorithm.modular().unwrap(), Device::flex());
+        let net = gate::net(modular.open(random(1, 1)).gate_input.dims()[1], MEMBERS);
+        let weights = gate::initial(&net, &mut stream(Purpose::PoolGate, [1, 0, 0]), &device);
+        let mut tensors: Vec<Tensor<1>> = weights.tensors().cloned().collect();
+        change(&mut tensors);
+        let scaled = |factor: f64| {
+            let scale =
+                |weights: &Weights| Weights::new(weights.tensors().map(|t| t.clone().mul_scalar(factor)).collect());
+            own(algorithm, modular).iter().map(scale).collect()
+        };
+        let selection = Selection { top_k: 2, renormalizes: true };
+        let gate = Gate { net, weights: Weights::new(tensors), selection, standard: None };
+        Mixture { gate, foreign: vec![scaled(2.0), scaled(3.0)] }
+    }
+
+    fn logits(algorithm: &dyn Algorithm, pool: Option<&Mixture>) -> Vec<f32> {
+        values(&Predictor { algorithm, pool }.forward(random(7, 5)).logits)
+    }
+
+    #[test]
+    fn a_gate_that_only_knows_the_own_module_changes_nothing_bit_for_bit() {
+        for (name, algorithm) in trained() {
+            let mut alone = [0.0; MEMBERS];
+            alone[0] = 1e9;
+            let bias = |tensors: &mut Vec<Tensor<1>>| tensors[7] = Tensor::from_floats(alone, &Device::flex());
+            let pool = mixture(algorithm.as_ref(), bias);
+            assert_eq!(logits(algorithm.as_ref(), Some(&pool)), logits(algorithm.as_ref(), None), "{name}");
+            let pool = mixture(algorithm.as_ref(), |_| ());
+            assert_ne!(logits(algorithm.as_ref(), Some(&pool)), logits(algorithm.as_ref(), None), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_pool_of_one_is_its_module_bit_for_bit() {
+        for (name, algorithm) in trained() {
+            let modular = algorithm.modular().unwrap();
+            let net = gate::net(modular.open(random(1, 1)).gate_input.dims()[1], 1);
+            let weights = gate::initial(&net, &mut stream(Purpose::PoolGate, [1, 0, 0]), &Device::flex());
+            let selection = Selection { top_k: 0, renormalizes: false };
+            let pool = Mixture { gate: Gate { net, weights, selection, standard: None }, foreign: Vec::new() };
+            assert_eq!(logits(algorithm.as_ref(), Some(&pool)), logits(algorithm.as_ref(), None), "{name}");
+        }
+    }
+
+    #[test]
+    fn survives_being_saved_bit_for_bit() {
+        for (name, algorithm) in trained() {
+            let (modular, device) = (algorithm.modular().unwrap(), Device::flex());
+            let mut pool = mixture(algorithm.as_ref(), |_| ());
+            let width = pool.gate.net.n_inputs();
+            if name == "fedgh" {
+                let rows = [vec![0.5; width], vec![0.25; width]];
+                pool.gate.standard = Some(Standard::of(rows.into_iter(), width, &device));
+            }
+            let parts = parts(algorithm.as_ref(), modular);
+            let saved = ParamSet::decode(&pool.save(parts).to_bytes()).unwrap();
+            let loaded = Mixture::load(&saved, parts, width, &device).unwrap();
+            assert_eq!(loaded.gate.selection, pool.gate.selection);
+            assert_eq!(logits(algorithm.as_ref(), Some(&loaded)), logits(algorithm.as_ref(), Some(&pool)), "{name}");
+            assert!(Mixture::load(&saved, parts, width + 1, &device).is_err());
+            let mut more = saved.clone();
+            more.insert("pool.members.7.fc.weight", &[1], vec![0.0]).unwrap();
+            assert!(matches!(Mixture::load(&more, parts, width, &device), Err(LayoutMismatch::Unexpected(_))));
+        }
+    }
+
+    #[test]
+    fn a_module_survives_being_saved_with_its_parts_kept_apart() {
+        for (name, algorithm) in trained() {
+            let modular = algorithm.modular().unwrap();
+            let (parts, own) = (parts(algorithm.as_ref(), modular), own(algorithm.as_ref(), modular));
+            let saved = save(parts, &own);
+            assert_eq!(saved.layout(), layout(parts), "{name}");
+            if name == "fedmoe-da" {
+                let names: Vec<&str> = saved.iter().map(|(name, _)| name).collect();
+                assert!(names.contains(&"gate.weight") && names.contains(&"experts.1.fc.weight"), "{names:?}");
+            }
+            let loaded = load(parts, &saved, &Device::flex()).unwrap();
+            assert_eq!(save(parts, &loaded), saved);
+            let numbers =
+                |member: &Member| member.iter().flat_map(|w| w.tensors().flat_map(values)).collect::<Vec<f32>>();
+            assert_eq!(numbers(&loaded), numbers(&own));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Epochs over cached samples: what training a gate and fine-tuning a module have in common.
+//!
+//! Orders are seeded per stage and epoch. With somebody to judge, the epoch with the lowest validation loss is the
+//! result, else the last one. Training that diverges ends there; what was best until then still counts.
+
+use std::ops::ControlFlow;
+
+use burn::tensor::{Gradients, Tensor};
+
+use crate::error::LearnError;
+use crate::random::{self, Purpose};
+use crate::train::{Progress, Watch};
+use crate::weights::{self, Weights};
+
+/// Counts the epochs of a stage, for whoever watches.
+pub(crate) struct Meter<'a, 'w> {
+    pub(crate) watch: &'a mut Watch<'w>,
+    pub(crate) epoch: u32,
+    pub(crate) epochs: u32,
+}
+
+/// What is trained; the streams of two stages never share numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Gate = 0,
+    FineTuning = 1,
+}
+
+/// How it is trained.
+pub(super) struct Plan {
+    pub(super) stage: Stage,
+    pub(super) seeds: [u64; 2],
+    pub(super) samples: usize,
+    pub(super) epochs: u32,
+    pub(super) batch_size: usize,
+}
+
+/// The result of training.
+#[derive(Debug, Clone)]
+pub(super) struct Best<W> {
+    pub(super) weights: W,
+    /// Counting from 1.
+    pub(super) epoch: u32,
+    /// Validation loss; nothing if nobody judged.
+    pub(super) loss: Option<f64>,
+}
+
+/// Trains; returns the best epoch, if any came to its end, and the steps of gradient descent.
+///
+/// `step` trains on the samples at some positions and returns their loss.
+///
+/// # Errors
+/// Fails when the watcher breaks off.
+pub(super) fn run<W: Clone>(
+    plan: &Plan,
+    mut weights: W,
+    mut step: impl FnMut(&mut W, &[u32]) -> f64,
+    judge: Option<&dyn Fn(&W) -> f64>,
+    meter: &mut Meter<'_, '_>,
+) -> Result<(Option<Best<W>>, u32), LearnError> {
+    let mut best: Option<Best<W>> = None;
+    let mut steps = 0;
+    let batches = plan.samples.div_ceil(plan.batch_size) as u32;
+    for epoch in 1..=plan.epochs {
+        meter.epoch += 1;
+        let index = (plan.stage as u64) << 32 | u64::from(epoch);
+        let mut rng = random::stream(Purpose::PoolOrder, [plan.seeds[0], plan.seeds[1], index]);
+        let order = random::permutation(&mut rng, plan.samples as u32);
+        for (batch, positions) in (1..).zip(order.chunks(plan.batch_size)) {
+            let loss = step(&mut weights, positions);
+            steps += 1;
+            let progress = Progress { epoch: meter.epoch, epochs: meter.epochs, batch, batches, loss };
+            if (meter.watch)(progress) == ControlFlow::Break(()) {
+                return Err(LearnError::Abandoned);
+            }
+            if !loss.is_finite() {
+                // Those of the last epoch are no result if nobody judges.
+                return Ok((best.filter(|_| judge.is_some()), steps));
+            }
+        }
+        let loss = judge.map(|judge| judge(&weights));
+        let is_better = match (loss, best.as_ref().and_then(|best| best.loss)) {
+            (Some(loss), Some(least)) => loss < least,
+            (Some(loss), None) => loss.is_finite(),
+            (None, _) => true,
+        };
+        if is_better {
+            best = Some(Best { weights: weights.clone(), epoch, loss });
+        }
+    }
+    Ok((best, steps))
+}
+
+/// Makes one step of gradient descent in recorded weights; returns the loss.
+pub(super) fn descend(weights: &mut [Weights], tape: Vec<Weights>, loss: Tensor<1>, learning_rate: f64) -> f64 {
+    let value = f64::from(weights::values(&loss)[0]);
+    let mut gradients: Gradients = loss.backward();
+    let taken: Vec<_> = tape.into_iter().map(|weights| weights.take_gradients(&mut gradients)).collect();
+    drop((loss, gradients));
+    for (weights, gradients) in weights.iter_mut().zip(taken) {
+        weights.descend(gradients, learning_rate, 0.0);
+    }
+    value
+}
+
+/// Returns the sum of the cross-entropies of logits `[batch, classes]`, in double precision.
+pub(super) fn log_loss(logits: &Tensor<2>, labels: &[usize]) -> f64 {
+    let classes = logits.dims()[1];
+    let of = |(row, label): (&[f32], &usize)| {
+        let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f64 = row.iter().map(|logit| f64::from(logit - largest).exp()).sum();
+        sum.ln() - f64::from(row[*label] - largest)
+    };
+    weights::values(logits).chunks_exact(classes).zip(labels).map(of).sum()
+}

@@ -1,0 +1,138 @@
+//! The stage after the last round, as the machine orders it: the private module, then the pool (PM-MoE).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fednode_core::{BlobRef, NodeId, ParamSet, PoolOutcome, Round, Score, Served};
+use fednode_engine::{Input, ModuleReport, PoolOrder, PoolReport};
+use fednode_store::Blobs;
+use tracing::{info, warn};
+
+use crate::answers::Answer;
+use crate::driver::Driver;
+use crate::effects::{FULL_PAUSE, flatten, on_worker};
+use crate::error::RunError;
+use crate::machine::Machine;
+use crate::trainer::{Evaluations, Timed, TrainerThread};
+use crate::work;
+
+/// How many rounds, in the sense of garbage collection, an own module is kept beside what the machine needs.
+const KEPT_ROUNDS: u32 = 1;
+
+/// A private module that is in the store.
+pub(crate) struct Made {
+    report: Option<ModuleReport>,
+    /// How good the model is, if the algorithm trained once more.
+    evaluations: Option<Evaluations>,
+}
+
+/// A pool that the trainer serves.
+pub(crate) struct Pooled {
+    outcome: PoolOutcome,
+    evaluations: Evaluations,
+    took: Duration,
+}
+
+impl<M: Machine> Driver<M> {
+    /// Makes the private module, stores it and names it.
+    pub(crate) fn make_module(&mut self, round: Round) {
+        let Some(trainer) = self.trainer.clone() else { return };
+        warn!("this node publishes its private module: it tells the others how often the classes occur here, at least");
+        let blobs = Arc::clone(&self.blobs);
+        self.tasks.spawn(async move { Answer::Module(make(trainer, round, blobs).await.map(Box::new)) });
+    }
+
+    pub(crate) fn on_module(&mut self, made: Made) {
+        let Made { report, evaluations } = made;
+        self.last_stage.evaluations = evaluations;
+        match &report {
+            None => {
+                let text = format!("algorithm `{}` has no private module: there is no pool", self.spec.algorithm);
+                self.notebook.warn(self.clock.now(), text);
+            }
+            Some(report) => {
+                let blobs = vec![report.blob.id];
+                self.own.add(Round(self.spec.rounds), blobs.clone(), KEPT_ROUNDS);
+                self.blobs.protect(self.kept_blobs());
+                self.announce(blobs);
+            }
+        }
+        self.feed(Input::Module(report));
+    }
+
+    /// Loads the modules of others and hands them to the trainer.
+    pub(crate) fn assemble_pool(&mut self, order: PoolOrder) {
+        let Some(trainer) = self.trainer.clone() else { return };
+        let blobs = Arc::clone(&self.blobs);
+        self.tasks.spawn(async move { Answer::Pooled(assemble(trainer, order, blobs).await.map(Box::new)) });
+    }
+
+    pub(crate) fn on_pooled(&mut self, pooled: Pooled) {
+        let Pooled { outcome, evaluations, took } = pooled;
+        let text = describe(&outcome, took);
+        info!("{text}");
+        self.notebook.remark(self.clock.now(), text);
+        let refused = outcome.refused.clone();
+        self.last_stage.evaluations = Some(evaluations);
+        self.last_stage.pool = Some(outcome);
+        self.feed(Input::Pooled(PoolReport { refused }));
+    }
+}
+
+async fn make(trainer: TrainerThread, round: Round, blobs: Arc<Blobs>) -> Result<Made, RunError> {
+    // Handed in together, so that no later order comes between.
+    let (finishing, making) = (trainer.finish(round), trainer.module());
+    let evaluations = flatten(finishing.await)?.value;
+    let Some(module) = flatten(making.await)?.value else { return Ok(Made { report: None, evaluations }) };
+    let blob = put(module.params, blobs).await;
+    let report = ModuleReport { kind: module.kind, blob, score: module.score };
+    Ok(Made { report: Some(report), evaluations })
+}
+
+/// Stores a module, however long the disk stays full.
+async fn put(params: ParamSet, blobs: Arc<Blobs>) -> BlobRef {
+    let params = Arc::new(params);
+    loop {
+        let (params, blobs) = (Arc::clone(&params), Arc::clone(&blobs));
+        match on_worker(move || blobs.put(&params.to_bytes())).await {
+            Ok(blob) => return blob,
+            Err(error) => warn!("the private module waits for disk space: {error}"),
+        }
+        tokio::time::sleep(FULL_PAUSE).await;
+    }
+}
+
+async fn assemble(trainer: TrainerThread, order: PoolOrder, blobs: Arc<Blobs>) -> Result<Pooled, RunError> {
+    let modules = on_worker(move || load(&order, &blobs)).await;
+    let (pooling, evaluating) = (trainer.pool(modules), trainer.call(|trainer| trainer.evaluate(true)));
+    let Timed { value: outcome, took } = flatten(pooling.await)?;
+    let evaluations = flatten(evaluating.await)?.value;
+    Ok(Pooled { outcome, evaluations, took })
+}
+
+/// Loads what is still held; modules of one content are one in memory.
+fn load(order: &PoolOrder, blobs: &Blobs) -> Vec<(NodeId, Arc<ParamSet>)> {
+    let mut modules: Vec<(NodeId, BlobRef, Arc<ParamSet>)> = Vec::with_capacity(order.members.len());
+    for (node, blob) in &order.members {
+        let twin = modules.iter().find(|(_, known, _)| known == blob).map(|(.., params)| Arc::clone(params));
+        if let Some(params) = twin.or_else(|| work::load_blob(&blob.id, blobs)) {
+            modules.push((*node, *blob, params));
+        }
+    }
+    modules.into_iter().map(|(node, _, params)| (node, params)).collect()
+}
+
+fn describe(outcome: &PoolOutcome, took: Duration) -> String {
+    let kept = outcome.members.iter().filter(|member| member.kept).count();
+    let (others, seconds) = (outcome.members.len().saturating_sub(1), took.as_secs_f64());
+    let percent = |score: Score| 100.0 * score.accuracy;
+    let served = match &outcome.served {
+        Served::Mixture => "the mixture is served".to_owned(),
+        Served::Own { reason } => format!("the own module is served: {reason}"),
+    };
+    let validation = outcome.validation.mixture.map_or_else(String::new, |mixture| {
+        let own = percent(outcome.validation.own);
+        format!(", {:.1} % of the validation samples right (own module {own:.1} %)", percent(mixture))
+    });
+    format!("pool of the own module and {others} others, {kept} kept{validation}; {served} ({seconds:.1} s)")
+}
