@@ -18,6 +18,8 @@ pub(crate) enum Purpose {
     FinishingOrder = 3,
     /// Noise of an algorithm's own in a round.
     Noise = 4,
+    /// How a node's samples are divided between the stages of an algorithm.
+    Division = 5,
     /// The initial parameters of a pool's gate.
     PoolGate = 16,
     /// The order of samples in an epoch of the pool stage.

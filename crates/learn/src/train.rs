@@ -4,7 +4,8 @@
 //! epoch comes from a fresh stream per (seed, node, round, epoch), so an interrupted round repeats identically. Batches are
 //! of nearly one size and nothing is dropped.
 
-use std::ops::ControlFlow;
+use std::borrow::Cow;
+use std::ops::{ControlFlow, Range};
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor};
@@ -12,7 +13,7 @@ use fednode_core::Round;
 use fednode_core::spec::TrainingSpec;
 use fednode_data::Samples;
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Selection, Stage};
 use crate::batch::{self, Batch};
 use crate::error::LearnError;
 use crate::random::{self, Draws, Purpose};
@@ -80,7 +81,8 @@ pub(crate) fn finish(
     device: &Device,
     watch: &mut Watch<'_>,
 ) -> Result<Outcome, LearnError> {
-    let stages = [(Stage::Finishing, algorithm.finishing_epochs())];
+    let passes = algorithm.finishing_passes().into_iter().enumerate();
+    let stages: Vec<_> = passes.map(|(pass, epochs)| (Stage::Finishing(pass), epochs)).collect();
     run(algorithm, &stages, samples, schedule, device, watch)
 }
 
@@ -96,22 +98,31 @@ fn run(
     let mut outcome = Outcome::default();
     let mut epoch = 0;
     for (stage, stage_epochs) in stages {
+        if let Stage::Finishing(pass) = stage {
+            algorithm.begin_finishing(*pass);
+        }
+        let Selection { twentieths, batch_size } = algorithm.selection(*stage);
+        let samples = &select(samples, twentieths, schedule);
+        let batch_size = batch_size.unwrap_or(schedule.training.batch_size);
         for _ in 0..*stage_epochs {
             epoch += 1;
-            let mut run = Epoch { algorithm, samples, schedule, device, stage: *stage, epoch, epochs };
+            let mut run = Epoch { algorithm, samples, schedule, device, stage: *stage, epoch, epochs, batch_size };
             outcome.train_loss = run.run(&mut outcome, watch)?;
         }
     }
     Ok(outcome)
 }
 
-/// What an epoch belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// A pass of a local update.
-    Pass(usize),
-    /// What follows the last round.
-    Finishing,
+/// Returns some twentieths of a node's samples; which samples are in which is the same in every round.
+fn select<'a>(samples: &'a Samples, twentieths: Range<u32>, schedule: Schedule<'_>) -> Cow<'a, Samples> {
+    if twentieths == Selection::ALL.twentieths {
+        return Cow::Borrowed(samples);
+    }
+    let count = samples.len() as u32;
+    let mut stream = random::stream(Purpose::Division, [schedule.seed, schedule.node_seed, 0]);
+    let order = random::permutation(&mut stream, count);
+    let cut = |twentieth: u32| (u64::from(count) * u64::from(twentieth) / 20) as usize;
+    Cow::Owned(samples.subset(&order[cut(twentieths.start)..cut(twentieths.end)]))
 }
 
 /// One pass over the samples.
@@ -123,6 +134,7 @@ struct Epoch<'a> {
     stage: Stage,
     epoch: u32,
     epochs: u32,
+    batch_size: usize,
 }
 
 impl Epoch<'_> {
@@ -130,13 +142,13 @@ impl Epoch<'_> {
     fn run(&mut self, outcome: &mut Outcome, watch: &mut Watch<'_>) -> Result<f64, LearnError> {
         let Schedule { training, classes, round, .. } = self.schedule;
         let order = self.order();
-        let batches = order.len().div_ceil(training.batch_size) as u32;
+        let batches = order.len().div_ceil(self.batch_size) as u32;
         let mut total_loss = 0.0;
-        for (batch, positions) in (1..).zip(batch::divide(&order, training.batch_size)) {
+        for (batch, positions) in (1..).zip(batch::divide(&order, self.batch_size)) {
             let samples = Batch::gather(self.samples, positions, classes, self.device);
             let step = match self.stage {
                 Stage::Pass(pass) => self.algorithm.step(pass, samples),
-                Stage::Finishing => self.algorithm.finishing_step(samples),
+                Stage::Finishing(pass) => self.algorithm.finishing_step(pass, samples),
             };
             let (loss, learning_rate) = (step.loss, training.learning_rate);
             if !loss.is_finite() {
@@ -158,7 +170,7 @@ impl Epoch<'_> {
         let Schedule { seed, node_seed, round, .. } = self.schedule;
         let purpose = match self.stage {
             Stage::Pass(_) => Purpose::Order,
-            Stage::Finishing => Purpose::FinishingOrder,
+            Stage::Finishing(_) => Purpose::FinishingOrder,
         };
         let index = u64::from(round.0) << 32 | u64::from(self.epoch);
         random::permutation(&mut random::stream(purpose, [seed, node_seed, index]), self.samples.len() as u32)
@@ -178,4 +190,32 @@ impl Outcome {
 pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
     let n_samples = logits.dims()[0];
     (log_softmax(logits, 1) * targets).sum().mul_scalar(-1.0 / n_samples as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fednode_data::Pixels;
+
+    use super::*;
+
+    #[test]
+    fn twentieths_divide_the_samples_once_for_all() {
+        let names: Arc<[String]> = (0..50).map(|class| class.to_string()).collect();
+        let samples = Samples::new([1, 1, 1], Pixels::Floats(vec![0.0; 50]), (0..50).collect(), names).unwrap();
+        let labels = |twentieths, round| {
+            let training = &TrainingSpec::default();
+            let schedule = Schedule { training, classes: 50, seed: 1, node_seed: 2, round: Round(round) };
+            select(&samples, twentieths, schedule).labels.clone()
+        };
+        let (gate, personal) = (labels(0..5, 1), labels(5..20, 1));
+        assert_eq!((gate.len(), personal.len()), (12, 38), "the first quarter, rounded down, and the rest");
+        assert_eq!(gate, labels(0..5, 7), "in every round the same");
+        let mut all = [gate, personal].concat();
+        assert_ne!(all, samples.labels);
+        all.sort_unstable();
+        assert_eq!(all, samples.labels, "every sample once");
+        assert_eq!(labels(0..20, 1), samples.labels);
+    }
 }

@@ -1,76 +1,38 @@
 //! What every algorithm promises, on two nodes with the embedded digits and a real average between them.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
-use fednode_core::{FederationSpec, HyperValue, ParamSet, Round, Weighting};
-use fednode_data::{DataSource, ShardParams, Split, load_shard};
-use fednode_learn::{ComputeDevice, Learner, LocalUpdate, Subset, algorithm};
-use fednode_mix::average;
+use common::federation::{CLASSES, WIDTH, combine, data, finish, learner, rounds, spec, update, values};
+use fednode_core::{FederationSpec, HyperValue, ParamSet, Round};
+use fednode_learn::{ComputeDevice, Learner, Subset, algorithm};
 
-/// Hidden units of `mlp`, the width of its features.
-const WIDTH: usize = 200;
-const CLASSES: usize = 10;
-
-/// The rows that this file is about.
-const PERSONAL: [&str; 9] = ["fedper", "lg-fedavg", "fedrep", "fedrod", "fedgh", "fedbabu", "gpfl", "fedcp", "dbe"];
-
-fn spec(algorithm: &str, hyper: &[(&str, HyperValue)]) -> FederationSpec {
-    let mut spec = FederationSpec { algorithm: algorithm.into(), ..FederationSpec::default() };
-    spec.model.name = "mlp".into();
-    spec.model.input = [1, 8, 8];
-    (spec.training.learning_rate, spec.training.batch_size, spec.training.local_epochs) = (0.1, 10, 1);
-    spec.hyper.extend(hyper.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
-    algorithm::fill_exchange(&mut spec).unwrap();
-    spec
-}
-
-/// Returns node `index` of two, which between them have 400 digits in skewed shares of the classes.
-fn data(index: usize) -> Arc<Split> {
-    let params = ShardParams { nodes: 2, seed: 1, samples_per_node: 200, validation_share: 0.1 };
-    let digits: DataSource = "digits".parse().unwrap();
-    Arc::new(load_shard(&digits, "dirichlet:0.5", &params, index).unwrap().split)
-}
-
-fn learner(spec: &FederationSpec, index: usize) -> Learner {
-    Learner::new(spec, index as u64, data(index), &ComputeDevice::cpu(1).unwrap()).unwrap()
-}
-
-fn update(learner: &mut Learner, round: u32) -> LocalUpdate {
-    learner.local_update(Round(round), &mut |_| ControlFlow::Continue(())).unwrap()
-}
-
-fn finish(learner: &mut Learner, round: u32) -> u32 {
-    learner.finish(Round(round), &mut |_| ControlFlow::Continue(())).unwrap()
-}
-
-/// Combines shared parts as the algorithm's exchange says.
-fn combine(spec: &FederationSpec, updates: &[LocalUpdate]) -> Option<ParamSet> {
-    let averaging = spec.exchange.averaging.as_ref()?;
-    let member = |update: &LocalUpdate| {
-        let weight = match averaging.weighting {
-            Weighting::Samples => f64::from(update.n_samples),
-            Weighting::Uniform => 1.0,
-        };
-        (weight, Arc::new(update.shared.clone().unwrap()))
-    };
-    Some(average(averaging.rule, &updates.iter().map(member).collect::<Vec<_>>()).unwrap())
-}
-
-/// Runs whole rounds: train, average, adopt.
-fn rounds(spec: &FederationSpec, learners: &mut [Learner], rounds: std::ops::RangeInclusive<u32>) {
-    for round in rounds {
-        let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, round)).collect();
-        let mean = combine(spec, &updates);
-        learners.iter_mut().for_each(|learner| learner.adopt(mean.clone(), Vec::new()).unwrap());
-    }
-}
-
-/// Returns the values of the parameters whose names are given.
-fn values(state: &ParamSet, names: &[&str]) -> Vec<f32> {
-    names.iter().flat_map(|name| state.get(name).unwrap().values().to_vec()).collect()
-}
+/// The rows whose nodes differ in more than their data, and those that train otherwise than FedAvg.
+const PERSONAL: [&str; 21] = [
+    "fedper",
+    "lg-fedavg",
+    "fedrep",
+    "fedrod",
+    "fedgh",
+    "fedbabu",
+    "gpfl",
+    "fedcp",
+    "dbe",
+    "fedprox",
+    "scaffold",
+    "moon",
+    "fedproto",
+    "fd",
+    "pfl-fb",
+    "pfl-mf",
+    "pfl-mfe",
+    "pfedmoe",
+    "fml",
+    "fedkd",
+    "fedapen",
+];
 
 const BASE: [&str; 4] = ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"];
 
@@ -324,7 +286,7 @@ fn with_statistics(algorithm: &str, rounds: u32) -> FederationSpec {
 /// The sums are exact, everybody's classifier the same, and the mixture no worse where it was chosen.
 #[test]
 fn statistics_join_what_all_nodes_have_seen() {
-    for algorithm in ["fedavg", "fedper", "fedrep", "fedrod", "gpfl", "fedcp", "dbe"] {
+    for algorithm in ["fedavg", "fedper", "fedrep", "fedrod", "gpfl", "fedcp", "dbe", "fedprox", "moon", "pfedmoe"] {
         let spec = with_statistics(algorithm, 4);
         let mut learners = [learner(&spec, 0), learner(&spec, 1)];
         rounds(&spec, &mut learners, 1..=3);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::spec::PoolSpec;
-use fednode_core::{NodeId, Round, Served};
+use fednode_core::{HyperValue, NodeId, Round, Served};
 use fednode_learn::device::{AdapterKind, Selected};
 use fednode_learn::probe::{self, ProbeCommand};
 use fednode_learn::{ComputeDevice, DeviceChoice, Learner, Subset};
@@ -105,9 +105,14 @@ fn compare_with_cpu() {
     let adapter = probe::adapters_in_process().into_iter().next().unwrap();
     let gpu = ComputeDevice::open(&Selected::Vulkan(adapter), 1).unwrap();
     let cpu = ComputeDevice::cpu(1).unwrap();
-    for (algorithm, model) in [("fedmoe-da", "cnn"), ("fedavg", "mlp"), ("gpfl", "mlp"), ("fedcp", "mlp")] {
+    let plain = ["fedprox", "scaffold", "moon", "fedproto", "fd", "pfl-mfe", "pfedmoe", "fml", "fedkd", "fedapen"];
+    let table = [("fedmoe-da", "cnn"), ("fedavg", "mlp"), ("gpfl", "mlp"), ("fedcp", "mlp")];
+    for (algorithm, model) in table.into_iter().chain(plain.map(|algorithm| (algorithm, "mlp"))) {
         let mut spec = common::spec(algorithm, model, &samples);
         spec.training.local_epochs = 1;
+        if algorithm.starts_with("pfl-") {
+            spec.hyper.extend(["personal_epochs", "gate_epochs"].map(|key| (key.to_owned(), HyperValue::Integer(2))));
+        }
         let run = |device: &ComputeDevice| {
             let mut learner = Learner::new(&spec, 0, common::split(&samples, 100), device).unwrap();
             let mut losses = Vec::new();
@@ -117,10 +122,12 @@ fn compare_with_cpu() {
             };
             let report = learner.local_update(Round(1), &mut watch).unwrap();
             losses.push(learner.evaluate(Subset::Test).score.loss);
+            learner.finish(Round(1), &mut |_| ControlFlow::Continue(())).unwrap();
+            losses.push(learner.evaluate(Subset::Test).score.loss);
             (losses, report)
         };
         let ((on_gpu, gpu_report), (on_cpu, cpu_report)) = (run(&gpu), run(&cpu));
-        assert_eq!(on_gpu.len(), 6);
+        assert!(on_gpu.len() >= 7 && on_gpu.len() == on_cpu.len());
         for (gpu, cpu) in on_gpu.iter().zip(&on_cpu) {
             assert!((gpu - cpu).abs() < 1e-3 * cpu, "{algorithm} {model}: {on_gpu:?} and {on_cpu:?}");
         }

@@ -88,11 +88,11 @@ impl Algorithm for Halves {
         self.train(self.passes[pass].trains, batch)
     }
 
-    fn finishing_epochs(&self) -> u32 {
-        self.finishing.map_or(0, |pass| pass.epochs)
+    fn finishing_passes(&self) -> Vec<u32> {
+        self.finishing.iter().map(|pass| pass.epochs).collect()
     }
 
-    fn finishing_step(&mut self, batch: Batch) -> Step {
+    fn finishing_step(&mut self, _pass: usize, batch: Batch) -> Step {
         self.train(self.finishing.map_or(&[], |pass| pass.trains), batch)
     }
 

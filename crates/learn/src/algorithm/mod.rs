@@ -8,30 +8,50 @@
 //! What happens to an algorithm, in order; a node may be restored from a checkpoint before any round:
 //!
 //! ```text
-//! build ─► meet ─► [ adopt ─► begin_round ─► step … step ─► end_round ─► share ] per round ─► finishing_step … (if it has any)
+//! build ─► meet ─► [ adopt ─► begin_round ─► step … step ─► end_round ─► share ] per round
+//!       ─► [ begin_finishing ─► finishing_step … ] per finishing pass (if it has any)
 //! ```
 //!
 //! Only parts are saved, so everything that outlives a round is a part.
 
+mod class_means;
+mod companion;
 mod dbe;
+mod distances;
+mod fd;
+mod fedapen;
 mod fedavg;
 mod fedbabu;
 mod fedcp;
 mod fedgh;
+mod fedkd;
 mod fedmoe_da;
 mod fedper;
+mod fedproto;
+mod fedprox;
 mod fedrep;
 mod fedrod;
+mod fml;
 mod gpfl;
+mod guide;
 mod halves;
 mod hyper;
 mod lg_fedavg;
 mod local;
 mod module;
+mod moon;
+mod optimizer;
 mod part;
+mod pfedmoe;
+mod pfl_moe;
 mod plain;
+mod scaffold;
+mod switch_gate;
 #[cfg(test)]
 pub(crate) mod testing;
+mod whole;
+
+use std::ops::Range;
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::config::unknown_name;
@@ -42,6 +62,7 @@ use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::random::Draws;
 
+pub use guide::guide;
 pub use hyper::{Hyper, Kind, Profile, Values};
 pub use module::{Modular, Module, ModuleKind, Opened};
 pub use part::{Part, Role};
@@ -85,6 +106,18 @@ pub static TABLE: &[Row] = &[
     fedcp::ROW,
     dbe::ROW,
     fedgh::ROW,
+    fedprox::ROW,
+    scaffold::ROW,
+    moon::ROW,
+    fedproto::ROW,
+    fd::ROW,
+    pfl_moe::FB,
+    pfl_moe::MF,
+    pfl_moe::MFE,
+    pfedmoe::ROW,
+    fml::ROW,
+    fedkd::ROW,
+    fedapen::ROW,
 ];
 
 /// What an algorithm is built from.
@@ -109,6 +142,32 @@ pub struct Step {
     pub loss: f64,
     /// Samples routed to each expert; empty without experts.
     pub routed: Vec<u32>,
+}
+
+/// What the batches of a stretch of training are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// This pass of a local update.
+    Pass(usize),
+    /// This pass after the last round.
+    Finishing(usize),
+}
+
+/// Which of the node's training samples a stage goes over, and how many at a time.
+///
+/// The samples are divided once for all rounds, in an order of the node's own, so that stages with other twentieths never
+/// see each other's samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    /// From which twentieth of the samples to before which.
+    pub twentieths: Range<u32>,
+    /// Samples of a batch; the spec's if nothing else.
+    pub batch_size: Option<usize>,
+}
+
+impl Selection {
+    /// All samples, in the spec's batches.
+    pub const ALL: Self = Self { twentieths: 0..20, batch_size: None };
 }
 
 /// What a model says about a batch.
@@ -150,14 +209,23 @@ pub trait Algorithm: Send + Sync {
     /// Completes a local update, after its last batch and before anything of it is shared.
     fn end_round(&mut self) {}
 
-    /// Returns how often a node goes over its samples after the last round, for itself alone; most algorithms are done
-    /// then.
-    fn finishing_epochs(&self) -> u32 {
-        0
+    /// Returns which samples a stage goes over; most go over all.
+    fn selection(&self, _stage: Stage) -> Selection {
+        Selection::ALL
     }
 
-    /// Trains on one batch after the last round; only called if there are finishing epochs.
-    fn finishing_step(&mut self, batch: Batch) -> Step {
+    /// Returns how often each pass after the last round goes over the samples, for the node alone; most algorithms have no
+    /// such pass.
+    fn finishing_passes(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    /// Prepares a pass after the last round, before its first batch. A node may be finished more than once, each time
+    /// from the parts as they are.
+    fn begin_finishing(&mut self, _pass: usize) {}
+
+    /// Trains on one batch in the given pass after the last round.
+    fn finishing_step(&mut self, _pass: usize, batch: Batch) -> Step {
         self.step(0, batch)
     }
 

@@ -107,15 +107,28 @@ pub(super) fn plain(parts: &[Part]) -> Vec<Weights> {
     record_only(parts, &[])
 }
 
+/// What a loss says about every parameter of every part; nothing where the loss does not depend on it.
+pub(super) type Slopes = Vec<Vec<Option<Tensor<1>>>>;
+
 /// Makes one step of gradient descent in all recorded parts that the loss depends on; returns the loss.
 pub(super) fn descend(parts: &mut [Part], tape: Vec<Weights>, loss: Tensor<1>, learning_rate: f64) -> f64 {
+    let (value, slopes) = slopes(tape, loss);
+    apply(parts, slopes, learning_rate);
+    value
+}
+
+/// Differentiates a loss; returns it with the gradients of all recorded parts. The tape is gone then.
+pub(super) fn slopes(tape: Vec<Weights>, loss: Tensor<1>) -> (f64, Slopes) {
     let value = f64::from(weights::values(&loss)[0]);
     let mut gradients: Gradients = loss.backward();
     // All gradients are taken before the first parameter changes: with the tape gone, the step happens in place.
-    let taken: Vec<_> = tape.into_iter().map(|weights| weights.take_gradients(&mut gradients)).collect();
-    drop((loss, gradients));
-    for (part, gradients) in parts.iter_mut().zip(taken) {
+    let taken = tape.into_iter().map(|weights| weights.take_gradients(&mut gradients)).collect();
+    (value, taken)
+}
+
+/// Makes one step of gradient descent with these gradients.
+pub(super) fn apply(parts: &mut [Part], slopes: Slopes, learning_rate: f64) {
+    for (part, gradients) in parts.iter_mut().zip(slopes) {
         part.weights.descend(gradients, learning_rate, part.weight_decay);
     }
-    value
 }

@@ -4,10 +4,12 @@
 //! before the first fully connected one (PFL-MoE's classifier), before the last one (the head of FedPer and its like).
 
 mod cnn;
+mod cnn_family;
 mod cpu;
 mod lenet5;
 mod mlp;
 mod net;
+mod vgg16;
 
 use fednode_core::ConfigError;
 use fednode_core::config::unknown_name;
@@ -29,7 +31,17 @@ pub struct Row {
 }
 
 /// All models.
-pub static TABLE: &[Row] = &[cnn::ROW, lenet5::ROW, mlp::ROW];
+pub static TABLE: &[Row] = &[
+    cnn::ROW,
+    lenet5::ROW,
+    mlp::ROW,
+    vgg16::ROW,
+    cnn_family::ROWS[0],
+    cnn_family::ROWS[1],
+    cnn_family::ROWS[2],
+    cnn_family::ROWS[3],
+    cnn_family::ROWS[4],
+];
 
 /// Builds the model that a spec describes.
 ///
@@ -82,7 +94,7 @@ mod tests {
     #[test]
     fn names_what_is_wrong() {
         let mut spec = ModelSpec { name: "cnn5".into(), ..ModelSpec::default() };
-        assert_eq!(build(&spec).unwrap_err().0, "unknown model `cnn5`: did you mean `cnn`?");
+        assert_eq!(build(&spec).unwrap_err().0, "unknown model `cnn5`: did you mean `cnn-5`?");
         spec = ModelSpec { name: "cnn".into(), input: [1, 3, 28], ..ModelSpec::default() };
         assert_eq!(build(&spec).unwrap_err().0, "model `cnn` needs images of at least 4x4 pixels, got 3x28");
     }

@@ -163,6 +163,23 @@ impl Net {
         Self::new(layers)
     }
 
+    /// Returns the same net with other names in parameter files, for a second one beside the first. Cutting it in two
+    /// gives the names back, so cut first.
+    #[must_use]
+    pub fn prefixed(mut self, prefix: &str) -> Self {
+        for parameter in &mut self.parameters {
+            parameter.name.insert_str(0, prefix);
+        }
+        self
+    }
+
+    /// Makes a net without layers that has an array of zeros for every parameter of the given nets, in their order.
+    pub fn zeros_like(prefix: &str, nets: &[&Self]) -> Self {
+        let zeros = |parameter: &Parameter| Parameter { initial: Initial::Zeros, ..parameter.clone() };
+        let parameters = nets.iter().flat_map(|net| net.parameters.iter().map(zeros)).collect();
+        Self { layers: Vec::new(), parameters }.prefixed(prefix)
+    }
+
     /// Returns the parameters in the order of [`Weights`].
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters

@@ -2,6 +2,7 @@
 //! the tests so that none of them can pass by finding no data.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod federation;
 pub mod golden;
 
 use std::io::Read;

@@ -1,0 +1,81 @@
+//! The page on all algorithms and models, `docs/algorithms.md`, made of the two tables; a test holds the file to it.
+
+use std::fmt::Write;
+
+use fednode_core::{Exchange, HyperValue, Rule, Weighting};
+
+use super::{Hyper, Profile, Row, TABLE};
+use crate::model;
+
+const HEAD: &str = "\
+# Algorithms and models
+
+What `fednode` can train, made from the tables in the code (`UPDATE_DOCS=1 cargo test -p fednode-learn --test guide` writes
+this file anew). `fednode algorithms NAME` prints the same about one algorithm; hyper-parameters are set by `--set KEY=VALUE`
+or in table `hyper` of `federation.toml`, profiles by `--set profile=NAME`.
+
+In the table below, *averaged* is what all nodes combine in every round, with the weight of a node in brackets. *Peer to
+peer* is what one node fetches from another. Where the source of an algorithm is silent, or where what is here differs from
+it, the first lines of its file in `crates/learn/src/algorithm/` say so.
+";
+
+/// Renders the page.
+pub fn guide() -> String {
+    let mut page = HEAD.to_owned();
+    page.push_str("\n| algorithm | what it is | averaged | peer to peer | stays at home |\n|---|---|---|---|---|\n");
+    for row in TABLE {
+        let Row { name, summary, averages, peer_to_peer, keeps_private, .. } = row;
+        let weight = weight(row);
+        line(
+            &mut page,
+            format_args!("| `{name}` | {summary} | {averages}{weight} | {peer_to_peer} | {keeps_private} |"),
+        );
+    }
+    for row in TABLE {
+        section(&mut page, row);
+    }
+    page.push_str("\n# Models\n\nThe names for `model.name`.\n\n| model | what it is |\n|---|---|\n");
+    for model::Row { name, summary, .. } in model::TABLE {
+        line(&mut page, format_args!("| `{name}` | {summary} |"));
+    }
+    page
+}
+
+fn section(page: &mut String, row: &Row) {
+    let Row { name, reference, hyper, profiles, .. } = row;
+    line(page, format_args!("\n## `{name}`\n\nFrom: {reference}."));
+    if hyper.is_empty() {
+        page.push_str("\nNo hyper-parameters.\n");
+    } else {
+        page.push_str("\n| key | range | default | meaning |\n|---|---|---|---|\n");
+        for Hyper { name, kind, default, doc } in *hyper {
+            let range = kind.range().replace('|', "\\|");
+            line(page, format_args!("| `{name}` | {range} | {default} | {doc} |"));
+        }
+    }
+    for (at, Profile { name, sets }) in profiles.iter().enumerate() {
+        let gap = if at == 0 { "\n" } else { "" };
+        let sets: Vec<String> = sets.iter().map(|(key, value)| format!("`{key}={value}`")).collect();
+        let sets = if sets.is_empty() { "the defaults".to_owned() } else { sets.join(", ") };
+        line(page, format_args!("{gap}- profile `{name}`: {sets}"));
+    }
+}
+
+/// Returns what a node counts by, in the defaults.
+fn weight(row: &Row) -> &'static str {
+    let none: [(String, HyperValue); 0] = [];
+    let values = row.values(&none.into()).expect("the defaults are valid");
+    match (row.exchange)(&values) {
+        Exchange { averaging: None, .. } => "",
+        Exchange { averaging: Some(averaging), .. } => match (averaging.rule, averaging.weighting) {
+            (Rule::Prototypes, _) => "",
+            (_, Weighting::Uniform) => " (uniform)",
+            (_, Weighting::Samples) => " (by samples)",
+        },
+    }
+}
+
+fn line(page: &mut String, text: std::fmt::Arguments<'_>) {
+    page.write_fmt(text).expect("a string takes all");
+    page.push('\n');
+}

@@ -1,0 +1,403 @@
+//! PFL-MoE: Guo et al., "PFL-MoE: Personalized Federated Learning Based on Mixture of Experts", APWeb-WAIM 2021,
+//! Algorithms 1 and 2; `moe-systems` §2. Three rows: PFL-FB, its baseline, and the mixtures PFL-MF and PFL-MFE.
+//!
+//! ```text
+//! rounds    FedAvg of the whole model theta = (E, C), extractor and classifier (all fully connected layers)
+//! stage 2   C_i starts as C; CE(C_i(a), y) with a = E(x); C_i alone learns                                 pfl-fb ends here
+//! stage 3   g = sigmoid(w . v + b)    v = x (pfl-mf) or a (pfl-mfe)
+//!           y = g * C(a) + (1 - g) * C_i(a); CE(y, label); w and b alone learn                logits are mixed, not probabilities
+//! ```
+//!
+//! Stages 2 and 3 are passes after the last round: no network, no other node. What is frozen is not recorded and gets no
+//! gradient. Profile `paper-code`, the default, is what the authors' code does: gate on the first quarter of the node's
+//! samples, in a random order drawn once, classifier on the rest, 200 epochs each, one stage after the other (the paper
+//! alternates), batches of 64, stochastic gradient descent with momentum 0.9 for the classifier (rate 0.001 for LeNet-5;
+//! 0.005 for VGG-16, to be set), Adam for the gate where the paper writes plain descent, weight decay 0.0005 for both, a
+//! gate with a fresh start. Profile `sound` trains pfl-fb, which needs no samples for a gate, on all samples; for the
+//! mixtures it is the same. In both the last epoch counts and the last round's model is taken, where the code took
+//! the best of 1000 rounds on the test set.
+//!
+//! Averages are uniform, as in the code. Not here: the code's random crops and flips, its scaling of 28x28 to 32x32 (so
+//! the gate of pfl-mf has 785 numbers there, not 1025), and dropout in VGG-16's classifier, which stays active in the code
+//! while the gate learns. Before stage 2 predictions are theta's.
+
+use burn::tensor::Tensor;
+use burn::tensor::activation::sigmoid;
+use fednode_core::{Averaging, Exchange, Weighting};
+
+use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
+use super::optimizer::{Method, Optimizer};
+use super::part::{Part, Role, descend, plain, record_only, slopes};
+use super::whole::output;
+use super::{Algorithm, Output, Row, Selection, Setup, Stage, Step, Values};
+use crate::batch::Batch;
+use crate::error::LearnError;
+use crate::model::{self, Activation, Cut, Initial, Layer, Linear, Net};
+use crate::random::Draws;
+use crate::train::cross_entropy;
+use crate::weights::{self, Weights};
+
+pub(super) const FB: Row = Row {
+    name: "pfl-fb",
+    summary: "FedAvg, then every node tunes a classifier of its own under the common extractor",
+    reference: "Guo et al., APWeb-WAIM 2021, arXiv 2012.15589",
+    averages: "the whole model",
+    peer_to_peer: "nothing",
+    keeps_private: "a classifier of one's own, trained after the last round",
+    hyper: &[PERSONAL_EPOCHS, PERSONAL_RATE, MOMENTUM, WEIGHT_DECAY, BATCH_SIZE, SAMPLES, AGGREGATION],
+    profiles: &[
+        Profile { name: "paper-code", sets: &[] },
+        Profile { name: "sound", sets: &[("personal_samples", "all")] },
+    ],
+    exchange,
+    build: |setup| PflMoe::new(setup, None).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
+};
+
+pub(super) const MF: Row = Row {
+    name: "pfl-mf",
+    summary: "PFL-FB, then a gate on the raw input mixes the common classifier with the node's own",
+    keeps_private: "a classifier of one's own and a gate, trained after the last round",
+    hyper: MIXTURE_HYPER,
+    profiles: MIXTURE_PROFILES,
+    build: |setup| PflMoe::new(setup, Some(Sees::Input)).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
+    ..FB
+};
+
+pub(super) const MFE: Row = Row {
+    name: "pfl-mfe",
+    summary: "PFL-FB, then a gate on the features mixes the common classifier with the node's own",
+    build: |setup| PflMoe::new(setup, Some(Sees::Features)).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
+    ..MF
+};
+
+const MIXTURE_HYPER: &[Hyper] = &[
+    PERSONAL_EPOCHS,
+    PERSONAL_RATE,
+    MOMENTUM,
+    Hyper {
+        name: "gate_epochs",
+        kind: Kind::Integer { min: 0, max: 100_000 },
+        default: "200",
+        doc: "epochs in which the gate alone learns, after the classifier's; 0 leaves it at the classifier",
+    },
+    Hyper {
+        name: "gate_rate",
+        kind: Kind::Real { min: 1e-9, max: 1e3 },
+        default: "0.001",
+        doc: "step size of the gate",
+    },
+    Hyper {
+        name: "gate_optimizer",
+        kind: Kind::Choice(&["adam", "sgd"]),
+        default: "adam",
+        doc: "how the gate learns: as in the authors' code, or by the plain descent of the paper",
+    },
+    WEIGHT_DECAY,
+    BATCH_SIZE,
+    AGGREGATION,
+];
+
+const MIXTURE_PROFILES: &[Profile] = &[Profile { name: "paper-code", sets: &[] }, Profile { name: "sound", sets: &[] }];
+
+const PERSONAL_EPOCHS: Hyper = Hyper {
+    name: "personal_epochs",
+    kind: Kind::Integer { min: 0, max: 100_000 },
+    default: "200",
+    doc: "epochs in which the node's own classifier learns, after the last round; 0 leaves everything at FedAvg",
+};
+const PERSONAL_RATE: Hyper = Hyper {
+    name: "personal_rate",
+    kind: Kind::Real { min: 1e-9, max: 1e3 },
+    default: "0.001",
+    doc: "step size of the node's own classifier",
+};
+const MOMENTUM: Hyper = Hyper {
+    name: "personal_momentum",
+    kind: Kind::Real { min: 0.0, max: 0.999 },
+    default: "0.9",
+    doc: "momentum of the node's own classifier",
+};
+const WEIGHT_DECAY: Hyper = Hyper {
+    name: "weight_decay",
+    kind: Kind::Real { min: 0.0, max: 1e3 },
+    default: "0.0005",
+    doc: "weight decay of classifier and gate after the last round",
+};
+const BATCH_SIZE: Hyper = Hyper {
+    name: "finishing_batch_size",
+    kind: Kind::Integer { min: 1, max: 65_536 },
+    default: "64",
+    doc: "samples per step after the last round",
+};
+const SAMPLES: Hyper = Hyper {
+    name: "personal_samples",
+    kind: Kind::Choice(&["three-quarters", "all"]),
+    default: "three-quarters",
+    doc: "what the node's own classifier learns from: what pfl-mf and pfl-mfe leave it, or all",
+};
+
+fn exchange(values: &Values) -> Exchange {
+    Exchange { averaging: Some(Averaging { weighting: Weighting::Uniform, rule: values.rule() }), experts: None }
+}
+
+const EXTRACTOR: usize = 0;
+const CLASSIFIER: usize = 1;
+const PERSONAL: usize = 2;
+/// One number: how far the node is.
+const PROGRESS: usize = 3;
+/// Only in mixtures.
+const GATE: usize = 4;
+
+/// No stage after the last round has begun.
+const FEDERATED: f32 = 0.0;
+/// The node's own classifier predicts.
+const PERSONALIZED: f32 = 1.0;
+/// The mixture predicts.
+const MIXED: f32 = 2.0;
+
+/// The first quarter of the samples is the gate's.
+const GATE_TWENTIETHS: u32 = 5;
+
+/// What the gate sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sees {
+    /// Raw samples: PFL-MF.
+    Input,
+    /// What the extractor makes of them: PFL-MFE.
+    Features,
+}
+
+struct PflMoe {
+    parts: Vec<Part>,
+    sees: Option<Sees>,
+    hyper: Values,
+    /// What the gate starts as.
+    fresh_gate: Option<Weights>,
+    /// That of the running pass after the last round.
+    optimizer: Optimizer,
+    learning_rate: f64,
+}
+
+impl PflMoe {
+    fn new(setup: &Setup<'_>, sees: Option<Sees>) -> Result<Self, LearnError> {
+        let (extractor, classifier) = model::build(setup.model)?.split(Cut::Classifier);
+        let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
+        let gate = sees.map(|sees| match sees {
+            Sees::Input => gate(setup.model.input.iter().product()),
+            Sees::Features => gate(classifier.n_inputs()),
+        });
+        let mut personal = part(Role::Private, classifier.clone().prefixed("personal."));
+        let classifier = part(Role::Shared, classifier);
+        personal.weights = classifier.weights.clone();
+        let progress = part(Role::Private, Net::arrays(&[("progress", &[1], Initial::Zeros)]));
+        let mut parts = vec![part(Role::Shared, extractor), classifier, personal, progress];
+        parts.extend(gate.map(|gate| part(Role::Private, gate)));
+        let fresh_gate = parts.get(GATE).map(|gate| gate.weights.clone());
+        let (hyper, learning_rate) = (setup.hyper.clone(), setup.training.learning_rate);
+        let optimizer = Optimizer::new(Method::Momentum(0.0), learning_rate, 0.0);
+        Ok(Self { parts, sees, hyper, fresh_gate, optimizer, learning_rate })
+    }
+
+    /// Runs extractor and one of the classifiers.
+    fn run(&self, weights: &[Weights], classifier: usize, inputs: Tensor<2>) -> Tensor<2> {
+        let features = self.parts[EXTRACTOR].net.forward(&weights[EXTRACTOR], inputs);
+        self.parts[classifier].net.forward(&weights[classifier], features)
+    }
+
+    /// Runs the mixture; the node's own classifier alone in PFL-FB.
+    fn mix(&self, weights: &[Weights], inputs: Tensor<2>) -> Tensor<2> {
+        let net = |part: usize, features| self.parts[part].net.forward(&weights[part], features);
+        let features = net(EXTRACTOR, inputs.clone());
+        let personal = net(PERSONAL, features.clone());
+        let score = match self.sees {
+            None => return personal,
+            Some(Sees::Input) => net(GATE, inputs),
+            Some(Sees::Features) => net(GATE, features.clone()),
+        };
+        mixed(score, net(CLASSIFIER, features), personal)
+    }
+
+    fn progress(&self) -> f32 {
+        weights::values(&self.parts[PROGRESS].weights.tensor(0))[0]
+    }
+
+    fn set_progress(&mut self, progress: f32) {
+        let device = self.parts[PROGRESS].weights.tensor(0).device();
+        self.parts[PROGRESS].weights = Weights::new(vec![Tensor::from_floats([progress], &device)]);
+    }
+}
+
+fn gate(inputs: usize) -> Net {
+    Net::new(vec![Layer::Linear(Linear {
+        name: "gate",
+        inputs,
+        outputs: 1,
+        activation: Activation::Identity,
+        bias: true,
+    })])
+}
+
+/// Mixes logits by the gate's score, `[batch, 1]`: the common classifier's share is its sigmoid.
+fn mixed(score: Tensor<2>, common: Tensor<2>, personal: Tensor<2>) -> Tensor<2> {
+    personal.clone() + sigmoid(score) * (common - personal)
+}
+
+impl Algorithm for PflMoe {
+    fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    fn parts_mut(&mut self) -> &mut [Part] {
+        &mut self.parts
+    }
+
+    fn begin_round(&mut self, _draws: Draws) {
+        self.set_progress(FEDERATED);
+    }
+
+    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
+        let tape = record_only(&self.parts, &[EXTRACTOR, CLASSIFIER]);
+        let fit = cross_entropy(self.run(&tape, CLASSIFIER, batch.inputs), batch.targets);
+        Step { loss: descend(&mut self.parts, tape, fit, self.learning_rate), routed: Vec::new() }
+    }
+
+    fn selection(&self, stage: Stage) -> Selection {
+        let Stage::Finishing(pass) = stage else { return Selection::ALL };
+        let uses_all = self.sees.is_none() && self.hyper.text("personal_samples") == "all";
+        let twentieths = match pass {
+            0 if uses_all => Selection::ALL.twentieths,
+            0 => GATE_TWENTIETHS..Selection::ALL.twentieths.end,
+            _ => 0..GATE_TWENTIETHS,
+        };
+        Selection { twentieths, batch_size: Some(self.hyper.count("finishing_batch_size") as usize) }
+    }
+
+    fn finishing_passes(&self) -> Vec<u32> {
+        let gate = self.sees.map(|_| self.hyper.count("gate_epochs"));
+        match (self.hyper.count("personal_epochs"), gate) {
+            (0, _) => Vec::new(),
+            (personal, None | Some(0)) => vec![personal],
+            (personal, Some(gate)) => vec![personal, gate],
+        }
+    }
+
+    fn begin_finishing(&mut self, pass: usize) {
+        let weight_decay = self.hyper.real("weight_decay");
+        if pass == 0 {
+            self.parts[PERSONAL].weights = self.parts[CLASSIFIER].weights.clone();
+            let method = Method::Momentum(self.hyper.real("personal_momentum"));
+            self.optimizer = Optimizer::new(method, self.hyper.real("personal_rate"), weight_decay);
+            self.set_progress(PERSONALIZED);
+        } else if let Some(fresh) = &self.fresh_gate {
+            self.parts[GATE].weights = fresh.clone();
+            let is_adam = self.hyper.text("gate_optimizer") == "adam";
+            let method = if is_adam { Method::Adam } else { Method::Momentum(0.0) };
+            self.optimizer = Optimizer::new(method, self.hyper.real("gate_rate"), weight_decay);
+            self.set_progress(MIXED);
+        }
+    }
+
+    fn finishing_step(&mut self, pass: usize, batch: Batch) -> Step {
+        let trained = if pass == 0 { PERSONAL } else { GATE };
+        let tape = record_only(&self.parts, &[trained]);
+        let logits = if pass == 0 { self.run(&tape, PERSONAL, batch.inputs) } else { self.mix(&tape, batch.inputs) };
+        let (loss, mut slopes) = slopes(tape, cross_entropy(logits, batch.targets));
+        self.optimizer.step(&mut self.parts[trained].weights, slopes.swap_remove(trained));
+        Step { loss, routed: Vec::new() }
+    }
+
+    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
+        let extractor = &self.parts[EXTRACTOR];
+        Some(extractor.net.forward(&extractor.weights, inputs))
+    }
+
+    fn forward(&self, inputs: Tensor<2>) -> Output {
+        let (weights, progress) = (plain(&self.parts), self.progress());
+        output(if progress >= MIXED {
+            self.mix(&weights, inputs)
+        } else if progress >= PERSONALIZED {
+            self.run(&weights, PERSONAL, inputs)
+        } else {
+            self.run(&weights, CLASSIFIER, inputs)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fednode_core::spec::ModelSpec;
+
+    use super::*;
+    use crate::algorithm::testing::{assert_close, batch, build, matrix, numbers, setup};
+    use crate::weights::values;
+
+    /// The spec's gradient: `(p - onehot) . (z_g - z_l) * g (1 - g) * v`. Score ln 3, so g = 3/4; common logits (2, 0),
+    /// own (0, 4): mixed (1.5, 1), label 1. p = (0.622 459, 0.377 541), less the label (0.622 459, -0.622 459); times
+    /// (2, -4) is 3.734 756; times 3/16 is 0.700 267.
+    #[test]
+    fn the_gate_agrees_with_a_worked_example() {
+        let score = matrix([[3f32.ln()]]).autodiff().require_grad();
+        let logits = mixed(score.clone(), matrix([[2.0, 0.0]]), matrix([[0.0, 4.0]]));
+        assert_close(&values(&logits), &[1.5, 1.0], 1e-6);
+        let loss = cross_entropy(logits, matrix([[0.0, 1.0]]));
+        assert_close(&values(&score.grad(&loss.backward()).unwrap()), &[0.700_267], 1e-5);
+    }
+
+    #[test]
+    fn rounds_are_fedavgs_and_what_follows_leaves_the_common_model_alone() {
+        for (name, gate_inputs) in [("pfl-fb", None), ("pfl-mf", Some(4)), ("pfl-mfe", Some(4))] {
+            let (mut moe, mut average) = (build(name, &[]), build("fedavg", &[]));
+            moe.begin_round(Draws::new(1, 0, 1));
+            assert_eq!(moe.step(0, batch()), average.step(0, batch()), "{name}");
+            let common = numbers(average.as_ref(), "");
+            assert_eq!(numbers(moe.as_ref(), "fc"), common, "{name}");
+            let logits = |algorithm: &dyn Algorithm| values(&algorithm.forward(batch().inputs).logits);
+            assert_eq!(logits(moe.as_ref()), logits(average.as_ref()), "{name}");
+
+            moe.begin_finishing(0);
+            assert_eq!(numbers(moe.as_ref(), "personal."), common, "{name}: the `mlp` has no convolutions");
+            moe.finishing_step(0, batch());
+            let personal = numbers(moe.as_ref(), "personal.");
+            assert_ne!(personal, common, "{name}");
+            assert_ne!(logits(moe.as_ref()), logits(average.as_ref()), "{name}");
+            let gate = numbers(moe.as_ref(), "gate.");
+            assert_eq!(gate.len(), gate_inputs.map_or(0, |inputs| inputs + 1), "{name}");
+            if gate_inputs.is_some() {
+                moe.begin_finishing(1);
+                moe.finishing_step(1, batch());
+                assert_ne!(numbers(moe.as_ref(), "gate."), gate, "{name}");
+            }
+            assert_eq!(numbers(moe.as_ref(), "personal."), personal, "{name}");
+            assert_eq!(numbers(moe.as_ref(), "fc"), common, "{name}");
+        }
+    }
+
+    /// `moe-systems` §2.2, with the samples' own size for what the code scales up.
+    #[test]
+    fn gates_have_the_sizes_of_the_paper() {
+        let size = |name: &str, model: &str, input| {
+            setup(name, &[], |setup| {
+                let model = ModelSpec { name: model.into(), input, ..setup.model.clone() };
+                let built = (crate::algorithm::find(name).unwrap().build)(&Setup { model: &model, ..*setup }).unwrap();
+                numbers(built.as_ref(), "gate.").len()
+            })
+        };
+        assert_eq!(size("pfl-mfe", "lenet5", [1, 28, 28]), 400 + 1);
+        assert_eq!(size("pfl-mf", "lenet5", [1, 28, 28]), 784 + 1);
+        assert_eq!(size("pfl-mf", "lenet5", [3, 32, 32]), 3072 + 1);
+        assert_eq!(size("pfl-mfe", "vgg16", [3, 32, 32]), 512 + 1);
+    }
+
+    #[test]
+    fn samples_are_divided_as_the_profiles_say() {
+        let twentieths = |name: &str, pass| build(name, &[]).selection(Stage::Finishing(pass)).twentieths;
+        assert_eq!((twentieths("pfl-mf", 0), twentieths("pfl-mf", 1), twentieths("pfl-fb", 0)), (5..20, 0..5, 5..20));
+        let sound = |name: &str| {
+            let row = crate::algorithm::find(name).unwrap();
+            let profile = fednode_core::HyperValue::Text("sound".into());
+            row.values(&[("profile".to_owned(), profile)].into()).unwrap()
+        };
+        assert_eq!(sound("pfl-fb").text("personal_samples"), "all");
+        assert_eq!(sound("pfl-mfe").real("gate_rate"), 0.001);
+    }
+}

@@ -1,0 +1,74 @@
+//! A federation of two nodes with the embedded digits and a real average between them.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use fednode_core::{FederationSpec, HyperValue, ParamSet, Round, Weighting};
+use fednode_data::{DataSource, ShardParams, Split, load_shard};
+use fednode_learn::{ComputeDevice, Learner, LocalUpdate, algorithm};
+use fednode_mix::average;
+
+/// Hidden units of `mlp`, the width of its features.
+pub const WIDTH: usize = 200;
+/// Classes of the digits.
+pub const CLASSES: usize = 10;
+
+/// Returns a spec for the digits with the `mlp`.
+pub fn spec(algorithm: &str, hyper: &[(&str, HyperValue)]) -> FederationSpec {
+    let mut spec = FederationSpec { algorithm: algorithm.into(), ..FederationSpec::default() };
+    spec.model.name = "mlp".into();
+    spec.model.input = [1, 8, 8];
+    (spec.training.learning_rate, spec.training.batch_size, spec.training.local_epochs) = (0.1, 10, 1);
+    spec.hyper.extend(hyper.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+    algorithm::fill_exchange(&mut spec).unwrap();
+    spec
+}
+
+/// Returns node `index` of two, which between them have 400 digits in skewed shares of the classes.
+pub fn data(index: usize) -> Arc<Split> {
+    let params = ShardParams { nodes: 2, seed: 1, samples_per_node: 200, validation_share: 0.1 };
+    let digits: DataSource = "digits".parse().unwrap();
+    Arc::new(load_shard(&digits, "dirichlet:0.5", &params, index).unwrap().split)
+}
+
+/// Makes node `index`.
+pub fn learner(spec: &FederationSpec, index: usize) -> Learner {
+    Learner::new(spec, index as u64, data(index), &ComputeDevice::cpu(1).unwrap()).unwrap()
+}
+
+/// Trains a round.
+pub fn update(learner: &mut Learner, round: u32) -> LocalUpdate {
+    learner.local_update(Round(round), &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// Does what follows the last round; returns the steps.
+pub fn finish(learner: &mut Learner, round: u32) -> u32 {
+    learner.finish(Round(round), &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// Combines shared parts as the algorithm's exchange says.
+pub fn combine(spec: &FederationSpec, updates: &[LocalUpdate]) -> Option<ParamSet> {
+    let averaging = spec.exchange.averaging.as_ref()?;
+    let member = |update: &LocalUpdate| {
+        let weight = match averaging.weighting {
+            Weighting::Samples => f64::from(update.n_samples),
+            Weighting::Uniform => 1.0,
+        };
+        (weight, Arc::new(update.shared.clone().unwrap()))
+    };
+    Some(average(averaging.rule, &updates.iter().map(member).collect::<Vec<_>>()).unwrap())
+}
+
+/// Runs whole rounds: train, average, adopt.
+pub fn rounds(spec: &FederationSpec, learners: &mut [Learner], rounds: std::ops::RangeInclusive<u32>) {
+    for round in rounds {
+        let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, round)).collect();
+        let mean = combine(spec, &updates);
+        learners.iter_mut().for_each(|learner| learner.adopt(mean.clone(), Vec::new()).unwrap());
+    }
+}
+
+/// Returns the values of the parameters whose names are given.
+pub fn values(state: &ParamSet, names: &[&str]) -> Vec<f32> {
+    names.iter().flat_map(|name| state.get(name).unwrap().values().to_vec()).collect()
+}
