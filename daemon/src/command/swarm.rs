@@ -150,6 +150,7 @@ fn conclude(
         spec,
         data: &args.data,
         device: &device.unwrap_or_else(|| plan.node.device.clone()),
+        cores: std::thread::available_parallelism().ok().map(usize::from),
         wall_seconds: outcome.wall_seconds,
         effective_config: serde_json::json!({ "federation": spec, "node": plan.node }),
     };

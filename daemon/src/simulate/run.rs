@@ -201,6 +201,7 @@ impl Prepared {
             spec: &self.spec,
             data: &self.run.data,
             device: &device,
+            cores: None,
             wall_seconds: took.as_secs_f64(),
             effective_config: self.effective(),
         };

@@ -1,12 +1,12 @@
 //! From what the nodes said and wrote to the [`Summary`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fednode_core::{FederationSpec, NodeId, Round};
 use fednode_runtime::status::{RoundRecord, Status};
 use fednode_runtime::trainer::{LastStage, TrainerCard};
 
-use crate::swarm::summary::{self, BytesPerRound, Failed, Node, RoundFacts, Summary};
+use crate::swarm::summary::{self, BytesPerRound, Failed, Node, Overhead, RoundFacts, Summary};
 
 /// What is known of one node at the end.
 #[derive(Debug, Clone)]
@@ -58,6 +58,8 @@ pub(crate) struct Run<'a> {
     pub(crate) data: &'a str,
     /// The device, for people.
     pub(crate) device: &'a str,
+    /// Cores that the nodes share; `None` where time is simulated.
+    pub(crate) cores: Option<usize>,
     /// Seconds from the first process to the last round.
     pub(crate) wall_seconds: f64,
     /// Every setting in force.
@@ -100,7 +102,7 @@ pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<F
         bytes_per_round: summary::bytes_per_round(&rounds),
         wall_seconds: run.wall_seconds,
         train_seconds: summary::mean(&train),
-        overhead: summary::overhead(&rounds),
+        overhead: Overhead { idle_core_share: idle_core_share(&run, &records), ..summary::overhead(&rounds) },
         effective_config: run.effective_config,
     }
 }
@@ -144,6 +146,14 @@ fn everybody_ready(records: &[&RoundRecord]) -> BTreeMap<Round, f64> {
 
 /// `everybody_ready` is when the last node had published its update of that round: until then the exchange waits for
 /// somebody else's training, not for the network.
+fn idle_core_share(run: &Run<'_>, records: &[&RoundRecord]) -> Option<f64> {
+    let from = |record: &RoundRecord| record.started_at.0 as f64 / 1e3;
+    let updates: Vec<_> = records.iter().map(|record| (from(record), from(record) + record.train_seconds)).collect();
+    let rounds: Vec<_> = records.iter().map(|record| (from(record), from(record) + record.round_seconds)).collect();
+    let nodes = records.iter().map(|record| record.node_id).collect::<BTreeSet<_>>().len();
+    summary::idle_core_share(&updates, &rounds, run.cores?.min(nodes))
+}
+
 fn facts(record: &RoundRecord, everybody_ready: f64) -> RoundFacts {
     let (sent, received, waited) = (record.bytes_sent, record.bytes_received, record.waited_seconds);
     let stragglers = (everybody_ready - ready_at(record)).clamp(0.0, waited.experts + waited.global);
@@ -182,7 +192,8 @@ mod tests {
         };
         let spec = FederationSpec::default();
         let effective_config = serde_json::Value::Null;
-        let run = Run { spec: &spec, data: "digits", device: "cpu", wall_seconds: 20.0, effective_config };
+        let run =
+            Run { spec: &spec, data: "digits", device: "cpu", cores: Some(2), wall_seconds: 20.0, effective_config };
         let summary = summarise(run, &[observed(1, 3, 0.5), observed(2, 1, 1.0)], vec![]);
         assert_eq!((summary.per_node.len(), summary.mean_accuracy), (2, 0.5));
     }
@@ -203,7 +214,8 @@ mod tests {
         let observed = |shard, done: u32| Observed::live(shard, &status(done), (1..=done).map(record).collect(), 0.25);
         let spec = FederationSpec::default();
         let effective_config = serde_json::Value::Null;
-        let run = Run { spec: &spec, data: "digits", device: "cpu", wall_seconds: 20.0, effective_config };
+        let run =
+            Run { spec: &spec, data: "digits", device: "cpu", cores: Some(2), wall_seconds: 20.0, effective_config };
         let failed = Failed { name: "node 2".into(), reason: "killed".into() };
         let summary = summarise(run, &[observed(1, 2), observed(2, 0)], vec![failed]);
         assert_eq!(summary.per_node.len(), 1);

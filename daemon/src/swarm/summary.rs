@@ -5,6 +5,7 @@
 //! unweighted_mean_accuracy sum_i a_i / N
 //! worst_tenth_accuracy     mean of the lowest ceil(N / 10) of the a_i
 //! overhead.share           1 - (seconds of training) / (seconds of rounds), both summed over nodes and rounds
+//! overhead.idle_core_share the same, seen from the machine's cores
 //! bytes_per_round          mean over nodes and rounds: what one node moves in one round (`moe-systems` §1.5)
 //! ```
 //!
@@ -146,6 +147,10 @@ pub(crate) struct Overhead {
     pub(crate) round_seconds: f64,
     /// Seconds of all local updates of all nodes.
     pub(crate) train_seconds: f64,
+    /// Share of the processor cores' time, from the first round's start to the last one's end, in which they ran no local
+    /// update, nodes counted as one core each; absent where time is simulated. While one node waits, another may train.
+    #[serde(default)]
+    pub(crate) idle_core_share: Option<f64>,
     /// Where the rest went, in seconds, by cause. `stragglers`: others still trained.
     pub(crate) seconds_by_cause: BTreeMap<String, f64>,
 }
@@ -212,6 +217,21 @@ pub(crate) fn overhead(rounds: &[RoundFacts]) -> Overhead {
     overhead
 }
 
+/// Returns the share of `cores` that ran no local update while rounds ran: `updates` and `rounds` are from when to when,
+/// in seconds.
+pub(crate) fn idle_core_share(updates: &[(f64, f64)], rounds: &[(f64, f64)], cores: usize) -> Option<f64> {
+    let start = rounds.iter().map(|round| round.0).reduce(f64::min)?;
+    let end = rounds.iter().map(|round| round.1).reduce(f64::max)?;
+    let mut changes: Vec<(f64, i32)> = updates.iter().flat_map(|(from, to)| [(*from, 1), (*to, -1)]).collect();
+    changes.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut running, mut since, mut busy) = (0, start, 0.0);
+    for (at, change) in changes {
+        busy += f64::from(running.min(cores as i32)) * (at - since);
+        (running, since) = (running + change, at);
+    }
+    (end > start).then(|| 1.0 - busy / (cores as f64 * (end - start)))
+}
+
 /// Returns what one node moves in one round, on average.
 pub(crate) fn bytes_per_round(rounds: &[RoundFacts]) -> BytesPerRound {
     let mean_of =
@@ -252,6 +272,15 @@ mod tests {
         close(majority_class_accuracy(&[1, 5, 2], &[4, 3, 3]), 0.3);
         close(majority_class_accuracy(&[2, 2], &[1, 3]), 0.25);
         close(majority_class_accuracy(&[], &[]), 0.0);
+    }
+
+    #[test]
+    fn idle_cores_by_hand() {
+        // Two cores for 10 s: three updates of 4, 4 and 6 s, at most two of which run at once, and 0 to 1 s nothing.
+        let updates = [(1.0, 5.0), (1.0, 5.0), (2.0, 8.0)];
+        let share = idle_core_share(&updates, &[(0.0, 9.0), (1.0, 10.0)], 2);
+        close(share.unwrap(), 1.0 - (2.0 * 4.0 + 3.0) / 20.0);
+        assert_eq!(idle_core_share(&[], &[], 2), None);
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Summary {
              worst tenth    {} of the nodes' accuracies\n\
              floor          {} is what always saying the commonest class of each node would reach\n\
              traffic        per node and round: {} with the aggregator, {} from peer to peer, {} gossip\n\
-             time           {} in all, {} of it training; {} of the rounds' time was not training{}\n",
+             time           {} in all, {} of it training; {} of the rounds' time was not training{}\n{}",
             percent(self.mean_accuracy),
             percent(self.accuracy_before_exchange()),
             finished.unwrap_or_default(),
@@ -67,6 +67,10 @@ impl Summary {
             duration(self.train_seconds),
             percent(self.overhead.share),
             self.causes(),
+            self.overhead.idle_core_share.map_or_else(String::new, |share| format!(
+                "               {} of the processor cores' time in which nobody trained on them\n",
+                percent(share)
+            )),
         )
     }
 
@@ -159,6 +163,7 @@ mod tests {
                 share: 0.25,
                 round_seconds: 12.0,
                 train_seconds: 9.0,
+                idle_core_share: Some(0.125),
                 seconds_by_cause: [("experts".into(), 3.0), ("save".into(), 0.0)].into(),
             },
             effective_config: serde_json::Value::Null,
@@ -171,6 +176,7 @@ mod tests {
         assert!(text.contains("mean accuracy  80.0 % after the last exchange (50.0 % before it)"), "{text}");
         assert!(text.contains("time           12 s in all, 9.0 s of it training"), "{text}");
         assert!(text.contains("25.0 % of the rounds' time was not training (experts 25.0 %)\n"), "{text}");
+        assert!(text.contains("12.5 % of the processor cores' time in which nobody trained on them\n"), "{text}");
         assert!(text.contains("1.0 kB with the aggregator, 2.0 MB from peer to peer, 30 B gossip"), "{text}");
     }
 
