@@ -145,7 +145,14 @@ mod tests {
     use fednode_core::spec::ModelSpec;
 
     fn net() -> Net {
-        crate::model::build(&ModelSpec { name: "cnn".into(), input: [1, 8, 8], classes: 3, experts: 1 }).unwrap()
+        crate::model::build(&ModelSpec {
+            name: "cnn".into(),
+            input: [1, 8, 8],
+            classes: 3,
+            experts: 1,
+            ..ModelSpec::default()
+        })
+        .unwrap()
     }
 
     #[test]

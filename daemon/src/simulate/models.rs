@@ -25,7 +25,7 @@ pub(super) struct Models {
     pool: Pool,
     interrupts: Interrupts,
     progress: Progress,
-    initial: Knowledge,
+    initial_shared: Option<Arc<ParamSet>>,
     nodes: Vec<Node>,
     seed: u64,
     rounds: u32,
@@ -34,6 +34,8 @@ pub(super) struct Models {
 
 /// One node.
 struct Node {
+    /// Which of the models it has.
+    model: usize,
     data: Arc<Split>,
     knowledge: Knowledge,
     saved: Knowledge,
@@ -65,14 +67,15 @@ impl Models {
         pool: Pool,
         interrupts: Interrupts,
         progress: Progress,
-        initial: Knowledge,
+        initial: &[Knowledge],
         data: Vec<Arc<Split>>,
         settings: &Settings,
     ) -> Self {
-        let node = |data| Node {
+        let node = |(member, data): (usize, Arc<Split>)| Node {
+            model: member % initial.len(),
             data,
-            knowledge: initial.clone(),
-            saved: initial.clone(),
+            knowledge: initial[member % initial.len()].clone(),
+            saved: initial[member % initial.len()].clone(),
             adopted: None,
             pending: None,
             open: BTreeMap::new(),
@@ -82,9 +85,10 @@ impl Models {
             last_stage: LastStage::default(),
             started_at: Timestamp(0),
         };
-        let nodes = data.into_iter().map(node).collect();
+        let nodes = data.into_iter().enumerate().map(node).collect();
+        let initial_shared = initial[0].shared.clone();
         let Settings { seed, rounds, evaluate_every } = *settings;
-        Self { pool, interrupts, progress, initial, nodes, seed, rounds, evaluate_every }
+        Self { pool, interrupts, progress, initial_shared, nodes, seed, rounds, evaluate_every }
     }
 
     fn evaluates_fully(&self, round: Round) -> bool {
@@ -98,6 +102,7 @@ impl Models {
         let evaluate_last = full(self, train).unwrap_or(false);
         let node = &mut self.nodes[member];
         Job {
+            learner: node.model,
             node_seed: member as u64,
             data: Arc::clone(&node.data),
             knowledge: node.knowledge.clone(),
@@ -181,7 +186,7 @@ impl Models {
 
 impl Trainers for Models {
     fn initial_shared(&mut self) -> Option<ParamSet> {
-        self.initial.shared.as_deref().cloned()
+        self.initial_shared.as_deref().cloned()
     }
 
     fn begin(&mut self, member: usize, round: Round) {

@@ -37,6 +37,8 @@ pub(super) struct Adopted {
 /// Work for one node, in this order: adopt, evaluate, train, evaluate, finish, make a module, pool.
 #[derive(Debug)]
 pub(super) struct Job {
+    /// Which of a thread's learners it is for: each is of one model.
+    pub(super) learner: usize,
     /// The node's number, which tells its draws from others'.
     pub(super) node_seed: u64,
     /// Its samples.
@@ -107,27 +109,28 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Starts one thread per learner. Each of `nodes` has at most one job at a time. Jobs are given up when the user
+    /// Starts one thread per list of learners, one learner for each model. Each of `nodes` has at most one job at a time. Jobs are given up when the user
     /// interrupts.
     ///
     /// # Errors
     /// Fails if the system has no threads left.
     pub(super) fn start(
-        learners: Vec<Learner>,
+        learners: Vec<Vec<Learner>>,
         nodes: usize,
         pool: &PoolSpec,
         interrupts: &Interrupts,
     ) -> std::io::Result<Self> {
         let (jobs, queue) = sync_channel(nodes);
         let queue: Arc<Mutex<Receiver<Order>>> = Arc::new(Mutex::new(queue));
-        for mut learner in learners {
+        for mut learners in learners {
             let (queue, pool, interrupts) = (Arc::clone(&queue), pool.clone(), interrupts.clone());
             thread::Builder::new().name("learner".into()).spawn(move || {
                 loop {
                     let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok((job, answer)) = next else { return };
                     // Whoever asked may be gone: the run was interrupted.
-                    let _ = answer.send(job.run(&mut learner, &pool, &interrupts).map_err(|error| error.to_string()));
+                    let learner = &mut learners[job.learner];
+                    let _ = answer.send(job.run(learner, &pool, &interrupts).map_err(|error| error.to_string()));
                 }
             })?;
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fednode_core::{FederationSpec, MAX_INLINE_PROXY_BYTES};
 use fednode_data::{Shard, ShardParams, load_shards};
 use fednode_engine::sim::{self, Scenario};
-use fednode_learn::{ComputeDevice, Learner};
+use fednode_learn::{ComputeDevice, Learner, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::trainer::TrainerCard;
 
@@ -102,22 +102,28 @@ impl Prepared {
         let shards = self.shards()?;
         let data: Vec<_> = shards.iter().map(|shard| Arc::new(shard.split.clone())).collect();
         let workers = if means.device.is_cpu() { means.threads.clamp(1, data.len()) } else { 1 };
-        let learner = |_| -> anyhow::Result<Learner> {
-            let device: ComputeDevice = means.device.open(1)?;
-            Learner::new(spec, 0, Arc::clone(&data[0]), &device).or_fail(ExitCode::Data)
+        let learner = |device: &ComputeDevice, model: usize| {
+            let own = own_model::by_number(spec, model);
+            Learner::new(&own, 0, Arc::clone(&data[0]), device).or_fail(ExitCode::Data)
         };
-        let learners: Vec<Learner> = (0..workers).map(learner).collect::<anyhow::Result<_>>()?;
-        let n_parameters = learners[0].state().n_values();
-        memory::check(memory::needed(data.len(), n_parameters, workers), data.len())?;
-        let initial = Knowledge {
-            private: Arc::new(learners[0].private_state()),
-            shared: learners[0].shared().map(Arc::new),
-            experts: learners[0].experts().into_iter().map(Arc::new).collect(),
+        let worker = |_| -> anyhow::Result<Vec<Learner>> {
+            let device = means.device.open(1)?;
+            (0..spec.model.by_node.len().max(1)).map(|model| learner(&device, model)).collect()
         };
+        let learners: Vec<Vec<Learner>> = (0..workers).map(worker).collect::<anyhow::Result<_>>()?;
+        let sizes: Vec<usize> = learners[0].iter().map(|learner| learner.state().n_values()).collect();
+        let n_parameters = sizes.iter().copied().max().unwrap_or(0);
+        memory::check(memory::needed(data.len(), n_parameters, workers * sizes.len()), data.len())?;
+        let initial = |learner: &Learner| Knowledge {
+            private: Arc::new(learner.private_state()),
+            shared: learner.shared().map(Arc::new),
+            experts: learner.experts().into_iter().map(Arc::new).collect(),
+        };
+        let initial: Vec<Knowledge> = learners[0].iter().map(initial).collect();
         let pool = Pool::start(learners, data.len(), &spec.pool, means.interrupts).or_fail(ExitCode::Internal)?;
         let progress = Progress::new(data.len(), spec.rounds, means.quiet);
         let settings = Settings { seed: spec.seed, rounds: spec.rounds, evaluate_every: self.run.evaluate_every };
-        let mut models = Models::new(pool, means.interrupts.clone(), progress, initial, data, &settings);
+        let mut models = Models::new(pool, means.interrupts.clone(), progress, &initial, data, &settings);
         let started = Instant::now();
         let outcome = sim::run_with(&self.scenario(), &mut models);
         if means.interrupts.count() > 0 {
@@ -129,7 +135,7 @@ impl Prepared {
             None => models.conclude(),
         };
         trained.map_err(|reason| fail(ExitCode::Training, reason))?;
-        Ok(self.finish(&shards, &models, n_parameters, means, started.elapsed()))
+        Ok(self.finish(&shards, &models, &sizes, means, started.elapsed()))
     }
 
     fn scenario(&self) -> Scenario {
@@ -163,7 +169,7 @@ impl Prepared {
         &self,
         shards: &[Shard],
         models: &Models,
-        n_parameters: usize,
+        sizes: &[usize],
         means: &Means<'_>,
         took: Duration,
     ) -> Finished {
@@ -174,8 +180,8 @@ impl Prepared {
             let count = |samples: usize| u32::try_from(samples).unwrap_or(u32::MAX);
             let card = TrainerCard {
                 device: means.device.text(),
-                model: self.spec.model.name.clone(),
-                n_parameters: n_parameters as u64,
+                model: own_model::by_number(&self.spec, member).model.name,
+                n_parameters: sizes[member % sizes.len()] as u64,
                 train_samples: count(shard.split.train.len()),
                 validation_samples: count(shard.split.validation.len()),
                 test_samples: count(shard.split.test.len()),

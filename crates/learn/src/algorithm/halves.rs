@@ -152,7 +152,7 @@ mod tests {
     /// Trains `fedrep` on one batch in each of the given passes; tells which halves moved.
     fn moved(passes: &[usize]) -> [bool; 2] {
         let (row, device) = (find("fedrep").unwrap(), Device::flex());
-        let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1 };
+        let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1, ..ModelSpec::default() };
         let (training, hyper) = (TrainingSpec::default(), row.values(&BTreeMap::new()).unwrap());
         let setup = Setup { model: &model, training: &training, hyper: &hyper, seed: 1, device: &device };
         let mut algorithm = (row.build)(&setup).unwrap();

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     fn n_parameters(name: &str, input: [usize; 3], classes: usize) -> usize {
-        let spec = ModelSpec { name: name.into(), input, classes, experts: 1 };
+        let spec = ModelSpec { name: name.into(), input, classes, experts: 1, ..ModelSpec::default() };
         let net = build(&spec).unwrap();
         net.parameters().iter().map(Parameter::n_values).sum()
     }
