@@ -10,7 +10,7 @@ use fednode_core::spec::PoolSpec;
 use fednode_core::{NodeId, ParamSet, PoolOutcome, Round, Slot};
 use fednode_data::Split;
 use fednode_engine::sim::PrivateModule;
-use fednode_learn::{Evaluation, LearnError, Learner, LocalUpdate, Progress, Subset};
+use fednode_learn::{ClassCount, Evaluation, LearnError, Learner, LocalUpdate, Progress, Subset};
 
 use crate::swarm::interrupt::Interrupts;
 
@@ -57,9 +57,14 @@ pub(super) struct Job {
     pub(super) finish: Option<Round>,
     /// Whether to make the private module then.
     pub(super) make_module: bool,
+    /// On whose test samples to evaluate in the end.
+    pub(super) everyone: Option<Everyone>,
     /// Whose private modules to pool with the node's own, if it is time for that.
     pub(super) modules: Option<Modules>,
 }
+
+/// The samples of all nodes.
+pub(super) type Everyone = Arc<[Arc<Split>]>;
 
 /// Private modules of other nodes.
 pub(super) type Modules = Vec<(NodeId, Arc<ParamSet>)>;
@@ -88,6 +93,8 @@ pub(super) struct Done {
     pub(super) finished: Option<Evaluated>,
     /// The private module.
     pub(super) module: Option<PrivateModule>,
+    /// Right and all test samples of everyone, by class.
+    pub(super) on_everyone: Option<Vec<ClassCount>>,
     /// What became of the pool. The model with it is evaluated, not kept.
     pub(super) pool: Option<PoolOutcome>,
     /// Time of training.
@@ -190,7 +197,8 @@ impl Job {
         if pool.is_some() {
             finished = Some(evaluate(learner, true, &mut evaluated));
         }
-        Ok(Done { knowledge, first, update, last, finished, module, pool, trained, evaluated })
+        let on_everyone = self.everyone.map(|everyone| on_everyone(learner, &everyone)).transpose()?;
+        Ok(Done { knowledge, first, update, last, finished, module, on_everyone, pool, trained, evaluated })
     }
 }
 
@@ -205,6 +213,19 @@ fn make_module(
     let score = learner.evaluate(Subset::Validation).score.accuracy;
     let module = learner.module();
     Ok(module.map(|module| PrivateModule { kind: module.kind.into(), params: Arc::new(module.params), score }))
+}
+
+/// Adds up over everybody's test samples.
+fn on_everyone(learner: &Learner, everyone: &[Arc<Split>]) -> Result<Vec<ClassCount>, LearnError> {
+    let mut sums: Vec<ClassCount> = Vec::new();
+    for split in everyone {
+        let classes = learner.evaluate_on(&split.test)?.classes;
+        sums.resize(classes.len().max(sums.len()), ClassCount::default());
+        for (sum, class) in sums.iter_mut().zip(classes) {
+            (sum.correct, sum.total) = (sum.correct + class.correct, sum.total + class.total);
+        }
+    }
+    Ok(sums)
 }
 
 impl Knowledge {

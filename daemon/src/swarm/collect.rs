@@ -6,7 +6,7 @@ use fednode_core::{FederationSpec, NodeId, Round};
 use fednode_runtime::status::{RoundRecord, Status};
 use fednode_runtime::trainer::{LastStage, TrainerCard};
 
-use crate::swarm::summary::{self, BytesPerRound, Failed, Node, Overhead, RoundFacts, Summary};
+use crate::swarm::summary::{self, BytesPerRound, EveryonesTest, Failed, Node, Overhead, RoundFacts, Summary};
 
 /// What is known of one node at the end.
 #[derive(Debug, Clone)]
@@ -25,6 +25,8 @@ pub(crate) struct Observed {
     pub(crate) peak_rss_bytes: u64,
     /// What came after the last round.
     pub(crate) last_stage: LastStage,
+    /// How good its result is on everyone's test samples, if that was asked for.
+    pub(crate) everyones_test: Option<EveryonesTest>,
     /// The rounds it finished, in order.
     pub(crate) records: Vec<RoundRecord>,
     /// Accuracy of always saying its commonest training class.
@@ -43,6 +45,7 @@ impl Observed {
             bytes_received: status.traffic.received.wire,
             peak_rss_bytes: peak.unwrap_or(0),
             last_stage: LastStage { evaluations: status.finished_evaluation.clone(), pool: status.pool.clone() },
+            everyones_test: None,
             records,
             majority_class_accuracy,
         }
@@ -121,6 +124,7 @@ fn node(observed: &Observed) -> Option<Node> {
         accuracy_after_local_training: record.accuracy_after_local_training,
         accuracy_after_finishing: observed.last_stage.evaluations.as_ref().and_then(|e| Some(e.test?.accuracy)),
         pool: observed.last_stage.pool.clone(),
+        everyones_test: observed.everyones_test,
         majority_class_accuracy: observed.majority_class_accuracy,
         expert_share: record.test_expert_share.clone(),
         bytes_sent: observed.bytes_sent,
