@@ -40,6 +40,8 @@ enum Command {
     Predict(command::predict::Args),
     /// Write a node's model as safetensors with a JSON card.
     Export(command::export::Args),
+    /// Train what an algorithm trains for a node alone (PFL-MoE, FedBABU), at any time, and write the result.
+    Personalise(command::personalise::Args),
     /// Check this machine: GPU, ports, clock, disk, data.
     Doctor(command::doctor::Args),
     /// List the federated algorithms, or explain one.
@@ -69,6 +71,7 @@ impl Cli {
             Command::Evaluate(args) => command::evaluate::run(&args, form),
             Command::Predict(args) => command::predict::run(&args, form),
             Command::Export(args) => command::export::run(&args, form),
+            Command::Personalise(args) => command::personalise::run(&args, form),
             Command::Doctor(args) => command::doctor::run(&args, form),
             Command::Algorithms(args) => command::algorithms::run(&args, form),
             Command::Completions(args) => command::completions::run(&args),

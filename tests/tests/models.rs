@@ -1,5 +1,9 @@
-//! Nodes of different models in one federation (pFedMoE), with the real binaries.
+//! What becomes of models, with the real binaries: different ones in one federation (pFedMoE), and a common one made
+//! personal without a network (PFL-MoE).
 #![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
 
 use fednode_e2e::{Federation, Process, fednode, is_finished, json_of, run};
 
@@ -33,4 +37,37 @@ fn models_that_do_not_go_together_are_refused_before_anything_starts() {
     let mut node = federation.start_node(1, &[], &["--model", "lenet5"]);
     assert_eq!(node.wait().code(), Some(3));
     assert!(node.log().contains("a node cannot have model `lenet5` where others have `cnn`"), "{}", node.log());
+}
+
+#[test]
+fn a_common_model_is_made_personal_without_a_network() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let mut swarm = fednode();
+    swarm.args(["swarm", "--json", "--nodes", "3", "--rounds", "3", "--algorithm", "fedavg", "--out"]).arg(&out);
+    json_of(&run(swarm));
+    let on_shard = |command: &str, model: &Path| {
+        let mut process = fednode();
+        process.args([command, "--json", "--data", "digits", "--shard", "1/3", "--model"]).arg(model);
+        process
+    };
+    let personalise = |algorithm: Option<&str>, model: &Path, result: &Path| -> Command {
+        let mut process = on_shard("personalise", model);
+        process.args(algorithm.iter().flat_map(|name| ["--algorithm", name])).arg("--out").arg(result);
+        process
+    };
+    let (common, personal) = (out.join("models/1.safetensors"), folder.path().join("personal.safetensors"));
+    let told = json_of(&run(personalise(Some("pfl-mfe"), &common, &personal)));
+    let accuracy = |scores: &serde_json::Value| scores["test"]["accuracy"].as_f64().unwrap();
+    assert!(accuracy(&told["after"]) > accuracy(&told["before"]), "{told}");
+    let evaluated = json_of(&run(on_shard("evaluate", &personal)));
+    assert_eq!(evaluated["score"]["accuracy"].as_f64(), Some(accuracy(&told["after"])));
+    for (algorithm, model, word) in
+        [(None, &common, "trains nothing after the last round"), (None, &personal, "needs nothing more")]
+    {
+        let output = run(personalise(algorithm, model, &folder.path().join("never.safetensors")));
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && stderr.contains(word), "{stderr}");
+    }
+    assert!(!folder.path().join("never.safetensors").exists());
 }

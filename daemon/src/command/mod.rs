@@ -8,6 +8,7 @@ pub(crate) mod experts;
 pub(crate) mod export;
 pub(crate) mod init;
 pub(crate) mod peers;
+pub(crate) mod personalise;
 pub(crate) mod predict;
 pub(crate) mod probe_device;
 pub(crate) mod simulate;
