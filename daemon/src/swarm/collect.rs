@@ -133,7 +133,7 @@ fn ready_at(record: &RoundRecord) -> f64 {
 }
 
 /// Returns for every round when the last node had published its update. The nodes of a swarm share a clock.
-fn everybody_ready(records: &[&RoundRecord]) -> BTreeMap<Round, f64> {
+pub(crate) fn everybody_ready(records: &[&RoundRecord]) -> BTreeMap<Round, f64> {
     let mut ready = BTreeMap::new();
     for record in records {
         let last = ready.entry(record.round).or_insert(f64::MIN);
@@ -142,9 +142,9 @@ fn everybody_ready(records: &[&RoundRecord]) -> BTreeMap<Round, f64> {
     ready
 }
 
-/// `everybody_ready` is when the last node had published its update of that round: until then the exchange waits for
+/// Returns what a summary needs of a round. `everybody_ready` is when the last node had published its update of that round: until then the exchange waits for
 /// somebody else's training, not for the network.
-fn facts(record: &RoundRecord, everybody_ready: f64) -> RoundFacts {
+pub(crate) fn facts(record: &RoundRecord, everybody_ready: f64) -> RoundFacts {
     let (sent, received, waited) = (record.bytes_sent, record.bytes_received, record.waited_seconds);
     let stragglers = (everybody_ready - ready_at(record)).clamp(0.0, waited.experts + waited.global);
     let for_experts = stragglers.min(waited.experts);
