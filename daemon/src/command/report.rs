@@ -72,7 +72,7 @@ fn write(path: &Path, text: &str, written: &mut Vec<String>) -> anyhow::Result<(
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let done = folder.map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(path, text));
     done.map_err(|error| {
-        let text = format!("cannot write `{}`: {error}; name another place with --out", path.display());
+        let text = format!("cannot write `{}`: {error}; name another place", path.display());
         fail(ExitCode::State, text)
     })?;
     written.push(path.display().to_string());

@@ -7,8 +7,8 @@ use super::words::known;
 const HEIGHT: f64 = 230.0;
 /// Share of a group's room that is left free.
 const GAP: f64 = 0.22;
-/// Share of the axis below which a part is not to be seen, and not in the legend.
-const VISIBLE: f64 = 0.001;
+/// Share of the whole below which a part is rounding, not a part.
+const NOISE: f64 = 1e-9;
 /// Widest single bar.
 const WIDEST: f64 = 34.0;
 
@@ -85,15 +85,21 @@ pub(crate) struct Stacks<'a> {
 }
 
 impl Stacks<'_> {
-    /// Draws them; nothing if all is 0.
+    /// Draws them, with each part's share of the whole in the legend; nothing if all is 0.
     pub(crate) fn draw(&self) -> Option<Plot> {
         let totals = self.rounds.iter().map(|(_, parts)| parts.iter().copied().filter_map(known).sum::<f64>());
         let (_, high) = svg::rounded(0.0, totals.reduce(f64::max).filter(|highest| *highest > 0.0)?, 4);
-        let is_seen = |value: &f64| *value > VISIBLE * high;
-        let is_used = |part: usize| self.rounds.iter().any(|(_, parts)| parts.get(part).is_some_and(is_seen));
+        let total =
+            |part: usize| -> f64 { self.rounds.iter().filter_map(|(_, parts)| known(parts.get(part).copied())).sum() };
+        let all: f64 = (0..self.names.len()).map(total).sum();
+        let entry = |(part, name): (usize, &&str)| match total(part) / all {
+            share if share < NOISE => None,
+            share if share < 0.0005 => Some((Sample::Fill(part), format!("{name} <0.1 %"))),
+            share => Some((Sample::Fill(part), format!("{name} {:.1} %", 100.0 * share))),
+        };
+        let entries: Vec<_> = self.names.iter().enumerate().filter_map(entry).collect();
         let mut canvas = Canvas::new(self.title);
-        let names = self.names.iter().enumerate().filter(|(part, _)| is_used(*part));
-        canvas.legend(&names.map(|(part, name)| (Sample::Fill(part), *name)).collect::<Vec<_>>());
+        canvas.legend(&entries.iter().map(|(sample, name)| (*sample, name.as_str())).collect::<Vec<_>>());
         let (top, bottom) = (canvas.top, canvas.top + HEIGHT);
         let y = Scale { low: 0.0, high, from: bottom, to: top };
         let (values, step) = svg::ticks(0.0, high, 4);
@@ -144,6 +150,7 @@ mod tests {
         let plot = Stacks { title, description, slug, label, unit, names: vec!["a", "b"], rounds };
         let text = plot.draw().unwrap().inline();
         assert_eq!(text.matches("<title>round ").count(), 4);
+        assert!(text.contains(">a 37.5 %<") && text.contains(">b 62.5 %<"), "shares of the whole: {text}");
         // Both rounds reach the top of the axis, at 4.
         assert!(text.contains("height=\"172.50\"") && text.contains("height=\"57.50\""), "{text}");
         assert!(Stacks { rounds: vec![(1, vec![0.0, 0.0])], ..plot }.draw().is_none());

@@ -25,6 +25,7 @@ th{font-weight:600;vertical-align:bottom}td.n,th.n{text-align:right}td.n,td a{wh
 details{margin:12px 0}summary{cursor:pointer;font-weight:600}
 pre,code{font:13px/1.45 ui-monospace,'DejaVu Sans Mono',monospace}pre{background:var(--card);border:1px solid var(--rule);\
 border-radius:8px;padding:10px 14px;overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere}
+@media print{details::details-content{content-visibility:visible;block-size:auto}}
 @media print{body{max-width:none;padding:0}h2{break-before:page}h2.first{break-before:auto}\
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 ";

@@ -26,6 +26,7 @@ use crate::swarm::summary::Summary;
 
 const SUMMARY: &str = "summary.json";
 const METRICS: &str = "metrics.jsonl";
+const SPEC: &str = "federation.toml";
 
 /// Reads every run in the folders.
 ///
@@ -64,6 +65,10 @@ fn runs_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         }
     }
     inside.sort();
+    if inside.is_empty() && folder.join(SPEC).is_file() {
+        let text = format!("no node of `{shown}` has finished a round yet: wait for the first, or see its logs");
+        return Err(fail(ExitCode::Data, text));
+    }
     if inside.is_empty() {
         let text = format!(
             "`{shown}` holds no run: neither `{SUMMARY}` nor `{METRICS}` lies in it or in a folder in it; name what was \
@@ -139,7 +144,7 @@ fn under_way(folder: &Path, name: String) -> anyhow::Result<Run> {
         all.extend(records.into_iter().map(|record| (shard, record)));
         torn_lines += torn.len();
     }
-    let spec = fs::read_to_string(folder.join("federation.toml")).ok();
+    let spec = fs::read_to_string(folder.join(SPEC)).ok();
     let spec = spec.and_then(|text| FederationSpec::from_toml(&text).ok());
     Ok(Run::under_way(folder, name, spec, all, torn_lines))
 }
@@ -247,6 +252,8 @@ mod tests {
         assert!(error_of(&run).contains("there is no folder"), "{}", error_of(&run));
         fs::create_dir(&run).unwrap();
         assert!(error_of(&run).contains("holds no run"));
+        fs::write(run.join(SPEC), "").unwrap();
+        assert!(error_of(&run).contains("has finished a round yet"), "{}", error_of(&run));
         fixtures::write(&run, &fixtures::summary(1), &fixtures::records(1));
         let (summary, metrics) = (run.join(SUMMARY), run.join(METRICS));
         assert!(error_of(&summary).contains("is no folder"), "{}", error_of(&summary));

@@ -17,16 +17,18 @@ pub(crate) fn percent(share: impl Into<Option<f64>>) -> String {
 
 /// Writes a difference of two shares in percentage points, with its sign.
 pub(crate) fn points(share: impl Into<Option<f64>>) -> String {
-    known(share).map_or(ABSENT.into(), |share| {
-        let text = format!("{:+.2}", 100.0 * share);
-        let text = if text.trim_start_matches(['+', '-']) == "0.00" { "0.00" } else { &text };
-        text.replace('-', "−")
-    })
+    known(share).map_or(ABSENT.into(), |share| signed(&format!("{:+.2}", 100.0 * share)))
 }
 
 /// Writes a number with so many decimals.
 pub(crate) fn decimal(value: impl Into<Option<f64>>, decimals: usize) -> String {
-    known(value).map_or(ABSENT.into(), |value| format!("{value:.decimals$}").replace('-', "−"))
+    known(value).map_or(ABSENT.into(), |value| signed(&format!("{value:.decimals$}")))
+}
+
+/// Writes a number's sign as a minus, and none before what rounds to 0.
+fn signed(number: &str) -> String {
+    let is_zero = number.chars().all(|c| "+-0.".contains(c));
+    if is_zero { number.trim_start_matches(['+', '-']).into() } else { number.replace('-', "−") }
 }
 
 /// Writes a probability: small ones as such, not as 0.
@@ -93,6 +95,7 @@ mod tests {
     #[test]
     fn signs_and_small_numbers() {
         assert_eq!([points(0.0125), points(-0.0125), points(-0.000_01)], ["+1.25", "−1.25", "0.00"]);
+        assert_eq!([decimal(-0.001, 2), decimal(-1.5, 1)], ["0.00", "−1.5"]);
         assert_eq!([probability(0.05), probability(1e-9)], ["0.0500", "&lt; 0.0001"]);
     }
 
