@@ -52,6 +52,9 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         }
     }
     if let Some(folder) = &args.plots {
+        for plot in comparison.iter().filter_map(|comparison| comparison.plot.as_ref()) {
+            write(&folder.join(format!("{}.svg", plot.slug)), &plot.standalone(), &mut written)?;
+        }
         for shown in &shown {
             for plot in &shown.plots {
                 let name = format!("{}-{}.svg", file_name(&shown.run.name), plot.slug);

@@ -13,8 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::figures;
 use super::run::{Comparator, Headline, Node, Run};
 use super::stats::{self, Moments, Paired};
+use super::svg::Plot;
 
 /// Settings that no result depends on, or that follow from the seed.
 const IGNORED: [&str; 2] = ["federation.seed", "federation.data.partition_hash"];
@@ -37,6 +39,9 @@ pub(crate) struct Comparison {
     pub(crate) pools: Vec<Contrast>,
     /// Runs that are left out because they are under way.
     pub(crate) unfinished: Vec<String>,
+    /// The groups' accuracies by round.
+    #[serde(skip)]
+    pub(crate) plot: Option<Plot>,
 }
 
 /// Runs that differ in the seed only.
@@ -109,6 +114,7 @@ pub(crate) fn compare(runs: &[Run]) -> Comparison {
         against_first: against_first.unwrap_or_default(),
         pools: groups.iter().flat_map(|group| pools(&group.name, members(runs, group))).collect(),
         unfinished: unfinished.into_iter().map(|run| run.name.clone()).collect(),
+        plot: figures::side_by_side(runs, &groups),
         groups,
     }
 }

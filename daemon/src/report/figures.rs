@@ -6,11 +6,12 @@ use fednode_core::{PoolMember, Round};
 use fednode_runtime::status::RoundRecord;
 
 use super::bars::{Groups, Stacks};
+use super::compare::Group;
 use super::heat::{self, Cell, Heat};
 use super::lines::{self, Lines};
 use super::run::{Comparator, Node, Run, module_owners, short};
 use super::stats;
-use super::svg::Plot;
+use super::svg::{COLOURS, Plot};
 use super::words::{bytes, known};
 use crate::swarm::collect;
 
@@ -27,6 +28,31 @@ pub(crate) fn all(run: &Run) -> Vec<Plot> {
     let heats = [gate_mass(run), scores(run), experts(run)];
     let costs = [traffic(run), time(run)];
     curves.into_iter().flatten().chain(nodes(run)).chain(heats.into_iter().chain(costs).flatten()).collect()
+}
+
+/// Draws the accuracy of each group of runs by round.
+pub(crate) fn side_by_side(runs: &[Run], groups: &[Group]) -> Option<Plot> {
+    let curve = |group: &Group| {
+        let mut rounds: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        for run in runs.iter().filter(|run| group.runs.contains(&run.name)) {
+            for (round, values) in by_round(run, |record| record.accuracy) {
+                rounds.entry(round).or_default().extend(values);
+            }
+        }
+        let means = rounds.into_iter().filter_map(|(round, values)| Some((round, stats::moments(values)?.mean)));
+        means.collect::<Vec<(u32, f64)>>()
+    };
+    Lines {
+        title: "Accuracy by round, after the exchange, of each group of runs",
+        description: "Mean test accuracy after each round's exchange over all nodes of all runs of a group, every node \
+                      counting the same.",
+        slug: "compare-accuracy",
+        label: "test accuracy",
+        unit: lines::Unit::Share,
+        spread: Vec::new(),
+        others: groups.iter().take(2 * COLOURS).map(|group| (group.name.as_str(), curve(group))).collect(),
+    }
+    .draw()
 }
 
 /// Returns a value of each node, round by round, where it is known.
@@ -316,6 +342,13 @@ mod tests {
         let run = Run::under_way(std::path::Path::new("x"), "x".into(), None, records, 0);
         let slugs: Vec<String> = all(&run).into_iter().map(|plot| plot.slug).collect();
         assert_eq!(slugs, ["accuracy", "loss", "nodes", "experts", "bytes", "time"]);
+    }
+
+    #[test]
+    fn each_group_of_runs_has_its_curve() {
+        let runs = [run()];
+        let text = side_by_side(&runs, &super::super::compare::compare(&runs).groups).unwrap().inline();
+        assert!(text.contains(">x</text>") && text.matches("<polyline").count() == 1, "{text}");
     }
 
     #[test]

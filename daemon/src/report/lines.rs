@@ -26,7 +26,8 @@ pub(crate) struct Lines<'a> {
     pub(crate) unit: Unit,
     /// The spread over nodes, by round.
     pub(crate) spread: Vec<(u32, Spread)>,
-    /// Further curves, dashed: name and values by round.
+    /// Further curves: name and values by round. Beside a spread they are dashed; without one they are drawn in full
+    /// until the colours come round again.
     pub(crate) others: Vec<(&'a str, Vec<(u32, f64)>)>,
 }
 
@@ -57,7 +58,7 @@ impl Lines<'_> {
         canvas.vertical(&y, &self.ticks(low, high), self.label);
         canvas.horizontal(bottom, &svg::round_ticks(&x), "round");
         let point = |(round, value): (u32, f64)| (x.at(round.into()), y.at(value));
-        for (class, edges) in bands(&self.spread) {
+        for (class, edges) in bands(&self.spread).into_iter().filter(|(_, edges)| !edges.is_empty()) {
             let lone = if edges.len() == 1 { LONE } else { 0.0 };
             let low = edges.iter().map(|(round, low, _)| point((*round, *low))).map(|(x, y)| (x - lone, y));
             let high = edges.iter().rev().map(|(round, _, high)| point((*round, *high))).map(|(x, y)| (x + lone, y));
@@ -70,7 +71,8 @@ impl Lines<'_> {
             self.spread.iter().map(|(round, spread)| point((*round, spread.median))).collect();
         curve(&mut canvas, &median, 0, "");
         for (at, (_, values)) in self.others.iter().enumerate() {
-            curve(&mut canvas, &values.iter().copied().map(point).collect::<Vec<_>>(), at + 1, " dash");
+            let (colour, dash) = self.look(at);
+            curve(&mut canvas, &values.iter().copied().map(point).collect::<Vec<_>>(), colour, dash);
         }
         Some(canvas.finish(self.slug, self.description, bottom + BOTTOM))
     }
@@ -83,7 +85,19 @@ impl Lines<'_> {
         ];
         let spread = if self.spread.is_empty() { &[] } else { &spread[..] };
         let others = self.others.iter().enumerate().filter(|(_, (_, values))| !values.is_empty());
-        spread.iter().copied().chain(others.map(|(at, (name, _))| (Sample::Dashed(at + 1), *name))).collect()
+        let sample = |at: usize| match self.look(at) {
+            (colour, "") => Sample::Line(colour),
+            (colour, _) => Sample::Dashed(colour),
+        };
+        spread.iter().copied().chain(others.map(|(at, (name, _))| (sample(at), *name))).collect()
+    }
+
+    /// Returns colour and dash of a further curve.
+    fn look(&self, at: usize) -> (usize, &'static str) {
+        match self.spread.is_empty() {
+            false => (at + 1, " dash"),
+            true => (at, if at < svg::COLOURS { "" } else { " dash" }),
+        }
     }
 
     fn range(&self, values: &[f64]) -> Option<(f64, f64)> {
@@ -155,6 +169,8 @@ mod tests {
     fn one_round_is_a_box_and_nothing_is_no_plot() {
         let text = lines(vec![(3, stats::spread([0.5, 0.6]).unwrap())]).draw().unwrap().inline();
         assert!(!text.contains("NaN") && text.contains("<polygon"), "{text}");
+        let alone = Lines { others: vec![("a", vec![(1, 0.5), (2, 0.6)])], ..lines(vec![]) }.draw().unwrap().inline();
+        assert!(alone.contains("line s0") && !alone.contains("dash") && !alone.contains("polygon"), "{alone}");
         assert!(Lines { others: vec![], ..lines(vec![]) }.draw().is_none());
     }
 }

@@ -122,6 +122,7 @@ fn side_by_side(comparison: &Comparison) -> String {
         cells
     });
     text += &html::table(&columns, &rows.collect::<Vec<_>>());
+    text += &comparison.plot.as_ref().map_or(String::new(), html::figure);
     if !comparison.against_first.is_empty() {
         let first = escape(names.first().copied().unwrap_or_default());
         text += &format!("<h3>Node by node against {first}</h3>\n");

@@ -46,7 +46,8 @@ pub(crate) const STYLE: &str = "\
 .plot .ink,.plot .title{fill:#e6edf3}.plot .soft{fill:#9aa4af}
 .plot .grid{stroke:#2a313a}.plot .axis{stroke:#9aa4af}.plot .own{stroke:#fff}
 .plot .void{fill:#1b2129;stroke:#3a434d}
-.plot .f0{fill:#3d9bd9}.plot .s0{stroke:#3d9bd9}.plot .f6{fill:#f0e442}.plot .s6{stroke:#f0e442}
+.plot .f0{fill:#2d84c8}.plot .s0{stroke:#2d84c8}.plot .f5{fill:#a5dcff}.plot .s5{stroke:#a5dcff}
+.plot .f6{fill:#f0e442}.plot .s6{stroke:#f0e442}
 .plot .far{opacity:.22}.plot .near{opacity:.42}}
 ";
 
