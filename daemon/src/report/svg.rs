@@ -1,7 +1,8 @@
 //! Plots are drawn here, by hand: a canvas, axes with round ticks, a legend, colours.
 //!
-//! Crates for it (`plotters`, `charming`) were weighed: what a report needs is some twenty kinds of lines, and none of
-//! them writes classes instead of colours, which is what lets one plot be read on light and dark paper.
+//! Of the crates for it, `plotters` was weighed: measuring text as it wants to takes `font-kit`, and with it fontconfig
+//! and freetype, and its SVG holds colours where this one holds classes, which is what lets one plot be read on light and
+//! dark paper. What a report needs is lines, boxes and text.
 //!
 //! Colours are those of Okabe and Ito, which the colour-blind tell apart; lines differ by dashes besides. Nothing is
 //! fetched, no script runs, and each plot says in words what it shows (`title`, `desc`).
