@@ -24,6 +24,8 @@ enum Command {
     Swarm(Box<command::swarm::Args>),
     /// Run federations in one process, for experiments, and print a table of what they learned.
     Simulate(Box<command::simulate::Args>),
+    /// Write one HTML file of what came of runs: numbers, plots, runs side by side.
+    Report(command::report::Args),
     /// Take part in a federation: train, exchange, serve.
     Start(Box<command::start::Args>),
     /// Prepare a folder: a key, a commented federation.toml and a commented node.toml.
@@ -63,6 +65,7 @@ impl Cli {
         match self.command {
             Command::Swarm(args) => command::swarm::run(&args, form),
             Command::Simulate(args) => command::simulate::run(&args, form),
+            Command::Report(args) => command::report::run(&args, form),
             Command::Start(args) => command::start::run(*args, form),
             Command::Init(args) => command::init::run(&args, form),
             Command::Status(args) => command::status::run(&args, form),

@@ -139,7 +139,7 @@ fn ready_at(record: &RoundRecord) -> f64 {
 }
 
 /// Returns for every round when the last node had published its update. The nodes of a swarm share a clock.
-fn everybody_ready(records: &[&RoundRecord]) -> BTreeMap<Round, f64> {
+pub(crate) fn everybody_ready(records: &[&RoundRecord]) -> BTreeMap<Round, f64> {
     let mut ready = BTreeMap::new();
     for record in records {
         let last = ready.entry(record.round).or_insert(f64::MIN);
@@ -148,8 +148,6 @@ fn everybody_ready(records: &[&RoundRecord]) -> BTreeMap<Round, f64> {
     ready
 }
 
-/// `everybody_ready` is when the last node had published its update of that round: until then the exchange waits for
-/// somebody else's training, not for the network.
 fn idle_core_share(run: &Run<'_>, records: &[&RoundRecord]) -> Option<f64> {
     let from = |record: &RoundRecord| record.started_at.0 as f64 / 1e3;
     let updates: Vec<_> = records.iter().map(|record| (from(record), from(record) + record.train_seconds)).collect();
@@ -158,7 +156,9 @@ fn idle_core_share(run: &Run<'_>, records: &[&RoundRecord]) -> Option<f64> {
     summary::idle_core_share(&updates, &rounds, run.cores?.min(nodes))
 }
 
-fn facts(record: &RoundRecord, everybody_ready: f64) -> RoundFacts {
+/// Returns what a summary needs of a round. `everybody_ready` is when the last node had published its update of that
+/// round: until then the exchange waits for somebody else's training, not for the network.
+pub(crate) fn facts(record: &RoundRecord, everybody_ready: f64) -> RoundFacts {
     let (sent, received, waited) = (record.bytes_sent, record.bytes_received, record.waited_seconds);
     let stragglers = (everybody_ready - ready_at(record)).clamp(0.0, waited.experts + waited.global);
     let for_experts = stragglers.min(waited.experts);
