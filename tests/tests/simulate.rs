@@ -95,3 +95,33 @@ fn an_experiment_runs_every_setting_once() {
     assert_eq!(refused.status.code(), Some(3), "{error}");
     assert!(error.contains("did you mean `grid`"), "{error}");
 }
+
+#[test]
+fn a_report_holds_what_the_runs_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, page, csv) = (folder.path().join("runs"), folder.path().join("page.html"), folder.path().join("csv"));
+    let settings = ["--nodes", "3", "--rounds", "2", "--seeds", "1,2", "--sweep", "algorithm=local,fedper"];
+    assert!(run(simulate(&out, &settings)).status.success());
+    let mut report = fednode();
+    report.arg("report").arg(&out).arg("--compare").arg("--out").arg(&page).arg("--csv").arg(&csv);
+    let output = run(report);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let html = std::fs::read_to_string(&page).unwrap();
+    for summary in ["local-seed1", "fedper-seed2"] {
+        let text = std::fs::read_to_string(out.join(summary).join("summary.json")).unwrap();
+        let summary: Value = serde_json::from_str(&text).unwrap();
+        let accuracy = format!("{:.1}", 100.0 * summary["mean_accuracy"].as_f64().unwrap());
+        assert!(html.contains(&accuracy), "{accuracy} is not on the page");
+    }
+    let foreign = html.replace("http://www.w3.org/2000/svg", "").contains("://");
+    assert!(html.contains("<svg") && !html.contains("NaN"));
+    assert!(!foreign && !html.contains("src="), "not self-contained");
+    let rounds = std::fs::read_to_string(csv.join("rounds.csv")).unwrap();
+    assert_eq!(rounds.lines().count(), 1 + 2 * 2 * 3 * 2, "a line per run, node and round below the header");
+
+    let mut missing = fednode();
+    missing.arg("report").arg(folder.path().join("nothing"));
+    let output = run(missing);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(4) && stderr.lines().count() == 1 && stderr.contains("nothing"), "{stderr}");
+}
