@@ -221,7 +221,7 @@ mod tests {
     fn setup<T>(name: &str, hyper: &[(&str, f64)], build: impl Fn(&Setup<'_>) -> T) -> T {
         let hyper = hyper.iter().map(|(name, value)| ((*name).to_owned(), HyperValue::Real(*value)));
         let hyper = find(name).unwrap().values(&hyper.collect::<BTreeMap<_, _>>()).unwrap();
-        let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1 };
+        let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1, ..ModelSpec::default() };
         let (training, device) = (TrainingSpec::default(), Device::flex());
         build(&Setup { model: &model, training: &training, hyper: &hyper, seed: 1, device: &device })
     }

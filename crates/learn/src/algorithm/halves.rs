@@ -121,10 +121,10 @@ impl Modular for Halves {
 
     fn open(&self, inputs: Tensor<2>) -> Opened {
         let base = &self.parts[BASE];
-        Opened::at(match self.module().kind {
-            ModuleKind::Head => base.net.forward(&base.weights, inputs),
-            _ => inputs,
-        })
+        match self.module().kind {
+            ModuleKind::Head => Opened::at(base.net.forward(&base.weights, inputs)),
+            _ => Opened { gate_input: base.net.legible(&base.weights, inputs.clone()), ..Opened::at(inputs) },
+        }
     }
 
     fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {
@@ -152,7 +152,7 @@ mod tests {
     /// Trains `fedrep` on one batch in each of the given passes; tells which halves moved.
     fn moved(passes: &[usize]) -> [bool; 2] {
         let (row, device) = (find("fedrep").unwrap(), Device::flex());
-        let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1 };
+        let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1, ..ModelSpec::default() };
         let (training, hyper) = (TrainingSpec::default(), row.values(&BTreeMap::new()).unwrap());
         let setup = Setup { model: &model, training: &training, hyper: &hyper, seed: 1, device: &device };
         let mut algorithm = (row.build)(&setup).unwrap();

@@ -19,7 +19,7 @@ pub(super) fn setup<T>(name: &str, hyper: &[(&str, f64)], build: impl Fn(&Setup<
     };
     let given: BTreeMap<_, _> = hyper.iter().map(|(name, real)| ((*name).to_owned(), value(*real))).collect();
     let hyper = find(name).unwrap().values(&given).unwrap();
-    let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1 };
+    let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1, ..ModelSpec::default() };
     let (training, device) = (TrainingSpec::default(), Device::flex());
     build(&Setup { model: &model, training: &training, hyper: &hyper, seed: 1, device: &device })
 }
@@ -64,7 +64,7 @@ pub(crate) fn random(rows: usize, seed: u64) -> Tensor<2> {
 
 /// Builds every algorithm that has a module, and moves its parts away from where they start.
 pub(crate) fn trained() -> Vec<(&'static str, Box<dyn Algorithm>)> {
-    let model = ModelSpec { name: "cnn".into(), input: [1, 8, 8], classes: 3, experts: 2 };
+    let model = ModelSpec { name: "cnn".into(), input: [1, 8, 8], classes: 3, experts: 2, ..ModelSpec::default() };
     let (training, device) = (TrainingSpec { learning_rate: 0.05, ..TrainingSpec::default() }, Device::flex());
     let build = |row: &'static Row| {
         let hyper = row.values(&BTreeMap::new()).unwrap();

@@ -6,6 +6,8 @@
 mod cnn;
 mod cnn_family;
 mod cpu;
+mod embedding;
+mod fasttext;
 mod lenet5;
 mod mlp;
 mod net;
@@ -16,6 +18,7 @@ use fednode_core::config::unknown_name;
 use fednode_core::spec::ModelSpec;
 
 pub(crate) use cpu::descend;
+pub use embedding::{Embedding, Mean};
 pub(crate) use net::affine;
 pub use net::{Activation, Conv, Cut, Initial, Layer, Linear, Net, Norm, Parameter};
 
@@ -41,18 +44,57 @@ pub static TABLE: &[Row] = &[
     cnn_family::ROWS[2],
     cnn_family::ROWS[3],
     cnn_family::ROWS[4],
+    fasttext::ROWS[0],
+    fasttext::ROWS[1],
 ];
 
 /// Builds the model that a spec describes.
 ///
 /// # Errors
-/// Fails on an unknown name (offering the nearest) and on an input that is too small for the model.
+/// Fails on an unknown name (offering the nearest), on an input that is too small for the model, on texts for a model of
+/// images and the reverse.
 pub fn build(spec: &ModelSpec) -> Result<Net, ConfigError> {
     let Some(row) = TABLE.iter().find(|row| row.name == spec.name) else {
         let names: Vec<&str> = TABLE.iter().map(|row| row.name).collect();
         return Err(ConfigError(unknown_name("model", &spec.name, &names)));
     };
-    (row.layers)(spec.input, spec.classes).map(Net::new)
+    let mut layers = (row.layers)(spec.input, spec.classes)?;
+    set_vocabulary(&mut layers, spec)?;
+    Ok(Net::new(layers))
+}
+
+/// Fills in how many words there are; a model that reads words must be given some, any other none.
+fn set_vocabulary(layers: &mut [Layer], spec: &ModelSpec) -> Result<(), ConfigError> {
+    let ModelSpec { name, vocabulary, .. } = spec;
+    match layers.first_mut() {
+        Some(Layer::Embedding(embedding)) if *vocabulary > embedding::FIRST_WORD => {
+            embedding.vocabulary = *vocabulary;
+            Ok(())
+        }
+        Some(Layer::Embedding(_)) => {
+            let least = embedding::FIRST_WORD + 1;
+            let message =
+                format!("model `{name}` is for texts: `model.vocabulary` must be at least {least}, got {vocabulary}");
+            Err(ConfigError(message))
+        }
+        _ if *vocabulary > 0 => {
+            let models = fasttext::ROWS.map(|row| format!("`{}`", row.name)).join(" or ");
+            let message =
+                format!("model `{name}` cannot read texts (`model.vocabulary` is {vocabulary}): use {models}");
+            Err(ConfigError(message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses texts where an algorithm computes with the raw input: numbers of words are names, not amounts.
+pub(crate) fn refuse_texts(spec: &ModelSpec, algorithm: &str) -> Result<(), ConfigError> {
+    match spec.vocabulary {
+        0 => Ok(()),
+        _ => Err(ConfigError(format!(
+            "algorithm `{algorithm}` has a gate on the raw input, which texts have no use for"
+        ))),
+    }
 }
 
 /// Says that an input is too small for a model.
@@ -66,7 +108,7 @@ mod tests {
     use super::*;
 
     fn n_parameters(name: &str, input: [usize; 3], classes: usize) -> usize {
-        let spec = ModelSpec { name: name.into(), input, classes, experts: 1 };
+        let spec = ModelSpec { name: name.into(), input, classes, experts: 1, ..ModelSpec::default() };
         let net = build(&spec).unwrap();
         net.parameters().iter().map(Parameter::n_values).sum()
     }
