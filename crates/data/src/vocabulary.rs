@@ -7,8 +7,8 @@
 //! ```
 //!
 //! That is the order of torchtext's `build_vocab_from_iterator`, and as there the bound on the size includes the two
-//! special entries. Nothing is drawn and nothing depends on the order of the texts: whoever counts the same texts gets the same
-//! vocabulary. Its hash tells two apart before their nodes average embeddings of different words.
+//! special entries. Nothing is drawn and nothing depends on the order of the texts: whoever counts the same texts gets
+//! the same vocabulary. Its hash tells two apart before their nodes average embeddings of different words.
 
 use std::collections::HashMap;
 use std::fmt;

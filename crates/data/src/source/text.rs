@@ -2,21 +2,22 @@
 //!
 //! | source | files | cells of a row | classes |
 //! |---|---|---|---|
-//! | `ag-news:DIR` | `train.csv`, `test.csv`, either perhaps with `.gz`, in DIR or in `ag_news_csv` below it | class 1 to 4, title, description | World, Sports, Business, Sci/Tech |
+//! | `ag-news:DIR` | `train.csv`, `test.csv` | 1 to 4, title, description | World, Sports, Business, Sci/Tech |
 //! | `text:FILE` | FILE, then the one that `test=` names | class, one or more texts | as for `csv` |
 //!
-//! The texts of a row are joined by a space and cut into tokens as `tokenizer` says. A sample is the numbers of its first
-//! `length=` tokens (200), filled up with padding: shape `[1, 1, length]`. A first row `Class Index, …` (Kaggle's copy of
-//! AG News), or one that begins with `label`, `class` or `target`, is a header.
+//! Files whose names end in `.gz` are unpacked on the way; those of AG News may lie in `ag_news_csv` below DIR, where its
+//! archive puts them. The texts of a row are joined by a space and cut into tokens as `tokenizer` says. A sample is the
+//! numbers of its first `length=` tokens (200), filled up with padding: shape `[1, 1, length]`. A first row `Class Index,
+//! …` (Kaggle's copy of AG News), or one that begins with `label`, `class` or `target`, is a header.
 //!
-//! **Vocabulary.** The most frequent `vocabulary=` entries (32,000, the two special ones among them) of the *training* file, so no
-//! text of the official test file has a say in it, unlike in PM-MoE's code; it does not depend on the division among
-//! nodes. `text:` without `test=` has one file for everything, and its vocabulary counts all texts of it. Nodes that read the same files with the
-//! same options have the same vocabulary. Where each node brings its own texts (partition `own`), vocabularies would
+//! **Vocabulary.** The most frequent `vocabulary=` entries (32,000, the two special ones among them) of the *training*
+//! file: no text of the official test file has a say in it, and neither has the division among nodes. `text:` without
+//! `test=` has one file for everything, and its vocabulary counts all texts of it. Nodes that read the same files with
+//! the same options have the same vocabulary. Where each node brings its own texts (partition `own`), vocabularies would
 //! differ, and equal numbers would mean different words: then `vocabulary_file=` must name a list that all nodes have.
 //!
-//! Differs from PM-MoE and PFLlib, where padding and unknown words are one entry, or padding has number 0 and the vocabulary counts
-//! test texts too.
+//! Differs from PM-MoE's code, which counts the words of the test file too and has one entry for padding and unknown
+//! words (`pm-moe` §5.4).
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};

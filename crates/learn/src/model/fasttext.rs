@@ -9,9 +9,10 @@
 //! reads; the head of FedPer and its like is the last one.
 //!
 //! `fasttext-pfllib` is the same with what their code does besides: the mean is over all places of a text, padding
-//! included, and the base ends with the log-softmax of its 32 features, which is left over when the last layer of a whole model
-//! becomes the head. In their code the algorithms that do not cut the model in two (FedProx, SCAFFOLD) have that
-//! log-softmax after the last layer instead, where it changes nothing; here it is part of the base for all.
+//! included, and the base ends with the log-softmax of its 32 features, which is left over when the last layer of a whole
+//! model becomes the head. In their code the algorithms that do not cut the model in two (FedProx, SCAFFOLD) have that
+//! log-softmax after the last layer instead, where it changes nothing; here it is part of the base for all. PM-MoE's
+//! vocabulary of 98,635 entries is `vocabulary=98635` of the data source, less the words that only the test texts have.
 
 use fednode_core::ConfigError;
 
