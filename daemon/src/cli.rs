@@ -24,6 +24,8 @@ enum Command {
     Swarm(Box<command::swarm::Args>),
     /// Run federations in one process, for experiments, and print a table of what they learned.
     Simulate(Box<command::simulate::Args>),
+    /// Write one HTML file of what came of runs: numbers, plots, runs side by side.
+    Report(command::report::Args),
     /// Take part in a federation: train, exchange, serve.
     Start(Box<command::start::Args>),
     /// Prepare a folder: a key, a commented federation.toml and a commented node.toml.
@@ -40,6 +42,8 @@ enum Command {
     Predict(command::predict::Args),
     /// Write a node's model as safetensors with a JSON card.
     Export(command::export::Args),
+    /// Train what an algorithm trains for a node alone (PFL-MoE, FedBABU), at any time, and write the result.
+    Personalise(command::personalise::Args),
     /// Check this machine: GPU, ports, clock, disk, data.
     Doctor(command::doctor::Args),
     /// List the federated algorithms, or explain one.
@@ -61,6 +65,7 @@ impl Cli {
         match self.command {
             Command::Swarm(args) => command::swarm::run(&args, form),
             Command::Simulate(args) => command::simulate::run(&args, form),
+            Command::Report(args) => command::report::run(&args, form),
             Command::Start(args) => command::start::run(*args, form),
             Command::Init(args) => command::init::run(&args, form),
             Command::Status(args) => command::status::run(&args, form),
@@ -69,6 +74,7 @@ impl Cli {
             Command::Evaluate(args) => command::evaluate::run(&args, form),
             Command::Predict(args) => command::predict::run(&args, form),
             Command::Export(args) => command::export::run(&args, form),
+            Command::Personalise(args) => command::personalise::run(&args, form),
             Command::Doctor(args) => command::doctor::run(&args, form),
             Command::Algorithms(args) => command::algorithms::run(&args, form),
             Command::Completions(args) => command::completions::run(&args),

@@ -41,6 +41,8 @@ fednode_core::config! {
         partition_file: String = String::new(),
         /// The folder for everything that must survive a restart: key, checkpoints, blobs, ledger, final model.
         state: String = "state".into(),
+        /// This node's own model, where its algorithm shares nothing of it; empty for what the spec says.
+        model: String = String::new(),
         /// What to train on: `auto` (a GPU if one works, else the CPU), `vulkan`, `vulkan:1` (the second one), `cpu`.
         device: String = "auto".into(),
         /// Threads for training on the CPU; 0 takes every core.

@@ -8,7 +8,7 @@
 
 use fednode_core::spec::PoolSpec;
 use fednode_core::{ConfigError, FederationSpec};
-use fednode_learn::{algorithm, last_stage};
+use fednode_learn::{algorithm, last_stage, own_model};
 
 use crate::dotted::{self, Assignment};
 
@@ -31,9 +31,9 @@ pub(crate) struct Args {
     /// The federated algorithm; `fednode algorithms` lists them.
     #[arg(long)]
     pub(crate) algorithm: Option<String>,
-    /// The model: cnn, lenet5 or mlp for images, fasttext for texts; docs/algorithms.md lists all.
-    #[arg(long)]
-    pub(crate) model: Option<String>,
+    /// The model: cnn, lenet5, mlp, …, fasttext for texts; several, separated by commas, fall to the nodes in turn.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) model: Vec<String>,
     /// How the data is divided among the nodes: iid, dirichlet:ALPHA, pathological:CLASSES, …
     #[arg(long)]
     pub(crate) partition: Option<String>,
@@ -126,6 +126,7 @@ pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, Conf
         return Err(ConfigError(message.into()));
     }
     fednode_learn::model::build(&spec.model)?;
+    own_model::check(&spec).map_err(|error| ConfigError(error.to_string()))?;
     Ok(spec)
 }
 
@@ -138,7 +139,10 @@ fn assignments(args: &Args) -> Vec<Assignment> {
     let text = |number: Option<usize>| number.map(|number| number.to_string());
     put("nodes", args.nodes.map(|nodes| nodes.to_string()));
     put("rounds", args.rounds.map(|rounds| rounds.to_string()));
-    put("model.name", args.model.clone());
+    put("model.name", args.model.first().cloned());
+    let quoted = |name: &String| format!("\"{name}\"");
+    let several = args.model.iter().map(quoted).collect::<Vec<_>>().join(", ");
+    put("model.by_node", (args.model.len() > 1).then(|| format!("[{several}]")));
     put("model.experts", text(args.experts));
     put("data.partition", args.partition_file.as_ref().map(|_| "file".to_owned()).or(args.partition.clone()));
     put("data.samples_per_node", text(args.samples_per_node));
@@ -234,7 +238,7 @@ mod tests {
         assert!(spec(&args, &digits()).unwrap_err().0.contains("refresh_every"));
         let args = Args { algorithm: Some("fedmoeda".into()), ..Args::default() };
         assert!(spec(&args, &digits()).unwrap_err().0.contains("did you mean `fedmoe-da`"));
-        let args = Args { model: Some("cnnn".into()), ..Args::default() };
+        let args = Args { model: vec!["cnnn".into()], ..Args::default() };
         assert!(spec(&args, &digits()).unwrap_err().0.contains("did you mean `cnn`"));
     }
 

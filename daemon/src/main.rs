@@ -3,6 +3,7 @@
 //! ```text
 //! main ─► cli (what was typed) ─► command/<name>.rs ─► start:  config, data, learner, fednode-runtime
 //!                                                   ├► swarm:  child processes, progress, summary
+//!                                                   ├► report: the folders of runs, as one HTML file
 //!                                                   └► status, peers, …: the control API of a running node
 //! ```
 //!
@@ -24,6 +25,7 @@ mod layers;
 mod member;
 mod model;
 mod output;
+mod report;
 mod shard;
 mod simulate;
 mod state;

@@ -1,8 +1,8 @@
 //! A node's model on disk: where it is, what its card says, and how it becomes something that predicts.
 //!
 //! ```text
-//! state folder   final/model.safetensors + final/card.json    (after the last round)   with federation.toml
-//!                checkpoints/…                                (before)                 and classes.txt
+//! state folder   final/model.safetensors + final/card.json    (after the last round)   with federation.toml,
+//!                checkpoints/…                                (before)                 model.txt and classes.txt
 //! exported file  NAME.safetensors + NAME.json                 (the card holds all of that)
 //! ```
 
@@ -25,6 +25,8 @@ use crate::state::StateArgs;
 
 /// The copy of the spec in a state folder.
 pub(crate) const SPEC_FILE: &str = "federation.toml";
+/// The name of the node's own model in a state folder.
+pub(crate) const MODEL_FILE: &str = "model.txt";
 /// The classes' names in a state folder, one a line.
 pub(crate) const CLASSES_FILE: &str = "classes.txt";
 
@@ -49,7 +51,7 @@ pub(crate) struct Card {
     pub(crate) model: ModelCard,
     /// The classes' names.
     pub(crate) class_names: Vec<String>,
-    /// The spec of its federation.
+    /// The spec of its federation, with the node's own model.
     pub(crate) spec: FederationSpec,
 }
 
@@ -100,10 +102,18 @@ impl Model {
         let spec = FederationSpec::from_toml(&text).or_fail(ExitCode::State)?;
         let names = fs::read_to_string(state.join(CLASSES_FILE)).unwrap_or_default();
         let class_names = names.lines().map(str::to_owned).collect();
+        let own_model = fs::read_to_string(state.join(MODEL_FILE)).unwrap_or_default();
+        let own = |mut spec: FederationSpec| {
+            if !own_model.trim().is_empty() {
+                own_model.trim().clone_into(&mut spec.model.name);
+            }
+            spec
+        };
         let path = final_path(state);
         if path.exists() {
             let model = read_json(&state.join(final_model::FOLDER).join("card.json"))?;
-            return Ok(Self { params: read_params(&path)?, card: Card { model, class_names, spec }, path });
+            let card = Card { model, class_names, spec: own(spec) };
+            return Ok(Self { params: read_params(&path)?, card, path });
         }
         let Some(params) = fednode_runtime::stored_model(state, &spec).or_fail(ExitCode::State)? else {
             return Err(fail(
@@ -114,7 +124,7 @@ impl Model {
         let node_id = Identity::load(&state.join("key")).or_fail(ExitCode::State)?.node_id();
         let last = records::read(&records::path_in(state)).or_fail(ExitCode::State)?.pop();
         let model = ModelCard::new(&spec, node_id, TrainerCard::default(), last);
-        Ok(Self { params, card: Card { model, class_names, spec }, path: state.join("checkpoints") })
+        Ok(Self { params, card: Card { model, class_names, spec: own(spec) }, path: state.join("checkpoints") })
     }
 
     /// Makes a learner of it, which can evaluate and predict samples like these.

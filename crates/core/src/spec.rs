@@ -75,8 +75,11 @@ crate::config! {
 crate::config! {
     /// The model.
     pub struct ModelSpec {
-        /// Its architecture: `cnn`, `lenet5` or `mlp` for images, `fasttext` for texts; docs/algorithms.md lists them all.
+        /// Its architecture: `cnn`, `lenet5`, `mlp` and more, `fasttext` for texts; docs/algorithms.md lists them.
         name: String = "cnn".into(),
+        /// Models of the nodes in turn, by the number of their shard, for algorithms that share none of it; empty if all
+        /// have `name`. A node may also choose its own in node.toml.
+        by_node: Vec<String> = Vec::new(),
         /// Channels, height and width of one sample.
         input: [usize; 3] = [1, 28, 28],
         /// Number of classes.

@@ -21,8 +21,8 @@ fn play(scenario: &Scenario) -> (Outcome, Vec<Option<BTreeSet<NodeId>>>) {
     assert_eq!(outcome.unfinished(), [] as [usize; 0], "unfinished after {:?}", outcome.elapsed);
     assert_eq!(outcome.invalid_used(), []);
     let pool = |member| {
-        let pools = outcome.pools.iter().filter(|(owner, _)| *owner == member);
-        pools.last().map(|(_, members)| members.iter().map(|(node, _)| *node).collect())
+        let mut pools = outcome.pools.iter().filter(|(owner, _)| *owner == member);
+        pools.next_back().map(|(_, members)| members.iter().map(|(node, _)| *node).collect())
     };
     let pools = (0..scenario.nodes).map(pool).collect();
     (outcome, pools)

@@ -13,6 +13,7 @@
 //! - [`algorithm`]: one file per federated algorithm, each with its split of the model, its step, its hyper-parameters
 //!   and its exchange.
 //! - [`model`]: one file per model; a model is a list of layers that algorithms split where they need.
+//! - [`own_model`]: nodes of different models in one federation.
 //! - [`gate`]: top-1 routing, the core of the mixture of experts.
 //! - [`device`] and [`probe`]: GPU through Vulkan, or the CPU; how to find out without being taken down by a driver.
 //! - `pool`: the stage after the last round, a mixture of everybody's private modules.
@@ -53,6 +54,7 @@ pub mod device;
 pub mod gate;
 pub mod last_stage;
 pub mod model;
+pub mod own_model;
 pub mod probe;
 
 mod batch;

@@ -72,6 +72,7 @@ fn spec(algorithm: &str, model: &str) -> FederationSpec {
         experts: 2,
         vocabulary: words.len(),
         vocabulary_hash: words.hash().into(),
+        ..ModelSpec::default()
     };
     spec.training = TrainingSpec { learning_rate: 0.2, batch_size: 10, local_epochs: 1, ..TrainingSpec::default() };
     algorithm::fill_exchange(&mut spec).unwrap();

@@ -62,7 +62,7 @@ pub(crate) enum Answer {
     Copied { snapshot: Box<Snapshot>, round: Round, took: Duration },
     NotCopied(TrainerError),
     Saved(Result<Saved, SaveError>),
-    Finalised(Result<LastStage, String>),
+    Finalised(Result<Box<LastStage>, String>),
 }
 
 impl<M: Machine> Driver<M> {

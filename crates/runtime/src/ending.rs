@@ -149,15 +149,15 @@ impl<M: Machine> Driver<M> {
             let card = ModelCard { finished, pool, ..card };
             let written = on_worker(move || final_model::write(&state, &model, &card)).await;
             journal.flush().await;
-            Answer::Finalised(written.map(|()| last_stage).map_err(|error| error.to_string()))
+            Answer::Finalised(written.map(|()| Box::new(last_stage)).map_err(|error| error.to_string()))
         });
     }
 
     /// # Errors
     /// Without its result a run has failed, whatever else it did.
-    pub(crate) fn on_finalised(&mut self, result: Result<LastStage, String>) -> Result<(), RunError> {
+    pub(crate) fn on_finalised(&mut self, result: Result<Box<LastStage>, String>) -> Result<(), RunError> {
         let failed = |error| RunError::StateContent(format!("the final model cannot be made: {error}"));
-        self.last_stage = result.map_err(failed)?;
+        self.last_stage = *result.map_err(failed)?;
         self.start_serving();
         Ok(())
     }

@@ -9,7 +9,7 @@ use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
 use crate::failure::fail;
-use crate::model::ModelArgs;
+use crate::model::{Model, ModelArgs};
 use crate::output::{self, Form, Report};
 use crate::table::bytes;
 
@@ -26,23 +26,31 @@ pub(crate) struct Args {
 /// Writes both files.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let model = args.model.load()?;
-    let params = model.params.to_bytes();
-    let card = args.out.with_extension("json");
-    if card == args.out {
-        let advice = "its card would have the same name; let it end in .safetensors";
-        return Err(fail(ExitCode::Usage, format!("`{}` cannot be the model: {advice}", card.display())));
-    }
-    write(&args.out, &params)?;
-    write(&card, (serde_json::to_string_pretty(&model.card)? + "\n").as_bytes())?;
+    let card = write_model(&args.out, &model)?;
     let written = Written {
         model: args.out.clone(),
         card,
         from: model.path,
-        bytes: params.len() as u64,
+        bytes: model.params.to_bytes().len() as u64,
         parameters: model.params.n_values() as u64,
         tensors: model.params.len() as u64,
     };
     output::print(&written, form)
+}
+
+/// Writes a model and its card beside it; returns where the card is.
+///
+/// # Errors
+/// Fails if both would have one name, or if the disk does.
+pub(crate) fn write_model(path: &Path, model: &Model) -> anyhow::Result<PathBuf> {
+    let card = path.with_extension("json");
+    if card == path {
+        let advice = "its card would have the same name; let it end in .safetensors";
+        return Err(fail(ExitCode::Usage, format!("`{}` cannot be the model: {advice}", card.display())));
+    }
+    write(path, &model.params.to_bytes())?;
+    write(&card, (serde_json::to_string_pretty(&model.card)? + "\n").as_bytes())?;
+    Ok(card)
 }
 
 fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {

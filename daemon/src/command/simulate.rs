@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// Rounds between two evaluations before the exchange and on validation samples [default: 10].
     #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(1..))]
     evaluate_every: Option<u32>,
+    /// Evaluate every node's result on everyone's test samples too.
+    #[arg(long)]
+    global_test: bool,
     /// What to train on: auto, vulkan, vulkan:I, cpu.
     #[arg(long, default_value = "cpu")]
     device: String,
@@ -169,6 +172,7 @@ fn settings(args: &Args, experiment: &Experiment, variant: &Variant, seed: Optio
         data: args.data.clone().or(experiment.data.clone()).unwrap_or_else(|| "digits".into()),
         aggregator: !args.no_aggregator && experiment.aggregator.unwrap_or(true),
         evaluate_every: args.evaluate_every.or(experiment.evaluate_every).unwrap_or(EVALUATE_EVERY),
+        global_test: args.global_test || experiment.global_test.unwrap_or(false),
     }
 }
 
@@ -250,6 +254,8 @@ struct Row {
     mean_accuracy: Vec<f64>,
     accuracy_after_local_training: Vec<f64>,
     accuracy_after_finishing: Vec<f64>,
+    accuracy_on_everyone: Vec<f64>,
+    accuracy_on_own_classes: Vec<f64>,
     worst_tenth_accuracy: Vec<f64>,
     majority_class_accuracy: Vec<f64>,
     bytes_per_node_and_round: f64,
@@ -263,12 +269,15 @@ impl Row {
             let bytes = summary.bytes_per_round;
             bytes.aggregator + bytes.peer_to_peer + bytes.gossip
         };
+        let everyones: Vec<_> = summaries.iter().filter_map(Summary::everyones_test).collect();
         Self {
             name,
             seeds: summaries.iter().map(|summary| summary.seed).collect(),
             mean_accuracy: all(|summary| summary.mean_accuracy),
             accuracy_after_local_training: all(Summary::accuracy_before_exchange),
             accuracy_after_finishing: summaries.iter().filter_map(Summary::accuracy_after_finishing).collect(),
+            accuracy_on_everyone: everyones.iter().map(|test| test.accuracy).collect(),
+            accuracy_on_own_classes: everyones.iter().map(|test| test.accuracy_on_own_classes).collect(),
             worst_tenth_accuracy: all(|summary| summary.worst_tenth_accuracy),
             majority_class_accuracy: all(|summary| summary.majority_class_accuracy),
             bytes_per_node_and_round: summary::mean(&summaries.iter().map(total).collect::<Vec<_>>()),
@@ -292,11 +301,9 @@ impl Table {
                 row.name.clone(),
                 spread(&row.mean_accuracy),
                 spread(&row.accuracy_after_local_training),
-                if row.accuracy_after_finishing.is_empty() {
-                    "-".into()
-                } else {
-                    spread(&row.accuracy_after_finishing)
-                },
+                spread(&row.accuracy_after_finishing),
+                spread(&row.accuracy_on_everyone),
+                spread(&row.accuracy_on_own_classes),
                 spread(&row.worst_tenth_accuracy),
                 spread(&row.majority_class_accuracy),
                 bytes(row.bytes_per_node_and_round.round() as u64),
@@ -308,13 +315,23 @@ impl Table {
 
     fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let head = line(&HEAD.map(str::to_owned)) + "|---|---|---|---|---|---|---|---|\n";
+        let head = line(&HEAD.map(str::to_owned)) + "|---|---|---|---|---|---|---|---|---|---|\n";
         head + &self.cells().iter().map(|cells| line(cells)).collect::<String>()
     }
 }
 
-const HEAD: [&str; 8] =
-    ["setting", "last round", "before exchange", "finished", "worst tenth", "floor", "bytes", "time"];
+const HEAD: [&str; 10] = [
+    "setting",
+    "last round",
+    "before exchange",
+    "finished",
+    "global test",
+    "local test",
+    "worst tenth",
+    "floor",
+    "bytes",
+    "time",
+];
 
 impl Report for Table {
     fn human(&self) -> String {
@@ -330,8 +347,11 @@ impl Report for Table {
     }
 }
 
-/// Mean and standard deviation, in per cent.
+/// Mean and standard deviation, in per cent; a dash if there is nothing.
 fn spread(values: &[f64]) -> String {
+    if values.is_empty() {
+        return "-".into();
+    }
     let mean = summary::mean(values);
     if values.len() < 2 {
         return percent(mean);

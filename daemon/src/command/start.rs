@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::FederationSpec;
-use fednode_learn::{Learner, algorithm};
+use fednode_learn::{Learner, algorithm, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::{signals, telemetry};
 use serde::Serialize;
@@ -23,7 +23,7 @@ use crate::device::Choice;
 use crate::failure::{OrFail, fail};
 use crate::layers;
 use crate::member;
-use crate::model::{CLASSES_FILE, SPEC_FILE};
+use crate::model::{CLASSES_FILE, MODEL_FILE, SPEC_FILE};
 use crate::output::{self, Form, Report};
 use crate::trainer::LearnerTrainer;
 
@@ -56,6 +56,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
+    /// This node's own model, where its algorithm shares nothing of it.
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
     /// What to train on: auto, vulkan, vulkan:I, cpu.
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,8 +143,12 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     let spec = Arc::new(read_spec(&config)?);
     let member = member::config(&config, Arc::clone(&spec))?;
     let mine = Mine::load(&config, &spec)?;
-    let trainer = trainer(&config, &spec, &mine)?;
-    keep_facts(&config, &spec, &mine.split.train.class_names)?;
+    let own = match config.model.as_str() {
+        "" => own_model::by_number(&spec, mine.node_seed as usize),
+        name => own_model::chosen(&spec, name).or_fail(ExitCode::Configuration)?,
+    };
+    let trainer = trainer(&config, &own, &mine)?;
+    keep_facts(&config, &spec, &own.model.name, &mine.split.train.class_names)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(NETWORK_THREADS).max_blocking_threads(BLOCKING_THREADS).enable_all();
     let runtime = builder.build().or_fail(ExitCode::Internal)?;
@@ -172,7 +180,7 @@ pub(crate) fn read_spec(config: &Config) -> anyhow::Result<FederationSpec> {
     Ok(spec)
 }
 
-/// Opens the device and builds the learner.
+/// Opens the device and builds the learner; the spec is that of this node's own model.
 fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Result<LearnerTrainer> {
     let choice = Choice::find(&config.device)?;
     if let Some(reason) = &choice.reason {
@@ -190,9 +198,9 @@ fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Resul
     Ok(LearnerTrainer::new(learner, card, spec.pool.clone()))
 }
 
-/// Keeps a copy of the spec and the classes' names beside the state, so that `evaluate`, `predict` and `export` need
+/// Keeps a copy of the spec, the model's and the classes' names beside the state, so that `evaluate`, `predict` and `export` need
 /// the state folder only.
-fn keep_facts(config: &Config, spec: &FederationSpec, class_names: &[String]) -> anyhow::Result<()> {
+fn keep_facts(config: &Config, spec: &FederationSpec, model: &str, class_names: &[String]) -> anyhow::Result<()> {
     let folder = PathBuf::from(&config.state);
     if folder.join(SPEC_FILE).exists() {
         // Another federation's state is refused by whoever opens it, with a better explanation.
@@ -200,6 +208,7 @@ fn keep_facts(config: &Config, spec: &FederationSpec, class_names: &[String]) ->
     }
     let written = std::fs::create_dir_all(&folder)
         .and_then(|()| std::fs::write(folder.join(CLASSES_FILE), class_names.join("\n") + "\n"))
+        .and_then(|()| std::fs::write(folder.join(MODEL_FILE), format!("{model}\n")))
         .and_then(|()| std::fs::write(folder.join(SPEC_FILE), spec.to_toml()));
     written.map_err(|error| fail(ExitCode::State, format!("cannot write to `{}`: {error}", folder.display())))
 }
@@ -250,6 +259,7 @@ mod tests {
             "--shard=1/2",
             "--partition-file=a",
             "--state=a",
+            "--model=a",
             "--device=a",
             "--threads=1",
             "--listen=a",

@@ -25,7 +25,8 @@ use fednode_core::config::{ConfigError, unknown_name};
 
 use crate::dotted::Assignment;
 
-const KEYS: [&str; 8] = ["data", "partition_file", "seeds", "aggregator", "evaluate_every", "set", "grid", "variant"];
+const KEYS: [&str; 9] =
+    ["data", "partition_file", "seeds", "aggregator", "evaluate_every", "global_test", "set", "grid", "variant"];
 
 /// What an experiment's file says.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -40,6 +41,8 @@ pub(crate) struct Experiment {
     pub(crate) aggregator: Option<bool>,
     /// Rounds between two complete evaluations.
     pub(crate) evaluate_every: Option<u32>,
+    /// Whether every node's result is evaluated on everyone's test samples too.
+    pub(crate) global_test: Option<bool>,
     /// Settings of all runs.
     pub(crate) set: Vec<Assignment>,
     /// Axes of the grid: a key and its values.
@@ -80,6 +83,7 @@ impl Experiment {
                 self.partition_file = Some(folder.join(value.as_str().ok_or_else(|| wrong("a path"))?));
             }
             "aggregator" => self.aggregator = Some(value.as_bool().ok_or_else(|| wrong("`true` or `false`"))?),
+            "global_test" => self.global_test = Some(value.as_bool().ok_or_else(|| wrong("`true` or `false`"))?),
             "evaluate_every" => {
                 let every = value.as_integer().and_then(|every| u32::try_from(every).ok()).filter(|every| *every > 0);
                 self.evaluate_every = Some(every.ok_or_else(|| wrong("a whole number of at least 1"))?);

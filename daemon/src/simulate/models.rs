@@ -12,11 +12,11 @@ use fednode_data::Split;
 use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
 use fednode_engine::sim::{self, ClosedRound, Trainers};
-use fednode_learn::Evaluation;
+use fednode_learn::{ClassCount, Evaluation};
 use fednode_runtime::status::{Bytes, RoundRecord};
 use fednode_runtime::trainer::{Evaluations, LastStage};
 
-use super::pool::{Adopted, Done, Evaluated, Job, Knowledge, Pending, Pool, wait};
+use super::pool::{Adopted, Done, Evaluated, Everyone, Job, Knowledge, Pending, Pool, wait};
 use super::progress::Progress;
 use crate::swarm::interrupt::Interrupts;
 
@@ -25,15 +25,18 @@ pub(super) struct Models {
     pool: Pool,
     interrupts: Interrupts,
     progress: Progress,
-    initial: Knowledge,
+    initial_shared: Option<Arc<ParamSet>>,
     nodes: Vec<Node>,
     seed: u64,
     rounds: u32,
     evaluate_every: u32,
+    everyone: Option<Everyone>,
 }
 
 /// One node.
 struct Node {
+    /// Which of the models it has.
+    model: usize,
     data: Arc<Split>,
     knowledge: Knowledge,
     saved: Knowledge,
@@ -47,6 +50,7 @@ struct Node {
     done: Vec<RoundRecord>,
     traffic: (sim::Bytes, sim::Bytes),
     last_stage: LastStage,
+    on_everyone: Option<Vec<ClassCount>>,
     started_at: Timestamp,
 }
 
@@ -58,6 +62,8 @@ pub(super) struct Settings {
     pub(super) rounds: u32,
     /// Rounds between two complete evaluations.
     pub(super) evaluate_every: u32,
+    /// Whether the results are evaluated on everyone's test samples too.
+    pub(super) global_test: bool,
 }
 
 impl Models {
@@ -65,14 +71,15 @@ impl Models {
         pool: Pool,
         interrupts: Interrupts,
         progress: Progress,
-        initial: Knowledge,
+        initial: &[Knowledge],
         data: Vec<Arc<Split>>,
         settings: &Settings,
     ) -> Self {
-        let node = |data| Node {
+        let node = |(member, data): (usize, Arc<Split>)| Node {
+            model: member % initial.len(),
             data,
-            knowledge: initial.clone(),
-            saved: initial.clone(),
+            knowledge: initial[member % initial.len()].clone(),
+            saved: initial[member % initial.len()].clone(),
             adopted: None,
             pending: None,
             open: BTreeMap::new(),
@@ -80,11 +87,14 @@ impl Models {
             done: Vec::new(),
             traffic: Default::default(),
             last_stage: LastStage::default(),
+            on_everyone: None,
             started_at: Timestamp(0),
         };
-        let nodes = data.into_iter().map(node).collect();
-        let Settings { seed, rounds, evaluate_every } = *settings;
-        Self { pool, interrupts, progress, initial, nodes, seed, rounds, evaluate_every }
+        let everyone = settings.global_test.then(|| Everyone::from(data.as_slice()));
+        let nodes = data.into_iter().enumerate().map(node).collect();
+        let initial_shared = initial[0].shared.clone();
+        let Settings { seed, rounds, evaluate_every, .. } = *settings;
+        Self { pool, interrupts, progress, initial_shared, nodes, seed, rounds, evaluate_every, everyone }
     }
 
     fn evaluates_fully(&self, round: Round) -> bool {
@@ -98,6 +108,7 @@ impl Models {
         let evaluate_last = full(self, train).unwrap_or(false);
         let node = &mut self.nodes[member];
         Job {
+            learner: node.model,
             node_seed: member as u64,
             data: Arc::clone(&node.data),
             knowledge: node.knowledge.clone(),
@@ -107,6 +118,7 @@ impl Models {
             evaluate_last,
             finish: None,
             make_module: false,
+            everyone: None,
             modules: None,
         }
     }
@@ -140,7 +152,7 @@ impl Models {
             .iter()
             .map(|member| {
                 let job = self.job(*member, None);
-                self.pool.submit(Job { finish: Some(Round(self.rounds)), ..job })
+                self.pool.submit(Job { finish: Some(Round(self.rounds)), everyone: self.everyone.clone(), ..job })
             })
             .collect();
         for (member, pending) in unevaluated.into_iter().zip(pending) {
@@ -153,19 +165,25 @@ impl Models {
 
     /// Enters what came after the last round; returns the private module, if that was part of it.
     fn enter_last(&mut self, member: usize, done: Done) -> Option<sim::PrivateModule> {
-        let Done { knowledge, first, finished, module, pool, evaluated, .. } = done;
+        let Done { knowledge, first, finished, module, on_everyone, pool, evaluated, .. } = done;
         self.enter_first(member, first, evaluated);
         let node = &mut self.nodes[member];
         node.knowledge = knowledge;
         let evaluations = finished.as_ref().map(evaluations);
         node.last_stage.evaluations = evaluations.or(node.last_stage.evaluations.take());
         node.last_stage.pool = pool.or(node.last_stage.pool.take());
+        node.on_everyone = on_everyone.or(node.on_everyone.take());
         module
     }
 
     /// Returns the records of a node.
     pub(super) fn records(&self, member: usize) -> &[RoundRecord] {
         &self.nodes[member].done
+    }
+
+    /// Returns how many of everyone's test samples a node's result gets right, and how many there are, by class.
+    pub(super) fn on_everyone(&self, member: usize) -> Option<&[ClassCount]> {
+        self.nodes[member].on_everyone.as_deref()
     }
 
     /// Returns what came after a node's last round.
@@ -181,7 +199,7 @@ impl Models {
 
 impl Trainers for Models {
     fn initial_shared(&mut self) -> Option<ParamSet> {
-        self.initial.shared.as_deref().cloned()
+        self.initial_shared.as_deref().cloned()
     }
 
     fn begin(&mut self, member: usize, round: Round) {
@@ -253,7 +271,7 @@ impl Trainers for Models {
 
     fn begin_pool(&mut self, member: usize, modules: Vec<(NodeId, Arc<ParamSet>)>) {
         let job = self.job(member, None);
-        let pending = self.pool.submit(Job { modules: Some(modules), ..job });
+        let pending = self.pool.submit(Job { modules: Some(modules), everyone: self.everyone.clone(), ..job });
         self.nodes[member].pending = Some(pending);
     }
 

@@ -10,7 +10,7 @@ use fednode_core::spec::PoolSpec;
 use fednode_core::{NodeId, ParamSet, PoolOutcome, Round, Slot};
 use fednode_data::Split;
 use fednode_engine::sim::PrivateModule;
-use fednode_learn::{Evaluation, LearnError, Learner, LocalUpdate, Progress, Subset};
+use fednode_learn::{ClassCount, Evaluation, LearnError, Learner, LocalUpdate, Progress, Subset};
 
 use crate::swarm::interrupt::Interrupts;
 
@@ -37,6 +37,8 @@ pub(super) struct Adopted {
 /// Work for one node, in this order: adopt, evaluate, train, evaluate, finish, make a module, pool.
 #[derive(Debug)]
 pub(super) struct Job {
+    /// Which of a thread's learners it is for: each is of one model.
+    pub(super) learner: usize,
     /// The node's number, which tells its draws from others'.
     pub(super) node_seed: u64,
     /// Its samples.
@@ -55,9 +57,14 @@ pub(super) struct Job {
     pub(super) finish: Option<Round>,
     /// Whether to make the private module then.
     pub(super) make_module: bool,
+    /// On whose test samples to evaluate in the end.
+    pub(super) everyone: Option<Everyone>,
     /// Whose private modules to pool with the node's own, if it is time for that.
     pub(super) modules: Option<Modules>,
 }
+
+/// The samples of all nodes.
+pub(super) type Everyone = Arc<[Arc<Split>]>;
 
 /// Private modules of other nodes.
 pub(super) type Modules = Vec<(NodeId, Arc<ParamSet>)>;
@@ -86,6 +93,8 @@ pub(super) struct Done {
     pub(super) finished: Option<Evaluated>,
     /// The private module.
     pub(super) module: Option<PrivateModule>,
+    /// Right and all test samples of everyone, by class.
+    pub(super) on_everyone: Option<Vec<ClassCount>>,
     /// What became of the pool. The model with it is evaluated, not kept.
     pub(super) pool: Option<PoolOutcome>,
     /// Time of training.
@@ -107,27 +116,28 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Starts one thread per learner. Each of `nodes` has at most one job at a time. Jobs are given up when the user
+    /// Starts one thread per list of learners, one learner for each model. Each of `nodes` has at most one job at a time. Jobs are given up when the user
     /// interrupts.
     ///
     /// # Errors
     /// Fails if the system has no threads left.
     pub(super) fn start(
-        learners: Vec<Learner>,
+        learners: Vec<Vec<Learner>>,
         nodes: usize,
         pool: &PoolSpec,
         interrupts: &Interrupts,
     ) -> std::io::Result<Self> {
         let (jobs, queue) = sync_channel(nodes);
         let queue: Arc<Mutex<Receiver<Order>>> = Arc::new(Mutex::new(queue));
-        for mut learner in learners {
+        for mut learners in learners {
             let (queue, pool, interrupts) = (Arc::clone(&queue), pool.clone(), interrupts.clone());
             thread::Builder::new().name("learner".into()).spawn(move || {
                 loop {
                     let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok((job, answer)) = next else { return };
                     // Whoever asked may be gone: the run was interrupted.
-                    let _ = answer.send(job.run(&mut learner, &pool, &interrupts).map_err(|error| error.to_string()));
+                    let learner = &mut learners[job.learner];
+                    let _ = answer.send(job.run(learner, &pool, &interrupts).map_err(|error| error.to_string()));
                 }
             })?;
         }
@@ -187,7 +197,8 @@ impl Job {
         if pool.is_some() {
             finished = Some(evaluate(learner, true, &mut evaluated));
         }
-        Ok(Done { knowledge, first, update, last, finished, module, pool, trained, evaluated })
+        let on_everyone = self.everyone.map(|everyone| on_everyone(learner, &everyone)).transpose()?;
+        Ok(Done { knowledge, first, update, last, finished, module, on_everyone, pool, trained, evaluated })
     }
 }
 
@@ -202,6 +213,19 @@ fn make_module(
     let score = learner.evaluate(Subset::Validation).score.accuracy;
     let module = learner.module();
     Ok(module.map(|module| PrivateModule { kind: module.kind.into(), params: Arc::new(module.params), score }))
+}
+
+/// Adds up over everybody's test samples.
+fn on_everyone(learner: &Learner, everyone: &[Arc<Split>]) -> Result<Vec<ClassCount>, LearnError> {
+    let mut sums: Vec<ClassCount> = Vec::new();
+    for split in everyone {
+        let classes = learner.evaluate_on(&split.test)?.classes;
+        sums.resize(classes.len().max(sums.len()), ClassCount::default());
+        for (sum, class) in sums.iter_mut().zip(classes) {
+            (sum.correct, sum.total) = (sum.correct + class.correct, sum.total + class.total);
+        }
+    }
+    Ok(sums)
 }
 
 impl Knowledge {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fednode_core::{FederationSpec, MAX_INLINE_PROXY_BYTES};
-use fednode_data::{Shard, ShardParams, load_shards};
+use fednode_data::{ClassCounts, Shard, ShardParams, load_shards};
 use fednode_engine::sim::{self, Scenario};
-use fednode_learn::{ComputeDevice, Learner};
+use fednode_learn::{ClassCount, ComputeDevice, Learner, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::trainer::TrainerCard;
 
@@ -21,7 +21,7 @@ use crate::failure::{OrFail, fail};
 use crate::federation;
 use crate::swarm::collect::{self, Observed};
 use crate::swarm::interrupt::Interrupts;
-use crate::swarm::summary::Summary;
+use crate::swarm::summary::{EveryonesTest, Summary};
 
 /// The settings of one run.
 #[derive(Debug, Clone)]
@@ -34,6 +34,8 @@ pub(crate) struct Run {
     pub(crate) aggregator: bool,
     /// Rounds between two complete evaluations.
     pub(crate) evaluate_every: u32,
+    /// Whether every node's result is evaluated on everyone's test samples too.
+    pub(crate) global_test: bool,
 }
 
 /// What is the same for all runs of an experiment, and changes no result.
@@ -88,8 +90,13 @@ impl Run {
 impl Prepared {
     /// Returns every setting that shapes the result.
     pub(crate) fn effective(&self) -> serde_json::Value {
-        let Run { data, aggregator, evaluate_every, .. } = &self.run;
-        let run = serde_json::json!({ "data": data, "aggregator": aggregator, "evaluate_every": evaluate_every });
+        let Run { data, aggregator, evaluate_every, global_test, .. } = &self.run;
+        let run = serde_json::json!({
+            "data": data,
+            "aggregator": aggregator,
+            "evaluate_every": evaluate_every,
+            "global_test": global_test,
+        });
         serde_json::json!({ "federation": self.spec, "simulation": run })
     }
 
@@ -102,22 +109,29 @@ impl Prepared {
         let shards = self.shards()?;
         let data: Vec<_> = shards.iter().map(|shard| Arc::new(shard.split.clone())).collect();
         let workers = if means.device.is_cpu() { means.threads.clamp(1, data.len()) } else { 1 };
-        let learner = |_| -> anyhow::Result<Learner> {
-            let device: ComputeDevice = means.device.open(1)?;
-            Learner::new(spec, 0, Arc::clone(&data[0]), &device).or_fail(ExitCode::Data)
+        let learner = |device: &ComputeDevice, model: usize| {
+            let own = own_model::by_number(spec, model);
+            Learner::new(&own, 0, Arc::clone(&data[0]), device).or_fail(ExitCode::Data)
         };
-        let learners: Vec<Learner> = (0..workers).map(learner).collect::<anyhow::Result<_>>()?;
-        let n_parameters = learners[0].state().n_values();
-        memory::check(memory::needed(data.len(), n_parameters, workers), data.len())?;
-        let initial = Knowledge {
-            private: Arc::new(learners[0].private_state()),
-            shared: learners[0].shared().map(Arc::new),
-            experts: learners[0].experts().into_iter().map(Arc::new).collect(),
+        let worker = |_| -> anyhow::Result<Vec<Learner>> {
+            let device = means.device.open(1)?;
+            (0..spec.model.by_node.len().max(1)).map(|model| learner(&device, model)).collect()
         };
+        let learners: Vec<Vec<Learner>> = (0..workers).map(worker).collect::<anyhow::Result<_>>()?;
+        let sizes: Vec<usize> = learners[0].iter().map(|learner| learner.state().n_values()).collect();
+        let n_parameters = sizes.iter().copied().max().unwrap_or(0);
+        memory::check(memory::needed(data.len(), n_parameters, workers * sizes.len()), data.len())?;
+        let initial = |learner: &Learner| Knowledge {
+            private: Arc::new(learner.private_state()),
+            shared: learner.shared().map(Arc::new),
+            experts: learner.experts().into_iter().map(Arc::new).collect(),
+        };
+        let initial: Vec<Knowledge> = learners[0].iter().map(initial).collect();
         let pool = Pool::start(learners, data.len(), &spec.pool, means.interrupts).or_fail(ExitCode::Internal)?;
         let progress = Progress::new(data.len(), spec.rounds, means.quiet);
-        let settings = Settings { seed: spec.seed, rounds: spec.rounds, evaluate_every: self.run.evaluate_every };
-        let mut models = Models::new(pool, means.interrupts.clone(), progress, initial, data, &settings);
+        let Run { evaluate_every, global_test, .. } = self.run;
+        let settings = Settings { seed: spec.seed, rounds: spec.rounds, evaluate_every, global_test };
+        let mut models = Models::new(pool, means.interrupts.clone(), progress, &initial, data, &settings);
         let started = Instant::now();
         let outcome = sim::run_with(&self.scenario(), &mut models);
         if means.interrupts.count() > 0 {
@@ -129,7 +143,7 @@ impl Prepared {
             None => models.conclude(),
         };
         trained.map_err(|reason| fail(ExitCode::Training, reason))?;
-        Ok(self.finish(&shards, &models, n_parameters, means, started.elapsed()))
+        Ok(self.finish(&shards, &models, &sizes, means, started.elapsed()))
     }
 
     fn scenario(&self) -> Scenario {
@@ -163,7 +177,7 @@ impl Prepared {
         &self,
         shards: &[Shard],
         models: &Models,
-        n_parameters: usize,
+        sizes: &[usize],
         means: &Means<'_>,
         took: Duration,
     ) -> Finished {
@@ -174,8 +188,8 @@ impl Prepared {
             let count = |samples: usize| u32::try_from(samples).unwrap_or(u32::MAX);
             let card = TrainerCard {
                 device: means.device.text(),
-                model: self.spec.model.name.clone(),
-                n_parameters: n_parameters as u64,
+                model: own_model::by_number(&self.spec, member).model.name,
+                n_parameters: sizes[member % sizes.len()] as u64,
                 train_samples: count(shard.split.train.len()),
                 validation_samples: count(shard.split.validation.len()),
                 test_samples: count(shard.split.test.len()),
@@ -190,6 +204,7 @@ impl Prepared {
                 bytes_received: total(received),
                 peak_rss_bytes: memory,
                 last_stage: models.last_stage(member).clone(),
+                everyones_test: models.on_everyone(member).map(|classes| everyones_test(classes, &shard.counts)),
                 records: models.records(member).to_vec(),
                 majority_class_accuracy: self.division.floors.get(member).copied().unwrap_or(0.0),
             }
@@ -206,5 +221,33 @@ impl Prepared {
             effective_config: self.effective(),
         };
         Finished { summary: collect::summarise(run, &observed, Vec::new()), records }
+    }
+}
+
+/// The local and the global test of PFL-MoE (`moe-systems` §2.4).
+fn everyones_test(classes: &[ClassCount], counts: &ClassCounts) -> EveryonesTest {
+    let total: u32 = classes.iter().map(|class| class.total).sum();
+    let correct: u32 = classes.iter().map(|class| class.correct).sum();
+    let own: Vec<usize> = counts.train.iter().zip(&counts.validation).map(|(train, kept)| train + kept).collect();
+    let share = |count: usize| count as f64 / own.iter().sum::<usize>().max(1) as f64;
+    let accuracy = |class: &ClassCount| f64::from(class.correct) / f64::from(class.total.max(1));
+    EveryonesTest {
+        accuracy: f64::from(correct) / f64::from(total.max(1)),
+        accuracy_on_own_classes: classes.iter().zip(&own).map(|(class, own)| share(*own) * accuracy(class)).sum(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Test vector TV5: accuracies 0.9, 0.8 and 0.5 by class, training shares 0.5, 0.3 and 0.2 give 0.79.
+    #[test]
+    fn the_local_test_weighs_classes_as_the_node_has_them() {
+        let counts = ClassCounts { train: vec![4, 3, 1], validation: vec![1, 0, 1], test: vec![1, 1, 1] };
+        let class = |correct| ClassCount { correct, total: 10 };
+        let test = everyones_test(&[class(9), class(8), class(5)], &counts);
+        assert!((test.accuracy_on_own_classes - 0.79).abs() < 1e-12);
+        assert!((test.accuracy - 22.0 / 30.0).abs() < 1e-12);
     }
 }

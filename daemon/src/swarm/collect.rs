@@ -6,7 +6,7 @@ use fednode_core::{FederationSpec, NodeId, Round};
 use fednode_runtime::status::{RoundRecord, Status};
 use fednode_runtime::trainer::{LastStage, TrainerCard};
 
-use crate::swarm::summary::{self, BytesPerRound, Failed, Node, Overhead, RoundFacts, Summary};
+use crate::swarm::summary::{self, BytesPerRound, EveryonesTest, Failed, Node, Overhead, RoundFacts, Summary};
 
 /// What is known of one node at the end.
 #[derive(Debug, Clone)]
@@ -25,6 +25,8 @@ pub(crate) struct Observed {
     pub(crate) peak_rss_bytes: u64,
     /// What came after the last round.
     pub(crate) last_stage: LastStage,
+    /// How good its result is on everyone's test samples, if that was asked for.
+    pub(crate) everyones_test: Option<EveryonesTest>,
     /// The rounds it finished, in order.
     pub(crate) records: Vec<RoundRecord>,
     /// Accuracy of always saying its commonest training class.
@@ -43,6 +45,7 @@ impl Observed {
             bytes_received: status.traffic.received.wire,
             peak_rss_bytes: peak.unwrap_or(0),
             last_stage: LastStage { evaluations: status.finished_evaluation.clone(), pool: status.pool.clone() },
+            everyones_test: None,
             records,
             majority_class_accuracy,
         }
@@ -121,6 +124,7 @@ fn node(observed: &Observed) -> Option<Node> {
         accuracy_after_local_training: record.accuracy_after_local_training,
         accuracy_after_finishing: observed.last_stage.evaluations.as_ref().and_then(|e| Some(e.test?.accuracy)),
         pool: observed.last_stage.pool.clone(),
+        everyones_test: observed.everyones_test,
         majority_class_accuracy: observed.majority_class_accuracy,
         expert_share: record.test_expert_share.clone(),
         bytes_sent: observed.bytes_sent,
@@ -135,7 +139,7 @@ fn ready_at(record: &RoundRecord) -> f64 {
 }
 
 /// Returns for every round when the last node had published its update. The nodes of a swarm share a clock.
-fn everybody_ready(records: &[&RoundRecord]) -> BTreeMap<Round, f64> {
+pub(crate) fn everybody_ready(records: &[&RoundRecord]) -> BTreeMap<Round, f64> {
     let mut ready = BTreeMap::new();
     for record in records {
         let last = ready.entry(record.round).or_insert(f64::MIN);
@@ -144,8 +148,6 @@ fn everybody_ready(records: &[&RoundRecord]) -> BTreeMap<Round, f64> {
     ready
 }
 
-/// `everybody_ready` is when the last node had published its update of that round: until then the exchange waits for
-/// somebody else's training, not for the network.
 fn idle_core_share(run: &Run<'_>, records: &[&RoundRecord]) -> Option<f64> {
     let from = |record: &RoundRecord| record.started_at.0 as f64 / 1e3;
     let updates: Vec<_> = records.iter().map(|record| (from(record), from(record) + record.train_seconds)).collect();
@@ -154,7 +156,9 @@ fn idle_core_share(run: &Run<'_>, records: &[&RoundRecord]) -> Option<f64> {
     summary::idle_core_share(&updates, &rounds, run.cores?.min(nodes))
 }
 
-fn facts(record: &RoundRecord, everybody_ready: f64) -> RoundFacts {
+/// Returns what a summary needs of a round. `everybody_ready` is when the last node had published its update of that
+/// round: until then the exchange waits for somebody else's training, not for the network.
+pub(crate) fn facts(record: &RoundRecord, everybody_ready: f64) -> RoundFacts {
     let (sent, received, waited) = (record.bytes_sent, record.bytes_received, record.waited_seconds);
     let stragglers = (everybody_ready - ready_at(record)).clamp(0.0, waited.experts + waited.global);
     let for_experts = stragglers.min(waited.experts);

@@ -67,6 +67,16 @@ impl Summary {
         (!pairs.is_empty()).then(|| weighted_mean(pairs))
     }
 
+    /// Returns the global and the local test of PFL-MoE, every node counting the same, if they were made.
+    pub(crate) fn everyones_test(&self) -> Option<EveryonesTest> {
+        let tests: Vec<EveryonesTest> = self.per_node.iter().filter_map(|node| node.everyones_test).collect();
+        let mean_of = |of: fn(&EveryonesTest) -> f64| mean(&tests.iter().map(of).collect::<Vec<_>>());
+        (!tests.is_empty()).then(|| EveryonesTest {
+            accuracy: mean_of(|test| test.accuracy),
+            accuracy_on_own_classes: mean_of(|test| test.accuracy_on_own_classes),
+        })
+    }
+
     /// Returns how many nodes made a pool, and how many of them serve the mixture.
     pub(crate) fn pools(&self) -> (usize, usize) {
         let pools: Vec<_> = self.per_node.iter().filter_map(|node| node.pool.as_ref()).collect();
@@ -106,6 +116,9 @@ pub(crate) struct Node {
     /// What became of its pool of private modules, if there was one.
     #[serde(default)]
     pub(crate) pool: Option<PoolOutcome>,
+    /// How good its result is on everyone's test samples, if that was asked for.
+    #[serde(default)]
+    pub(crate) everyones_test: Option<EveryonesTest>,
     /// Accuracy of always saying its commonest training class.
     pub(crate) majority_class_accuracy: f64,
     /// Share of its test samples that each of its experts decided.
@@ -116,6 +129,16 @@ pub(crate) struct Node {
     pub(crate) bytes_received: u64,
     /// Most memory it ever held.
     pub(crate) peak_rss_bytes: u64,
+}
+
+/// A node's result on the test samples of all nodes, whatever classes it knows.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct EveryonesTest {
+    /// Accuracy on all of them: the global test of PFL-MoE.
+    pub(crate) accuracy: f64,
+    /// Accuracy by class, each class weighted by its share of the node's own training samples: PFL-MoE's local test, with
+    /// less noise than the node's few test samples have.
+    pub(crate) accuracy_on_own_classes: f64,
 }
 
 /// A node that died.

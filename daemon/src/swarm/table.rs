@@ -49,6 +49,11 @@ impl Summary {
                 percent(accuracy)
             ),
         });
+        let everyones = self.everyones_test().map(|test| {
+            let (all, own) = (percent(test.accuracy), percent(test.accuracy_on_own_classes));
+            format!("global test    {all} on everyone's test samples; {own} with classes weighted as a node has them (local test)\n")
+        });
+        let finished = [finished, everyones].into_iter().flatten().collect::<String>();
         format!(
             "\nmean accuracy  {} after the last exchange ({} before it), weighted by test samples\n{}\
              worst tenth    {} of the nodes' accuracies\n\
@@ -57,7 +62,7 @@ impl Summary {
              time           {} in all, {} of it training; {} of the rounds' time was not training{}\n{}",
             percent(self.mean_accuracy),
             percent(self.accuracy_before_exchange()),
-            finished.unwrap_or_default(),
+            finished,
             percent(self.worst_tenth_accuracy),
             percent(self.majority_class_accuracy),
             whole(traffic.aggregator),
@@ -131,6 +136,7 @@ mod tests {
             accuracy_after_local_training: Some(0.5),
             accuracy_after_finishing: None,
             pool: None,
+            everyones_test: None,
             majority_class_accuracy: 0.25,
             expert_share: vec![],
             bytes_sent: 1500,

@@ -1,0 +1,164 @@
+//! `fednode personalise --out FILE`: what an algorithm trains for a node alone, at any time and without a network.
+//!
+//! PFL-MoE's classifier and gate (`moe-systems` §2.2, stages 2 and 3) and FedBABU's tuning need nothing but the newest
+//! common model and the node's own samples. The state folder is only read; the result is a file of its own.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fednode_core::{FederationSpec, ParamSet, Round, Score};
+use fednode_learn::{Learner, Subset, algorithm, own_model};
+use fednode_runtime::exit::ExitCode;
+use fednode_runtime::trainer::Evaluations;
+use serde::Serialize;
+
+use crate::command::export;
+use crate::data::Mine;
+use crate::device::Choice;
+use crate::dotted::{self, Assignment};
+use crate::failure::{OrFail, fail};
+use crate::model::{Model, ModelArgs};
+use crate::output::{self, Form, Report};
+use crate::swarm::interrupt::Interrupts;
+use crate::table::percent;
+
+/// What is typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// The data to train on, instead of the node's own; forms as in `fednode start`.
+    #[arg(long, value_name = "SOURCE")]
+    data: Option<String>,
+    /// Which part of it is mine.
+    #[arg(long, value_name = "I/N", requires = "data")]
+    shard: Option<String>,
+    /// The algorithm whose last stage to train on the common model, instead of the federation's own: pfl-fb, pfl-mf, pfl-mfe.
+    #[arg(long, value_name = "NAME")]
+    algorithm: Option<String>,
+    /// A hyper-parameter of that algorithm; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE", requires = "algorithm")]
+    set: Vec<Assignment>,
+    /// The file to write; the card goes beside it with the ending json.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+/// Trains, evaluates and writes the result.
+pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
+    let interrupts = Interrupts::install().or_fail(ExitCode::Internal)?;
+    let mut model = args.model.load()?;
+    refuse_what_is_personal(&model, args)?;
+    let spec = spec(args, model.spec())?;
+    let mut config = args.model.state.config()?;
+    config.data = args.data.clone().unwrap_or(config.data);
+    config.shard = args.shard.clone().unwrap_or(config.shard);
+    let mine = Mine::load(&config, &spec)?;
+    let device = Choice::find(&args.model.device)?.open(0)?;
+    let mut learner = Learner::new(&spec, mine.node_seed, Arc::clone(&mine.split), &device).or_fail(ExitCode::Data)?;
+    match args.algorithm {
+        None => learner.restore(&model.params).or_fail(ExitCode::State)?,
+        Some(_) => learner.adopt(Some(common_part(&learner, &model)?), Vec::new()).or_fail(ExitCode::State)?,
+    }
+    let before = scores(&learner);
+    let mut watch = |_| if interrupts.count() > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let steps = learner.finish(Round(spec.rounds), &mut watch).map_err(|error| match interrupts.count() {
+        0 => fail(ExitCode::Training, error.to_string()),
+        _ => fail(ExitCode::Interrupted, "interrupted: nothing was written"),
+    })?;
+    if steps == 0 {
+        let text = format!(
+            "algorithm `{}` trains nothing after the last round: name one that does with --algorithm, as pfl-mfe",
+            spec.algorithm
+        );
+        return Err(fail(ExitCode::Configuration, text));
+    }
+    let after = scores(&learner);
+    model.params = learner.state();
+    model.card.model.algorithm.clone_from(&spec.algorithm);
+    model.card.model.finished =
+        Some(Evaluations { validation: after.validation, test: after.test, expert_share: Vec::new() });
+    model.card.spec = spec;
+    let card = export::write_model(&args.out, &model)?;
+    output::print(&Answer { model: args.out.clone(), card, from: model.path, steps, before, after }, form)
+}
+
+/// A model is personalised once: a second time would start from the first one's result.
+fn refuse_what_is_personal(model: &Model, args: &Args) -> anyhow::Result<()> {
+    let is_personal = model.card.model.finished.is_some() && args.algorithm.is_none();
+    let advice = "it was personalised after its last round; use `fednode export`";
+    let text = || format!("`{}` needs nothing more: {advice}", model.path.display());
+    if is_personal { Err(fail(ExitCode::State, text())) } else { Ok(()) }
+}
+
+/// Returns the spec with the algorithm that is asked for.
+fn spec(args: &Args, federation: &FederationSpec) -> anyhow::Result<FederationSpec> {
+    let Some(name) = &args.algorithm else { return Ok(federation.clone()) };
+    let row = algorithm::find(name).or_fail(ExitCode::Configuration)?;
+    let mut spec = FederationSpec { algorithm: name.clone(), ..federation.clone() };
+    spec.hyper.clear();
+    spec.pool.enabled = false;
+    spec.training.statistics = false;
+    let profile = (!row.profiles.is_empty()).then_some("profile");
+    let names: Vec<&str> = row.hyper.iter().map(|hyper| hyper.name).chain(profile).collect();
+    let mut spec = dotted::assign(&spec, &args.set, &names).or_fail(ExitCode::Configuration)?;
+    algorithm::fill_exchange(&mut spec).or_fail(ExitCode::Configuration)?;
+    Ok(own_model::by_number(&spec, 0))
+}
+
+/// Returns the averaged part of the algorithm that is asked for, out of a model that another one trained.
+fn common_part(learner: &Learner, model: &Model) -> anyhow::Result<ParamSet> {
+    let mut common = ParamSet::new();
+    for name in learner.shared_layout().unwrap_or_default().keys() {
+        let algorithm = &model.card.spec.algorithm;
+        let missing = || {
+            let text = format!("the model of algorithm `{algorithm}` has no `{name}`: there is no common model in it");
+            fail(ExitCode::State, text)
+        };
+        let tensor = model.params.get(name).ok_or_else(missing)?;
+        common.insert(name.as_str(), tensor.shape(), tensor.values().to_vec()).or_fail(ExitCode::State)?;
+    }
+    Ok(common)
+}
+
+fn scores(learner: &Learner) -> Scores {
+    let of = |subset| Some(learner.evaluate(subset).score).filter(|score| score.n_samples > 0);
+    Scores { validation: of(Subset::Validation), test: of(Subset::Test) }
+}
+
+/// How good a model is on the node's own samples.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Scores {
+    validation: Option<Score>,
+    test: Option<Score>,
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    model: PathBuf,
+    card: PathBuf,
+    from: PathBuf,
+    steps: u32,
+    before: Scores,
+    after: Scores,
+}
+
+impl Report for Answer {
+    fn human(&self) -> String {
+        let accuracy = |score: Option<Score>| score.map_or_else(|| "-".to_owned(), |score| percent(score.accuracy));
+        format!(
+            "{} steps of training on the node's own samples\n\
+             accuracy on its test samples {} (before {}), on its validation samples {} (before {})\n\
+             wrote {} and {}, from {}\n",
+            self.steps,
+            accuracy(self.after.test),
+            accuracy(self.before.test),
+            accuracy(self.after.validation),
+            accuracy(self.before.validation),
+            self.model.display(),
+            self.card.display(),
+            self.from.display()
+        )
+    }
+}

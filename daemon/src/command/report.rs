@@ -1,0 +1,193 @@
+//! `fednode report`: one HTML file of what came of runs, and on request their numbers and plots as files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fednode_runtime::exit::ExitCode;
+use serde::Serialize;
+
+use crate::failure::fail;
+use crate::output::{self, Form, Report};
+use crate::report::compare::{self, Comparison, Contrast};
+use crate::report::page::{self, Shown};
+use crate::report::run::{Headline, Run};
+use crate::report::words::percent;
+use crate::report::{csv, figures, load};
+use crate::table::{number, render, text};
+
+/// What is typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Folders of swarms or simulated runs, or of experiments: then all runs in them.
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// The page to write [default: `report.html` in the first folder].
+    #[arg(long, value_name = "FILE.html")]
+    out: Option<PathBuf>,
+    /// Write all numbers as CSV into this folder: rounds, nodes, pools, modules.
+    #[arg(long, value_name = "DIR")]
+    csv: Option<PathBuf>,
+    /// Write every plot as SVG into this folder.
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+    /// Put the runs side by side: settings, means over seeds, paired tests of the nodes against the first run.
+    #[arg(long)]
+    compare: bool,
+}
+
+/// Writes the report and says where it is and what the runs came to.
+pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
+    let runs = load::runs(&args.runs)?;
+    let comparison = args.compare.then(|| compare::compare(&runs));
+    let shown: Vec<Shown<'_>> = runs.iter().map(shown).collect();
+    let mut written = Vec::new();
+    let page = match (&args.out, args.runs.first()) {
+        (Some(file), _) => file.clone(),
+        (None, first) => first.map_or_else(PathBuf::new, |folder| folder.join("report.html")),
+    };
+    write(&page, &page::page(&shown, comparison.as_ref()), &mut written)?;
+    if let Some(folder) = &args.csv {
+        for (name, text) in csv::files(&runs) {
+            write(&folder.join(name), &text, &mut written)?;
+        }
+    }
+    if let Some(folder) = &args.plots {
+        for plot in comparison.iter().filter_map(|comparison| comparison.plot.as_ref()) {
+            write(&folder.join(format!("{}.svg", plot.slug)), &plot.standalone(), &mut written)?;
+        }
+        for shown in &shown {
+            for plot in &shown.plots {
+                let name = format!("{}-{}.svg", file_name(&shown.run.name), plot.slug);
+                write(&folder.join(name), &plot.standalone(), &mut written)?;
+            }
+        }
+    }
+    let entries = shown.iter().map(Entry::new).collect();
+    output::print(&Answer { written, runs: entries, comparison }, form)
+}
+
+fn shown(run: &Run) -> Shown<'_> {
+    let pools = compare::pools(&run.name, std::iter::once(run));
+    Shown { run, plots: figures::all(run), pools }
+}
+
+fn write(path: &Path, text: &str, written: &mut Vec<String>) -> anyhow::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let done = folder.map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(path, text));
+    done.map_err(|error| {
+        let text = format!("cannot write `{}`: {error}; name another place", path.display());
+        fail(ExitCode::State, text)
+    })?;
+    written.push(path.display().to_string());
+    Ok(())
+}
+
+/// Returns a run's name as part of a file's name.
+fn file_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || ".=_-".contains(c) { c } else { '_' };
+    name.trim_start_matches('-').chars().map(plain).collect()
+}
+
+/// What was written, and what the runs came to.
+#[derive(Debug, Serialize)]
+struct Answer {
+    written: Vec<String>,
+    runs: Vec<Entry>,
+    comparison: Option<Comparison>,
+}
+
+/// What one run came to.
+#[derive(Debug, Serialize)]
+struct Entry {
+    name: String,
+    folder: String,
+    finished: bool,
+    last_round: u32,
+    #[serde(flatten)]
+    headline: Headline,
+    pool: Vec<Contrast>,
+}
+
+impl Entry {
+    fn new(shown: &Shown<'_>) -> Self {
+        let run = shown.run;
+        Self {
+            name: run.name.clone(),
+            folder: run.folder.display().to_string(),
+            finished: run.is_finished(),
+            last_round: run.last_round(),
+            headline: run.headline(),
+            pool: shown.pools.clone(),
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let headline = &self.headline;
+        let under_way = if self.finished { "" } else { " (under way)" };
+        let mut cells = vec![format!("{}{under_way}", self.name), self.last_round.to_string()];
+        cells.extend([
+            percent(headline.mean_accuracy),
+            percent(headline.mean_accuracy_before_exchange),
+            percent(headline.mean_accuracy_after_last_stage),
+            percent(headline.worst_tenth_accuracy),
+            percent(headline.majority_class_accuracy),
+        ]);
+        cells
+    }
+}
+
+impl Report for Answer {
+    fn human(&self) -> String {
+        let columns = [
+            text("run"),
+            number("round"),
+            number("mean accuracy"),
+            number("before exchange"),
+            number("after the last stage"),
+            number("worst tenth"),
+            number("floor"),
+        ];
+        let table = render(&columns, &self.runs.iter().map(Entry::row).collect::<Vec<_>>());
+        let place = match self.written.as_slice() {
+            [page] => format!("the report is {page}"),
+            [page, others @ ..] => format!("the report is {page}; {} more files were written", others.len()),
+            [] => String::new(),
+        };
+        format!("{table}\n{place}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_named_after_their_runs() {
+        assert_eq!([file_name("-seed1"), file_name("a b/c-seed2")], ["seed1", "a_b_c-seed2"]);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = write(&file.join("report.html"), "", &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("cannot write") && crate::failure::code(&error) == ExitCode::State);
+    }
+
+    #[test]
+    fn the_answer_names_what_is_absent() {
+        let entry = Entry {
+            name: "x".into(),
+            folder: "x".into(),
+            finished: false,
+            last_round: 3,
+            headline: Headline { mean_accuracy: Some(0.5), ..Headline::default() },
+            pool: vec![],
+        };
+        let answer = Answer { written: vec!["x/report.html".into()], runs: vec![entry], comparison: None };
+        let text = answer.human();
+        assert!(text.contains("x (under way)      3         50.0 %                –"), "{text}");
+        assert!(text.ends_with("the report is x/report.html\n"), "{text}");
+    }
+}

@@ -1,0 +1,367 @@
+//! Runs side by side: which belong together, in what the others differ, and whether the nodes are better off.
+//!
+//! ```text
+//! group       finished runs whose settings differ in nothing but the seed (and what follows from it)
+//! pair        the same shard of the same division of the data under the same seed, in two groups: d = other - first
+//! pool pair   one node of one run: d = served - own module, served - fine-tuned head
+//! ```
+//!
+//! Nodes of one run learn from each other, so that their differences are not quite independent; every p is to be read
+//! with that in mind, and with how many there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::figures;
+use super::run::{Comparator, Headline, Node, Run};
+use super::stats::{self, Moments, Paired};
+use super::svg::Plot;
+
+/// Settings that no result depends on, or that follow from the seed.
+const IGNORED: [&str; 2] = ["federation.seed", "federation.data.partition_hash"];
+/// Of a swarm's settings of each node, those that shape the result; the rest is addresses and folders.
+const NODE_SETTINGS: [&str; 3] = ["node.data", "node.device", "node.partition_file"];
+
+/// Most settings that are part of a group's name.
+const IN_A_NAME: usize = 3;
+
+/// Runs side by side.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Comparison {
+    /// The groups, in the order in which their first runs were named.
+    pub(crate) groups: Vec<Group>,
+    /// The settings in which groups differ.
+    pub(crate) differing: Vec<Setting>,
+    /// Each further group against the first, node by node.
+    pub(crate) against_first: Vec<Contrast>,
+    /// Within each group with a pool: what is served against the comparators, over the nodes of all its runs.
+    pub(crate) pools: Vec<Contrast>,
+    /// Runs that are left out because they are under way.
+    pub(crate) unfinished: Vec<String>,
+    /// The groups' accuracies by round.
+    #[serde(skip)]
+    pub(crate) plot: Option<Plot>,
+}
+
+/// Runs that differ in the seed only.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Group {
+    /// Its name.
+    pub(crate) name: String,
+    /// The names of its runs.
+    pub(crate) runs: Vec<String>,
+    /// Their seeds.
+    pub(crate) seeds: Vec<u64>,
+    /// Mean and deviation over its runs of each number of the headline.
+    pub(crate) moments: BTreeMap<&'static str, Moments>,
+    #[serde(skip)]
+    members: Vec<usize>,
+}
+
+/// A setting in which groups differ.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Setting {
+    /// Its dotted key.
+    pub(crate) key: String,
+    /// Its value in each group; nothing where there is no such setting.
+    pub(crate) values: Vec<Option<String>>,
+}
+
+/// One question, answered over pairs.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Contrast {
+    /// In which group, or which group.
+    pub(crate) group: String,
+    /// What is compared.
+    pub(crate) what: String,
+    /// The answer; nothing without pairs.
+    pub(crate) paired: Option<Paired>,
+}
+
+/// A number of a headline: its name, and itself.
+type Number = (&'static str, fn(&Headline) -> Option<f64>);
+/// What nodes are compared by: its name, and itself.
+type Question = (&'static str, fn(&Node) -> Option<f64>);
+
+/// The numbers of a headline, by name.
+pub(crate) const HEADLINES: [Number; 6] = [
+    ("mean, last round", |headline| headline.mean_accuracy),
+    ("before exchange", |headline| headline.mean_accuracy_before_exchange),
+    ("after the last stage", |headline| headline.mean_accuracy_after_last_stage),
+    ("unweighted mean", |headline| headline.unweighted_mean_accuracy),
+    ("worst tenth", |headline| headline.worst_tenth_accuracy),
+    ("majority-class floor", |headline| headline.majority_class_accuracy),
+];
+
+/// What served models are compared with.
+const AGAINST: [Comparator; 2] = [Comparator::Own, Comparator::FineTunedHead];
+
+/// Puts runs side by side.
+pub(crate) fn compare(runs: &[Run]) -> Comparison {
+    let groups = groups(runs);
+    let (finished, unfinished): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| run.is_finished());
+    debug_assert_eq!(
+        finished.len(),
+        groups.iter().map(|group| group.members.len()).sum::<usize>(),
+        "each in one group"
+    );
+    let against_first = groups
+        .split_first()
+        .map(|(first, others)| others.iter().flat_map(|other| against(runs, first, other)).collect());
+    Comparison {
+        differing: differing(runs, &groups),
+        against_first: against_first.unwrap_or_default(),
+        pools: groups.iter().flat_map(|group| pools(&group.name, members(runs, group))).collect(),
+        unfinished: unfinished.into_iter().map(|run| run.name.clone()).collect(),
+        plot: figures::side_by_side(runs, &groups),
+        groups,
+    }
+}
+
+/// Compares, over the nodes of some runs, what is served with the own module and with the fine-tuned head.
+pub(crate) fn pools<'a>(group: &str, runs: impl Iterator<Item = &'a Run>) -> Vec<Contrast> {
+    let nodes: Vec<&Node> = runs.flat_map(|run| &run.nodes).filter(|node| node.pool.is_some()).collect();
+    let contrast = |against: &Comparator| {
+        let difference = |node: &&Node| Some(node.pool_accuracy(Comparator::Served)? - node.pool_accuracy(*against)?);
+        let differences: Vec<f64> = nodes.iter().filter_map(difference).collect();
+        let what = format!("served − {}", against.name());
+        Some(Contrast { group: group.to_owned(), what, paired: Some(stats::paired(&differences)?) })
+    };
+    AGAINST.iter().filter_map(contrast).collect()
+}
+
+fn members<'a>(runs: &'a [Run], group: &'a Group) -> impl Iterator<Item = &'a Run> {
+    group.members.iter().map(|at| &runs[*at])
+}
+
+/// Returns the settings of a run by which it is put into a group.
+fn identity(run: &Run) -> BTreeMap<&str, &str> {
+    let shapes = |key: &str| !IGNORED.contains(&key) && (!key.starts_with("node.") || NODE_SETTINGS.contains(&key));
+    run.settings.iter().filter(|(key, _)| shapes(key)).map(|(key, value)| (key.as_str(), value.as_str())).collect()
+}
+
+fn groups(runs: &[Run]) -> Vec<Group> {
+    let mut by_settings: Vec<(BTreeMap<&str, &str>, Vec<usize>)> = Vec::new();
+    for (at, run) in runs.iter().enumerate().filter(|(_, run)| run.is_finished()) {
+        let identity = identity(run);
+        match by_settings.iter_mut().find(|(settings, _)| *settings == identity) {
+            Some((_, members)) => members.push(at),
+            None => by_settings.push((identity, vec![at])),
+        }
+    }
+    let names = names(runs, &by_settings.iter().map(|(_, members)| members.as_slice()).collect::<Vec<_>>());
+    let group = |((_, members), name): ((_, Vec<usize>), String)| Group {
+        name,
+        runs: members.iter().map(|at| runs[*at].name.clone()).collect(),
+        seeds: members.iter().filter_map(|at| runs[*at].seed).collect(),
+        moments: HEADLINES
+            .into_iter()
+            .filter_map(|(name, of)| {
+                let values = members.iter().filter_map(|at| of(&runs[*at].headline()));
+                Some((name, stats::moments(values)?))
+            })
+            .collect(),
+        members,
+    };
+    by_settings.into_iter().zip(names).map(group).collect()
+}
+
+/// Names each group as its folders are named but for the seed, or else by its algorithm; where that names several, with
+/// the settings that tell them apart, or with a number.
+fn names(runs: &[Run], groups: &[&[usize]]) -> Vec<String> {
+    let name = |members: &&[usize]| {
+        let stems: BTreeSet<&str> = members.iter().map(|at| without_seed(&runs[*at].name)).collect();
+        match stems.first() {
+            Some(stem) if stems.len() == 1 && !stem.is_empty() => (*stem).to_owned(),
+            _ => members.first().map_or(String::new(), |at| runs[*at].algorithm.clone()),
+        }
+    };
+    let names: Vec<String> = groups.iter().map(name).collect();
+    let identities: Vec<_> =
+        groups.iter().map(|members| members.first().map(|at| identity(&runs[*at])).unwrap_or_default()).collect();
+    let distinct = |at: usize| {
+        let alike: Vec<usize> = (0..names.len()).filter(|other| names[*other] == names[at]).collect();
+        let settings = telling_apart(&alike.iter().map(|other| &identities[*other]).collect::<Vec<_>>());
+        let value = |key: &&str| {
+            let value = identities[at].get(key).copied().unwrap_or("–");
+            format!("{} = {value}", key.rsplit('.').next().unwrap_or(key))
+        };
+        match settings {
+            Some(keys) => [vec![names[at].clone()], keys.iter().map(value).collect()].concat().join(", "),
+            None => format!("{} [{}]", names[at], at + 1),
+        }
+    };
+    (0..names.len()).map(distinct).collect()
+}
+
+/// Returns the fewest settings, found one by one, by which no two are the same; nothing if that takes more than
+/// [`IN_A_NAME`].
+fn telling_apart<'a>(identities: &[&BTreeMap<&'a str, &'a str>]) -> Option<Vec<&'a str>> {
+    let kinds = |keys: &[&'a str]| {
+        let values =
+            |identity: &&BTreeMap<&'a str, &'a str>| keys.iter().map(|key| identity.get(key).copied()).collect();
+        identities.iter().map(values).collect::<BTreeSet<Vec<Option<&str>>>>().len()
+    };
+    let all: BTreeSet<&'a str> = identities.iter().flat_map(|identity| identity.keys()).copied().collect();
+    let mut chosen: Vec<&'a str> = Vec::new();
+    while kinds(&chosen) < identities.len() {
+        let with = |key: &&'a str| kinds(&[chosen.as_slice(), &[*key]].concat());
+        // Of equally good keys the shortest is the one that people type.
+        let best = all.iter().copied().max_by_key(|key| (with(key), std::cmp::Reverse(key.len())))?;
+        if with(&best) == kinds(&chosen) || chosen.len() == IN_A_NAME {
+            return None;
+        }
+        chosen.push(best);
+    }
+    Some(chosen)
+}
+
+fn without_seed(name: &str) -> &str {
+    match name.rsplit_once("-seed") {
+        Some((stem, seed)) if !seed.is_empty() && seed.chars().all(|c| c.is_ascii_digit()) => {
+            stem.trim_end_matches('/')
+        }
+        _ => name,
+    }
+}
+
+fn differing(runs: &[Run], groups: &[Group]) -> Vec<Setting> {
+    let settings: Vec<BTreeMap<&str, &str>> =
+        groups.iter().filter_map(|group| Some(identity(&runs[*group.members.first()?]))).collect();
+    let keys: BTreeSet<&str> = settings.iter().flat_map(BTreeMap::keys).copied().collect();
+    let setting = |key: &str| Setting {
+        key: key.to_owned(),
+        values: settings.iter().map(|settings| settings.get(key).map(|value| (*value).to_owned())).collect(),
+    };
+    let differs = |setting: &Setting| setting.values.iter().any(|value| *value != setting.values[0]);
+    keys.into_iter().map(setting).filter(differs).collect()
+}
+
+/// Compares a group with the first: in the last round and, if either has a last stage, as the nodes end.
+fn against(runs: &[Run], first: &Group, other: &Group) -> Vec<Contrast> {
+    let both = || members(runs, first).chain(members(runs, other));
+    let has_last_stage = both().flat_map(|run| &run.nodes).any(|node| node.after_last_stage.is_some());
+    let mut questions: Vec<Question> = vec![("accuracy in the last round", |node| node.accuracy)];
+    if has_last_stage {
+        questions.push(("accuracy of the model that the node ends with", Node::final_accuracy));
+    }
+    let contrast = |(what, of): Question| {
+        let differences = differences(runs, first, other, of);
+        let (group, what) = (format!("{} − {}", other.name, first.name), what.to_owned());
+        Contrast { group, what, paired: stats::paired(&differences) }
+    };
+    questions.into_iter().map(contrast).collect()
+}
+
+/// Returns the differences of the pairs of two groups.
+fn differences(runs: &[Run], first: &Group, other: &Group, of: fn(&Node) -> Option<f64>) -> Vec<f64> {
+    let mut free: Vec<&Run> = members(runs, first).collect();
+    let mut differences = Vec::new();
+    for run in members(runs, other) {
+        let is_partner = |partner: &&Run| partner.seed == run.seed && partner.partition_hash == run.partition_hash;
+        let Some(at) = free.iter().position(is_partner) else { continue };
+        let partner = free.remove(at);
+        let before: BTreeMap<u32, f64> =
+            partner.last_nodes().filter_map(|node| Some((node.shard?, of(node)?))).collect();
+        let pairs = run.last_nodes().filter_map(|node| Some(of(node)? - before.get(&node.shard?)?));
+        differences.extend(pairs);
+    }
+    differences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures;
+    use super::*;
+
+    fn run(name: &str, seed: u64, change: impl FnOnce(&mut Run)) -> Run {
+        let summary = fixtures::summary(seed);
+        let mut run = Run::finished(std::path::Path::new(name), name.into(), summary, fixtures::records(seed));
+        change(&mut run);
+        run
+    }
+
+    fn rate(rate: &str) -> impl Fn(&mut Run) {
+        move |run| {
+            run.settings.insert("federation.training.learning_rate".into(), rate.into());
+            run.settings.insert("node.state".into(), run.name.clone());
+            let shift = if rate == "0.1" { 0.0 } else { 0.125 };
+            run.nodes.iter_mut().for_each(|node| node.accuracy = node.accuracy.map(|accuracy| accuracy + shift));
+        }
+    }
+
+    fn runs() -> Vec<Run> {
+        vec![
+            run("a-seed1", 1, rate("0.1")),
+            run("a-seed2", 2, rate("0.1")),
+            run("b-seed2", 2, rate("0.5")),
+            run("b-seed3", 3, rate("0.5")),
+        ]
+    }
+
+    #[test]
+    fn runs_that_differ_in_the_seed_are_one_group() {
+        let got = compare(&runs());
+        let names: Vec<(&str, &[u64])> =
+            got.groups.iter().map(|group| (group.name.as_str(), group.seeds.as_slice())).collect();
+        assert_eq!(names, [("a", &[1, 2][..]), ("b", &[2, 3][..])]);
+        let values = vec![Some("0.1".to_owned()), Some("0.5".to_owned())];
+        assert_eq!(got.differing, [Setting { key: "federation.training.learning_rate".into(), values }]);
+        let moments = got.groups[0].moments["unweighted mean"];
+        let want = (0.5 + 0.75 + 0.9) / 3.0 + 0.0015;
+        assert!((moments.mean - want).abs() < 1e-12 && moments.n == 2, "{moments:?}");
+        assert!((moments.deviation.unwrap() - 0.001 / 2_f64.sqrt()).abs() < 1e-12, "{moments:?}");
+    }
+
+    #[test]
+    fn only_the_same_shard_under_the_same_seed_is_a_pair() {
+        let got = compare(&runs());
+        let contrast = &got.against_first[0];
+        assert_eq!((contrast.group.as_str(), contrast.what.as_str()), ("b − a", "accuracy in the last round"));
+        let paired = contrast.paired.as_ref().unwrap();
+        assert_eq!((paired.pairs, paired.better), (3, 3));
+        assert!((paired.mean - 0.125).abs() < 1e-12);
+        let mut other = runs();
+        other[2].partition_hash = "another division".into();
+        assert_eq!(compare(&other).against_first[0].paired, None);
+    }
+
+    #[test]
+    fn a_pool_is_judged_within_runs_and_over_seeds() {
+        let runs = runs();
+        let one = pools("a-seed1", runs[..1].iter());
+        assert_eq!(
+            one.iter().map(|contrast| contrast.what.as_str()).collect::<Vec<_>>(),
+            ["served − own module", "served − fine-tuned head"]
+        );
+        let paired = one[0].paired.as_ref().unwrap();
+        assert_eq!(paired.pairs, 3);
+        assert!((paired.mean - 0.05 * 2.0 / 3.0).abs() < 1e-12, "{paired:?}");
+        assert_eq!(compare(&runs).pools[0].paired.as_ref().unwrap().pairs, 6);
+    }
+
+    #[test]
+    fn what_is_under_way_is_named_and_left_out() {
+        let mut runs = runs();
+        runs[3] = Run { summary: None, ..runs[3].clone() };
+        let got = compare(&runs);
+        assert_eq!(got.unfinished, ["b-seed3"]);
+        assert_eq!(got.groups[1].runs, ["b-seed2"]);
+    }
+
+    #[test]
+    fn names_without_a_common_stem_are_algorithms() {
+        assert_eq!([without_seed("x-seed12"), without_seed("-seed1"), without_seed("e/-seed1")], ["x", "", "e"]);
+        let runs = vec![
+            run("p", 1, rate("0.1")),
+            run("q", 2, rate("0.1")),
+            run("r", 1, rate("0.5")),
+            run("s", 2, rate("0.5")),
+        ];
+        assert_eq!(
+            compare(&runs).groups.iter().map(|group| group.name.as_str()).collect::<Vec<_>>(),
+            ["fedper, learning_rate = 0.1", "fedper, learning_rate = 0.5"]
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! The numbers of runs as CSV (RFC 4180): names and units in the header, an empty field for what is absent.
+
+use std::collections::BTreeMap;
+
+use fednode_runtime::status::Bytes;
+
+use super::run::{Comparator, Run};
+use super::words::known;
+
+/// Returns the files' names and contents.
+pub(crate) fn files(runs: &[Run]) -> [(&'static str, String); 4] {
+    [("rounds.csv", rounds(runs)), ("nodes.csv", nodes(runs)), ("pool.csv", pool(runs)), ("modules.csv", modules(runs))]
+}
+
+/// One line per run, node and round.
+fn rounds(runs: &[Run]) -> String {
+    let header = "run,node,node id,round,train loss (nats),accuracy after exchange (0 to 1),loss after exchange (nats),\
+                  accuracy before exchange (0 to 1),loss before exchange (nats),train samples,test samples,\
+                  training (s),round (s),waited for experts (s),waited for mean (s),merge (s),evaluate (s),save (s),\
+                  publish (s),sources used,members,sent with aggregator (bytes),sent peer to peer (bytes),\
+                  sent gossip (bytes),sent control (bytes),sent on the wire (bytes),received from aggregator (bytes),\
+                  received peer to peer (bytes),received gossip (bytes),received control (bytes),\
+                  received on the wire (bytes),memory (bytes)\n";
+    let mut text = header.to_owned();
+    for run in runs {
+        let labels: BTreeMap<&str, &str> =
+            run.nodes.iter().map(|node| (node.node_id.as_str(), node.label.as_str())).collect();
+        for record in &run.records {
+            let id = record.node_id.to_string();
+            let node = labels.get(id.as_str()).copied().unwrap_or_default();
+            let waited = record.waited_seconds;
+            let mut fields = vec![run.name.clone(), node.into(), id, record.round.0.to_string()];
+            fields.extend([
+                number(record.train_loss),
+                number(record.accuracy),
+                number(record.loss),
+                number(record.accuracy_after_local_training),
+                number(record.loss_after_local_training),
+                record.n_samples.to_string(),
+                record.test_samples.to_string(),
+            ]);
+            let seconds = [record.train_seconds, record.round_seconds, waited.experts, waited.global, waited.merge];
+            fields.extend(seconds.into_iter().chain([waited.evaluate, waited.save, waited.publish]).map(number));
+            fields.extend([record.n_sources_used.to_string(), record.members.to_string()]);
+            fields.extend([record.bytes_sent, record.bytes_received].into_iter().flat_map(kinds));
+            fields.push(record.rss_bytes.map_or(String::new(), |bytes| bytes.to_string()));
+            text += &line(&fields);
+        }
+    }
+    text
+}
+
+fn kinds(bytes: Bytes) -> [String; 5] {
+    [bytes.aggregator, bytes.peer_to_peer, bytes.gossip, bytes.control, bytes.wire].map(|bytes| bytes.to_string())
+}
+
+/// One line per run and node.
+fn nodes(runs: &[Run]) -> String {
+    let header = "run,algorithm,seed,node,node id,last round,train samples,test samples,classes,\
+                  accuracy after exchange (0 to 1),accuracy before exchange (0 to 1),accuracy after last stage (0 to 1),\
+                  majority-class floor (0 to 1),sent (bytes),received (bytes),peak memory (bytes)\n";
+    let mut text = header.to_owned();
+    for run in runs {
+        for node in &run.nodes {
+            let classes: Vec<String> = node.classes.iter().map(u32::to_string).collect();
+            let seed = run.seed.map_or(String::new(), |seed| seed.to_string());
+            let mut fields =
+                vec![run.name.clone(), run.algorithm.clone(), seed, node.label.clone(), node.node_id.clone()];
+            fields.extend([node.last_round, node.train_samples, node.test_samples].map(|count| count.to_string()));
+            fields.push(classes.join(" "));
+            fields.extend([node.accuracy, node.before_exchange, node.after_last_stage, node.floor].map(number));
+            fields.extend([node.bytes_sent, node.bytes_received, node.peak_rss_bytes].map(number));
+            text += &line(&fields);
+        }
+    }
+    text
+}
+
+/// One line per run, node and comparator.
+fn pool(runs: &[Run]) -> String {
+    let mut text = "run,seed,node,node id,comparator,accuracy (0 to 1),loss (nats),test samples\n".to_owned();
+    for run in runs {
+        let seed = run.seed.map_or(String::new(), |seed| seed.to_string());
+        for node in &run.nodes {
+            let Some(pool) = &node.pool else { continue };
+            for comparator in Comparator::ALL {
+                let score = comparator.score(pool);
+                let samples = score.map_or(String::new(), |score| score.n_samples.to_string());
+                let mut fields = vec![run.name.clone(), seed.clone(), node.label.clone(), node.node_id.clone()];
+                fields.push(comparator.name().to_owned());
+                fields.extend([
+                    number(score.map(|score| score.accuracy)),
+                    number(score.map(|score| score.loss)),
+                    samples,
+                ]);
+                text += &line(&fields);
+            }
+        }
+    }
+    text
+}
+
+/// One line per run, node and member of its pool.
+fn modules(runs: &[Run]) -> String {
+    let mut text = "run,node,node id,module of,score,kept,gate mass (0 to 1)\n".to_owned();
+    for run in runs {
+        for node in &run.nodes {
+            for member in node.pool.iter().flat_map(|pool| &pool.members) {
+                let owner = member.node.map_or_else(|| "own".to_owned(), |node| node.to_string());
+                let mut fields = vec![run.name.clone(), node.label.clone(), node.node_id.clone(), owner];
+                fields.extend([number(member.score), member.kept.to_string(), number(member.gate_mass)]);
+                text += &line(&fields);
+            }
+        }
+    }
+    text
+}
+
+fn number(value: impl Into<Option<f64>>) -> String {
+    known(value).map_or(String::new(), |value| value.to_string())
+}
+
+fn line(fields: &[String]) -> String {
+    fields.iter().map(|text| field(text)).collect::<Vec<_>>().join(",") + "\n"
+}
+
+/// Quotes what a reader would take for more than one field.
+fn field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures;
+    use super::*;
+
+    #[test]
+    fn commas_quotes_and_line_breaks_are_quoted() {
+        assert_eq!(
+            line(&["plain".into(), "a,b".into(), "say \"x\"".into(), "1\n2".into()]),
+            "plain,\"a,b\",\"say \"\"x\"\"\",\"1\n2\"\n"
+        );
+    }
+
+    #[test]
+    fn as_many_fields_as_headings_and_no_line_missing() {
+        let run = Run::finished(std::path::Path::new("x"), "x".into(), fixtures::summary(1), fixtures::records(1));
+        let lines = [6, 3, 18, 9];
+        for ((name, text), want) in files(&[run]).into_iter().zip(lines) {
+            let fields: Vec<usize> = text.lines().map(|line| line.split(',').count()).collect();
+            assert_eq!(fields.len(), want + 1, "{name}");
+            assert!(fields.iter().all(|count| *count == fields[0]), "{name}: {fields:?}");
+            assert!(!text.contains("NaN"), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_absent_is_empty() {
+        assert_eq!([number(None), number(f64::NAN), number(0.0), number(0.25)], ["", "", "0", "0.25"]);
+        let run = Run::finished(std::path::Path::new("x"), "x".into(), fixtures::summary(1), fixtures::records(1));
+        let text = pool(&[run]);
+        assert!(text.lines().any(|line| line.ends_with(",without denoising,,,")), "{text}");
+        assert!(text.lines().any(|line| line.starts_with("x,1,1,") && line.contains(",own module,0.501,")), "{text}");
+    }
+}

@@ -1,0 +1,27 @@
+//! What came of runs, for people to read: one HTML file, plots, CSV, and runs side by side.
+//!
+//! ```text
+//! folders ─► load ─► run (what a report knows of a run) ─┬► figures ─► lines, bars, heat ─► svg ─┐
+//!                                                        ├► compare ─► stats                     ├► page ─► html
+//!                                                        └► csv                                  ┘
+//! ```
+//!
+//! A report only reads: it asks no node, trains nothing and changes no file of a run. What is absent is shown as absent.
+
+mod bars;
+pub(crate) mod compare;
+pub(crate) mod csv;
+pub(crate) mod figures;
+#[cfg(test)]
+mod fixtures;
+mod heat;
+mod html;
+mod lines;
+pub(crate) mod load;
+pub(crate) mod page;
+pub(crate) mod run;
+mod stats;
+mod svg;
+#[cfg(test)]
+mod tests;
+pub(crate) mod words;

@@ -1,0 +1,73 @@
+//! What becomes of models, with the real binaries: different ones in one federation (pFedMoE), and a common one made
+//! personal without a network (PFL-MoE).
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+
+use fednode_e2e::{Federation, Process, fednode, is_finished, json_of, run};
+
+const MODELS: &str = "cnn-1,cnn-2,cnn-3,cnn-4,cnn-5";
+
+#[test]
+fn five_models_train_together_while_one_node_dies_and_another_comes() {
+    let settings = ["--algorithm", "pfedmoe", "--model", MODELS, "--set", "small_model=cnn-5"];
+    let slow = ["--samples-per-node", "100", "--local-epochs", "4", "--set", "round.grace_seconds=1"];
+    let federation = Federation::new(5, 6, &[&settings[..], &slow[..]].concat());
+    let (_fedboot, address) = federation.start_aggregator();
+    let mut nodes: Vec<Process> = (1..=4).map(|shard| federation.start_node(shard, &[&address], &[])).collect();
+    nodes[0].wait_for_records(2);
+    nodes[1].kill();
+    nodes.push(federation.start_node(5, &[&address], &[]));
+    for (shard, node) in (1..).zip(&nodes).filter(|(shard, _)| *shard != 2) {
+        let status = node.wait_for("the last round", is_finished);
+        assert_eq!(status["trainer"]["model"], format!("cnn-{shard}"), "{status}");
+        let mut evaluate = fednode();
+        evaluate
+            .args(["evaluate", "--json", "--data", "digits", "--shard", &format!("{shard}/5"), "--state"])
+            .arg(&node.state);
+        let told = &status["last_record"]["accuracy"];
+        assert_eq!(json_of(&run(evaluate))["score"]["accuracy"], *told, "the model on the disk is node {shard}'s own");
+    }
+}
+
+#[test]
+fn models_that_do_not_go_together_are_refused_before_anything_starts() {
+    let federation = Federation::new(2, 2, &["--algorithm", "fedper"]);
+    let mut node = federation.start_node(1, &[], &["--model", "lenet5"]);
+    assert_eq!(node.wait().code(), Some(3));
+    assert!(node.log().contains("a node cannot have model `lenet5` where others have `cnn`"), "{}", node.log());
+}
+
+#[test]
+fn a_common_model_is_made_personal_without_a_network() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let mut swarm = fednode();
+    swarm.args(["swarm", "--json", "--nodes", "3", "--rounds", "3", "--algorithm", "fedavg", "--out"]).arg(&out);
+    json_of(&run(swarm));
+    let on_shard = |command: &str, model: &Path| {
+        let mut process = fednode();
+        process.args([command, "--json", "--data", "digits", "--shard", "1/3", "--model"]).arg(model);
+        process
+    };
+    let personalise = |algorithm: Option<&str>, model: &Path, result: &Path| -> Command {
+        let mut process = on_shard("personalise", model);
+        process.args(algorithm.iter().flat_map(|name| ["--algorithm", name])).arg("--out").arg(result);
+        process
+    };
+    let (common, personal) = (out.join("models/1.safetensors"), folder.path().join("personal.safetensors"));
+    let told = json_of(&run(personalise(Some("pfl-mfe"), &common, &personal)));
+    let accuracy = |scores: &serde_json::Value| scores["test"]["accuracy"].as_f64().unwrap();
+    assert!(accuracy(&told["after"]) > accuracy(&told["before"]), "{told}");
+    let evaluated = json_of(&run(on_shard("evaluate", &personal)));
+    assert_eq!(evaluated["score"]["accuracy"].as_f64(), Some(accuracy(&told["after"])));
+    for (algorithm, model, word) in
+        [(None, &common, "trains nothing after the last round"), (None, &personal, "needs nothing more")]
+    {
+        let output = run(personalise(algorithm, model, &folder.path().join("never.safetensors")));
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && stderr.contains(word), "{stderr}");
+    }
+    assert!(!folder.path().join("never.safetensors").exists());
+}
