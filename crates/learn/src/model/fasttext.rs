@@ -119,8 +119,8 @@ mod tests {
             "model `fasttext` is for texts: `model.vocabulary` must be at least 3, got 0"
         );
         assert_eq!(
-            error(spec("mlp", 5, 50)),
-            "model `mlp` cannot read texts (`model.vocabulary` is 50): use `fasttext` or `fasttext-pfllib`"
+            error(spec("cnn", 5, 50)),
+            "model `cnn` cannot read texts (`model.vocabulary` is 50): use `fasttext` or `fasttext-pfllib`"
         );
         let images = ModelSpec { input: [1, 28, 28], ..spec("fasttext", 5, 50) };
         assert_eq!(error(images), "texts are 1x1xlength, but `model.input` is [1, 28, 28]");

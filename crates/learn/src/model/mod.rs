@@ -58,33 +58,30 @@ pub fn build(spec: &ModelSpec) -> Result<Net, ConfigError> {
         let names: Vec<&str> = TABLE.iter().map(|row| row.name).collect();
         return Err(ConfigError(unknown_name("model", &spec.name, &names)));
     };
+    check_vocabulary(spec)?;
     let mut layers = (row.layers)(spec.input, spec.classes)?;
-    set_vocabulary(&mut layers, spec)?;
+    if let Some(Layer::Embedding(embedding)) = layers.first_mut() {
+        embedding.vocabulary = spec.vocabulary;
+    }
     Ok(Net::new(layers))
 }
 
-/// Fills in how many words there are; a model that reads words must be given some, any other none.
-fn set_vocabulary(layers: &mut [Layer], spec: &ModelSpec) -> Result<(), ConfigError> {
+/// Checks that a model of texts is given words, and any other none.
+fn check_vocabulary(spec: &ModelSpec) -> Result<(), ConfigError> {
     let ModelSpec { name, vocabulary, .. } = spec;
-    match layers.first_mut() {
-        Some(Layer::Embedding(embedding)) if *vocabulary > embedding::FIRST_WORD => {
-            embedding.vocabulary = *vocabulary;
-            Ok(())
+    let reads_texts = fasttext::ROWS.iter().any(|row| row.name == name);
+    let least = embedding::FIRST_WORD + 1;
+    let message = match reads_texts {
+        true if *vocabulary < least => {
+            format!("model `{name}` is for texts: `model.vocabulary` must be at least {least}, got {vocabulary}")
         }
-        Some(Layer::Embedding(_)) => {
-            let least = embedding::FIRST_WORD + 1;
-            let message =
-                format!("model `{name}` is for texts: `model.vocabulary` must be at least {least}, got {vocabulary}");
-            Err(ConfigError(message))
-        }
-        _ if *vocabulary > 0 => {
+        false if *vocabulary > 0 => {
             let models = fasttext::ROWS.map(|row| format!("`{}`", row.name)).join(" or ");
-            let message =
-                format!("model `{name}` cannot read texts (`model.vocabulary` is {vocabulary}): use {models}");
-            Err(ConfigError(message))
+            format!("model `{name}` cannot read texts (`model.vocabulary` is {vocabulary}): use {models}")
         }
-        _ => Ok(()),
-    }
+        _ => return Ok(()),
+    };
+    Err(ConfigError(message))
 }
 
 /// Refuses texts where an algorithm computes with the raw input: numbers of words are names, not amounts.
