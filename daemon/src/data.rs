@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fednode_core::FederationSpec;
 use fednode_data::partition::{Request, Rule};
 use fednode_data::{
-    ClassCounts, DataError, DataSource, NodeIndices, Pool, Samples, ShardParams, Split, load_shard, source,
+    ClassCounts, DataSource, NodeIndices, Samples, ShardParams, Split, check_vocabulary, load_shard, source,
 };
 use fednode_runtime::TrainerCard;
 use fednode_runtime::exit::ExitCode;
@@ -38,17 +38,22 @@ pub(crate) fn source(text: &str) -> anyhow::Result<DataSource> {
     text.parse().or_fail(ExitCode::Data)
 }
 
-fn pool(source: &DataSource) -> Result<Pool, DataError> {
-    source.open()?.pool()
-}
-
 /// Returns what a source says of itself.
 ///
 /// # Errors
 /// Names the file that is missing or damaged.
 pub(crate) fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
-    let pool = pool(source).or_fail(ExitCode::Data)?;
-    Ok(DataFacts { name: source.kind().name.to_owned(), input: pool.shape, classes: pool.class_names.len() })
+    let opened = source.open().or_fail(ExitCode::Data)?;
+    let pool = opened.pool().or_fail(ExitCode::Data)?;
+    let vocabulary = opened.vocabulary().or_fail(ExitCode::Data)?;
+    let (entries, hash) = vocabulary.map_or((0, String::new()), |words| (words.len(), words.hash().to_owned()));
+    Ok(DataFacts {
+        name: source.kind().name.to_owned(),
+        input: pool.shape,
+        classes: pool.class_names.len(),
+        vocabulary: entries,
+        vocabulary_hash: hash,
+    })
 }
 
 /// Reads all samples of a source.
@@ -90,7 +95,9 @@ impl Division {
     /// Fails if the data are too few, or a node would get none.
     pub(crate) fn make(source: &DataSource, spec: &FederationSpec, file: Option<&Path>) -> anyhow::Result<Self> {
         let rule: Rule = partition_text(&spec.data.partition, file)?.parse().or_fail(ExitCode::Configuration)?;
-        let pool = pool(source).or_fail(ExitCode::Data)?;
+        let opened = source.open().or_fail(ExitCode::Data)?;
+        check_vocabulary(&rule, opened.as_ref()).or_fail(ExitCode::Data)?;
+        let pool = opened.pool().or_fail(ExitCode::Data)?;
         let classes = pool.class_names.len();
         let (nodes, samples_per_node) = (spec.nodes as usize, spec.data.samples_per_node);
         let request = Request { labels: &pool.labels, classes, nodes, samples_per_node };
@@ -252,6 +259,32 @@ mod tests {
         assert!(error.contains("--partition-file"), "{error}");
         assert_eq!(partition_text("file", Some(Path::new("/p.json"))).unwrap(), "file:/p.json");
         assert_eq!(partition_text("iid", Some(Path::new("/p.json"))).unwrap(), "iid");
+    }
+
+    #[test]
+    fn texts_bring_their_vocabulary_into_the_spec() {
+        let folder = tempfile::tempdir().unwrap();
+        let rows: String = (0..40).map(|at| format!("{},about {},word\n", at % 4 + 1, at % 4)).collect();
+        std::fs::write(folder.path().join("train.csv"), &rows).unwrap();
+        std::fs::write(folder.path().join("test.csv"), &rows).unwrap();
+        let text = format!("ag-news:{},length=4", folder.path().display());
+        let facts = facts(&source(&text).unwrap()).unwrap();
+        assert_eq!((facts.input, facts.classes, facts.vocabulary, facts.vocabulary_hash.len()), ([1, 1, 4], 4, 8, 32));
+        let args = crate::federation::Args { nodes: Some(2), ..crate::federation::Args::default() };
+        let mut spec = crate::federation::spec(&args, &facts).unwrap();
+        assert_eq!((spec.model.name.as_str(), spec.model.vocabulary), ("fasttext", 8));
+        assert_eq!(spec.model.vocabulary_hash, facts.vocabulary_hash);
+        let config = Config { data: text.clone(), ..config("1/2") };
+        let mine = Mine::load(&config, &spec).unwrap();
+        let device = fednode_learn::ComputeDevice::cpu(1).unwrap();
+        let learner = |spec: &FederationSpec| fednode_learn::Learner::new(spec, 0, Arc::clone(&mine.split), &device);
+        learner(&spec).unwrap();
+        spec.model.vocabulary_hash = "0".repeat(32);
+        let error = learner(&spec).unwrap_err().to_string();
+        assert!(error.contains("8 entries (00000000)") && error.contains("the same `vocabulary_file`"), "{error}");
+        spec.data.partition = OWN.into();
+        let error = Division::make(&source(&text).unwrap(), &spec, None).unwrap_err().to_string();
+        assert!(error.contains("vocabularies would differ"), "{error}");
     }
 
     #[test]

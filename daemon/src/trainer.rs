@@ -107,9 +107,10 @@ fn error(error: LearnError) -> TrainerError {
     match error {
         LearnError::Abandoned => TrainerError::Abandoned,
         LearnError::Diverged { .. } | LearnError::Config(_) => TrainerError::Training(text),
-        LearnError::NoTrainingSamples | LearnError::Classes { .. } | LearnError::SampleShape { .. } => {
-            TrainerError::Data(text)
-        }
+        LearnError::NoTrainingSamples
+        | LearnError::Classes { .. }
+        | LearnError::SampleShape { .. }
+        | LearnError::Vocabulary { .. } => TrainerError::Data(text),
         LearnError::Layout { .. }
         | LearnError::NotFinite { .. }
         | LearnError::NoSuchPart(_)

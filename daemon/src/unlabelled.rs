@@ -34,6 +34,10 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 /// # Errors
 /// Names the file and what is wrong with it.
 pub(crate) fn read(path: &Path, model: &ModelSpec) -> anyhow::Result<Samples> {
+    if model.vocabulary > 0 {
+        let advice = "label some and judge it by `fednode evaluate --data text:FILE,vocabulary_file=…`";
+        return Err(fail(ExitCode::Data, format!("the model reads texts, which cannot be predicted yet: {advice}")));
+    }
     let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let pixels = match ending.as_str() {
         "png" | "jpg" | "jpeg" => image(path, model.input),

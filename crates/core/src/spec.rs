@@ -75,7 +75,7 @@ crate::config! {
 crate::config! {
     /// The model.
     pub struct ModelSpec {
-        /// Its architecture: `cnn`, `lenet5`, `mlp` and more; docs/algorithms.md lists them.
+        /// Its architecture: `cnn`, `lenet5`, `mlp` and more, `fasttext` for texts; docs/algorithms.md lists them.
         name: String = "cnn".into(),
         /// Models of the nodes in turn, by the number of their shard, for algorithms that share none of it; empty if all
         /// have `name`. A node may also choose its own in node.toml.
@@ -86,6 +86,10 @@ crate::config! {
         classes: usize = 10,
         /// K: experts per node, for algorithms that have any (1 to 64).
         experts: usize = 4,
+        /// Entries of the vocabulary of models of texts, 0 for other models; `fednode init` takes it from the data.
+        vocabulary: usize = 0,
+        /// Which vocabulary that is; a node whose texts are numbered by another is refused. Empty takes any of that size.
+        vocabulary_hash: String = String::new(),
     }
 }
 
@@ -234,6 +238,7 @@ impl FederationSpec {
             (self.model.input.iter().all(|n| (1..=4096).contains(n)), "model.input", "three numbers from 1 to 4096"),
             ((2..=100_000).contains(&self.model.classes), "model.classes", "2 to 100000"),
             ((1..=MAX_EXPERTS).contains(&self.model.experts), "model.experts", "1 to 64"),
+            (self.model.vocabulary <= 1_000_000, "model.vocabulary", "0 to 1000000"),
             ((0.0..=0.5).contains(&self.data.validation_share), "data.validation_share", "0 to 0.5"),
             ((1..=1000).contains(&training.local_epochs), "training.local_epochs", "1 to 1000"),
             ((1..=65_536).contains(&training.batch_size), "training.batch_size", "1 to 65536"),

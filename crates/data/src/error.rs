@@ -63,6 +63,12 @@ pub enum DataError {
         /// `training` or `test`.
         part: &'static str,
     },
+    /// Each node would number the words of its own texts.
+    #[error(
+        "where each node brings its own texts, their vocabularies would differ: give all nodes one list of words with \
+         `,vocabulary_file=FILE`"
+    )]
+    OwnVocabulary,
     /// What a reader produced does not fit together.
     #[error(transparent)]
     Samples(#[from] SamplesError),

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! [`load_shard`] does all of it in one call. A node holds its own samples and nothing else: files are streamed and
-//! unwanted rows dropped, images stay bytes until they are trained on. Every draw depends on the seed alone, so all
-//! nodes compute the same [`Partition`] and compare its hash.
+//! unwanted rows dropped, images stay bytes and texts numbers of tokens until they are trained on. Every draw depends on
+//! the seed alone, so all nodes compute the same [`Partition`] and compare its hash; in the same way they count the same
+//! [`Vocabulary`] of the same texts.
 //!
 //! There is no network here, no tensor library and no clock. A new format is a file under `source/` and a row of
 //! [`source::KINDS`]; a new division is a file under `partition/` and a row of [`partition::KINDS`].
@@ -34,9 +35,13 @@ mod random;
 mod samples;
 mod shard;
 pub mod source;
+mod tokenizer;
+mod vocabulary;
 
 pub use error::DataError;
 pub use partition::{NodeIndices, Partition};
 pub use samples::{Pixels, Samples, SamplesError, Split};
-pub use shard::{ClassCounts, Shard, ShardParams, divide, load_shard, load_shards};
+pub use shard::{ClassCounts, Shard, ShardParams, check_vocabulary, divide, load_shard, load_shards};
 pub use source::{DataSource, Pool, Source};
+pub use tokenizer::normalize;
+pub use vocabulary::Vocabulary;

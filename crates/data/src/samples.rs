@@ -1,13 +1,15 @@
-//! Samples in memory: images as bytes, tables as floats, one label each.
+//! Samples in memory: images as bytes, tables as floats, texts as numbers of tokens, one label each.
 //!
 //! A node keeps its shard in the compact form of its file (a byte per pixel) and turns it into floats batch by batch:
 //! 70,000 images of 784 pixels are 55 MB this way and 220 MB as floats.
 //!
 //! **Normalisation.** A byte `x` of an image whose brightest value is `white` becomes `(x / white - 0.5) / 0.5`, that
 //! is, between -1 and 1; `white` is 255 for every image format and 16 for the embedded digits. Floats (CSV) are handed
-//! out as they are.
+//! out as they are, and so are the numbers of tokens, which are exact as floats.
 
 use std::sync::Arc;
+
+use crate::vocabulary::Vocabulary;
 
 /// Tells why samples could not be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,6 +23,14 @@ pub enum SamplesError {
         per_sample: usize,
         /// Values given.
         values: usize,
+    },
+    /// A token's number is not in the vocabulary.
+    #[error("token {token} is not in a vocabulary of {entries} entries")]
+    Token {
+        /// The number.
+        token: u32,
+        /// Entries of the vocabulary.
+        entries: usize,
     },
     /// A label names no class.
     #[error("sample {sample} has label {label}, but there are {classes} classes")]
@@ -46,6 +56,13 @@ pub enum Pixels {
     },
     /// Floats, handed out as they are.
     Floats(Vec<f32>),
+    /// Numbers of a text's tokens, in its order, handed out as they are.
+    Tokens {
+        /// One number per place of a text, [`Vocabulary::PADDING`] after its last token.
+        ids: Vec<u32>,
+        /// What they mean; every number is in it.
+        vocabulary: Arc<Vocabulary>,
+    },
 }
 
 impl Pixels {
@@ -54,6 +71,7 @@ impl Pixels {
         match self {
             Self::Bytes { values, .. } => values.len(),
             Self::Floats(values) => values.len(),
+            Self::Tokens { ids, .. } => ids.len(),
         }
     }
 
@@ -73,6 +91,11 @@ impl Pixels {
                 let tail = values.split_off(at);
                 values.shrink_to_fit();
                 Self::Floats(tail)
+            }
+            Self::Tokens { ids, vocabulary } => {
+                let tail = ids.split_off(at);
+                ids.shrink_to_fit();
+                Self::Tokens { ids: tail, vocabulary: Arc::clone(vocabulary) }
             }
         }
     }
@@ -98,7 +121,8 @@ impl Samples {
     /// Takes samples; the class names also say how many classes there are.
     ///
     /// # Errors
-    /// Refuses values that do not make up one sample per label, and labels without a class.
+    /// Refuses values that do not make up one sample per label, tokens that are not in the vocabulary, and labels
+    /// without a class.
     pub fn new(
         shape: [usize; 3],
         pixels: Pixels,
@@ -108,6 +132,11 @@ impl Samples {
         let per_sample = shape.iter().product();
         if labels.len().checked_mul(per_sample) != Some(pixels.len()) {
             return Err(SamplesError::Count { labels: labels.len(), per_sample, values: pixels.len() });
+        }
+        if let Pixels::Tokens { ids, vocabulary } = &pixels
+            && let Some(token) = ids.iter().copied().find(|token| *token as usize >= vocabulary.len())
+        {
+            return Err(SamplesError::Token { token, entries: vocabulary.len() });
         }
         let classes = class_names.len();
         if let Some(sample) = labels.iter().position(|label| usize::from(*label) >= classes) {
@@ -124,6 +153,14 @@ impl Samples {
     /// Tells whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
+    }
+
+    /// Returns what the numbers of texts mean; nothing unless the samples are texts.
+    pub fn vocabulary(&self) -> Option<&Arc<Vocabulary>> {
+        match &self.pixels {
+            Pixels::Tokens { vocabulary, .. } => Some(vocabulary),
+            Pixels::Bytes { .. } | Pixels::Floats(_) => None,
+        }
     }
 
     /// Returns the number of values of one sample.
@@ -147,6 +184,9 @@ impl Samples {
                 ranges.for_each(|range| buffer.extend(values[range].iter().map(|byte| table[usize::from(*byte)])));
             }
             Pixels::Floats(values) => ranges.for_each(|range| buffer.extend_from_slice(&values[range])),
+            Pixels::Tokens { ids, .. } => {
+                ranges.for_each(|range| buffer.extend(ids[range].iter().map(|token| *token as f32)));
+            }
         }
     }
 
@@ -174,6 +214,10 @@ impl Samples {
             }
             Pixels::Floats(values) => {
                 Pixels::Floats(indices.iter().flat_map(|index| &values[range(index)]).copied().collect())
+            }
+            Pixels::Tokens { ids, vocabulary } => {
+                let ids = indices.iter().flat_map(|index| &ids[range(index)]).copied().collect();
+                Pixels::Tokens { ids, vocabulary: Arc::clone(vocabulary) }
             }
         };
         let labels = indices.iter().map(|index| self.labels[*index as usize]).collect();
@@ -243,6 +287,22 @@ mod tests {
         let mut buffer = Vec::new();
         samples.write_batch(&[1, 1, 0], &mut buffer);
         assert_eq!(buffer, [-3.0, -3.0, 7.5]);
+    }
+
+    #[test]
+    fn hands_out_tokens_as_they_are() {
+        let words: Vec<String> = (0..70_000).map(|word| word.to_string()).collect();
+        let vocabulary = Arc::new(Vocabulary::new(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap());
+        let tokens = |ids| Pixels::Tokens { ids, vocabulary: Arc::clone(&vocabulary) };
+        let mut samples = Samples::new([1, 1, 2], tokens(vec![70_001, 0, 1, 2, 3, 4]), vec![0; 3], names(1)).unwrap();
+        let mut buffer = Vec::new();
+        samples.write_batch(&[2, 0], &mut buffer);
+        assert_eq!(buffer, [3.0, 4.0, 70_001.0, 0.0]);
+        assert_eq!(samples.subset(&[2]).pixels, tokens(vec![3, 4]));
+        let tail = samples.split_off(1);
+        assert_eq!((samples.pixels, tail.pixels), (tokens(vec![70_001, 0]), tokens(vec![1, 2, 3, 4])));
+        let error = Samples::new([1, 1, 1], tokens(vec![70_002]), vec![0], names(1)).unwrap_err();
+        assert_eq!(error.to_string(), "token 70002 is not in a vocabulary of 70002 entries");
     }
 
     #[test]

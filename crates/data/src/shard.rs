@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::error::DataError;
 use crate::partition::{NodeIndices, Partition, Request, Rule, stratified};
 use crate::samples::Split;
-use crate::source::{DataSource, Pool};
+use crate::source::{DataSource, Pool, Source};
 
 /// What all nodes of a federation agree on about the division.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -58,6 +58,7 @@ pub fn load_shard(
 ) -> Result<Shard, DataError> {
     let rule: Rule = partition.parse()?;
     let source = source.open()?;
+    check_vocabulary(&rule, source.as_ref())?;
     let pool = source.pool()?;
     let partition = divide(&rule, &pool, params)?;
     let shard = if rule.is_own() { 0 } else { shard };
@@ -81,6 +82,7 @@ pub fn load_shard(
 pub fn load_shards(source: &DataSource, partition: &str, params: &ShardParams) -> Result<Vec<Shard>, DataError> {
     let rule: Rule = partition.parse()?;
     let source = source.open()?;
+    check_vocabulary(&rule, source.as_ref())?;
     let pool = source.pool()?;
     let partition = divide(&rule, &pool, params)?;
     let mut wanted = Vec::new();
@@ -118,6 +120,14 @@ pub fn divide(rule: &Rule, pool: &Pool, params: &ShardParams) -> Result<Partitio
         samples_per_node: params.samples_per_node,
     };
     rule.divide(&request, params.seed)
+}
+
+/// Refuses texts of one's own with a vocabulary of their own: the same number would mean another word on every node.
+///
+/// # Errors
+/// Says that a vocabulary file is needed.
+pub fn check_vocabulary(rule: &Rule, source: &dyn Source) -> Result<(), DataError> {
+    if rule.is_own() && source.counts_vocabulary() { Err(DataError::OwnVocabulary) } else { Ok(()) }
 }
 
 /// Sets validation samples aside: by class, at least one if any share is wanted and there are two to choose from.

@@ -45,7 +45,7 @@ fn read(text: &str, wanted: &[u32]) -> Result<Samples, String> {
 fn bytes(samples: &Samples) -> &[u8] {
     match &samples.pixels {
         Pixels::Bytes { values, .. } => values,
-        Pixels::Floats(_) => panic!("images are bytes"),
+        Pixels::Floats(_) | Pixels::Tokens { .. } => panic!("images are bytes"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Samples on their way to the device, a bounded number at a time.
 
 use burn::tensor::{Device, Tensor, TensorData};
+use fednode_core::spec::ModelSpec;
 use fednode_data::Samples;
 
 use crate::error::LearnError;
@@ -42,21 +43,28 @@ pub(crate) fn inputs(samples: &Samples, positions: &[u32], device: &Device) -> T
     Tensor::from_data(TensorData::new(values, shape), device)
 }
 
-/// Checks that samples fit a model of this input shape.
-pub(crate) fn check_shape(samples: &Samples, shape: [usize; 3]) -> Result<(), LearnError> {
-    match samples.shape == shape {
-        true => Ok(()),
-        false => Err(LearnError::SampleShape { got: samples.shape, expected: shape }),
+/// Checks that samples fit a model's input: their shape, and for texts what their tokens are numbered by.
+pub(crate) fn check_inputs(samples: &Samples, model: &ModelSpec) -> Result<(), LearnError> {
+    if samples.shape != model.input {
+        return Err(LearnError::SampleShape { got: samples.shape, expected: model.input });
     }
+    let (entries, hash) = samples.vocabulary().map_or((0, ""), |words| (words.len(), words.hash()));
+    let is_same = model.vocabulary_hash.is_empty() || hash == model.vocabulary_hash;
+    if entries == model.vocabulary && is_same {
+        return Ok(());
+    }
+    let describe = |entries: usize, hash: &str| format!("{entries} entries ({})", hash.get(..8).unwrap_or("any"));
+    let expected = describe(model.vocabulary, &model.vocabulary_hash);
+    Err(LearnError::Vocabulary { got: describe(entries, hash), expected })
 }
 
-/// Checks that samples and their labels fit a model of this input shape and number of classes. Labels below the
-/// data's own number of classes are [`Samples`]' promise; a shard may lack classes that others have.
-pub(crate) fn check(samples: &Samples, shape: [usize; 3], classes: usize) -> Result<(), LearnError> {
-    check_shape(samples, shape)?;
-    match samples.classes <= classes {
+/// Checks that samples and their labels fit a model. Labels below the data's own number of classes are [`Samples`]'
+/// promise; a shard may lack classes that others have.
+pub(crate) fn check(samples: &Samples, model: &ModelSpec) -> Result<(), LearnError> {
+    check_inputs(samples, model)?;
+    match samples.classes <= model.classes {
         true => Ok(()),
-        false => Err(LearnError::Classes { got: samples.classes, expected: classes }),
+        false => Err(LearnError::Classes { got: samples.classes, expected: model.classes }),
     }
 }
 

@@ -27,6 +27,17 @@ pub enum LearnError {
         /// Shape that the model takes.
         expected: [usize; 3],
     },
+    /// The samples' tokens are numbered by another vocabulary than the model's, or are none.
+    #[error(
+        "the data has a vocabulary of {got}, but `model.vocabulary` is {expected}: read the same texts with the same \
+         options as whoever made the spec, or the same `vocabulary_file`"
+    )]
+    Vocabulary {
+        /// Entries and hash of the data's; 0 entries if the samples are no texts.
+        got: String,
+        /// Those of the spec.
+        expected: String,
+    },
     /// The loss is no longer a number.
     #[error(
         "training diverged in round {round}, epoch {epoch}, batch {batch} (loss {loss}): lower `training.learning_rate`, now {learning_rate}"

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use fednode_core::spec::TrainingSpec;
+use fednode_core::spec::{ModelSpec, TrainingSpec};
 use fednode_core::{FederationSpec, Layout, ParamSet, ProxySet, Round, Slot};
 use fednode_data::{Samples, Split};
 
@@ -71,8 +71,7 @@ pub struct Learner {
     data: Arc<Split>,
     device: ComputeDevice,
     training: TrainingSpec,
-    input: [usize; 3],
-    classes: usize,
+    model: ModelSpec,
     seed: u64,
     node_seed: u64,
     max_norm_ratio: f64,
@@ -103,9 +102,8 @@ impl Learner {
         device: &ComputeDevice,
     ) -> Result<Self, LearnError> {
         algorithm::check_exchange(spec)?;
-        let (input, classes) = (spec.model.input, spec.model.classes);
         for samples in [&data.train, &data.validation, &data.test] {
-            batch::check(samples, input, classes)?;
+            batch::check(samples, &spec.model)?;
         }
         if data.train.is_empty() {
             return Err(LearnError::NoTrainingSamples);
@@ -119,8 +117,7 @@ impl Learner {
             data,
             device: device.clone(),
             training: spec.training.clone(),
-            input,
-            classes,
+            model: model.clone(),
             seed: spec.seed,
             node_seed,
             max_norm_ratio: spec.limits.max_norm_ratio,
@@ -177,7 +174,7 @@ impl Learner {
     /// Trains, or leaves all parameters as they are.
     fn run(&mut self, round: Round, watch: &mut train::Watch<'_>, train: Train) -> Result<train::Outcome, LearnError> {
         let (training, seed, node_seed) = (&self.training, self.seed, self.node_seed);
-        let schedule = Schedule { training, classes: self.classes, seed, node_seed, round };
+        let schedule = Schedule { training, classes: self.model.classes, seed, node_seed, round };
         let (samples, algorithm) = (&self.data.train, &mut self.algorithm);
         let before: Vec<_> = algorithm.parts().iter().map(|part| part.weights.clone()).collect();
         let tensors = self.device.tensors();
@@ -286,12 +283,12 @@ impl Learner {
     /// # Errors
     /// Fails on samples that do not fit the model.
     pub fn evaluate_on(&self, samples: &Samples) -> Result<Evaluation, LearnError> {
-        batch::check(samples, self.input, self.classes)?;
+        batch::check(samples, &self.model)?;
         Ok(self.score(samples))
     }
 
     fn score(&self, samples: &Samples) -> Evaluation {
-        let (classes, tensors) = (self.classes, self.device.tensors());
+        let (classes, tensors) = (self.model.classes, self.device.tensors());
         self.device.run(|| evaluate::evaluate(&|inputs| self.forward(inputs), samples, classes, tensors))
     }
 
@@ -308,7 +305,7 @@ impl Learner {
     /// # Errors
     /// Fails on samples that do not fit the model.
     pub fn predict(&self, samples: &Samples) -> Result<Vec<Prediction>, LearnError> {
-        batch::check_shape(samples, self.input)?;
+        batch::check_inputs(samples, &self.model)?;
         Ok(self.device.run(|| evaluate::predict(&|inputs| self.forward(inputs), samples, self.device.tensors())))
     }
 
@@ -369,7 +366,7 @@ impl Learner {
         experts: &[Arc<ParamSet>],
     ) -> Result<(), LearnError> {
         for samples in [&data.train, &data.validation, &data.test] {
-            batch::check(samples, self.input, self.classes)?;
+            batch::check(samples, &self.model)?;
         }
         let mut state = private.clone();
         if let Some(shared) = shared {
@@ -385,7 +382,7 @@ impl Learner {
     }
 
     fn meet(&mut self) {
-        let class_counts = count(&self.data.train, self.classes);
+        let class_counts = count(&self.data.train, self.model.classes);
         let algorithm = self.algorithm.as_mut();
         self.device.run(|| algorithm.meet(&class_counts));
     }

@@ -109,6 +109,11 @@ pub(crate) fn initial(net: &Net, seed: u64, slot: u64) -> ParamSet {
             Initial::Ones => vec![1.0; count],
             Initial::UnitInterval => uniform(0.5).into_iter().map(|value| value + 0.5).collect(),
             Initial::UnitVariance => uniform(3f32.sqrt()),
+            Initial::Rows { zeros } => {
+                let mut values = uniform(3f32.sqrt());
+                values[..*zeros].fill(0.0);
+                values
+            }
         };
         params.insert(name.as_str(), shape, values).expect("a net's parameters have distinct names");
     }

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use fednode_core::spec::PoolSpec;
 use fednode_core::{HyperValue, NodeId, Round, Served};
+use fednode_data::{Pixels, Samples, Split, Vocabulary};
 use fednode_learn::device::{AdapterKind, Selected};
 use fednode_learn::probe::{self, ProbeCommand};
 use fednode_learn::{ComputeDevice, DeviceChoice, Learner, Subset};
@@ -83,6 +84,11 @@ fn assembles_the_same_pool_as_the_cpu() {
     in_child("assembles_the_same_pool_as_the_cpu", compare_pools_with_cpu);
 }
 
+#[test]
+fn learns_texts_as_the_cpu_does() {
+    in_child("learns_texts_as_the_cpu_does", compare_texts_with_cpu);
+}
+
 /// Runs a test again in a child with the driver, where `compare` does the work.
 fn in_child(name: &str, compare: fn()) {
     if std::env::var(QUESTION).is_ok() {
@@ -132,6 +138,34 @@ fn compare_with_cpu() {
             assert!((gpu - cpu).abs() < 1e-3 * cpu, "{algorithm} {model}: {on_gpu:?} and {on_cpu:?}");
         }
         assert_eq!(gpu_report.expert_share, cpu_report.expert_share);
+    }
+}
+
+/// Twenty texts of up to nine of thirty words, some unknown; the embedding's gradient is scattered over its table.
+fn compare_texts_with_cpu() {
+    let words: Vec<String> = (0..30).map(|word| format!("word{word}")).collect();
+    let words = Arc::new(Vocabulary::new(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap());
+    let token = |text: u32, place: u32| if place < text % 10 { 1 + (7 * text + place * place) % 31 } else { 0 };
+    let ids = (0..20).flat_map(|text| (0..12).map(move |place| token(text, place))).collect();
+    let names = (0..10).map(|class| class.to_string()).collect();
+    let labels = (0..20).map(|text| text % 10).collect();
+    let train = Samples::new([1, 1, 12], Pixels::Tokens { ids, vocabulary: words }, labels, names).unwrap();
+    let split = Arc::new(Split { validation: train.clone(), test: train.clone(), train });
+    let adapter = probe::adapters_in_process().into_iter().next().unwrap();
+    let gpu = ComputeDevice::open(&Selected::Vulkan(adapter), 1).unwrap();
+    let cpu = ComputeDevice::cpu(1).unwrap();
+    for model in ["fasttext", "fasttext-pfllib"] {
+        let mut spec = common::spec("fedavg", model, &split.train);
+        spec.model.vocabulary = 32;
+        let [on_gpu, on_cpu] = [&gpu, &cpu].map(|device| {
+            let mut learner = Learner::new(&spec, 0, Arc::clone(&split), device).unwrap();
+            learner.local_update(Round(1), &mut |_| ControlFlow::Continue(())).unwrap();
+            learner.state()
+        });
+        let close = on_gpu.values().zip(on_cpu.values()).all(|(gpu, cpu)| (gpu - cpu).abs() < 1e-4);
+        assert!(close, "{model}");
+        let table = on_gpu.get("embedding.weight").unwrap().values();
+        assert!(table[..2 * 32].iter().all(|value| *value == 0.0), "padding and unknown words have no row");
     }
 }
 

@@ -20,7 +20,7 @@ use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
 
 /// Headers that name the label column.
-const LABEL_NAMES: [&str; 3] = ["label", "class", "target"];
+pub(super) const LABEL_NAMES: [&str; 3] = ["label", "class", "target"];
 
 #[derive(Debug)]
 struct CsvTable {
@@ -159,7 +159,7 @@ impl Source for CsvTable {
 }
 
 /// Derives the classes from the labels that occur.
-fn class_names(distinct: &BTreeSet<Arc<str>>) -> Result<Arc<[String]>, String> {
+pub(super) fn class_names(distinct: &BTreeSet<Arc<str>>) -> Result<Arc<[String]>, String> {
     let numbers: Option<Vec<u16>> = distinct.iter().map(|text| text.parse().ok()).collect();
     if distinct.len() >= usize::from(u16::MAX) {
         return Err(format!("has {} different labels: is this the label column?", distinct.len()));

@@ -12,6 +12,8 @@ mod folder;
 mod idx;
 mod options;
 mod records;
+mod rows;
+mod text;
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,6 +21,7 @@ use std::sync::Arc;
 
 use crate::error::DataError;
 use crate::samples::Samples;
+use crate::vocabulary::Vocabulary;
 
 /// What is known of all samples of a source before any of them is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +47,19 @@ pub trait Source: fmt::Debug + Send {
     /// # Errors
     /// As [`Source::pool`].
     fn read(&self, pool: &Pool, wanted: &[u32]) -> Result<Samples, DataError>;
+
+    /// Returns what its texts' tokens are numbered by; nothing unless its samples are texts.
+    ///
+    /// # Errors
+    /// As [`Source::pool`].
+    fn vocabulary(&self) -> Result<Option<Arc<Vocabulary>>, DataError> {
+        Ok(None)
+    }
+
+    /// Tells whether the vocabulary is counted from the source's own texts, so that other texts would give another.
+    fn counts_vocabulary(&self) -> bool {
+        false
+    }
 }
 
 /// A row of the table of formats.
@@ -59,7 +75,7 @@ pub struct Kind {
 }
 
 /// All formats.
-pub const KINDS: [Kind; 8] = [
+pub const KINDS: [Kind; 10] = [
     Kind {
         name: "digits",
         form: "digits",
@@ -92,6 +108,18 @@ pub const KINDS: [Kind; 8] = [
         form: "csv:FILE[,label=COL][,classes=A|B|…]",
         about: "a table of numbers with a label column",
         open: csv_table::open,
+    },
+    Kind {
+        name: "ag-news",
+        form: "ag-news:DIR[,vocabulary=N][,length=N][,vocabulary_file=FILE]",
+        about: "AG News: train.csv and test.csv, texts of four classes",
+        open: text::open_ag_news,
+    },
+    Kind {
+        name: "text",
+        form: "text:FILE[,test=FILE][,vocabulary=N][,length=N][,vocabulary_file=FILE][,classes=A|B|…]",
+        about: "a CSV table whose first column is the class and whose others are text",
+        open: text::open,
     },
 ];
 

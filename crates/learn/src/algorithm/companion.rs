@@ -17,7 +17,20 @@ pub(super) const PREFIX: &str = "small.";
 /// Which model the companion is.
 pub(super) const SMALL_MODEL: Hyper = Hyper {
     name: "small_model",
-    kind: Kind::Choice(&["same", "cnn", "lenet5", "mlp", "vgg16", "cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"]),
+    kind: Kind::Choice(&[
+        "same",
+        "cnn",
+        "lenet5",
+        "mlp",
+        "vgg16",
+        "cnn-1",
+        "cnn-2",
+        "cnn-3",
+        "cnn-4",
+        "cnn-5",
+        "fasttext",
+        "fasttext-pfllib",
+    ]),
     default: "same",
     doc: "the model that is shared, beside the node's own; `same` as `model.name`, all nodes being of one model then",
 };

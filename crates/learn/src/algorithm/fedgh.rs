@@ -143,7 +143,8 @@ impl Modular for FedGh {
     }
 
     fn open(&self, inputs: Tensor<2>) -> Opened {
-        Opened::at(inputs)
+        let base = &self.parts[BASE];
+        Opened { gate_input: base.net.legible(&base.weights, inputs.clone()), ..Opened::at(inputs) }
     }
 
     fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {

@@ -121,10 +121,10 @@ impl Modular for Halves {
 
     fn open(&self, inputs: Tensor<2>) -> Opened {
         let base = &self.parts[BASE];
-        Opened::at(match self.module().kind {
-            ModuleKind::Head => base.net.forward(&base.weights, inputs),
-            _ => inputs,
-        })
+        match self.module().kind {
+            ModuleKind::Head => Opened::at(base.net.forward(&base.weights, inputs)),
+            _ => Opened { gate_input: base.net.legible(&base.weights, inputs.clone()), ..Opened::at(inputs) },
+        }
     }
 
     fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {

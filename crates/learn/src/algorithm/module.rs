@@ -13,7 +13,7 @@
 //! | fedrod | head | r | r | s(r) + mixture |
 //! | fedcp | head | r * p | r * p | mixture + s(r * q) |
 //! | gpfl | head | cov(r, z_P) | the same | the mixture |
-//! | lg-fedavg, fedgh | extractor | x | x | s(mixture) |
+//! | lg-fedavg, fedgh | extractor | x, of texts the own mean embedding | x | s(mixture) |
 //! | dbe | vector | r | none | s(r + mixture) |
 //! | fedmoe-da | gate and experts | x of the embedding | the same | the mixture |
 //!

@@ -69,6 +69,7 @@ struct PFedMoe {
 
 impl PFedMoe {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
+        crate::model::refuse_texts(setup.model, "pfedmoe")?;
         let [base, head] = whole::halves(setup, Role::Private)?;
         let [small, _] = companion::halves(setup)?;
         let widths = [base.net.n_outputs(), small.net.n_outputs()];

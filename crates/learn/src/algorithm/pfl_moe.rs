@@ -180,6 +180,9 @@ struct PflMoe {
 
 impl PflMoe {
     fn new(setup: &Setup<'_>, sees: Option<Sees>) -> Result<Self, LearnError> {
+        if sees == Some(Sees::Input) {
+            model::refuse_texts(setup.model, "pfl-mf")?;
+        }
         let (extractor, classifier) = model::build(setup.model)?.split(Cut::Classifier);
         let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
         let gate = sees.map(|sees| match sees {

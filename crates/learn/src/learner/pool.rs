@@ -111,7 +111,7 @@ impl Learner {
             modular,
             data: &self.data,
             training: &self.training,
-            classes: self.classes,
+            classes: self.model.classes,
             device: self.device.tensors(),
             seeds: [self.seed, self.node_seed],
             max_norm_ratio: self.max_norm_ratio,
@@ -125,7 +125,7 @@ impl Learner {
 
     /// Chooses anew how the statistics expert is mixed in, if it is.
     fn choose_statistics(&mut self) {
-        let class_counts = count(&self.data.train, self.classes);
+        let class_counts = count(&self.data.train, self.model.classes);
         let predictor = Predictor { algorithm: self.algorithm.as_ref(), pool: self.pool.as_ref() };
         let (validation, tensors) = (&self.data.validation, self.device.tensors());
         if let Some((_, statistics)) = &mut self.statistics {
@@ -163,7 +163,7 @@ impl Learner {
     }
 
     fn gate_inputs(&self, modular: &dyn Modular) -> usize {
-        let one = Tensor::zeros([1, self.input.iter().product()], self.device.tensors());
+        let one = Tensor::zeros([1, self.model.input.iter().product()], self.device.tensors());
         modular.open(one).gate_input.dims()[1]
     }
 }

@@ -18,7 +18,7 @@ impl Learner {
     pub(super) fn empty_statistics(&self, spec: &FederationSpec) -> Result<ClassStatistics, LearnError> {
         let (algorithm, tensors) = (self.algorithm.as_ref(), self.device.tensors());
         let width = self.device.run(|| last_stage::statistics_width(algorithm, spec, tensors))?;
-        Ok(ClassStatistics::new(self.classes, width, tensors))
+        Ok(ClassStatistics::new(self.model.classes, width, tensors))
     }
 
     /// Adds up the statistics instead of training; from then on they are what this node shares.
@@ -33,7 +33,7 @@ impl Learner {
 
     /// Makes the classifier of the sums that were adopted.
     pub(super) fn adopt_statistics(&mut self) {
-        let class_counts = count(&self.data.train, self.classes);
+        let class_counts = count(&self.data.train, self.model.classes);
         let own = Predictor { algorithm: self.algorithm.as_ref(), pool: self.pool.as_ref() };
         let (validation, tensors) = (&self.data.validation, self.device.tensors());
         if let Some((_, statistics)) = &mut self.statistics {

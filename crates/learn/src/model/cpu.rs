@@ -44,8 +44,8 @@ pub(super) fn linear(
 ) -> Option<Tensor<2>> {
     let activation = match linear.activation {
         Activation::Relu => linear::Activation::Relu,
-        // The kernels know no leaky ReLU: it follows as an operation of its own.
-        Activation::LeakyRelu | Activation::Identity => linear::Activation::Identity,
+        // The kernels know no others: they follow as operations of their own.
+        Activation::LeakyRelu | Activation::LogSoftmax | Activation::Identity => linear::Activation::Identity,
     };
     let layer = Layer { inputs: linear.inputs, outputs: linear.outputs, activation };
     let (input, weight) = (Operand::of(input)?, Operand::of(weight)?);
@@ -62,7 +62,7 @@ pub(super) fn linear(
         Some(bias) => record([input, weight, bias], LinearStep, state, output),
         None => record([input, weight], LinearStep, state, output),
     };
-    Some(if linear.activation == Activation::LeakyRelu { linear.activation.apply(output) } else { output })
+    Some(if linear.activation == Activation::Relu { output } else { linear.activation.apply(output) })
 }
 
 /// Makes a step of gradient descent, `values - learning_rate · gradient`.
@@ -84,16 +84,16 @@ pub(crate) fn descend(values: Tensor<1>, gradient: Tensor<1>, learning_rate: f64
 }
 
 /// A tensor that an operation takes.
-struct Operand {
+pub(super) struct Operand {
     /// Its numbers, in order.
-    values: FlexTensor,
+    pub(super) values: FlexTensor,
     /// Its place on a tape, if it is on one.
     node: Option<NodeGuard>,
 }
 
 impl Operand {
     /// Returns nothing unless the tensor is made of 32-bit floats on the CPU.
-    fn of<const D: usize>(tensor: &Tensor<D>) -> Option<Self> {
+    pub(super) fn of<const D: usize>(tensor: &Tensor<D>) -> Option<Self> {
         let (values, node) = match tensor.clone().into_dispatch().kind {
             DispatchTensorKind::Flex(BackendTensor::Float(values)) => (values, None),
             DispatchTensorKind::Autodiff(recorded) => {
@@ -108,17 +108,17 @@ impl Operand {
 }
 
 /// Returns the numbers of an operand.
-fn slice(values: &FlexTensor) -> &[f32] {
+pub(super) fn slice(values: &FlexTensor) -> &[f32] {
     values.as_slice().expect("operands are contiguous and hold 32-bit floats")
 }
 
 /// Makes a tensor of numbers.
-fn tensor(values: Vec<f32>, shape: &[usize]) -> FlexTensor {
+pub(super) fn tensor(values: Vec<f32>, shape: &[usize]) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(values, shape))
 }
 
 /// Puts an operation on the tape that its operands are on, if any is.
-fn record<const N: usize, O: Backward<Flex, N>>(
+pub(super) fn record<const N: usize, O: Backward<Flex, N>>(
     operands: [Operand; N],
     step: O,
     state: O::State,
@@ -138,7 +138,7 @@ fn record<const N: usize, O: Backward<Flex, N>>(
 }
 
 /// Hands a gradient on to an operand that wants it.
-fn register(gradients: &mut Gradients, operand: Option<NodeId>, values: Option<Vec<f32>>, shape: &[usize]) {
+pub(super) fn register(gradients: &mut Gradients, operand: Option<NodeId>, values: Option<Vec<f32>>, shape: &[usize]) {
     if let (Some(operand), Some(values)) = (operand, values) {
         gradients.register::<Flex>(operand, tensor(values, shape));
     }
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn fully_connected_layers_agree_with_the_tensor_library() {
         for (inputs, outputs, n_samples) in [(1024, 512, 10), (512, 10, 64), (400, 120, 33), (84, 10, 1)] {
-            for activation in [Activation::Relu, Activation::LeakyRelu, Activation::Identity] {
+            for activation in [Activation::Relu, Activation::LeakyRelu, Activation::LogSoftmax, Activation::Identity] {
                 let layer = Linear { name: "fc", inputs, outputs, activation, bias: true };
                 let input = random(&[n_samples, inputs], 1);
                 let operands = [input, random(&[inputs * outputs], 2), random(&[outputs], 3)];

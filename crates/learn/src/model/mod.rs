@@ -6,6 +6,8 @@
 mod cnn;
 mod cnn_family;
 mod cpu;
+mod embedding;
+mod fasttext;
 mod lenet5;
 mod mlp;
 mod net;
@@ -16,6 +18,7 @@ use fednode_core::config::unknown_name;
 use fednode_core::spec::ModelSpec;
 
 pub(crate) use cpu::descend;
+pub use embedding::{Embedding, Mean};
 pub(crate) use net::affine;
 pub use net::{Activation, Conv, Cut, Initial, Layer, Linear, Net, Norm, Parameter};
 
@@ -41,18 +44,54 @@ pub static TABLE: &[Row] = &[
     cnn_family::ROWS[2],
     cnn_family::ROWS[3],
     cnn_family::ROWS[4],
+    fasttext::ROWS[0],
+    fasttext::ROWS[1],
 ];
 
 /// Builds the model that a spec describes.
 ///
 /// # Errors
-/// Fails on an unknown name (offering the nearest) and on an input that is too small for the model.
+/// Fails on an unknown name (offering the nearest), on an input that is too small for the model, on texts for a model of
+/// images and the reverse.
 pub fn build(spec: &ModelSpec) -> Result<Net, ConfigError> {
     let Some(row) = TABLE.iter().find(|row| row.name == spec.name) else {
         let names: Vec<&str> = TABLE.iter().map(|row| row.name).collect();
         return Err(ConfigError(unknown_name("model", &spec.name, &names)));
     };
-    (row.layers)(spec.input, spec.classes).map(Net::new)
+    check_vocabulary(spec)?;
+    let mut layers = (row.layers)(spec.input, spec.classes)?;
+    if let Some(Layer::Embedding(embedding)) = layers.first_mut() {
+        embedding.vocabulary = spec.vocabulary;
+    }
+    Ok(Net::new(layers))
+}
+
+/// Checks that a model of texts is given words, and any other none.
+fn check_vocabulary(spec: &ModelSpec) -> Result<(), ConfigError> {
+    let ModelSpec { name, vocabulary, .. } = spec;
+    let reads_texts = fasttext::ROWS.iter().any(|row| row.name == name);
+    let least = embedding::FIRST_WORD + 1;
+    let message = match reads_texts {
+        true if *vocabulary < least => {
+            format!("model `{name}` is for texts: `model.vocabulary` must be at least {least}, got {vocabulary}")
+        }
+        false if *vocabulary > 0 => {
+            let models = fasttext::ROWS.map(|row| format!("`{}`", row.name)).join(" or ");
+            format!("model `{name}` cannot read texts (`model.vocabulary` is {vocabulary}): use {models}")
+        }
+        _ => return Ok(()),
+    };
+    Err(ConfigError(message))
+}
+
+/// Refuses texts where an algorithm computes with the raw input: numbers of words are names, not amounts.
+pub(crate) fn refuse_texts(spec: &ModelSpec, algorithm: &str) -> Result<(), ConfigError> {
+    match spec.vocabulary {
+        0 => Ok(()),
+        _ => Err(ConfigError(format!(
+            "algorithm `{algorithm}` has a gate on the raw input, which texts have no use for"
+        ))),
+    }
 }
 
 /// Says that an input is too small for a model.

@@ -6,13 +6,14 @@
 //! it is, a convolution knows its own shape. On the CPU a layer is one operation with kernels of our own (`cpu`); on
 //! GPUs, and for other numbers than 32-bit floats, it is composed of the tensor library's operations.
 
-use burn::tensor::activation::{leaky_relu, relu};
+use burn::tensor::activation::{leaky_relu, log_softmax, relu};
 use burn::tensor::module::{conv2d, linear, max_pool2d};
 use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
 use burn::tensor::{Device, Tensor};
 use fednode_core::Layout;
 
 use super::cpu;
+use super::embedding::Embedding;
 use crate::weights::Weights;
 
 /// A convolution with bias, followed by max-pooling and ReLU.
@@ -39,6 +40,8 @@ pub enum Activation {
     Relu,
     /// `x` above zero, `x / 100` below.
     LeakyRelu,
+    /// The logarithm of the softmax over all features.
+    LogSoftmax,
     /// Nothing.
     Identity,
 }
@@ -78,6 +81,8 @@ pub enum Layer {
     Linear(Linear),
     /// Layer normalisation.
     Norm(Norm),
+    /// The mean of a text's word embeddings.
+    Embedding(Embedding),
 }
 
 /// What a parameter starts as.
@@ -93,6 +98,11 @@ pub enum Initial {
     UnitInterval,
     /// U(±sqrt(3)): mean and variance of N(0, 1), but drawn without functions that differ from machine to machine.
     UnitVariance,
+    /// The same after so many zeros: rows of a table, the first of which stand for nothing.
+    Rows {
+        /// How many numbers are zero.
+        zeros: usize,
+    },
 }
 
 /// One named array of a network.
@@ -217,6 +227,15 @@ impl Net {
         self.forward_through(weights, input, |features| features)
     }
 
+    /// Returns what a gate can judge raw inputs by: the inputs as they are or, of texts, whose numbers are names, the
+    /// output of the embedding (`pm-moe` §2.5, "mean of own token embeddings").
+    pub(crate) fn legible(&self, weights: &Weights, input: Tensor<2>) -> Tensor<2> {
+        match self.layers.first() {
+            Some(Layer::Embedding(embedding)) => embedding.forward(input, next(&mut weights.tensors())),
+            _ => input,
+        }
+    }
+
     /// Runs a batch with something done to the features between any two layers, dropout for example.
     pub(crate) fn forward_through(
         &self,
@@ -231,6 +250,7 @@ impl Net {
                 Layer::Conv(conv) => conv.forward(&mut tensors, features),
                 Layer::Linear(linear) => linear.forward(&mut tensors, features),
                 Layer::Norm(norm) => norm.forward(&mut tensors, features),
+                Layer::Embedding(embedding) => embedding.forward(features, next(&mut tensors)),
             }
         })
     }
@@ -242,6 +262,7 @@ impl Layer {
             Self::Conv(conv) => conv.parameters(),
             Self::Linear(linear) => linear.parameters(),
             Self::Norm(norm) => norm.parameters(),
+            Self::Embedding(embedding) => embedding.parameters(),
         }
     }
 
@@ -250,6 +271,7 @@ impl Layer {
             Self::Conv(conv) => conv.input.iter().product(),
             Self::Linear(linear) => linear.inputs,
             Self::Norm(norm) => norm.width,
+            Self::Embedding(embedding) => embedding.length,
         }
     }
 
@@ -258,6 +280,7 @@ impl Layer {
             Self::Conv(conv) => conv.output().iter().product(),
             Self::Linear(linear) => linear.outputs,
             Self::Norm(norm) => norm.width,
+            Self::Embedding(embedding) => embedding.width,
         }
     }
 }
@@ -330,6 +353,7 @@ impl Activation {
         match self {
             Self::Relu => relu(features),
             Self::LeakyRelu => leaky_relu(features, LEAK),
+            Self::LogSoftmax => log_softmax(features, 1),
             Self::Identity => features,
         }
     }

@@ -241,7 +241,14 @@ impl Source<'_> {
     fn plan(&self, members: &[Member], samples: &Samples) -> (Vec<u32>, Precision) {
         let all: Vec<u32> = (0..samples.len() as u32).collect();
         let Some(first) = all.first() else { return (all, Precision::Single) };
-        let (most, precision) = plan(self.numbers_of_sample(members, samples, *first), samples.len());
+        let numbers = self.numbers_of_sample(members, samples, *first);
+        let (most, precision) = match plan(numbers, samples.len()) {
+            // Numbers of words are names: they are kept exactly or not at all.
+            (most, Precision::Half) if self.keeps == Keeps::ModuleInput && samples.vocabulary().is_some() => {
+                (most.min(MAX_BYTES / (4 * numbers)), Precision::Single)
+            }
+            planned => planned,
+        };
         if most >= samples.len() {
             return (all, precision);
         }

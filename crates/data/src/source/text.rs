@@ -1,0 +1,252 @@
+//! Texts in CSV files, one a row: AG News, and any table of a class and texts.
+//!
+//! | source | files | cells of a row | classes |
+//! |---|---|---|---|
+//! | `ag-news:DIR` | `train.csv`, `test.csv` | 1 to 4, title, description | World, Sports, Business, Sci/Tech |
+//! | `text:FILE` | FILE, then the one that `test=` names | class, one or more texts | as for `csv` |
+//!
+//! Files whose names end in `.gz` are unpacked on the way; those of AG News may lie in `ag_news_csv` below DIR, where its
+//! archive puts them. The texts of a row are joined by a space and cut into tokens as `tokenizer` says. A sample is the
+//! numbers of its first `length=` tokens (200), filled up with padding: shape `[1, 1, length]`. A first row `Class Index,
+//! …` (Kaggle's copy of AG News), or one that begins with `label`, `class` or `target`, is a header.
+//!
+//! **Vocabulary.** The most frequent `vocabulary=` entries (32,000, the two special ones among them) of the *training*
+//! file: no text of the official test file has a say in it, and neither has the division among nodes. `text:` without
+//! `test=` has one file for everything, and its vocabulary counts all texts of it. Nodes that read the same files with
+//! the same options have the same vocabulary. Where each node brings its own texts (partition `own`), vocabularies would
+//! differ, and equal numbers would mean different words: then `vocabulary_file=` must name a list that all nodes have.
+//!
+//! Differs from PM-MoE's code, which counts the words of the test file too and has one entry for padding and unknown
+//! words (`pm-moe` §5.4).
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::csv_table::{LABEL_NAMES, class_names};
+use super::options::Argument;
+use super::records::Wanted;
+use super::rows::{Row, Rows};
+use super::{Pool, Source};
+use crate::error::DataError;
+use crate::samples::{Pixels, Samples};
+use crate::tokenizer::normalize;
+use crate::vocabulary::{Counts, MAX_ENTRIES, Vocabulary};
+
+/// Classes of AG News; its files count them from 1.
+const AG_NEWS_CLASSES: [&str; 4] = ["World", "Sports", "Business", "Sci/Tech"];
+/// First cell of the header that Kaggle's copy of AG News has.
+const AG_NEWS_HEADER: &str = "class index";
+/// The folder that the archive of AG News unpacks to.
+const AG_NEWS_FOLDER: &str = "ag_news_csv";
+/// Entries of a vocabulary unless `vocabulary=` says otherwise, as PFLlib bounds them.
+const ENTRIES: usize = 32_000;
+/// Tokens of a sample unless `length=` says otherwise (`pm-moe` §5.4).
+const LENGTH: usize = 200;
+/// Most tokens of a sample: the largest side of a model's input.
+const MAX_LENGTH: usize = 4_096;
+/// Options that both sources have.
+const OPTIONS: [&str; 5] = ["vocabulary", "length", "vocabulary_file", "test", "classes"];
+
+/// What the first cell of a row means.
+#[derive(Debug)]
+enum Labels {
+    /// A number from 1 to 4.
+    AgNews,
+    /// One of these, or of those that occur.
+    Words(Option<Arc<[String]>>),
+}
+
+#[derive(Debug)]
+struct Text {
+    /// The training file, then the test file if there is one.
+    files: Vec<PathBuf>,
+    labels: Labels,
+    length: usize,
+    entries: usize,
+    vocabulary_file: Option<PathBuf>,
+    /// Found when it is first asked for.
+    vocabulary: OnceCell<Arc<Vocabulary>>,
+}
+
+/// Opens `ag-news:DIR[,vocabulary=N][,length=N][,vocabulary_file=FILE]`.
+pub(super) fn open_ag_news(argument: &str) -> Result<Box<dyn Source>, DataError> {
+    let argument = Argument::parse(argument, &OPTIONS[..3])?;
+    let unpacked = argument.path.join(AG_NEWS_FOLDER);
+    let folder = if unpacked.is_dir() { &unpacked } else { &argument.path };
+    let file =
+        |name: &str| {
+            let names = [name.to_owned(), format!("{name}.gz")];
+            names.iter().map(|name| folder.join(name)).find(|path| path.is_file()).ok_or_else(|| {
+                DataError::Absent(format!("`{}` lacks `{name}` (which may end in .gz)", folder.display()))
+            })
+        };
+    let files = vec![file("train.csv")?, file("test.csv")?];
+    Ok(Box::new(Text::new(&argument, files, Labels::AgNews)?))
+}
+
+/// Opens `text:FILE[,test=FILE][,vocabulary=N][,length=N][,vocabulary_file=FILE][,classes=…]`.
+pub(super) fn open(argument: &str) -> Result<Box<dyn Source>, DataError> {
+    let argument = Argument::parse(argument, &OPTIONS)?;
+    let files = std::iter::once(argument.path.clone()).chain(argument.get("test").map(PathBuf::from)).collect();
+    let labels = Labels::Words(argument.classes()?);
+    Ok(Box::new(Text::new(&argument, files, labels)?))
+}
+
+impl Text {
+    fn new(argument: &Argument, files: Vec<PathBuf>, labels: Labels) -> Result<Self, DataError> {
+        let number = |key: &str, least: usize, most: usize| {
+            let within = |text: &str| text.parse().ok().filter(|number: &usize| (least..=most).contains(number));
+            argument.parsed(key, &format!("a number from {least} to {most}"), within)
+        };
+        let (length, entries) = (number("length", 1, MAX_LENGTH)?, number("vocabulary", 3, MAX_ENTRIES)?);
+        let vocabulary_file = argument.get("vocabulary_file").map(PathBuf::from);
+        if vocabulary_file.is_some() && entries.is_some() {
+            let cause = "a vocabulary file is taken as it is: leave `vocabulary=` out".to_owned();
+            let text = format!("vocabulary={}", entries.unwrap_or(ENTRIES));
+            return Err(DataError::Text { text, what: "data source", cause });
+        }
+        let (length, entries) = (length.unwrap_or(LENGTH), entries.unwrap_or(ENTRIES));
+        Ok(Self { files, labels, length, entries, vocabulary_file, vocabulary: OnceCell::new() })
+    }
+
+    /// Shows each row of a file but the header: its label and its text.
+    fn for_each(
+        &self,
+        path: &Path,
+        mut visit: impl FnMut(&Rows, &Row, String) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        let mut rows = Rows::open(path)?;
+        let mut is_first = true;
+        while let Some(row) = rows.next()? {
+            if !(std::mem::take(&mut is_first) && self.is_header(&row)) {
+                let text = self.text(&rows, &row)?;
+                visit(&rows, &row, text)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_header(&self, row: &Row) -> bool {
+        let first = row.cells[0].trim().to_ascii_lowercase();
+        match self.labels {
+            Labels::AgNews => first == AG_NEWS_HEADER,
+            Labels::Words(_) => LABEL_NAMES.contains(&first.as_str()),
+        }
+    }
+
+    fn text(&self, rows: &Rows, row: &Row) -> Result<String, DataError> {
+        let n = row.cells.len();
+        let cells = if n == 1 { "1 cell".to_owned() } else { format!("{n} cells") };
+        match self.labels {
+            Labels::AgNews if n != 3 => {
+                Err(rows.malformed(row.line, format!("has {cells}, not class, title and description,")))
+            }
+            Labels::Words(_) if n < 2 => Err(rows.malformed(row.line, format!("has {cells}, not a class and a text,"))),
+            _ => Ok(row.cells[1..].join(" ")),
+        }
+    }
+
+    /// Returns all labels as they are written, each word once in memory, with the lines they are in.
+    fn written_labels(&self, path: &Path, words: &mut BTreeSet<Arc<str>>) -> Result<Vec<(Arc<str>, u64)>, DataError> {
+        let mut labels = Vec::new();
+        self.for_each(path, |rows, row, text| {
+            if normalize(&text).trim().is_empty() {
+                return Err(rows.malformed(row.line, "has an empty text"));
+            }
+            let written = row.cells[0].trim();
+            let word = words.get(written).cloned().unwrap_or_else(|| Arc::from(written));
+            words.insert(Arc::clone(&word));
+            labels.push((word, row.line));
+            Ok(())
+        })?;
+        if labels.is_empty() { Err(DataError::malformed(path, "holds no texts")) } else { Ok(labels) }
+    }
+
+    /// Returns the classes' names, and how files write each class.
+    fn classes(&self, words: &BTreeSet<Arc<str>>) -> Result<(Arc<[String]>, Vec<String>), DataError> {
+        let names: Arc<[String]> = match &self.labels {
+            Labels::AgNews => {
+                let written = (1..=AG_NEWS_CLASSES.len()).map(|class| class.to_string()).collect();
+                return Ok((AG_NEWS_CLASSES.iter().map(|name| (*name).to_owned()).collect(), written));
+            }
+            Labels::Words(Some(names)) => Arc::clone(names),
+            Labels::Words(None) => class_names(words).map_err(|cause| DataError::malformed(&self.files[0], cause))?,
+        };
+        let written = names.to_vec();
+        Ok((names, written))
+    }
+
+    fn find_vocabulary(&self) -> Result<Arc<Vocabulary>, DataError> {
+        if let Some(path) = &self.vocabulary_file {
+            return Vocabulary::read(path).map(Arc::new);
+        }
+        let mut counts = Counts::default();
+        self.for_each(&self.files[0], |_, _, text| {
+            counts.add(&text);
+            Ok(())
+        })?;
+        Ok(Arc::new(counts.into_vocabulary(self.entries)))
+    }
+
+    fn known_vocabulary(&self) -> Result<Arc<Vocabulary>, DataError> {
+        if let Some(vocabulary) = self.vocabulary.get() {
+            return Ok(Arc::clone(vocabulary));
+        }
+        let vocabulary = self.find_vocabulary()?;
+        Ok(Arc::clone(self.vocabulary.get_or_init(|| vocabulary)))
+    }
+}
+
+impl Source for Text {
+    fn pool(&self) -> Result<Pool, DataError> {
+        let (mut words, mut written) = (BTreeSet::new(), Vec::new());
+        for path in &self.files {
+            written.push(self.written_labels(path, &mut words)?);
+        }
+        let (class_names, classes) = self.classes(&words)?;
+        let by_word: BTreeMap<&str, u16> = classes.iter().map(String::as_str).zip(0..).collect();
+        let mut labels = Vec::new();
+        for (path, written) in self.files.iter().zip(&written) {
+            for (word, line) in written {
+                let class = by_word.get(word.as_ref()).copied().ok_or_else(|| {
+                    let cause = match self.labels {
+                        Labels::AgNews => format!("has label `{word}` in line {line}, not 1, 2, 3 or 4"),
+                        Labels::Words(_) => format!("has label `{word}` in line {line}, which is none of its classes"),
+                    };
+                    DataError::malformed(path, cause)
+                })?;
+                labels.push(class);
+            }
+        }
+        Ok(Pool { shape: [1, 1, self.length], labels, class_names })
+    }
+
+    fn read(&self, pool: &Pool, indices: &[u32]) -> Result<Samples, DataError> {
+        let vocabulary = self.known_vocabulary()?;
+        let wanted = Wanted::new(indices);
+        let mut cursor = wanted.within(0..u32::MAX);
+        let mut ids = vec![Vocabulary::PADDING; indices.len() * self.length];
+        let mut at = 0;
+        for path in &self.files {
+            self.for_each(path, |_, _, text| {
+                for place in cursor.places(at) {
+                    vocabulary.encode(&text, &mut ids[place * self.length..(place + 1) * self.length]);
+                }
+                at += 1;
+                Ok(())
+            })?;
+        }
+        let labels = indices.iter().map(|index| pool.labels[*index as usize]).collect();
+        Ok(Samples::new(pool.shape, Pixels::Tokens { ids, vocabulary }, labels, Arc::clone(&pool.class_names))?)
+    }
+
+    fn vocabulary(&self) -> Result<Option<Arc<Vocabulary>>, DataError> {
+        self.known_vocabulary().map(Some)
+    }
+
+    fn counts_vocabulary(&self) -> bool {
+        self.vocabulary_file.is_none()
+    }
+}
