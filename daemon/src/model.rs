@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! state folder   final/model.safetensors + final/card.json    (after the last round)   with federation.toml,
-//!                checkpoints/…                                (before)                 model.txt and classes.txt
+//!                checkpoints/…                                (before)                 model.txt, classes.txt, vocabulary.txt
 //! exported file  NAME.safetensors + NAME.json                 (the card holds all of that)
 //! ```
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fednode_core::{FederationSpec, ParamSet};
-use fednode_data::{Samples, Split};
+use fednode_data::{Samples, Split, Vocabulary};
 use fednode_learn::Learner;
 use fednode_net::Identity;
 use fednode_runtime::exit::ExitCode;
@@ -27,6 +27,8 @@ use crate::state::StateArgs;
 pub(crate) const SPEC_FILE: &str = "federation.toml";
 /// The name of the node's own model in a state folder.
 pub(crate) const MODEL_FILE: &str = "model.txt";
+/// The vocabulary of a model of texts in a state folder, one token a line.
+pub(crate) const VOCABULARY_FILE: &str = "vocabulary.txt";
 /// The classes' names in a state folder, one a line.
 pub(crate) const CLASSES_FILE: &str = "classes.txt";
 
@@ -51,6 +53,9 @@ pub(crate) struct Card {
     pub(crate) model: ModelCard,
     /// The classes' names.
     pub(crate) class_names: Vec<String>,
+    /// The tokens of a model of texts, the most frequent first; empty for others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) vocabulary: Vec<String>,
     /// The spec of its federation, with the node's own model.
     pub(crate) spec: FederationSpec,
 }
@@ -102,6 +107,7 @@ impl Model {
         let spec = FederationSpec::from_toml(&text).or_fail(ExitCode::State)?;
         let names = fs::read_to_string(state.join(CLASSES_FILE)).unwrap_or_default();
         let class_names = names.lines().map(str::to_owned).collect();
+        let vocabulary = tokens(&state.join(VOCABULARY_FILE))?;
         let own_model = fs::read_to_string(state.join(MODEL_FILE)).unwrap_or_default();
         let own = |mut spec: FederationSpec| {
             if !own_model.trim().is_empty() {
@@ -112,7 +118,7 @@ impl Model {
         let path = final_path(state);
         if path.exists() {
             let model = read_json(&state.join(final_model::FOLDER).join("card.json"))?;
-            let card = Card { model, class_names, spec: own(spec) };
+            let card = Card { model, class_names, vocabulary, spec: own(spec) };
             return Ok(Self { params: read_params(&path)?, card, path });
         }
         let Some(params) = fednode_runtime::stored_model(state, &spec).or_fail(ExitCode::State)? else {
@@ -124,7 +130,8 @@ impl Model {
         let node_id = Identity::load(&state.join("key")).or_fail(ExitCode::State)?.node_id();
         let last = records::read(&records::path_in(state)).or_fail(ExitCode::State)?.pop();
         let model = ModelCard::new(&spec, node_id, TrainerCard::default(), last);
-        Ok(Self { params, card: Card { model, class_names, spec: own(spec) }, path: state.join("checkpoints") })
+        let card = Card { model, class_names, vocabulary, spec: own(spec) };
+        Ok(Self { params, card, path: state.join("checkpoints") })
     }
 
     /// Makes a learner of it, which can evaluate and predict samples like these.
@@ -141,10 +148,34 @@ impl Model {
         Ok(learner)
     }
 
+    /// Returns the vocabulary, if it is a model of texts.
+    ///
+    /// # Errors
+    /// Fails if its card does not hold the vocabulary that the spec names.
+    pub(crate) fn vocabulary(&self) -> anyhow::Result<Option<Arc<Vocabulary>>> {
+        if self.spec().model.vocabulary == 0 {
+            return Ok(None);
+        }
+        let tokens: Vec<&str> = self.card.vocabulary.iter().map(String::as_str).collect();
+        let vocabulary =
+            Vocabulary::new(&tokens).ok().filter(|found| found.hash() == self.spec().model.vocabulary_hash);
+        let missing = || fail(ExitCode::State, format!("`{}` has not the vocabulary of its spec", self.path.display()));
+        vocabulary.map(|vocabulary| Some(Arc::new(vocabulary))).ok_or_else(missing)
+    }
+
     /// Returns a class's name, or its number if it has none.
     pub(crate) fn class_name(&self, class: u16) -> String {
         self.card.class_names.get(usize::from(class)).cloned().unwrap_or_else(|| class.to_string())
     }
+}
+
+/// Reads the tokens of a state folder; only models of texts have any.
+fn tokens(path: &Path) -> anyhow::Result<Vec<String>> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let vocabulary = Vocabulary::read(path).or_fail(ExitCode::State)?;
+    Ok(vocabulary.tokens().into_iter().map(str::to_owned).collect())
 }
 
 /// Returns where a state folder keeps the final model.

@@ -2,6 +2,7 @@
 //!
 //! - **PNG, JPEG**: one sample each, scaled to the model's height and width, grey or coloured as the model wants.
 //! - **IDX** (also `.gz`): every image of the file; they must have the model's size.
+//! - **Text**, if the model reads texts: every line that is not empty.
 //! - **CSV**: every row of numbers; a first row that is none is a heading. Values are taken as they are.
 
 use std::fs::File;
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fednode_core::spec::ModelSpec;
-use fednode_data::{Pixels, Samples};
+use fednode_data::{Pixels, Samples, Vocabulary};
 use fednode_runtime::exit::ExitCode;
 use flate2::read::GzDecoder;
 use image::imageops::FilterType;
@@ -33,16 +34,13 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 ///
 /// # Errors
 /// Names the file and what is wrong with it.
-pub(crate) fn read(path: &Path, model: &ModelSpec) -> anyhow::Result<Samples> {
-    if model.vocabulary > 0 {
-        let advice = "label some and judge it by `fednode evaluate --data text:FILE,vocabulary_file=…`";
-        return Err(fail(ExitCode::Data, format!("the model reads texts, which cannot be predicted yet: {advice}")));
-    }
+pub(crate) fn read(path: &Path, model: &ModelSpec, vocabulary: Option<&Arc<Vocabulary>>) -> anyhow::Result<Samples> {
     let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    let pixels = match ending.as_str() {
-        "png" | "jpg" | "jpeg" => image(path, model.input),
-        "csv" => csv(&String::from_utf8_lossy(&unpacked(path)?), model.input),
-        _ => idx(&unpacked(path)?, model.input),
+    let pixels = match (vocabulary, ending.as_str()) {
+        (Some(vocabulary), _) => texts(&unpacked(path)?, model.input, vocabulary),
+        (None, "png" | "jpg" | "jpeg") => image(path, model.input),
+        (None, "csv") => csv(&String::from_utf8_lossy(&unpacked(path)?), model.input),
+        (None, _) => idx(&unpacked(path)?, model.input),
     };
     let pixels = pixels.map_err(|cause| fail(ExitCode::Data, format!("`{}` {cause}", path.display())))?;
     // Labels are never looked at, but every sample has one.
@@ -109,6 +107,17 @@ fn idx(bytes: &[u8], input: [usize; 3]) -> Result<Pixels, String> {
     Ok(Pixels::Bytes { values: values.to_vec(), white: u8::MAX })
 }
 
+fn texts(bytes: &[u8], input: [usize; 3], vocabulary: &Arc<Vocabulary>) -> Result<Pixels, String> {
+    let text = str::from_utf8(bytes).map_err(|_| "is no UTF-8 text".to_owned())?;
+    let length: usize = input.iter().product();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let mut ids = vec![Vocabulary::PADDING; lines.len() * length];
+    for (line, places) in lines.iter().zip(ids.chunks_exact_mut(length)) {
+        vocabulary.encode(line, places);
+    }
+    Ok(Pixels::Tokens { ids, vocabulary: Arc::clone(vocabulary) })
+}
+
 fn csv(text: &str, input: [usize; 3]) -> Result<Pixels, String> {
     let width: usize = input.iter().product();
     let mut values = Vec::new();
@@ -149,12 +158,12 @@ mod tests {
         image::RgbImage::from_pixel(4, 4, image::Rgb([255, 0, 0]))
             .save_with_format(&path, image::ImageFormat::Png)
             .unwrap();
-        let colour = read(&path, &model([3, 2, 2])).unwrap();
+        let colour = read(&path, &model([3, 2, 2]), None).unwrap();
         assert_eq!(batch(&colour), [[1.0; 4], [-1.0; 4], [-1.0; 4]].concat());
-        let grey = read(&path, &model([1, 4, 4])).unwrap();
+        let grey = read(&path, &model([1, 4, 4]), None).unwrap();
         assert_eq!((grey.len(), grey.shape), (1, [1, 4, 4]));
         std::fs::write(&path, b"nonsense").unwrap();
-        assert!(read(&path, &model([3, 2, 2])).unwrap_err().to_string().contains("is no image"));
+        assert!(read(&path, &model([3, 2, 2]), None).unwrap_err().to_string().contains("is no image"));
     }
 
     #[test]
@@ -165,7 +174,7 @@ mod tests {
         let mut packer = flate2::write::GzEncoder::new(File::create(&path).unwrap(), flate2::Compression::fast());
         packer.write_all(&bytes).unwrap();
         packer.finish().unwrap();
-        let samples = read(&path, &model([1, 1, 2])).unwrap();
+        let samples = read(&path, &model([1, 1, 2]), None).unwrap();
         assert_eq!((samples.len(), batch(&samples)), (2, vec![-1.0, 1.0, 1.0, -1.0]));
         assert!(idx(&bytes[..19], [1, 1, 2]).unwrap_err().contains("truncated"));
         assert!(idx(&bytes, [1, 2, 2]).unwrap_err().contains("but the model takes 1x2x2"));
@@ -178,5 +187,19 @@ mod tests {
         assert_eq!(csv("1,2\nx,2", [1, 1, 2]).unwrap_err(), "holds `x` in line 2, not a number");
         assert_eq!(csv("1,2,3", [1, 1, 2]).unwrap_err(), "has 3 values in line 1, but the model takes 2");
         assert!(csv("a,b", [1, 1, 2]).is_err());
+    }
+
+    #[test]
+    fn every_line_of_a_text_is_a_sample() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("texts.txt");
+        std::fs::write(&path, "Dogs bark!\n\ncats, too and more\n").unwrap();
+        let vocabulary = Arc::new(Vocabulary::new(&["dogs", "bark", "cats", "too"]).unwrap());
+        let samples = read(&path, &model([1, 1, 4]), Some(&vocabulary)).unwrap();
+        // 0 fills up, 1 is unknown: `!`, `,` and `and`.
+        let Pixels::Tokens { ids, .. } = &samples.pixels else { panic!("texts are tokens") };
+        assert_eq!(ids, &[2, 3, 1, 0, 4, 1, 5, 1]);
+        std::fs::write(&path, [0xff, b'a']).unwrap();
+        assert!(read(&path, &model([1, 1, 4]), Some(&vocabulary)).unwrap_err().to_string().contains("is no UTF-8"));
     }
 }

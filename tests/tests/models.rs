@@ -71,3 +71,28 @@ fn a_common_model_is_made_personal_without_a_network() {
     }
     assert!(!folder.path().join("never.safetensors").exists());
 }
+
+#[test]
+fn a_model_of_texts_predicts_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let (corpus, lines, out) =
+        (folder.path().join("corpus.csv"), folder.path().join("lines.txt"), folder.path().join("run"));
+    // Two classes of texts that share half of their words.
+    let line = |at: usize| {
+        let (class, own) =
+            if at.is_multiple_of(2) { ("sport", "goal team match") } else { ("money", "bank loan stock") };
+        format!("{class},the {} of {own} number {}\n", ["day", "news", "end"][at % 3], at % 7)
+    };
+    std::fs::write(&corpus, (0..200).map(line).collect::<String>()).unwrap();
+    std::fs::write(&lines, "The team has a match\na loan of the bank, a stock\n").unwrap();
+    let mut swarm = fednode();
+    swarm.args(["swarm", "--json", "--nodes", "2", "--rounds", "3", "--algorithm", "fedper", "--partition", "iid"]);
+    swarm.args(["--data", &format!("text:{},length=12", corpus.display()), "--out"]).arg(&out);
+    let summary = json_of(&run(swarm));
+    assert_eq!(summary["mean_accuracy"], 1.0, "{summary}");
+    let mut predict = fednode();
+    predict.args(["predict", "--json", "--model"]).arg(out.join("models/1.safetensors")).arg(&lines);
+    let predicted = json_of(&run(predict));
+    let names: Vec<&str> = predicted.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["sport", "money"]);
+}

@@ -17,7 +17,7 @@ use crate::unlabelled;
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// PNG or JPEG images, IDX files of images, CSV files of numbers.
+    /// PNG or JPEG images, IDX files of images, CSV files of numbers; for a model of texts, files with a text per line.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -25,9 +25,10 @@ pub(crate) struct Args {
 /// Predicts and prints.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let model = args.model.load()?;
+    let vocabulary = model.vocabulary()?;
     let mut rows = Vec::new();
     for path in &args.files {
-        let samples = unlabelled::read(path, &model.spec().model)?;
+        let samples = unlabelled::read(path, &model.spec().model, vocabulary.as_ref())?;
         let learner = model.learner(&samples, &args.model.device)?;
         let predictions = learner.predict(&samples).or_fail(ExitCode::Data)?;
         rows.extend((0..).zip(predictions).map(|(at, prediction)| Row::new(&model, path, at, prediction)));

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::FederationSpec;
+use fednode_data::Samples;
 use fednode_learn::{Learner, algorithm, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::{signals, telemetry};
@@ -23,7 +24,7 @@ use crate::device::Choice;
 use crate::failure::{OrFail, fail};
 use crate::layers;
 use crate::member;
-use crate::model::{CLASSES_FILE, MODEL_FILE, SPEC_FILE};
+use crate::model::{CLASSES_FILE, MODEL_FILE, SPEC_FILE, VOCABULARY_FILE};
 use crate::output::{self, Form, Report};
 use crate::trainer::LearnerTrainer;
 
@@ -148,7 +149,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
         name => own_model::chosen(&spec, name).or_fail(ExitCode::Configuration)?,
     };
     let trainer = trainer(&config, &own, &mine)?;
-    keep_facts(&config, &spec, &own.model.name, &mine.split.train.class_names)?;
+    keep_facts(&config, &spec, &own.model.name, &mine.split.train)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(NETWORK_THREADS).max_blocking_threads(BLOCKING_THREADS).enable_all();
     let runtime = builder.build().or_fail(ExitCode::Internal)?;
@@ -198,15 +199,18 @@ fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Resul
     Ok(LearnerTrainer::new(learner, card, spec.pool.clone()))
 }
 
-/// Keeps a copy of the spec, the model's and the classes' names beside the state, so that `evaluate`, `predict` and `export` need
+/// Keeps a copy of the spec, the model's and the classes' names and the vocabulary beside the state, so that `evaluate`, `predict` and `export` need
 /// the state folder only.
-fn keep_facts(config: &Config, spec: &FederationSpec, model: &str, class_names: &[String]) -> anyhow::Result<()> {
+fn keep_facts(config: &Config, spec: &FederationSpec, model: &str, samples: &Samples) -> anyhow::Result<()> {
     let folder = PathBuf::from(&config.state);
     if folder.join(SPEC_FILE).exists() {
         // Another federation's state is refused by whoever opens it, with a better explanation.
         return Ok(());
     }
+    let (class_names, vocabulary) = (&samples.class_names, samples.vocabulary());
+    let tokens = vocabulary.map(|vocabulary| vocabulary.tokens().join("\n") + "\n");
     let written = std::fs::create_dir_all(&folder)
+        .and_then(|()| tokens.map_or(Ok(()), |tokens| std::fs::write(folder.join(VOCABULARY_FILE), tokens)))
         .and_then(|()| std::fs::write(folder.join(CLASSES_FILE), class_names.join("\n") + "\n"))
         .and_then(|()| std::fs::write(folder.join(MODEL_FILE), format!("{model}\n")))
         .and_then(|()| std::fs::write(folder.join(SPEC_FILE), spec.to_toml()));
