@@ -31,6 +31,9 @@ const MAX_OPEN: usize = 4;
 pub(crate) struct OpenRecord {
     record: RoundRecord,
     traffic_before: Traffic,
+    /// When the next round began: what is moved from then on is that one's.
+    #[serde(default)]
+    traffic_after: Option<Traffic>,
     trained_at: Option<Timestamp>,
     experts_at: Option<Timestamp>,
     merge_at: Option<Timestamp>,
@@ -66,7 +69,7 @@ impl Records {
     pub(crate) fn new(me: NodeId, open: Vec<OpenRecord>, last: Option<RoundRecord>) -> Self {
         let mut open: BTreeMap<Round, OpenRecord> = open.into_iter().map(|open| (open.record.round, open)).collect();
         // Byte counters start again with the process.
-        open.values_mut().for_each(|open| open.traffic_before = Traffic::default());
+        open.values_mut().for_each(|open| (open.traffic_before, open.traffic_after) = Default::default());
         Self { me, open, last }
     }
 
@@ -121,9 +124,11 @@ impl Records {
         while self.open.len() >= MAX_OPEN {
             self.open.pop_first();
         }
+        self.open.values_mut().for_each(|open| open.traffic_after = open.traffic_after.or(Some(traffic)));
         let open = OpenRecord {
             record: RoundRecord::new(round, self.me, now),
             traffic_before: traffic,
+            traffic_after: None,
             trained_at: None,
             experts_at: None,
             merge_at: None,
@@ -255,7 +260,7 @@ impl OpenRecord {
             record.loss = record.loss_after_local_training;
             record.validation = record.validation_after_local_training;
         }
-        let spent = traffic.since(self.traffic_before);
+        let spent = self.traffic_after.unwrap_or(traffic).since(self.traffic_before);
         (record.bytes_sent, record.bytes_received) = (spent.sent, spent.received);
         record.round_seconds = now.since(record.started_at).as_secs_f64();
         let memory = resources::memory();
@@ -370,6 +375,18 @@ mod tests {
         assert_eq!((record.accuracy, record.accuracy_after_local_training), (Some(0.75), Some(0.5)));
         assert_eq!((record.bytes_sent.peer_to_peer, record.members, record.n_sources_used), (50, 5, 3));
         assert!(records.all_complete());
+    }
+
+    #[test]
+    fn what_is_fetched_ahead_counts_for_the_next_round_alone() {
+        let mut records = Records::new(ME, vec![], None);
+        records.begin(Round(1), Timestamp(0), traffic(100), &[]);
+        records.begin(Round(2), Timestamp(10), traffic(130), &[]);
+        records.closed(Round(1), Some(ME), 2);
+        let spent = |done: Vec<RoundRecord>| done[0].bytes_sent.peer_to_peer;
+        assert_eq!(spent(records.take_complete(Timestamp(20), || traffic(170))), 30);
+        records.closed(Round(2), Some(ME), 2);
+        assert_eq!(spent(records.take_complete(Timestamp(30), || traffic(180))), 50);
     }
 
     #[test]
