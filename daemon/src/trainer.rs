@@ -2,13 +2,11 @@
 //!
 //! Only translation. Numbers pass through as [`ParamSet`]s, errors get the kind that decides the exit code.
 
-use std::sync::Arc;
-
 use fednode_core::spec::PoolSpec;
-use fednode_core::{NodeId, ParamSet, PoolOutcome, Round, Score, Slot};
+use fednode_core::{ParamSet, PoolOutcome, Round, Score, Slot};
 use fednode_learn::{LearnError, Learner, Progress, Subset};
 use fednode_runtime::trainer::{
-    Evaluations, PrivateModule, TrainProgress, Trainer, TrainerCard, TrainerError, Update, Watch,
+    Evaluations, Modules, PrivateModule, TrainProgress, Trainer, TrainerCard, TrainerError, Update, Watch,
 };
 
 /// A learner as the runtime sees it.
@@ -61,11 +59,7 @@ impl Trainer for LearnerTrainer {
         Ok(Some(PrivateModule { kind: module.kind.to_owned(), params: module.params, score }))
     }
 
-    fn pool(
-        &mut self,
-        modules: Vec<(NodeId, Arc<ParamSet>)>,
-        watch: &mut Watch<'_>,
-    ) -> Result<PoolOutcome, TrainerError> {
+    fn pool(&mut self, modules: Modules, watch: &mut Watch<'_>) -> Result<PoolOutcome, TrainerError> {
         self.learner.assemble_pool(&self.pool, modules, &mut |now| watch(progress(now))).map_err(error)
     }
 

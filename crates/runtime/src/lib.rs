@@ -76,5 +76,5 @@ pub use final_model::ModelCard;
 pub use member::{run_aggregator, run_node, stored_model};
 pub use resources::{Memory, memory};
 pub use trainer::{
-    Evaluations, LastStage, PrivateModule, TrainProgress, Trainer, TrainerCard, TrainerError, Update, Watch,
+    Evaluations, LastStage, Modules, PrivateModule, TrainProgress, Trainer, TrainerCard, TrainerError, Update, Watch,
 };

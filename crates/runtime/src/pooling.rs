@@ -13,7 +13,7 @@ use crate::driver::Driver;
 use crate::effects::{FULL_PAUSE, flatten, on_worker};
 use crate::error::RunError;
 use crate::machine::Machine;
-use crate::trainer::{Evaluations, Timed, TrainerThread};
+use crate::trainer::{Evaluations, Modules, Timed, TrainerThread};
 use crate::work;
 
 /// How many rounds, in the sense of garbage collection, an own module is kept beside what the machine needs.
@@ -111,7 +111,7 @@ async fn assemble(trainer: TrainerThread, order: PoolOrder, blobs: Arc<Blobs>) -
 }
 
 /// Loads what is still held; modules of one content are one in memory.
-fn load(order: &PoolOrder, blobs: &Blobs) -> Vec<(NodeId, Arc<ParamSet>)> {
+fn load(order: &PoolOrder, blobs: &Blobs) -> Modules {
     let mut modules: Vec<(NodeId, BlobRef, Arc<ParamSet>)> = Vec::with_capacity(order.members.len());
     for (node, blob) in &order.members {
         let twin = modules.iter().find(|(_, known, _)| known == blob).map(|(.., params)| Arc::clone(params));

@@ -53,11 +53,7 @@ pub trait Trainer: Send + 'static {
     ///
     /// # Errors
     /// As [`Trainer::local_update`]; a module that does not fit is no error but left out.
-    fn pool(
-        &mut self,
-        modules: Vec<(NodeId, Arc<ParamSet>)>,
-        watch: &mut Watch<'_>,
-    ) -> Result<PoolOutcome, TrainerError>;
+    fn pool(&mut self, modules: Modules, watch: &mut Watch<'_>) -> Result<PoolOutcome, TrainerError>;
 
     /// Takes over a shared part and mixed experts.
     ///
@@ -127,6 +123,9 @@ pub struct PrivateModule {
     /// Accuracy on the node's validation samples; 0 without any.
     pub score: f64,
 }
+
+/// Private modules with whose they are, in node order; modules of one content are one in memory.
+pub type Modules = Vec<(NodeId, Arc<ParamSet>)>;
 
 /// What came after the last round.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -272,7 +271,7 @@ impl TrainerThread {
     /// Makes a pool.
     pub(crate) fn pool(
         &self,
-        modules: Vec<(NodeId, Arc<ParamSet>)>,
+        modules: Modules,
     ) -> impl Future<Output = Result<Timed<Result<PoolOutcome, TrainerError>>, TrainerError>> + Send + 'static {
         self.call_watched(move |trainer, watch| trainer.pool(modules, watch))
     }

@@ -119,8 +119,11 @@ pub(super) fn records(seed: u64) -> Vec<RoundRecord> {
 
 /// Writes a run's folder.
 pub(super) fn write(folder: &Path, summary: &Summary, records: &[RoundRecord]) {
-    fs::create_dir_all(folder).unwrap();
-    fs::write(folder.join("summary.json"), serde_json::to_string_pretty(summary).unwrap()).unwrap();
-    let lines: Vec<String> = records.iter().map(|record| serde_json::to_string(record).unwrap() + "\n").collect();
-    fs::write(folder.join("metrics.jsonl"), lines.concat()).unwrap();
+    let summary = serde_json::to_string_pretty(summary).expect("a summary has only text keys and finite numbers");
+    let line = |record| serde_json::to_string(record).expect("a record has only text keys and finite numbers") + "\n";
+    let lines: String = records.iter().map(line).collect();
+    let written = fs::create_dir_all(folder)
+        .and_then(|()| fs::write(folder.join("summary.json"), summary))
+        .and_then(|()| fs::write(folder.join("metrics.jsonl"), lines));
+    written.expect("a test's folder can be written to");
 }

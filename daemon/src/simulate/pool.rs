@@ -7,10 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fednode_core::spec::PoolSpec;
-use fednode_core::{NodeId, ParamSet, PoolOutcome, Round, Slot};
+use fednode_core::{ParamSet, PoolOutcome, Round, Slot};
 use fednode_data::Split;
 use fednode_engine::sim::PrivateModule;
 use fednode_learn::{ClassCount, Evaluation, LearnError, Learner, LocalUpdate, Progress, Subset};
+use fednode_runtime::trainer::Modules;
 
 use crate::swarm::interrupt::Interrupts;
 
@@ -65,9 +66,6 @@ pub(super) struct Job {
 
 /// The samples of all nodes.
 pub(super) type Everyone = Arc<[Arc<Split>]>;
-
-/// Private modules of other nodes.
-pub(super) type Modules = Vec<(NodeId, Arc<ParamSet>)>;
 
 /// An evaluation on validation and test samples.
 #[derive(Debug, Clone)]

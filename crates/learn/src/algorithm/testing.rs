@@ -18,7 +18,8 @@ pub(super) fn setup<T>(name: &str, hyper: &[(&str, f64)], build: impl Fn(&Setup<
         false => HyperValue::Real(value),
     };
     let given: BTreeMap<_, _> = hyper.iter().map(|(name, real)| ((*name).to_owned(), value(*real))).collect();
-    let hyper = find(name).unwrap().values(&given).unwrap();
+    let row = find(name).expect("tests name rows of the table");
+    let hyper = row.values(&given).expect("tests give hyper-parameters in range");
     let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1, ..ModelSpec::default() };
     let (training, device) = (TrainingSpec::default(), Device::flex());
     build(&Setup { model: &model, training: &training, hyper: &hyper, seed: 1, device: &device })
@@ -26,7 +27,8 @@ pub(super) fn setup<T>(name: &str, hyper: &[(&str, f64)], build: impl Fn(&Setup<
 
 /// Builds a row's algorithm.
 pub(super) fn build(name: &str, hyper: &[(&str, f64)]) -> Box<dyn Algorithm> {
-    setup(name, hyper, |setup| (find(name).unwrap().build)(setup).unwrap())
+    let row = find(name).expect("tests name rows of the table");
+    setup(name, hyper, |setup| (row.build)(setup).expect("every row builds on a small `mlp`"))
 }
 
 /// Returns two samples, one of each class.
@@ -67,9 +69,9 @@ pub(crate) fn trained() -> Vec<(&'static str, Box<dyn Algorithm>)> {
     let model = ModelSpec { name: "cnn".into(), input: [1, 8, 8], classes: 3, experts: 2, ..ModelSpec::default() };
     let (training, device) = (TrainingSpec { learning_rate: 0.05, ..TrainingSpec::default() }, Device::flex());
     let build = |row: &'static Row| {
-        let hyper = row.values(&BTreeMap::new()).unwrap();
+        let hyper = row.values(&BTreeMap::new()).expect("the defaults are in range");
         let setup = Setup { model: &model, training: &training, hyper: &hyper, seed: 1, device: &device };
-        let mut algorithm = (row.build)(&setup).unwrap();
+        let mut algorithm = (row.build)(&setup).expect("every row builds on a small `cnn`");
         algorithm.meet(&[2, 1, 1]);
         for round in 1..=3 {
             algorithm.begin_round(Draws::new(1, 0, round));

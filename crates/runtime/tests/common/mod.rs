@@ -11,8 +11,8 @@ use fednode_core::{
     ProxySet, Round, Rule, Score, Scores, Served, Slot, Weighting,
 };
 use fednode_runtime::{
-    Evaluations, Finished, MemberConfig, PrivateModule, RunError, TrainProgress, Trainer, TrainerCard, TrainerError,
-    Update, Watch, run_aggregator, run_node, telemetry,
+    Evaluations, Finished, MemberConfig, Modules, PrivateModule, RunError, TrainProgress, Trainer, TrainerCard,
+    TrainerError, Update, Watch, run_aggregator, run_node, telemetry,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -101,11 +101,7 @@ impl Trainer for Toy {
         Ok(Some(PrivateModule { kind: "expert".into(), params: params("e", own), score: 0.25 }))
     }
 
-    fn pool(
-        &mut self,
-        modules: Vec<(NodeId, Arc<ParamSet>)>,
-        _watch: &mut Watch<'_>,
-    ) -> Result<PoolOutcome, TrainerError> {
+    fn pool(&mut self, modules: Modules, _watch: &mut Watch<'_>) -> Result<PoolOutcome, TrainerError> {
         let member = |node: Option<NodeId>| PoolMember { node, score: None, kept: true, gate_mass: 0.0 };
         let scores = Scores { own: Score::default(), mixture: None };
         let others = modules.iter().map(|(node, _)| member(Some(*node)));
