@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fednode_core::{FederationSpec, ParamSet, Round, Score};
-use fednode_learn::{Learner, Subset, algorithm, own_model};
+use fednode_learn::{Learner, Subset, algorithm};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::trainer::Evaluations;
 use serde::Serialize;
@@ -104,7 +104,7 @@ fn spec(args: &Args, federation: &FederationSpec) -> anyhow::Result<FederationSp
     let names: Vec<&str> = row.hyper.iter().map(|hyper| hyper.name).chain(profile).collect();
     let mut spec = dotted::assign(&spec, &args.set, &names).or_fail(ExitCode::Configuration)?;
     algorithm::fill_exchange(&mut spec).or_fail(ExitCode::Configuration)?;
-    Ok(own_model::by_number(&spec, 0))
+    Ok(spec)
 }
 
 /// Returns the averaged part of the algorithm that is asked for, out of a model that another one trained.
