@@ -113,7 +113,7 @@ impl Aggregator {
         let waiting = match self.opened {
             _ if finished => vec![],
             None => vec![Waiting::new("the first local update of the round", since)],
-            Some(_) => vec![Waiting::from_peers("local updates", self.closing.missing(&self.expected()), since)],
+            Some(_) => vec![Waiting::from_peers("local updates", self.closing.missing(self.view.neighbours()), since)],
         };
         let round = if finished { self.head.round } else { self.head.round.next() };
         Status { phase, round, head: self.head, waiting }
@@ -126,10 +126,9 @@ impl Aggregator {
     }
 
     fn handle_advert(&mut self, advert: &Arc<Advert>) {
-        if self.view.is_banned(advert.author) || self.spec.exchange.averaging.is_none() {
+        if self.spec.exchange.averaging.is_none() || !self.view.record(advert) {
             return;
         }
-        self.view.record(advert);
         match &advert.body {
             Body::Local(local) => {
                 self.handle_local(advert.author, advert.round, local);
@@ -216,18 +215,12 @@ impl Aggregator {
         }
     }
 
-    /// Returns the nodes whose update is waited for: those connected that have not left.
-    fn expected(&self) -> BTreeSet<NodeId> {
-        self.view.neighbours().collect()
-    }
-
     fn try_to_close(&mut self) {
         let patient = self.started.is_some_and(|started| self.now < started + self.spec.round.grace());
         let Some(opened) = self.opened.filter(|_| !self.averaging && (self.synced || !patient)) else { return };
-        let expected = self.expected();
-        // The first round waits for the planned number of nodes, later ones for those that are there.
+        // Waited for are those who are connected and have not left. The first round waits for the planned number of nodes, later ones for those that are there.
         let planned = if self.head.round == Round::ZERO { self.spec.nodes as usize } else { 0 };
-        let quorum = self.spec.round.quorum_of(expected.len().max(planned));
+        let quorum = self.spec.round.quorum_of(self.view.neighbours().len().max(planned));
         let enough = self.closing.n_held() >= quorum;
         if enough && self.quorum_since.is_none() {
             self.quorum_since = Some(self.now);
@@ -236,7 +229,7 @@ impl Aggregator {
         }
         let grace_over = self.quorum_since.is_some_and(|since| self.now >= since + self.spec.round.grace());
         let deadline_over = self.now >= opened + self.spec.round.deadline();
-        let in_time = enough && (grace_over || self.closing.all_in(&expected));
+        let in_time = enough && (grace_over || self.closing.all_in(self.view.neighbours()));
         if in_time || deadline_over {
             self.close();
         }

@@ -1,12 +1,18 @@
 //! What a machine knows of the others: who is there, what they said lately, whose proxies are held.
 //!
 //! Filled from accepted adverts and connection events only. Bounded: a fixed number of members, the adverts of the
-//! last few rounds each.
+//! last few rounds each. Every advert that is heard passes through here, in a large federation many thousands a round,
+//! so the members lie densely in the order in which they were first heard of, and that is the order they are visited in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use indexmap::IndexMap;
+
 use fednode_core::{Advert, Body, Global, Lineage, Local, Member, NodeId, PoolOffer, ProxySet, Role, Round};
+
+/// Seeded anew in every process, so that nobody can choose node ids that collide; the order of visits does not depend on it.
+type Hasher = foldhash::fast::RandomState;
 
 /// Most nodes remembered; the oldest-silent are forgotten first. Ten thousand is the largest federation simulated.
 const MAX_NODES: usize = 16_384;
@@ -21,16 +27,44 @@ struct NodeView {
     left: bool,
     banned: bool,
     newest: Round,
-    locals: BTreeMap<Round, Arc<Advert>>,
-    proxies: BTreeMap<Round, Arc<ProxySet>>,
+    /// Its updates, one a round, by round; a handful.
+    locals: Vec<Arc<Advert>>,
+    proxies: Vec<(Round, Arc<ProxySet>)>,
     /// Its newest offer of a private module.
     offer: Option<Arc<Advert>>,
+}
+
+impl NodeView {
+    fn local(&self, round: Round) -> Option<&Local> {
+        self.locals.iter().rev().find(|advert| advert.round == round).map(|advert| local_of(advert))
+    }
+
+    fn keep_local(&mut self, advert: &Arc<Advert>) {
+        let place = self.locals.partition_point(|known| known.round < advert.round);
+        match self.locals.get_mut(place).filter(|known| known.round == advert.round) {
+            Some(known) => *known = Arc::clone(advert),
+            None => self.locals.insert(place, Arc::clone(advert)),
+        }
+    }
+
+    fn proxies(&self, round: Round) -> Option<&Arc<ProxySet>> {
+        self.proxies.iter().rev().find(|(known, _)| *known == round).map(|(_, proxies)| proxies)
+    }
+
+    fn forget_before(&mut self, oldest: Round) {
+        self.locals.retain(|advert| advert.round >= oldest);
+        self.proxies.retain(|(round, _)| *round >= oldest);
+    }
+
+    fn is_present(&self) -> bool {
+        !self.banned && !self.left
+    }
 }
 
 /// What is known of the others, and of what this node itself said.
 #[derive(Debug)]
 pub(crate) struct View {
-    nodes: BTreeMap<NodeId, NodeView>,
+    nodes: IndexMap<NodeId, NodeView, Hasher>,
     /// Connected training nodes and connected aggregators that have neither left nor been banned.
     neighbours: BTreeSet<NodeId>,
     aggregators: BTreeSet<NodeId>,
@@ -43,7 +77,7 @@ impl View {
     /// Makes an empty view that keeps the adverts of `keep_rounds` rounds per node.
     pub(crate) fn new(keep_rounds: u32) -> Self {
         Self {
-            nodes: BTreeMap::new(),
+            nodes: IndexMap::default(),
             neighbours: BTreeSet::new(),
             aggregators: BTreeSet::new(),
             globals: Vec::new(),
@@ -51,10 +85,11 @@ impl View {
         }
     }
 
-    /// Records an accepted advert.
-    pub(crate) fn record(&mut self, advert: &Arc<Advert>) {
+    /// Records an accepted advert; one of a banned author is not recorded, and false returned.
+    pub(crate) fn record(&mut self, advert: &Arc<Advert>) -> bool {
         match &advert.body {
-            Body::Local(_) => self.record_local(advert),
+            Body::Local(_) => return self.record_local(advert),
+            _ if self.is_banned(advert.author) => return false,
             Body::Global(_) => self.record_global(advert),
             Body::Leave => {
                 self.node(advert.author).left = true;
@@ -67,28 +102,29 @@ impl View {
                     |offer: &Arc<Advert>| offer_of(offer).is_some_and(|o| withdraw.blobs.contains(&o.blob.id));
                 node.offer = node.offer.take().filter(|offer| !is_withdrawn(offer));
             }
-            _ => {}
+            Body::Fault(_) => {}
         }
+        true
     }
 
-    fn record_local(&mut self, advert: &Arc<Advert>) {
+    fn record_local(&mut self, advert: &Arc<Advert>) -> bool {
         let keep = self.keep_rounds;
         let node = self.node(advert.author);
-        if node.left {
-            node.left = false;
-            if node.connected == Some(Role::Node) {
-                self.neighbours.insert(advert.author);
-            }
+        if node.banned {
+            return false;
         }
-        let node = self.nodes.entry(advert.author).or_default();
+        let is_back = std::mem::take(&mut node.left) && node.connected == Some(Role::Node);
         node.lost = false;
         node.newest = node.newest.max(advert.round);
         let oldest = Round(node.newest.0.saturating_sub(keep));
         if advert.round >= oldest {
-            node.locals.insert(advert.round, Arc::clone(advert));
+            node.keep_local(advert);
         }
-        node.locals.retain(|round, _| *round >= oldest);
-        node.proxies.retain(|round, _| *round >= oldest);
+        node.forget_before(oldest);
+        if is_back {
+            self.neighbours.insert(advert.author);
+        }
+        true
     }
 
     fn record_global(&mut self, advert: &Arc<Advert>) {
@@ -102,8 +138,8 @@ impl View {
     fn node(&mut self, node: NodeId) -> &mut NodeView {
         if self.nodes.len() >= MAX_NODES && !self.nodes.contains_key(&node) {
             let silent = self.nodes.iter().filter(|(_, view)| view.connected.is_none());
-            if let Some(oldest) = silent.min_by_key(|(_, view)| view.newest).map(|(node, _)| *node) {
-                self.nodes.remove(&oldest);
+            if let Some(oldest) = silent.min_by_key(|(node, view)| (view.newest, **node)).map(|(node, _)| *node) {
+                self.nodes.swap_remove(&oldest);
             }
         }
         self.nodes.entry(node).or_default()
@@ -176,21 +212,19 @@ impl View {
 
     /// Returns a node's update of a round.
     pub(crate) fn local(&self, node: NodeId, round: Round) -> Option<&Local> {
-        self.nodes.get(&node)?.locals.get(&round).map(|advert| local_of(advert))
+        self.nodes.get(&node)?.local(round)
     }
 
-    /// Visits everybody's update of a round, in node order; banned and departed nodes are left out.
+    /// Visits everybody's update of a round; banned and departed nodes are left out.
     pub(crate) fn locals(&self, round: Round) -> impl Iterator<Item = (NodeId, &Local)> {
-        let present = self.nodes.iter().filter(|(_, view)| !view.banned && !view.left);
-        present.filter_map(move |(node, view)| Some((*node, local_of(view.locals.get(&round)?))))
+        let present = self.nodes.iter().filter(|(_, view)| view.is_present());
+        present.filter_map(move |(node, view)| Some((*node, view.local(round)?)))
     }
 
-    /// Visits everybody's newest update, in node order; banned and departed nodes are left out.
+    /// Visits everybody's newest update; banned and departed nodes are left out.
     pub(crate) fn newest_locals(&self) -> impl Iterator<Item = (NodeId, Round, &Local)> {
-        let present = self.nodes.iter().filter(|(_, view)| !view.banned && !view.left);
-        present.filter_map(|(node, view)| {
-            view.locals.iter().next_back().map(|(round, advert)| (*node, *round, local_of(advert)))
-        })
+        let present = self.nodes.iter().filter(|(_, view)| view.is_present());
+        present.filter_map(|(node, view)| view.locals.last().map(|advert| (*node, advert.round, local_of(advert))))
     }
 
     /// Returns a node's offer of its private module.
@@ -198,7 +232,7 @@ impl View {
         self.nodes.get(&node)?.offer.as_ref().and_then(|advert| offer_of(advert))
     }
 
-    /// Visits the private modules on offer, in node order; those of banned nodes are left out.
+    /// Visits the private modules on offer; those of banned nodes are left out.
     pub(crate) fn offers(&self) -> impl Iterator<Item = (NodeId, &PoolOffer)> {
         let trusted = self.nodes.iter().filter(|(_, view)| !view.banned);
         trusted.filter_map(|(node, view)| Some((*node, offer_of(view.offer.as_ref()?)?)))
@@ -206,20 +240,21 @@ impl View {
 
     /// Keeps a node's proxies of a round.
     pub(crate) fn keep_proxies(&mut self, node: NodeId, round: Round, proxies: Arc<ProxySet>) {
-        self.node(node).proxies.insert(round, proxies);
+        let view = self.node(node);
+        view.proxies.retain(|(known, _)| *known != round);
+        view.proxies.push((round, proxies));
     }
 
     /// Tells whether a node's proxies of a round are held.
     pub(crate) fn has_proxies(&self, node: NodeId, round: Round) -> bool {
-        self.nodes.get(&node).is_some_and(|view| view.proxies.contains_key(&round))
+        self.nodes.get(&node).is_some_and(|view| view.proxies(round).is_some())
     }
 
     /// Returns the held proxies of a round that compare in `lineage`.
     pub(crate) fn proxies(&self, round: Round, lineage: Lineage) -> BTreeMap<NodeId, Arc<ProxySet>> {
-        let comparable = self.locals(round).filter(|(_, local)| local.lineage == lineage);
-        comparable
-            .filter_map(|(node, _)| Some((node, Arc::clone(self.nodes.get(&node)?.proxies.get(&round)?))))
-            .collect()
+        let present = self.nodes.iter().filter(|(_, view)| view.is_present());
+        let comparable = present.filter(|(_, view)| view.local(round).is_some_and(|local| local.lineage == lineage));
+        comparable.filter_map(|(node, view)| Some((*node, Arc::clone(view.proxies(round)?)))).collect()
     }
 
     /// Visits the closed rounds that were announced and whose author is not banned.
@@ -237,7 +272,7 @@ impl View {
         let contradicts = |member: &&Member| {
             let Some(view) = self.nodes.get(&member.node) else { return false };
             let said = |advert: &Arc<Advert>| local_of(advert).shared == Some(member.shared);
-            view.locals.contains_key(&round) && !view.locals.values().any(said)
+            view.local(round).is_some() && !view.locals.iter().any(said)
         };
         global.members.iter().find(contradicts).map(|member| member.node)
     }
@@ -246,7 +281,7 @@ impl View {
     pub(crate) fn confirmed(&self, global: &Global) -> usize {
         let confirms = |member: &&Member| {
             let said = self.nodes.get(&member.node).map(|view| &view.locals);
-            said.is_some_and(|locals| locals.values().any(|advert| local_of(advert).shared == Some(member.shared)))
+            said.is_some_and(|locals| locals.iter().any(|advert| local_of(advert).shared == Some(member.shared)))
         };
         global.members.iter().filter(confirms).count()
     }

@@ -100,7 +100,7 @@ impl Node {
     pub(super) fn close_in_place_if_ready(&mut self) {
         let parent = chain::lineage_of(&self.state.head, self.initial);
         let Some(acting) = self.acting.as_mut().filter(|acting| !acting.busy) else { return };
-        if !acting.closing.all_in(&std::collections::BTreeSet::new()) {
+        if !acting.closing.all_in(std::iter::empty()) {
             return;
         }
         let (round, members) = acting.closing.members(parent, self.federation);

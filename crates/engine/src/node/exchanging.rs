@@ -38,6 +38,8 @@ pub(super) struct Exchange {
     pub(super) round: Round,
     started: Timestamp,
     rows: Vec<PlanRow>,
+    /// Whose experts the rows name.
+    owners: BTreeSet<NodeId>,
     /// Owners of planned experts whose update of this round is not known yet.
     owners_awaited: BTreeSet<NodeId>,
     /// Members of the closed round whose update, and with it their proxies, is not known yet.
@@ -60,6 +62,7 @@ impl Exchange {
             round,
             started: now,
             rows: Vec::new(),
+            owners: BTreeSet::new(),
             owners_awaited: BTreeSet::new(),
             updates_awaited: BTreeSet::new(),
             experts_awaited: BTreeMap::new(),
@@ -171,6 +174,7 @@ impl Node {
         let owners: BTreeSet<NodeId> =
             self.state.plan.iter().flat_map(|plan| plan.foreign_experts(self.me)).map(|expert| expert.owner).collect();
         exchange.owners_awaited = owners.iter().copied().filter(|owner| !self.view.has_left(*owner)).collect();
+        exchange.owners.clone_from(&owners);
         self.exchange = Some(exchange);
         for owner in owners {
             self.resolve_owner(owner, round);
@@ -221,8 +225,11 @@ impl Node {
     /// Starts fetching the planned experts of a node whose update of this round has arrived.
     pub(super) fn resolve_owner(&mut self, owner: NodeId, round: Round) {
         let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.round == round) else { return };
-        let Some(local) = self.view.local(owner, round) else { return };
         exchange.updates_awaited.remove(&owner);
+        if !exchange.owners.contains(&owner) {
+            return; // Nearly everybody, in a large federation.
+        }
+        let Some(local) = self.view.local(owner, round) else { return };
         exchange.owners_awaited.remove(&owner);
         let mut wanted = Vec::new();
         let by_use = weighs_by_use(&self.spec);

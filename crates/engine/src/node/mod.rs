@@ -174,10 +174,9 @@ impl Node {
     }
 
     fn handle_advert(&mut self, advert: &Arc<Advert>) {
-        if self.view.is_banned(advert.author) {
+        if !self.view.record(advert) {
             return;
         }
-        self.view.record(advert);
         match &advert.body {
             Body::Local(local) => self.handle_local(advert.author, advert.round, local),
             Body::Global(_) => self.consider_globals(),
@@ -246,7 +245,7 @@ impl Node {
     /// Starts fetching a node's proxies, or decodes them if they came inside the advert.
     fn want_proxies(&mut self, author: NodeId, round: Round, local: &Local) {
         let mixes = self.spec.exchange.experts.as_ref().is_some_and(|experts| experts.peers_per_expert.limit() > 0);
-        if !mixes || self.view.has_proxies(author, round) {
+        if !mixes || local.proxies.is_none() || self.view.has_proxies(author, round) {
             return;
         }
         match &local.proxies {

@@ -116,7 +116,7 @@ impl Node {
         let lineage = self.state.lineage;
         let (fitting, others): (Vec<_>, Vec<_>) =
             self.view.offers().filter(|(node, _)| *node != self.me).partition(|(_, offer)| offer.lineage == lineage);
-        let strangers: Vec<NodeId> = others.into_iter().map(|(node, _)| node).collect();
+        let strangers: BTreeSet<NodeId> = others.into_iter().map(|(node, _)| node).collect();
         let mut chosen: Vec<(NodeId, BlobRef)> = fitting.into_iter().map(|(node, offer)| (node, offer.blob)).collect();
         let purpose = [b"fednode pool 1 ", self.me.as_bytes().as_slice()].concat();
         chosen.sort_by_key(|(node, _)| chain::draw(&purpose, self.federation, self.state.round, *node));
@@ -138,7 +138,10 @@ impl Node {
         for (owner, blob) in wanted {
             self.fetch(blob, FetchKind::Module, vec![owner]);
         }
-        self.note(Note::PoolGathered { missing: missing.unwrap_or_default(), strangers });
+        self.note(Note::PoolGathered {
+            missing: missing.unwrap_or_default(),
+            strangers: strangers.into_iter().collect(),
+        });
     }
 
     /// The deadline of offers: whoever has not offered its module is left out. While modules are fetched, the end of

@@ -12,13 +12,15 @@
 //! | `trainers` | who trains the nodes: toys, or real learners from outside |
 //! | `toy` | a trainer of a few floats whose nodes fall into clusters |
 //! | `network` | latency, loss, partitions, who is up |
-//! | `world` | the event queue; carrying outputs out; `world/incidents`: what goes wrong; `world/transfers`: how blobs travel; `world/pools`: the stage after the last round |
+//! | `world` | carrying outputs out; `world/incidents`: what goes wrong; `world/transfers`: how blobs travel; `world/pools`: the stage after the last round |
+//! | `queue` | what happens next |
 //! | `outcome` | what came of it, and the omniscient comparison |
 
 use fednode_core::{BlobId, NodeId};
 
 mod network;
 mod outcome;
+mod queue;
 mod scenario;
 mod toy;
 mod trainers;

@@ -48,6 +48,11 @@ impl Network {
         self.up[member]
     }
 
+    /// Returns how many of the first `n` members are up.
+    pub(super) fn n_up(&self, n: usize) -> usize {
+        self.up[..n].iter().filter(|up| **up).count()
+    }
+
     pub(super) fn set_up(&mut self, member: usize, up: bool) {
         self.up[member] = up;
     }

@@ -1,4 +1,4 @@
-//! The event queue, and the carrying out of what the machines ask for.
+//! What happens to whom, and the carrying out of what the machines ask for.
 
 mod adverts;
 mod computing;
@@ -7,17 +7,17 @@ mod incidents;
 mod pools;
 mod transfers;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{Advert, BlobId, BlobRef, FederationSpec, NodeId, ParamSet, Role, Round, Timestamp};
+use fednode_core::{Advert, BlobId, BlobRef, FederationId, FederationSpec, NodeId, ParamSet, Role, Round, Timestamp};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::network::Network;
 use super::outcome::{Outcome, PlanRecord};
+use super::queue::Queue;
 use super::scenario::{Incident, Scenario};
 use super::trainers::{Bytes, ClosedRound, Trainers};
 use crate::aggregator::Aggregator;
@@ -41,22 +41,32 @@ enum Machine {
     Aggregator(Box<Aggregator>),
 }
 
+/// An advert that was published, with what everybody who hears it would look up.
+#[derive(Debug)]
+struct Said {
+    advert: Arc<Advert>,
+    author: usize,
+    /// What it weighs on the wire.
+    bytes: u64,
+}
+
+/// What can happen. Most events are adverts under way, millions at a time: the others keep what is large in a box.
 #[derive(Debug)]
 enum Event {
     /// An input, for a life of a member: inputs to a former life are lost.
-    Input(usize, u64, Input),
+    Input(usize, u64, Box<Input>),
     /// An advert under way.
-    Deliver(usize, Arc<Advert>),
+    Deliver(usize, Arc<Said>),
     /// A fetch that looks for a holder.
-    Seek(usize, u64, Fetch),
+    Seek(usize, u64, Box<Fetch>),
     /// A blob that arrives unless its holder was lost meanwhile.
-    Arrive(usize, u64, Fetch, usize),
+    Arrive(usize, u64, Box<Fetch>, usize),
     /// A local update that ends.
     TrainingEnds(usize, u64, Round),
     /// A private module that is made.
     ModuleEnds(usize, u64, Round),
     /// A pool that is assembled.
-    PoolEnds(usize, u64, PoolOrder),
+    PoolEnds(usize, u64, Box<PoolOrder>),
     Incident(Incident),
     /// The others notice that a connection is lost.
     Notice(usize, usize),
@@ -69,7 +79,7 @@ struct Member {
     counter: u64,
     /// When each timer is due; a timer that was set again is not due at its old time.
     timers: HashMap<Timer, Timestamp>,
-    held: BTreeSet<BlobId>,
+    held: HashSet<BlobId>,
     corrupt_seen: BTreeSet<usize>,
     checkpoint: Option<State>,
     head: Option<Head>,
@@ -82,11 +92,9 @@ pub(super) struct World<'a> {
     scenario: &'a Scenario,
     trainers: &'a mut dyn Trainers,
     spec: Arc<FederationSpec>,
+    federation: FederationId,
     rng: ChaCha8Rng,
-    now: Timestamp,
-    sequence: u64,
-    queue: BinaryHeap<Reverse<(Timestamp, u64)>>,
-    events: HashMap<u64, Event>,
+    queue: Queue<Event>,
     members: Vec<Member>,
     numbers: HashMap<NodeId, usize>,
     network: Network,
@@ -96,8 +104,11 @@ pub(super) struct World<'a> {
     /// The blobs of each round, to forget them when nobody can want them any more.
     born: BTreeMap<Round, Vec<BlobId>>,
     initial: Option<BlobRef>,
-    adverts: Vec<Arc<Advert>>,
+    adverts: Vec<Arc<Said>>,
     pending_incidents: usize,
+    /// How often a node said that it is done, since the start; and whether anything changed since that was looked at.
+    finished: usize,
+    changed: bool,
     outcome: Outcome,
 }
 
@@ -108,7 +119,7 @@ impl<'a> World<'a> {
         let network = Network::new(scenario, &mut rng);
         let shared = trainers.initial_shared().map(Arc::new);
         let initial = shared.as_ref().map(|shared| shared.to_blob().0);
-        let held: BTreeSet<BlobId> = initial.iter().map(|blob| blob.id).collect();
+        let held: HashSet<BlobId> = initial.iter().map(|blob| blob.id).collect();
         let member = |number: usize| {
             let id = super::node_id(scenario.seed, number);
             let machine = new_machine(&spec, id, number < scenario.nodes, initial);
@@ -136,12 +147,10 @@ impl<'a> World<'a> {
         let mut world = Self {
             scenario,
             trainers,
+            federation: spec.id(),
             spec,
             rng,
-            now: Timestamp(0),
-            sequence: 0,
-            queue: BinaryHeap::new(),
-            events: HashMap::new(),
+            queue: Queue::default(),
             members,
             numbers,
             network,
@@ -151,6 +160,8 @@ impl<'a> World<'a> {
             initial,
             adverts: Vec::new(),
             pending_incidents: scenario.incidents.len(),
+            finished: 0,
+            changed: true,
             outcome,
         };
         world.open();
@@ -193,30 +204,29 @@ impl<'a> World<'a> {
 
     pub(super) fn play(mut self) -> Outcome {
         let limit = Timestamp(0) + self.scenario.time_limit;
-        while let Some(Reverse((at, key))) = self.queue.pop() {
-            if at > limit || self.outcome.failed.is_some() || self.everybody_is_done() {
+        while let Some(event) = self.queue.pop() {
+            if self.queue.now() > limit || self.outcome.failed.is_some() || self.everybody_is_done() {
                 break;
             }
-            if self.sequence.is_multiple_of(64) && self.trainers.stops() {
+            if self.queue.scheduled().is_multiple_of(64) && self.trainers.stops() {
                 self.outcome.stopped = true;
                 break;
             }
-            self.now = at;
-            if let Some(event) = self.events.remove(&key) {
-                self.happen(event);
-            }
+            self.happen(event);
         }
         self.conclude()
     }
 
-    /// Looks only now and then: the check visits every member.
-    fn everybody_is_done(&self) -> bool {
-        self.sequence.is_multiple_of(64)
-            && self.members[..self.scenario.nodes].iter().enumerate().all(|(number, member)| {
-                !self.network.is_up(number)
-                    || matches!(&member.machine, Machine::Node(n) if n.state().phase == Phase::Serving)
-            })
-            && self.pending_incidents == 0
+    /// Visits every member only if something changed and as many as are up have said that they are done.
+    fn everybody_is_done(&mut self) -> bool {
+        let nodes = self.scenario.nodes;
+        if !std::mem::take(&mut self.changed) || self.pending_incidents > 0 || self.finished < self.network.n_up(nodes)
+        {
+            return false;
+        }
+        let is_done =
+            |member: &Member| matches!(&member.machine, Machine::Node(n) if n.state().phase == Phase::Serving);
+        (0..nodes).all(|number| !self.network.is_up(number) || is_done(&self.members[number]))
     }
 
     fn conclude(mut self) -> Outcome {
@@ -231,14 +241,12 @@ impl<'a> World<'a> {
     }
 
     fn schedule(&mut self, delay: Duration, event: Event) {
-        self.sequence += 1;
-        self.events.insert(self.sequence, event);
-        self.queue.push(Reverse((self.now + delay, self.sequence)));
+        self.queue.push(self.queue.now() + delay, event);
     }
 
     fn input_after(&mut self, delay: Duration, member: usize, input: Input) {
         let life = self.members[member].life;
-        self.schedule(delay, Event::Input(member, life, input));
+        self.schedule(delay, Event::Input(member, life, Box::new(input)));
     }
 
     fn lives(&self, member: usize, life: u64) -> bool {
@@ -247,8 +255,8 @@ impl<'a> World<'a> {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Input(member, life, input) if self.lives(member, life) => self.give(member, input),
-            Event::Deliver(member, advert) => self.deliver(member, advert),
+            Event::Input(member, life, input) if self.lives(member, life) => self.give(member, *input),
+            Event::Deliver(member, said) => self.deliver(member, said),
             Event::Seek(member, life, fetch) if self.lives(member, life) => self.seek(member, fetch),
             Event::Arrive(member, life, fetch, from) if self.lives(member, life) => self.arrive(member, fetch, from),
             Event::TrainingEnds(member, life, round) if self.lives(member, life) => self.end_training(member, round),
@@ -268,13 +276,13 @@ impl<'a> World<'a> {
 
     fn give(&mut self, member: usize, input: Input) {
         if let Input::Timer(timer) = &input {
-            let due = self.members[member].timers.get(timer).is_some_and(|at| *at <= self.now);
+            let due = self.members[member].timers.get(timer).is_some_and(|at| *at <= self.queue.now());
             if !due {
                 return;
             }
             self.members[member].timers.remove(timer);
         }
-        let now = self.now;
+        let now = self.queue.now();
         let outputs = match &mut self.members[member].machine {
             Machine::Node(node) => node.handle(now, input),
             Machine::Aggregator(aggregator) => aggregator.handle(now, input),
@@ -291,7 +299,7 @@ impl<'a> World<'a> {
                 let Member { life, ref machine, .. } = self.members[member];
                 let trains = matches!(machine, Machine::Node(node) if node.state().phase == Phase::Training);
                 self.outcome.fetched_in_training += u64::from(trains && fetch.kind == FetchKind::Expert);
-                self.schedule(Duration::ZERO, Event::Seek(member, life, fetch));
+                self.schedule(Duration::ZERO, Event::Seek(member, life, Box::new(fetch)));
             }
             Output::Train { round } => self.begin_training(member, round),
             Output::Module { round } => self.begin_module(member, round),
@@ -301,7 +309,7 @@ impl<'a> World<'a> {
             Output::Save => self.save(member),
             Output::SetTimer { timer, at } => {
                 self.members[member].timers.insert(timer, at);
-                let delay = at.since(self.now);
+                let delay = at.since(self.queue.now());
                 self.input_after(delay, member, Input::Timer(timer));
             }
             Output::Strike { node, reason } => self.outcome.strikes.push((member, node, reason)),
@@ -314,12 +322,15 @@ impl<'a> World<'a> {
     }
 
     fn note(&mut self, member: usize, note: Note) {
-        self.outcome.elapsed = self.now.since(Timestamp(0));
+        self.outcome.elapsed = self.queue.now().since(Timestamp(0));
+        if note == Note::Finished {
+            (self.finished, self.changed) = (self.finished + 1, true);
+        }
         if let Note::RoundClosed { round, by, members } = note
             && member < self.scenario.nodes
         {
             let Member { sent, received, .. } = self.members[member];
-            let closed = ClosedRound { round, by, members, at: self.now, sent, received };
+            let closed = ClosedRound { round, by, members, at: self.queue.now(), sent, received };
             self.trainers.closed(member, closed);
         }
         if !self.scenario.observe {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fednode_core::{ADVERT_LIFE, Advert, BlobId, Body, Fault, ProxyOffer, ProxySet, Round, Sequence};
 
 use super::super::scenario::Behaviour;
-use super::{Event, World};
+use super::{Event, Said, World};
 use crate::event::Input;
 
 impl World<'_> {
@@ -15,24 +15,26 @@ impl World<'_> {
         author.counter += 1;
         let sequence = Sequence { incarnation: author.life, counter: author.counter };
         let advert = Arc::new(Advert {
-            federation: self.spec.id(),
+            federation: self.federation,
             author: author.id,
             sequence,
             round,
-            issued_at: self.now,
-            expires_at: self.now + ADVERT_LIFE,
+            issued_at: self.queue.now(),
+            expires_at: self.queue.now() + ADVERT_LIFE,
             body,
         });
         if self.scenario.observe {
             self.record_proxies(&advert);
         }
-        self.members[member].sent.gossip += (self.scenario.advert_bytes)(&advert);
-        self.adverts.push(Arc::clone(&advert));
+        let bytes = (self.scenario.advert_bytes)(&advert);
+        self.members[member].sent.gossip += bytes;
+        let said = Arc::new(Said { advert: Arc::clone(&advert), author: member, bytes });
+        self.adverts.push(Arc::clone(&said));
         self.forget_old_adverts();
         self.input_after(Duration::ZERO, member, Input::Advert(Arc::clone(&advert)));
         for other in (0..self.members.len()).filter(|other| *other != member) {
             let delay = self.network.gossip_time(&mut self.rng);
-            self.schedule(delay, Event::Deliver(other, Arc::clone(&advert)));
+            self.schedule(delay, Event::Deliver(other, Arc::clone(&said)));
         }
         self.accuse_if_false_accuser(member, &advert);
     }
@@ -66,18 +68,17 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn deliver(&mut self, member: usize, advert: Arc<Advert>) {
+    pub(super) fn deliver(&mut self, member: usize, said: Arc<Said>) {
         if !self.network.is_up(member) {
             return; // It gets what it missed when it comes back.
         }
-        let author = self.numbers[&advert.author];
-        let same_side = self.network.reaches(member, author) || !self.network.is_up(author);
+        let same_side = self.network.reaches(member, said.author) || !self.network.is_up(said.author);
         if !same_side {
             let delay = self.network.sync_time(&mut self.rng);
-            return self.schedule(delay, Event::Deliver(member, advert));
+            return self.schedule(delay, Event::Deliver(member, said));
         }
         self.outcome.deliveries += 1;
-        self.members[member].received.gossip += (self.scenario.advert_bytes)(&advert);
-        self.give(member, Input::Advert(advert));
+        self.members[member].received.gossip += said.bytes;
+        self.give(member, Input::Advert(Arc::clone(&said.advert)));
     }
 }

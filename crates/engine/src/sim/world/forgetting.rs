@@ -13,7 +13,7 @@ const KEPT_ADVERTS: usize = 40;
 impl World<'_> {
     /// Forgets the blobs of rounds that every node that is up has left behind.
     pub(super) fn forget_old_blobs(&mut self) {
-        if !self.sequence.is_multiple_of(32) {
+        if !self.queue.scheduled().is_multiple_of(32) {
             return; // The search visits every member.
         }
         let up = self.members.iter().enumerate().filter(|(number, _)| self.network.is_up(*number));

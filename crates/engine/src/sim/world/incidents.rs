@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fednode_core::NodeId;
-
 use super::super::scenario::Incident;
 use super::{DETECTION, Event, KEPT_ADVERTS, Machine, World, new_machine};
 use crate::aggregator::Aggregator;
@@ -13,7 +11,7 @@ use crate::node::Node;
 
 impl World<'_> {
     pub(super) fn strike_with(&mut self, incident: Incident) {
-        self.pending_incidents -= 1;
+        (self.pending_incidents, self.changed) = (self.pending_incidents - 1, true);
         match incident {
             Incident::Kill(member) => self.take_down(member),
             Incident::Restart(member) => self.bring_back(member),
@@ -66,13 +64,13 @@ impl World<'_> {
 
     /// Sync brings a member what was said while it was away: everybody's last few adverts.
     fn catch_up(&mut self, member: usize) {
-        let mut per_author: BTreeMap<NodeId, u32> = BTreeMap::new();
+        let mut per_author: BTreeMap<usize, u32> = BTreeMap::new();
         let mut missed = Vec::new();
-        for advert in self.adverts.iter().rev().take(20 * self.members.len()) {
-            let count = per_author.entry(advert.author).or_default();
+        for said in self.adverts.iter().rev().take(20 * self.members.len()) {
+            let count = per_author.entry(said.author).or_default();
             *count += 1;
             if *count <= KEPT_ADVERTS {
-                missed.push(Arc::clone(advert));
+                missed.push(Arc::clone(&said.advert));
             }
         }
         for advert in missed.into_iter().rev() {

@@ -43,7 +43,7 @@ impl World<'_> {
         let modules = held.filter_map(|(node, blob)| Some((*node, Arc::clone(self.contents.get(&blob.id)?)))).collect();
         self.trainers.begin_pool(member, modules);
         let life = self.members[member].life;
-        self.schedule(self.scenario.training.1, Event::PoolEnds(member, life, order));
+        self.schedule(self.scenario.training.1, Event::PoolEnds(member, life, Box::new(order)));
     }
 
     pub(super) fn end_pool(&mut self, member: usize, order: &PoolOrder) {

@@ -10,12 +10,12 @@ use super::{Event, RETRY, World};
 use crate::event::{Fetch, FetchKind, Input};
 
 impl World<'_> {
-    pub(super) fn seek(&mut self, member: usize, fetch: Fetch) {
+    pub(super) fn seek(&mut self, member: usize, fetch: Box<Fetch>) {
         let life = self.members[member].life;
         if self.members[member].held.contains(&fetch.blob.id) {
             return self.answer_fetch(member, &fetch);
         }
-        if self.now >= fetch.until {
+        if self.queue.now() >= fetch.until {
             return self.give(member, Input::FetchFailed(fetch.blob.id));
         }
         match self.provider(member, &fetch) {
@@ -40,7 +40,7 @@ impl World<'_> {
         named.chain(others).find(serves)
     }
 
-    pub(super) fn arrive(&mut self, member: usize, fetch: Fetch, from: usize) {
+    pub(super) fn arrive(&mut self, member: usize, fetch: Box<Fetch>, from: usize) {
         let life = self.members[member].life;
         if !self.network.reaches(member, from) {
             return self.schedule(RETRY, Event::Seek(member, life, fetch));
