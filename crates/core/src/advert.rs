@@ -7,7 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BlobId, BlobRef, FederationId, FederationSpec, Lineage, MAX_BLOB_BYTES, MAX_EXPERTS, NodeId, Round, Timestamp,
+    BlobId, BlobRef, FederationId, FederationSpec, Lineage, MAX_BLOB_BYTES, MAX_EXPERTS, NodeId, Round, Sketches,
+    Timestamp,
 };
 
 /// Largest encoded advert. Gossip costs every byte once per mesh link, so what is larger travels as a blob.
@@ -16,6 +17,8 @@ pub const MAX_ADVERT_BYTES: usize = 64 << 10;
 pub const MAX_INLINE_PROXY_BYTES: usize = 16 << 10;
 /// Most members of one round: what fits into an advert. With more, a seeded draw decides who is counted.
 pub const MAX_MEMBERS: usize = 512;
+/// Most nodes that a local update recommends: enough to find more of a kind (`moe-systems` §1.12.1), a kilobyte.
+pub const MAX_PEERS: usize = 32;
 /// Most blobs that one `Withdraw` names.
 pub const MAX_WITHDRAWN: usize = 512;
 /// How long an advert is valid; a round that takes longer is re-announced by sync.
@@ -83,6 +86,13 @@ pub struct Local {
     pub experts: Vec<ExpertOffer>,
     /// Its gating proxies, in rounds that refresh them.
     pub proxies: Option<ProxyOffer>,
+    /// Sketches of the proxies, in a federation too large for everybody to fetch everybody's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sketches: Option<Sketches>,
+    /// The nodes whose experts are most like its own, as far as it knows, in a federation in which not everybody hears
+    /// of all: where others who are like it may look for more of their kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<NodeId>,
     /// Class statistics, for algorithms that exchange them.
     pub statistics: Option<BlobRef>,
     /// Training samples behind it.
@@ -284,6 +294,13 @@ impl Body {
 }
 
 impl Local {
+    /// Returns an update that offers nothing yet.
+    pub fn new(lineage: Lineage, n_samples: u32) -> Self {
+        let (experts, peers) = (Vec::new(), Vec::new());
+        let (shared, proxies, sketches, statistics) = (None, None, None, None);
+        Self { lineage, parent: lineage, shared, experts, proxies, sketches, peers, statistics, n_samples }
+    }
+
     fn check(&self) -> Result<(), AdvertError> {
         let inline_bytes = match &self.proxies {
             Some(ProxyOffer::Inline(bytes)) => bytes.len(),
@@ -291,6 +308,10 @@ impl Local {
         };
         match () {
             () if self.experts.len() > MAX_EXPERTS => Err(AdvertError::Bounds("too many experts")),
+            () if self.peers.len() > MAX_PEERS => Err(AdvertError::Bounds("too many peers")),
+            () if self.sketches.as_ref().is_some_and(|sketches| !sketches.fit(self.experts.len())) => {
+                Err(AdvertError::Bounds("sketches that are not one per expert"))
+            }
             () if inline_bytes > MAX_INLINE_PROXY_BYTES => Err(AdvertError::Bounds("oversized inline proxies")),
             () => Ok(()),
         }

@@ -7,8 +7,8 @@
 //! | [`NodeId`], [`FederationId`], [`BlobId`], [`ExpertId`], [`Round`], [`Slot`] | names |
 //! | [`ParamSet`] | parameters as plain numbers, with one canonical byte form |
 //! | [`BlobRef`], [`SegmentList`], [`BlobStore`] | immutable bytes named by their hash, verified piece by piece |
-//! | [`ProxySet`] | where a node's experts are good |
-//! | [`Advert`] | what nodes say to each other |
+//! | [`ProxySet`], [`Sketches`] | where a node's experts are good, exactly and nearly |
+//! | [`Advert`], [`Audience`] | what nodes say to each other, and who hears it |
 //! | [`AggregationPlan`] | whose experts are mixed into one's own |
 //! | [`FederationSpec`], [`Exchange`] | what all members agree on, and what its algorithm shares |
 //! | [`LocalReport`], [`Score`] | what a trainer reports |
@@ -31,8 +31,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod advert;
+mod audience;
 pub mod blob;
 pub mod config;
+pub mod draw;
 mod exchange;
 pub mod hello;
 mod id;
@@ -41,13 +43,15 @@ mod plan;
 mod pool;
 mod proxy;
 mod report;
+pub mod sketch;
 pub mod spec;
 mod time;
 
 pub use advert::{
     ADVERT_LIFE, Advert, AdvertError, Body, ExpertOffer, Fault, Global, Local, MAX_ADVERT_BYTES,
-    MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, Member, PoolOffer, ProxyOffer, Sequence, SignedAdvert, Withdraw,
+    MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, MAX_PEERS, Member, PoolOffer, ProxyOffer, Sequence, SignedAdvert, Withdraw,
 };
+pub use audience::Audience;
 pub use blob::{
     BlobRef, BlobStore, ChainingValue, MAX_BLOB_BYTES, Partial, SEGMENT_BYTES, SegmentError, SegmentList,
     VerifiedSegment,
@@ -61,5 +65,6 @@ pub use plan::{AggregationPlan, PlanRow, Source};
 pub use pool::{Controls, PoolMember, PoolOutcome, Scores, Served};
 pub use proxy::{MAX_EXPERTS, ProxySet};
 pub use report::{LocalReport, Score};
+pub use sketch::Sketches;
 pub use spec::{FederationSpec, HyperValue};
 pub use time::Timestamp;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BlobRef, ExpertOffer, Lineage, ProxyOffer, Round};
+use crate::{BlobRef, ExpertOffer, Lineage, ProxyOffer, Round, Sketches};
 
 /// How good a model is on one split of a node's data.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -28,6 +28,9 @@ pub struct LocalReport {
     pub experts: Vec<ExpertOffer>,
     /// Its proxies, in refresh rounds.
     pub proxies: Option<ProxyOffer>,
+    /// Sketches of them, in a federation that uses sketches.
+    #[serde(default)]
+    pub sketches: Option<Sketches>,
     /// Training samples.
     pub n_samples: u32,
     /// Mean training loss over the last local epoch.

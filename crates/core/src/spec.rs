@@ -61,6 +61,8 @@ crate::config! {
         @table training: TrainingSpec = TrainingSpec::default(),
         /// How a round closes.
         @table round: RoundSpec = RoundSpec::default(),
+        /// What a large federation does otherwise than a small one.
+        @table scale: ScaleSpec = ScaleSpec::default(),
         /// Bounds on what a member accepts from others.
         @table limits: LimitsSpec = LimitsSpec::default(),
         /// The stage after the last round (PM-MoE): a mixture of everybody's private modules.
@@ -187,6 +189,20 @@ crate::config! {
 }
 
 crate::config! {
+    /// What a large federation does otherwise than a small one.
+    pub struct ScaleSpec {
+        /// Up to this many nodes everybody fetches everybody's gating proxies (0 to 100000). In a larger federation adverts
+        /// carry sketches of 128 bytes each, and a node fetches only the proxies that its sketches resemble most.
+        full_proxies: u32 = 200,
+        /// Most nodes that everybody hears of in a round (64 to 512). In a larger federation a draw names them; they alone
+        /// are averaged, and what the others say reaches those who follow them.
+        speakers: u32 = 256,
+        /// Most nodes that a node follows in a federation of more than `speakers` nodes (16 to 256).
+        follows: u32 = 64,
+    }
+}
+
+crate::config! {
     /// Bounds on what a member accepts from others.
     pub struct LimitsSpec {
         /// Seconds that two clocks may differ.
@@ -248,6 +264,9 @@ impl FederationSpec {
             (seconds(round.deadline_seconds), "round.deadline_seconds", "above 0, at most a week"),
             (seconds(round.grace_seconds), "round.grace_seconds", "above 0, at most a week"),
             ((0.0..=1.0).contains(&round.audit), "round.audit", "0 to 1"),
+            (self.scale.full_proxies <= 100_000, "scale.full_proxies", "0 to 100000"),
+            ((64..=512).contains(&self.scale.speakers), "scale.speakers", "64 to 512"),
+            ((16..=256).contains(&self.scale.follows), "scale.follows", "16 to 256"),
             (self.limits.clock_skew_seconds >= 1, "limits.clock_skew_seconds", "at least 1"),
             (self.limits.max_norm_ratio > 1.0, "limits.max_norm_ratio", "a number above 1"),
             ((1..=1000).contains(&pool.max_members), "pool.max_members", "1 to 1000"),
@@ -267,6 +286,11 @@ impl FederationSpec {
             Some((_, key, range)) => Err(ConfigError(format!("`{key}` is out of range: it must be {range}"))),
             None => Ok(()),
         }
+    }
+
+    /// Tells whether adverts carry sketches, because fetching everybody's proxies would cost too much.
+    pub fn uses_sketches(&self) -> bool {
+        self.exchange.experts.is_some() && self.nodes > self.scale.full_proxies
     }
 
     /// Returns the bytes that are hashed.

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, BlobId, Body, FederationId, FederationSpec, Global, Lineage, Local, Member, NodeId, Round, Timestamp,
+    Advert, Audience, BlobId, Body, FederationId, FederationSpec, Global, Lineage, Local, Member, NodeId, Round,
+    Timestamp,
 };
 
 use crate::chain::{self, Verdict};
@@ -28,6 +29,11 @@ pub struct Aggregator {
     head: Head,
     view: View,
     closing: Closing,
+    audience: Audience,
+    /// Whose updates the open round waits for, with the view's change of company that it was found after.
+    expected: Option<(u64, Vec<NodeId>)>,
+    /// Members of the newest closed round.
+    n_members: usize,
     averaging: bool,
     /// Whether what others know has been pulled; before that a round might be closed a second time.
     synced: bool,
@@ -55,6 +61,9 @@ impl Aggregator {
             head,
             view: View::new(2),
             closing: Self::new_closing(&spec),
+            audience: Audience::of(&spec),
+            expected: None,
+            n_members: 0,
             averaging: false,
             synced: false,
             started: None,
@@ -113,7 +122,9 @@ impl Aggregator {
         let waiting = match self.opened {
             _ if finished => vec![],
             None => vec![Waiting::new("the first local update of the round", since)],
-            Some(_) => vec![Waiting::from_peers("local updates", self.closing.missing(self.view.neighbours()), since)],
+            Some(_) => {
+                vec![Waiting::from_peers("local updates", self.closing.missing(self.expected().into_iter()), since)]
+            }
         };
         let round = if finished { self.head.round } else { self.head.round.next() };
         Status { phase, round, head: self.head, waiting }
@@ -191,7 +202,8 @@ impl Aggregator {
     fn follow(&mut self, author: NodeId, round: Round, global: &Global) {
         let (mean, parent) = (Some(global.mean), Some(global.parent));
         self.head = Head { round, mean, parent, history: global.history };
-        let members = global.members.len() as u32;
+        self.n_members = global.members.len();
+        let members = self.n_members as u32;
         self.outputs.push(Output::Note(Note::RoundClosed { round, by: Some(author), members }));
         self.outputs.push(Output::Save);
         self.open_next();
@@ -200,6 +212,7 @@ impl Aggregator {
     /// Starts collecting for the next round, with the updates that already arrived.
     fn open_next(&mut self) {
         self.closing = Self::new_closing(&self.spec);
+        self.expected = None;
         self.averaging = false;
         self.opened = None;
         self.quorum_since = None;
@@ -215,12 +228,30 @@ impl Aggregator {
         }
     }
 
+    /// Returns the nodes whose update is waited for: those connected that have not left and that all hear this round.
+    fn expected(&self) -> Vec<NodeId> {
+        let round = self.head.round.next();
+        self.view.neighbours().filter(|node| self.audience.hears(*node, round)).collect()
+    }
+
+    /// Returns how many updates a round has at least, whoever is connected: the first round waits for the planned number
+    /// of nodes, later ones for those that are there. Of a large federation only some are connected with an aggregator;
+    /// there the last round says how many speak.
+    fn planned(&self) -> usize {
+        match self.head.round {
+            Round::ZERO => self.spec.nodes.min(self.spec.scale.speakers) as usize,
+            _ if self.audience.is_partial() => self.n_members,
+            _ => 0,
+        }
+    }
+
     fn try_to_close(&mut self) {
         let patient = self.started.is_some_and(|started| self.now < started + self.spec.round.grace());
         let Some(opened) = self.opened.filter(|_| !self.averaging && (self.synced || !patient)) else { return };
-        // Waited for are those who are connected and have not left. The first round waits for the planned number of nodes, later ones for those that are there.
-        let planned = if self.head.round == Round::ZERO { self.spec.nodes as usize } else { 0 };
-        let quorum = self.spec.round.quorum_of(self.view.neighbours().len().max(planned));
+        let company = self.view.changes_of_company();
+        let known = self.expected.take().filter(|(then, _)| *then == company);
+        let expected = known.map_or_else(|| self.expected(), |(_, expected)| expected);
+        let quorum = self.spec.round.quorum_of(expected.len().max(self.planned()));
         let enough = self.closing.n_held() >= quorum;
         if enough && self.quorum_since.is_none() {
             self.quorum_since = Some(self.now);
@@ -229,7 +260,8 @@ impl Aggregator {
         }
         let grace_over = self.quorum_since.is_some_and(|since| self.now >= since + self.spec.round.grace());
         let deadline_over = self.now >= opened + self.spec.round.deadline();
-        let in_time = enough && (grace_over || self.closing.all_in(self.view.neighbours()));
+        let in_time = enough && (grace_over || self.closing.all_in(expected.iter().copied()));
+        self.expected = Some((company, expected));
         if in_time || deadline_over {
             self.close();
         }

@@ -6,6 +6,7 @@
 //! on our own chain it must be ours plus the members, and on another a majority of the members must confirm it by
 //! their own signed adverts.
 
+use fednode_core::draw::draw;
 use fednode_core::{FederationId, Global, Lineage, NodeId, Round};
 
 use crate::state::Head;
@@ -81,19 +82,6 @@ impl Rank {
     }
 }
 
-/// Draws a number for a node and a round that everybody draws alike.
-pub(crate) fn draw(purpose: &[u8], federation: FederationId, round: Round, node: NodeId) -> [u8; 32] {
-    let bytes = [purpose, federation.as_bytes(), &round.0.to_le_bytes(), node.as_bytes()].concat();
-    *fednode_core::BlobId::of(&bytes).as_bytes()
-}
-
-/// Tells whether an event of this probability happens for a node in a round; the same for everybody who asks.
-pub(crate) fn happens(probability: f64, purpose: &[u8], federation: FederationId, round: Round, node: NodeId) -> bool {
-    let drawn = draw(purpose, federation, round, node);
-    let low = u64::from_le_bytes([drawn[0], drawn[1], drawn[2], drawn[3], drawn[4], drawn[5], drawn[6], drawn[7]]);
-    (low as f64 / u64::MAX as f64) < probability
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,13 +115,5 @@ mod tests {
         let acting = |n| Rank::acting(federation, Round(1), NodeId::from_bytes([n; 32]));
         assert!(Rank::Aggregator < acting(1).min(acting(2)));
         assert_ne!(acting(1) < acting(2), acting(2) < acting(1));
-    }
-
-    #[test]
-    fn audits_happen_as_often_as_asked() {
-        let federation = FederationId::from_bytes([1; 32]);
-        let node = NodeId::from_bytes([2; 32]);
-        let drawn = (1..=2000).filter(|round| happens(0.05, b"audit", federation, Round(*round), node)).count();
-        assert!((60..140).contains(&drawn), "{drawn} of 2000 at 5 %");
     }
 }

@@ -5,9 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use fednode_core::draw::draw;
 use fednode_core::{BlobId, BlobRef, FederationId, Lineage, Local, MAX_MEMBERS, Member, NodeId, Round, Weighting};
-
-use crate::chain;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
@@ -127,7 +126,7 @@ impl Closing {
         rounds.sort_unstable();
         let round = rounds.get(rounds.len().saturating_sub(1) / 2).copied().unwrap_or_default();
         if chosen.len() > MAX_MEMBERS {
-            chosen.sort_by_cached_key(|(node, _)| chain::draw(b"fednode members 1", federation, round, *node));
+            chosen.sort_by_cached_key(|(node, _)| draw(b"fednode members 1", federation, round, *node));
             chosen.truncate(MAX_MEMBERS);
             chosen.sort_by_key(|(node, _)| *node);
         }
@@ -147,8 +146,7 @@ mod tests {
     fn local(parent: u8, shared: u8, n_samples: u32) -> Local {
         let id = |n| BlobId::from_bytes([n; 32]);
         let shared = Some(BlobRef { id: id(shared), size: 1 });
-        let (lineage, parent) = (id(parent), id(parent));
-        Local { lineage, parent, shared, experts: vec![], proxies: None, statistics: None, n_samples }
+        Local { shared, ..Local::new(id(parent), n_samples) }
     }
 
     fn collect(offers: &[(u8, u32, Local)]) -> Closing {

@@ -11,7 +11,7 @@
 //! | [`Output::Module`] | [`Input::Module`] |
 //! | [`Output::Pool`] | [`Input::Pooled`] |
 //! | [`Output::SetTimer`] | [`Input::Timer`], unless set again |
-//! | [`Output::Publish`], [`Output::Save`], [`Output::Strike`], [`Output::Ban`], [`Output::Forget`], [`Output::Note`] | nothing |
+//! | [`Output::Publish`], [`Output::Follow`], [`Output::Save`], [`Output::Strike`], [`Output::Ban`], [`Output::Forget`], [`Output::Note`] | nothing |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ pub enum Input {
 /// Something to do.
 #[derive(Debug, Clone)]
 pub enum Output {
-    /// Sign and gossip this.
+    /// Sign and gossip this, to those whom [`fednode_core::Audience`] names.
     Publish {
         /// The round it is about.
         round: Round,
@@ -105,6 +105,8 @@ pub enum Output {
         /// When.
         at: Timestamp,
     },
+    /// Hear these nodes too, of whom not everybody hears, and of no others of that kind. Their newest adverts come first.
+    Follow(Vec<NodeId>),
     /// Lower a peer's score.
     Strike {
         /// The peer.

@@ -272,7 +272,54 @@ fn a_thousand_nodes() {
     scenario.link.loss = 0.01;
     let outcome = play(&scenario);
     assert_one_lineage(&outcome);
-    assert_plans_are_omniscient(&outcome, &scenario);
+    // 256 of them speak in a round, so a quarter of the best are heard of, and what is chosen instead is nearly as like.
+    let agreement = outcome.agreement(scenario.spec.exchange.experts.as_ref().unwrap(), 10);
+    let Some((round, first)) = agreement.first_key_value() else { panic!("no plans, seed {}", outcome.seed) };
+    assert!(first.recall > 0.15 && first.similarity_lost < 0.02, "{round}: {first:?}, seed {}", outcome.seed);
+    let heard = outcome.deliveries / (2 * 1000);
+    assert!(heard < 350, "{heard} adverts per node and round, seed {}", outcome.seed);
+}
+
+/// `moe-systems` §1.12.1: the exact proxies of a shortlist are enough.
+#[test]
+fn sketches_find_nearly_what_all_proxies_would() {
+    let mut scenario = Scenario::new(seed(), 60, 4);
+    scenario.spec.scale.full_proxies = 0;
+    let outcome = play(&scenario);
+    assert_one_lineage(&outcome);
+    let agreement = outcome.agreement(scenario.spec.exchange.experts.as_ref().unwrap(), 1);
+    assert_eq!(agreement.len(), 2, "refreshes in rounds 1 and 3, seed {}", outcome.seed);
+    for (round, agreement) in agreement {
+        assert!(agreement.recall > 0.9, "{round}: {agreement:?}, seed {}", outcome.seed);
+    }
+    let everybodys = play(&Scenario::new(seed(), 60, 4));
+    let (few, all) = (outcome.fetches.len(), everybodys.fetches.len());
+    assert!(10 * few < 8 * all, "{few} fetches against {all}, seed {}", outcome.seed);
+}
+
+/// A node hears a sixth of the others in a round; whoever is like it leads it to more of its kind.
+#[test]
+fn friends_of_friends_are_found_where_not_everybody_is_heard() {
+    let mut scenario = Scenario::new(seed(), 400, 14);
+    (scenario.spec.scale.speakers, scenario.spec.scale.follows) = (64, 48);
+    let outcome = play(&scenario);
+    let agreement = outcome.agreement(scenario.spec.exchange.experts.as_ref().unwrap(), 4);
+    let recalls: Vec<f64> = agreement.values().map(|agreement| agreement.recall).collect();
+    let (first, last) = (recalls[0], recalls[recalls.len() - 1]);
+    assert!(last > 0.4 && last > first + 0.2, "{recalls:?}, seed {}", outcome.seed);
+    let heard = outcome.deliveries / (14 * 400);
+    assert!(heard < 64 + 48 + 15, "{heard} adverts per node and round, seed {}", outcome.seed);
+}
+
+/// The aggregator dies, and those who act in its place are among the speakers.
+#[test]
+fn a_large_federation_survives_its_aggregator() {
+    let mut scenario = Scenario::new(seed(), 200, 4).at(8.0, Incident::Kill(200));
+    scenario.spec.scale.speakers = 64;
+    let outcome = play(&scenario);
+    assert_one_lineage(&outcome);
+    let acting = outcome.count(|note| matches!(note, Note::Acting(_)));
+    assert!((1..=12).contains(&acting), "{acting} acted, seed {}", outcome.seed);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! | module | formula | is |
 //! |---|---|---|
 //! | [`similarity`] | FedMoE-DA Eq. 8 | cosines of gating proxies |
+//! | [`sketch`] | SimHash | whose proxies are worth fetching, in a large federation |
 //! | [`plan`](fn@plan) | Eq. 9 and 10 | the best `P + 1` sources of each own expert and their softmax weights |
 //! | [`merge`] | Eq. 11 | an own expert mixed with what arrived of its row |
 //! | [`mod@average`] | Eq. 5, FedAvg | many members' parameters become one: mean, median, trimmed mean |
@@ -55,6 +56,7 @@ pub mod plan;
 pub mod prototypes;
 pub mod screen;
 pub mod similarity;
+pub mod sketch;
 pub mod statistics;
 
 pub use average::{Accumulator, AverageError, average, clip_norm};

@@ -48,6 +48,24 @@ pub fn identity(own: NodeId, n_experts: usize, round: Round, lineage: Lineage) -
     AggregationPlan { round, lineage, rows: slots(n_experts).map(row).collect() }
 }
 
+/// Returns the other nodes by how alike an expert of theirs is to one of the own ones, the nearest first.
+pub fn ranking(own: NodeId, known: &BTreeMap<NodeId, Arc<ProxySet>>) -> Vec<(NodeId, f64)> {
+    let Some(own_set) = known.get(&own) else { return Vec::new() };
+    let proxies = Proxies::collect(known, own_set.dimension());
+    let mut best: BTreeMap<NodeId, f64> = BTreeMap::new();
+    for slot in slots(own_set.len()) {
+        let row = proxies.position(ExpertId { owner: own, slot }).map(|position| proxies.row(position));
+        for (expert, similarity) in proxies.experts().iter().zip(row.into_iter().flatten()) {
+            let known = best.entry(expert.owner).or_insert(similarity);
+            *known = known.max(similarity);
+        }
+    }
+    best.remove(&own);
+    let mut ranked: Vec<(NodeId, f64)> = best.into_iter().collect();
+    ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    ranked
+}
+
 fn slots(n_experts: usize) -> impl Iterator<Item = Slot> {
     (0..).map(Slot).take(n_experts)
 }
@@ -195,6 +213,15 @@ mod tests {
         let row = plan(node(8), Round(1), BlobId::of(b""), &known, &everyone).rows.remove(0);
         assert_eq!((row.sources.len(), row.sources[0].expert.owner), (8, node(8)));
         assert!(row.sources[1..].iter().all(|source| source.similarity == 0.0 && source.weight > 0.0));
+    }
+
+    #[test]
+    fn nodes_are_ranked_by_their_most_alike_expert() {
+        // TV2: r between node 1 and the others is largest for slots (1,0)-(2,0), 0.995037, and (1,1)-(3,0), 0.8.
+        let ranked = ranking(node(1), &tv2());
+        assert_eq!(ranked.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [node(2), node(3)]);
+        assert!((ranked[0].1 - 0.995037).abs() < 1e-6 && (ranked[1].1 - 0.8).abs() < 1e-6, "{ranked:?}");
+        assert_eq!(ranking(node(7), &tv2()), []);
     }
 
     #[test]

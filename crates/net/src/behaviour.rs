@@ -7,10 +7,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::FederationId;
+use fednode_core::{Advert, Audience, FederationId, NodeId};
 use libp2p::allow_block_list::{self, AllowedPeers, BlockedPeers};
 use libp2p::connection_limits::{self, ConnectionLimits};
-use libp2p::gossipsub::{self, IdentTopic, MessageAuthenticity, MessageId, ValidationMode};
+use libp2p::gossipsub::{
+    self, IdentTopic, MessageAuthenticity, MessageId, TopicHash, TopicSubscriptionFilter, ValidationMode,
+};
 use libp2p::request_response;
 use libp2p::swarm::NetworkBehaviour;
 use libp2p::swarm::behaviour::toggle::Toggle;
@@ -22,7 +24,7 @@ use crate::gate::MAX_SIGNED_BYTES;
 use crate::identity::{Identity, peer_id};
 use crate::rpc::{self, Rpc};
 use crate::traffic::Traffic;
-use crate::wire::{HelloCall, PeersCall, SyncCall};
+use crate::wire::{HelloCall, MAX_FOLLOWED, PeersCall, SyncCall};
 
 /// Connections to one peer: two nodes that dial each other at the same moment have two.
 pub(crate) const MAX_CONNECTIONS_PER_PEER: u32 = 2;
@@ -45,9 +47,10 @@ const GOSSIP_QUEUE: usize = 128;
 /// An advert may wait this long for a slow peer before it is left to sync: 64 KiB to twelve peers at 1 Mbit/s.
 const GOSSIP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The two topics of a federation.
+/// The topics of a federation: two for everybody and, in a large one, one for each author.
 #[derive(Debug, Clone)]
 pub(crate) struct Topics {
+    prefix: String,
     /// Local updates and pool offers.
     pub(crate) advert: IdentTopic,
     /// What must not queue behind them.
@@ -56,13 +59,48 @@ pub(crate) struct Topics {
 
 impl Topics {
     pub(crate) fn of(federation: FederationId) -> Self {
-        let topic = |kind: &str| IdentTopic::new(format!("/fednode/{}/{kind}/1", federation.short()));
-        Self { advert: topic("advert"), control: topic("control") }
+        let prefix = format!("/fednode/{}/", federation.short());
+        let topic = |kind: &str| IdentTopic::new(format!("{prefix}{kind}/1"));
+        Self { advert: topic("advert"), control: topic("control"), prefix }
+    }
+
+    /// Returns the topic of what an author says to those who follow it.
+    pub(crate) fn of_author(&self, author: &NodeId) -> IdentTopic {
+        IdentTopic::new(format!("{}from/{author}/1", self.prefix))
+    }
+
+    /// Returns the topic on which an advert travels.
+    pub(crate) fn of_advert(&self, audience: &Audience, advert: &Advert) -> IdentTopic {
+        match &advert.body {
+            body if body.is_control() => self.control.clone(),
+            body if audience.is_everybody(advert.author, advert.round, body) => self.advert.clone(),
+            _ => self.of_author(&advert.author),
+        }
+    }
+}
+
+/// Lets peers subscribe to the federation's topics and to no others.
+#[derive(Debug, Clone)]
+pub(crate) struct TopicFilter {
+    topics: Topics,
+    /// Whether authors have topics of their own.
+    by_author: bool,
+}
+
+impl TopicSubscriptionFilter for TopicFilter {
+    fn can_subscribe(&mut self, topic: &TopicHash) -> bool {
+        let is_common = *topic == self.topics.advert.hash() || *topic == self.topics.control.hash();
+        let of_author = || {
+            let author = topic.as_str().strip_prefix(&self.topics.prefix)?.strip_prefix("from/")?.strip_suffix("/1")?;
+            author.parse::<NodeId>().ok()
+        };
+        is_common || (self.by_author && of_author().is_some())
     }
 }
 
 /// Gossip that hears of no topic but the federation's.
-pub(crate) type Gossip = gossipsub::Behaviour<gossipsub::IdentityTransform, gossipsub::WhitelistSubscriptionFilter>;
+pub(crate) type Gossip =
+    gossipsub::Behaviour<gossipsub::IdentityTransform, gossipsub::MaxCountSubscriptionFilter<TopicFilter>>;
 
 /// All behaviours of a connection.
 #[derive(NetworkBehaviour)]
@@ -129,8 +167,13 @@ fn limits(max_peers: usize) -> ConnectionLimits {
 /// Makes the gossip behaviour and subscribes to the federation's topics.
 ///
 /// Messages carry no signature of gossipsub's: every advert has its author's own, which is checked before forwarding.
-pub(crate) fn gossip(topics: &Topics, registry: &mut Registry) -> Result<Gossip, String> {
-    let filter = gossipsub::WhitelistSubscriptionFilter([topics.advert.hash(), topics.control.hash()].into());
+pub(crate) fn gossip(topics: &Topics, audience: Audience, registry: &mut Registry) -> Result<Gossip, String> {
+    let filter = gossipsub::MaxCountSubscriptionFilter {
+        filter: TopicFilter { topics: topics.clone(), by_author: audience.is_partial() },
+        // A change of all that is followed names the old and the new.
+        max_subscribed_topics: MAX_FOLLOWED + 2,
+        max_subscriptions_per_request: 2 * MAX_FOLLOWED + 2,
+    };
     let config = gossip_config().map_err(|error| error.to_string())?;
     let gossip = Gossip::new_with_subscription_filter(MessageAuthenticity::Anonymous, config, filter)?;
     let mut gossip =

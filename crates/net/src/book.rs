@@ -16,10 +16,10 @@
 //! adverts would then be accepted once more, which the engine bears (adverts are idempotent), while refusing newcomers
 //! would let a crowd of keys lock honest nodes out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fednode_core::{Advert, Body, NodeId, Round, Sequence, SignedAdvert, Timestamp};
+use fednode_core::{Advert, Audience, Body, NodeId, Round, Sequence, SignedAdvert, Timestamp};
 
 use crate::bounded::Bounded;
 use crate::wire::{Digest, Heard, MAX_DIGEST, MAX_SYNC_ADVERTS};
@@ -56,6 +56,8 @@ pub(crate) enum Verdict {
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     authors: BTreeMap<NodeId, Author>,
+    /// Who is heard by everybody; everybody if absent.
+    audience: Option<Audience>,
     kept_bytes: usize,
     /// Grows with every insertion; orders authors by when they were last heard.
     moment: u64,
@@ -77,6 +79,8 @@ struct Kept {
     entered_at: Timestamp,
     /// The next round's makes it worthless, unlike a withdrawal or a pool offer.
     fleeting: bool,
+    /// It is not for everybody, only for those who follow its author.
+    whispered: bool,
 }
 
 impl Kept {
@@ -91,6 +95,11 @@ fn advert_bytes(signed: &SignedAdvert) -> usize {
 }
 
 impl Book {
+    /// Makes an empty book of a federation.
+    pub(crate) fn of(audience: Audience) -> Self {
+        Self { audience: Some(audience), ..Self::default() }
+    }
+
     /// Judges an advert without entering it.
     pub(crate) fn judge(&self, author: &NodeId, sequence: Sequence, round: Round) -> Verdict {
         let Some(known) = self.authors.get(author) else { return Verdict::Fresh };
@@ -104,7 +113,8 @@ impl Book {
     /// Enters an advert that was judged fresh.
     pub(crate) fn insert(&mut self, signed: Arc<SignedAdvert>, advert: &Advert, now: Timestamp) {
         let fleeting = matches!(advert.body, Body::Local(_));
-        let kept = Kept { signed, expires_at: advert.expires_at, entered_at: now, fleeting };
+        let whispered = self.audience.is_some_and(|all| !all.is_everybody(advert.author, advert.round, &advert.body));
+        let kept = Kept { signed, expires_at: advert.expires_at, entered_at: now, fleeting, whispered };
         self.kept_bytes += kept.bytes();
         let author = self.author(advert.author);
         author.mark(advert.sequence);
@@ -139,11 +149,13 @@ impl Book {
     }
 
     /// Returns what the sender of a digest has not heard, oldest first per author, and whether there is more than fits.
+    /// What is not for everybody is for those who follow its author only.
     ///
     /// Adverts entered after `settled` are left out: gossip is still bringing them.
     pub(crate) fn lacking(
         &self,
         digest: &Digest,
+        follows: &BTreeSet<NodeId>,
         budget: usize,
         now: Timestamp,
         settled: Timestamp,
@@ -156,7 +168,9 @@ impl Book {
         let (mut adverts, mut bytes) = (Vec::new(), 0);
         for (author, known) in self.authors.range(digest.first..=digest.last) {
             let lacks = |sequence: Sequence| heard.get(author).is_none_or(|heard| lacks(heard, sequence));
-            let due = |kept: &Kept| kept.expires_at >= now && kept.entered_at <= settled;
+            let is_followed = follows.contains(author);
+            let is_for = |kept: &Kept| is_followed || !kept.whispered;
+            let due = |kept: &Kept| kept.expires_at >= now && kept.entered_at <= settled && is_for(kept);
             let missing = known.kept.iter().filter(|(sequence, kept)| due(kept) && lacks(**sequence));
             for (_, kept) in missing {
                 bytes += kept.bytes();

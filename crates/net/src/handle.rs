@@ -77,9 +77,10 @@ pub struct PeerInfo {
 /// What the application asks of the swarm task.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Publish(Round, Body, oneshot::Sender<Result<(Advert, SignedAdvert), PublishError>>),
+    Publish(Round, Box<Body>, oneshot::Sender<Result<(Advert, SignedAdvert), PublishError>>),
     Dial(Multiaddr),
     Peers(oneshot::Sender<Vec<PeerInfo>>),
+    Follow(Vec<NodeId>),
     Strike(NodeId, String),
     Ban(NodeId, Duration, String),
     Held(BlobId),
@@ -133,7 +134,7 @@ impl Handle {
     /// Fails for what every peer would refuse, and after shutdown.
     pub async fn publish(&self, round: Round, body: Body) -> Result<(Advert, SignedAdvert), PublishError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Command::Publish(round, body, reply)).await;
+        self.send(Command::Publish(round, Box::new(body), reply)).await;
         answer.await.unwrap_or(Err(PublishError::Closed))
     }
 
@@ -156,6 +157,12 @@ impl Handle {
     /// Dials an address now and keeps at it with patience, as if it had been configured.
     pub async fn dial(&self, address: Multiaddr) {
         self.send(Command::Dial(address)).await;
+    }
+
+    /// Hears these nodes too, beside those whom everybody hears ([`fednode_core::Audience`]), and no others of that kind
+    /// any more; at most [`crate::MAX_FOLLOWED`], the first ones.
+    pub async fn follow(&self, nodes: Vec<NodeId>) {
+        self.send(Command::Follow(nodes)).await;
     }
 
     /// Closes the connections to a peer and dials it again.

@@ -75,6 +75,7 @@ pub use network_key::{NetworkKey, NetworkKeyError};
 pub use secret_file::SecretFileError;
 pub use start::{Network, StartError, start};
 pub use traffic::TrafficSnapshot;
+pub use wire::MAX_FOLLOWED;
 
 #[cfg(test)]
 mod tests {

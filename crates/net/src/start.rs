@@ -5,7 +5,7 @@ use std::net::{IpAddr, TcpListener};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use fednode_core::{Advert, BlobStore, SignedAdvert, Timestamp};
+use fednode_core::{Advert, Audience, BlobStore, SignedAdvert, Timestamp};
 use futures::StreamExt;
 use libp2p::core::transport::ListenerId;
 use libp2p::multiaddr::Protocol;
@@ -71,7 +71,7 @@ pub async fn start(config: Config, identity: Identity, blobs: Arc<dyn BlobStore>
     let setup = |error: io::Error| StartError::Setup(error.to_string());
     let topics = Topics::of(config.federation);
     let mut registry = Registry::default();
-    let gossip = behaviour::gossip(&topics, &mut registry).map_err(StartError::Setup)?;
+    let gossip = behaviour::gossip(&topics, Audience::of(&config.spec), &mut registry).map_err(StartError::Setup)?;
     let transport = transport::build(&identity, config.network_key.as_ref(), &mut registry).map_err(setup)?;
     let traffic = Arc::new(Traffic::new(registry));
     let behaviour = Behaviour::new(&config, &identity, gossip, &traffic).map_err(setup)?;
@@ -181,7 +181,7 @@ async fn recall(config: &Config) -> Book {
         verified.sort_by_key(|(_, advert)| (advert.author, advert.sequence));
         verified
     });
-    let mut book = Book::default();
+    let mut book = Book::of(Audience::of(&config.spec));
     for (signed, advert) in verified.await.unwrap_or_default() {
         book.insert(Arc::new(signed), &advert, Timestamp::default());
     }

@@ -6,16 +6,17 @@
 mod commands;
 mod connections;
 mod dial_error;
+mod follow;
 mod gossip;
 mod hello;
 mod peers;
 mod sync;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fednode_core::{NodeId, Refusal};
+use fednode_core::{Audience, NodeId, Refusal};
 use futures::StreamExt;
 use libp2p::gossipsub::{MessageId, TopicHash};
 use libp2p::swarm::{ConnectionId, Swarm, SwarmEvent};
@@ -67,6 +68,9 @@ pub(crate) struct Task {
     identity: Identity,
     own: NodeId,
     topics: Topics,
+    audience: Audience,
+    /// Whose adverts are wanted that are not for everybody.
+    follows: BTreeSet<NodeId>,
     book: Book,
     peers: BTreeMap<NodeId, Peer>,
     dialer: Dialer,
@@ -111,6 +115,8 @@ impl Task {
             own: identity.node_id(),
             identity,
             topics,
+            audience: Audience::of(&config.spec),
+            follows: BTreeSet::new(),
             book,
             peers: BTreeMap::new(),
             dialer: Dialer::default(),
@@ -243,6 +249,7 @@ impl Task {
         if self.peers.is_empty() {
             return;
         }
+        self.follow(Vec::new());
         for topic in [self.topics.advert.clone(), self.topics.control.clone()] {
             self.swarm.behaviour_mut().gossip.unsubscribe(&topic);
         }

@@ -29,6 +29,8 @@ pub(crate) const MAX_DIGEST: usize = 1024;
 pub(crate) const MAX_HOLDS: usize = 256;
 /// Adverts in one sync reply, so that tiny ones do not make a long list.
 pub(crate) const MAX_SYNC_ADVERTS: usize = 4096;
+/// Most nodes that one node follows, the largest `scale.follows` of a spec.
+pub const MAX_FOLLOWED: usize = 256;
 /// Bytes of adverts in one sync reply; the asker asks again if there are more.
 pub(crate) const SYNC_REPLY_BUDGET: usize = 1 << 20;
 /// Address records in one reply: enough to find a mesh, too few to be worth an amplification.
@@ -128,6 +130,8 @@ pub(crate) struct SyncRequest {
     pub(crate) digest: Digest,
     /// The asker is new here and wants everything, also what gossip may just be bringing to others.
     pub(crate) everything: bool,
+    /// Whose adverts the asker wants that are not for everybody.
+    pub(crate) follows: Bounded<NodeId, MAX_FOLLOWED>,
     /// Blobs that the asker completed since it last said so.
     pub(crate) holds: Bounded<BlobId, MAX_HOLDS>,
 }
@@ -247,7 +251,8 @@ mod tests {
         let digest =
             Digest { first: node, last: node, heard: Bounded::first_of(std::iter::repeat_n(heard, MAX_DIGEST)) };
         let holds = Bounded::first_of(std::iter::repeat_n(BlobId::from_bytes([255; 32]), MAX_HOLDS));
-        let request = SyncRequest { digest, everything: true, holds: holds.clone() };
+        let follows = Bounded::first_of(std::iter::repeat_n(node, MAX_FOLLOWED));
+        let request = SyncRequest { digest, everything: true, follows, holds: holds.clone() };
         assert!(encode(&request).len() <= SyncCall::MAX_REQUEST);
         let advert = SignedAdvert { payload: vec![255; 256 - 64], signature: vec![255; 64] };
         let adverts = Bounded::first_of(std::iter::repeat_n(advert, MAX_SYNC_ADVERTS));

@@ -213,9 +213,7 @@ async fn in_a_full_mesh_adverts_are_hardly_ever_received_twice() {
         }
         for node in &nodes {
             let proxies = Some(ProxyOffer::Inline(noise(8192, u64::from(round))));
-            let lineage = fednode_core::BlobId::of(b"");
-            let (parent, experts) = (lineage, vec![]);
-            let local = Local { lineage, parent, shared: None, experts, proxies, statistics: None, n_samples: 1 };
+            let local = Local { proxies, ..Local::new(fednode_core::BlobId::of(b""), 1) };
             let (_, signed) = node.network.handle.publish(Round(round), Body::Local(local)).await.unwrap();
             needed += 4 * signed.payload.len() as u64;
         }

@@ -57,6 +57,7 @@ impl<M: Machine> Driver<M> {
             Output::Publish { round, body } => self.publish(round, body),
             Output::Fetch(fetch) => self.queue_fetch(fetch),
             Output::Train { round } => self.train(round),
+            Output::Follow(nodes) => self.follow(nodes),
             Output::Merge(order) => self.merge(order),
             Output::Average(order) => self.average(order),
             Output::Module { round } => self.make_module(round),
@@ -89,6 +90,14 @@ impl<M: Machine> Driver<M> {
         self.tasks.spawn(async move { Answer::Published(net.publish(round, body).await.map(Box::new)) });
     }
 
+    fn follow(&mut self, nodes: Vec<NodeId>) {
+        let net = self.net.clone();
+        self.tasks.spawn(async move {
+            net.follow(nodes).await;
+            Answer::Done
+        });
+    }
+
     fn queue_fetch(&mut self, fetch: Fetch) {
         if let Some(refused) = self.fetches.add(fetch) {
             debug!(blob = %refused.blob.id, "not fetched: too many fetches wait");
@@ -112,7 +121,8 @@ impl<M: Machine> Driver<M> {
     fn train(&mut self, round: Round) {
         let (Some(trainer), Some(state)) = (&self.trainer, self.machine.training_state()) else { return };
         let with_proxies = self.spec.exchange.refreshes_in(round);
-        let purpose = Purpose { round, lineage: state.lineage, with_proxies };
+        let with_sketches = self.spec.uses_sketches().then(|| self.spec.id());
+        let purpose = Purpose { round, lineage: state.lineage, with_proxies, with_sketches };
         self.training = true;
         let fully = self.config.evaluates_fully(round);
         let stages = if fully { &Stage::BOTH[..] } else { &[Stage::Merged] };

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fednode_core::{
-    BlobId, BlobRef, ExpertOffer, FederationSpec, Lineage, LocalReport, MAX_INLINE_PROXY_BYTES, NodeId, ParamSet,
-    ProxyOffer, ProxySet, Round,
+    BlobId, BlobRef, ExpertOffer, FederationId, FederationSpec, Lineage, LocalReport, MAX_INLINE_PROXY_BYTES, NodeId,
+    ParamSet, ProxyOffer, ProxySet, Round,
 };
 use fednode_engine::execute::{self, Adoption};
 use fednode_engine::{AverageOrder, AverageReport, Fetch, FetchKind, MergeOrder, MergeReport};
@@ -132,6 +132,8 @@ pub(crate) struct Purpose {
     pub(crate) lineage: Lineage,
     /// Whether this round refreshes proxies.
     pub(crate) with_proxies: bool,
+    /// The federation, if adverts carry sketches of proxies.
+    pub(crate) with_sketches: Option<FederationId>,
 }
 
 /// Writes an update's blobs and names them.
@@ -148,6 +150,8 @@ pub(crate) fn store_update(update: &Timed<Update>, purpose: Purpose, blobs: &Blo
     let experts = stored.into_iter().zip(routed);
     let experts = experts.map(|(blob, samples_routed)| ExpertOffer { blob, samples_routed }).collect();
     let proxies = update.proxies.as_ref().filter(|_| purpose.with_proxies);
+    let sketched = proxies.zip(purpose.with_sketches);
+    let sketches = sketched.map(|(proxies, federation)| fednode_mix::sketch::sketches(proxies, federation));
     let proxies = proxies.map(|proxies| offer(proxies, blobs)).transpose()?;
     let report = LocalReport {
         round: purpose.round,
@@ -155,6 +159,7 @@ pub(crate) fn store_update(update: &Timed<Update>, purpose: Purpose, blobs: &Blo
         shared,
         experts,
         proxies,
+        sketches,
         n_samples: update.n_samples,
         train_loss: update.train_loss,
         expert_share: update.expert_share.clone(),

@@ -7,10 +7,11 @@
 
 use std::collections::BTreeSet;
 
+use fednode_core::draw::happens;
 use fednode_core::{BlobId, BlobRef, Body, Fault, Global, NodeId, Round};
 
 use super::Node;
-use crate::chain::{self, Rank};
+use crate::chain::Rank;
 use crate::event::{AverageOrder, FetchKind, Note, Output, Purpose};
 
 /// Shared parts up to this size are averaged by everybody when an acting aggregator closes the round.
@@ -39,7 +40,7 @@ impl Node {
     pub(super) fn must_verify(&self, author: NodeId, round: Round, global: &Global) -> bool {
         let acted = self.rank(round, author) != Rank::Aggregator;
         let small = global.mean.size <= SMALL_SHARED_BYTES;
-        let drawn = chain::happens(self.spec.round.audit, b"fednode audit 1", self.federation, round, self.me);
+        let drawn = happens(self.spec.round.audit, b"fednode audit 1", self.federation, round, self.me);
         author != self.me && ((acted && small) || drawn)
     }
 

@@ -42,11 +42,14 @@ impl Node {
         if !self.lacks_mean_of(round) {
             return;
         }
+        let grace = self.spec.round.grace();
+        self.set_timer(Timer::GiveUp(round), self.now + grace * (ATTEMPTS + 1));
+        if !self.audience.hears(self.me, round) {
+            return;
+        }
         let own = self.acting_rank(round, self.me);
         let before = self.acting_candidates(round).filter(|node| self.acting_rank(round, *node) < own).count() as u32;
-        let grace = self.spec.round.grace();
         self.set_timer(Timer::Act(round), self.now + grace * before.min(ATTEMPTS));
-        self.set_timer(Timer::GiveUp(round), self.now + grace * (ATTEMPTS + 1));
     }
 
     /// Without an aggregator, and with everybody's update here, there is nothing to wait for.
@@ -55,10 +58,16 @@ impl Node {
             return;
         }
         let round = self.state.round;
-        let everybody = self.view.neighbours().all(|node| self.view.local(node, round).is_some());
+        let is_in = |node| !self.audience.hears(node, round) || self.view.local(node, round).is_some();
+        let everybody = self.view.neighbours().all(is_in);
         let enough = self.acting_candidates(round).count() >= self.spec.round.min_members as usize;
         let own = self.acting_rank(round, self.me);
-        if everybody && enough && self.acting_candidates(round).all(|node| self.acting_rank(round, node) >= own) {
+        let counts = self.audience.hears(self.me, round);
+        if counts
+            && everybody
+            && enough
+            && self.acting_candidates(round).all(|node| self.acting_rank(round, node) >= own)
+        {
             self.on_turn_to_act(round);
         }
     }
@@ -68,10 +77,11 @@ impl Node {
         self.state.phase == Phase::Exchanging && exchange.is_some_and(super::Exchange::lacks_candidate)
     }
 
-    /// Visits the nodes that can act for the round: those with an update that follows the same closed round.
+    /// Visits the nodes that can act for the round: those that all hear, with an update that follows the same closed round.
     fn acting_candidates(&self, round: Round) -> impl Iterator<Item = NodeId> + '_ {
         let parent = chain::lineage_of(&self.state.head, self.initial);
-        self.view.locals(round).filter(move |(_, local)| local.parent == parent).map(|(node, _)| node)
+        let fitting = self.view.locals(round).filter(move |(_, local)| local.parent == parent);
+        fitting.map(|(node, _)| node).filter(move |node| self.audience.hears(*node, round))
     }
 
     fn acting_rank(&self, round: Round, node: NodeId) -> Rank {
@@ -84,7 +94,8 @@ impl Node {
         };
         let parent = chain::lineage_of(&self.state.head, self.initial);
         let mut closing = Closing::new(averaging.weighting);
-        let fresh = self.view.newest_locals().filter(|(_, _, local)| local.parent == parent);
+        let is_counted = |node, newest, local: &Local| local.parent == parent && self.audience.hears(node, newest);
+        let fresh = self.view.newest_locals().filter(|(node, newest, local)| is_counted(*node, *newest, local));
         let wanted: Vec<(NodeId, BlobRef)> =
             fresh.filter_map(|(node, newest, local)| Some((node, closing.offer(node, newest, local)?))).collect();
         self.acting = Some(Acting { closing, busy: false });

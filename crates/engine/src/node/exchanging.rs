@@ -40,6 +40,8 @@ pub(super) struct Exchange {
     rows: Vec<PlanRow>,
     /// Whose experts the rows name.
     owners: BTreeSet<NodeId>,
+    /// Whether the proxies of those who are alike were asked for, where not everybody's are.
+    shortlisted: bool,
     /// Owners of planned experts whose update of this round is not known yet.
     owners_awaited: BTreeSet<NodeId>,
     /// Members of the closed round whose update, and with it their proxies, is not known yet.
@@ -63,6 +65,7 @@ impl Exchange {
             started: now,
             rows: Vec::new(),
             owners: BTreeSet::new(),
+            shortlisted: false,
             owners_awaited: BTreeSet::new(),
             updates_awaited: BTreeSet::new(),
             experts_awaited: BTreeMap::new(),
@@ -101,6 +104,16 @@ impl Exchange {
 
     pub(super) fn withdraw(&mut self, owner: NodeId, blobs: &[BlobId]) {
         self.sources.retain(|expert, blob| expert.owner != owner || !blobs.contains(&blob.id));
+    }
+
+    /// Tells whether a node's update is waited for.
+    pub(super) fn awaits_word_of(&self, node: NodeId) -> bool {
+        self.owners.contains(&node) || self.updates_awaited.contains(&node)
+    }
+
+    /// Tells whether this is the time for the shortlist: nothing else is waited for, and there was none yet.
+    pub(super) fn is_first_shortlist(&mut self) -> bool {
+        self.is_complete() && !std::mem::replace(&mut self.shortlisted, true)
     }
 
     /// Drops the candidate if this node closed it; returns whether it did.
@@ -168,6 +181,8 @@ impl Node {
     pub(super) fn open_exchange(&mut self) {
         let round = self.state.round;
         self.update_plan();
+        self.follow_the_planned();
+        self.forget_strangers();
         let mut exchange = Exchange::to_adopt(round, self.now);
         exchange.needs_mean = false;
         exchange.rows = self.state.plan.as_ref().map(|plan| plan.rows.clone()).unwrap_or_default();
@@ -207,7 +222,7 @@ impl Node {
     /// Proxies that came before this node's own update was ready are fetched now.
     fn want_everybodys_proxies(&mut self) {
         let round = self.state.round;
-        if !self.spec.exchange.refreshes_in(round) {
+        if !self.spec.exchange.refreshes_in(round) || self.spec.uses_sketches() {
             return;
         }
         let lineage = self.state.lineage;
@@ -296,6 +311,7 @@ impl Node {
 
     /// Merges when everything is here.
     pub(super) fn try_to_merge(&mut self) {
+        self.fetch_shortlist();
         let proxies_awaited = !self.proxies_wanted.is_empty();
         let Some(exchange) = &self.exchange else { return };
         if exchange.is_stuck() {

@@ -14,6 +14,7 @@
 mod audit;
 mod closing_in_place;
 mod exchanging;
+mod following;
 mod joining;
 mod merging;
 mod planning;
@@ -23,8 +24,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, AggregationPlan, BlobId, BlobRef, Body, FederationId, FederationSpec, Global, Lineage, Local, LocalReport,
-    NodeId, ParamSet, ProxyOffer, ProxySet, Round, Timestamp,
+    Advert, AggregationPlan, Audience, BlobId, BlobRef, Body, FederationId, FederationSpec, Global, Lineage, Local,
+    LocalReport, NodeId, ParamSet, ProxyOffer, ProxySet, Round, Timestamp,
 };
 
 use crate::chain::{self, Verdict};
@@ -36,6 +37,7 @@ use crate::view::View;
 use self::audit::Trial;
 use self::closing_in_place::Acting;
 use self::exchanging::Exchange;
+use self::following::Following;
 use self::pooling::Pooling;
 
 /// A node of the federation.
@@ -43,6 +45,7 @@ use self::pooling::Pooling;
 pub struct Node {
     spec: Arc<FederationSpec>,
     federation: FederationId,
+    audience: Audience,
     me: NodeId,
     initial: Lineage,
     state: State,
@@ -55,6 +58,7 @@ pub struct Node {
     joining_since: Timestamp,
     exchange: Option<Exchange>,
     pooling: Option<Pooling>,
+    following: Following,
     acting: Option<Acting>,
     trials: BTreeMap<NodeId, Trial>,
     /// Proxies being fetched: whose, and of which round.
@@ -76,6 +80,7 @@ impl Node {
         let keep = spec.exchange.experts.as_ref().map_or(1, |experts| experts.refresh_every);
         Self {
             federation: spec.id(),
+            audience: Audience::of(&spec),
             me,
             initial: initial_shared.map_or_else(|| BlobId::of(&spec.canonical_bytes()), |blob| blob.id),
             state,
@@ -86,6 +91,7 @@ impl Node {
             joining_since: Timestamp::default(),
             exchange: None,
             pooling: None,
+            following: Following::default(),
             acting: None,
             trials: BTreeMap::new(),
             proxies_wanted: BTreeMap::new(),
@@ -99,6 +105,13 @@ impl Node {
     /// Takes an input and returns what to do about it.
     pub fn handle(&mut self, now: Timestamp, input: Input) -> Vec<Output> {
         self.now = now;
+        if let Input::Advert(advert) = &input
+            && self.can_wait(advert)
+        {
+            self.view.set_aside(advert);
+            return Vec::new();
+        }
+        self.view.record_set_aside();
         match input {
             Input::Start => self.on_start(),
             Input::PeerUp { node, role } => self.view.connect(node, role),
@@ -173,6 +186,21 @@ impl Node {
         }
     }
 
+    /// Tells whether an advert changes nothing now but what is known of its author: nearly every advert, in a large
+    /// federation. Those are recorded together later.
+    fn can_wait(&self, advert: &Advert) -> bool {
+        let Body::Local(local) = &advert.body else { return false };
+        let waits_for_others = match self.state.phase {
+            Phase::Training | Phase::Merging => false,
+            Phase::Exchanging => !self.view.has_aggregator(),
+            Phase::Joining | Phase::Pooling | Phase::Serving => true,
+        };
+        let is_fetched = local.proxies.is_some() && !self.spec.uses_sketches();
+        let is_awaited = self.exchange.as_ref().is_some_and(|exchange| exchange.awaits_word_of(advert.author));
+        let is_counted = self.acting.is_some() || self.unconfirmed;
+        !(waits_for_others || is_fetched || is_awaited || is_counted || advert.author == self.me)
+    }
+
     fn handle_advert(&mut self, advert: &Arc<Advert>) {
         if !self.view.record(advert) {
             return;
@@ -188,7 +216,8 @@ impl Node {
     }
 
     fn handle_local(&mut self, author: NodeId, round: Round, local: &Local) {
-        if local.lineage == self.state.lineage && round == self.state.round {
+        let fetches_all = !self.spec.uses_sketches() || author == self.me;
+        if fetches_all && local.lineage == self.state.lineage && round == self.state.round {
             self.want_proxies(author, round, local);
         }
         if author == self.me {
@@ -307,6 +336,8 @@ impl Node {
             shared: report.shared,
             experts: report.experts.clone(),
             proxies: report.proxies.clone(),
+            sketches: report.sketches.clone(),
+            peers: self.following.nearest().to_vec(),
             statistics: None,
             n_samples: report.n_samples,
         }

@@ -44,6 +44,7 @@ impl Node {
         let known = self.view.proxies(last, lineage);
         if known.contains_key(&self.me) {
             self.state.plan = Some(fednode_mix::plan::plan(self.me, last, lineage, &known, exchange));
+            self.follow_the_nearest(last, &known);
         }
     }
 }

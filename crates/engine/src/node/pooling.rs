@@ -11,10 +11,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fednode_core::draw::draw;
 use fednode_core::{BlobId, BlobRef, Body, NodeId, PoolOffer, Timestamp};
 
 use super::Node;
-use crate::chain;
 use crate::event::{FetchKind, ModuleReport, Note, Output, PoolOrder, PoolReport, Timer};
 use crate::state::Phase;
 use crate::status::Waiting;
@@ -119,7 +119,7 @@ impl Node {
         let strangers: BTreeSet<NodeId> = others.into_iter().map(|(node, _)| node).collect();
         let mut chosen: Vec<(NodeId, BlobRef)> = fitting.into_iter().map(|(node, offer)| (node, offer.blob)).collect();
         let purpose = [b"fednode pool 1 ", self.me.as_bytes().as_slice()].concat();
-        chosen.sort_by_key(|(node, _)| chain::draw(&purpose, self.federation, self.state.round, *node));
+        chosen.sort_by_key(|(node, _)| draw(&purpose, self.federation, self.state.round, *node));
         chosen.truncate(self.spec.pool.max_members.saturating_sub(1));
         let missing = self.pooling.as_ref().map(|pooling| pooling.awaited.iter().copied().collect());
         let mut wanted = Vec::new();

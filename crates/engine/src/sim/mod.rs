@@ -26,7 +26,7 @@ mod toy;
 mod trainers;
 mod world;
 
-pub use outcome::{Outcome, PlanRecord};
+pub use outcome::{Agreement, Outcome, PlanRecord};
 pub use scenario::{Behaviour, Incident, Link, Scenario};
 pub use toy::Toy;
 pub use trainers::{Bytes, ClosedRound, LocalUpdate, PrivateModule, Toys, Trainers};

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{AggregationPlan, BlobId, BlobRef, ExpertExchange, ExpertId, Lineage, NodeId, ProxySet, Round};
+use fednode_core::{
+    AggregationPlan, BlobId, BlobRef, ExpertExchange, ExpertId, Lineage, NodeId, PlanRow, ProxySet, Round,
+};
 
 use crate::event::Note;
 use crate::state::Phase;
@@ -16,6 +18,30 @@ pub struct PlanRecord {
     pub member: usize,
     /// The plan.
     pub plan: AggregationPlan,
+}
+
+/// How near plans are to those of somebody who knows all proxies.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Agreement {
+    /// Share of the best sources that were chosen, 0 to 1.
+    pub recall: f64,
+    /// By how much the similarity of the chosen sources falls short of the best ones', on average.
+    pub similarity_lost: f64,
+}
+
+impl Agreement {
+    fn of(best: &PlanRow, chosen: &PlanRow) -> Self {
+        let names: BTreeSet<ExpertId> = chosen.sources.iter().map(|source| source.expert).collect();
+        let n_best = (best.sources.len() - 1).max(1) as f64;
+        let found = best.sources.iter().skip(1).filter(|source| names.contains(&source.expert)).count() as f64;
+        let similarity = |row: &PlanRow| row.sources.iter().skip(1).map(|source| source.similarity).sum::<f64>();
+        Self { recall: found / n_best, similarity_lost: (similarity(best) - similarity(chosen)) / n_best }
+    }
+
+    fn mean(rows: &[Self]) -> Self {
+        let mean = |of: fn(&Self) -> f64| rows.iter().map(of).sum::<f64>() / rows.len().max(1) as f64;
+        Self { recall: mean(|row| row.recall), similarity_lost: mean(|row| row.similarity_lost) }
+    }
 }
 
 /// Everything worth asserting on.
@@ -103,6 +129,20 @@ impl Outcome {
             }
         }
         fednode_mix::plan::plan(own, record.plan.round, record.plan.lineage, &known, exchange)
+    }
+
+    /// Compares the plans with those of somebody who knows all proxies, by the round of the refresh; every so-manieth
+    /// member's, since each costs a look at all proxies.
+    pub fn agreement(&self, exchange: &ExpertExchange, every: usize) -> BTreeMap<Round, Agreement> {
+        let mut by_round: BTreeMap<Round, Vec<Agreement>> = BTreeMap::new();
+        for record in self.plans.iter().filter(|record| record.member.is_multiple_of(every.max(1))) {
+            let plan = &record.plan;
+            let Some(known) = self.proxies.get(&(plan.round, plan.lineage)) else { continue };
+            let best = fednode_mix::plan::plan(self.ids[record.member], plan.round, plan.lineage, known, exchange);
+            let rows = best.rows.iter().zip(&plan.rows).filter(|(best, _)| best.sources.len() > 1);
+            by_round.entry(plan.round).or_default().extend(rows.map(|(best, chosen)| Agreement::of(best, chosen)));
+        }
+        by_round.into_iter().map(|(round, rows)| (round, Agreement::mean(&rows))).collect()
     }
 
     /// Returns the blobs that were counted although nobody may.

@@ -1,7 +1,8 @@
 //! A trainer of a few floats, so that thousands of nodes run real numbers through the real machinery.
 //!
-//! Nodes fall into three clusters. A node's expert `k` moves towards a point of its cluster and slot, its proxies point
-//! there too, so similar nodes find each other as in the paper; the shared part moves towards the cluster's point.
+//! Nodes fall into three clusters. A node's expert `k` moves towards a point of its cluster and slot, and its proxies
+//! point near there, each node's in a direction of its own that changes little from round to round, as data do: similar
+//! nodes find each other as in the paper. The shared part moves towards the cluster's point.
 
 use std::sync::Arc;
 
@@ -53,7 +54,9 @@ impl Toy {
             let place = cluster * EXPERTS + slot;
             step(expert, &point(self.seed, "expert", place, EXPERT), &mut noise);
             let direction = point(self.seed, "proxy", place, PROXY);
-            proxies.extend(direction.iter().map(|value| value + noise.random_range(-0.2..0.2)));
+            let own = point(self.seed, "own direction", self.member * EXPERTS + slot, PROXY);
+            let values = direction.iter().zip(&own).map(|(cluster, own)| cluster + 0.2 * own);
+            proxies.extend(values.map(|value| value + noise.random_range(-0.02..0.02)));
         }
         LocalUpdate {
             shared: Some(Arc::new(self.shared())),

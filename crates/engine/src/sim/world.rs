@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{Advert, BlobId, BlobRef, FederationId, FederationSpec, NodeId, ParamSet, Role, Round, Timestamp};
+use fednode_core::{
+    Advert, Audience, BlobId, BlobRef, FederationId, FederationSpec, NodeId, ParamSet, Role, Round, Timestamp,
+};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -80,6 +82,10 @@ struct Member {
     /// When each timer is due; a timer that was set again is not due at its old time.
     timers: HashMap<Timer, Timestamp>,
     held: HashSet<BlobId>,
+    /// Whom it follows, who follows it, and what it said last to those only.
+    follows: BTreeSet<usize>,
+    followers: BTreeSet<usize>,
+    whispered: Option<Arc<Said>>,
     corrupt_seen: BTreeSet<usize>,
     checkpoint: Option<State>,
     head: Option<Head>,
@@ -93,6 +99,7 @@ pub(super) struct World<'a> {
     trainers: &'a mut dyn Trainers,
     spec: Arc<FederationSpec>,
     federation: FederationId,
+    audience: Audience,
     rng: ChaCha8Rng,
     queue: Queue<Event>,
     members: Vec<Member>,
@@ -109,6 +116,8 @@ pub(super) struct World<'a> {
     /// How often a node said that it is done, since the start; and whether anything changed since that was looked at.
     finished: usize,
     changed: bool,
+    /// The refresh of each member's newest plan in the outcome.
+    planned: HashMap<usize, Round>,
     outcome: Outcome,
 }
 
@@ -130,6 +139,9 @@ impl<'a> World<'a> {
                 counter: 0,
                 timers: HashMap::new(),
                 held: held.clone(),
+                follows: BTreeSet::new(),
+                followers: BTreeSet::new(),
+                whispered: None,
                 corrupt_seen: BTreeSet::new(),
                 checkpoint: None,
                 head: None,
@@ -148,6 +160,7 @@ impl<'a> World<'a> {
             scenario,
             trainers,
             federation: spec.id(),
+            audience: Audience::of(&spec),
             spec,
             rng,
             queue: Queue::default(),
@@ -162,6 +175,7 @@ impl<'a> World<'a> {
             pending_incidents: scenario.incidents.len(),
             finished: 0,
             changed: true,
+            planned: HashMap::new(),
             outcome,
         };
         world.open();
@@ -304,6 +318,7 @@ impl<'a> World<'a> {
             Output::Train { round } => self.begin_training(member, round),
             Output::Module { round } => self.begin_module(member, round),
             Output::Pool(order) => self.begin_pool(member, order),
+            Output::Follow(nodes) => self.follow(member, &nodes),
             Output::Merge(order) => self.merge(member, &order),
             Output::Average(order) => self.average(member, &order),
             Output::Save => self.save(member),
@@ -340,10 +355,9 @@ impl<'a> World<'a> {
             && let Machine::Node(node) = &self.members[member].machine
             && let Some(plan) = node.plan()
         {
-            let record = PlanRecord { member, plan: plan.clone() };
-            let newest = self.outcome.plans.iter().rev().find(|known| known.member == member);
-            if newest != Some(&record) {
-                self.outcome.plans.push(record);
+            let newest = self.planned.insert(member, plan.round);
+            if newest != Some(plan.round) {
+                self.outcome.plans.push(PlanRecord { member, plan: plan.clone() });
             }
         }
         self.outcome.notes.push((member, note));

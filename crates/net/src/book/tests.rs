@@ -27,16 +27,7 @@ fn advert(author: NodeId, sequence: Sequence, round: u32, body: Body) -> (Arc<Si
 }
 
 fn local() -> Body {
-    let lineage = BlobId::of(b"");
-    Body::Local(Local {
-        lineage,
-        parent: lineage,
-        shared: None,
-        experts: vec![],
-        proxies: None,
-        statistics: None,
-        n_samples: 1,
-    })
+    Body::Local(Local::new(BlobId::of(b""), 1))
 }
 
 /// Judges and, if fresh, enters.
@@ -112,7 +103,7 @@ fn old_local_updates_give_way_before_what_stays_true() {
     for counter in 1..100 {
         assert_eq!(hear(&mut book, node(1), at(1, counter), u32::try_from(counter).unwrap()), Verdict::Fresh);
     }
-    let (kept, more) = book.lacking(&Book::default().digest(START), 1 << 20, NOW, NOW);
+    let (kept, more) = book.lacking(&Book::default().digest(START), &BTreeSet::new(), 1 << 20, NOW, NOW);
     assert_eq!((kept.len(), more), (16, false));
     assert_eq!(kept[0], withdraw);
     assert_eq!(book.kept_bytes, kept.iter().map(|signed| advert_bytes(signed)).sum::<usize>());
@@ -123,8 +114,8 @@ fn what_gossip_is_still_bringing_is_not_told() {
     let mut book = Book::default();
     hear(&mut book, node(1), at(1, 1), 1);
     let nothing = Book::default().digest(START);
-    assert!(book.lacking(&nothing, 1 << 20, NOW, Timestamp(NOW.0 - 1)).0.is_empty());
-    assert_eq!(book.lacking(&nothing, 1 << 20, NOW, NOW).0.len(), 1);
+    assert!(book.lacking(&nothing, &BTreeSet::new(), 1 << 20, NOW, Timestamp(NOW.0 - 1)).0.is_empty());
+    assert_eq!(book.lacking(&nothing, &BTreeSet::new(), 1 << 20, NOW, NOW).0.len(), 1);
 }
 
 #[test]
@@ -132,7 +123,7 @@ fn expired_adverts_are_neither_told_nor_kept_nor_heard_again() {
     let mut book = Book::default();
     hear(&mut book, node(1), at(1, 1), 1);
     let later = Timestamp(NOW.0 + 1001);
-    assert!(book.lacking(&Book::default().digest(START), 1 << 20, later, later).0.is_empty());
+    assert!(book.lacking(&Book::default().digest(START), &BTreeSet::new(), 1 << 20, later, later).0.is_empty());
     book.prune(later);
     assert_eq!(book.kept_bytes, 0);
     assert_eq!(hear(&mut book, node(1), at(1, 1), 1), Verdict::Duplicate);
@@ -181,7 +172,7 @@ fn sync_goes_round_in_ranges_and_repairs_gaps() {
     let (mut first, mut replies) = (START, 0);
     loop {
         let digest = poor.digest(first);
-        let (adverts, more) = rich.lacking(&digest, 50_000, NOW, NOW);
+        let (adverts, more) = rich.lacking(&digest, &BTreeSet::new(), 50_000, NOW, NOW);
         assert!(adverts.iter().map(|signed| advert_bytes(signed)).sum::<usize>() <= 50_000);
         for signed in adverts {
             let author = NodeId::from_bytes(signed.payload[..32].try_into().unwrap());
@@ -203,12 +194,28 @@ fn sync_goes_round_in_ranges_and_repairs_gaps() {
     }
 }
 
+#[test]
+fn whispers_are_told_to_those_who_follow_their_author() {
+    let spec = fednode_core::FederationSpec { nodes: 10_000, ..Default::default() };
+    let audience = fednode_core::Audience::of(&spec);
+    let (mut book, quiet) = (Book::of(audience), node(1));
+    let (whispered, spoken) = (1..10_000).map(Round).partition::<Vec<_>, _>(|round| !audience.hears(quiet, *round));
+    for (counter, round) in [(1, whispered[0]), (2, spoken[0])] {
+        let (signed, said) = advert(quiet, at(1, counter), round.0, local());
+        book.insert(signed, &said, NOW);
+    }
+    let nothing = Book::default().digest(START);
+    let told =
+        |follows: &[NodeId]| book.lacking(&nothing, &follows.iter().copied().collect(), 1 << 20, NOW, NOW).0.len();
+    assert_eq!((told(&[]), told(&[node(2)]), told(&[quiet])), (1, 1, 2));
+}
+
 proptest! {
     /// Against the plain statement of the rule: accepted once, in the newest incarnation, within 64 of the newest.
     #[test]
     fn window_agrees_with_a_set(said in prop::collection::vec((0..3_u64, 0..200_u64), 1..200)) {
         let mut book = Book::default();
-        let mut heard = std::collections::BTreeSet::new();
+        let mut heard = BTreeSet::new();
         for (round, (incarnation, counter)) in said.into_iter().enumerate() {
             let newest = heard.last().copied();
             let expected = newest.is_none_or(|(i, c)| {

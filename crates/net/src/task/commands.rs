@@ -12,12 +12,13 @@ impl Task {
     pub(super) fn on_command(&mut self, command: Command) {
         match command {
             Command::Publish(round, body, reply) => {
-                let said = self.publish(round, body);
+                let said = self.publish(round, *body);
                 // Whoever asked may have stopped waiting; what was said stays said.
                 _ = reply.send(said);
             }
             Command::Dial(address) => self.add_target(address),
             Command::Peers(reply) => _ = reply.send(self.peer_infos()),
+            Command::Follow(nodes) => self.follow(nodes),
             Command::Strike(node, reason) => self.strike(node, reason),
             Command::Ban(node, length, reason) => self.ban(node, length, reason),
             Command::Held(blob) => self.holds.add(blob),

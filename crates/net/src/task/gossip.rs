@@ -62,8 +62,8 @@ impl Task {
         let signed = SignedAdvert { signature: self.identity.sign_advert(&payload), payload };
         self.counter += 1;
         self.book.insert(Arc::new(signed.clone()), &advert, now);
-        let topic = if advert.body.is_control() { &self.topics.control } else { &self.topics.advert };
-        self.gossip(topic.hash(), codec::encode(&signed));
+        let topic = self.topics.of_advert(&self.audience, &advert).hash();
+        self.gossip(topic, codec::encode(&signed));
         Ok((advert, signed))
     }
 
@@ -138,7 +138,7 @@ impl Task {
         outcome: Result<(SignedAdvert, Advert), Objection>,
     ) -> MessageAcceptance {
         match outcome {
-            Ok((_, advert)) if advert.body.is_control() != (*topic == self.topics.control.hash()) => {
+            Ok((_, advert)) if *topic != self.topics.of_advert(&self.audience, &advert).hash() => {
                 self.blame_source(source, "passed on an advert on the wrong topic".to_owned());
                 MessageAcceptance::Reject
             }
@@ -163,6 +163,10 @@ impl Task {
             if advert.sequence.incarnation > self.config.incarnation {
                 self.tell(Event::Superseded);
             }
+            return Admission::Ignored;
+        }
+        let is_for_us = self.audience.is_everybody(advert.author, advert.round, &advert.body);
+        if !is_for_us && !self.follows.contains(&advert.author) {
             return Admission::Ignored;
         }
         let verdict = self.book.judge(&advert.author, advert.sequence, advert.round);

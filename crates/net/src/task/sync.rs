@@ -99,7 +99,12 @@ impl Task {
         let digest = self.book.digest(peer.sync.first);
         let (holds, telling) = self.holds.since(peer.sync.told);
         (peer.sync.last, peer.sync.telling) = (digest.last, telling);
-        let request = SyncRequest { digest, everything: !peer.sync.synced, holds: Bounded::first_of(holds) };
+        let request = SyncRequest {
+            digest,
+            everything: !peer.sync.synced,
+            follows: Bounded::first_of(self.follows.iter().copied()),
+            holds: Bounded::first_of(holds),
+        };
         peer.sync.step = Step::Waiting(self.swarm.behaviour_mut().sync.send_request(&peer_id(&node), request));
     }
 
@@ -131,7 +136,8 @@ impl Task {
         }
         let now = crate::clock::now();
         let settled = if request.everything { now } else { now - GOSSIP_DUE };
-        let (adverts, more) = self.book.lacking(&request.digest, SYNC_REPLY_BUDGET, now, settled);
+        let follows = request.follows.as_slice().iter().copied().collect();
+        let (adverts, more) = self.book.lacking(&request.digest, &follows, SYNC_REPLY_BUDGET, now, settled);
         let (holds, told) = self.holds.since(known.sync.told);
         known.sync.told = told;
         let bytes: usize = adverts.iter().map(|signed| signed.payload.len()).sum();
@@ -218,7 +224,8 @@ impl Task {
     fn should_have_been_gossiped(&self, peer: NodeId, advert: &Advert) -> bool {
         let Some(known) = self.peers.get(&peer) else { return false };
         let said_here = advert.issued_at > known.up_since + GOSSIP_DUE;
-        advert.author == peer && said_here && crate::clock::now().since(advert.issued_at) > GOSSIP_DUE
+        let said_to_all = self.audience.is_everybody(advert.author, advert.round, &advert.body);
+        advert.author == peer && said_here && said_to_all && crate::clock::now().since(advert.issued_at) > GOSSIP_DUE
     }
 
     fn count_missed(&mut self, node: NodeId, missed: bool) {

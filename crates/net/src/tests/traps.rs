@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fednode_core::{FederationId, MAX_ADVERT_BYTES, SignedAdvert};
+use fednode_core::{Audience, FederationId, FederationSpec, MAX_ADVERT_BYTES, SignedAdvert};
 use futures::StreamExt;
 use libp2p::gossipsub::{Event, IdentTopic};
 use libp2p::swarm::{self, Swarm, SwarmEvent};
@@ -28,7 +28,7 @@ fn home() -> Topics {
 
 fn swarm(topics: &Topics) -> Swarm<Gossip> {
     let (identity, mut registry) = (Identity::generate(), Registry::default());
-    let gossip = behaviour::gossip(topics, &mut registry).unwrap();
+    let gossip = behaviour::gossip(topics, Audience::of(&FederationSpec::default()), &mut registry).unwrap();
     let transport = transport::build(&identity, None, &mut registry).unwrap();
     Swarm::new(transport, gossip, peer_id(&identity.node_id()), swarm::Config::with_tokio_executor())
 }

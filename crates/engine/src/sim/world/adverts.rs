@@ -1,9 +1,10 @@
 //! How adverts spread: to everybody, each after its own delay, to some only with a later sync.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{ADVERT_LIFE, Advert, BlobId, Body, Fault, ProxyOffer, ProxySet, Round, Sequence};
+use fednode_core::{ADVERT_LIFE, Advert, BlobId, Body, Fault, NodeId, ProxyOffer, ProxySet, Round, Sequence};
 
 use super::super::scenario::Behaviour;
 use super::{Event, Said, World};
@@ -32,11 +33,39 @@ impl World<'_> {
         self.adverts.push(Arc::clone(&said));
         self.forget_old_adverts();
         self.input_after(Duration::ZERO, member, Input::Advert(Arc::clone(&advert)));
-        for other in (0..self.members.len()).filter(|other| *other != member) {
-            let delay = self.network.gossip_time(&mut self.rng);
-            self.schedule(delay, Event::Deliver(other, Arc::clone(&said)));
+        match self.audience.is_everybody(advert.author, round, &advert.body) {
+            true => (0..self.members.len()).for_each(|other| self.send(&said, other)),
+            false => {
+                let followers = std::mem::take(&mut self.members[member].followers);
+                followers.iter().for_each(|follower| self.send(&said, *follower));
+                let author = &mut self.members[member];
+                (author.followers, author.whispered) = (followers, Some(said));
+            }
         }
         self.accuse_if_false_accuser(member, &advert);
+    }
+
+    fn send(&mut self, said: &Arc<Said>, to: usize) {
+        if to != said.author {
+            let delay = self.network.gossip_time(&mut self.rng);
+            self.schedule(delay, Event::Deliver(to, Arc::clone(said)));
+        }
+    }
+
+    /// A member hears these from now on beside those whom everybody hears, and first what each of them said last.
+    pub(super) fn follow(&mut self, member: usize, nodes: &[NodeId]) {
+        let authors: BTreeSet<usize> = nodes.iter().filter_map(|node| self.numbers.get(node)).copied().collect();
+        let before = std::mem::replace(&mut self.members[member].follows, authors.clone());
+        for author in before.difference(&authors) {
+            self.members[*author].followers.remove(&member);
+        }
+        for author in authors.difference(&before) {
+            self.members[*author].followers.insert(member);
+            if let Some(said) = self.members[*author].whispered.clone() {
+                let delay = 2 * self.network.latency(&mut self.rng);
+                self.schedule(delay, Event::Deliver(member, said));
+            }
+        }
     }
 
     /// What an omniscient observer sees.

@@ -53,13 +53,17 @@ impl World<'_> {
             experts.push(ExpertOffer { blob, samples_routed });
         }
         let refreshes = self.spec.exchange.refreshes_in(round);
-        let proxies = update.proxies.filter(|_| refreshes).map(|proxies| self.offer(member, round, &proxies));
+        let proxies = update.proxies.filter(|_| refreshes);
+        let sketches = proxies.as_ref().filter(|_| self.spec.uses_sketches());
+        let sketches = sketches.map(|proxies| fednode_mix::sketch::sketches(proxies, self.federation));
+        let proxies = proxies.map(|proxies| self.offer(member, round, &proxies));
         let report = LocalReport {
             round,
             lineage: BlobId::of(b""),
             shared,
             experts,
             proxies,
+            sketches,
             n_samples: update.n_samples,
             train_loss: update.train_loss,
             expert_share: update.expert_share,

@@ -67,6 +67,11 @@ impl World<'_> {
         let mut per_author: BTreeMap<usize, u32> = BTreeMap::new();
         let mut missed = Vec::new();
         for said in self.adverts.iter().rev().take(20 * self.members.len()) {
+            let author = self.members[said.author].id;
+            let is_heard = self.audience.is_everybody(author, said.advert.round, &said.advert.body);
+            if !is_heard && !self.members[member].follows.contains(&said.author) {
+                continue;
+            }
             let count = per_author.entry(said.author).or_default();
             *count += 1;
             if *count <= KEPT_ADVERTS {
