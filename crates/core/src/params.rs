@@ -2,18 +2,19 @@
 //!
 //! A [`ParamSet`] is the only shape in which weights cross a crate, a disk or a wire. Its canonical bytes are a
 //! safetensors file without metadata, tensors in name order, so that equal parameters have equal bytes and therefore
-//! one [`BlobId`]. On their way they may have 16 bits each ([`Precision`]), all tensors of a set alike; that is another
-//! canonical form with another name, and whoever decodes it has `f32` again. Names and layouts follow PyTorch (`fc.weight` is `[out, in]`), which makes an exported node model
-//! loadable elsewhere without a conversion.
+//! one [`BlobId`](crate::BlobId). On their way they may have 16 bits each ([`Precision`]), all tensors of a set alike;
+//! that is another canonical form with another name, and whoever decodes it has `f32` again. Names and layouts follow
+//! PyTorch (`fc.weight` is `[out, in]`), which makes an exported node model loadable elsewhere without a conversion.
 //!
-//! [`ParamSet::decode`] is gate two of the four that hostile bytes pass: it never allocates more than the bytes it was
-//! given, and accepts nothing but the canonical form. It does not judge the values; screening (`fednode-mix`) does.
+//! [`ParamSet::decode`] is gate two of the four that hostile bytes pass: what it allocates is bounded by the bytes it
+//! was given, and it accepts nothing but the canonical form. It does not judge the values; screening (`fednode-mix`)
+//! does.
 
 use std::collections::BTreeMap;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use crate::{BlobId, BlobRef, Precision};
+use crate::{BlobRef, Precision};
 
 /// Most tensors that a parameter set may have: far above any model here, low enough to bound a hostile header.
 pub const MAX_TENSORS: usize = 4096;
