@@ -5,7 +5,7 @@
 //! | word | is |
 //! |---|---|
 //! | [`NodeId`], [`FederationId`], [`BlobId`], [`ExpertId`], [`Round`], [`Slot`] | names |
-//! | [`ParamSet`] | parameters as plain numbers, with one canonical byte form |
+//! | [`ParamSet`], [`Precision`] | parameters as plain numbers, with one canonical byte form; how many bits they have on their way |
 //! | [`BlobRef`], [`SegmentList`], [`BlobStore`] | immutable bytes named by their hash, verified piece by piece |
 //! | [`ProxySet`], [`Sketches`] | where a node's experts are good, exactly and nearly |
 //! | [`Advert`], [`Audience`] | what nodes say to each other, and who hears it |
@@ -41,6 +41,7 @@ mod id;
 mod params;
 mod plan;
 mod pool;
+mod precision;
 mod proxy;
 mod report;
 pub mod sketch;
@@ -63,6 +64,7 @@ pub use id::{BlobId, ExpertId, FederationId, Lineage, NameError, NodeId, Round, 
 pub use params::{Layout, LayoutMismatch, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, ParamSet, ParamsError, Tensor};
 pub use plan::{AggregationPlan, PlanRow, Source};
 pub use pool::{Controls, PoolMember, PoolOutcome, Scores, Served};
+pub use precision::Precision;
 pub use proxy::{MAX_EXPERTS, ProxySet};
 pub use report::{LocalReport, Score};
 pub use sketch::Sketches;

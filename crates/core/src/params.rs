@@ -2,17 +2,19 @@
 //!
 //! A [`ParamSet`] is the only shape in which weights cross a crate, a disk or a wire. Its canonical bytes are a
 //! safetensors file without metadata, tensors in name order, so that equal parameters have equal bytes and therefore
-//! one [`BlobId`]. Names and layouts follow PyTorch (`fc.weight` is `[out, in]`), which makes an exported node model
-//! loadable elsewhere without a conversion.
+//! one [`BlobId`](crate::BlobId). On their way they may have 16 bits each ([`Precision`]), all tensors of a set alike;
+//! that is another canonical form with another name, and whoever decodes it has `f32` again. Names and layouts follow
+//! PyTorch (`fc.weight` is `[out, in]`), which makes an exported node model loadable elsewhere without a conversion.
 //!
-//! [`ParamSet::decode`] is gate two of the four that hostile bytes pass: it never allocates more than the bytes it was
-//! given, and accepts nothing but the canonical form. It does not judge the values; screening (`fednode-mix`) does.
+//! [`ParamSet::decode`] is gate two of the four that hostile bytes pass: what it allocates is bounded by the bytes it
+//! was given, and it accepts nothing but the canonical form. It does not judge the values; screening (`fednode-mix`)
+//! does.
 
 use std::collections::BTreeMap;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use crate::{BlobId, BlobRef};
+use crate::{BlobRef, Precision};
 
 /// Most tensors that a parameter set may have: far above any model here, low enough to bound a hostile header.
 pub const MAX_TENSORS: usize = 4096;
@@ -30,8 +32,8 @@ pub enum ParamsError {
     /// The bytes are no safetensors file.
     #[error("not a safetensors file")]
     Format(#[source] safetensors::SafeTensorError),
-    /// A tensor holds something else than 32-bit floats.
-    #[error("tensor `{name}` holds {dtype:?}, expected F32")]
+    /// A tensor holds something else than floats of 32 or 16 bits.
+    #[error("tensor `{name}` holds {dtype:?}, expected F32, F16 or BF16")]
     Dtype {
         /// The tensor.
         name: String,
@@ -229,18 +231,28 @@ impl ParamSet {
         }
     }
 
+    /// Returns the numbers that a receiver has when these are sent at a precision.
+    #[must_use]
+    pub fn narrowed(mut self, precision: Precision) -> Self {
+        let values = self.tensors.values_mut().flat_map(|tensor| &mut tensor.values);
+        values.for_each(|value| *value = precision.narrow(*value));
+        self
+    }
+
     /// Returns the canonical bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
+        self.to_bytes_as(Precision::F32)
+    }
+
+    /// Returns the canonical bytes at a precision.
+    pub fn to_bytes_as(&self, precision: Precision) -> Vec<u8> {
         let raw: Vec<(&str, &[usize], Vec<u8>)> = self
             .tensors
             .iter()
-            .map(|(name, tensor)| {
-                let bytes = tensor.values.iter().flat_map(|value| value.to_le_bytes()).collect();
-                (name.as_str(), tensor.shape.as_slice(), bytes)
-            })
+            .map(|(name, tensor)| (name.as_str(), tensor.shape.as_slice(), precision.write(&tensor.values)))
             .collect();
         let views = raw.iter().map(|(name, shape, bytes)| {
-            let view = TensorView::new(Dtype::F32, shape.to_vec(), bytes);
+            let view = TensorView::new(precision.dtype(), shape.to_vec(), bytes);
             (*name, view.expect("insert checked that the shape holds the values"))
         });
         safetensors::serialize(views, None).expect("names are unique and buffers have the declared sizes")
@@ -248,8 +260,13 @@ impl ParamSet {
 
     /// Returns the canonical bytes together with their name and size.
     pub fn to_blob(&self) -> (BlobRef, Vec<u8>) {
-        let bytes = self.to_bytes();
-        (BlobRef { id: BlobId::of(&bytes), size: bytes.len() as u64 }, bytes)
+        self.to_blob_as(Precision::F32)
+    }
+
+    /// Returns the canonical bytes at a precision together with their name and size.
+    pub fn to_blob_as(&self, precision: Precision) -> (BlobRef, Vec<u8>) {
+        let bytes = self.to_bytes_as(precision);
+        (BlobRef::of(&bytes), bytes)
     }
 
     /// Decodes canonical bytes; the way in for everything that a peer sent or a disk kept.
@@ -257,11 +274,19 @@ impl ParamSet {
     /// # Errors
     /// Refuses everything that [`ParamSet::to_bytes`] would not have written, byte for byte.
     pub fn decode(bytes: &[u8]) -> Result<Self, ParamsError> {
-        let params = Self::import(bytes)?;
-        if params.to_bytes() == bytes { Ok(params) } else { Err(ParamsError::NotCanonical) }
+        Self::decode_as(bytes, Precision::F32)
     }
 
-    /// Reads any safetensors file of 32-bit floats, whatever its order and metadata (PyTorch, burn, …).
+    /// Decodes canonical bytes of a precision.
+    ///
+    /// # Errors
+    /// Refuses everything that [`ParamSet::to_bytes_as`] would not have written, byte for byte.
+    pub fn decode_as(bytes: &[u8], precision: Precision) -> Result<Self, ParamsError> {
+        let params = Self::import(bytes)?;
+        if params.to_bytes_as(precision) == bytes { Ok(params) } else { Err(ParamsError::NotCanonical) }
+    }
+
+    /// Reads any safetensors file of floats of 32 or 16 bits, whatever its order and metadata (PyTorch, burn, …).
     ///
     /// # Errors
     /// Fails on a damaged file, on other element types and beyond the limits of [`ParamSet::insert`].
@@ -269,11 +294,9 @@ impl ParamSet {
         let file = SafeTensors::deserialize(bytes).map_err(ParamsError::Format)?;
         let mut params = Self::new();
         for (name, view) in file.iter() {
-            if view.dtype() != Dtype::F32 {
-                return Err(ParamsError::Dtype { name: name.to_owned(), dtype: view.dtype() });
-            }
-            let floats = view.data().chunks_exact(4);
-            let values = floats.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            let precision = Precision::of_dtype(view.dtype());
+            let unknown = || ParamsError::Dtype { name: name.to_owned(), dtype: view.dtype() };
+            let values = precision.ok_or_else(unknown)?.read(view.data());
             params.insert(name, view.shape(), values)?;
         }
         Ok(params)
@@ -310,6 +333,33 @@ mod tests {
     }
 
     const PINNED_ID: &str = "b92fdc11bdc8821204cbb0fdcf8a73a6147f5b4ebd54e6623024caa604b1d375";
+
+    #[test]
+    fn narrow_bytes_are_a_plain_safetensors_file_of_half_the_size() {
+        let mut params = ParamSet::new();
+        params.insert("w", &[2], vec![1.0, 1e9]).unwrap();
+        // Written out by hand: the length of the header, the header, 1.0 and 65504 as binary16.
+        let header = br#"{"w":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}}"#;
+        let padding = vec![b' '; header.len().next_multiple_of(8) - header.len()];
+        let length = header.len().next_multiple_of(8) as u64;
+        let values = [0x00, 0x3c, 0xff, 0x7b];
+        let expected = [&length.to_le_bytes()[..], header, &padding, &values].concat();
+        assert_eq!(params.to_bytes_as(Precision::F16), expected);
+        let decoded = ParamSet::decode_as(&expected, Precision::F16).unwrap();
+        assert_eq!(decoded, params.narrowed(Precision::F16));
+        assert_eq!(decoded.get("w").unwrap().values(), [1.0, 65504.0]);
+    }
+
+    #[test]
+    fn a_precision_that_was_not_agreed_on_is_refused() {
+        for sent in Precision::ALL {
+            let bytes = sample().to_bytes_as(sent);
+            for agreed in Precision::ALL {
+                assert_eq!(ParamSet::decode_as(&bytes, agreed).is_ok(), sent == agreed, "{sent:?} as {agreed:?}");
+            }
+            assert_eq!(ParamSet::import(&bytes).unwrap(), sample().narrowed(sent), "a tool reads all of them");
+        }
+    }
 
     #[test]
     fn decode_refuses_a_truncated_or_padded_file() {
@@ -363,8 +413,10 @@ mod tests {
         fn round_trips(values in proptest::collection::vec(any::<f32>(), 0..64)) {
             let mut params = ParamSet::new();
             params.insert("w", &[values.len()], values).unwrap();
-            let bytes = params.to_bytes();
-            prop_assert_eq!(ParamSet::decode(&bytes).unwrap().to_bytes(), bytes);
+            for precision in Precision::ALL {
+                let bytes = params.to_bytes_as(precision);
+                prop_assert_eq!(ParamSet::decode_as(&bytes, precision).unwrap().to_bytes_as(precision), bytes);
+            }
         }
     }
 }

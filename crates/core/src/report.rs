@@ -26,6 +26,9 @@ pub struct LocalReport {
     pub shared: Option<BlobRef>,
     /// Its experts in slot order.
     pub experts: Vec<ExpertOffer>,
+    /// Its experts as they were trained, if those on offer are narrowed: what the node itself goes on with.
+    #[serde(default)]
+    pub own_experts: Vec<BlobRef>,
     /// Its proxies, in refresh rounds.
     pub proxies: Option<ProxyOffer>,
     /// Sketches of them, in a federation that uses sketches.
@@ -37,4 +40,14 @@ pub struct LocalReport {
     pub train_loss: f64,
     /// Share of training samples routed to each expert in this round.
     pub expert_share: Vec<f64>,
+}
+
+impl LocalReport {
+    /// Returns the experts that the node itself mixes, in slot order.
+    pub fn experts_to_mix(&self) -> Vec<BlobRef> {
+        match self.own_experts.is_empty() {
+            true => self.experts.iter().map(|offer| offer.blob).collect(),
+            false => self.own_experts.clone(),
+        }
+    }
 }

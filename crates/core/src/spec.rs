@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{self, ConfigError};
-use crate::{Exchange, FederationId, MAX_EXPERTS};
+use crate::{Exchange, FederationId, MAX_EXPERTS, Precision};
 
 /// Separates the hash of a spec from every other hash.
 const DOMAIN: &[u8] = b"fednode federation spec 1\n";
@@ -65,6 +65,8 @@ crate::config! {
         @table scale: ScaleSpec = ScaleSpec::default(),
         /// Bounds on what a member accepts from others.
         @table limits: LimitsSpec = LimitsSpec::default(),
+        /// How parameters travel.
+        @table transfer: TransferSpec = TransferSpec::default(),
         /// The stage after the last round (PM-MoE): a mixture of everybody's private modules.
         @table pool: PoolSpec = PoolSpec::default(),
         /// What the algorithm shares; written by `fednode init`, checked against the algorithm at start.
@@ -209,6 +211,15 @@ crate::config! {
         clock_skew_seconds: u64 = 300,
         /// Largest accepted norm of a received part, as a multiple of our own part's norm (above 1).
         max_norm_ratio: f64 = 10.0,
+    }
+}
+
+crate::config! {
+    /// How parameters travel.
+    pub struct TransferSpec {
+        /// How experts and modules of the pool are sent: `f32` as they are, `f16` or `bf16` in half the bytes. A node mixes
+        /// its own ones as they are. The averaged part is always sent as it is, for its mean is recomputed bit for bit.
+        precision: Precision = Precision::F32,
     }
 }
 
@@ -440,6 +451,16 @@ mod tests {
             FederationSpec { pool, ..FederationSpec::default() }.validate().unwrap();
         }
         assert_eq!(PoolSpec::preset("fixd").unwrap_err().0, "unknown preset of the pool `fixd`: did you mean `fixed`?");
+    }
+
+    #[test]
+    fn another_precision_is_another_federation() {
+        let text = "[transfer]\nprecision = \"bf16\"";
+        let spec = FederationSpec::from_toml(text).unwrap();
+        assert_eq!(spec.transfer.precision, Precision::Bf16);
+        assert_ne!(spec.id(), FederationSpec::default().id());
+        let error = FederationSpec::from_toml("[transfer]\nprecision = \"bf17\"").unwrap_err();
+        assert_eq!(error.0, "line 2: unknown value `bf17`: did you mean `bf16`?");
     }
 
     #[test]

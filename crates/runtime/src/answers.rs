@@ -153,11 +153,14 @@ impl<M: Machine> Driver<M> {
         self.training = false;
         let (round, now) = (report.round, self.clock.now());
         self.records.trained(round, now, &summary);
-        let blobs = work::named(&report);
+        let blobs = work::offered(&report);
         // An expert may stand in for its successors for as many rounds as proxies are not refreshed.
         let refresh = self.spec.exchange.experts.as_ref().map_or(1, |experts| experts.refresh_every);
         self.own.add(round, blobs.clone(), refresh.saturating_add(2));
-        self.blobs.protect(self.kept_blobs());
+        // The machine, which needs its own experts as they were trained, does not know of them yet.
+        let mut kept = self.kept_blobs();
+        kept.extend(report.own_experts.iter().map(|blob| blob.id));
+        self.blobs.protect(kept);
         self.announce(blobs);
         if let Some(evaluating) = evaluating {
             self.await_evaluation(round, Stage::Local, evaluating);

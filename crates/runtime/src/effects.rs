@@ -114,7 +114,8 @@ impl<M: Machine> Driver<M> {
         while let Some(fetch) = self.fetches.start_next() {
             let deadline = fetch.until.since(self.clock.now());
             let (decoded, blobs) = (Arc::clone(&self.decoded), Arc::clone(&self.blobs));
-            self.tasks.spawn(fetch_and_check(fetch, deadline, self.net.clone(), decoded, blobs));
+            let (spec, net) = (Arc::clone(&self.spec), self.net.clone());
+            self.tasks.spawn(fetch_and_check(fetch, deadline, spec, net, decoded, blobs));
         }
     }
 
@@ -122,7 +123,8 @@ impl<M: Machine> Driver<M> {
         let (Some(trainer), Some(state)) = (&self.trainer, self.machine.training_state()) else { return };
         let with_proxies = self.spec.exchange.refreshes_in(round);
         let with_sketches = self.spec.uses_sketches().then(|| self.spec.id());
-        let purpose = Purpose { round, lineage: state.lineage, with_proxies, with_sketches };
+        let precision = self.spec.transfer.precision;
+        let purpose = Purpose { round, lineage: state.lineage, with_proxies, with_sketches, precision };
         self.training = true;
         let fully = self.config.evaluates_fully(round);
         let stages = if fully { &Stage::BOTH[..] } else { &[Stage::Merged] };
@@ -350,6 +352,7 @@ pub(crate) fn flatten<T>(
 async fn fetch_and_check(
     fetch: Fetch,
     deadline: Duration,
+    spec: Arc<FederationSpec>,
     net: Handle,
     decoded: Arc<Decoded>,
     blobs: Arc<Blobs>,
@@ -363,7 +366,7 @@ async fn fetch_and_check(
         Ok(from) => {
             let received = from.map(|from| Received { from, took: started.elapsed() });
             let wanted = fetch.clone();
-            let result = Ok(on_worker(move || work::check(&wanted, &decoded, &blobs)).await);
+            let result = Ok(on_worker(move || work::check(&wanted, &spec, &decoded, &blobs)).await);
             Answer::Fetched { fetch, result, received }
         }
         Err(error) => Answer::Fetched { fetch, result: Err(error.to_string()), received: None },

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{BlobRef, NodeId, ParamSet, PoolOutcome, Round, Score, Served};
+use fednode_core::{BlobRef, NodeId, ParamSet, PoolOutcome, Precision, Round, Score, Served};
 use fednode_engine::{Input, ModuleReport, PoolOrder, PoolReport};
 use fednode_store::Blobs;
 use tracing::{info, warn};
@@ -38,8 +38,8 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn make_module(&mut self, round: Round) {
         let Some(trainer) = self.trainer.clone() else { return };
         warn!("this node publishes its private module: it tells the others how often the classes occur here, at least");
-        let blobs = Arc::clone(&self.blobs);
-        self.tasks.spawn(async move { Answer::Module(make(trainer, round, blobs).await.map(Box::new)) });
+        let (precision, blobs) = (self.spec.transfer.precision, Arc::clone(&self.blobs));
+        self.tasks.spawn(async move { Answer::Module(make(trainer, round, precision, blobs).await.map(Box::new)) });
     }
 
     pub(crate) fn on_module(&mut self, made: Made) {
@@ -79,22 +79,22 @@ impl<M: Machine> Driver<M> {
     }
 }
 
-async fn make(trainer: TrainerThread, round: Round, blobs: Arc<Blobs>) -> Result<Made, RunError> {
+async fn make(trainer: TrainerThread, round: Round, precision: Precision, blobs: Arc<Blobs>) -> Result<Made, RunError> {
     // Handed in together, so that no later order comes between.
     let (finishing, making) = (trainer.finish(round), trainer.module());
     let evaluations = flatten(finishing.await)?.value;
     let Some(module) = flatten(making.await)?.value else { return Ok(Made { report: None, evaluations }) };
-    let blob = put(module.params, blobs).await;
+    let blob = put(module.params, precision, blobs).await;
     let report = ModuleReport { kind: module.kind, blob, score: module.score };
     Ok(Made { report: Some(report), evaluations })
 }
 
 /// Stores a module, however long the disk stays full.
-async fn put(params: ParamSet, blobs: Arc<Blobs>) -> BlobRef {
+async fn put(params: ParamSet, precision: Precision, blobs: Arc<Blobs>) -> BlobRef {
     let params = Arc::new(params);
     loop {
         let (params, blobs) = (Arc::clone(&params), Arc::clone(&blobs));
-        match on_worker(move || blobs.put(&params.to_bytes())).await {
+        match on_worker(move || blobs.put(&params.to_bytes_as(precision))).await {
             Ok(blob) => return blob,
             Err(error) => warn!("the private module waits for disk space: {error}"),
         }

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use fednode_core::{
     BlobId, BlobRef, ExpertOffer, FederationId, FederationSpec, Lineage, LocalReport, MAX_INLINE_PROXY_BYTES, NodeId,
-    ParamSet, ProxyOffer, ProxySet, Round,
+    ParamSet, Precision, ProxyOffer, ProxySet, Round,
 };
 use fednode_engine::execute::{self, Adoption};
 use fednode_engine::{AverageOrder, AverageReport, Fetch, FetchKind, MergeOrder, MergeReport};
@@ -95,12 +95,16 @@ pub(crate) enum Checked {
 }
 
 /// Decodes a held blob as what it was said to be; experts stay at hand for the merge.
-pub(crate) fn check(fetch: &Fetch, decoded: &Decoded, blobs: &Blobs) -> Checked {
+pub(crate) fn check(fetch: &Fetch, spec: &FederationSpec, decoded: &Decoded, blobs: &Blobs) -> Checked {
     let bytes = match blobs.get(&fetch.blob.id) {
         Ok(bytes) => bytes,
         Err(error) => return Checked::Lost(error.to_string()),
     };
-    let params = match ParamSet::decode(&bytes) {
+    let precision = match fetch.kind {
+        FetchKind::Expert | FetchKind::Module => spec.transfer.precision,
+        FetchKind::Shared | FetchKind::Proxies => Precision::F32,
+    };
+    let params = match ParamSet::decode_as(&bytes, precision) {
         Ok(params) => params,
         Err(error) => return Checked::Malformed(error.to_string()),
     };
@@ -134,6 +138,8 @@ pub(crate) struct Purpose {
     pub(crate) with_proxies: bool,
     /// The federation, if adverts carry sketches of proxies.
     pub(crate) with_sketches: Option<FederationId>,
+    /// What the experts for others are narrowed to.
+    pub(crate) precision: Precision,
 }
 
 /// Writes an update's blobs and names them.
@@ -143,11 +149,19 @@ pub(crate) struct Purpose {
 pub(crate) fn store_update(update: &Timed<Update>, purpose: Purpose, blobs: &Blobs) -> io::Result<Stored> {
     let started = Instant::now();
     let Timed { value: update, took } = update;
-    let parts: Vec<&ParamSet> = update.experts.iter().map(|(params, _)| params).chain(&update.shared).collect();
-    let mut stored = put_all(&parts, blobs)?;
-    let shared = update.shared.as_ref().and_then(|_| stored.pop());
+    let experts = update.experts.iter().map(|(params, _)| params);
+    let own: Vec<_> = match purpose.precision {
+        Precision::F32 => Vec::new(),
+        _ => experts.clone().map(|params| (params, Precision::F32)).collect(),
+    };
+    let parts = experts.map(|params| (params, purpose.precision));
+    let parts: Vec<_> = parts.chain(update.shared.iter().map(|params| (params, Precision::F32))).chain(own).collect();
+    let mut stored = put_all(&parts, blobs)?.into_iter();
+    let experts: Vec<BlobRef> = stored.by_ref().take(update.experts.len()).collect();
+    let shared = update.shared.as_ref().and_then(|_| stored.next());
+    let own_experts = stored.collect();
     let routed = update.experts.iter().map(|(_, samples_routed)| *samples_routed);
-    let experts = stored.into_iter().zip(routed);
+    let experts = experts.into_iter().zip(routed);
     let experts = experts.map(|(blob, samples_routed)| ExpertOffer { blob, samples_routed }).collect();
     let proxies = update.proxies.as_ref().filter(|_| purpose.with_proxies);
     let sketched = proxies.zip(purpose.with_sketches);
@@ -158,6 +172,7 @@ pub(crate) fn store_update(update: &Timed<Update>, purpose: Purpose, blobs: &Blo
         lineage: purpose.lineage,
         shared,
         experts,
+        own_experts,
         proxies,
         sketches,
         n_samples: update.n_samples,
@@ -168,8 +183,10 @@ pub(crate) fn store_update(update: &Timed<Update>, purpose: Purpose, blobs: &Blo
 }
 
 /// Writes parts side by side: each waits for the disk to confirm it, and a disk confirms several at once.
-fn put_all(parts: &[&ParamSet], blobs: &Blobs) -> io::Result<Vec<BlobRef>> {
-    let put = |parts: &[&ParamSet]| parts.iter().map(|params| blobs.put(&params.to_bytes())).collect();
+fn put_all(parts: &[(&ParamSet, Precision)], blobs: &Blobs) -> io::Result<Vec<BlobRef>> {
+    let put = |parts: &[(&ParamSet, Precision)]| {
+        parts.iter().map(|(params, precision)| blobs.put(&params.to_bytes_as(*precision))).collect()
+    };
     std::thread::scope(|scope| {
         let share = parts.len().div_ceil(WRITERS).max(1);
         let writers: Vec<_> = parts.chunks(share).map(|parts| scope.spawn(move || put(parts))).collect();
@@ -190,8 +207,8 @@ fn offer(proxies: &ProxySet, blobs: &Blobs) -> io::Result<ProxyOffer> {
     }
 }
 
-/// Returns the blobs that a report names.
-pub(crate) fn named(report: &LocalReport) -> Vec<BlobId> {
+/// Returns the blobs that a report offers to others.
+pub(crate) fn offered(report: &LocalReport) -> Vec<BlobId> {
     let proxies = match &report.proxies {
         Some(ProxyOffer::Blob(blob)) => Some(blob.id),
         _ => None,
@@ -212,4 +229,69 @@ pub(crate) fn collect(keep: &BTreeSet<BlobId>, target_bytes: u64, blobs: &Blobs)
         debug!(blobs = collected.blobs, bytes = collected.bytes, ?took, "collected");
     }
     Ok(collected.bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fednode_core::{FederationId, Timestamp};
+    use fednode_store::{Options, Store};
+    use std::time::Duration;
+
+    fn params(value: f32) -> ParamSet {
+        let mut params = ParamSet::new();
+        params.insert("w", &[64], vec![value; 64]).unwrap();
+        params
+    }
+
+    fn update() -> Timed<Update> {
+        let value = Update {
+            shared: Some(params(0.1)),
+            experts: vec![(params(0.2), 3), (params(0.3), 4)],
+            proxies: None,
+            n_samples: 7,
+            train_loss: 1.0,
+            expert_share: vec![0.5, 0.5],
+        };
+        Timed { value, took: Duration::ZERO }
+    }
+
+    #[test]
+    fn experts_are_offered_narrow_and_kept_whole_and_the_shared_part_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options { reserve_bytes: 1000, ..Options::default() };
+        let store = Store::open(folder.path(), FederationId::from_bytes([1; 32]), &options).unwrap();
+        let lineage = params(0.0).to_blob().0.id;
+        for precision in Precision::ALL {
+            let purpose = Purpose { round: Round(1), lineage, with_proxies: false, precision };
+            let report = store_update(&update(), purpose, &store.blobs).unwrap().report;
+            assert_eq!(report.shared, Some(params(0.1).to_blob().0));
+            let narrow = |value: f32| params(value).to_blob_as(precision).0;
+            assert_eq!(report.experts.iter().map(|offer| offer.blob).collect::<Vec<_>>(), [narrow(0.2), narrow(0.3)]);
+            assert_eq!(report.experts.iter().map(|offer| offer.samples_routed).collect::<Vec<_>>(), [3, 4]);
+            assert_eq!(report.experts_to_mix(), [params(0.2).to_blob().0, params(0.3).to_blob().0]);
+            assert_eq!(load_blob(&report.experts_to_mix()[1].id, &store.blobs).as_deref(), Some(&params(0.3)));
+            let offered = load_blob(&report.experts[1].blob.id, &store.blobs);
+            assert_eq!(offered.as_deref(), Some(&params(0.3).narrowed(precision)));
+        }
+    }
+
+    #[test]
+    fn an_expert_of_another_precision_is_not_what_was_announced() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options { reserve_bytes: 1000, ..Options::default() };
+        let store = Store::open(folder.path(), FederationId::from_bytes([1; 32]), &options).unwrap();
+        let mut spec = FederationSpec::default();
+        spec.transfer.precision = Precision::F16;
+        for precision in Precision::ALL {
+            let blob = store.blobs.put(&params(0.2).to_bytes_as(precision)).unwrap();
+            let check = |kind| {
+                let fetch = Fetch { blob, kind, from: Vec::new(), until: Timestamp(0) };
+                matches!(check(&fetch, &spec, &Decoded::default(), &store.blobs), Checked::Params)
+            };
+            assert_eq!(check(FetchKind::Expert), precision == Precision::F16, "{precision:?}");
+            assert_eq!(check(FetchKind::Module), precision == Precision::F16, "{precision:?}");
+            assert_eq!(check(FetchKind::Shared), precision == Precision::F32, "{precision:?}");
+        }
+    }
 }

@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fednode_core::{BlobId, BlobRef, ExpertId, Global, Local, MAX_EXPERTS, NodeId, PlanRow, Round, Timestamp};
+use fednode_core::{
+    BlobId, BlobRef, ExpertId, Global, Local, LocalReport, MAX_EXPERTS, NodeId, PlanRow, Round, Timestamp,
+};
 
 use super::Node;
 use super::planning::{use_of, weigh_by_use, weighs_by_use};
@@ -370,7 +372,7 @@ impl Node {
             round: exchange.round,
             adopt: exchange.ready_mean(),
             rows: exchange.rows.clone(),
-            own: self.state.report.iter().flat_map(|report| &report.experts).map(|offer| offer.blob).collect(),
+            own: self.state.report.as_ref().map(LocalReport::experts_to_mix).unwrap_or_default(),
             sources: exchange.sources.clone(),
         };
         let round = exchange.round;

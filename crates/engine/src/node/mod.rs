@@ -151,8 +151,8 @@ impl Node {
                 Some(ProxyOffer::Blob(blob)) => Some(blob.id),
                 _ => None,
             };
-            let experts = report.experts.iter().map(|offer| offer.blob.id);
-            experts.chain(report.shared.map(|blob| blob.id)).chain(proxies)
+            let experts = report.experts.iter().map(|offer| offer.blob).chain(report.own_experts.iter().copied());
+            experts.map(|blob| blob.id).chain(report.shared.map(|blob| blob.id)).chain(proxies)
         });
         let held = self.state.held.values().map(|held| held.blob.id);
         let sources = self.exchange.iter().flat_map(Exchange::blobs);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fednode_core::{BlobId, BlobRef, ExpertOffer, LocalReport, ParamSet, ProxyOffer, ProxySet, Round};
+use fednode_core::{BlobId, BlobRef, ExpertOffer, LocalReport, ParamSet, Precision, ProxyOffer, ProxySet, Round};
 use rand::Rng;
 
 use super::super::scenario::Behaviour;
@@ -35,7 +35,7 @@ impl World<'_> {
             _ => update.shared,
         };
         let shared = shared.map(|shared| self.put(member, round, shared));
-        let mut experts = Vec::new();
+        let (mut experts, mut own_experts) = (Vec::new(), Vec::new());
         for (mut params, samples_routed) in update.experts {
             let spoil = match behaviour {
                 Some(Behaviour::NanExperts) => Some(f32::NAN),
@@ -46,7 +46,10 @@ impl World<'_> {
                 let params = Arc::make_mut(&mut params);
                 params.iter_mut().for_each(|(_, tensor)| tensor.values_mut().iter_mut().for_each(|v| *v *= spoil));
             }
-            let blob = self.put(member, round, params);
+            if self.spec.transfer.precision != Precision::F32 {
+                own_experts.push(self.put(member, round, Arc::clone(&params)));
+            }
+            let blob = self.put_to_send(member, round, params);
             if spoil.is_some() {
                 self.outcome.invalid.insert(blob.id);
             }
@@ -62,6 +65,7 @@ impl World<'_> {
             lineage: BlobId::of(b""),
             shared,
             experts,
+            own_experts,
             proxies,
             sketches,
             n_samples: update.n_samples,
@@ -83,6 +87,21 @@ impl World<'_> {
 
     pub(super) fn put(&mut self, member: usize, round: Round, params: Arc<ParamSet>) -> BlobRef {
         let (blob, _) = params.to_blob();
+        self.put_as(member, round, blob, params)
+    }
+
+    /// Keeps what others may take over, as they will have it.
+    pub(super) fn put_to_send(&mut self, member: usize, round: Round, params: Arc<ParamSet>) -> BlobRef {
+        let precision = self.spec.transfer.precision;
+        if precision == Precision::F32 {
+            return self.put(member, round, params);
+        }
+        let (blob, _) = params.to_blob_as(precision);
+        let narrowed = Arc::unwrap_or_clone(params).narrowed(precision);
+        self.put_as(member, round, blob, Arc::new(narrowed))
+    }
+
+    fn put_as(&mut self, member: usize, round: Round, blob: BlobRef, params: Arc<ParamSet>) -> BlobRef {
         if self.contents.insert(blob.id, params).is_none() {
             self.born.entry(round).or_default().push(blob.id);
         }

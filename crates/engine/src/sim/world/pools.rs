@@ -29,7 +29,7 @@ impl World<'_> {
                 let params = Arc::make_mut(&mut module.params);
                 params.iter_mut().for_each(|(_, tensor)| tensor.values_mut()[0] = f32::NAN);
             }
-            let blob = self.put(member, round, module.params);
+            let blob = self.put_to_send(member, round, module.params);
             if spoils {
                 self.outcome.invalid.insert(blob.id);
             }

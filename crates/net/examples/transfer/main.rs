@@ -2,6 +2,9 @@
 //!
 //! ```text
 //! cargo run --release -p fednode-net --example transfer -- [MIB]
+//!
+//! transfer serve MIB ADDRESS       serves over a network, says where, and ends with its input (scripts/netlab)
+//! transfer fetch MIB ADDRESS…      fetches from all of these at once
 //! ```
 //!
 //! The server process makes the bytes up and the client throws them away after verification, so that neither disk nor
@@ -13,92 +16,29 @@ use std::error::Error;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fednode_core::{
-    BlobId, BlobRef, BlobStore, FederationSpec, Partial, Role, SEGMENT_BYTES, SegmentList, blob::chaining_value,
-};
-use fednode_net::{Config, Event, Identity, Multiaddr, start};
+use fednode_core::{FederationSpec, NodeId, Role, SEGMENT_BYTES};
+use fednode_net::{Config, Event, Fetched, Identity, Multiaddr, Network, start};
+
+mod synthetic;
+
+use synthetic::Synthetic;
+
+const LOOPBACK: &str = "/ip4/127.0.0.1/tcp/0";
+const PATIENCE: Duration = Duration::from_secs(600);
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
-
-/// Holds one blob of made-up bytes, or swallows it.
-struct Synthetic {
-    base: Vec<u8>,
-    list: SegmentList,
-    holds: bool,
-    have: Mutex<Vec<bool>>,
-}
-
-impl Synthetic {
-    fn new(mib: u64, holds: bool) -> Self {
-        let base: Vec<u8> = (0..SEGMENT_BYTES).map(|i| (i % 251) as u8).collect();
-        let mut hasher = blake3::Hasher::new();
-        let mut values = Vec::new();
-        for index in 0..mib as u32 {
-            let bytes = segment(&base, index);
-            hasher.update(&bytes);
-            values.push(chaining_value(index, &bytes));
-        }
-        let blob = BlobRef { id: BlobId::from_bytes(*hasher.finalize().as_bytes()), size: mib * SEGMENT_BYTES };
-        let list = SegmentList::verify(blob, values).expect("the list of its own bytes");
-        Self { base, list, holds, have: Mutex::new(vec![false; mib as usize]) }
-    }
-}
-
-fn segment(base: &[u8], index: u32) -> Vec<u8> {
-    let mut bytes = base.to_vec();
-    bytes[..4].copy_from_slice(&index.to_le_bytes());
-    bytes
-}
-
-impl BlobStore for Synthetic {
-    fn held(&self, id: &BlobId) -> Option<u64> {
-        let blob = self.list.blob();
-        (self.holds && *id == blob.id).then_some(blob.size)
-    }
-
-    fn segment_list(&self, _: &BlobId) -> io::Result<SegmentList> {
-        Ok(self.list.clone())
-    }
-
-    fn read_segment(&self, _: &BlobId, index: u32) -> io::Result<Vec<u8>> {
-        Ok(segment(&self.base, index))
-    }
-
-    fn read_segment_into(&self, _: &BlobId, index: u32, bytes: &mut Vec<u8>) -> io::Result<()> {
-        bytes.clone_from(&self.base);
-        bytes[..4].copy_from_slice(&index.to_le_bytes());
-        Ok(())
-    }
-
-    fn begin(&self, _: BlobRef) -> io::Result<Partial> {
-        let have = self.have.lock().map_err(|_| io::ErrorKind::Other)?.clone();
-        Ok(Partial { list: None, have })
-    }
-
-    fn keep_list(&self, _: &SegmentList) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn write_segment(&self, _: BlobRef, index: u32, _: &[u8]) -> io::Result<()> {
-        self.have.lock().map_err(|_| io::ErrorKind::Other)?[index as usize] = true;
-        Ok(())
-    }
-
-    fn finish(&self, _: BlobRef) -> io::Result<()> {
-        let all = self.have.lock().map_err(|_| io::ErrorKind::Other)?.iter().all(|have| *have);
-        if all { Ok(()) } else { Err(io::Error::other("a segment is missing")) }
-    }
-}
 
 #[tokio::main]
 async fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["serve", mib] => serve(mib.parse()?).await,
+        ["serve", mib] => serve(mib.parse()?, LOOPBACK.parse()?).await,
+        ["serve", mib, address] => serve(mib.parse()?, address.parse()?).await,
+        ["fetch", mib, addresses @ ..] if !addresses.is_empty() => fetch_from(mib.parse()?, addresses).await,
         ["raw", mib] => raw_serve(mib.parse()?),
         [mib] => measure(mib.parse()?).await,
         _ => measure(100).await,
@@ -109,27 +49,14 @@ async fn measure(mib: u64) -> Outcome {
     let raw = raw(mib)?;
     let gb = (mib * SEGMENT_BYTES) as f64 / 1e9;
     let (mut server, address) = child("serve", mib)?;
-    let mut config = Config::new(FederationSpec::default().into(), Role::Node);
-    config.listen.clear();
-    config.peers = vec![address.parse()?];
-    let store = Arc::new(Synthetic::new(mib, false));
-    let blob = store.list.blob();
-    let mut network = start(config, Identity::generate(), store).await?;
-    let provider = loop {
-        match network.events.recv().await {
-            Some(Event::PeerUp { node, .. }) => break node,
-            Some(_) => {}
-            None => return Err("the network ended".into()),
-        }
-    };
-    let (started, cpu) = (Instant::now(), cpu_seconds()?);
-    network.handle.fetch(blob, vec![provider], Duration::from_secs(600)).await?;
-    let rate = mib as f64 / started.elapsed().as_secs_f64();
+    let client = join(mib, &[address.parse()?]).await?;
+    let cpu = cpu_seconds()?;
+    let Transfer { rate, .. } = client.fetch().await?;
     let cpu = (cpu_seconds()? - cpu) / gb;
     println!("raw TCP      {:8.0} MiB/s, {:.2} + {:.2} CPU s/GB", raw.rate, raw.client_cpu / gb, raw.server_cpu / gb);
     println!("blob         {rate:8.0} MiB/s  (ratio {:.2})", rate / raw.rate);
     println!("client       {cpu:8.2} CPU s/GB, peak RSS {:.1} MB", peak_memory()?);
-    network.handle.shutdown().await;
+    client.network.handle.shutdown().await;
     drop(server.stdin.take());
     let mut rest = String::new();
     server.stdout.take().ok_or("no output")?.read_to_string(&mut rest)?;
@@ -138,9 +65,59 @@ async fn measure(mib: u64) -> Outcome {
     Ok(())
 }
 
-async fn serve(mib: u64) -> Outcome {
+/// Fetches from several providers and says how fast it went.
+async fn fetch_from(mib: u64, addresses: &[&str]) -> Outcome {
+    let addresses = addresses.iter().map(|address| address.parse()).collect::<Result<Vec<Multiaddr>, _>>()?;
+    let client = join(mib, &addresses).await?;
+    let Transfer { rate, fetched } = client.fetch().await?;
+    let shares: Vec<String> = fetched.bytes_received.values().map(|bytes| (bytes >> 20).to_string()).collect();
+    println!("{rate:.3} MiB/s from {} providers ({} MiB)", shares.len(), shares.join(" + "));
+    client.network.handle.shutdown().await;
+    Ok(())
+}
+
+/// A client that is connected with all its providers.
+struct Client {
+    network: Network,
+    store: Arc<Synthetic>,
+    providers: Vec<NodeId>,
+    mib: u64,
+}
+
+/// What came of a fetch.
+struct Transfer {
+    /// MiB per second.
+    rate: f64,
+    fetched: Fetched,
+}
+
+async fn join(mib: u64, addresses: &[Multiaddr]) -> Outcome<Client> {
     let mut config = Config::new(FederationSpec::default().into(), Role::Node);
-    config.listen = vec!["/ip4/127.0.0.1/tcp/0".parse()?];
+    config.listen.clear();
+    config.peers = addresses.to_vec();
+    let store = Arc::new(Synthetic::new(mib, false));
+    let mut network = start(config, Identity::generate(), store.clone()).await?;
+    let mut providers = Vec::new();
+    while providers.len() < addresses.len() {
+        match network.events.recv().await.ok_or("the network ended")? {
+            Event::PeerUp { node, .. } => providers.push(node),
+            _ => {}
+        }
+    }
+    Ok(Client { network, store, providers, mib })
+}
+
+impl Client {
+    async fn fetch(&self) -> Outcome<Transfer> {
+        let started = Instant::now();
+        let fetched = self.network.handle.fetch(self.store.blob(), self.providers.clone(), PATIENCE).await?;
+        Ok(Transfer { rate: self.mib as f64 / started.elapsed().as_secs_f64(), fetched })
+    }
+}
+
+async fn serve(mib: u64, address: Multiaddr) -> Outcome {
+    let mut config = Config::new(FederationSpec::default().into(), Role::Node);
+    config.listen = vec![address];
     let network = start(config, Identity::generate(), Arc::new(Synthetic::new(mib, true))).await?;
     let address: Multiaddr = network.handle.listeners().remove(0);
     println!("{address}");
