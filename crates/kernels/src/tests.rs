@@ -164,6 +164,26 @@ fn layers_agree_with_plain_loops() {
 }
 
 #[test]
+fn numbers_do_not_depend_on_the_number_of_threads() {
+    // 33 samples or more are shared out among threads; 205 columns fill neither vectors nor tiles.
+    for (inputs, outputs, n_samples) in [(1024, 512, 10), (205, 205, 32), (160, 10, 10), (300, 130, 100)] {
+        let shape = Layer { inputs, outputs, activation: Activation::Relu };
+        let (x, w) = (random(n_samples * inputs, 1), random(inputs * outputs, 2));
+        let (b, gradient) = (random(outputs, 3), random(n_samples * outputs, 4));
+        let run = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| {
+                let output = shape.forward(&x, &w, Some(&b));
+                let gradients = shape.backward(&x, &output, &w, &gradient, Wants::InputGradient);
+                (output, gradients.input, gradients.weight, gradients.bias)
+            })
+        };
+        let alone = run(1);
+        assert!([2, 3, 5].into_iter().all(|threads| run(threads) == alone), "{inputs} to {outputs}");
+    }
+}
+
+#[test]
 fn nan_is_never_hidden() {
     let shape = Block { input: [1, 4, 4], filters: 1, kernel: 1, padding: [0, 0], pool: 2 };
     let mut x = vec![1.0; 16];
