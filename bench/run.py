@@ -1,0 +1,115 @@
+"""Runs programs: builds ours, stops whatever runs when the bench is stopped, says in one line why one cannot run."""
+import os
+import pathlib
+import signal
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "fednode"
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", CACHE / "target"))
+RELEASE = TARGET / "release"
+FEDNODE = RELEASE / "fednode"
+CARGO = os.environ.get("CARGO", "cargo")
+# Longest that one program may take: none of ours takes a tenth of it.
+LIMIT = 1800
+
+children = set()
+
+
+class CannotRun(Exception):
+    """Why a row is skipped, in one line."""
+
+
+def start(command, **settings):
+    """Starts a program as the head of a process group of its own, so that all of it can be stopped."""
+    try:
+        child = subprocess.Popen(list(map(str, command)), text=True, start_new_session=True, **settings)
+    except OSError as error:
+        raise CannotRun(f"{pathlib.Path(command[0]).name}: {error.strerror}") from error
+    children.add(child)
+    return child
+
+
+def output(command, limit=LIMIT, **settings):
+    """Runs a program and returns what it prints; what it says of an error becomes the reason."""
+    child = start(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings)
+    try:
+        printed, said = child.communicate(timeout=limit)
+    except subprocess.TimeoutExpired as error:
+        stop(child)
+        raise CannotRun(f"{name_of(command)} took more than {limit} s") from error
+    children.discard(child)
+    if child.returncode:
+        raise CannotRun(f"{name_of(command)}: {last_line(said) or f'ended with {child.returncode}'}")
+    return printed
+
+
+def stop(child):
+    """Ends a program with all it started, politely first: a swarm takes its nodes along."""
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(child.pid, signal_number)
+            child.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            continue
+        except ProcessLookupError:
+            break
+    children.discard(child)
+
+
+def stop_all():
+    for child in list(children):
+        stop(child)
+
+
+def last_line(text):
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""
+
+
+def name_of(command):
+    return " ".join(pathlib.Path(str(part)).name for part in command[:3])
+
+
+def shown(command):
+    """A command as a person would type it in the checkout."""
+    return " ".join(str(part).replace(f"{ROOT}/", "").replace(f"{RELEASE}/", "") for part in command)
+
+
+def build():
+    """Builds all that is measured; nothing is compiled between two measurements."""
+    print("building (release)", flush=True)
+    cargo("build", "--workspace", "--bins", "--examples")
+
+
+def cargo(*arguments):
+    command = [CARGO, arguments[0], "--release" if arguments[0] == "build" else "--quiet", "--locked", *arguments[1:]]
+    return output(command, limit=2 * LIMIT, cwd=ROOT, env={**os.environ, "CARGO_TARGET_DIR": str(TARGET)})
+
+
+def example(name, *arguments, before=()):
+    """Runs one of our examples; returns what it prints and the command."""
+    command = [*before, RELEASE / "examples" / name, *arguments]
+    return output(command), shown(command).replace(f"examples/{name}", f"cargo run --release --example {name} --", 1)
+
+
+def environment(name, *packages, imports):
+    """Returns a Python with these packages from PyPI, in a virtual environment that is made at the first use."""
+    folder = CACHE / name
+    python = folder / "bin" / "python"
+    if python.exists() and works(python, imports):
+        return python
+    print(f"      installing {' '.join(packages)} into {folder}", flush=True)
+    output(["python3", "-m", "venv", folder])
+    output([python, "-m", "pip", "install", "--quiet", *packages])
+    output([python, "-c", f"import {imports}"], cwd=folder)
+    return python
+
+
+def works(python, imports):
+    try:
+        # Some leave files where they are imported.
+        output([python, "-c", f"import {imports}"], cwd=python.parent)
+    except CannotRun:
+        return False
+    return True

@@ -1,0 +1,64 @@
+"""Rows of the simulator: its own pace, a round of the reference partition, the memory of 500 nodes."""
+import json
+import pathlib
+import re
+import tempfile
+import time
+
+from bench.page import at_least, at_most
+from bench.run import FEDNODE, ROOT, example, output, shown
+
+F32 = 4  # bytes
+# Parameters of `cnn` on 28x28 images with ten classes, and the bytes of all of Fashion-MNIST.
+CNN, FASHION_MNIST = 582_026, 70_000 * 28 * 28
+PARTITION = ROOT / "experiments" / "partitions" / "fm20-dir01-12k.json"
+
+
+def simulate(*flags):
+    """Runs one simulation; returns its summary, peak resident bytes and the command."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [FEDNODE, "simulate", *map(str, flags), "--json", "--out", pathlib.Path(folder) / "run"]
+        # GNU time is no part of every system: a child of our own reports what it used.
+        measured = ["python3", "-c", MEASURE, *command]
+        printed, peak = output(measured).rsplit("\n", 1)
+    return json.loads(printed), int(peak), shown(command[:-2])
+
+
+MEASURE = """
+import resource, subprocess, sys
+ended = subprocess.run(sys.argv[1:]).returncode
+sys.stdout.write(f"\\n{resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024}")
+sys.exit(ended)
+"""
+
+
+def scale(page, options):
+    seconds, adverts, command = bare(200, 20)
+    page.row("simulator without training, 200 nodes × 20 rounds", adverts / seconds, "adverts/s", at_least(2e6), command)
+
+
+def bare(nodes, rounds):
+    """The engine's own simulator: seconds of the whole program, since it prints only tenths, and adverts delivered."""
+    started = time.monotonic()
+    printed, command = example("scale", nodes, rounds)
+    seconds = time.monotonic() - started
+    return seconds, int(re.search(r"(\d+) adverts", printed)[1]), command
+
+
+def reference_round(page, options):
+    """PFLlib's reference setting; its own time per round was recorded elsewhere and is in docs/performance.md."""
+    rounds = 2 if options.quick else 5
+    flags = ["--data", "fashion-mnist", "--partition-file", PARTITION, "--nodes", 20, "--algorithm", "fedavg"]
+    flags += ["--batch-size", 10, "--lr", 0.005, "--local-epochs", 1, "--set", "data.validation_share=0"]
+    summary, _, command = simulate("--rounds", rounds, *flags)
+    seconds = summary["wall_seconds"] / rounds
+    page.row("fedavg, cnn, 20 nodes of fm20-dir01-12k: a round, all evaluated", seconds, "s", None, command)
+
+
+def memory(page, options):
+    flags = ["--nodes", 500, "--rounds", 1, "--data", "fashion-mnist", "--partition", "iid", "--algorithm", "fedavg"]
+    _, peak, command = simulate(*flags)
+    formula = 500 * CNN * F32 + FASHION_MNIST
+    page.row("500 nodes of `cnn`, simulated: peak memory", peak / 1e6, "MB", None, command)
+    name = "that memory over the parameters plus one copy of the data"
+    page.row(name, peak / formula, "x", at_most(1.1), command)
