@@ -263,7 +263,7 @@ mod tests {
         let store = Store::open(folder.path(), FederationId::from_bytes([1; 32]), &options).unwrap();
         let lineage = params(0.0).to_blob().0.id;
         for precision in Precision::ALL {
-            let purpose = Purpose { round: Round(1), lineage, with_proxies: false, precision };
+            let purpose = Purpose { round: Round(1), lineage, with_proxies: false, with_sketches: None, precision };
             let report = store_update(&update(), purpose, &store.blobs).unwrap().report;
             assert_eq!(report.shared, Some(params(0.1).to_blob().0));
             let narrow = |value: f32| params(value).to_blob_as(precision).0;

@@ -99,9 +99,8 @@ async fn join(mib: u64, addresses: &[Multiaddr]) -> Outcome<Client> {
     let mut network = start(config, Identity::generate(), store.clone()).await?;
     let mut providers = Vec::new();
     while providers.len() < addresses.len() {
-        match network.events.recv().await.ok_or("the network ended")? {
-            Event::PeerUp { node, .. } => providers.push(node),
-            _ => {}
+        if let Event::PeerUp { node, .. } = network.events.recv().await.ok_or("the network ended")? {
+            providers.push(node);
         }
     }
     Ok(Client { network, store, providers, mib })
