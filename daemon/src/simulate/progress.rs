@@ -50,22 +50,44 @@ impl Progress {
         sum.correct += record.accuracy.unwrap_or(0.0) * f64::from(record.test_samples);
         sum.samples += f64::from(record.test_samples);
         if sum.nodes == self.nodes {
-            let line = self.line(record.round);
-            match &self.bar {
-                Some(bar) => bar.set_message(line),
-                None if !self.quiet => eprintln!("{line}"),
-                None => {}
-            }
+            self.say(self.line(record.round));
             self.sums.remove(&record.round);
         }
     }
 
-    fn line(&self, round: Round) -> String {
-        let Some(Sum { nodes, loss, correct, samples }) = self.sums.get(&round) else { return String::new() };
+    /// A node's round is over of which nothing else is known.
+    pub(super) fn pass(&mut self, round: Round) {
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+        let sum = self.sums.entry(round).or_default();
+        sum.nodes += 1;
+        if sum.nodes == self.nodes {
+            let line = format!("round {round} of {}{}", self.rounds, self.left(round));
+            self.say(line);
+            self.sums.remove(&round);
+        }
+    }
+
+    fn say(&self, line: String) {
+        match &self.bar {
+            Some(bar) => bar.set_message(line),
+            None if !self.quiet => eprintln!("{line}"),
+            None => {}
+        }
+    }
+
+    /// Returns the time left, unless the bar says it.
+    fn left(&self, round: Round) -> String {
         let elapsed = self.started.elapsed().as_secs_f64();
         let left = elapsed / f64::from(round.0) * f64::from(self.rounds.saturating_sub(round.0));
+        if self.bar.is_some() { String::new() } else { format!(", {} left", duration(left)) }
+    }
+
+    fn line(&self, round: Round) -> String {
+        let Some(Sum { nodes, loss, correct, samples }) = self.sums.get(&round) else { return String::new() };
         let (loss, accuracy) = (loss / *nodes as f64, percent(correct / samples.max(1.0)));
-        let left = if self.bar.is_some() { String::new() } else { format!(", {} left", duration(left)) };
+        let left = self.left(round);
         format!("round {round} of {}: training loss {loss:.4}, accuracy {accuracy}{left}", self.rounds)
     }
 

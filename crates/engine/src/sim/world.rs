@@ -17,6 +17,7 @@ use fednode_core::{
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+pub use self::forgetting::kept_rounds;
 use super::network::Network;
 use super::outcome::{Outcome, PlanRecord};
 use super::queue::Queue;

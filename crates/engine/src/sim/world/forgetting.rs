@@ -1,6 +1,6 @@
 //! Memory: what nobody can want any more is forgotten, so that a long run needs no more than a short one.
 
-use fednode_core::Round;
+use fednode_core::{FederationSpec, Round};
 
 use super::super::world::Machine;
 use super::World;
@@ -9,6 +9,12 @@ use super::World;
 const KEPT_ROUNDS: u32 = 3;
 /// Adverts kept per member for those who come back; an author's last few are among them.
 const KEPT_ADVERTS: usize = 40;
+
+/// Returns how many rounds before that of the slowest node the blobs are kept.
+pub fn kept_rounds(spec: &FederationSpec) -> u32 {
+    let refresh = spec.exchange.experts.as_ref().map_or(1, |experts| experts.refresh_every);
+    refresh.saturating_add(KEPT_ROUNDS)
+}
 
 impl World<'_> {
     /// Forgets the blobs of rounds that every node that is up has left behind.
@@ -22,8 +28,7 @@ impl World<'_> {
             Machine::Aggregator(_) => None,
         });
         let slowest = rounds.min().unwrap_or(Round(0));
-        let refresh = self.spec.exchange.experts.as_ref().map_or(1, |experts| experts.refresh_every);
-        let newer = self.born.split_off(&Round(slowest.0.saturating_sub(refresh.saturating_add(KEPT_ROUNDS))));
+        let newer = self.born.split_off(&Round(slowest.0.saturating_sub(kept_rounds(&self.spec))));
         for blob in std::mem::replace(&mut self.born, newer).into_values().flatten() {
             self.contents.remove(&blob);
             for holder in self.holders.remove(&blob).unwrap_or_default() {
