@@ -13,6 +13,8 @@
 //! time. With `--no-training`, toys of a few floats take the learners' place ([`protocol`]). Seconds in records and summary are those spent computing; the network takes none.
 
 pub(crate) mod experiment;
+mod job;
+mod kept;
 pub(crate) mod memory;
 mod models;
 pub(crate) mod play;
@@ -20,4 +22,6 @@ mod pool;
 mod progress;
 pub(crate) mod protocol;
 pub(crate) mod run;
+mod saver;
+mod snapshot;
 pub(crate) mod table;

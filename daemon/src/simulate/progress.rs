@@ -18,6 +18,8 @@ pub(super) struct Progress {
     started: Instant,
     sums: BTreeMap<Round, Sum>,
     quiet: bool,
+    /// Rounds of nodes that were complete before the run was interrupted.
+    known: usize,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +38,7 @@ impl Progress {
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        Self { bar, nodes, rounds, started: Instant::now(), sums: BTreeMap::new(), quiet }
+        Self { bar, nodes, rounds, started: Instant::now(), sums: BTreeMap::new(), quiet, known: 0 }
     }
 
     /// A node's round is complete.
@@ -44,14 +46,38 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.inc(1);
         }
+        if self.sum(record) == self.nodes {
+            self.say(self.line(record.round));
+            self.sums.remove(&record.round);
+        }
+    }
+
+    /// Adds a record to its round's, and returns how many there are.
+    fn sum(&mut self, record: &RoundRecord) -> usize {
         let sum = self.sums.entry(record.round).or_default();
         sum.nodes += 1;
         sum.loss += record.train_loss;
         sum.correct += record.accuracy.unwrap_or(0.0) * f64::from(record.test_samples);
         sum.samples += f64::from(record.test_samples);
-        if sum.nodes == self.nodes {
-            self.say(self.line(record.round));
-            self.sums.remove(&record.round);
+        sum.nodes
+    }
+
+    /// A node's round was complete before the run was interrupted.
+    pub(super) fn know(&mut self, record: &RoundRecord) {
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+            bar.reset_eta();
+        }
+        self.known += 1;
+        self.sum(record);
+        self.sums.retain(|_, sum| sum.nodes < self.nodes);
+    }
+
+    /// Says what went wrong, without ending anything.
+    pub(super) fn warn(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("warning: {text}")),
+            None => eprintln!("warning: {text}"),
         }
     }
 
@@ -80,7 +106,9 @@ impl Progress {
     /// Returns the time left, unless the bar says it.
     fn left(&self, round: Round) -> String {
         let elapsed = self.started.elapsed().as_secs_f64();
-        let left = elapsed / f64::from(round.0) * f64::from(self.rounds.saturating_sub(round.0));
+        // Rounds that were complete before the run was interrupted took none of this time.
+        let played = f64::from(round.0) - self.known as f64 / self.nodes as f64;
+        let left = elapsed / played.max(1.0) * f64::from(self.rounds.saturating_sub(round.0));
         if self.bar.is_some() { String::new() } else { format!(", {} left", duration(left)) }
     }
 

@@ -16,7 +16,7 @@ use std::time::Instant;
 use fednode_core::{FederationSpec, NodeId, ParamSet, Round};
 use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
-use fednode_engine::sim::{self, ClosedRound, LocalUpdate, Outcome, PrivateModule, Toys, Trainers};
+use fednode_engine::sim::{self, ClosedRound, LocalUpdate, Moment, Outcome, PrivateModule, Toys, Trainers};
 use fednode_runtime::exit::ExitCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -208,7 +208,7 @@ impl Trainers for Counted {
         self.progress.pass(closed.round);
     }
 
-    fn stops(&mut self) -> bool {
+    fn pauses(&mut self, _moment: &Moment<'_>) -> bool {
         self.interrupts.count() > 0
     }
 }

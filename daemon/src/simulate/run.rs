@@ -2,20 +2,24 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fednode_core::{FederationSpec, MAX_INLINE_PROXY_BYTES};
-use fednode_data::{ClassCounts, Shard, ShardParams, load_shard, load_shards};
-use fednode_engine::sim::{self, Scenario};
+use fednode_data::{ClassCounts, Shard, ShardParams, Split, load_shard, load_shards};
+use fednode_engine::sim::{self, Past, Scenario};
 use fednode_learn::{ClassCount, ComputeDevice, Learner, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::trainer::TrainerCard;
 
+use super::job::Knowledge;
+use super::kept::Kept;
 use super::memory::{Load, Parts};
 use super::models::{Models, Settings};
 use super::play::Play;
-use super::pool::{Knowledge, Pool};
+use super::pool::Pool;
 use super::progress::Progress;
+use super::saver::{self, Saver};
+use super::snapshot::{self, Snapshot};
 use super::table::Learned;
 use crate::data::{self, Division};
 use crate::device::Choice;
@@ -114,20 +118,61 @@ impl Play for Prepared {
     }
 
     fn play(&self, folder: &Path, means: &Means<'_>) -> anyhow::Result<Summary> {
-        let folder = Folder::of_simulation(folder, &[])?;
-        let Finished { summary, records } = self.learn(means)?;
+        let file = snapshot::path(folder);
+        let folder = Folder::of_simulation(folder, &[snapshot::NAME, snapshot::PARTIAL])?;
+        let Finished { summary, records } = self.learn(&file, means)?;
         folder.write_spec(&self.spec)?;
         folder.write_metrics(records)?;
         folder.write_summary(&summary)?;
+        // The result is there; a snapshot that stays is only in the way of another run.
+        let _ = std::fs::remove_file(file);
         Ok(summary)
     }
 }
 
 impl Prepared {
-    fn learn(&self, means: &Means<'_>) -> anyhow::Result<Finished> {
+    fn learn(&self, file: &Path, means: &Means<'_>) -> anyhow::Result<Finished> {
         let spec = &self.spec;
+        let mut settings = self.effective();
+        settings["device"] = means.device.text().into();
+        let earlier = snapshot::read(file, &settings)?;
         let shards = self.shards()?;
         let data: Vec<_> = shards.iter().map(|shard| Arc::new(shard.split.clone())).collect();
+        let learners = self.learners(&data, means)?;
+        let sizes: Vec<usize> = learners[0].iter().map(|learner| learner.state().n_values()).collect();
+        let initial: Vec<Knowledge> = learners[0].iter().map(Knowledge::of).collect();
+        let pool = Pool::start(learners, data.len(), &spec.pool, means.interrupts).or_fail(ExitCode::Internal)?;
+        let progress = Progress::new(data.len(), spec.rounds, means.quiet);
+        let Run { evaluate_every, global_test, .. } = self.run;
+        let rules = Settings { seed: spec.seed, rounds: spec.rounds, evaluate_every, global_test };
+        let known = earlier.as_ref().map(|earlier| (earlier.history.clone(), earlier.state.took));
+        let saver = Saver::new(file.to_owned(), settings, means.interrupts.clone(), known.unwrap_or_default());
+        let mut models = Models::new(pool, means.interrupts.clone(), progress, saver, &initial, data, &rules);
+        let scenario = scenario(spec, self.run.aggregator);
+        let outcome = match earlier {
+            None => sim::run_with(&scenario, &mut models),
+            Some(earlier) => {
+                let past = go_on(earlier, &mut models, means);
+                sim::go_on(&scenario, &mut models, past)
+            }
+        };
+        if outcome.stopped {
+            return Err(interrupted(file, models.saver()));
+        }
+        let failure = match outcome.failed {
+            Some((member, reason)) => Some(format!("node {}: {reason}", member + 1)),
+            None if !outcome.unfinished().is_empty() => Some("the simulated federation came to a standstill".into()),
+            None => models.failure().map(str::to_owned),
+        };
+        match failure {
+            Some(reason) => Err(fail(ExitCode::Training, reason)),
+            None => Ok(self.finish(&shards, &models, &sizes, means, models.saver().took())),
+        }
+    }
+
+    /// Makes the learners: for each thread one of each model.
+    fn learners(&self, data: &[Arc<Split>], means: &Means<'_>) -> anyhow::Result<Vec<Vec<Learner>>> {
+        let spec = &self.spec;
         let workers = if means.device.is_cpu() { means.threads.clamp(1, data.len()) } else { 1 };
         let learner = |device: &ComputeDevice, model: usize| {
             let own = own_model::by_number(spec, model);
@@ -137,31 +182,7 @@ impl Prepared {
             let device = means.device.open(1)?;
             (0..spec.model.by_node.len().max(1)).map(|model| learner(&device, model)).collect()
         };
-        let learners: Vec<Vec<Learner>> = (0..workers).map(worker).collect::<anyhow::Result<_>>()?;
-        let sizes: Vec<usize> = learners[0].iter().map(|learner| learner.state().n_values()).collect();
-        let initial = |learner: &Learner| Knowledge {
-            private: Arc::new(learner.private_state()),
-            shared: learner.shared().map(Arc::new),
-            experts: learner.experts().into_iter().map(Arc::new).collect(),
-        };
-        let initial: Vec<Knowledge> = learners[0].iter().map(initial).collect();
-        let pool = Pool::start(learners, data.len(), &spec.pool, means.interrupts).or_fail(ExitCode::Internal)?;
-        let progress = Progress::new(data.len(), spec.rounds, means.quiet);
-        let Run { evaluate_every, global_test, .. } = self.run;
-        let settings = Settings { seed: spec.seed, rounds: spec.rounds, evaluate_every, global_test };
-        let mut models = Models::new(pool, means.interrupts.clone(), progress, &initial, data, &settings);
-        let started = Instant::now();
-        let outcome = sim::run_with(&scenario(spec, self.run.aggregator), &mut models);
-        if means.interrupts.count() > 0 {
-            return Err(fail(ExitCode::Interrupted, "interrupted: the finished runs are kept, this one starts anew"));
-        }
-        let trained = match outcome.failed {
-            Some((member, reason)) => Err(format!("node {}: {reason}", member + 1)),
-            None if !outcome.unfinished().is_empty() => Err("the simulated federation came to a standstill".into()),
-            None => models.conclude(),
-        };
-        trained.map_err(|reason| fail(ExitCode::Training, reason))?;
-        Ok(self.finish(&shards, &models, &sizes, means, started.elapsed()))
+        (0..workers).map(worker).collect()
     }
 
     fn shards(&self) -> anyhow::Result<Vec<Shard>> {
@@ -253,6 +274,29 @@ impl Prepared {
         };
         Finished { summary: collect::summarise(run, &observed, Vec::new()), records }
     }
+}
+
+/// Makes the nodes what they were, and returns what the simulator needs of the interrupted run.
+fn go_on(earlier: Snapshot, models: &mut Models, means: &Means<'_>) -> Past {
+    let Snapshot { state, history, params } = earlier;
+    let mut at = |place: &u32| Arc::clone(&params[*place as usize]);
+    let nodes: Vec<Kept> = state.nodes.into_iter().map(|node| node.map(&mut at)).collect();
+    if !means.quiet {
+        let done: usize = nodes.iter().map(|node| node.done.len()).sum();
+        eprintln!("going on after an interruption: {done} rounds of nodes are done");
+    }
+    let contents = state.contents.iter().map(|(blob, place)| (*blob, at(place))).collect();
+    models.go_on(nodes);
+    Past { events: state.events, answers: Box::new(saver::answers(history)), contents }
+}
+
+fn interrupted(file: &Path, saver: &Saver) -> anyhow::Error {
+    let folder = file.parent().unwrap_or(Path::new("")).display();
+    let text = match saver.failure() {
+        Some(reason) => reason.to_owned(),
+        None => format!("interrupted: saved in `{folder}`, the same command with the same --out goes on from there"),
+    };
+    fail(ExitCode::Interrupted, text)
 }
 
 /// Returns what is played: nothing goes wrong, and everything weighs what it weighs on the wire.
