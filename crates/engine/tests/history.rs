@@ -1,4 +1,4 @@
-//! A run that was interrupted anywhere and gone on with ends as one that never was.
+//! A run that was interrupted anywhere and gone on with ends as one that never was; and what is held meanwhile is bounded.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -28,12 +28,14 @@ struct Recording {
     answers: Vec<Answer>,
     moments_left: usize,
     known: Option<Known>,
+    /// Most blobs that were held at a moment.
+    most: usize,
 }
 
 impl Recording {
     fn new(scenario: &Scenario, moments_left: usize) -> Self {
         let toys = Toys::new(scenario.seed, scenario.nodes + 1);
-        Self { toys, closed: Vec::new(), answers: Vec::new(), moments_left, known: None }
+        Self { toys, closed: Vec::new(), answers: Vec::new(), moments_left, known: None, most: 0 }
     }
 }
 
@@ -90,6 +92,7 @@ impl Trainers for Recording {
         if moment.is_past {
             return false;
         }
+        self.most = self.most.max(moment.contents.len());
         self.moments_left = self.moments_left.saturating_sub(1);
         let known = || Known {
             events: moment.events,
@@ -146,7 +149,7 @@ fn an_interruption_anywhere_changes_nothing() {
 #[test]
 fn the_past_of_another_run_is_refused() {
     let scenario = scenario();
-    let mut first = Recording::new(&scenario, 30);
+    let mut first = Recording::new(&scenario, 15);
     assert!(sim::run_with(&scenario, &mut first).stopped);
     let known = first.known.unwrap();
     let past = |answers: &[Answer], contents: &Contents| {
@@ -162,4 +165,17 @@ fn the_past_of_another_run_is_refused() {
     assert!(refused(past(answers, &Contents::new())), "contents are missing");
     let twice = [answers, &answers[..1]].concat();
     assert!(refused(past(&twice, &known.contents)), "an answer too many");
+}
+
+#[test]
+fn a_long_run_holds_no_more_than_a_short_one() {
+    let most = |rounds| {
+        let scenario = Scenario { observe: false, ..Scenario::new(5, 60, rounds) };
+        let mut trainers = Recording::new(&scenario, usize::MAX);
+        assert!(sim::run_with(&scenario, &mut trainers).unfinished().is_empty());
+        trainers.most
+    };
+    // An update is a shared part, two experts and, every other round, proxies: 180 or 240 blobs per round, and a mean.
+    // Held are those of the slowest nodes' round, of the one before, and of the one that the quickest are in.
+    assert!(most(12) <= 3 * 241, "{}", most(12));
 }

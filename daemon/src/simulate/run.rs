@@ -219,7 +219,7 @@ impl Prepared {
         Ok(Load {
             nodes: spec.nodes as usize,
             models: (0..spec.model.by_node.len().max(1)).map(weigh).collect::<anyhow::Result<_>>()?,
-            kept_rounds: sim::kept_rounds(spec),
+            kept_rounds: sim::KEPT_ROUNDS,
             threads: std::thread::available_parallelism().map_or(1, usize::from).min(spec.nodes as usize),
             data: self.division.samples as u64 * per_sample,
         })

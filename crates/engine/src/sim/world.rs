@@ -12,13 +12,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{
-    Advert, Audience, BlobId, BlobRef, FederationId, FederationSpec, NodeId, Role, Round, Timestamp,
-};
+use fednode_core::{Advert, Audience, BlobId, BlobRef, FederationId, FederationSpec, NodeId, Role, Round, Timestamp};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-pub use self::forgetting::kept_rounds;
+pub use self::forgetting::KEPT_ROUNDS;
 use super::history::{Contents, Made, Past, Silent};
 use super::network::Network;
 use super::outcome::{Outcome, PlanRecord};
@@ -120,6 +118,9 @@ pub(super) struct World<'a> {
     holders: HashMap<BlobId, Vec<usize>>,
     /// The blobs of each round, to forget them when nobody can want them any more.
     born: BTreeMap<Round, Vec<BlobId>>,
+    /// Local updates begun since that was last looked at, and the oldest round of which everything is kept.
+    begun: usize,
+    oldest_kept: Round,
     initial: Option<BlobRef>,
     adverts: Vec<Arc<Said>>,
     pending_incidents: usize,
@@ -184,6 +185,8 @@ impl<'a> World<'a> {
             contents: initial.iter().map(|blob| blob.id).zip(shared).collect(),
             holders: HashMap::new(),
             born: BTreeMap::new(),
+            begun: 0,
+            oldest_kept: Round::ZERO,
             initial,
             adverts: Vec::new(),
             pending_incidents: scenario.incidents.len(),
