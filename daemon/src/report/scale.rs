@@ -24,6 +24,8 @@ pub(crate) struct Measured {
 
 /// A curve: its name, and itself.
 type Curve = (&'static str, fn(&Summary) -> f64);
+/// Its points: nodes, and a value.
+type Points = Vec<(f64, f64)>;
 
 const CURVES: [Curve; 4] = [
     ("messages", |summary| summary.messages_per_round),
@@ -46,14 +48,14 @@ fn plot(algorithm: &str, summaries: &[&Summary]) -> Option<Plot> {
     for summary in summaries {
         by_nodes.entry(summary.nodes).or_default().push(summary);
     }
-    let points = |of: fn(&Summary) -> f64| -> Vec<(f64, f64)> {
+    let points = |of: fn(&Summary) -> f64| -> Points {
         let point = |(nodes, runs): (&u32, &Vec<&Summary>)| {
             (f64::from(*nodes), mean(&runs.iter().map(|summary| of(summary)).collect::<Vec<_>>()))
         };
         // A logarithm knows no 0.
         by_nodes.iter().map(point).filter(|(_, value)| *value > 0.0).collect()
     };
-    let curves: Vec<(usize, &str, Vec<(f64, f64)>)> =
+    let curves: Vec<(usize, &str, Points)> =
         CURVES.iter().enumerate().map(|(at, (name, of))| (at, *name, points(*of))).collect();
     let values = || curves.iter().flat_map(|(_, _, points)| points.iter().map(|(_, value)| value.log10()));
     let (low, high) = (values().reduce(f64::min)?.floor(), values().reduce(f64::max)?.ceil());

@@ -10,7 +10,7 @@ fn a_report_holds_the_numbers_of_its_runs() {
         let path = folder.path().join(format!("a&b-seed{seed}"));
         fixtures::write(&path, &fixtures::summary(seed), &fixtures::records(seed));
     }
-    let runs = load::runs(&[folder.path().to_owned()]).unwrap();
+    let runs = load::runs(&[folder.path().to_owned()]).unwrap().learned;
     let shown: Vec<Shown<'_>> = runs
         .iter()
         .map(|run| Shown { run, plots: figures::all(run), pools: compare::pools(&run.name, std::iter::once(run)) })
@@ -36,7 +36,7 @@ fn a_run_under_way_says_so() {
     let folder = tempfile::tempdir().unwrap();
     fixtures::write(folder.path(), &fixtures::summary(1), &fixtures::records(1)[..4]);
     std::fs::remove_file(folder.path().join("summary.json")).unwrap();
-    let runs = load::runs(&[folder.path().to_owned()]).unwrap();
+    let runs = load::runs(&[folder.path().to_owned()]).unwrap().learned;
     let shown = [Shown { run: &runs[0], plots: figures::all(&runs[0]), pools: vec![] }];
     let page = page::page(&shown, None, (0, ""));
     assert!(
