@@ -30,7 +30,8 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Starts one thread per list of learners, one learner for each model. Each of `nodes` has at most one job at a time. Jobs are given up when the user
+    /// Starts one thread per list of learners, one learner for each model. Each of `nodes` has at
+    /// most one job at a time. Jobs are given up when the user
     /// interrupts.
     ///
     /// # Errors

@@ -137,5 +137,6 @@ impl Trainers for Silent {
     fn restore(&mut self, _member: usize) {}
 }
 
-/// What is said when events and answers do not belong together.
-pub(super) const NOT_THIS_RUN: &str = "what is known of the interrupted run is not of this run";
+/// Why a run fails whose events and answers do not belong together: its history is of another run, or was made by another
+/// version of the state machines.
+pub const NOT_THIS_RUN: &str = "what is known of the interrupted run is not of this run";

@@ -28,7 +28,7 @@ mod toy;
 mod trainers;
 mod world;
 
-pub use history::{Answer, Contents, Made, Moment, Past, Told};
+pub use history::{Answer, Contents, Made, Moment, NOT_THIS_RUN, Past, Told};
 pub use outcome::{Agreement, Outcome, PlanRecord};
 pub use scenario::{Behaviour, Incident, Link, Scenario};
 pub use toy::Toy;
