@@ -86,6 +86,8 @@ pub(crate) struct Division {
     pub(crate) hash: String,
     /// For each node the accuracy of always saying its commonest training class.
     pub(crate) floors: Vec<f64>,
+    /// Samples of all nodes.
+    pub(crate) samples: usize,
 }
 
 impl Division {
@@ -112,7 +114,8 @@ impl Division {
         };
         let floor = |node: &NodeIndices| majority_class_accuracy(&count(&node.train), &count(&node.test));
         let hash = if rule.is_own() { String::new() } else { partition.hash() };
-        Ok(Self { hash, floors: partition.nodes().iter().map(floor).collect() })
+        let samples = partition.nodes().iter().map(|node| node.train.len() + node.test.len()).sum();
+        Ok(Self { hash, floors: partition.nodes().iter().map(floor).collect(), samples })
     }
 }
 

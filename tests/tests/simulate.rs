@@ -1,10 +1,12 @@
 //! `fednode simulate`: what it says is what a live federation would have learned, whatever the number of threads.
 #![allow(clippy::unwrap_used)]
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use fednode_e2e::{fednode, json_of, run};
+use fednode_e2e::{fednode, json_of, run, signal};
+use rustix::process::Signal;
 use serde_json::Value;
 
 fn simulate(out: &Path, arguments: &[&str]) -> Command {
@@ -124,4 +126,140 @@ fn a_report_holds_what_the_runs_say() {
     let output = run(missing);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(4) && stderr.lines().count() == 1 && stderr.contains("nothing"), "{stderr}");
+}
+
+/// The exit code and what was said, which is one line.
+fn refusal(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(error.lines().count(), 1, "{error}");
+    (output.status.code(), error)
+}
+
+#[test]
+fn a_wrong_sweep_is_refused_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("e.toml"), folder.path().join("out"));
+    for (text, wanted) in [
+        ("[grid]\nround = [1, 2]", "unknown key `round`"),
+        ("[grid]\nrounds = []", "the grid has no value for `rounds`"),
+        ("[grid]", "`grid`: expected a table with a list of values"),
+        ("[set]\nrounds = 1\n[grid]\nalgorithm = [\"local\", \"fedavgg\"]", "did you mean `fedavg`"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let (code, error) = refusal(&mut simulate(&out, &[file.to_str().unwrap()]));
+        assert!(code == Some(3) && error.contains(wanted), "{text}: {code:?} {error}");
+    }
+    for (sweep, wanted) in [("round=1,2", "unknown key `round`"), ("rounds=", "the grid has no value for `rounds`")] {
+        let (code, error) = refusal(&mut simulate(&out, &["--sweep", sweep]));
+        assert!(code == Some(3) && error.contains(wanted), "{sweep}: {code:?} {error}");
+    }
+    let (code, error) = refusal(&mut simulate(&out, &["--no-training", "--sweep", "nodes=3,0"]));
+    assert!(code == Some(3) && error.contains("`nodes`"), "{code:?} {error}");
+    assert!(!out.exists(), "something was run");
+}
+
+#[test]
+fn more_nodes_than_the_memory_holds_are_refused_with_the_estimate() {
+    let folder = tempfile::tempdir().unwrap();
+    // 64 experts of 0.6 MB for each of 500 nodes, in several rounds' versions.
+    let settings = ["--nodes", "500", "--samples-per-node", "3", "--partition", "iid", "--experts", "64"];
+    let (code, error) = refusal(&mut simulate(&folder.path().join("out"), &settings));
+    assert!(
+        code == Some(3) && error.contains("500 nodes need about") && error.contains("are free"),
+        "{code:?} {error}"
+    );
+}
+
+#[test]
+fn the_protocol_alone_needs_no_data_and_has_its_plot() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, plots) = (folder.path().join("runs"), folder.path().join("plots"));
+    let sweep = ["--no-training", "--rounds", "3", "--sweep", "nodes=4,8,16"];
+    let table = json_of(&run(simulate(&out, &sweep)));
+    let messages = |row: &Value| row["messages_per_round"].as_f64().unwrap();
+    let rows = table["rows"].as_array().unwrap();
+    // Everybody hears everybody's update and the aggregator's word, so messages grow with the nodes.
+    assert!(rows.windows(2).all(|rows| messages(&rows[1]) > 1.5 * messages(&rows[0])), "{table}");
+    let text = std::fs::read_to_string(out.join("nodes=8-seed1/summary.json")).unwrap();
+    let summary: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&summary["nodes"], &summary["rounds"]), (&8.into(), &3.into()));
+    assert!(summary["bytes_per_round"]["gossip"].as_f64().unwrap() > 0.0, "{summary}");
+    assert!(summary["wall_seconds"].is_number() && summary.get("mean_accuracy").is_none(), "{summary}");
+
+    let mut report = fednode();
+    report.arg("report").arg(&out).arg("--plots").arg(&plots);
+    let output = run(report);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(std::fs::read_to_string(plots.join("scale-fedmoe-da.svg")).unwrap().contains("bytes of gossip"));
+
+    let (code, error) = refusal(&mut simulate(&out.join("nodes=8-seed1"), &["--nodes", "8", "--rounds", "3"]));
+    assert!(code == Some(7) && error.contains("name another --out"), "a run with training: {code:?} {error}");
+}
+
+/// Runs until a line of progress is seen, then sends Ctrl-C; returns the exit code.
+fn interrupt(out: &Path, arguments: &[&str], at: &str) -> Option<i32> {
+    let mut command = fednode();
+    command.args(["simulate", "--out"]).arg(out).args(arguments).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+        if line.unwrap().starts_with(at) {
+            signal(child.id(), Signal::INT);
+        }
+    }
+    child.wait().unwrap().code()
+}
+
+/// The result without what depends on the machine.
+fn summary(out: &Path) -> Value {
+    let text = std::fs::read_to_string(out.join("summary.json")).unwrap();
+    let mut summary: Value = serde_json::from_str(&text).unwrap();
+    for key in ["wall_seconds", "train_seconds", "overhead"] {
+        summary.as_object_mut().unwrap().remove(key);
+    }
+    for node in summary["per_node"].as_array_mut().unwrap() {
+        node.as_object_mut().unwrap().remove("peak_rss_bytes");
+    }
+    summary
+}
+
+#[test]
+fn an_interrupted_run_goes_on_as_if_it_never_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, cut) = (folder.path().join("whole"), folder.path().join("cut"));
+    let settings = ["--nodes", "4", "--rounds", "6", "--seed", "3"];
+    run(simulate(&whole, &settings));
+    let again = |extra: [&'static str; 2]| [settings.as_slice(), &extra].concat();
+    assert_eq!(interrupt(&cut, &again(["--threads", "2"]), "round 2 of"), Some(130));
+    let snapshot = cut.join("snapshot");
+    assert!(snapshot.is_file() && !cut.join("summary.json").exists());
+
+    let mut changed = simulate(&cut, &["--nodes", "4", "--rounds", "7", "--seed", "3"]);
+    let (code, error) = refusal(&mut changed);
+    assert!(code == Some(7) && error.contains("`federation.rounds` = 6, not 7"), "{code:?} {error}");
+
+    let saved = std::fs::read(&snapshot).unwrap();
+    std::fs::write(&snapshot, &saved[..saved.len() / 2]).unwrap();
+    let (code, error) = refusal(&mut simulate(&cut, &settings));
+    assert!(code == Some(7) && error.contains("cut off or damaged"), "{code:?} {error}");
+    std::fs::write(&snapshot, &saved).unwrap();
+
+    run(simulate(&cut, &again(["--threads", "1"])));
+    assert_eq!(records(&cut), records(&whole));
+    assert_eq!(summary(&cut), summary(&whole));
+    assert!(!snapshot.exists(), "a finished run needs no snapshot");
+}
+
+#[test]
+fn a_run_may_be_interrupted_more_than_once_and_after_its_last_round() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, cut) = (folder.path().join("whole"), folder.path().join("cut"));
+    let settings = ["--nodes", "3", "--rounds", "3", "--algorithm", "fedper", "--pool", "--global-test"];
+    run(simulate(&whole, &settings));
+    assert_eq!(interrupt(&cut, &settings, "round 1 of"), Some(130));
+    // The last stage may be over before the signal comes; then there is nothing to go on with.
+    interrupt(&cut, &settings, "round 3 of");
+    run(simulate(&cut, &settings));
+    assert_eq!(records(&cut), records(&whole));
+    assert_eq!(summary(&cut), summary(&whole));
 }

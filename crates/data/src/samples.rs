@@ -168,6 +168,16 @@ impl Samples {
         self.shape.iter().product()
     }
 
+    /// Returns the bytes of memory that one sample's values take.
+    pub fn bytes_per_sample(&self) -> usize {
+        let bytes_per_value = match &self.pixels {
+            Pixels::Bytes { .. } => size_of::<u8>(),
+            Pixels::Floats(_) => size_of::<f32>(),
+            Pixels::Tokens { .. } => size_of::<u32>(),
+        };
+        bytes_per_value * self.values_per_sample()
+    }
+
     /// Fills `buffer` with the normalised values of the samples at `indices`, in that order. What the buffer held is
     /// gone; its memory is used again, so one buffer serves a whole run.
     ///

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use fednode_core::{
     Advert, BlobId, BlobRef, Body, ExpertId, LocalReport, Member, NodeId, PlanRow, ProxySet, Role, Round, Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 /// Something that happened.
 #[derive(Debug, Clone)]
@@ -188,7 +189,7 @@ pub struct MergeOrder {
 }
 
 /// What became of a merge.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct MergeReport {
     /// The round.
     pub round: Round,
@@ -199,7 +200,7 @@ pub struct MergeReport {
 }
 
 /// Why a mean is computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Purpose {
     /// To close a round.
     Close,
@@ -219,7 +220,7 @@ pub struct AverageOrder {
 }
 
 /// What became of an average.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AverageReport {
     /// The order's round.
     pub round: Round,
@@ -234,7 +235,7 @@ pub struct AverageReport {
 }
 
 /// A private module that is in the store.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModuleReport {
     /// What it is: `head`, `extractor`, `vector`, `expert`.
     pub kind: String,
@@ -252,7 +253,7 @@ pub struct PoolOrder {
 }
 
 /// What became of a pool.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PoolReport {
     /// Modules that were screened out as malformed, and why.
     pub refused: Vec<(NodeId, String)>,

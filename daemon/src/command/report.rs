@@ -9,10 +9,12 @@ use serde::Serialize;
 use crate::failure::fail;
 use crate::output::{self, Form, Report};
 use crate::report::compare::{self, Comparison, Contrast};
+use crate::report::load::Found;
 use crate::report::page::{self, Shown};
 use crate::report::run::{Headline, Run};
 use crate::report::words::percent;
-use crate::report::{csv, figures, load};
+use crate::report::{csv, figures, load, scale};
+use crate::simulate::protocol;
 use crate::table::{number, render, text};
 
 /// What is typed.
@@ -37,7 +39,7 @@ pub(crate) struct Args {
 
 /// Writes the report and says where it is and what the runs came to.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
-    let runs = load::runs(&args.runs)?;
+    let Found { learned: runs, measured } = load::runs(&args.runs)?;
     let comparison = args.compare.then(|| compare::compare(&runs));
     let shown: Vec<Shown<'_>> = runs.iter().map(shown).collect();
     let mut written = Vec::new();
@@ -45,14 +47,16 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         (Some(file), _) => file.clone(),
         (None, first) => first.map_or_else(PathBuf::new, |folder| folder.join("report.html")),
     };
-    write(&page, &page::page(&shown, comparison.as_ref()), &mut written)?;
+    let scale = scale::plots(&measured);
+    let alone = if measured.is_empty() { String::new() } else { scale::section(&measured, &scale) };
+    write(&page, &page::page(&shown, comparison.as_ref(), (measured.len(), &alone)), &mut written)?;
     if let Some(folder) = &args.csv {
         for (name, text) in csv::files(&runs) {
             write(&folder.join(name), &text, &mut written)?;
         }
     }
     if let Some(folder) = &args.plots {
-        for plot in comparison.iter().filter_map(|comparison| comparison.plot.as_ref()) {
+        for plot in comparison.iter().filter_map(|comparison| comparison.plot.as_ref()).chain(&scale) {
             write(&folder.join(format!("{}.svg", plot.slug)), &plot.standalone(), &mut written)?;
         }
         for shown in &shown {
@@ -63,7 +67,8 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         }
     }
     let entries = shown.iter().map(Entry::new).collect();
-    output::print(&Answer { written, runs: entries, comparison }, form)
+    let without_training = measured.into_iter().map(|measured| measured.summary).collect();
+    output::print(&Answer { written, runs: entries, without_training, comparison }, form)
 }
 
 fn shown(run: &Run) -> Shown<'_> {
@@ -93,6 +98,7 @@ fn file_name(name: &str) -> String {
 struct Answer {
     written: Vec<String>,
     runs: Vec<Entry>,
+    without_training: Vec<protocol::Summary>,
     comparison: Option<Comparison>,
 }
 
@@ -147,7 +153,11 @@ impl Report for Answer {
             number("worst tenth"),
             number("floor"),
         ];
-        let table = render(&columns, &self.runs.iter().map(Entry::row).collect::<Vec<_>>());
+        let mut table = match self.runs.is_empty() {
+            true => String::new(),
+            false => render(&columns, &self.runs.iter().map(Entry::row).collect::<Vec<_>>()),
+        };
+        table.extend(self.without_training.iter().map(Report::human));
         let place = match self.written.as_slice() {
             [page] => format!("the report is {page}"),
             [page, others @ ..] => format!("the report is {page}; {} more files were written", others.len()),
@@ -185,7 +195,12 @@ mod tests {
             headline: Headline { mean_accuracy: Some(0.5), ..Headline::default() },
             pool: vec![],
         };
-        let answer = Answer { written: vec!["x/report.html".into()], runs: vec![entry], comparison: None };
+        let answer = Answer {
+            written: vec!["x/report.html".into()],
+            runs: vec![entry],
+            without_training: vec![],
+            comparison: None,
+        };
         let text = answer.human();
         assert!(text.contains("x (under way)      3         50.0 %                –"), "{text}");
         assert!(text.ends_with("the report is x/report.html\n"), "{text}");

@@ -21,25 +21,53 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::run::Run;
+use super::scale::Measured;
 use crate::failure::fail;
+use crate::simulate::protocol;
+use crate::swarm::folder::SUMMARY;
 use crate::swarm::summary::Summary;
 
-const SUMMARY: &str = "summary.json";
 const METRICS: &str = "metrics.jsonl";
 const SPEC: &str = "federation.toml";
+
+/// The runs in folders.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Those that learned.
+    pub(crate) learned: Vec<Run>,
+    /// Those of the protocol alone.
+    pub(crate) measured: Vec<Measured>,
+}
 
 /// Reads every run in the folders.
 ///
 /// # Errors
 /// Names the first folder without a run, or the file that cannot be used, and says what to do.
-pub(crate) fn runs(folders: &[PathBuf]) -> anyhow::Result<Vec<Run>> {
+pub(crate) fn runs(folders: &[PathBuf]) -> anyhow::Result<Found> {
     let mut found: Vec<PathBuf> = Vec::new();
     for folder in folders {
         let inside = runs_in(folder)?;
         found.extend(inside.into_iter().filter(|run| !found.contains(run)).collect::<Vec<_>>());
     }
-    let names = names(&found);
-    found.iter().zip(names).map(|(folder, name)| read(folder, name)).collect()
+    let mut runs = Found::default();
+    for (folder, name) in found.iter().zip(names(&found)) {
+        match without_training(folder)? {
+            Some(summary) => runs.measured.push(Measured { name, summary }),
+            None => runs.learned.push(read(folder, name)?),
+        }
+    }
+    Ok(runs)
+}
+
+/// Returns the result of a run of the protocol alone.
+fn without_training(folder: &Path) -> anyhow::Result<Option<protocol::Summary>> {
+    let path = folder.join(SUMMARY);
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    let summary: Value = serde_json::from_str(&text).unwrap_or_default();
+    if summary.pointer("/effective_config/simulation/training") != Some(&Value::Bool(false)) {
+        return Ok(None);
+    }
+    serde_json::from_value(summary).map(Some).map_err(|error| not_ours(&path, &error, "the result of a run"))
 }
 
 fn runs_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
@@ -233,7 +261,7 @@ mod tests {
         for name in ["b-seed1", "a-seed1"] {
             fixtures::write(&folder.path().join(name), &fixtures::summary(1), &fixtures::records(1));
         }
-        let found = runs(&[folder.path().to_owned(), folder.path().join("a-seed1")]).unwrap();
+        let found = runs(&[folder.path().to_owned(), folder.path().join("a-seed1")]).unwrap().learned;
         assert_eq!(found.iter().map(|run| run.name.as_str()).collect::<Vec<_>>(), ["a-seed1", "b-seed1"]);
         assert!(found.iter().all(|run| run.is_finished()));
     }
@@ -279,7 +307,7 @@ mod tests {
         let lines: Vec<String> =
             fixtures::records(1).iter().take(1).map(|record| serde_json::to_string(record).unwrap()).collect();
         fs::write(state.join(METRICS), format!("{}\n{{\"round\":", lines[0])).unwrap();
-        let found = runs(&[folder.path().to_owned()]).unwrap();
+        let found = runs(&[folder.path().to_owned()]).unwrap().learned;
         assert!(!found[0].is_finished());
         assert_eq!((found[0].records.len(), found[0].torn_lines), (1, 1));
         assert_eq!(found[0].nodes[0].label, "2");

@@ -4,6 +4,7 @@
 //! folders ─► load ─► run (what a report knows of a run) ─┬► figures ─► lines, bars, heat ─► svg ─┐
 //!                                                        ├► compare ─► stats                     ├► page ─► html
 //!                                                        └► csv                                  ┘
+//!             scale (runs of the protocol alone)
 //! ```
 //!
 //! A report only reads: it asks no node, trains nothing and changes no file of a run. What is absent is shown as absent.
@@ -20,6 +21,7 @@ mod lines;
 pub(crate) mod load;
 pub(crate) mod page;
 pub(crate) mod run;
+pub(crate) mod scale;
 mod stats;
 mod svg;
 #[cfg(test)]

@@ -23,17 +23,18 @@ pub(crate) struct Shown<'a> {
     pub(crate) pools: Vec<Contrast>,
 }
 
-/// Writes the page.
-pub(crate) fn page(shown: &[Shown<'_>], comparison: Option<&Comparison>) -> String {
+/// Writes the page; `alone` is the part about runs of the protocol alone, of which there are `n_alone`.
+pub(crate) fn page(shown: &[Shown<'_>], comparison: Option<&Comparison>, (n_alone, alone): (usize, &str)) -> String {
+    let n_runs = shown.len() + n_alone;
     let title = match shown {
-        [one] => format!("{} – fednode report", one.run.name),
-        _ => format!("{} runs – fednode report", shown.len()),
+        [one] if n_runs == 1 => format!("{} – fednode report", one.run.name),
+        _ => format!("{n_runs} runs – fednode report"),
     };
     let heading = match shown {
-        [one] => format!("Report of {}", one.run.name),
-        _ => format!("Report of {} runs", shown.len()),
+        [one] if n_runs == 1 => format!("Report of {}", one.run.name),
+        _ => format!("Report of {n_runs} runs"),
     };
-    let mut body = format!("<h1>{}</h1>\n", escape(&heading));
+    let mut body = format!("<h1>{}</h1>\n{alone}", escape(&heading));
     if shown.len() > 1 {
         body += &overview(shown);
     }

@@ -95,7 +95,8 @@ impl Experiment {
             }
             "set" => self.set = assignments(value.as_table().ok_or_else(|| wrong("a table"))?)?,
             "grid" => {
-                for (key, values) in value.as_table().ok_or_else(|| wrong("a table"))? {
+                let axes = value.as_table().filter(|axes| !axes.is_empty());
+                for (key, values) in axes.ok_or_else(|| wrong("a table with a list of values for each key"))? {
                     let values = values.as_array().ok_or_else(|| wrong("a list of values for each key"))?;
                     let values = values.iter().map(|value| scalar(key, value)).collect::<Result<_, _>>()?;
                     self.add_axis(key, values)?;
@@ -208,6 +209,7 @@ mod tests {
     fn names_what_is_wrong() {
         let error = |text: &str| Experiment::parse(text, Path::new("")).unwrap_err().0;
         assert_eq!(error("sets = 1"), "unknown key `sets`: did you mean `set`?");
+        assert_eq!(error("[grid]"), "`grid`: expected a table with a list of values for each key");
         assert_eq!(error("[grid]\nrounds = []"), "the grid has no value for `rounds`");
         assert_eq!(error("seeds = [-1]"), "`seeds`: expected a list of whole numbers");
         assert_eq!(error("[set]\nrounds = [1]"), "`rounds`: expected a single value");

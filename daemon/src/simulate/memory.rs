@@ -1,33 +1,90 @@
 //! Whether a simulation fits into memory, said before it starts.
+//!
+//! ```text
+//! node     what it knows (private, shared, experts) + the private part saved before it trained + its mixed experts
+//! network  for each earlier round that somebody may still ask for: shared parts and experts of all nodes
+//! learner  a model, its gradients, a copy to go back to
+//! data     every sample once
+//! ```
 
+use fednode_learn::Learner;
 use fednode_runtime::exit::ExitCode;
 
 use crate::failure::fail;
 use crate::table::bytes;
 
-/// Copies of a node's model: the one it published, and the one it is about to train.
-const COPIES: u64 = 2;
-
-/// Returns the bytes that the models of a simulation need.
-pub(crate) fn needed(nodes: usize, n_parameters: usize, learners: usize) -> u64 {
-    // A learner holds a model, its gradients and a copy to go back to.
-    let models = COPIES * nodes as u64 + 3 * learners as u64;
-    models * n_parameters as u64 * size_of::<f32>() as u64
+/// Bytes of one model's parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Parts {
+    private: u64,
+    shared: u64,
+    experts: u64,
 }
 
-/// Refuses what does not fit.
-///
-/// # Errors
-/// Says how much is needed and how much there is.
-pub(crate) fn check(needed: u64, nodes: usize) -> anyhow::Result<()> {
-    match available(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()) {
-        Some(available) if needed > available => {
-            let (needed, available) = (bytes(needed), bytes(available));
-            let advice = "simulate fewer nodes, fewer experts or a smaller model";
-            let text = format!("{nodes} nodes need about {needed} of memory and {available} are free: {advice}");
-            Err(fail(ExitCode::Configuration, text))
+impl Parts {
+    /// Weighs a learner's model.
+    pub(crate) fn of(learner: &Learner) -> Self {
+        let weigh = |values: usize| (values * size_of::<f32>()) as u64;
+        Self {
+            private: weigh(learner.private_state().n_values()),
+            shared: weigh(learner.shared().map_or(0, |shared| shared.n_values())),
+            experts: learner.experts().iter().map(|expert| weigh(expert.n_values())).sum(),
         }
-        _ => Ok(()),
+    }
+
+    const fn whole(self) -> u64 {
+        self.private + self.shared + self.experts
+    }
+}
+
+/// What a simulation holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// Nodes.
+    pub(crate) nodes: usize,
+    /// The models, which fall to the nodes in turn.
+    pub(crate) models: Vec<Parts>,
+    /// Earlier rounds whose blobs are kept.
+    pub(crate) kept_rounds: u32,
+    /// Threads, each with a learner of each model.
+    pub(crate) threads: usize,
+    /// Bytes of all samples.
+    pub(crate) data: u64,
+}
+
+impl Load {
+    /// Returns the bytes that the models need.
+    fn parameters(&self) -> u64 {
+        let node = |parts: &Parts| {
+            let own = parts.whole() + parts.private + parts.experts;
+            own + u64::from(self.kept_rounds) * (parts.shared + parts.experts)
+        };
+        let nodes: u64 = self.models.iter().cycle().take(self.nodes).map(node).sum();
+        let learners: u64 = self.models.iter().map(|parts| 3 * self.threads as u64 * parts.whole()).sum();
+        nodes + learners
+    }
+
+    /// Refuses what does not fit.
+    ///
+    /// # Errors
+    /// Says how much is needed and how much there is.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        // Only Linux says.
+        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        available(&meminfo).map_or(Ok(()), |available| self.fits(available))
+    }
+
+    fn fits(&self, available: u64) -> anyhow::Result<()> {
+        let (nodes, parameters, data) = (self.nodes, self.parameters(), self.data);
+        if parameters + data <= available {
+            return Ok(());
+        }
+        let [needed, parameters, data, available] = [parameters + data, parameters, data, available].map(bytes);
+        let text = format!(
+            "{nodes} nodes need about {needed} of memory ({parameters} of parameters, {data} of data) and {available} are \
+             free: simulate fewer nodes, fewer experts or a smaller model"
+        );
+        Err(fail(ExitCode::Configuration, text))
     }
 }
 
@@ -43,10 +100,21 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused_with_the_estimate() {
-        assert_eq!(needed(500, 582_026, 2), (1000 + 6) * 582_026 * 4);
-        let error = check(1 << 60, 7).unwrap_err().to_string();
-        assert!(error.starts_with("7 nodes need about "), "{error}");
-        assert!(check(1, 7).is_ok());
+        // Two models in turn, of 10 + 20 + 30 and 6 + 0 + 0 bytes, for three nodes.
+        let models = vec![Parts { private: 10, shared: 20, experts: 30 }, Parts { private: 6, shared: 0, experts: 0 }];
+        let load = Load { nodes: 3, models, kept_rounds: 4, threads: 2, data: 7 };
+        let (first, second) = (60 + 10 + 30 + 4 * 50, 6 + 6);
+        assert_eq!(load.parameters(), 2 * first + second + 3 * 2 * 66);
+        let needed = load.parameters() + 7;
+        assert!(load.fits(needed).is_ok());
+        let error = load.fits(needed - 1).unwrap_err().to_string();
+        let start = "3 nodes need about 1.0 kB of memory (1.0 kB of parameters, 7 B of data) and 1.0 kB are free";
+        assert!(error.starts_with(start) && error.lines().count() == 1, "{error}");
+    }
+
+    #[test]
+    fn free_memory_is_what_linux_calls_available() {
         assert_eq!(available("MemTotal: 9 kB\nMemAvailable:     2048 kB\n"), Some(2 << 20));
+        assert_eq!(available(""), None);
     }
 }

@@ -10,11 +10,18 @@
 //! Only the clock is invented. Adverts, plans, screening, means and merges are those of a live federation, so a table
 //! made here says what a swarm would have learned. The result depends on the settings and the seed, not on the number of
 //! threads: a local update depends on nothing but its node's model, data and seed, and their order is that of virtual
-//! time. Seconds in records and summary are those spent computing; the network takes none.
+//! time. With `--no-training`, toys of a few floats take the learners' place ([`protocol`]). Seconds in records and summary are those spent computing; the network takes none.
 
 pub(crate) mod experiment;
+mod job;
+mod kept;
 pub(crate) mod memory;
 mod models;
+pub(crate) mod play;
 mod pool;
 mod progress;
+pub(crate) mod protocol;
 pub(crate) mod run;
+mod saver;
+mod snapshot;
+pub(crate) mod table;

@@ -11,26 +11,35 @@ use fednode_core::{NodeId, ParamSet, Round, Timestamp};
 use fednode_data::Split;
 use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
-use fednode_engine::sim::{self, ClosedRound, Trainers};
+use fednode_engine::sim::{self, Answer, ClosedRound, Moment, Trainers};
 use fednode_learn::{ClassCount, Evaluation};
 use fednode_runtime::status::{Bytes, RoundRecord};
 use fednode_runtime::trainer::{Evaluations, LastStage};
 
-use super::pool::{Adopted, Done, Evaluated, Everyone, Job, Knowledge, Pending, Pool, wait};
+use super::job::{Adopted, Done, Evaluated, Everyone, Job, Knowledge, Module, Task, Work};
+use super::kept::Kept;
+use super::pool::{Pending, Pool};
 use super::progress::Progress;
+use super::saver::Saver;
 use crate::swarm::interrupt::Interrupts;
+
+/// How long to wait for a job before looking around.
+const STEP: Duration = Duration::from_millis(50);
 
 /// The nodes of a simulation.
 pub(super) struct Models {
     pool: Pool,
     interrupts: Interrupts,
     progress: Progress,
+    saver: Saver,
     initial_shared: Option<Arc<ParamSet>>,
     nodes: Vec<Node>,
     seed: u64,
     rounds: u32,
     evaluate_every: u32,
     everyone: Option<Everyone>,
+    /// Why the last stage failed.
+    failed: Option<String>,
 }
 
 /// One node.
@@ -71,6 +80,7 @@ impl Models {
         pool: Pool,
         interrupts: Interrupts,
         progress: Progress,
+        saver: Saver,
         initial: &[Knowledge],
         data: Vec<Arc<Split>>,
         settings: &Settings,
@@ -94,23 +104,75 @@ impl Models {
         let nodes = data.into_iter().enumerate().map(node).collect();
         let initial_shared = initial[0].shared.clone();
         let Settings { seed, rounds, evaluate_every, .. } = *settings;
-        Self { pool, interrupts, progress, initial_shared, nodes, seed, rounds, evaluate_every, everyone }
+        Self {
+            pool,
+            interrupts,
+            progress,
+            saver,
+            initial_shared,
+            nodes,
+            seed,
+            rounds,
+            evaluate_every,
+            everyone,
+            failed: None,
+        }
+    }
+
+    /// Makes all nodes what they were when the run was interrupted.
+    pub(super) fn go_on(&mut self, kept: Vec<Kept>) {
+        for (member, kept) in kept.into_iter().enumerate() {
+            let pending = kept.work.map(|work| match work {
+                Work::Asked(task) => self.pool.submit(self.job(member, task)),
+                Work::Done(done) => Pending::done(*done),
+            });
+            kept.done.iter().for_each(|record| self.progress.know(record));
+            let node = &mut self.nodes[member];
+            *node = Node {
+                model: node.model,
+                data: Arc::clone(&node.data),
+                knowledge: kept.knowledge,
+                saved: kept.saved,
+                adopted: kept.adopted,
+                pending,
+                open: kept.open.into_iter().map(|record| (record.round, record)).collect(),
+                unevaluated: kept.unevaluated,
+                done: kept.done,
+                traffic: kept.traffic,
+                last_stage: kept.last_stage,
+                on_everyone: kept.on_everyone,
+                started_at: kept.started_at,
+            };
+        }
+    }
+
+    /// Returns what is saved.
+    pub(super) fn saver(&self) -> &Saver {
+        &self.saver
     }
 
     fn evaluates_fully(&self, round: Round) -> bool {
         round.0 == self.rounds || round.0.is_multiple_of(self.evaluate_every.max(1))
     }
 
-    /// Makes the next job of a node out of what is still to be done.
-    fn job(&mut self, member: usize, train: Option<Round>) -> Job {
+    fn job(&self, member: usize, task: Task) -> Job {
+        let node = &self.nodes[member];
+        let (learner, data, everyone) = (node.model, Arc::clone(&node.data), self.everyone.clone());
+        Job { learner, node_seed: member as u64, data, everyone, task }
+    }
+
+    fn submit(&mut self, member: usize, task: Task) {
+        let pending = self.pool.submit(self.job(member, task));
+        self.nodes[member].pending = Some(pending);
+    }
+
+    /// Makes the next task of a node out of what is still to be done.
+    fn task(&mut self, member: usize, train: Option<Round>) -> Task {
         let full = |models: &Self, round: Option<Round>| round.map(|round| models.evaluates_fully(round));
         let evaluate_first = full(self, self.nodes[member].unevaluated);
         let evaluate_last = full(self, train).unwrap_or(false);
         let node = &mut self.nodes[member];
-        Job {
-            learner: node.model,
-            node_seed: member as u64,
-            data: Arc::clone(&node.data),
+        Task {
             knowledge: node.knowledge.clone(),
             adopted: node.adopted.take(),
             evaluate_first,
@@ -118,7 +180,7 @@ impl Models {
             evaluate_last,
             finish: None,
             make_module: false,
-            everyone: None,
+            is_result: false,
             modules: None,
         }
     }
@@ -141,30 +203,41 @@ impl Models {
         }
     }
 
-    /// Evaluates the last exchange of every node, and lets it train for itself where the algorithm does that.
-    ///
-    /// # Errors
-    /// Says why that failed.
-    pub(super) fn conclude(&mut self) -> Result<(), String> {
-        let unevaluated: Vec<usize> =
-            (0..self.nodes.len()).filter(|member| self.nodes[*member].unevaluated.is_some()).collect();
-        let pending: Vec<Pending> = unevaluated
-            .iter()
-            .map(|member| {
-                let job = self.job(*member, None);
-                self.pool.submit(Job { finish: Some(Round(self.rounds)), everyone: self.everyone.clone(), ..job })
-            })
-            .collect();
-        for (member, pending) in unevaluated.into_iter().zip(pending) {
-            let done = wait(&pending)?;
-            self.enter_last(member, done);
+    /// Returns what a node was asked to do.
+    fn done(&mut self, member: usize) -> Result<Done, String> {
+        self.nodes[member].pending.take().ok_or("a job ended that never began")?.wait()
+    }
+
+    /// Evaluates the last exchange of every node, and lets it train for itself where the algorithm does that; tells
+    /// whether that is done.
+    fn conclude(&mut self) -> Result<bool, String> {
+        for member in 0..self.nodes.len() {
+            let node = &self.nodes[member];
+            if node.unevaluated.is_some() && node.pending.is_none() {
+                let task = self.task(member, None);
+                self.submit(member, Task { finish: Some(Round(self.rounds)), is_result: true, ..task });
+            }
+        }
+        for member in 0..self.nodes.len() {
+            if self.nodes[member].pending.is_some() {
+                if !self.is_ready(member) {
+                    return Ok(false);
+                }
+                let done = self.done(member)?;
+                self.enter_last(member, done);
+            }
         }
         self.progress.finish();
-        Ok(())
+        Ok(true)
+    }
+
+    /// Returns why the last stage failed.
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.failed.as_deref()
     }
 
     /// Enters what came after the last round; returns the private module, if that was part of it.
-    fn enter_last(&mut self, member: usize, done: Done) -> Option<sim::PrivateModule> {
+    fn enter_last(&mut self, member: usize, done: Done) -> Option<Module> {
         let Done { knowledge, first, finished, module, on_everyone, pool, evaluated, .. } = done;
         self.enter_first(member, first, evaluated);
         let node = &mut self.nodes[member];
@@ -203,15 +276,14 @@ impl Trainers for Models {
     }
 
     fn begin(&mut self, member: usize, round: Round) {
-        let job = self.job(member, Some(round));
+        let task = self.task(member, Some(round));
         let node = &mut self.nodes[member];
         node.knowledge = Knowledge { experts: Vec::new(), ..node.knowledge.clone() };
-        node.pending = Some(self.pool.submit(job));
+        self.submit(member, task);
     }
 
     fn finish(&mut self, member: usize, round: Round) -> Result<sim::LocalUpdate, String> {
-        let pending = self.nodes[member].pending.take().ok_or("training ended that never began")?;
-        let done = wait(&pending)?;
+        let done = self.done(member)?;
         self.enter_first(member, done.first, Duration::ZERO);
         let update = done.update.ok_or("a job came back without its local update")?;
         let me = sim::node_id(self.seed, member);
@@ -229,7 +301,7 @@ impl Trainers for Models {
         }
         node.open.insert(round, record);
         node.knowledge = done.knowledge;
-        let routed = update.experts.iter().map(|(_, routed)| *routed);
+        let routed = update.routed.into_iter();
         Ok(sim::LocalUpdate {
             shared: node.knowledge.shared.clone(),
             experts: node.knowledge.experts.iter().cloned().zip(routed).collect(),
@@ -258,26 +330,23 @@ impl Trainers for Models {
     }
 
     fn begin_module(&mut self, member: usize, round: Round) {
-        let job = self.job(member, None);
-        let pending = self.pool.submit(Job { finish: Some(round), make_module: true, ..job });
-        self.nodes[member].pending = Some(pending);
+        let task = self.task(member, None);
+        self.submit(member, Task { finish: Some(round), make_module: true, ..task });
     }
 
     fn finish_module(&mut self, member: usize) -> Result<Option<sim::PrivateModule>, String> {
-        let pending = self.nodes[member].pending.take().ok_or("a module is made that was never begun")?;
-        let done = wait(&pending)?;
-        Ok(self.enter_last(member, done))
+        let done = self.done(member)?;
+        let module = self.enter_last(member, done);
+        Ok(module.map(|Module { kind, params, score }| sim::PrivateModule { kind, params, score }))
     }
 
     fn begin_pool(&mut self, member: usize, modules: Vec<(NodeId, Arc<ParamSet>)>) {
-        let job = self.job(member, None);
-        let pending = self.pool.submit(Job { modules: Some(modules), everyone: self.everyone.clone(), ..job });
-        self.nodes[member].pending = Some(pending);
+        let task = self.task(member, None);
+        self.submit(member, Task { modules: Some(modules), is_result: true, ..task });
     }
 
     fn finish_pool(&mut self, member: usize) -> Result<PoolReport, String> {
-        let pending = self.nodes[member].pending.take().ok_or("a pool is made that was never begun")?;
-        let done = wait(&pending)?;
+        let done = self.done(member)?;
         let refused = done.pool.as_ref().map(|pool| pool.refused.clone()).unwrap_or_default();
         self.enter_last(member, done);
         Ok(PoolReport { refused })
@@ -308,8 +377,59 @@ impl Trainers for Models {
         node.started_at = closed.at;
     }
 
-    fn stops(&mut self) -> bool {
-        self.interrupts.count() > 0
+    fn is_ready(&mut self, member: usize) -> bool {
+        let Some(pending) = &mut self.nodes[member].pending else { return true };
+        loop {
+            let is_done = pending.is_done(STEP);
+            // Who is interrupted gives its job up, which looks like an answer.
+            if self.interrupts.count() > 0 || self.saver.is_due() {
+                return false;
+            }
+            if is_done {
+                return true;
+            }
+        }
+    }
+
+    fn concludes(&mut self) -> bool {
+        self.conclude().unwrap_or_else(|reason| {
+            self.failed = Some(reason);
+            true
+        })
+    }
+
+    fn remember(&mut self, answer: &Answer) {
+        self.saver.remember(answer);
+    }
+
+    fn pauses(&mut self, moment: &Moment<'_>) -> bool {
+        let stops = self.interrupts.count() > 0;
+        if !moment.is_past && (stops || self.saver.is_due()) {
+            let nodes = self.nodes.iter_mut().map(Node::keep).collect();
+            self.saver.save(moment, nodes);
+            if let (Some(reason), false) = (self.saver.failure(), stops) {
+                self.progress.warn(reason);
+            }
+        }
+        stops
+    }
+}
+
+impl Node {
+    fn keep(&mut self) -> Kept {
+        Kept {
+            knowledge: self.knowledge.clone(),
+            saved: self.saved.clone(),
+            adopted: self.adopted.clone(),
+            work: self.pending.as_mut().and_then(Pending::work),
+            open: self.open.values().cloned().collect(),
+            unevaluated: self.unevaluated,
+            done: self.done.clone(),
+            traffic: self.traffic,
+            last_stage: self.last_stage.clone(),
+            on_everyone: self.on_everyone.clone(),
+            started_at: self.started_at,
+        }
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) struct Progress {
     started: Instant,
     sums: BTreeMap<Round, Sum>,
     quiet: bool,
+    /// Rounds of nodes that were complete before the run was interrupted.
+    known: usize,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +38,7 @@ impl Progress {
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        Self { bar, nodes, rounds, started: Instant::now(), sums: BTreeMap::new(), quiet }
+        Self { bar, nodes, rounds, started: Instant::now(), sums: BTreeMap::new(), quiet, known: 0 }
     }
 
     /// A node's round is complete.
@@ -44,28 +46,76 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.inc(1);
         }
+        if self.sum(record) == self.nodes {
+            self.say(self.line(record.round));
+            self.sums.remove(&record.round);
+        }
+    }
+
+    /// Adds a record to its round's, and returns how many there are.
+    fn sum(&mut self, record: &RoundRecord) -> usize {
         let sum = self.sums.entry(record.round).or_default();
         sum.nodes += 1;
         sum.loss += record.train_loss;
         sum.correct += record.accuracy.unwrap_or(0.0) * f64::from(record.test_samples);
         sum.samples += f64::from(record.test_samples);
-        if sum.nodes == self.nodes {
-            let line = self.line(record.round);
-            match &self.bar {
-                Some(bar) => bar.set_message(line),
-                None if !self.quiet => eprintln!("{line}"),
-                None => {}
-            }
-            self.sums.remove(&record.round);
+        sum.nodes
+    }
+
+    /// A node's round was complete before the run was interrupted.
+    pub(super) fn know(&mut self, record: &RoundRecord) {
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+            bar.reset_eta();
         }
+        self.known += 1;
+        self.sum(record);
+        self.sums.retain(|_, sum| sum.nodes < self.nodes);
+    }
+
+    /// Says what went wrong, without ending anything.
+    pub(super) fn warn(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("warning: {text}")),
+            None => eprintln!("warning: {text}"),
+        }
+    }
+
+    /// A node's round is over of which nothing else is known.
+    pub(super) fn pass(&mut self, round: Round) {
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+        let sum = self.sums.entry(round).or_default();
+        sum.nodes += 1;
+        if sum.nodes == self.nodes {
+            let line = format!("round {round} of {}{}", self.rounds, self.left(round));
+            self.say(line);
+            self.sums.remove(&round);
+        }
+    }
+
+    fn say(&self, line: String) {
+        match &self.bar {
+            Some(bar) => bar.set_message(line),
+            None if !self.quiet => eprintln!("{line}"),
+            None => {}
+        }
+    }
+
+    /// Returns the time left, unless the bar says it.
+    fn left(&self, round: Round) -> String {
+        let elapsed = self.started.elapsed().as_secs_f64();
+        // Rounds that were complete before the run was interrupted took none of this time.
+        let played = f64::from(round.0) - self.known as f64 / self.nodes as f64;
+        let left = elapsed / played.max(1.0) * f64::from(self.rounds.saturating_sub(round.0));
+        if self.bar.is_some() { String::new() } else { format!(", {} left", duration(left)) }
     }
 
     fn line(&self, round: Round) -> String {
         let Some(Sum { nodes, loss, correct, samples }) = self.sums.get(&round) else { return String::new() };
-        let elapsed = self.started.elapsed().as_secs_f64();
-        let left = elapsed / f64::from(round.0) * f64::from(self.rounds.saturating_sub(round.0));
         let (loss, accuracy) = (loss / *nodes as f64, percent(correct / samples.max(1.0)));
-        let left = if self.bar.is_some() { String::new() } else { format!(", {} left", duration(left)) };
+        let left = self.left(round);
         format!("round {round} of {}: training loss {loss:.4}, accuracy {accuracy}{left}", self.rounds)
     }
 

@@ -1,25 +1,32 @@
 //! One simulation, from its settings to its summary.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fednode_core::{FederationSpec, MAX_INLINE_PROXY_BYTES};
-use fednode_data::{ClassCounts, Shard, ShardParams, load_shards};
-use fednode_engine::sim::{self, Scenario};
+use fednode_data::{ClassCounts, Shard, ShardParams, Split, load_shard, load_shards};
+use fednode_engine::sim::{self, Past, Scenario};
 use fednode_learn::{ClassCount, ComputeDevice, Learner, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::trainer::TrainerCard;
 
-use super::memory;
+use super::job::Knowledge;
+use super::kept::Kept;
+use super::memory::{Load, Parts};
 use super::models::{Models, Settings};
-use super::pool::{Knowledge, Pool};
+use super::play::Play;
+use super::pool::Pool;
 use super::progress::Progress;
+use super::saver::{self, Saver};
+use super::snapshot::{self, Snapshot};
+use super::table::Learned;
 use crate::data::{self, Division};
 use crate::device::Choice;
 use crate::failure::{OrFail, fail};
 use crate::federation;
 use crate::swarm::collect::{self, Observed};
+use crate::swarm::folder::Folder;
 use crate::swarm::interrupt::Interrupts;
 use crate::swarm::summary::{EveryonesTest, Summary};
 
@@ -54,18 +61,15 @@ pub(crate) struct Means<'a> {
 /// A run that is ready: the spec is checked, the data divided.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// The federation's spec.
-    pub(crate) spec: FederationSpec,
+    spec: FederationSpec,
     division: Division,
     run: Run,
 }
 
-/// What came of a run.
-pub(crate) struct Finished {
-    /// The result.
-    pub(crate) summary: Summary,
-    /// The records of all nodes.
-    pub(crate) records: Vec<fednode_runtime::status::RoundRecord>,
+/// What came of a run: the result, and the records of all nodes.
+struct Finished {
+    summary: Summary,
+    records: Vec<fednode_runtime::status::RoundRecord>,
 }
 
 impl Run {
@@ -83,13 +87,26 @@ impl Run {
         }
         let division = Division::make(&source, &spec, self.federation.partition_file.as_deref())?;
         spec.data.partition_hash.clone_from(&division.hash);
-        Ok(Prepared { spec, division, run: self })
+        let prepared = Prepared { spec, division, run: self };
+        prepared.load()?.check()?;
+        Ok(prepared)
     }
 }
 
-impl Prepared {
-    /// Returns every setting that shapes the result.
-    pub(crate) fn effective(&self) -> serde_json::Value {
+impl Play for Prepared {
+    type Summary = Summary;
+    type Row = Learned;
+
+    fn spec(&self) -> &FederationSpec {
+        &self.spec
+    }
+
+    fn describe(&self) -> String {
+        let FederationSpec { nodes, rounds, algorithm, data, .. } = &self.spec;
+        format!("{nodes} nodes, {rounds} rounds of {algorithm} on {} ({})", data.name, data.partition)
+    }
+
+    fn effective(&self) -> serde_json::Value {
         let Run { data, aggregator, evaluate_every, global_test, .. } = &self.run;
         let run = serde_json::json!({
             "data": data,
@@ -100,14 +117,67 @@ impl Prepared {
         serde_json::json!({ "federation": self.spec, "simulation": run })
     }
 
-    /// Runs it.
-    ///
-    /// # Errors
-    /// Says what is missing, what failed, or that it was interrupted.
-    pub(crate) fn play(&self, means: &Means<'_>) -> anyhow::Result<Finished> {
+    fn play(&self, folder: &Path, means: &Means<'_>) -> anyhow::Result<Summary> {
+        let file = snapshot::path(folder);
+        let folder = Folder::of_simulation(folder, &[snapshot::NAME, snapshot::PARTIAL])?;
+        let Finished { summary, records } = self.learn(&file, means)?;
+        folder.write_spec(&self.spec)?;
+        folder.write_metrics(records)?;
+        folder.write_summary(&summary)?;
+        // The result is there; a snapshot that stays is only in the way of another run.
+        let _ = std::fs::remove_file(file);
+        Ok(summary)
+    }
+}
+
+impl Prepared {
+    fn learn(&self, file: &Path, means: &Means<'_>) -> anyhow::Result<Finished> {
         let spec = &self.spec;
+        let mut settings = self.effective();
+        settings["device"] = means.device.text().into();
+        let earlier = snapshot::read(file, &settings)?;
         let shards = self.shards()?;
         let data: Vec<_> = shards.iter().map(|shard| Arc::new(shard.split.clone())).collect();
+        let learners = self.learners(&data, means)?;
+        let sizes: Vec<usize> = learners[0].iter().map(|learner| learner.state().n_values()).collect();
+        let initial: Vec<Knowledge> = learners[0].iter().map(Knowledge::of).collect();
+        let pool = Pool::start(learners, data.len(), &spec.pool, means.interrupts).or_fail(ExitCode::Internal)?;
+        let progress = Progress::new(data.len(), spec.rounds, means.quiet);
+        let Run { evaluate_every, global_test, .. } = self.run;
+        let rules = Settings { seed: spec.seed, rounds: spec.rounds, evaluate_every, global_test };
+        let known = earlier.as_ref().map(|earlier| (earlier.history.clone(), earlier.state.took));
+        let saver = Saver::new(file.to_owned(), settings, means.interrupts.clone(), known.unwrap_or_default());
+        let mut models = Models::new(pool, means.interrupts.clone(), progress, saver, &initial, data, &rules);
+        let scenario = scenario(spec, self.run.aggregator);
+        let outcome = match earlier {
+            None => sim::run_with(&scenario, &mut models),
+            Some(earlier) => {
+                let past = go_on(earlier, &mut models, means);
+                sim::go_on(&scenario, &mut models, past)
+            }
+        };
+        if outcome.stopped {
+            return Err(interrupted(file, models.saver()));
+        }
+        let failure = match outcome.failed {
+            Some((_, reason)) if reason == sim::NOT_THIS_RUN => {
+                let text =
+                    format!("`{}` was left by another build of fednode: remove it to begin anew", file.display());
+                return Err(fail(ExitCode::State, text));
+            }
+            Some((member, reason)) => Some(format!("node {}: {reason}", member + 1)),
+            None if !outcome.unfinished().is_empty() => Some("the simulated federation came to a standstill".into()),
+            None => models.failure().map(str::to_owned),
+        };
+        match failure {
+            Some(reason) => Err(fail(ExitCode::Training, reason)),
+            None => Ok(self.finish(&shards, &models, &sizes, means, models.saver().took())),
+        }
+    }
+
+    /// Makes the learners: for each thread one of each model.
+    fn learners(&self, data: &[Arc<Split>], means: &Means<'_>) -> anyhow::Result<Vec<Vec<Learner>>> {
+        let spec = &self.spec;
         let workers = if means.device.is_cpu() { means.threads.clamp(1, data.len()) } else { 1 };
         let learner = |device: &ComputeDevice, model: usize| {
             let own = own_model::by_number(spec, model);
@@ -117,60 +187,47 @@ impl Prepared {
             let device = means.device.open(1)?;
             (0..spec.model.by_node.len().max(1)).map(|model| learner(&device, model)).collect()
         };
-        let learners: Vec<Vec<Learner>> = (0..workers).map(worker).collect::<anyhow::Result<_>>()?;
-        let sizes: Vec<usize> = learners[0].iter().map(|learner| learner.state().n_values()).collect();
-        let n_parameters = sizes.iter().copied().max().unwrap_or(0);
-        memory::check(memory::needed(data.len(), n_parameters, workers * sizes.len()), data.len())?;
-        let initial = |learner: &Learner| Knowledge {
-            private: Arc::new(learner.private_state()),
-            shared: learner.shared().map(Arc::new),
-            experts: learner.experts().into_iter().map(Arc::new).collect(),
-        };
-        let initial: Vec<Knowledge> = learners[0].iter().map(initial).collect();
-        let pool = Pool::start(learners, data.len(), &spec.pool, means.interrupts).or_fail(ExitCode::Internal)?;
-        let progress = Progress::new(data.len(), spec.rounds, means.quiet);
-        let Run { evaluate_every, global_test, .. } = self.run;
-        let settings = Settings { seed: spec.seed, rounds: spec.rounds, evaluate_every, global_test };
-        let mut models = Models::new(pool, means.interrupts.clone(), progress, &initial, data, &settings);
-        let started = Instant::now();
-        let outcome = sim::run_with(&self.scenario(), &mut models);
-        if means.interrupts.count() > 0 {
-            return Err(fail(ExitCode::Interrupted, "interrupted: the finished runs are kept, this one starts anew"));
-        }
-        let trained = match outcome.failed {
-            Some((member, reason)) => Err(format!("node {}: {reason}", member + 1)),
-            None if !outcome.unfinished().is_empty() => Err("the simulated federation came to a standstill".into()),
-            None => models.conclude(),
-        };
-        trained.map_err(|reason| fail(ExitCode::Training, reason))?;
-        Ok(self.finish(&shards, &models, &sizes, means, started.elapsed()))
-    }
-
-    fn scenario(&self) -> Scenario {
-        let spec = self.spec.clone();
-        Scenario {
-            aggregator: self.run.aggregator,
-            inline_proxy_bytes: MAX_INLINE_PROXY_BYTES,
-            advert_bytes: fednode_net::encoded_len,
-            observe: false,
-            // Rounds follow each other as fast as training allows; nobody runs into this.
-            time_limit: Duration::from_secs(3600).saturating_mul(spec.rounds.max(1)),
-            spec: spec.clone(),
-            ..Scenario::new(spec.seed, spec.nodes as usize, spec.rounds)
-        }
+        (0..workers).map(worker).collect()
     }
 
     fn shards(&self) -> anyhow::Result<Vec<Shard>> {
         let source = data::source(&self.run.data)?;
+        load_shards(&source, &self.partition()?, &self.shard_params()).or_fail(ExitCode::Data)
+    }
+
+    fn partition(&self) -> anyhow::Result<String> {
         let file: Option<PathBuf> = self.run.federation.partition_file.clone();
-        let partition = data::partition_text(&self.spec.data.partition, file.as_deref())?;
-        let params = ShardParams {
+        data::partition_text(&self.spec.data.partition, file.as_deref())
+    }
+
+    fn shard_params(&self) -> ShardParams {
+        ShardParams {
             nodes: self.spec.nodes as usize,
             seed: self.spec.seed,
             samples_per_node: self.spec.data.samples_per_node,
             validation_share: self.spec.data.validation_share,
+        }
+    }
+
+    /// Weighs the models on the first node's data.
+    fn load(&self) -> anyhow::Result<Load> {
+        let spec = &self.spec;
+        let source = data::source(&self.run.data)?;
+        let first = load_shard(&source, &self.partition()?, &self.shard_params(), 0).or_fail(ExitCode::Data)?;
+        let per_sample = first.split.train.bytes_per_sample() as u64;
+        let (first, device) = (Arc::new(first.split), ComputeDevice::cpu(1).or_fail(ExitCode::Internal)?);
+        let weigh = |model: usize| {
+            let own = own_model::by_number(spec, model);
+            let learner = Learner::new(&own, 0, Arc::clone(&first), &device).or_fail(ExitCode::Data)?;
+            Ok(Parts::of(&learner))
         };
-        load_shards(&source, &partition, &params).or_fail(ExitCode::Data)
+        Ok(Load {
+            nodes: spec.nodes as usize,
+            models: (0..spec.model.by_node.len().max(1)).map(weigh).collect::<anyhow::Result<_>>()?,
+            kept_rounds: sim::KEPT_ROUNDS,
+            threads: std::thread::available_parallelism().map_or(1, usize::from).min(spec.nodes as usize),
+            data: self.division.samples as u64 * per_sample,
+        })
     }
 
     fn finish(
@@ -221,6 +278,43 @@ impl Prepared {
             effective_config: self.effective(),
         };
         Finished { summary: collect::summarise(run, &observed, Vec::new()), records }
+    }
+}
+
+/// Makes the nodes what they were, and returns what the simulator needs of the interrupted run.
+fn go_on(earlier: Snapshot, models: &mut Models, means: &Means<'_>) -> Past {
+    let Snapshot { state, history, params } = earlier;
+    let mut at = |place: &u32| Arc::clone(&params[*place as usize]);
+    let nodes: Vec<Kept> = state.nodes.into_iter().map(|node| node.map(&mut at)).collect();
+    if !means.quiet {
+        let done: usize = nodes.iter().map(|node| node.done.len()).sum();
+        eprintln!("going on after an interruption: {done} rounds of nodes are done");
+    }
+    let contents = state.contents.iter().map(|(blob, place)| (*blob, at(place))).collect();
+    models.go_on(nodes);
+    Past { events: state.events, answers: Box::new(saver::answers(history)), contents }
+}
+
+fn interrupted(file: &Path, saver: &Saver) -> anyhow::Error {
+    let folder = file.parent().unwrap_or(Path::new("")).display();
+    let text = match saver.failure() {
+        Some(reason) => reason.to_owned(),
+        None => format!("interrupted: saved in `{folder}`, the same command with the same --out goes on from there"),
+    };
+    fail(ExitCode::Interrupted, text)
+}
+
+/// Returns what is played: nothing goes wrong, and everything weighs what it weighs on the wire.
+pub(super) fn scenario(spec: &FederationSpec, aggregator: bool) -> Scenario {
+    Scenario {
+        aggregator,
+        inline_proxy_bytes: MAX_INLINE_PROXY_BYTES,
+        advert_bytes: fednode_net::encoded_len,
+        observe: false,
+        // Rounds follow each other as fast as training allows; nobody runs into this.
+        time_limit: Duration::from_secs(3600).saturating_mul(spec.rounds.max(1)),
+        spec: spec.clone(),
+        ..Scenario::new(spec.seed, spec.nodes as usize, spec.rounds)
     }
 }
 

@@ -18,12 +18,15 @@ use std::path::{Path, PathBuf};
 use fednode_core::FederationSpec;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::status::RoundRecord;
+use serde::Serialize;
 
 use crate::config::Config;
 use crate::failure::{OrFail, fail};
-use crate::swarm::summary::Summary;
 
-/// The folder of one swarm.
+/// The file that holds the result.
+pub(crate) const SUMMARY: &str = "summary.json";
+
+/// The folder of one swarm, or of one simulation.
 #[derive(Debug, Clone)]
 pub(crate) struct Folder {
     root: PathBuf,
@@ -35,12 +38,21 @@ impl Folder {
     /// # Errors
     /// Refuses one that holds something, so that no result is overwritten.
     pub(crate) fn create(root: &Path) -> anyhow::Result<Self> {
-        let holds_something = fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_some());
-        if holds_something {
-            let root = root.display();
-            return Err(fail(ExitCode::Usage, format!("`{root}` is not empty: name another folder with --out")));
-        }
+        refuse_others(root, &[])?;
         let made = ["logs", "models", "fedboot"].into_iter().try_for_each(|name| fs::create_dir_all(root.join(name)));
+        Self::made(root, made)
+    }
+
+    /// Makes the folder of a simulation, which may hold what an interrupted one left behind.
+    ///
+    /// # Errors
+    /// Refuses one that holds anything else, so that no result is overwritten.
+    pub(crate) fn of_simulation(root: &Path, left_behind: &[&str]) -> anyhow::Result<Self> {
+        refuse_others(root, left_behind)?;
+        Self::made(root, fs::create_dir_all(root))
+    }
+
+    fn made(root: &Path, made: io::Result<()>) -> anyhow::Result<Self> {
         made.map_err(|error| unwritable(root, &error))?;
         // Children have the same current folder, but a path that is absolute can be used by whoever reads it later.
         let root = root.canonicalize().map_err(|error| unwritable(root, &error))?;
@@ -100,8 +112,8 @@ impl Folder {
     }
 
     /// Writes the result.
-    pub(crate) fn write_summary(&self, summary: &Summary) -> anyhow::Result<()> {
-        self.write("summary.json", (serde_json::to_string_pretty(summary)? + "\n").as_bytes())
+    pub(crate) fn write_summary(&self, summary: &impl Serialize) -> anyhow::Result<()> {
+        self.write(SUMMARY, (serde_json::to_string_pretty(summary)? + "\n").as_bytes())
     }
 
     /// Writes a node's final model and its card.
@@ -115,6 +127,16 @@ impl Folder {
         let written = fs::File::create(&path).and_then(|mut file| file.write_all(bytes));
         written.map_err(|error| unwritable(&path, &error)).or_fail(ExitCode::State)
     }
+}
+
+fn refuse_others(root: &Path, known: &[&str]) -> anyhow::Result<()> {
+    let is_other =
+        |entry: io::Result<fs::DirEntry>| entry.is_ok_and(|e| !known.iter().any(|name| e.file_name() == *name));
+    if fs::read_dir(root).is_ok_and(|mut entries| entries.any(is_other)) {
+        let root = root.display();
+        return Err(fail(ExitCode::Usage, format!("`{root}` is not empty: name another folder with --out")));
+    }
+    Ok(())
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> anyhow::Error {
@@ -133,6 +155,11 @@ mod tests {
         let folder = Folder::create(&root).unwrap();
         folder.write_spec(&FederationSpec::default()).unwrap();
         assert!(Folder::create(&root).unwrap_err().to_string().contains("not empty"));
+        assert!(Folder::of_simulation(&root, &["left"]).is_err());
+        let root = parent.path().join("interrupted");
+        fs::create_dir(&root).unwrap();
+        fs::write(root.join("left"), "").unwrap();
+        assert!(Folder::create(&root).is_err() && Folder::of_simulation(&root, &["left"]).is_ok());
     }
 
     #[test]

@@ -161,6 +161,13 @@ pub(crate) struct BytesPerRound {
     pub(crate) gossip: f64,
 }
 
+impl BytesPerRound {
+    /// Returns the sum over all kinds.
+    pub(crate) fn total(self) -> f64 {
+        self.aggregator + self.peer_to_peer + self.gossip
+    }
+}
+
 /// What the rounds took beside training.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct Overhead {

@@ -14,10 +14,12 @@
 //! | `network` | latency, loss, partitions, who is up |
 //! | `world` | carrying outputs out; `world/incidents`: what goes wrong; `world/transfers`: how blobs travel; `world/pools`: the stage after the last round |
 //! | `queue` | what happens next |
+//! | `history` | going on with a run that was interrupted |
 //! | `outcome` | what came of it, and the omniscient comparison |
 
 use fednode_core::{BlobId, NodeId};
 
+mod history;
 mod network;
 mod outcome;
 mod queue;
@@ -26,10 +28,12 @@ mod toy;
 mod trainers;
 mod world;
 
+pub use history::{Answer, Contents, Made, Moment, NOT_THIS_RUN, Past, Told};
 pub use outcome::{Agreement, Outcome, PlanRecord};
 pub use scenario::{Behaviour, Incident, Link, Scenario};
 pub use toy::Toy;
 pub use trainers::{Bytes, ClosedRound, LocalUpdate, PrivateModule, Toys, Trainers};
+pub use world::KEPT_ROUNDS;
 
 /// Plays a scenario with toys to its end: every honest node is done, or the time limit is reached.
 pub fn run(scenario: &Scenario) -> Outcome {
@@ -44,5 +48,11 @@ pub fn node_id(seed: u64, member: usize) -> NodeId {
 
 /// Plays a scenario with other models.
 pub fn run_with(scenario: &Scenario, trainers: &mut dyn Trainers) -> Outcome {
-    world::World::new(scenario, trainers).play()
+    world::World::new(scenario, trainers, None).play()
+}
+
+/// Goes on with a run that was interrupted: plays its past again and takes over from there. The trainers are those of the
+/// last event of the past; they hear of nothing before.
+pub fn go_on(scenario: &Scenario, trainers: &mut dyn Trainers, past: Past) -> Outcome {
+    world::World::new(scenario, trainers, Some(past)).play()
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use fednode_core::{NodeId, ParamSet, ProxySet, Round, Timestamp};
+use serde::{Deserialize, Serialize};
 
+use super::history::{Answer, Moment};
 use super::toy::Toy;
 use crate::event::PoolReport;
 use crate::execute::Adoption;
@@ -37,7 +39,7 @@ pub struct PrivateModule {
 }
 
 /// Bytes that a member moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Bytes {
     /// Blobs from or to the aggregator.
     pub aggregator: u64,
@@ -112,14 +114,28 @@ pub trait Trainers {
     /// A node's round is over.
     fn closed(&mut self, _member: usize, _closed: ClosedRound) {}
 
-    /// Tells whether to stop here, for example because the user wants it.
-    fn stops(&mut self) -> bool {
+    /// Waits for what was begun last for a member. If there is something else to do, `false`: then comes
+    /// [`Trainers::pauses`], and this again.
+    fn is_ready(&mut self, _member: usize) -> bool {
+        true
+    }
+
+    /// Does what is left to do when all nodes are done, once or, after `false`, more often, as [`Trainers::is_ready`].
+    fn concludes(&mut self) -> bool {
+        true
+    }
+
+    /// Hears of everything that was computed, in order, to go on with the run from there when it is interrupted.
+    fn remember(&mut self, _answer: &Answer) {}
+
+    /// A moment to look around, for example to save the run; returns whether to stop here.
+    fn pauses(&mut self, _moment: &Moment<'_>) -> bool {
         false
     }
 }
 
 /// The toy models of a whole federation.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Toys {
     seed: u64,
     models: Vec<Toy>,

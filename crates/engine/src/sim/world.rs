@@ -1,6 +1,7 @@
 //! What happens to whom, and the carrying out of what the machines ask for.
 
 mod adverts;
+mod answers;
 mod computing;
 mod forgetting;
 mod incidents;
@@ -11,12 +12,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{
-    Advert, Audience, BlobId, BlobRef, FederationId, FederationSpec, NodeId, ParamSet, Role, Round, Timestamp,
-};
+use fednode_core::{Advert, Audience, BlobId, BlobRef, FederationId, FederationSpec, NodeId, Role, Round, Timestamp};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+pub use self::forgetting::KEPT_ROUNDS;
+use super::history::{Contents, Made, Past, Silent};
 use super::network::Network;
 use super::outcome::{Outcome, PlanRecord};
 use super::queue::Queue;
@@ -97,6 +98,13 @@ struct Member {
 pub(super) struct World<'a> {
     scenario: &'a Scenario,
     trainers: &'a mut dyn Trainers,
+    /// What is played again first, while the trainers are not to hear of it.
+    past: Option<Past>,
+    silent: Silent,
+    /// Events that have happened.
+    events: u64,
+    /// The blobs of the answer that is being computed.
+    made: Vec<Made>,
     spec: Arc<FederationSpec>,
     federation: FederationId,
     audience: Audience,
@@ -106,10 +114,13 @@ pub(super) struct World<'a> {
     numbers: HashMap<NodeId, usize>,
     network: Network,
     /// The contents of all blobs; who holds which is the members' own affair.
-    contents: HashMap<BlobId, Arc<ParamSet>>,
+    contents: Contents,
     holders: HashMap<BlobId, Vec<usize>>,
     /// The blobs of each round, to forget them when nobody can want them any more.
     born: BTreeMap<Round, Vec<BlobId>>,
+    /// Local updates begun since that was last looked at, and the oldest round of which everything is kept.
+    begun: usize,
+    oldest_kept: Round,
     initial: Option<BlobRef>,
     adverts: Vec<Arc<Said>>,
     pending_incidents: usize,
@@ -122,7 +133,7 @@ pub(super) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(scenario: &'a Scenario, trainers: &'a mut dyn Trainers) -> Self {
+    pub(super) fn new(scenario: &'a Scenario, trainers: &'a mut dyn Trainers, past: Option<Past>) -> Self {
         let spec = Arc::new(scenario.spec.clone());
         let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed);
         let network = Network::new(scenario, &mut rng);
@@ -159,6 +170,10 @@ impl<'a> World<'a> {
         let mut world = Self {
             scenario,
             trainers,
+            past,
+            silent: Silent,
+            events: 0,
+            made: Vec::new(),
             federation: spec.id(),
             audience: Audience::of(&spec),
             spec,
@@ -170,6 +185,8 @@ impl<'a> World<'a> {
             contents: initial.iter().map(|blob| blob.id).zip(shared).collect(),
             holders: HashMap::new(),
             born: BTreeMap::new(),
+            begun: 0,
+            oldest_kept: Round::ZERO,
             initial,
             adverts: Vec::new(),
             pending_incidents: scenario.incidents.len(),
@@ -218,15 +235,20 @@ impl<'a> World<'a> {
 
     pub(super) fn play(mut self) -> Outcome {
         let limit = Timestamp(0) + self.scenario.time_limit;
+        self.awake();
         while let Some(event) = self.queue.pop() {
             if self.queue.now() > limit || self.outcome.failed.is_some() || self.everybody_is_done() {
                 break;
             }
-            if self.queue.scheduled().is_multiple_of(64) && self.trainers.stops() {
-                self.outcome.stopped = true;
+            if (self.queue.scheduled().is_multiple_of(64) && self.pauses()) || self.waits_in_vain(&event) {
                 break;
             }
             self.happen(event);
+            self.events += 1;
+            self.awake();
+        }
+        while !self.outcome.stopped && self.outcome.failed.is_none() && !self.trainers().concludes() {
+            self.pauses();
         }
         self.conclude()
     }
@@ -346,7 +368,7 @@ impl<'a> World<'a> {
         {
             let Member { sent, received, .. } = self.members[member];
             let closed = ClosedRound { round, by, members, at: self.queue.now(), sent, received };
-            self.trainers.closed(member, closed);
+            self.trainers().closed(member, closed);
         }
         if !self.scenario.observe {
             return;

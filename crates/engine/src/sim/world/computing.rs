@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use fednode_core::{BlobId, BlobRef, ExpertOffer, LocalReport, ParamSet, Precision, ProxyOffer, ProxySet, Round};
+use fednode_core::{BlobId, ExpertOffer, LocalReport, Precision, ProxyOffer, ProxySet, Round};
 use rand::Rng;
 
+use super::super::history::Told;
 use super::super::scenario::Behaviour;
 use super::{COMPUTING, Event, Machine, Member, World};
-use crate::event::{AverageOrder, Input, MergeOrder, Purpose};
+use crate::event::{AverageOrder, AverageReport, MergeOrder, MergeReport, Purpose};
 use crate::execute;
 
 impl World<'_> {
@@ -17,18 +18,18 @@ impl World<'_> {
         let time = self.rng.random_range(low..=high) * factor;
         let life = self.members[member].life;
         self.forget_old_blobs();
-        self.trainers.begin(member, round);
+        self.trainers().begin(member, round);
         self.schedule(time, Event::TrainingEnds(member, life, round));
     }
 
     pub(super) fn end_training(&mut self, member: usize, round: Round) {
-        let update = match self.trainers.finish(member, round) {
-            Ok(update) => update,
-            Err(reason) => {
-                self.outcome.failed = Some((member, reason));
-                return;
-            }
-        };
+        if let Some(trained) = self.answer(member, |world| world.trained(member, round).map(Told::Trained)) {
+            self.give(member, trained);
+        }
+    }
+
+    fn trained(&mut self, member: usize, round: Round) -> Result<LocalReport, String> {
+        let update = self.trainers.finish(member, round)?;
         let behaviour = self.scenario.behaviours.get(&member).copied();
         let shared = match behaviour {
             Some(Behaviour::ForeignShape) => update.proxies.as_ref().map(|proxies| Arc::new(proxies.to_params())),
@@ -60,7 +61,7 @@ impl World<'_> {
         let sketches = proxies.as_ref().filter(|_| self.spec.uses_sketches());
         let sketches = sketches.map(|proxies| fednode_mix::sketch::sketches(proxies, self.federation));
         let proxies = proxies.map(|proxies| self.offer(member, round, &proxies));
-        let report = LocalReport {
+        Ok(LocalReport {
             round,
             lineage: BlobId::of(b""),
             shared,
@@ -71,8 +72,7 @@ impl World<'_> {
             n_samples: update.n_samples,
             train_loss: update.train_loss,
             expert_share: update.expert_share,
-        };
-        self.give(member, Input::Trained(report));
+        })
     }
 
     /// Small proxies go inside the advert, others become a blob, as in the daemon.
@@ -81,32 +81,8 @@ impl World<'_> {
         let bytes = params.to_bytes();
         match bytes.len() <= self.scenario.inline_proxy_bytes {
             true => ProxyOffer::Inline(bytes),
-            false => ProxyOffer::Blob(self.put(member, round, Arc::new(params))),
+            false => ProxyOffer::Blob(self.put_proxies(member, round, params)),
         }
-    }
-
-    pub(super) fn put(&mut self, member: usize, round: Round, params: Arc<ParamSet>) -> BlobRef {
-        let (blob, _) = params.to_blob();
-        self.put_as(member, round, blob, params)
-    }
-
-    /// Keeps what others may take over, as they will have it.
-    pub(super) fn put_to_send(&mut self, member: usize, round: Round, params: Arc<ParamSet>) -> BlobRef {
-        let precision = self.spec.transfer.precision;
-        if precision == Precision::F32 {
-            return self.put(member, round, params);
-        }
-        let (blob, _) = params.to_blob_as(precision);
-        let narrowed = Arc::unwrap_or_clone(params).narrowed(precision);
-        self.put_as(member, round, blob, Arc::new(narrowed))
-    }
-
-    fn put_as(&mut self, member: usize, round: Round, blob: BlobRef, params: Arc<ParamSet>) -> BlobRef {
-        if self.contents.insert(blob.id, params).is_none() {
-            self.born.entry(round).or_default().push(blob.id);
-        }
-        self.hold(member, blob.id);
-        blob
     }
 
     pub(super) fn hold(&mut self, member: usize, blob: BlobId) {
@@ -116,6 +92,12 @@ impl World<'_> {
     }
 
     pub(super) fn merge(&mut self, member: usize, order: &MergeOrder) {
+        if let Some(merged) = self.answer(member, |world| Ok(Told::Merged(world.merged(member, order)))) {
+            self.input_after(COMPUTING, member, merged);
+        }
+    }
+
+    fn merged(&mut self, member: usize, order: &MergeOrder) -> MergeReport {
         let spec = Arc::clone(&self.spec);
         let me = self.members[member].id;
         let own_shared = self.trainers.shared(member);
@@ -134,10 +116,16 @@ impl World<'_> {
             self.outcome.adopted.push((member, order.round, blob.id));
         }
         self.trainers.adopt(member, order.round, adoption);
-        self.input_after(COMPUTING, member, Input::Merged(report));
+        report
     }
 
     pub(super) fn average(&mut self, member: usize, order: &AverageOrder) {
+        if let Some(averaged) = self.answer(member, |world| Ok(Told::Averaged(world.averaged(member, order)))) {
+            self.input_after(COMPUTING, member, averaged);
+        }
+    }
+
+    fn averaged(&mut self, member: usize, order: &AverageOrder) -> AverageReport {
         let spec = Arc::clone(&self.spec);
         let contents = &self.contents;
         let held = &self.members[member].held;
@@ -154,17 +142,21 @@ impl World<'_> {
                 self.put(member, order.round, Arc::new(mean));
             }
         }
-        self.input_after(COMPUTING, member, Input::Averaged(report));
+        report
     }
 
     pub(super) fn save(&mut self, member: usize) {
         let Member { machine, checkpoint, head, .. } = &mut self.members[member];
+        let mut is_node = false;
         match machine {
             Machine::Node(node) => {
                 *checkpoint = Some(node.state().clone());
-                self.trainers.save(member);
+                is_node = true;
             }
             Machine::Aggregator(aggregator) => *head = Some(aggregator.head()),
+        }
+        if is_node {
+            self.trainers().save(member);
         }
     }
 }

@@ -55,7 +55,7 @@ impl World<'_> {
             _ => new_machine(&self.spec, member.id, is_node, initial),
         };
         if is_node {
-            self.trainers.restore(number);
+            self.trainers().restore(number);
         }
         self.network.set_up(number, true);
         self.greet(number);

@@ -4,27 +4,28 @@ use std::sync::Arc;
 
 use fednode_core::Round;
 
+use super::super::history::Told;
 use super::super::scenario::Behaviour;
 use super::{Event, World};
 use crate::event::{Input, ModuleReport, PoolOrder};
 
 impl World<'_> {
     pub(super) fn begin_module(&mut self, member: usize, round: Round) {
-        self.trainers.begin_module(member, round);
+        self.trainers().begin_module(member, round);
         let life = self.members[member].life;
         self.schedule(self.scenario.training.1, Event::ModuleEnds(member, life, round));
     }
 
     pub(super) fn end_module(&mut self, member: usize, round: Round) {
-        let module = match self.trainers.finish_module(member) {
-            Ok(module) => module,
-            Err(reason) => {
-                self.outcome.failed = Some((member, reason));
-                return;
-            }
-        };
+        if let Some(made) = self.answer(member, |world| world.module(member, round).map(Told::Module)) {
+            self.give(member, made);
+        }
+    }
+
+    fn module(&mut self, member: usize, round: Round) -> Result<Option<ModuleReport>, String> {
+        let module = self.trainers.finish_module(member)?;
         let spoils = self.scenario.behaviours.get(&member) == Some(&Behaviour::NanExperts);
-        let report = module.map(|mut module| {
+        Ok(module.map(|mut module| {
             if spoils {
                 let params = Arc::make_mut(&mut module.params);
                 params.iter_mut().for_each(|(_, tensor)| tensor.values_mut()[0] = f32::NAN);
@@ -34,26 +35,20 @@ impl World<'_> {
                 self.outcome.invalid.insert(blob.id);
             }
             ModuleReport { kind: module.kind, blob, score: module.score }
-        });
-        self.give(member, Input::Module(report));
+        }))
     }
 
     pub(super) fn begin_pool(&mut self, member: usize, order: PoolOrder) {
         let held = order.members.iter().filter(|(_, blob)| self.members[member].held.contains(&blob.id));
         let modules = held.filter_map(|(node, blob)| Some((*node, Arc::clone(self.contents.get(&blob.id)?)))).collect();
-        self.trainers.begin_pool(member, modules);
+        self.trainers().begin_pool(member, modules);
         let life = self.members[member].life;
         self.schedule(self.scenario.training.1, Event::PoolEnds(member, life, Box::new(order)));
     }
 
     pub(super) fn end_pool(&mut self, member: usize, order: &PoolOrder) {
-        let report = match self.trainers.finish_pool(member) {
-            Ok(report) => report,
-            Err(reason) => {
-                self.outcome.failed = Some((member, reason));
-                return;
-            }
-        };
+        let pooled = self.answer(member, |world| world.trainers.finish_pool(member).map(Told::Pooled));
+        let Some(Input::Pooled(report)) = pooled else { return };
         let is_refused = |node| report.refused.iter().any(|(refused, _)| *refused == node);
         let members = order.members.iter().filter(|(node, _)| !is_refused(*node)).copied().collect();
         self.outcome.pools.push((member, members));
