@@ -27,7 +27,7 @@ def exchange(page, command):
 
 
 def codec(page, command):
-    for what in ("encode", "sign", "decode", "decode and verify"):
+    for what in ("encode", "encode and sign", "decode and verify"):
         page.row(f"advert with 16 KiB of proxies: {what}", 1e6 * seconds(f"advert/{what}"), "µs", None, command)
 
 

@@ -12,7 +12,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fednode_core::{
     ADVERT_LIFE, Advert, BlobId, BlobRef, Body, ExpertOffer, FederationId, Local, MAX_INLINE_PROXY_BYTES, NodeId,
-    ProxyOffer, Round, Sequence, SignedAdvert, Timestamp,
+    ProxyOffer, Round, Sequence, Timestamp,
 };
 use fednode_net::{Identity, encoded_len, verify};
 
@@ -39,16 +39,11 @@ fn advert(author: NodeId) -> Advert {
 fn adverts(criterion: &mut Criterion) {
     let identity = Identity::generate();
     let advert = advert(identity.node_id());
-    let payload = serde_cbor::to_vec(&advert).expect("a plain struct");
-    let signed = SignedAdvert { signature: identity.sign_advert(&payload), payload: payload.clone() };
-    let bytes = serde_cbor::to_vec(&signed).expect("a plain struct");
+    let signed = identity.seal(&advert);
     let mut group = criterion.benchmark_group("advert");
-    group.throughput(Throughput::Bytes(bytes.len() as u64));
+    group.throughput(Throughput::Bytes(signed.payload.len() as u64));
     group.bench_function("encode", |bencher| bencher.iter(|| encoded_len(black_box(&advert))));
-    group.bench_function("sign", |bencher| bencher.iter(|| identity.sign_advert(black_box(&payload))));
-    group.bench_function("decode", |bencher| {
-        bencher.iter(|| serde_cbor::from_slice::<Advert>(black_box(&payload)).expect("its own encoding"));
-    });
+    group.bench_function("encode and sign", |bencher| bencher.iter(|| identity.seal(black_box(&advert))));
     group.bench_function("decode and verify", |bencher| {
         bencher.iter(|| verify(black_box(&signed)).expect("its own signature"));
     });

@@ -67,6 +67,12 @@ impl Identity {
         self.node
     }
 
+    /// Encodes and signs an advert.
+    pub fn seal(&self, advert: &Advert) -> SignedAdvert {
+        let payload = codec::encode(advert);
+        SignedAdvert { signature: self.sign_advert(&payload), payload }
+    }
+
     /// Signs an encoded advert.
     pub fn sign_advert(&self, payload: &[u8]) -> Vec<u8> {
         self.sign(ADVERT_DOMAIN, payload)
