@@ -157,7 +157,7 @@ async fn a_killed_fetch_gets_at_most_one_segment_per_provider_again() {
     let store = open(&state);
     let (bob, providers) = client(Arc::clone(&store.blobs), &addresses).await;
     // The providers may still be reading what the dead one had asked for.
-    while [ann_store.take_asked(), cat_store.take_asked()].concat() != [] {
+    while ![ann_store.take_asked(), cat_store.take_asked()].concat().is_empty() {
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     let fetched = bob.handle.fetch(blob, providers, PATIENCE).await.unwrap();
