@@ -153,8 +153,8 @@ fn the_past_of_another_run_is_refused() {
     assert!(sim::run_with(&scenario, &mut first).stopped);
     let known = first.known.unwrap();
     let past = |answers: &[Answer], contents: &Contents| {
-        let answers = Box::new(answers.to_vec().into_iter());
-        Past { events: known.events, answers, contents: contents.clone() }
+        let answers: Vec<Answer> = answers.to_vec();
+        Past { events: known.events, answers: Box::new(answers.into_iter()), contents: contents.clone() }
     };
     let refused = |past: Past| {
         let outcome = sim::go_on(&scenario, &mut Recording::new(&scenario, usize::MAX), past);
