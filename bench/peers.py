@@ -4,7 +4,7 @@ import tempfile
 
 from bench.page import Rival, ratio
 from bench.run import ROOT, CannotRun, environment, example, output
-from bench.simulations import bare, simulate
+from bench.simulations import simulate
 from bench.swarms import Swarm
 
 # Longest that a rival's few rounds may take.
@@ -21,16 +21,10 @@ def flower(page, options):
 
 
 def without_learning(nodes):
-    """A simulation that trains nothing; `lenet5` is the smallest model there is, 61,706 floats."""
+    """A simulation that trains nothing; its models are a few floats, which cost neither side noticeable time."""
     rounds = 20
-    flags = ["--no-training", "--nodes", nodes, "--rounds", rounds, "--algorithm", "fedavg", "--model", "lenet5"]
-    try:
-        summary, _, command = simulate(*flags)
-        return summary["wall_seconds"] / rounds, command
-    except CannotRun:
-        # Before `--no-training` there was only the engine's own simulator, whose models are a few floats.
-        seconds, _, command = bare(nodes, 10 * rounds)
-        return seconds / (10 * rounds), command
+    summary, _, command = simulate("--no-training", "--nodes", nodes, "--rounds", rounds, "--algorithm", "fedavg")
+    return summary["wall_seconds"] / rounds, command
 
 
 def p2pfl(page, options):

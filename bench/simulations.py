@@ -1,12 +1,10 @@
 """Rows of the simulator: its own pace, a round of the reference partition, the memory of 500 nodes."""
 import json
 import pathlib
-import re
 import tempfile
-import time
 
-from bench.page import at_least, at_most
-from bench.run import FEDNODE, ROOT, example, output, shown
+from bench.page import at_most
+from bench.run import FEDNODE, ROOT, output, shown
 
 F32 = 4  # bytes
 # Parameters of `cnn` on 28x28 images with ten classes, and the bytes of all of Fashion-MNIST.
@@ -33,16 +31,13 @@ sys.exit(ended)
 
 
 def scale(page, options):
-    seconds, adverts, command = bare(200, 20)
-    page.row("simulator without training, 200 nodes × 20 rounds", adverts / seconds, "adverts/s", at_least(2e6), command)
-
-
-def bare(nodes, rounds):
-    """The engine's own simulator: seconds of the whole program, since it prints only tenths, and adverts delivered."""
-    started = time.monotonic()
-    printed, command = example("scale", nodes, rounds)
-    seconds = time.monotonic() - started
-    return seconds, int(re.search(r"(\d+) adverts", printed)[1]), command
+    """The protocol alone: seconds, and for the largest also memory, messages, and how near plans are to the best."""
+    for nodes, limit in ((1000, 10), (10_000, 120)):
+        rounds = 2 if options.quick else 20
+        summary, _, command = simulate("--no-training", "--nodes", nodes, "--rounds", rounds)
+        page.row(f"{nodes:,} nodes × {rounds} rounds without training", summary["wall_seconds"], "s", at_most(limit), command)
+    page.row(f"{nodes:,} nodes: peak memory", summary["peak_rss_bytes"] / 1e9, "GB", at_most(4), command)
+    page.row(f"{nodes:,} nodes: messages per node and round", summary["messages_per_round"], "", None, command)
 
 
 def reference_round(page, options):

@@ -187,6 +187,10 @@ fn the_protocol_alone_needs_no_data_and_has_its_plot() {
     assert!(summary["bytes_per_round"]["gossip"].as_f64().unwrap() > 0.0, "{summary}");
     assert!(summary["wall_seconds"].is_number() && summary.get("mean_accuracy").is_none(), "{summary}");
 
+    let planned = ["--no-training", "--nodes", "8", "--rounds", "3", "--compare-plans"];
+    let summary = json_of(&run(simulate(&folder.path().join("plans"), &planned)));
+    assert_eq!(summary["plans"], serde_json::json!([{ "round": 1, "recall": 1.0, "similarity_lost": 0.0 }]));
+
     let mut report = fednode();
     report.arg("report").arg(&out).arg("--plots").arg(&plots);
     let output = run(report);

@@ -48,6 +48,9 @@ pub(crate) struct Args {
     /// Play the protocol alone, with toys of a few floats instead of models: messages, bytes and time with many nodes.
     #[arg(long, conflicts_with_all = ["data", "partition_file", "evaluate_every", "global_test"])]
     no_training: bool,
+    /// With `--no-training`: compare the nodes' plans with those of somebody who knows all proxies; slower, more memory.
+    #[arg(long, requires = "no_training")]
+    compare_plans: bool,
     /// What to train on: auto, vulkan, vulkan:I, cpu.
     #[arg(long, default_value = "cpu")]
     device: String,
@@ -68,7 +71,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let experiment = experiment(args)?;
     match args.no_training {
         true => {
-            let prepare = |run: Run| protocol::Prepared::new(&run.federation, run.aggregator);
+            let prepare = |run: Run| protocol::Prepared::new(&run.federation, run.aggregator, args.compare_plans);
             play_all(args, plan(args, &experiment, prepare)?, form)
         }
         false => play_all(args, plan(args, &experiment, Run::prepare)?, form),

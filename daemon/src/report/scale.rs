@@ -149,6 +149,7 @@ mod tests {
             bytes_per_round,
             wall_seconds: 1.0,
             peak_rss_bytes: 1,
+            plans: Vec::new(),
             effective_config: serde_json::Value::Null,
         };
         Measured { name: format!("nodes={nodes}"), summary }

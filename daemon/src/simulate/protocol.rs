@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! messages_per_round       adverts that reached somebody / (N R)
+//! plans                    with `--compare-plans`: recall of the best sources, and the similarity lost, by refresh
 //! bytes_per_round          mean over nodes and rounds: what one node moves in one round, as in a swarm's summary
 //! ```
 //!
@@ -16,7 +17,7 @@ use std::time::Instant;
 use fednode_core::{FederationSpec, NodeId, ParamSet, Round};
 use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
-use fednode_engine::sim::{self, ClosedRound, LocalUpdate, Moment, Outcome, PrivateModule, Toys, Trainers};
+use fednode_engine::sim::{self, ClosedRound, LocalUpdate, Moment, Outcome, PrivateModule, Scenario, Toys, Trainers};
 use fednode_runtime::exit::ExitCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -55,15 +56,33 @@ pub(crate) struct Summary {
     pub(crate) wall_seconds: f64,
     /// Most memory that the process ever held, with everything that it played before.
     pub(crate) peak_rss_bytes: u64,
+    /// How near plans are to those of somebody who knows all proxies, by the round of the refresh; empty unless asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) plans: Vec<PlanAgreement>,
     /// Every setting in force.
     pub(crate) effective_config: Value,
 }
+
+/// How near the plans of one refresh are to those of somebody who knows all proxies.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PlanAgreement {
+    /// The round of the refresh.
+    pub(crate) round: u32,
+    /// Share of the best sources that were chosen, 0 to 1.
+    pub(crate) recall: f64,
+    /// By how much the similarity of the chosen sources falls short of the best ones', on average.
+    pub(crate) similarity_lost: f64,
+}
+
+/// Nodes whose plans are compared, about: each costs a look at everybody's proxies.
+const COMPARED: usize = 200;
 
 /// A federation of toys that is ready to be played.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     spec: FederationSpec,
     aggregator: bool,
+    compare_plans: bool,
 }
 
 impl Prepared {
@@ -71,11 +90,11 @@ impl Prepared {
     ///
     /// # Errors
     /// Names the first that is wrong.
-    pub(crate) fn new(federation: &federation::Args, aggregator: bool) -> anyhow::Result<Self> {
+    pub(crate) fn new(federation: &federation::Args, aggregator: bool, compare_plans: bool) -> anyhow::Result<Self> {
         // The shape of an input that every model takes; nothing is computed from it.
         let facts = DataFacts { name: NO_DATA.into(), input: [1, 8, 8], classes: 10, ..DataFacts::default() };
         let spec = federation::spec(federation, &facts).or_fail(ExitCode::Configuration)?;
-        Ok(Self { spec, aggregator })
+        Ok(Self { spec, aggregator, compare_plans })
     }
 }
 
@@ -93,7 +112,7 @@ impl Play for Prepared {
     }
 
     fn effective(&self) -> Value {
-        let run = serde_json::json!({ "aggregator": self.aggregator, "training": false });
+        let run = serde_json::json!({ "aggregator": self.aggregator, "training": false, "compare_plans": self.compare_plans });
         serde_json::json!({ "federation": self.spec, "simulation": run })
     }
 
@@ -107,7 +126,8 @@ impl Play for Prepared {
             interrupts: means.interrupts.clone(),
         };
         let started = Instant::now();
-        let outcome = sim::run_with(&scenario(spec, self.aggregator), &mut counted);
+        let scenario = Scenario { observe: self.compare_plans, ..scenario(spec, self.aggregator) };
+        let outcome = sim::run_with(&scenario, &mut counted);
         counted.progress.finish();
         let wall_seconds = started.elapsed().as_secs_f64();
         if outcome.stopped {
@@ -136,8 +156,21 @@ impl Prepared {
             bytes_per_round: bytes_per_round(traffic, rounds),
             wall_seconds,
             peak_rss_bytes: fednode_runtime::memory().peak_rss_bytes.unwrap_or(0),
+            plans: self.agreement(outcome),
             effective_config: self.effective(),
         }
+    }
+
+    fn agreement(&self, outcome: &Outcome) -> Vec<PlanAgreement> {
+        let Some(experts) = self.spec.exchange.experts.as_ref().filter(|_| self.compare_plans) else {
+            return Vec::new();
+        };
+        let by_round = outcome.agreement(experts, (self.spec.nodes as usize).div_ceil(COMPARED));
+        let agreement = |(round, agreement): (Round, sim::Agreement)| {
+            let sim::Agreement { recall, similarity_lost } = agreement;
+            PlanAgreement { round: round.0, recall, similarity_lost }
+        };
+        by_round.into_iter().map(agreement).collect()
     }
 }
 
@@ -217,9 +250,10 @@ impl Report for Summary {
     fn human(&self) -> String {
         let Self { nodes, rounds, bytes_per_round: traffic, .. } = self;
         let whole = |count: f64| bytes(count.round() as u64);
+        let plans: String = self.plans.iter().map(PlanAgreement::human).collect();
         format!(
             "\n{nodes} nodes × {rounds} rounds of {} without training: {}, {} of memory\nper node and round {:.1} messages \
-             and {}: aggregator {}, peer-to-peer {}, gossip {}\n",
+             and {}: aggregator {}, peer-to-peer {}, gossip {}\n{plans}",
             self.algorithm,
             duration(self.wall_seconds),
             bytes(self.peak_rss_bytes),
@@ -228,6 +262,16 @@ impl Report for Summary {
             whole(traffic.aggregator),
             whole(traffic.peer_to_peer),
             whole(traffic.gossip),
+        )
+    }
+}
+
+impl PlanAgreement {
+    fn human(&self) -> String {
+        let Self { round, recall, similarity_lost } = self;
+        format!(
+            "plans of round {round}: {:.1} % of the best sources, {similarity_lost:.4} of similarity lost\n",
+            100.0 * recall
         )
     }
 }
