@@ -29,6 +29,10 @@ pub enum Rule {
     TrimmedMean,
     /// A head is learned from the class prototypes that come with it (FedGH); weights are ignored.
     Prototypes,
+    /// The weighted mean, each expert over the members that used it, by how much they did (FedMix, FedJETs).
+    Usage,
+    /// The weighted mean, and a generator is learned from the members' heads (FedGen).
+    Generator,
 }
 
 impl Rule {
@@ -39,6 +43,8 @@ impl Rule {
             Self::Median => "median",
             Self::TrimmedMean => "trimmed-mean",
             Self::Prototypes => "prototypes",
+            Self::Usage => "usage",
+            Self::Generator => "generator",
         }
     }
 }
@@ -49,7 +55,7 @@ impl Rule {
 pub struct Averaging {
     /// How members are weighted: `uniform` or `samples`.
     pub weighting: Weighting,
-    /// How members are combined: `mean`, `median`, `trimmed-mean` or `prototypes`.
+    /// How members are combined: `mean`, `median`, `trimmed-mean`, `prototypes`, `usage` or `generator`.
     pub rule: Rule,
 }
 
@@ -95,6 +101,25 @@ impl std::str::FromStr for PeersPerExpert {
     }
 }
 
+/// By what a node chooses and weights the experts that it mixes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Matching {
+    /// The similarity of proxies (FedMoE-DA Eq. 8 to 10).
+    #[default]
+    Similarity,
+    /// A quadratic programme over statistics of the features, which travel as the proxies (FedPAC); there is no
+    /// temperature then.
+    Statistics,
+}
+
+impl Matching {
+    /// Tells whether it is what a spec that does not name it has.
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// How experts go from peer to peer (FedMoE-DA Eq. 8 to 11).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -113,6 +138,9 @@ pub struct ExpertExchange {
     /// Largest accepted distance from the own expert, as a multiple of the row's median; absent as in the paper.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_distance: Option<f64>,
+    /// By what sources are chosen and weighted: absent for `similarity`, or `statistics`.
+    #[serde(default, skip_serializing_if = "Matching::is_default")]
+    pub matching: Matching,
 }
 
 /// What an algorithm shares.

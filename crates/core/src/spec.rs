@@ -417,6 +417,7 @@ mod tests {
             weighting: crate::Weighting::Uniform,
             slots_per_node: None,
             max_distance: None,
+            matching: crate::Matching::Similarity,
         });
         spec.hyper.insert("profile".into(), HyperValue::Text("robust".into()));
         assert_eq!(FederationSpec::from_toml(&spec.to_toml()), Ok(spec));

@@ -184,7 +184,9 @@ impl Combination {
     fn new(rule: Rule) -> Self {
         match rule {
             Rule::Mean => Self::Sum(None),
-            Rule::Median | Rule::TrimmedMean | Rule::Prototypes => Self::All(rule, Vec::new()),
+            Rule::Median | Rule::TrimmedMean | Rule::Prototypes | Rule::Usage | Rule::Generator => {
+                Self::All(rule, Vec::new())
+            }
         }
     }
 

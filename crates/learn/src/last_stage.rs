@@ -55,6 +55,9 @@ pub(crate) fn statistics_width(
         let text = format!("`training.statistics` is not possible with algorithm `{}`: {why}", spec.algorithm);
         Err(ConfigError(text).into())
     };
+    if spec.exchange.experts.is_some() {
+        return refuse("its experts go from peer to peer every round");
+    }
     let one = Tensor::zeros([1, spec.model.input.iter().product()], device);
     let Some(features) = algorithm.features(one) else {
         return refuse("its nodes have no extractor in common");
@@ -85,8 +88,19 @@ mod tests {
     fn who_has_nothing_private_cannot_pool() {
         let poolable: Vec<_> = algorithm::TABLE.iter().filter(|row| check(&spec(row.name)).is_ok()).collect();
         let names: Vec<_> = poolable.iter().map(|row| row.name).collect();
-        let expected =
-            ["fedmoe-da", "fedper", "lg-fedavg", "fedrep", "fedrod", "fedbabu", "gpfl", "fedcp", "dbe", "fedgh"];
+        let expected = [
+            "fedmoe-da",
+            "fedper",
+            "lg-fedavg",
+            "fedrep",
+            "fedrod",
+            "fedbabu",
+            "gpfl",
+            "fedcp",
+            "dbe",
+            "fedgh",
+            "fedpac",
+        ];
         assert_eq!(names, expected);
         let error = check(&spec("fedavg")).unwrap_err().to_string();
         assert_eq!(error, "algorithm `fedavg` has no private module that could be pooled: leave out `--pool`");

@@ -223,7 +223,8 @@ impl Learner {
         let params = self.device.run(|| gate.params());
         let (_, proxies) = params.into_tensors().next()?;
         // A gate's weight is `[K, n]` as in PyTorch: its rows are the proxies.
-        let proxies = ProxySet::new(gate.net.n_inputs(), proxies.into_values());
+        let dimension = *proxies.shape().last()?;
+        let proxies = ProxySet::new(dimension, proxies.into_values());
         Some(proxies.expect("the spec bounds the number of experts"))
     }
 

@@ -50,6 +50,17 @@ impl Draws {
         };
         (0..count).map(|_| one(&mut self.0)).collect()
     }
+
+    /// Draws from the uniform distribution over `[0, 1)`.
+    pub(crate) fn unit(&mut self, count: usize) -> Vec<f32> {
+        uniform(&mut self.0, 0.5, count).into_iter().map(|value| value + 0.5).collect()
+    }
+
+    /// Draws whole numbers below a bound.
+    pub(crate) fn below(&mut self, bound: usize, count: usize) -> Vec<usize> {
+        let one = |rng: &mut ChaCha8Rng| ((u128::from(rng.next_u64()) * bound as u128) >> 64) as usize;
+        (0..count).map(|_| one(&mut self.0)).collect()
+    }
 }
 
 /// Returns the stream of a purpose and three indices of its choice.
@@ -147,6 +158,16 @@ mod tests {
         let zeros = drawn.iter().filter(|factor| **factor == 0.0).count() as f64 / 20_000.0;
         let mean = drawn.iter().sum::<f32>() / 20_000.0;
         assert!((zeros - 0.25).abs() < 0.02 && (mean - 1.0).abs() < 0.02, "zeros {zeros}, mean {mean}");
+    }
+
+    #[test]
+    fn draws_stay_within_their_bounds() {
+        let mut draws = Draws::new(1, 2, 3);
+        let (unit, whole) = (draws.unit(10_000), draws.below(3, 9_000));
+        assert!(unit.iter().all(|value| (0.0..1.0).contains(value)));
+        assert!((unit.iter().sum::<f32>() / 10_000.0 - 0.5).abs() < 0.02);
+        let count = |number: usize| whole.iter().filter(|drawn| **drawn == number).count();
+        assert!((0..3).all(|number| (2_800..3_200).contains(&count(number))) && count(3) == 0);
     }
 
     #[test]

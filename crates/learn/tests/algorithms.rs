@@ -10,7 +10,7 @@ use fednode_core::{FederationSpec, HyperValue, ParamSet, Round};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm};
 
 /// The rows whose nodes differ in more than their data, and those that train otherwise than FedAvg.
-const PERSONAL: [&str; 21] = [
+const PERSONAL: [&str; 25] = [
     "fedper",
     "lg-fedavg",
     "fedrep",
@@ -32,6 +32,10 @@ const PERSONAL: [&str; 21] = [
     "fml",
     "fedkd",
     "fedapen",
+    "fedgen",
+    "fedpac",
+    "fedmix",
+    "fedjets",
 ];
 
 const BASE: [&str; 4] = ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"];

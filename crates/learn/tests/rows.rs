@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::federation::{CLASSES, WIDTH, combine, data, finish, learner, rounds, spec, update, values};
+use common::federation::{CLASSES, WIDTH, combine, data, finish, learner, mix, rounds, spec, update, values};
 use fednode_core::{HyperValue, Layout};
 use fednode_learn::Subset;
 
@@ -30,6 +30,16 @@ fn whole(prefix: &str) -> Vec<(String, Vec<usize>)> {
 
 fn array(name: &str, shape: &[usize]) -> Vec<(String, Vec<usize>)> {
     vec![(name.to_owned(), shape.to_vec())]
+}
+
+fn experts() -> Vec<(String, Vec<usize>)> {
+    let all = (0..4).flat_map(|expert| whole(&format!("experts.{expert}.")));
+    all.chain(array("usage", &[4])).collect()
+}
+
+fn generator() -> Vec<(String, Vec<usize>)> {
+    let layers = [linear("generator.hidden", 32 + CLASSES, 256), linear("generator.features", 256, WIDTH)];
+    [layers.concat(), array("class_shares", &[CLASSES])].concat()
 }
 
 fn switch_gate() -> Vec<(String, Vec<usize>)> {
@@ -59,6 +69,13 @@ fn shares_and_keeps_what_its_paper_says() {
         ("fml", whole("small."), whole("")),
         ("fedkd", whole("small."), [whole(""), array("between.weight", &[WIDTH, WIDTH])].concat()),
         ("fedapen", whole("small."), [whole(""), array("ensemble_weight", &[1])].concat()),
+        ("fedgen", [base(""), linear("head", WIDTH, CLASSES), generator()].concat(), Vec::new()),
+        ("fedmix", experts(), [linear("gate", 64, 4), array("selection", &[4])].concat()),
+        (
+            "fedjets",
+            [whole("common."), linear("gate", WIDTH, 4), array("rounds", &[1]), experts()].concat(),
+            Vec::new(),
+        ),
     ];
     for (algorithm, shared, private) in table {
         let learner = learner(&spec(algorithm, &[]), 0);
@@ -110,6 +127,73 @@ fn fedproto_learns_the_mean_of_the_nodes_that_have_a_class() {
     let before = learners[0].evaluate(Subset::Test);
     learners[0].adopt(Some(mean), Vec::new()).unwrap();
     assert_ne!(learners[0].evaluate(Subset::Test).score.loss, before.score.loss);
+}
+
+/// Of two nodes, the programme has the closed form a = (v_2 + d^2) / (v_1 + v_2 + d^2).
+#[test]
+fn fedpac_mixes_heads_by_everyones_statistics() {
+    let spec = spec("fedpac", &[]);
+    let mut learners = [learner(&spec, 0), learner(&spec, 1)];
+    let shared = [base(""), array("centroids", &[CLASSES, WIDTH]), array("class_shares", &[CLASSES])].concat();
+    assert_eq!(learners[0].shared_layout().unwrap(), layout(shared));
+    let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, 1)).collect();
+    let statistics = [0, 1].map(|node| updates[node].proxies.as_ref().unwrap().iter().next().unwrap().to_vec());
+    assert_eq!(statistics[0].len(), CLASSES * WIDTH + 1);
+    let wide = |value: &f32| f64::from(*value);
+    let variance = statistics.each_ref().map(|statistics| statistics.last().map(wide).unwrap());
+    let pairs = statistics[0].iter().zip(&statistics[1]).take(CLASSES * WIDTH);
+    let distance: f64 = pairs.map(|(a, b)| (wide(a) - wide(b)).powi(2)).sum();
+    let own = (variance[1] + distance) / (variance[0] + variance[1] + distance);
+    assert!(own > 0.5 && own < 0.999 && variance.iter().all(|v| *v > 0.0), "{own} of {variance:?}, {distance}");
+    let heads = [0, 1].map(|node| values(&updates[node].experts[0].0, &["fc.weight"]));
+    let mixed = mix(&spec, &updates, 0).remove(0).1;
+    for (at, got) in values(&mixed, &["fc.weight"]).into_iter().enumerate() {
+        let expected = own * wide(&heads[0][at]) + (1.0 - own) * wide(&heads[1][at]);
+        assert!((f64::from(got) - expected).abs() < 1e-6, "{got} is not {expected}");
+    }
+}
+
+/// The generator comes from the aggregator alone, and is the same for all.
+#[test]
+fn fedgen_learns_its_generator_from_the_heads_that_were_sent() {
+    let spec = spec("fedgen", &[]);
+    let mut learners = [learner(&spec, 0), learner(&spec, 1)];
+    let name = ["generator.features.weight"];
+    let start = values(&learners[0].state(), &name);
+    let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, 1)).collect();
+    assert_eq!(values(updates[1].shared.as_ref().unwrap(), &name), start);
+    let learned = combine(&spec, &updates).unwrap();
+    assert_ne!(values(&learned, &name), start);
+    // The share of each class among the samples of both nodes.
+    let labels: Vec<u16> = [data(0), data(1)].iter().flat_map(|split| split.train.labels.clone()).collect();
+    for (class, share) in values(&learned, &["class_shares"]).into_iter().enumerate() {
+        let count = labels.iter().filter(|label| usize::from(**label) == class).count();
+        assert!((f64::from(share) - count as f64 / labels.len() as f64).abs() < 1e-6, "class {class}");
+    }
+}
+
+/// An expert is averaged by use: what one node alone has used is that node's.
+#[test]
+fn fedmix_and_fedjets_average_experts_over_those_that_used_them() {
+    for (algorithm, hyper) in [("fedmix", vec![]), ("fedjets", vec![("common_rounds", HyperValue::Integer(1))])] {
+        let hyper = [hyper, vec![("selected_experts", HyperValue::Integer(1))]].concat();
+        let spec = spec(algorithm, &hyper);
+        let mut learners = [learner(&spec, 0), learner(&spec, 1)];
+        rounds(&spec, &mut learners, 1..=1);
+        let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, 2)).collect();
+        let sent: Vec<_> = updates.iter().map(|update| update.shared.as_ref().unwrap()).collect();
+        let usage: Vec<_> = sent.iter().map(|sent| values(sent, &["usage"])).collect();
+        let mean = combine(&spec, &updates).unwrap();
+        let names: Vec<String> = (0..4).map(|expert| format!("experts.{expert}.fc1.weight")).collect();
+        for (expert, name) in names.iter().enumerate() {
+            let name = [name.as_str()];
+            let users: Vec<usize> = (0..2).filter(|node| usage[*node][expert] > 0.0).collect();
+            if let [user] = users[..] {
+                assert_eq!(values(&mean, &name), values(sent[user], &name), "{algorithm} expert {expert}");
+            }
+        }
+        assert!(usage.iter().all(|shares| shares.iter().filter(|share| **share == 1.0).count() == 1), "{usage:?}");
+    }
 }
 
 /// Of 128 samples the classifier gets 96 and the gate 32, in batches of 64.

@@ -112,8 +112,11 @@ fn compare_with_cpu() {
     let gpu = ComputeDevice::open(&Selected::Vulkan(adapter), 1).unwrap();
     let cpu = ComputeDevice::cpu(1).unwrap();
     let plain = ["fedprox", "scaffold", "moon", "fedproto", "fd", "pfl-mfe", "pfedmoe", "fml", "fedkd", "fedapen"];
+    let rivals = ["fedgen", "fedpac", "fedmix", "fedjets"];
     let table = [("fedmoe-da", "cnn"), ("fedavg", "mlp"), ("gpfl", "mlp"), ("fedcp", "mlp")];
-    for (algorithm, model) in table.into_iter().chain(plain.map(|algorithm| (algorithm, "mlp"))) {
+    for (algorithm, model) in
+        table.into_iter().chain(plain.into_iter().chain(rivals).map(|algorithm| (algorithm, "mlp")))
+    {
         let mut spec = common::spec(algorithm, model, &samples);
         spec.training.local_epochs = 1;
         if algorithm.starts_with("pfl-") {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fednode_core::{
-    BlobId, ExpertExchange, ExpertId, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Rule, Slot, Weighting,
+    BlobId, ExpertExchange, ExpertId, Matching, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Rule, Slot,
+    Weighting,
 };
 use fednode_mix::Proxies;
 use rand_chacha::ChaCha8Rng;
@@ -35,6 +36,7 @@ fn plan(criterion: &mut Criterion) {
         weighting: Weighting::Uniform,
         slots_per_node: None,
         max_distance: None,
+        matching: Matching::Similarity,
     };
     let mut group = criterion.benchmark_group("plan");
     group.bench_function("similarity rows", |bencher| {

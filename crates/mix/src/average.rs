@@ -6,16 +6,21 @@
 //! | median | the middle value, or the mean of the two middle ones | fewer than half |
 //! | trimmed mean | the mean without the largest and the smallest tenth (rounded up from three members on) | up to a tenth at each end |
 //! | prototypes | no mean: a head is learned from the members' class prototypes, see [`crate::prototypes`] | none |
+//! | usage | the mean, each expert over those that used it, see [`crate::usage`] | none |
+//! | generator | the mean, but a generator is learned from the members' heads, see [`crate::generator`] | none |
 //!
 //! Members are combined in the order given, in `f64`, so that every node that has the same list gets the same bits.
-//! Averaging equal members returns them unchanged under each rule but the last. The robust rules ignore weights: a liar would lie
-//! about its weight too. Callers screen members first; here a value that is not finite simply stays what it is.
+//! Averaging equal members returns them unchanged under each rule that learns nothing. The robust rules ignore weights:
+//! a liar would lie about its weight too. Callers screen members first; here a value that is not finite simply stays
+//! what it is.
 
 use std::sync::Arc;
 
 use fednode_core::{Layout, LayoutMismatch, ParamSet, Rule, Tensor};
 
+use crate::generator::learn_generator;
 use crate::prototypes::learn_head;
+use crate::usage::by_usage;
 
 /// One in this many members is cut off at each end by the trimmed mean.
 const TRIM_ONE_IN: usize = 10;
@@ -29,9 +34,9 @@ pub enum AverageError {
     /// A weight is negative or not finite.
     #[error("a weight of {0} is not a finite number of at least zero")]
     Weight(f64),
-    /// The rule needs class prototypes, and there are none.
-    #[error("the shared part is not a head with class prototypes")]
-    NoPrototypes,
+    /// The rule needs parts of a kind, and these are others.
+    #[error("the shared part is not {0}")]
+    Unsuited(&'static str),
     /// A member belongs to another model.
     #[error("a member does not fit the others: {0}")]
     Layout(#[from] LayoutMismatch),
@@ -100,25 +105,23 @@ impl Accumulator {
 /// How the values of all members at one coordinate become one; they arrive sorted.
 type Combine = fn(&[f32]) -> f32;
 
-/// The robust rules.
-const ROBUST: [(Rule, Combine); 2] = [(Rule::Median, median), (Rule::TrimmedMean, trimmed_mean)];
-
 /// Combines members, each with its weight, in the order given.
 ///
 /// # Errors
 /// Refuses an empty list, members of different layouts and unusable weights.
 pub fn average(rule: Rule, members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageError> {
     let Some((_, first)) = members.first() else { return Err(AverageError::NoMembers) };
-    if rule == Rule::Prototypes {
-        return learn_head(members);
-    }
-    match ROBUST.iter().find(|(robust, _)| *robust == rule) {
-        Some((_, combine)) => coordinate_wise(*combine, first, members),
-        None => mean(first.layout(), members),
+    match rule {
+        Rule::Mean => mean(first.layout(), members),
+        Rule::Median => coordinate_wise(median, first, members),
+        Rule::TrimmedMean => coordinate_wise(trimmed_mean, first, members),
+        Rule::Prototypes => learn_head(members),
+        Rule::Usage => by_usage(members),
+        Rule::Generator => learn_generator(members),
     }
 }
 
-fn mean(layout: Layout, members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageError> {
+pub(crate) fn mean(layout: Layout, members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageError> {
     let mut accumulator = Accumulator::new(layout);
     for (weight, params) in members {
         accumulator.add(*weight, params)?;

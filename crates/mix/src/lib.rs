@@ -5,9 +5,12 @@
 //! | [`similarity`] | FedMoE-DA Eq. 8 | cosines of gating proxies |
 //! | [`sketch`] | SimHash | whose proxies are worth fetching, in a large federation |
 //! | [`plan`](fn@plan) | Eq. 9 and 10 | the best `P + 1` sources of each own expert and their softmax weights |
+//! | [`collaboration`] | FedPAC | the sources of an own head and their weights, by a quadratic programme |
 //! | [`merge`] | Eq. 11 | an own expert mixed with what arrived of its row |
 //! | [`mod@average`] | Eq. 5, FedAvg | many members' parameters become one: mean, median, trimmed mean |
 //! | [`prototypes`] | FedGH | many members' class prototypes become one head |
+//! | [`usage`] | FedMix, FedJETs | each expert is averaged over the members that used it |
+//! | [`generator`] | FedGen | many members' heads teach one generator of features |
 //! | [`energy`] | PM-MoE Eq. 10 to 12 | how well others' modules fit a node, and which it drops |
 //! | [`mod@screen`] | | what a received part must fulfil before it is mixed |
 //!
@@ -16,7 +19,7 @@
 //!
 //! ```
 //! use std::{collections::BTreeMap, sync::Arc};
-//! use fednode_core::{BlobId, ExpertExchange, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Weighting};
+//! use fednode_core::{BlobId, ExpertExchange, Matching, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Weighting};
 //!
 //! let (own, peer) = (NodeId::from_bytes([1; 32]), NodeId::from_bytes([2; 32]));
 //! let known = BTreeMap::from([
@@ -30,6 +33,7 @@
 //!     weighting: Weighting::Uniform,
 //!     slots_per_node: None,
 //!     max_distance: None,
+//!     matching: Matching::Similarity,
 //! };
 //! let plan = fednode_mix::plan(own, Round(1), BlobId::of(b"embedding"), &known, &exchange);
 //! let sources = &plan.rows[0].sources;
@@ -50,7 +54,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod average;
+pub mod collaboration;
 pub mod energy;
+mod exact;
+pub mod generator;
 pub mod merge;
 pub mod plan;
 pub mod prototypes;
@@ -58,6 +65,7 @@ pub mod screen;
 pub mod similarity;
 pub mod sketch;
 pub mod statistics;
+pub mod usage;
 
 pub use average::{Accumulator, AverageError, average, clip_norm};
 pub use energy::Measure;

@@ -86,7 +86,7 @@ pub fn merge_row(
 fn fault(error: AverageError, row: &PlanRow, expert: ExpertId) -> MergeError {
     match error {
         AverageError::Layout(mismatch) => MergeError::Layout { expert, mismatch },
-        AverageError::Weight(_) | AverageError::NoMembers | AverageError::NoPrototypes => MergeError::Weights(row.slot),
+        AverageError::Weight(_) | AverageError::NoMembers | AverageError::Unsuited(_) => MergeError::Weights(row.slot),
     }
 }
 

@@ -15,15 +15,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::{
-    AggregationPlan, ExpertExchange, ExpertId, Lineage, NodeId, PlanRow, ProxySet, Round, Slot, Source,
+    AggregationPlan, ExpertExchange, ExpertId, Lineage, Matching, NodeId, PlanRow, ProxySet, Round, Slot, Source,
 };
 
+use crate::collaboration;
 use crate::similarity::Proxies;
 
 /// Computes a node's own rows from the proxies it knows, its own among them.
 ///
-/// All sets must come from the lineage that is given; sets of another dimension than the own one are ignored. Without
-/// an own set there is nothing to compare with, and the plan has no rows.
+/// What proxies mean, and how rows come from them, is the exchange's [`Matching`]; the formulas above are those of
+/// similarity, those of statistics are in [`crate::collaboration`]. All sets must come from the lineage that is given;
+/// sets of another dimension than the own one are ignored. Without an own set there is nothing to compare with, and the
+/// plan has no rows.
 pub fn plan(
     own: NodeId,
     round: Round,
@@ -34,8 +37,14 @@ pub fn plan(
     let Some(own_set) = known.get(&own) else {
         return AggregationPlan { round, lineage, rows: Vec::new() };
     };
-    let proxies = Proxies::collect(known, own_set.dimension());
-    let rows = slots(own_set.len()).map(|slot| row(&proxies, ExpertId { owner: own, slot }, exchange)).collect();
+    let own_experts = slots(own_set.len()).map(|slot| ExpertId { owner: own, slot });
+    let rows = match exchange.matching {
+        Matching::Similarity => {
+            let proxies = Proxies::collect(known, own_set.dimension());
+            own_experts.map(|own| row(&proxies, own, exchange)).collect()
+        }
+        Matching::Statistics => own_experts.map(|own| collaboration::row(own, known, exchange)).collect(),
+    };
     AggregationPlan { round, lineage, rows }
 }
 
@@ -120,7 +129,7 @@ impl SlotCap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fednode_core::{BlobId, PeersPerExpert, Weighting};
+    use fednode_core::{BlobId, Matching, PeersPerExpert, Weighting};
 
     fn node(byte: u8) -> NodeId {
         NodeId::from_bytes([byte; 32])
@@ -134,6 +143,7 @@ mod tests {
             weighting: Weighting::Uniform,
             slots_per_node: None,
             max_distance: None,
+            matching: Matching::Similarity,
         }
     }
 

@@ -11,12 +11,12 @@
 //! the number of samples behind it. The order of the pairs is shuffled by a fixed generator that the start seeds, so every
 //! node that has the same members gets the same bits. Sums run in `f64`.
 
-use std::f64::consts::LN_2;
 use std::sync::Arc;
 
 use fednode_core::{ParamSet, Tensor};
 
 use crate::average::{Accumulator, AverageError};
+use crate::exact::{self, Stream};
 
 /// The tensor of a member's prototypes, `[classes, features]`.
 pub const PROTOTYPES: &str = "prototypes";
@@ -27,6 +27,9 @@ pub const PRESENT: &str = "prototypes_present";
 const BATCH: usize = 10;
 /// Step size, as in the reference.
 const LEARNING_RATE: f64 = 1.0;
+
+/// What members must be.
+const UNSUITED: AverageError = AverageError::Unsuited("a head with class prototypes");
 
 /// A prototype and its class.
 type Pair<'a> = (&'a [f32], usize);
@@ -45,7 +48,7 @@ pub fn learn_head(members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageE
     let mut learned = start.finish()?;
     let pairs = pairs(members);
     let mut head = Head::of(&learned, &names);
-    let order = shuffled(pairs.len(), seed(&learned));
+    let order = Stream::of(&learned).shuffled(pairs.len());
     for batch in order.chunks(BATCH) {
         head.step(&batch.iter().map(|at| pairs[*at]).collect::<Vec<_>>());
     }
@@ -73,7 +76,7 @@ impl Names {
     fn of(params: &ParamSet) -> Result<Self, AverageError> {
         let find = |suffix: &str| {
             let found = params.iter().find(|(name, _)| name.ends_with(suffix));
-            found.map(|(name, _)| name.to_owned()).ok_or(AverageError::NoPrototypes)
+            found.map(|(name, _)| name.to_owned()).ok_or(UNSUITED)
         };
         let names = Self { weight: find(".weight")?, bias: find(".bias")? };
         let shape = |name: &str| params.get(name).map(Tensor::shape).unwrap_or_default();
@@ -81,7 +84,7 @@ impl Names {
         let fits = weight.len() == 2 && weight[..1] == *classes && weight[1] > 0;
         match fits && params.len() == 4 && shape(PROTOTYPES) == weight && shape(PRESENT) == classes {
             true => Ok(names),
-            false => Err(AverageError::NoPrototypes),
+            false => Err(UNSUITED),
         }
     }
 }
@@ -150,49 +153,10 @@ impl Head {
             weights.iter().zip(row).fold(*bias, |sum, (weight, value)| sum + weight * f64::from(*value))
         };
         let logits: Vec<f64> = products.map(logit).collect();
-        let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let mut slopes: Vec<f64> = logits.iter().map(|logit| exp(logit - largest)).collect();
-        let total: f64 = slopes.iter().sum();
-        slopes.iter_mut().for_each(|slope| *slope /= total);
+        let mut slopes = exact::softmax(&logits);
         slopes[class] -= 1.0;
         slopes
     }
-}
-
-/// Returns `e^x` for `x <= 0` by basic arithmetic alone: the exponential of the standard library differs from machine to
-/// machine in the last bit, and an auditor compares bits.
-fn exp(x: f64) -> f64 {
-    if x < -700.0 {
-        return 0.0;
-    }
-    let halvings = (x / LN_2).round();
-    let rest = x - halvings * LN_2;
-    // |rest| is at most 0.35, so the first term that is left out is below 1e-18.
-    let series = (1..=14).rev().fold(1.0, |sum, term| 1.0 + rest * sum / f64::from(term));
-    series * f64::from_bits(((1023 + halvings as i64) as u64) << 52)
-}
-
-/// Returns a number that depends on every bit of the parameters (FNV-1a).
-fn seed(params: &ParamSet) -> u64 {
-    let fold = |hash: u64, value: f32| (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0000_0100_0000_01b3);
-    params.values().fold(0xcbf2_9ce4_8422_2325, fold)
-}
-
-/// Returns the numbers below `count` in an order that the seed decides (SplitMix64; Fisher and Yates).
-fn shuffled(count: usize, seed: u64) -> Vec<usize> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    };
-    let mut order: Vec<usize> = (0..count).collect();
-    for last in (1..count).rev() {
-        let scaled = (u128::from(next()) * (last as u128 + 1)) >> 64;
-        order.swap(last, scaled as usize);
-    }
-    order
 }
 
 #[cfg(test)]
@@ -236,14 +200,6 @@ mod tests {
     }
 
     #[test]
-    fn exponential_agrees_with_the_standard_library() {
-        for x in [0.0, -1e-9, -0.3, -1.0, -7.5, -50.0, -699.9] {
-            assert!((exp(x) / f64::exp(x) - 1.0).abs() < 1e-12, "{x}");
-        }
-        assert_eq!((exp(0.0), exp(-701.0), exp(f64::NEG_INFINITY)), (1.0, 0.0, 0.0));
-    }
-
-    #[test]
     fn without_prototypes_the_head_stays_bit_for_bit() {
         let head = [0.1, -0.0, 7.0, 1e-30, 3.0, -1.0];
         let members = vec![member(head, [f32::MAX; 4], [0.0; 2]); 3];
@@ -253,11 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pair_is_used_once_and_learning_separates_the_classes() {
-        let mut order = shuffled(1000, 5);
-        assert_ne!(order, shuffled(1000, 6));
-        order.sort_unstable();
-        assert_eq!(order, (0..1000).collect::<Vec<_>>());
+    fn learning_separates_the_classes() {
         let mut members = vec![member([0.0; 6], [1.0, 0.0, 0.0, 1.0], [1.0; 2]); 30];
         for _ in 0..3 {
             let learned = learn_head(&members).unwrap();
@@ -273,11 +225,11 @@ mod tests {
         assert_eq!(learn_head(&[]), Err(AverageError::NoMembers));
         let mut plain = ParamSet::new();
         plain.insert("fc.weight", &[2, 2], vec![0.0; 4]).unwrap();
-        assert_eq!(learn_head(&[(1.0, Arc::new(plain.clone()))]), Err(AverageError::NoPrototypes));
+        assert_eq!(learn_head(&[(1.0, Arc::new(plain.clone()))]), Err(UNSUITED));
         plain.insert("fc.bias", &[2], vec![0.0; 2]).unwrap();
         plain.insert(PROTOTYPES, &[2, 3], vec![0.0; 6]).unwrap();
         plain.insert(PRESENT, &[2], vec![0.0; 2]).unwrap();
-        assert_eq!(learn_head(&[(1.0, Arc::new(plain.clone()))]), Err(AverageError::NoPrototypes));
+        assert_eq!(learn_head(&[(1.0, Arc::new(plain.clone()))]), Err(UNSUITED));
         let mixed = [member([0.0; 6], [0.0; 4], [1.0; 2]), (1.0, Arc::new(plain))];
         assert!(matches!(learn_head(&mixed), Err(AverageError::Layout(_))));
     }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::{
-    BlobId, Exchange, ExpertExchange, ExpertId, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Slot, Weighting,
+    BlobId, Exchange, ExpertExchange, ExpertId, Matching, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Slot,
+    Weighting,
 };
 use fednode_mix::{Measure, energy, merge_row, plan};
 
@@ -65,6 +66,7 @@ impl Case {
             weighting: Weighting::Uniform,
             slots_per_node: None,
             max_distance: None,
+            matching: Matching::Similarity,
         }
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::{
-    AggregationPlan, BlobId, ExpertExchange, ExpertId, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Rule, Slot,
-    Weighting,
+    AggregationPlan, BlobId, ExpertExchange, ExpertId, Matching, NodeId, ParamSet, PeersPerExpert, ProxySet, Round,
+    Rule, Slot, Weighting,
 };
 use fednode_mix::{Proxies, average, cosine, merge_row, plan};
 use proptest::prelude::*;
@@ -28,6 +28,7 @@ fn exchange(peers: u32, temperature: f64) -> ExpertExchange {
         weighting: Weighting::Uniform,
         slots_per_node: None,
         max_distance: None,
+        matching: Matching::Similarity,
     }
 }
 

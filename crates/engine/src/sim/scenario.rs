@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fednode_core::spec::RoundSpec;
-use fednode_core::{Advert, Averaging, Exchange, ExpertExchange, FederationSpec, PeersPerExpert, Rule, Weighting};
+use fednode_core::{
+    Advert, Averaging, Exchange, ExpertExchange, FederationSpec, Matching, PeersPerExpert, Rule, Weighting,
+};
 
 /// How messages travel.
 #[derive(Debug, Clone)]
@@ -116,6 +118,7 @@ impl Scenario {
                     weighting: Weighting::Uniform,
                     slots_per_node: None,
                     max_distance: None,
+                    matching: Matching::Similarity,
                 }),
             },
             round: RoundSpec { deadline_seconds: 60.0, grace_seconds: 3.0, ..RoundSpec::default() },

@@ -1,4 +1,5 @@
-//! Means of a vector over each class, at a node and over all nodes: the prototypes of `fedproto`, the logits of `fd`.
+//! Means of a vector over each class, at a node and over all nodes: the prototypes of `fedproto` and `fedpac`, the
+//! logits of `fd`.
 //!
 //! What a node shares are two arrays, its means and a 1 for each class that it has samples of (zeros for the others). A
 //! plain uniform mean over the nodes turns them into the sum over those that have the class, divided by all nodes, and
@@ -43,6 +44,15 @@ impl Gathered {
         let (sums, counts) = self.0.take()?;
         let present = counts.clone().clamp_max(1.0).flatten(0, 1);
         Some(Weights::new(vec![(sums / counts.clamp_min(1.0)).flatten(0, 1), present]))
+    }
+
+    /// Returns the share of each class in all samples, times its mean and alone, as the weights of [`part`]: weighted by
+    /// the nodes' samples, their means are the mean over all samples of a class and its share in everybody's.
+    pub(super) fn take_shares(&mut self) -> Option<Weights> {
+        let (sums, counts) = self.0.take()?;
+        let total = f64::from(weights::values(&counts.clone().sum())[0]).max(1.0);
+        let share = |tensor: Tensor<2>| tensor.div_scalar(total).flatten(0, 1);
+        Some(Weights::new(vec![share(sums), share(counts)]))
     }
 }
 
@@ -135,6 +145,22 @@ mod tests {
         let logits = values(&known().nearest(matrix([[0.0, 0.0], [0.0, 5.0]])));
         assert_close(&[logits[0], logits[1], logits[3], logits[4]], &[-25.0, -36.0, 15.0, 24.0], 1e-4);
         assert!(logits[2] < -1e8 && logits[5] < -1e8);
+    }
+
+    /// Node 1 has (1, 2) and (3, 4) of class 0, node 2 has (5, 0) of it and three samples of class 1: by samples, class 0
+    /// has the mean (3, 2). Shares: 1 and 1/4 of their samples, weighted by 2 and 4 samples.
+    #[test]
+    fn shares_weighted_by_samples_are_the_mean_over_all_samples() {
+        let (zero, one) = ([1.0, 0.0], [0.0, 1.0]);
+        let (mut first, mut second) = (Gathered::default(), Gathered::default());
+        first.add(matrix([[1.0, 2.0], [3.0, 4.0]]), matrix([zero, zero]));
+        second.add(matrix([[5.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 9.0]]), matrix([zero, one, one, one]));
+        let (first, second) = (first.take_shares().unwrap(), second.take_shares().unwrap());
+        assert_close(&values(&second.tensor(0)), &[1.25, 0.0, 1.5, 3.0], 1e-6);
+        assert_close(&values(&second.tensor(1)), &[0.25, 0.75], 0.0);
+        let mean = |at| (first.tensor(at).mul_scalar(2.0) + second.tensor(at).mul_scalar(4.0)).div_scalar(6.0);
+        let known = Known::of(&Weights::new(vec![mean(0), mean(1)])).unwrap();
+        assert_close(&values(&known.means), &[3.0, 2.0, 2.0, 4.0], 1e-6);
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! experts that no sample ever reached undoes its training.
 
 use burn::tensor::Tensor;
-use fednode_core::{Averaging, Exchange, ExpertExchange, Slot, Weighting};
+use fednode_core::{Averaging, Exchange, ExpertExchange, Matching, Slot, Weighting};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
 use super::part::{Part, Role, descend, record};
@@ -54,6 +54,7 @@ pub(super) const ROW: Row = Row {
             },
             slots_per_node: Some(values.count("slots_per_node")).filter(|slots| *slots > 0),
             max_distance: Some(values.real("max_distance")).filter(|distance| *distance > 0.0),
+            matching: Matching::Similarity,
         }),
     },
     build: |setup| FedMoeDa::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),

@@ -15,6 +15,7 @@
 //! Only parts are saved, so everything that outlives a round is a part.
 
 mod class_means;
+mod common_experts;
 mod companion;
 mod dbe;
 mod distances;
@@ -23,9 +24,13 @@ mod fedapen;
 mod fedavg;
 mod fedbabu;
 mod fedcp;
+mod fedgen;
 mod fedgh;
+mod fedjets;
 mod fedkd;
+mod fedmix;
 mod fedmoe_da;
+mod fedpac;
 mod fedper;
 mod fedproto;
 mod fedprox;
@@ -118,6 +123,10 @@ pub static TABLE: &[Row] = &[
     fml::ROW,
     fedkd::ROW,
     fedapen::ROW,
+    fedgen::ROW,
+    fedpac::ROW,
+    fedmix::ROW,
+    fedjets::ROW,
 ];
 
 /// What an algorithm is built from.

@@ -9,7 +9,7 @@
 //!
 //! | algorithm | module | gate input | module input | close |
 //! |---|---|---|---|---|
-//! | fedper, fedrep, fedbabu | head | r | r | the mixture |
+//! | fedper, fedrep, fedbabu, fedpac | head | r | r | the mixture |
 //! | fedrod | head | r | r | s(r) + mixture |
 //! | fedcp | head | r * p | r * p | mixture + s(r * q) |
 //! | gpfl | head | cov(r, z_P) | the same | the mixture |
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn closing_with_the_own_module_is_the_whole_model_bit_for_bit() {
         let algorithms = trained();
-        assert_eq!(algorithms.len(), 10);
+        assert_eq!(algorithms.len(), 11);
         for (name, algorithm) in algorithms {
             let modular = algorithm.modular().unwrap();
             let Module { parts, .. } = modular.module();
@@ -138,6 +138,7 @@ mod tests {
             ("fedcp", "head", true),
             ("dbe", "vector", true),
             ("fedgh", "extractor", true),
+            ("fedpac", "head", false),
         ];
         let of = |(name, algorithm): &(&'static str, Box<dyn Algorithm>)| {
             let module = algorithm.modular().unwrap().module();

@@ -13,7 +13,7 @@ pub enum Role {
     Shared,
     /// An expert that goes from peer to peer.
     Expert(Slot),
-    /// The gate, whose columns are the proxies that are gossiped.
+    /// What is gossiped as proxies: the gate, whose columns they are, or statistics in their place.
     Gate,
     /// Never leaves the node.
     Private,

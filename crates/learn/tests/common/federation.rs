@@ -3,10 +3,10 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use fednode_core::{FederationSpec, HyperValue, ParamSet, Round, Weighting};
+use fednode_core::{BlobId, ExpertId, FederationSpec, HyperValue, NodeId, ParamSet, PlanRow, Round, Slot, Weighting};
 use fednode_data::{DataSource, ShardParams, Split, load_shard};
 use fednode_learn::{ComputeDevice, Learner, LocalUpdate, algorithm};
-use fednode_mix::average;
+use fednode_mix::{average, merge_row, plan};
 
 /// Hidden units of `mlp`, the width of its features.
 pub const WIDTH: usize = 200;
@@ -59,12 +59,29 @@ pub fn combine(spec: &FederationSpec, updates: &[LocalUpdate]) -> Option<ParamSe
     Some(average(averaging.rule, &updates.iter().map(member).collect::<Vec<_>>()).unwrap())
 }
 
-/// Runs whole rounds: train, average, adopt.
+/// Mixes one node's experts with all others' as the algorithm's exchange says, by the proxies of the same round.
+pub fn mix(spec: &FederationSpec, updates: &[LocalUpdate], own: usize) -> Vec<(Slot, ParamSet)> {
+    let Some(exchange) = &spec.exchange.experts else { return Vec::new() };
+    let node = |index: usize| NodeId::from_bytes([index as u8; 32]);
+    let known = updates.iter().enumerate();
+    let known = known.map(|(index, update)| (node(index), Arc::new(update.proxies.clone().unwrap()))).collect();
+    let plan = plan(node(own), Round(1), BlobId::of(b""), &known, exchange);
+    let mut available = |id: ExpertId| {
+        let update = &updates[usize::from(id.owner.as_bytes()[0])];
+        Some(Arc::new(update.experts[usize::from(id.slot.0)].0.clone()))
+    };
+    let mixed = |row: &PlanRow| (row.slot, ParamSet::clone(&merge_row(row, &mut available).unwrap().params));
+    plan.rows.iter().map(mixed).collect()
+}
+
+/// Runs whole rounds: train, average, mix, adopt.
 pub fn rounds(spec: &FederationSpec, learners: &mut [Learner], rounds: std::ops::RangeInclusive<u32>) {
     for round in rounds {
         let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, round)).collect();
         let mean = combine(spec, &updates);
-        learners.iter_mut().for_each(|learner| learner.adopt(mean.clone(), Vec::new()).unwrap());
+        for (own, learner) in learners.iter_mut().enumerate() {
+            learner.adopt(mean.clone(), mix(spec, &updates, own)).unwrap();
+        }
     }
 }
 

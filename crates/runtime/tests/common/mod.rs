@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fednode_core::{
-    Averaging, Exchange, ExpertExchange, FederationSpec, NodeId, ParamSet, PeersPerExpert, PoolMember, PoolOutcome,
-    ProxySet, Round, Rule, Score, Scores, Served, Slot, Weighting,
+    Averaging, Exchange, ExpertExchange, FederationSpec, Matching, NodeId, ParamSet, PeersPerExpert, PoolMember,
+    PoolOutcome, ProxySet, Round, Rule, Score, Scores, Served, Slot, Weighting,
 };
 use fednode_runtime::{
     Evaluations, Finished, MemberConfig, Modules, PrivateModule, RunError, TrainProgress, Trainer, TrainerCard,
@@ -171,6 +171,7 @@ pub fn spec(nodes: u32, rounds: u32) -> FederationSpec {
             weighting: Weighting::Uniform,
             slots_per_node: None,
             max_distance: None,
+            matching: Matching::Similarity,
         }),
     };
     spec

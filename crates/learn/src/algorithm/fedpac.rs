@@ -1,0 +1,319 @@
+//! FedPAC: Xu, Tong and Huang, "Personalized Federated Learning with Feature Alignment and Classifier Collaboration",
+//! ICLR 2023, and the authors' code.
+//!
+//! ```text
+//! before      h_c = p_c mean(base(x) | c), v = (mean |base(x)|^2 - |h|^2) / n        the node's statistics
+//! head        CE(head(base(x)), y), the head alone, one epoch of its own step size
+//! base        CE(head(base(x)), y) + lambda * mean_{batch, d} (base(x)_d - C_y,d)^2, the base alone
+//! after       C_c = sum_j n_jc mean_j(base(x) | c) / sum_j n_jc                       everyone's centroids
+//! exchange    base: mean by samples; head of node i: sum_j a_ij head_j
+//! ```
+//!
+//! The weights `a_ij` are each node's own optimum of a quadratic programme over everybody's statistics
+//! ([`fednode_mix::collaboration`]). In the code a server solves it for all; here statistics are gossiped as proxies,
+//! every node solves its own programme, and fetches from their owners just the heads that it weights. So a plan is one
+//! round old: the heads of a round are mixed by the statistics of the round before, and in round 1 none are. Both sets
+//! were measured under one base, the one that the round began with, as there. In a federation of more than
+//! `scale.full_proxies` nodes those take part whose statistics have the sketches most like the node's own.
+//!
+//! The paper was not at hand; the authors' code is followed. There is no alignment in the first round, and the head's
+//! step size is 0.1, ten times the base's there. A class without a centroid adds nothing to the loss, where the code
+//! takes the node's own mean; this happens only to a node that was not counted. The code trains all its methods with
+//! momentum 0.5 and weight decay; here descent is plain, as for every other row. The two passes that gather train
+//! nothing, count among the update's steps and report the loss of the model.
+
+use burn::tensor::Tensor;
+use fednode_core::spec::TrainingSpec;
+use fednode_core::{Averaging, Exchange, ExpertExchange, Matching, Rule, Slot, Weighting};
+
+use super::class_means::{self, Gathered, Known};
+use super::hyper::{Hyper, Kind};
+use super::part::{Part, Role, descend, plain, record_only};
+use super::whole::{self, BASE, HEAD};
+use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step};
+use crate::batch::Batch;
+use crate::error::LearnError;
+use crate::model::{Initial, Net};
+use crate::random::Draws;
+use crate::train::cross_entropy;
+use crate::weights::{self, Weights};
+
+pub(super) const ROW: Row = Row {
+    name: "fedpac",
+    summary: "features drawn to everyone's class centroids, under a head combined of those that suit the node best",
+    reference: "Xu et al., ICLR 2023",
+    averages: "the base (all layers but the last) and the centroid of each class",
+    peer_to_peer: "heads, and statistics of the features of each class",
+    keeps_private: "how the heads are combined",
+    hyper: &[
+        Hyper {
+            name: "lambda",
+            kind: Kind::Real { min: 0.0, max: 1e6 },
+            default: "1",
+            doc: "weight of the mean squared distance between features and the centroids of their classes",
+        },
+        Hyper {
+            name: "head_epochs",
+            kind: Kind::Integer { min: 0, max: 1000 },
+            default: "1",
+            doc: "epochs of the head alone before those of the base",
+        },
+        Hyper {
+            name: "head_learning_rate",
+            kind: Kind::Real { min: 1e-9, max: 1e3 },
+            default: "0.1",
+            doc: "step size of the head",
+        },
+        Hyper {
+            name: "peers_per_expert",
+            kind: Kind::CountOrAll { max: 100_000 },
+            default: "all",
+            doc: "how many other heads take part in a node's programme, those of the most similar statistics",
+        },
+    ],
+    profiles: &[],
+    exchange: |values| Exchange {
+        averaging: Some(Averaging { weighting: Weighting::Samples, rule: Rule::Mean }),
+        experts: Some(ExpertExchange {
+            peers_per_expert: values.peers("peers_per_expert"),
+            refresh_every: 1,
+            temperature: 1.0,
+            weighting: Weighting::Uniform,
+            slots_per_node: None,
+            max_distance: None,
+            matching: Matching::Statistics,
+        }),
+    },
+    build: |setup| FedPac::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
+};
+
+const STATISTICS: usize = 2;
+const CENTROIDS: usize = 3;
+
+/// The passes: statistics under the base that came in, head, base, centroids under the trained base.
+const MEASURING: usize = 0;
+const HEAD_ALONE: usize = 1;
+const BASE_ALONE: usize = 2;
+const GATHERING: usize = 3;
+
+struct FedPac {
+    parts: [Part; 4],
+    /// Everyone's centroids as this round found them.
+    known: Option<Known>,
+    gathered: Gathered,
+    /// Sum of the squared features' norms, and number of samples.
+    squares: (f64, usize),
+    lambda: f64,
+    head_epochs: u32,
+    head_learning_rate: f64,
+    learning_rate: f64,
+}
+
+impl FedPac {
+    fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
+        let [base, mut head] = whole::halves(setup, Role::Shared)?;
+        head.role = Role::Expert(Slot(0));
+        let (classes, width) = (setup.model.classes, base.net.n_outputs());
+        let statistics = Net::arrays(&[("statistics", &[1, classes * width + 1], Initial::Zeros)]);
+        let statistics = Part::new(Role::Gate, statistics, setup.seed, 0, setup.device);
+        let centroids = class_means::part(setup, ["centroids", "class_shares"], width);
+        Ok(Self {
+            parts: [base, head, statistics, centroids],
+            known: None,
+            gathered: Gathered::default(),
+            squares: (0.0, 0),
+            lambda: setup.hyper.real("lambda"),
+            head_epochs: setup.hyper.count("head_epochs"),
+            head_learning_rate: setup.hyper.real("head_learning_rate"),
+            learning_rate: setup.training.learning_rate,
+        })
+    }
+
+    /// Adds up what statistics and centroids are made of; returns the loss.
+    fn gather(&mut self, batch: Batch) -> f64 {
+        let n_samples = batch.inputs.dims()[0];
+        let (features, logits) = whole::run(&self.parts, &plain(&self.parts), batch.inputs);
+        let squares = (features.clone() * features.clone()).sum();
+        self.squares.0 += f64::from(weights::values(&squares)[0]);
+        self.squares.1 += n_samples;
+        self.gathered.add(features, batch.targets.clone());
+        f64::from(weights::values(&cross_entropy(logits, batch.targets))[0])
+    }
+
+    /// Makes the statistics of what was gathered under the base that came in, if that is not done yet.
+    fn measure(&mut self) {
+        let (squares, n_samples) = std::mem::take(&mut self.squares);
+        let Some(shares) = self.gathered.take_shares() else { return };
+        let h = shares.tensor(0);
+        let h_squared = f64::from(weights::values(&(h.clone() * h.clone()).sum())[0]);
+        let n = n_samples as f64;
+        let v = ((squares / n - h_squared) / n).max(0.0);
+        let v = Tensor::full([1], v, &h.device());
+        self.parts[STATISTICS].weights = Weights::new(vec![Tensor::cat(vec![h, v], 0)]);
+    }
+
+    fn train(&mut self, pass: usize, batch: Batch) -> f64 {
+        let (half, learning_rate) = match pass {
+            HEAD_ALONE => (HEAD, self.head_learning_rate),
+            _ => (BASE, self.learning_rate),
+        };
+        let tape = record_only(&self.parts, &[half]);
+        let (features, logits) = whole::run(&self.parts, &tape, batch.inputs);
+        let fit = cross_entropy(logits, batch.targets.clone());
+        let loss = match &self.known {
+            Some(known) if pass == BASE_ALONE => fit + known.distance(features, batch.targets).mul_scalar(self.lambda),
+            _ => fit,
+        };
+        descend(&mut self.parts, tape, loss, learning_rate)
+    }
+}
+
+impl Algorithm for FedPac {
+    fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    fn parts_mut(&mut self) -> &mut [Part] {
+        &mut self.parts
+    }
+
+    fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
+        vec![1, self.head_epochs, training.local_epochs, 1]
+    }
+
+    fn begin_round(&mut self, _draws: Draws) {
+        self.known = Known::of(&self.parts[CENTROIDS].weights);
+        self.gathered = Gathered::default();
+        self.squares = (0.0, 0);
+    }
+
+    fn step(&mut self, pass: usize, batch: Batch) -> Step {
+        let n_samples = batch.inputs.dims()[0] as u32;
+        match pass {
+            MEASURING | GATHERING => Step { loss: self.gather(batch), routed: vec![0] },
+            _ => {
+                self.measure();
+                Step { loss: self.train(pass, batch), routed: vec![n_samples] }
+            }
+        }
+    }
+
+    fn end_round(&mut self) {
+        if let Some(centroids) = self.gathered.take_shares() {
+            self.parts[CENTROIDS].weights = centroids;
+        }
+    }
+
+    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
+        Some(whole::features(&self.parts, inputs))
+    }
+
+    fn modular(&self) -> Option<&dyn Modular> {
+        Some(self)
+    }
+
+    fn forward(&self, inputs: Tensor<2>) -> Output {
+        whole::forward(&self.parts, inputs)
+    }
+}
+
+/// The head is the module.
+impl Modular for FedPac {
+    fn module(&self) -> Module {
+        Module { kind: ModuleKind::Head, parts: HEAD..HEAD + 1, is_additive: false }
+    }
+
+    fn open(&self, inputs: Tensor<2>) -> Opened {
+        Opened::at(whole::features(&self.parts, inputs))
+    }
+
+    fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {
+        self.parts[HEAD].net.forward(&weights[0], input)
+    }
+
+    fn close(&self, _side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2> {
+        mixed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+    use crate::algorithm::testing::{assert_close, batch, build, matrix, numbers, setup};
+    use crate::weights::values;
+
+    const WIDTH: usize = 200;
+
+    fn node(hyper: &[(&str, f64)]) -> FedPac {
+        setup("fedpac", hyper, |setup| FedPac::new(setup).unwrap())
+    }
+
+    fn features(node: &FedPac) -> Vec<f32> {
+        values(&whole::features(&node.parts, batch().inputs))
+    }
+
+    /// Two samples, one of each class: h is half of both features, v = ((|a|^2 + |b|^2)/2 - (|a|^2 + |b|^2)/4) / 2,
+    /// which is an eighth of the sum of all squares.
+    #[test]
+    fn statistics_are_those_of_the_base_that_came_in() {
+        let mut node = node(&[]);
+        node.begin_round(Draws::new(1, 0, 1));
+        let before = features(&node);
+        node.step(MEASURING, batch());
+        node.step(HEAD_ALONE, batch());
+        node.step(BASE_ALONE, batch());
+        node.step(GATHERING, batch());
+        node.end_round();
+        let halves: Vec<f32> = before.iter().map(|value| value / 2.0).collect();
+        let statistics = numbers(&node, "statistics");
+        assert_close(&statistics[..2 * WIDTH], &halves, 1e-6);
+        let squares: f32 = before.iter().map(|value| value * value).sum();
+        assert_close(&statistics[2 * WIDTH..], &[squares / 8.0], 1e-6);
+        let after: Vec<f32> = features(&node).iter().map(|value| value / 2.0).collect();
+        assert_close(&numbers(&node, "centroids"), &after, 1e-6);
+        assert_ne!(before, features(&node));
+        assert_close(&numbers(&node, "class_shares"), &[0.5, 0.5], 0.0);
+    }
+
+    /// Three samples of features (1, 0), (3, 0) and (0, 2), the first two of class 0. h = (2/3)(2, 0), (1/3)(0, 2), so
+    /// |h|^2 = 16/9 + 4/9 = 20/9; mean square norm (1 + 9 + 4)/3 = 14/3; v = (14/3 - 20/9) / 3 = 22/27.
+    #[test]
+    fn the_variance_agrees_with_a_worked_example() {
+        let mut node = node(&[]);
+        let (zero, one) = ([1.0, 0.0], [0.0, 1.0]);
+        node.gathered.add(matrix([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0]]), matrix([zero, zero, one]));
+        node.squares = (14.0, 3);
+        node.measure();
+        let expected = [4.0 / 3.0, 0.0, 0.0, 2.0 / 3.0, 22.0 / 27.0];
+        assert_close(&values(&node.parts[STATISTICS].weights.tensor(0)), &expected, 1e-6);
+    }
+
+    /// Everybody's centroids are zeros: the base's loss grows by lambda times the mean square of the features.
+    #[test]
+    fn halves_learn_apart_and_only_the_base_is_aligned() {
+        let mut node = node(&[("lambda", 3.0), ("head_learning_rate", 0.02)]);
+        let mut alone = build("local", &[]);
+        let device = Device::flex();
+        node.parts[CENTROIDS].weights =
+            Weights::new(vec![Tensor::zeros([2 * WIDTH], &device), Tensor::full([2], 0.5, &device)]);
+        let mean_square = features(&node).iter().map(|value| f64::from(value * value)).sum::<f64>() / 400.0;
+        node.begin_round(Draws::new(1, 0, 2));
+        let (base, head) = (numbers(&node, "fc1"), numbers(&node, "fc."));
+        let plain = alone.step(0, batch()).loss;
+        let mut other = self::node(&[("lambda", 3.0), ("head_learning_rate", 0.02)]);
+        other.known.clone_from(&node.known);
+        assert_eq!(node.step(HEAD_ALONE, batch()).loss, plain);
+        assert_eq!(numbers(&node, "fc1"), base);
+        // The step of a head alone is that of a head with its base, at twice the step size.
+        let moved = |now: Vec<f32>, factor: f32| -> Vec<f32> {
+            head.iter().zip(now).map(|(then, now)| (now - then) * factor).collect()
+        };
+        assert_close(&moved(numbers(&node, "fc."), 1.0), &moved(numbers(alone.as_ref(), "fc."), 2.0), 1e-6);
+        let pull = other.step(BASE_ALONE, batch()).loss - plain;
+        assert!((pull - 3.0 * mean_square).abs() < 1e-6, "{pull} is not 3 times {mean_square}");
+        assert_eq!(numbers(&other, "fc."), head);
+        assert_ne!(numbers(&other, "fc1"), base);
+    }
+}
