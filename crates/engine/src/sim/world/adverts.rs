@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{ADVERT_LIFE, Advert, BlobId, Body, Fault, NodeId, ProxyOffer, ProxySet, Round, Sequence};
+use fednode_core::{ADVERT_LIFE, Advert, BlobId, Body, Fault, NodeId, ParamSet, ProxyOffer, ProxySet, Round, Sequence};
 
 use super::super::scenario::Behaviour;
 use super::{Event, Said, World};
@@ -70,10 +70,15 @@ impl World<'_> {
 
     /// What an omniscient observer sees.
     pub(super) fn record_proxies(&mut self, advert: &Advert) {
-        if let Body::Local(local) = &advert.body
-            && let Some(ProxyOffer::Blob(blob)) = &local.proxies
-            && let Some(set) = self.contents.get(&blob.id).and_then(|params| ProxySet::from_params(params).ok())
-        {
+        let Body::Local(local) = &advert.body else { return };
+        let set = match &local.proxies {
+            Some(ProxyOffer::Inline(bytes)) => {
+                ParamSet::decode(bytes).and_then(|params| ProxySet::from_params(&params)).ok()
+            }
+            Some(ProxyOffer::Blob(blob)) => self.contents.get(&blob.id).and_then(|p| ProxySet::from_params(p).ok()),
+            None => None,
+        };
+        if let Some(set) = set {
             let round = self.outcome.proxies.entry((advert.round, local.lineage)).or_default();
             round.insert(advert.author, Arc::new(set));
         }
