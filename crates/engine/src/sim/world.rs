@@ -94,6 +94,28 @@ struct Member {
     received: Bytes,
 }
 
+impl Member {
+    /// A member in its first life, of which nothing was heard yet.
+    fn new(id: NodeId, machine: Machine, held: HashSet<BlobId>) -> Self {
+        Self {
+            id,
+            machine,
+            life: 0,
+            counter: 0,
+            timers: HashMap::new(),
+            held,
+            follows: BTreeSet::new(),
+            followers: BTreeSet::new(),
+            whispered: None,
+            corrupt_seen: BTreeSet::new(),
+            checkpoint: None,
+            head: None,
+            sent: Bytes::default(),
+            received: Bytes::default(),
+        }
+    }
+}
+
 /// A federation being played.
 pub(super) struct World<'a> {
     scenario: &'a Scenario,
@@ -142,23 +164,7 @@ impl<'a> World<'a> {
         let held: HashSet<BlobId> = initial.iter().map(|blob| blob.id).collect();
         let member = |number: usize| {
             let id = super::node_id(scenario.seed, number);
-            let machine = new_machine(&spec, id, number < scenario.nodes, initial);
-            Member {
-                id,
-                machine,
-                life: 0,
-                counter: 0,
-                timers: HashMap::new(),
-                held: held.clone(),
-                follows: BTreeSet::new(),
-                followers: BTreeSet::new(),
-                whispered: None,
-                corrupt_seen: BTreeSet::new(),
-                checkpoint: None,
-                head: None,
-                sent: Bytes::default(),
-                received: Bytes::default(),
-            }
+            Member::new(id, new_machine(&spec, id, number < scenario.nodes, initial), held.clone())
         };
         let members: Vec<Member> = (0..scenario.nodes + usize::from(scenario.aggregator)).map(member).collect();
         let numbers = members.iter().enumerate().map(|(number, member)| (member.id, number)).collect();
