@@ -204,20 +204,27 @@ async fn in_a_full_mesh_adverts_are_hardly_ever_received_twice() {
         let node = Node::knowing(&[&nodes[0]], Arc::default()).await;
         nodes.push(node);
     }
+    // The mesh grows with the heartbeats, of which the first come a while after the first adverts; until then some are
+    // forwarded, and some come by sync, which does not count here.
+    let mut multiples: Vec<f64> = Vec::new();
+    while !multiples.last().is_some_and(|multiple| (0.95..1.2).contains(multiple)) {
+        assert!(multiples.len() < 10, "{multiples:?} times the bytes that are needed");
+        multiples.push(rounds_of_five(&mut nodes, multiples.len() as u64).await);
+    }
+}
+
+/// Seven rounds in which everybody says 8 KiB: the bytes received over those needed.
+async fn rounds_of_five(nodes: &mut [Node], turn: u64) -> f64 {
     let received = |nodes: &[Node]| -> u64 { nodes.iter().map(|n| n.network.handle.traffic().gossip_received).sum() };
-    let (mut before, mut needed) = (0, 0);
-    for round in 1..=10 {
-        // The mesh grows in the first rounds.
-        if round == 4 {
-            (before, needed) = (received(&nodes), 0);
-        }
-        for node in &nodes {
-            let proxies = Some(ProxyOffer::Inline(noise(8192, u64::from(round))));
+    let (before, mut needed) = (received(nodes), 0);
+    for round in 1..=7 {
+        for node in nodes.iter() {
+            let proxies = Some(ProxyOffer::Inline(noise(8192, 10 * turn + round)));
             let local = Local { proxies, ..Local::new(fednode_core::BlobId::of(b""), 1) };
-            let (_, signed) = node.network.handle.publish(Round(round), Body::Local(local)).await.unwrap();
+            let (_, signed) = node.network.handle.publish(Round(turn as u32), Body::Local(local)).await.unwrap();
             needed += 4 * signed.payload.len() as u64;
         }
-        for node in &mut nodes {
+        for node in nodes.iter_mut() {
             for _ in 0..4 {
                 advert(node).await;
             }
@@ -225,6 +232,5 @@ async fn in_a_full_mesh_adverts_are_hardly_ever_received_twice() {
     }
     // Nothing more should come, and what should not come can only be waited for.
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let multiple = (received(&nodes) - before) as f64 / needed as f64;
-    assert!(multiple < 1.2, "{multiple} times the bytes that are needed");
+    (received(nodes) - before) as f64 / needed as f64
 }
