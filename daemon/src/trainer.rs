@@ -45,6 +45,10 @@ impl Trainer for LearnerTrainer {
         })
     }
 
+    fn train_ahead(&mut self, round: Round, watch: &mut Watch<'_>) -> Result<(), TrainerError> {
+        self.learner.train_ahead(round, &mut |now| watch(progress(now))).map_err(error)
+    }
+
     fn finish(&mut self, last: Round, watch: &mut Watch<'_>) -> Result<Option<Evaluations>, TrainerError> {
         let steps = self.learner.finish(last, &mut |now| watch(progress(now))).map_err(error)?;
         (steps > 0).then(|| self.evaluate(true)).transpose()

@@ -37,8 +37,23 @@ fn records(out: &Path) -> Vec<Value> {
 
 #[test]
 fn a_simulation_learns_what_a_swarm_learns() {
+    compare_with_a_swarm(&[]);
+}
+
+/// The same where nodes train while they wait.
+#[test]
+fn a_simulation_trains_ahead_as_a_swarm_does() {
+    let folder = compare_with_a_swarm(&["--set", "training.ahead_epochs=1"]);
+    let text = std::fs::read_to_string(folder.path().join("live/metrics.jsonl")).unwrap();
+    let ahead = |line: &str| serde_json::from_str::<Value>(line).unwrap()["ahead"]["seconds"].as_f64();
+    let ahead: Vec<f64> = text.lines().filter_map(ahead).collect();
+    assert_eq!(ahead.len(), 6, "three nodes, after every round but the last");
+    assert!(ahead.iter().all(|seconds| *seconds > 0.0));
+}
+
+fn compare_with_a_swarm(more: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let settings = ["--nodes", "3", "--rounds", "3", "--seed", "4"];
+    let settings = [&["--nodes", "3", "--rounds", "3", "--seed", "4"], more].concat();
     let simulated = json_of(&run(simulate(&folder.path().join("simulated"), &settings)));
     let mut swarm = fednode();
     swarm.args(["swarm", "--json", "--device", "cpu", "--out"]).arg(folder.path().join("live")).args(settings);
@@ -55,6 +70,7 @@ fn a_simulation_learns_what_a_swarm_learns() {
     let wire = |summary: &Value, kind: &str| summary["bytes_per_round"][kind].as_f64().unwrap();
     let (of_simulated, of_live) = (wire(&simulated, "peer_to_peer"), wire(&live, "peer_to_peer"));
     assert!((of_simulated / of_live - 1.0).abs() < 0.02, "{of_simulated} bytes, live {of_live}");
+    folder
 }
 
 #[test]

@@ -120,6 +120,10 @@ crate::config! {
     pub struct TrainingSpec {
         /// E: passes over the node's training samples per round (1 to 1000).
         local_epochs: u32 = 2,
+        /// How many of the next round's epochs a node trains while it waits for the exchange, from its own model as it was
+        /// published; what they change is added to what the exchange brings (0 to `local_epochs`, 0 as in the papers). For
+        /// algorithms whose epochs are all alike; see `fednode algorithms NAME`.
+        ahead_epochs: u32 = 0,
         /// Samples per step (1 to 65536).
         batch_size: usize = 20,
         /// Step size of plain SGD (above 0).
@@ -268,6 +272,7 @@ impl FederationSpec {
             (self.model.vocabulary <= 1_000_000, "model.vocabulary", "0 to 1000000"),
             ((0.0..=0.5).contains(&self.data.validation_share), "data.validation_share", "0 to 0.5"),
             ((1..=1000).contains(&training.local_epochs), "training.local_epochs", "1 to 1000"),
+            (training.ahead_epochs <= training.local_epochs, "training.ahead_epochs", "0 to `training.local_epochs`"),
             ((1..=65_536).contains(&training.batch_size), "training.batch_size", "1 to 65536"),
             (positive(training.learning_rate), "training.learning_rate", "a number above 0"),
             (share(round.quorum), "round.quorum", "above 0, at most 1"),

@@ -19,8 +19,12 @@ use crate::device::ComputeDevice;
 use crate::error::LearnError;
 use crate::evaluate::{self, Evaluation, Prediction};
 use crate::pool::Mixture;
-use crate::train::{self, Progress, Schedule};
+use crate::train::{self, Epochs, Progress, Schedule};
+use crate::weights::Weights;
 
+use ahead::Ahead;
+
+mod ahead;
 mod pool;
 mod statistics;
 
@@ -80,6 +84,8 @@ pub struct Learner {
     statistics: Option<(Round, ClassStatistics)>,
     /// What is served instead of the own module alone, after the pool stage.
     pool: Option<Mixture>,
+    /// The epochs of the next local update that are trained already.
+    ahead: Option<Ahead>,
 }
 
 impl std::fmt::Debug for Learner {
@@ -124,6 +130,7 @@ impl Learner {
             initial_shared: None,
             statistics: None,
             pool: None,
+            ahead: None,
         };
         learner.initial_shared = learner.shared();
         learner.meet();
@@ -139,8 +146,8 @@ impl Learner {
         self.initial_shared.clone()
     }
 
-    /// Trains all local epochs of a round. `watch` is called after every batch. A pool that was assembled is dropped: it
-    /// belongs to the parts from before.
+    /// Trains all local epochs of a round, those that [`Self::train_ahead`] trained for it being done. `watch` is called
+    /// after every batch. A pool that was assembled is dropped: it belongs to the parts from before.
     ///
     /// # Errors
     /// Fails when the watcher breaks off or the loss is no longer finite; all parameters are then those from before.
@@ -149,10 +156,22 @@ impl Learner {
         round: Round,
         watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
     ) -> Result<LocalUpdate, LearnError> {
-        if self.statistics.as_ref().is_some_and(|(last, _)| *last == round) {
+        let ahead = self.ahead.take().filter(|ahead| ahead.is_of(round));
+        if self.gathers_statistics_in(round) {
             return Ok(self.gather_statistics());
         }
-        self.run(round, watch, train::train).map(|outcome| self.report(outcome))
+        let Some(ahead) = ahead else {
+            return self.run(round, Epochs::All, watch, train::train).map(|outcome| self.report(outcome));
+        };
+        let received = self.weights();
+        let (first, epochs) = self.catch_up(ahead);
+        match self.run(round, epochs, watch, train::train) {
+            Ok(rest) => Ok(self.report(first.and_then(rest))),
+            Err(error) => {
+                self.put_back(received);
+                Err(error)
+            }
+        }
     }
 
     /// Trains for this node alone after the last round, if the algorithm has such a stage: FedBABU tunes its head then.
@@ -168,24 +187,28 @@ impl Learner {
         round: Round,
         watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
     ) -> Result<u32, LearnError> {
-        self.run(round, watch, train::finish).map(|outcome| outcome.steps)
+        self.run(round, Epochs::All, watch, train::finish).map(|outcome| outcome.steps)
     }
 
     /// Trains, or leaves all parameters as they are.
-    fn run(&mut self, round: Round, watch: &mut train::Watch<'_>, train: Train) -> Result<train::Outcome, LearnError> {
+    fn run(
+        &mut self,
+        round: Round,
+        epochs: Epochs,
+        watch: &mut train::Watch<'_>,
+        train: Train,
+    ) -> Result<train::Outcome, LearnError> {
+        let before = self.weights();
         let (training, seed, node_seed) = (&self.training, self.seed, self.node_seed);
-        let schedule = Schedule { training, classes: self.model.classes, seed, node_seed, round };
+        let schedule = Schedule { training, classes: self.model.classes, seed, node_seed, round, epochs };
         let (samples, algorithm) = (&self.data.train, &mut self.algorithm);
-        let before: Vec<_> = algorithm.parts().iter().map(|part| part.weights.clone()).collect();
         let tensors = self.device.tensors();
         let result = self.device.run(|| train(algorithm.as_mut(), samples, schedule, tensors, watch));
         if result.as_ref().is_ok_and(|outcome| outcome.steps > 0) {
             self.pool = None;
         }
         if result.is_err() {
-            for (part, weights) in self.algorithm.parts_mut().iter_mut().zip(before) {
-                part.weights = weights;
-            }
+            self.put_back(before);
         }
         result
     }
@@ -337,7 +360,7 @@ impl Learner {
         check("the state", &own, &self.parts(|_| true).into_iter().flat_map(layout).collect())?;
         let changes = self.pick(&own, |_| true, Part::prefix);
         self.load(changes);
-        self.pool = pool;
+        (self.pool, self.ahead) = (pool, None);
         let tensors = self.device.tensors();
         if let Some((_, statistics)) = &mut self.statistics {
             self.device.run(|| statistics.solve(tensors));
@@ -380,6 +403,17 @@ impl Learner {
         (self.node_seed, self.data) = (node_seed, data);
         self.meet();
         Ok(())
+    }
+
+    /// Returns the numbers of all parts.
+    fn weights(&self) -> Vec<Weights> {
+        self.algorithm.parts().iter().map(|part| part.weights.clone()).collect()
+    }
+
+    fn put_back(&mut self, weights: Vec<Weights>) {
+        for (part, weights) in self.algorithm.parts_mut().iter_mut().zip(weights) {
+            part.weights = weights;
+        }
     }
 
     fn meet(&mut self) {

@@ -44,6 +44,27 @@ pub(crate) struct Schedule<'a> {
     pub(crate) seed: u64,
     pub(crate) node_seed: u64,
     pub(crate) round: Round,
+    pub(crate) epochs: Epochs,
+}
+
+/// Which epochs of a local update are run, counting from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Epochs {
+    All,
+    /// So many, in advance of the rest.
+    First(u32),
+    /// The rest.
+    After(u32),
+}
+
+impl Epochs {
+    fn contain(self, epoch: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::First(n) => epoch <= n,
+            Self::After(n) => epoch > n,
+        }
+    }
 }
 
 /// What a local update reports, besides the changed parameters.
@@ -54,6 +75,17 @@ pub(crate) struct Outcome {
     /// Samples routed to each expert, over all epochs.
     pub(crate) routed: Vec<u32>,
     pub(crate) steps: u32,
+}
+
+impl Outcome {
+    /// Adds what the epochs after these did.
+    pub(crate) fn and_then(mut self, later: Self) -> Self {
+        if later.steps == 0 {
+            return self;
+        }
+        self.count(&later.routed);
+        Self { train_loss: later.train_loss, routed: self.routed, steps: self.steps + later.steps }
+    }
 }
 
 /// Runs all epochs of a local update.
@@ -106,6 +138,9 @@ fn run(
         let batch_size = batch_size.unwrap_or(schedule.training.batch_size);
         for _ in 0..*stage_epochs {
             epoch += 1;
+            if !schedule.epochs.contain(epoch) {
+                continue;
+            }
             let mut run = Epoch { algorithm, samples, schedule, device, stage: *stage, epoch, epochs, batch_size };
             outcome.train_loss = run.run(&mut outcome, watch)?;
         }
@@ -206,7 +241,7 @@ mod tests {
         let samples = Samples::new([1, 1, 1], Pixels::Floats(vec![0.0; 50]), (0..50).collect(), names).unwrap();
         let labels = |twentieths, round| {
             let training = &TrainingSpec::default();
-            let schedule = Schedule { training, classes: 50, seed: 1, node_seed: 2, round: Round(round) };
+            let schedule = Schedule { training, classes: 50, seed: 1, node_seed: 2, round: Round(round), epochs: Epochs::All };
             select(&samples, twentieths, schedule).labels.clone()
         };
         let (gate, personal) = (labels(0..5, 1), labels(5..20, 1));

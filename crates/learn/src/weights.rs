@@ -79,6 +79,14 @@ impl Weights {
         self.0.iter().map(&mut take).collect()
     }
 
+    /// Moves by the difference of two others of the same network, `w += to - from`.
+    pub fn shift(&mut self, from: &Self, to: &Self) {
+        for ((tensor, from), to) in self.0.iter_mut().zip(&from.0).zip(&to.0) {
+            let step = to.clone() - from.clone();
+            tensor.inplace(|values| values + step);
+        }
+    }
+
     /// Makes one step of plain gradient descent, `w -= learning_rate * (gradient + weight_decay * w)`; parameters
     /// without a gradient stay as they are, bit for bit.
     pub fn descend(&mut self, gradients: Vec<Option<Tensor<1>>>, learning_rate: f64, weight_decay: f64) {

@@ -53,6 +53,8 @@ pub(crate) enum Answer {
     Fetched { fetch: Fetch, result: Result<Checked, String>, received: Option<Received> },
     Published(Result<Box<(Advert, SignedAdvert)>, PublishError>),
     Trained(Result<Box<Learned>, RunError>),
+    /// Epochs that follow this round's update are trained.
+    TrainedAhead { round: Round, result: Result<Timed<()>, TrainerError> },
     NotStored { update: Box<Timed<Update>>, purpose: Purpose, evaluating: Option<Evaluating>, error: io::Error },
     Evaluated { round: Round, stage: Stage, result: Result<Timed<Evaluations>, TrainerError> },
     Merged(Result<Box<Mixed>, RunError>),
@@ -82,6 +84,8 @@ impl<M: Machine> Driver<M> {
                 self.training = false;
             }
             Answer::Trained(result) => self.on_trained(*result?),
+            Answer::TrainedAhead { result: Err(TrainerError::Abandoned), .. } => {}
+            Answer::TrainedAhead { round, result } => self.records.trained_ahead(round, self.clock.now(), result?.took),
             Answer::NotStored { update, purpose, evaluating, error } => {
                 let text = format!("the update of round {} waits for disk space: {error}", purpose.round);
                 self.notebook.warn(self.clock.now(), text);
@@ -165,7 +169,9 @@ impl<M: Machine> Driver<M> {
         if let Some(evaluating) = evaluating {
             self.await_evaluation(round, Stage::Local, evaluating);
         }
+        self.ahead_due = Some(round).filter(|_| self.spec.training.ahead_epochs > 0);
         self.feed(Input::Trained(report));
+        self.train_ahead();
         if std::mem::take(&mut self.saving.after_training) && !self.training {
             self.save();
         }

@@ -81,6 +81,8 @@ pub(crate) struct Driver<M> {
     /// Whether the trainer's thread trains, and whether it merges: then its model belongs to no state of the machine.
     pub(crate) training: bool,
     pub(crate) merging: bool,
+    /// The round after which training ahead is to begin at the next checkpoint.
+    pub(crate) ahead_due: Option<Round>,
     /// What came after the last round.
     pub(crate) last_stage: LastStage,
     pub(crate) ending: Ending,

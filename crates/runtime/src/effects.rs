@@ -62,7 +62,10 @@ impl<M: Machine> Driver<M> {
             Output::Average(order) => self.average(order),
             Output::Module { round } => self.make_module(round),
             Output::Pool(order) => self.assemble_pool(order),
-            Output::Save => self.save(),
+            Output::Save => {
+                self.save();
+                self.train_ahead();
+            }
             Output::SetTimer { timer, at } => self.timers.set(timer, at),
             Output::Strike { node, reason } => self.strike(node, reason),
             Output::Ban { node, reason } => self.ban(node, reason),
@@ -131,6 +134,15 @@ impl<M: Machine> Driver<M> {
         self.records.begin(round, self.clock.now(), self.net.traffic().into(), stages);
         self.tasks.spawn(train(trainer.clone(), purpose, fully, Arc::clone(&self.blobs)));
         self.collect_garbage();
+    }
+
+    /// Lets the trainer begin with the next round as soon as the newest update is published, and copied for a checkpoint.
+    pub(crate) fn train_ahead(&mut self) {
+        let Some(round) = self.ahead_due.take() else { return };
+        let last = Round(self.spec.rounds);
+        let (Some(trainer), true) = (&self.trainer, round < last && !self.ending.is_leaving()) else { return };
+        let training = trainer.train_ahead(round.next());
+        self.tasks.spawn(async move { Answer::TrainedAhead { round, result: flatten(training.await) } });
     }
 
     /// Tries again to store an update that did not fit on the disk.

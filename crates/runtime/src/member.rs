@@ -202,6 +202,7 @@ impl Opened {
             stop,
             training: false,
             merging: false,
+            ahead_due: None,
             last_stage,
             ending: Ending::new(),
         };

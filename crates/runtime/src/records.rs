@@ -20,7 +20,7 @@ use fednode_core::{NodeId, Round, Score, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::resources;
-use crate::status::{RoundRecord, Traffic};
+use crate::status::{Ahead, RoundRecord, Traffic};
 use crate::trainer::{Evaluations, Update};
 
 /// Rounds whose records may be open at once: the one that is merged and the one that already trains.
@@ -155,6 +155,13 @@ impl Records {
             open.record.n_samples = summary.n_samples;
             open.record.expert_share.clone_from(&summary.expert_share);
         });
+    }
+
+    /// The first epochs of the next round are trained.
+    pub(crate) fn trained_ahead(&mut self, round: Round, now: Timestamp, took: Duration) {
+        let started_at = Timestamp(now.0.saturating_sub(took.as_millis() as u64));
+        let ahead = Ahead { started_at, seconds: took.as_secs_f64() };
+        self.with(round, |open| open.record.ahead = Some(ahead));
     }
 
     /// An expert arrived, or will not.

@@ -171,6 +171,16 @@ pub struct Waited {
     pub publish: f64,
 }
 
+/// Epochs of the next round that were trained before it began.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Ahead {
+    /// When their training began.
+    pub started_at: Timestamp,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+
 /// One line of `metrics.jsonl`: one row per node and round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RoundRecord {
@@ -186,6 +196,9 @@ pub struct RoundRecord {
     pub n_samples: u32,
     /// Seconds of training.
     pub train_seconds: f64,
+    /// The first epochs of the next round, trained while this one's exchange still ran.
+    #[serde(default)]
+    pub ahead: Option<Ahead>,
     /// Seconds from the start of training to the end of the merge, or of the evaluation after it.
     pub round_seconds: f64,
     /// Where the rest went.
@@ -234,6 +247,7 @@ impl RoundRecord {
             train_loss: 0.0,
             n_samples: 0,
             train_seconds: 0.0,
+            ahead: None,
             round_seconds: 0.0,
             waited_seconds: Waited::default(),
             accuracy: None,

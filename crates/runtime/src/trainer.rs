@@ -35,6 +35,16 @@ pub trait Trainer: Send + 'static {
     /// [`TrainerError::Abandoned`] if `watch` breaks off; otherwise what went wrong.
     fn local_update(&mut self, round: Round, watch: &mut Watch<'_>) -> Result<Update, TrainerError>;
 
+    /// Trains the first epochs of a round that has not begun, as many as the spec wants, while the exchange before it still
+    /// runs. What everything else here says and takes is the model as it was published; [`Trainer::local_update`] of that
+    /// round goes on from there.
+    ///
+    /// # Errors
+    /// As [`Trainer::local_update`].
+    fn train_ahead(&mut self, _round: Round, _watch: &mut Watch<'_>) -> Result<(), TrainerError> {
+        Ok(())
+    }
+
     /// Trains for this node alone after the last round, and evaluates the result; `None` if the algorithm has no such
     /// stage. What comes out is for use, not for another round.
     ///
@@ -249,6 +259,14 @@ impl TrainerThread {
         round: Round,
     ) -> impl Future<Output = Result<Timed<Result<Update, TrainerError>>, TrainerError>> + Send + 'static {
         self.call_watched(move |trainer, watch| trainer.local_update(round, watch))
+    }
+
+    /// Trains the first epochs of a round in advance.
+    pub(crate) fn train_ahead(
+        &self,
+        round: Round,
+    ) -> impl Future<Output = Result<Timed<Result<(), TrainerError>>, TrainerError>> + Send + 'static {
+        self.call_watched(move |trainer, watch| trainer.train_ahead(round, watch))
     }
 
     /// Trains for this node alone after the last round.

@@ -61,6 +61,8 @@ pub(super) struct Task<P = Arc<ParamSet>> {
     pub(super) evaluate_first: Option<bool>,
     /// What to train then.
     pub(super) train: Option<Round>,
+    /// Whether the first epochs of that are trained before anything is taken over.
+    pub(super) train_ahead: bool,
     /// Whether to evaluate after that.
     pub(super) evaluate_last: bool,
     /// After which last round to train for the node alone, if it is time for that.
@@ -161,6 +163,13 @@ impl Job {
         let Knowledge { private, shared, experts } = &task.knowledge;
         learner.become_node(self.node_seed, self.data, private, shared.as_deref(), experts)?;
         let mut knowledge = task.knowledge;
+        let mut watch =
+            |_: Progress| if interrupts.count() > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let started = Instant::now();
+        if let Some(round) = task.train.filter(|_| task.train_ahead) {
+            learner.train_ahead(round, &mut watch)?;
+        }
+        let ahead = started.elapsed();
         if let Some(Adopted { shared, experts }) = task.adopted {
             let plain = experts.iter().map(|(slot, params)| (*slot, ParamSet::clone(params))).collect();
             learner.adopt(shared.as_deref().cloned(), plain)?;
@@ -169,11 +178,9 @@ impl Job {
         }
         let mut evaluated = Duration::ZERO;
         let first = task.evaluate_first.map(|with_validation| evaluate(learner, with_validation, &mut evaluated));
-        let mut watch =
-            |_: Progress| if interrupts.count() > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let started = Instant::now();
         let update = task.train.map(|round| learner.local_update(round, &mut watch)).transpose()?;
-        let trained = started.elapsed();
+        let trained = ahead + started.elapsed();
         let update = update.map(|update| knowledge.take(learner.private_state(), update));
         let last = task.evaluate_last.then(|| evaluate(learner, true, &mut evaluated));
         let steps = task.finish.map_or(Ok(0), |last| learner.finish(last, &mut watch))?;
@@ -291,6 +298,7 @@ impl<P> Task<P> {
             adopted: self.adopted.map(|adopted| adopted.map(to)),
             evaluate_first: self.evaluate_first,
             train: self.train,
+            train_ahead: self.train_ahead,
             evaluate_last: self.evaluate_last,
             finish: self.finish,
             make_module: self.make_module,

@@ -23,6 +23,8 @@ pub(super) struct Kept<P = Arc<ParamSet>> {
     pub(super) adopted: Option<Adopted<P>>,
     /// Its job.
     pub(super) work: Option<Work<P>>,
+    /// The round that it trained last, unless it had to go back since.
+    pub(super) trained: Option<Round>,
     /// The rounds that still lack something.
     pub(super) open: Vec<RoundRecord>,
     /// The round whose exchange is still to be evaluated.
@@ -47,6 +49,7 @@ impl<P> Kept<P> {
             saved: self.saved.map(to),
             adopted: self.adopted.map(|adopted| adopted.map(to)),
             work: self.work.map(|work| work.map(to)),
+            trained: self.trained,
             open: self.open,
             unevaluated: self.unevaluated,
             done: self.done,

@@ -52,6 +52,8 @@ struct Node {
     /// What the next job takes over.
     adopted: Option<Adopted>,
     pending: Option<Pending>,
+    /// The round that it trained last, unless it had to go back since.
+    trained: Option<Round>,
     /// The rounds that still lack something.
     open: BTreeMap<Round, RoundRecord>,
     /// The round whose exchange is still to be evaluated.
@@ -92,6 +94,7 @@ impl Models {
             saved: initial[member % initial.len()].clone(),
             adopted: None,
             pending: None,
+            trained: None,
             open: BTreeMap::new(),
             unevaluated: None,
             done: Vec::new(),
@@ -135,6 +138,7 @@ impl Models {
                 saved: kept.saved,
                 adopted: kept.adopted,
                 pending,
+                trained: kept.trained,
                 open: kept.open.into_iter().map(|record| (record.round, record)).collect(),
                 unevaluated: kept.unevaluated,
                 done: kept.done,
@@ -177,6 +181,7 @@ impl Models {
             adopted: node.adopted.take(),
             evaluate_first,
             train,
+            train_ahead: train.is_some() && node.trained.map(Round::next) == train,
             evaluate_last,
             finish: None,
             make_module: false,
@@ -300,7 +305,7 @@ impl Trainers for Models {
             record.validation_after_local_training = score(last.validation.as_ref());
         }
         node.open.insert(round, record);
-        node.knowledge = done.knowledge;
+        (node.knowledge, node.trained) = (done.knowledge, Some(round));
         let routed = update.routed.into_iter();
         Ok(sim::LocalUpdate {
             shared: node.knowledge.shared.clone(),
@@ -362,7 +367,7 @@ impl Trainers for Models {
     fn restore(&mut self, member: usize) {
         let node = &mut self.nodes[member];
         node.knowledge = node.saved.clone();
-        (node.pending, node.adopted) = (None, None);
+        (node.pending, node.adopted, node.trained) = (None, None, None);
     }
 
     fn closed(&mut self, member: usize, closed: ClosedRound) {
@@ -422,6 +427,7 @@ impl Node {
             saved: self.saved.clone(),
             adopted: self.adopted.clone(),
             work: self.pending.as_mut().and_then(Pending::work),
+            trained: self.trained,
             open: self.open.values().cloned().collect(),
             unevaluated: self.unevaluated,
             done: self.done.clone(),

@@ -148,9 +148,21 @@ pub(crate) fn everybody_ready(records: &[&RoundRecord]) -> BTreeMap<Round, f64> 
     ready
 }
 
+/// Takes some seconds off these, one after the other.
+fn less(mut seconds: f64, from: [f64; 3]) -> [f64; 3] {
+    from.map(|part| {
+        let taken = seconds.min(part);
+        seconds -= taken;
+        part - taken
+    })
+}
+
 fn idle_core_share(run: &Run<'_>, records: &[&RoundRecord]) -> Option<f64> {
     let from = |record: &RoundRecord| record.started_at.0 as f64 / 1e3;
-    let updates: Vec<_> = records.iter().map(|record| (from(record), from(record) + record.train_seconds)).collect();
+    let ahead = records.iter().filter_map(|record| record.ahead);
+    let ahead = ahead.map(|ahead| (ahead.started_at.0 as f64 / 1e3, ahead.seconds));
+    let updates = records.iter().map(|record| (from(record), record.train_seconds)).chain(ahead);
+    let updates: Vec<_> = updates.map(|(from, seconds)| (from, from + seconds)).collect();
     let rounds: Vec<_> = records.iter().map(|record| (from(record), from(record) + record.round_seconds)).collect();
     let nodes = records.iter().map(|record| record.node_id).collect::<BTreeSet<_>>().len();
     summary::idle_core_share(&updates, &rounds, run.cores?.min(nodes))
@@ -160,15 +172,19 @@ fn idle_core_share(run: &Run<'_>, records: &[&RoundRecord]) -> Option<f64> {
 /// round: until then the exchange waits for somebody else's training, not for the network.
 pub(crate) fn facts(record: &RoundRecord, everybody_ready: f64) -> RoundFacts {
     let (sent, received, waited) = (record.bytes_sent, record.bytes_received, record.waited_seconds);
+    let ahead = record.ahead.map_or(0.0, |ahead| ahead.seconds);
+    // Whoever trains while it waits does not wait: for slower nodes first, for experts last.
     let stragglers = (everybody_ready - ready_at(record)).clamp(0.0, waited.experts + waited.global);
     let for_experts = stragglers.min(waited.experts);
+    let [stragglers, global, experts] =
+        less(ahead, [stragglers, waited.global - (stragglers - for_experts), waited.experts - for_experts]);
     RoundFacts {
-        train_seconds: record.train_seconds,
+        train_seconds: record.train_seconds + ahead,
         round_seconds: record.round_seconds,
         waited: vec![
             ("stragglers", stragglers),
-            ("experts", waited.experts - for_experts),
-            ("global", waited.global - (stragglers - for_experts)),
+            ("experts", experts),
+            ("global", global),
             ("merge", waited.merge),
             ("evaluate", waited.evaluate),
             ("save", waited.save),
@@ -186,7 +202,8 @@ pub(crate) fn facts(record: &RoundRecord, everybody_ready: f64) -> RoundFacts {
 mod tests {
     use super::*;
     use crate::swarm::fixtures::{NODE, record, status};
-    use fednode_runtime::status::Waited;
+    use fednode_core::Timestamp;
+    use fednode_runtime::status::{Ahead, Waited};
 
     #[test]
     fn a_node_that_died_early_is_listed_but_not_averaged() {
@@ -211,6 +228,16 @@ mod tests {
         let causes = |record| facts(record, ready[&Round(1)]).waited[..3].to_vec();
         assert_eq!(causes(&quick), [("stragglers", 4.0), ("experts", 0.0), ("global", 1.5)]);
         assert_eq!(causes(&slow), [("stragglers", 0.0), ("experts", 0.5), ("global", 0.25)]);
+    }
+
+    #[test]
+    fn who_trains_while_it_waits_does_not_wait() {
+        let waited_seconds = Waited { experts: 3.0, global: 2.5, publish: 1.0, ..Waited::default() };
+        let ahead = Some(Ahead { started_at: Timestamp(5_000), seconds: 4.5 });
+        let quick = RoundRecord { train_seconds: 4.0, waited_seconds, ahead, ..record(1) };
+        let facts = facts(&quick, ready_at(&quick) + 4.0);
+        assert_eq!(facts.waited[..3], [("stragglers", 0.0), ("experts", 0.0), ("global", 1.0)]);
+        assert_eq!(facts.train_seconds, 8.5);
     }
 
     #[test]

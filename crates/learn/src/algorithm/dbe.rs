@@ -33,6 +33,7 @@ pub(super) const ROW: Row = Row {
     averages: "the whole model and the mean feature",
     peer_to_peer: "nothing",
     keeps_private: "a vector that is added to the features",
+    trains_ahead: false,
     hyper: &[
         Hyper {
             name: "momentum",

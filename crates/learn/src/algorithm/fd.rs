@@ -34,6 +34,7 @@ pub(super) const ROW: Row = Row {
     averages: "the mean logits of each class, over the nodes that have the class",
     peer_to_peer: "nothing",
     keeps_private: "the whole model",
+    trains_ahead: false,
     hyper: &[Hyper {
         name: "lambda",
         kind: Kind::Real { min: 0.0, max: 1e6 },

@@ -38,6 +38,7 @@ pub(super) const ROW: Row = Row {
     averages: "a small model",
     peer_to_peer: "nothing",
     keeps_private: "the node's own model and its weight in the ensemble",
+    trains_ahead: false,
     hyper: &[
         SMALL_MODEL,
         Hyper {

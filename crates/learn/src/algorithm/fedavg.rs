@@ -15,6 +15,7 @@ pub(super) const ROW: Row = Row {
     averages: "the whole model",
     peer_to_peer: "nothing",
     keeps_private: "nothing",
+    trains_ahead: true,
     hyper: &[AGGREGATION],
     profiles: &[],
     exchange: averaged,

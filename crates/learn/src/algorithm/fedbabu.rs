@@ -18,6 +18,7 @@ pub(super) const ROW: Row = Row {
     averages: "the base (all layers but the last)",
     peer_to_peer: "nothing",
     keeps_private: "the head (the last layer), which only learns after the last round",
+    trains_ahead: false,
     hyper: &[
         Hyper {
             name: "fine_tuning_epochs",

@@ -36,6 +36,7 @@ pub(super) const ROW: Row = Row {
     averages: "the base, the policy and the mean of both heads",
     peer_to_peer: "nothing",
     keeps_private: "the personal head (but for its share in the mean) and its context",
+    trains_ahead: false,
     hyper: &[
         Hyper {
             name: "lambda",

@@ -41,6 +41,7 @@ pub(super) const ROW: Row = Row {
     averages: "the whole model and the shares of the classes; the aggregator learns the generator",
     peer_to_peer: "nothing",
     keeps_private: "nothing but the data",
+    trains_ahead: false,
     hyper: &[
         Hyper {
             name: "alpha",

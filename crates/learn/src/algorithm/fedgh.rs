@@ -30,6 +30,7 @@ pub(super) const ROW: Row = Row {
     averages: "the mean feature of each class, from which the aggregator learns the head",
     peer_to_peer: "nothing",
     keeps_private: "the base (all layers but the last)",
+    trains_ahead: false,
     hyper: &[],
     profiles: &[],
     exchange: |_| Exchange {

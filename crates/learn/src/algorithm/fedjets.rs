@@ -52,6 +52,7 @@ pub(super) const ROW: Row = Row {
     averages: "the common expert and the gate; each expert, a whole model, over the nodes that used it",
     peer_to_peer: "nothing",
     keeps_private: "nothing but the data",
+    trains_ahead: false,
     hyper: &[
         SELECTED,
         Hyper {

@@ -36,6 +36,7 @@ pub(super) const ROW: Row = Row {
     averages: "a small model, the mentee",
     peer_to_peer: "nothing",
     keeps_private: "the node's own model, the mentor, and the matrix between their features",
+    trains_ahead: false,
     hyper: &[SMALL_MODEL, AGGREGATION],
     profiles: &[],
     exchange: |values| Exchange {

@@ -47,6 +47,7 @@ pub(super) const ROW: Row = Row {
     averages: "each expert, a whole model, over the nodes that selected it",
     peer_to_peer: "nothing",
     keeps_private: "the gate and which experts are selected",
+    trains_ahead: false,
     hyper: &[SELECTED],
     profiles: &[],
     exchange: |_| common_experts::exchange(),

@@ -34,6 +34,7 @@ pub(super) const ROW: Row = Row {
     averages: "the embedding (the model's first layer)",
     peer_to_peer: "experts (the other layers) and gating proxies",
     keeps_private: "which expert serves which sample",
+    trains_ahead: true,
     hyper: HYPER,
     profiles: &[
         Profile { name: "paper", sets: &[] },

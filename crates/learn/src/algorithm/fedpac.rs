@@ -45,6 +45,7 @@ pub(super) const ROW: Row = Row {
     averages: "the base (all layers but the last) and the centroid of each class",
     peer_to_peer: "heads, and statistics of the features of each class",
     keeps_private: "how the heads are combined",
+    trains_ahead: false,
     hyper: &[
         Hyper {
             name: "lambda",

@@ -14,6 +14,7 @@ pub(super) const ROW: Row = Row {
     averages: "the base (all layers but the last)",
     peer_to_peer: "nothing",
     keeps_private: "the head (the last layer)",
+    trains_ahead: true,
     hyper: &[AGGREGATION],
     profiles: &[],
     exchange: averaged,

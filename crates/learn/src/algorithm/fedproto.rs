@@ -38,6 +38,7 @@ pub(super) const ROW: Row = Row {
     averages: "the mean feature of each class, over the nodes that have the class",
     peer_to_peer: "nothing",
     keeps_private: "the whole model",
+    trains_ahead: false,
     hyper: &[
         Hyper {
             name: "lambda",

@@ -28,6 +28,7 @@ pub(super) const ROW: Row = Row {
     averages: "the whole model",
     peer_to_peer: "nothing",
     keeps_private: "nothing",
+    trains_ahead: false,
     hyper: &[
         Hyper {
             name: "mu",

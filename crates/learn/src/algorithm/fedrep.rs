@@ -17,6 +17,7 @@ pub(super) const ROW: Row = Row {
     averages: "the base (all layers but the last)",
     peer_to_peer: "nothing",
     keeps_private: "the head (the last layer)",
+    trains_ahead: false,
     hyper: &[
         Hyper {
             name: "head_epochs",

@@ -30,6 +30,7 @@ pub(super) const ROW: Row = Row {
     averages: "the whole model",
     peer_to_peer: "nothing",
     keeps_private: "a second head",
+    trains_ahead: true,
     hyper: &[AGGREGATION],
     profiles: &[],
     exchange: averaged,

@@ -31,6 +31,7 @@ pub(super) const ROW: Row = Row {
     averages: "a small model",
     peer_to_peer: "nothing",
     keeps_private: "the node's own model",
+    trains_ahead: false,
     hyper: &[
         SMALL_MODEL,
         Hyper {

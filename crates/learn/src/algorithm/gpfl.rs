@@ -35,6 +35,7 @@ pub(super) const ROW: Row = Row {
     averages: "the base, the class embeddings and the conditioning",
     peer_to_peer: "nothing",
     keeps_private: "the head (the last layer) and the conditions",
+    trains_ahead: false,
     hyper: &[
         Hyper {
             name: "lambda",

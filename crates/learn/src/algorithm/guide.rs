@@ -42,8 +42,9 @@ pub fn guide() -> String {
 }
 
 fn section(page: &mut String, row: &Row) {
-    let Row { name, reference, hyper, profiles, .. } = row;
-    line(page, format_args!("\n## `{name}`\n\nFrom: {reference}."));
+    let Row { name, reference, hyper, profiles, trains_ahead, .. } = row;
+    let ahead = if *trains_ahead { " Takes `training.ahead_epochs`." } else { "" };
+    line(page, format_args!("\n## `{name}`\n\nFrom: {reference}.{ahead}"));
     if hyper.is_empty() {
         page.push_str("\nNo hyper-parameters.\n");
     } else {

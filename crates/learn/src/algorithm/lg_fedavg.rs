@@ -16,6 +16,7 @@ pub(super) const ROW: Row = Row {
     averages: "the head (the last layer)",
     peer_to_peer: "nothing",
     keeps_private: "the base (all layers but the last)",
+    trains_ahead: true,
     hyper: &[AGGREGATION],
     profiles: &[],
     exchange: averaged,

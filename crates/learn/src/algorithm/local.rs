@@ -12,6 +12,7 @@ pub(super) const ROW: Row = Row {
     averages: "nothing",
     peer_to_peer: "nothing",
     keeps_private: "the whole model",
+    trains_ahead: true,
     hyper: &[],
     profiles: &[],
     exchange: |_| Exchange::default(),

@@ -87,6 +87,9 @@ pub struct Row {
     pub peer_to_peer: &'static str,
     /// What never leaves the node.
     pub keeps_private: &'static str,
+    /// Whether epochs of the next local update may be trained before the exchange is over (`training.ahead_epochs`): they
+    /// are all alike, and nothing is derived from what was received last.
+    pub trains_ahead: bool,
     /// Its hyper-parameters.
     pub hyper: &'static [Hyper],
     /// Its named sets of defaults, the first of which is the default.
@@ -273,9 +276,14 @@ pub fn find(name: &str) -> Result<&'static Row, ConfigError> {
 /// Writes into a spec what its algorithm shares; for whoever makes a new spec.
 ///
 /// # Errors
-/// Fails on an unknown algorithm and on unknown or impossible hyper-parameters.
+/// Fails on an unknown algorithm, on unknown or impossible hyper-parameters, and on epochs ahead where there can be none.
 pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     let row = find(&spec.algorithm)?;
+    if spec.training.ahead_epochs > 0 && !row.trains_ahead {
+        let can: Vec<&str> = TABLE.iter().filter(|row| row.trains_ahead).map(|row| row.name).collect();
+        let text = format!("`training.ahead_epochs` must be 0 with `{}`: only {} train ahead", row.name, can.join(", "));
+        return Err(ConfigError(text));
+    }
     spec.exchange = (row.exchange)(&row.values(&spec.hyper)?);
     Ok(())
 }
@@ -324,6 +332,16 @@ mod tests {
                 check_exchange(&spec).unwrap();
             }
         }
+    }
+
+    #[test]
+    fn epochs_ahead_are_refused_where_epochs_differ() {
+        let mut spec = FederationSpec::default();
+        spec.training.ahead_epochs = 1;
+        fill_exchange(&mut spec).unwrap();
+        spec.algorithm = "moon".into();
+        let error = fill_exchange(&mut spec).unwrap_err().0;
+        assert!(error.starts_with("`training.ahead_epochs` must be 0 with `moon`: only fedmoe-da, fedavg"), "{error}");
     }
 
     #[test]

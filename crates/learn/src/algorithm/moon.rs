@@ -31,6 +31,7 @@ pub(super) const ROW: Row = Row {
     averages: "the whole model",
     peer_to_peer: "nothing",
     keeps_private: "the base that the node ended its last round with",
+    trains_ahead: false,
     hyper: &[
         Hyper {
             name: "mu",

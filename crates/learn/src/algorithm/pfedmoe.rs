@@ -38,6 +38,7 @@ pub(super) const ROW: Row = Row {
     averages: "a small extractor",
     peer_to_peer: "nothing",
     keeps_private: "the node's own model and the gate",
+    trains_ahead: true,
     hyper: &[
         SMALL_MODEL,
         Hyper {

@@ -44,6 +44,7 @@ pub(super) const FB: Row = Row {
     averages: "the whole model",
     peer_to_peer: "nothing",
     keeps_private: "a classifier of one's own, trained after the last round",
+    trains_ahead: false,
     hyper: &[PERSONAL_EPOCHS, PERSONAL_RATE, MOMENTUM, WEIGHT_DECAY, BATCH_SIZE, SAMPLES, AGGREGATION],
     profiles: &[
         Profile { name: "paper-code", sets: &[] },
@@ -57,6 +58,7 @@ pub(super) const MF: Row = Row {
     name: "pfl-mf",
     summary: "PFL-FB, then a gate on the raw input mixes the common classifier with the node's own",
     keeps_private: "a classifier of one's own and a gate, trained after the last round",
+    trains_ahead: false,
     hyper: MIXTURE_HYPER,
     profiles: MIXTURE_PROFILES,
     build: |setup| PflMoe::new(setup, Some(Sees::Input)).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),

@@ -37,6 +37,7 @@ pub(super) const ROW: Row = Row {
     averages: "the whole model and the control variates, as many numbers again",
     peer_to_peer: "nothing",
     keeps_private: "a copy of the node's own control variate",
+    trains_ahead: false,
     hyper: &[AGGREGATION],
     profiles: &[],
     exchange: |values| Exchange {

@@ -3,7 +3,7 @@
 //! Until then all is as without. From the moment its sums are there, they are the node's shared part, and what was shared
 //! before is its own affair; which of the two holds is told by the numbers themselves, so it survives a restart.
 
-use fednode_core::FederationSpec;
+use fednode_core::{FederationSpec, Round};
 
 use super::{Learner, LocalUpdate, count};
 use crate::algorithm::{Part, Role};
@@ -19,6 +19,11 @@ impl Learner {
         let (algorithm, tensors) = (self.algorithm.as_ref(), self.device.tensors());
         let width = self.device.run(|| last_stage::statistics_width(algorithm, spec, tensors))?;
         Ok(ClassStatistics::new(self.model.classes, width, tensors))
+    }
+
+    /// Tells whether a round adds up statistics instead of training.
+    pub(super) fn gathers_statistics_in(&self, round: Round) -> bool {
+        self.statistics.as_ref().is_some_and(|(last, _)| *last == round)
     }
 
     /// Adds up the statistics instead of training; from then on they are what this node shares.
