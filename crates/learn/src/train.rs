@@ -241,7 +241,8 @@ mod tests {
         let samples = Samples::new([1, 1, 1], Pixels::Floats(vec![0.0; 50]), (0..50).collect(), names).unwrap();
         let labels = |twentieths, round| {
             let training = &TrainingSpec::default();
-            let schedule = Schedule { training, classes: 50, seed: 1, node_seed: 2, round: Round(round), epochs: Epochs::All };
+            let schedule =
+                Schedule { training, classes: 50, seed: 1, node_seed: 2, round: Round(round), epochs: Epochs::All };
             select(&samples, twentieths, schedule).labels.clone()
         };
         let (gate, personal) = (labels(0..5, 1), labels(5..20, 1));

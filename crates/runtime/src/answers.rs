@@ -50,18 +50,41 @@ pub(crate) struct Received {
 /// What a task comes back with.
 pub(crate) enum Answer {
     Done,
-    Fetched { fetch: Fetch, result: Result<Checked, String>, received: Option<Received> },
+    Fetched {
+        fetch: Fetch,
+        result: Result<Checked, String>,
+        received: Option<Received>,
+    },
     Published(Result<Box<(Advert, SignedAdvert)>, PublishError>),
     Trained(Result<Box<Learned>, RunError>),
     /// Epochs that follow this round's update are trained.
-    TrainedAhead { round: Round, result: Result<Timed<()>, TrainerError> },
-    NotStored { update: Box<Timed<Update>>, purpose: Purpose, evaluating: Option<Evaluating>, error: io::Error },
-    Evaluated { round: Round, stage: Stage, result: Result<Timed<Evaluations>, TrainerError> },
+    TrainedAhead {
+        round: Round,
+        result: Result<Timed<()>, TrainerError>,
+    },
+    NotStored {
+        update: Box<Timed<Update>>,
+        purpose: Purpose,
+        evaluating: Option<Evaluating>,
+        error: io::Error,
+    },
+    Evaluated {
+        round: Round,
+        stage: Stage,
+        result: Result<Timed<Evaluations>, TrainerError>,
+    },
     Merged(Result<Box<Mixed>, RunError>),
-    Averaged { report: AverageReport, trouble: Option<String> },
+    Averaged {
+        report: AverageReport,
+        trouble: Option<String>,
+    },
     Module(Result<Box<Made>, RunError>),
     Pooled(Result<Box<Pooled>, RunError>),
-    Copied { snapshot: Box<Snapshot>, round: Round, took: Duration },
+    Copied {
+        snapshot: Box<Snapshot>,
+        round: Round,
+        took: Duration,
+    },
     NotCopied(TrainerError),
     Saved(Result<Saved, SaveError>),
     Finalised(Result<Box<LastStage>, String>),

@@ -180,7 +180,6 @@ pub struct Ahead {
     pub seconds: f64,
 }
 
-
 /// One line of `metrics.jsonl`: one row per node and round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RoundRecord {

@@ -281,7 +281,8 @@ pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     let row = find(&spec.algorithm)?;
     if spec.training.ahead_epochs > 0 && !row.trains_ahead {
         let can: Vec<&str> = TABLE.iter().filter(|row| row.trains_ahead).map(|row| row.name).collect();
-        let text = format!("`training.ahead_epochs` must be 0 with `{}`: only {} train ahead", row.name, can.join(", "));
+        let text =
+            format!("`training.ahead_epochs` must be 0 with `{}`: only {} train ahead", row.name, can.join(", "));
         return Err(ConfigError(text));
     }
     spec.exchange = (row.exchange)(&row.values(&spec.hyper)?);
