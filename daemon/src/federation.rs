@@ -49,6 +49,9 @@ pub(crate) struct Args {
     /// Passes over a node's training samples per round (E).
     #[arg(long)]
     pub(crate) local_epochs: Option<u32>,
+    /// Share of the nodes that train in a round (C).
+    #[arg(long, value_name = "C")]
+    pub(crate) participation: Option<f64>,
     /// Samples per step.
     #[arg(long)]
     pub(crate) batch_size: Option<usize>,
@@ -148,6 +151,7 @@ fn assignments(args: &Args) -> Vec<Assignment> {
     put("data.samples_per_node", text(args.samples_per_node));
     put("seed", args.seed.map(|seed| seed.to_string()));
     put("training.local_epochs", args.local_epochs.map(|epochs| epochs.to_string()));
+    put("round.participation", args.participation.map(|share| share.to_string()));
     put("training.batch_size", text(args.batch_size));
     put("training.learning_rate", args.lr.map(|lr| lr.to_string()));
     put(POOL, args.pool.clone());

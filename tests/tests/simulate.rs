@@ -73,6 +73,29 @@ fn compare_with_a_swarm(more: &[&str]) -> tempfile::TempDir {
     folder
 }
 
+/// Live and simulated, two of five train in a round; how good they are in the end is known of all.
+#[test]
+fn a_share_of_the_nodes_trains_in_a_round() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = ["--nodes", "5", "--rounds", "4", "--algorithm", "fedper", "--participation", "0.4"];
+    let simulated = json_of(&run(simulate(&folder.path().join("simulated"), &settings)));
+    let mut swarm = fednode();
+    swarm.args(["swarm", "--json", "--device", "cpu", "--out"]).arg(folder.path().join("live")).args(settings);
+    for (name, summary) in [("simulated", simulated), ("live", json_of(&run(swarm)))] {
+        assert_eq!(summary["per_node"].as_array().unwrap().len(), 5, "{name}");
+        let accuracy = |key: &str| summary[key].as_f64().unwrap();
+        assert!(accuracy("mean_accuracy") > accuracy("majority_class_accuracy"), "{name}");
+        let records = records(&folder.path().join(name));
+        let of_round = |round: u64| records.iter().filter(move |record| record["round"] == round);
+        // While nodes still meet, one may be drawn too many.
+        assert!((2..=3).contains(&of_round(1).count()), "{name}: {}", of_round(1).count());
+        assert_eq!([of_round(2).count(), of_round(3).count()], [2, 2], "{name}");
+        let trained = of_round(4).filter(|record| record["n_samples"].as_u64() > Some(0)).count();
+        assert_eq!((of_round(4).count(), trained), (5, 2), "{name}");
+        assert!(of_round(4).all(|record| record["accuracy"].is_f64()), "{name}");
+    }
+}
+
 #[test]
 fn the_number_of_threads_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -274,7 +297,8 @@ fn an_interrupted_run_goes_on_as_if_it_never_was() {
 fn a_run_may_be_interrupted_more_than_once_and_after_its_last_round() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, cut) = (folder.path().join("whole"), folder.path().join("cut"));
-    let settings = ["--nodes", "3", "--rounds", "3", "--algorithm", "fedper", "--pool", "--global-test"];
+    let settings =
+        ["--nodes", "3", "--rounds", "3", "--participation", "0.7", "--algorithm", "fedper", "--pool", "--global-test"];
     run(simulate(&whole, &settings));
     assert_eq!(interrupt(&cut, &settings, "round 1 of"), Some(130));
     // The last stage may be over before the signal comes; then there is nothing to go on with.

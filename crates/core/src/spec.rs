@@ -179,6 +179,9 @@ crate::config! {
 crate::config! {
     /// How a round closes.
     pub struct RoundSpec {
+        /// C: share of the nodes that train in a round, at least `min_members` of them (above 0 to 1). A draw that everybody
+        /// repeats names them; the others rest, and fetch the mean only before a round of theirs and in the end.
+        participation: f64 = 1.0,
         /// Share of the expected nodes whose updates must be there before the grace time starts (above 0 to 1); the
         /// first round starts when this share of `nodes` has met.
         quorum: f64 = 0.8,
@@ -253,6 +256,12 @@ impl FederationSpec {
         config::sample(self, &Self::doc())
     }
 
+    /// Returns how many of so many nodes train in a round.
+    pub fn cohort_of(&self, nodes: usize) -> usize {
+        let drawn = (self.round.participation * nodes as f64).round() as usize;
+        drawn.max(self.round.min_members as usize).min(nodes)
+    }
+
     /// Checks every range.
     ///
     /// # Errors
@@ -273,8 +282,14 @@ impl FederationSpec {
             ((0.0..=0.5).contains(&self.data.validation_share), "data.validation_share", "0 to 0.5"),
             ((1..=1000).contains(&training.local_epochs), "training.local_epochs", "1 to 1000"),
             (training.ahead_epochs <= training.local_epochs, "training.ahead_epochs", "0 to `training.local_epochs`"),
+            (
+                training.ahead_epochs == 0 || round.participation >= 1.0,
+                "training.ahead_epochs",
+                "0 unless every node trains in every round (`round.participation`)",
+            ),
             ((1..=65_536).contains(&training.batch_size), "training.batch_size", "1 to 65536"),
             (positive(training.learning_rate), "training.learning_rate", "a number above 0"),
+            (share(round.participation), "round.participation", "above 0, at most 1"),
             (share(round.quorum), "round.quorum", "above 0, at most 1"),
             (round.min_members >= 1, "round.min_members", "at least 1"),
             (seconds(round.deadline_seconds), "round.deadline_seconds", "above 0, at most a week"),

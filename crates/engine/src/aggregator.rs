@@ -15,6 +15,7 @@ use fednode_core::{
 
 use crate::chain::{self, Verdict};
 use crate::closing::Closing;
+use crate::cohort::Cohort;
 use crate::event::{AverageOrder, AverageReport, Fetch, FetchKind, Input, Note, Output, Purpose, Timer};
 use crate::state::{Head, Phase};
 use crate::status::{Status, Waiting};
@@ -228,10 +229,13 @@ impl Aggregator {
         }
     }
 
-    /// Returns the nodes whose update is waited for: those connected that have not left and that all hear this round.
+    /// Returns the nodes whose update is waited for: those connected that have not left, that are drawn to train in this
+    /// round and that all hear.
     fn expected(&self) -> Vec<NodeId> {
         let round = self.head.round.next();
-        self.view.neighbours().filter(|node| self.audience.hears(*node, round)).collect()
+        let cohort = Cohort::draw(&self.spec, &self.audience, round, self.view.known());
+        let counts = |node: &NodeId| self.audience.hears(*node, round) && cohort.contains(*node);
+        self.view.neighbours().filter(counts).collect()
     }
 
     /// Returns how many updates a round has at least, whoever is connected: the first round waits for the planned number
@@ -239,7 +243,7 @@ impl Aggregator {
     /// there the last round says how many speak.
     fn planned(&self) -> usize {
         match self.head.round {
-            Round::ZERO => self.spec.nodes.min(self.spec.scale.speakers) as usize,
+            Round::ZERO => self.spec.cohort_of(self.spec.nodes as usize).min(self.spec.scale.speakers as usize),
             _ if self.audience.is_partial() => self.n_members,
             _ => 0,
         }

@@ -264,6 +264,8 @@ pub struct PoolReport {
 pub enum Note {
     /// A round begins.
     RoundStarted(Round),
+    /// This node is not drawn to train in this round.
+    SitsOut(Round),
     /// A round's exchange is complete.
     RoundClosed {
         /// The round.

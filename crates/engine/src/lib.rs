@@ -23,6 +23,7 @@
 //! | [`state`] | what survives a restart |
 //! | `node/` | a node's phases, one file each; acting as aggregator; audit |
 //! | [`Aggregator`] | closing rounds |
+//! | `cohort` | who trains in a round |
 //! | `closing` | collecting members' parts |
 //! | `chain` | which closed round to follow |
 //! | `view` | what is known of the others |
@@ -44,6 +45,7 @@
 mod aggregator;
 mod chain;
 mod closing;
+mod cohort;
 pub mod event;
 pub mod execute;
 mod node;

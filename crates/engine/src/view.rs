@@ -233,6 +233,16 @@ impl View {
         self.neighbours.iter().copied()
     }
 
+    /// Visits the training nodes that were met or heard of and are not known to be gone.
+    pub(crate) fn known(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let is_node = |view: &NodeView| match view.connected {
+            Some(role) => role == Role::Node,
+            None => view.newest > Round::ZERO,
+        };
+        let present = self.nodes.iter().filter(move |(_, view)| view.is_present() && !view.lost && is_node(view));
+        present.map(|(node, _)| *node)
+    }
+
     /// Counts the times that a neighbour came, went, left, came back or was banned.
     pub(crate) fn changes_of_company(&self) -> u64 {
         self.changes_of_company
@@ -268,9 +278,9 @@ impl View {
         present.filter_map(|(node, view)| view.locals.last().map(|advert| (*node, advert.round, local_of(advert))))
     }
 
-    /// Returns a node's newest update.
-    pub(crate) fn newest_local(&self, node: NodeId) -> Option<&Local> {
-        self.nodes.get(&node)?.locals.last().map(|advert| local_of(advert))
+    /// Returns a node's newest update, and its round.
+    pub(crate) fn newest_local(&self, node: NodeId) -> Option<(Round, &Local)> {
+        self.nodes.get(&node)?.locals.last().map(|advert| (advert.round, local_of(advert)))
     }
 
     /// Forgets whoever is neither connected nor followed and has said nothing since a round. In a federation in which

@@ -42,7 +42,7 @@ fn build(spec: &FederationSpec, device: &Device) -> Result<Box<dyn Algorithm>, L
     let row = algorithm::find(&spec.algorithm)?;
     let hyper = row.values(&spec.hyper)?;
     let (model, training) = (&spec.model, &spec.training);
-    (row.build)(&Setup { model, training, hyper: &hyper, seed: spec.seed, device })
+    (row.build)(&Setup { model, training, hyper: &hyper, participation: 1.0, seed: spec.seed, device })
 }
 
 /// Returns how many features the extractor has that all nodes share.

@@ -117,7 +117,8 @@ impl Learner {
         let row = algorithm::find(&spec.algorithm)?;
         let hyper = row.values(&spec.hyper)?;
         let (model, training) = (&spec.model, &spec.training);
-        let setup = Setup { model, training, hyper: &hyper, seed: spec.seed, device: device.tensors() };
+        let (participation, seed) = (spec.round.participation, spec.seed);
+        let setup = Setup { model, training, hyper: &hyper, participation, seed, device: device.tensors() };
         let mut learner = Self {
             algorithm: device.run(|| (row.build)(&setup))?,
             data,

@@ -42,7 +42,8 @@ fn shared(spec: &FederationSpec) -> Result<Vec<Layout>, LearnError> {
     let row = algorithm::find(&spec.algorithm)?;
     let hyper = row.values(&spec.hyper)?;
     let (model, training) = (&spec.model, &spec.training);
-    let algorithm = (row.build)(&Setup { model, training, hyper: &hyper, seed: spec.seed, device: &device })?;
+    let algorithm =
+        (row.build)(&Setup { model, training, hyper: &hyper, participation: 1.0, seed: spec.seed, device: &device })?;
     Ok([Role::Shared, Role::Expert(fednode_core::Slot(0))].map(|role| layout(algorithm.as_ref(), role)).into())
 }
 

@@ -269,6 +269,10 @@ impl<M: Machine> Driver<M> {
         self.journal.add(Entry::Event(Event { time: at, level: EventLevel::Info, text }));
         match note {
             Note::RoundStarted(round) => self.journal.add(Entry::Started { round: *round, at }),
+            // How good a node is in the end is known of all.
+            Note::SitsOut(round) if round.0 == self.spec.rounds => {
+                self.records.begin(*round, at, self.net.traffic().into(), &[Stage::Merged]);
+            }
             Note::RoundClosed { round, by, members } => {
                 self.records.closed(*round, *by, *members);
                 self.enter_closed(*by, *members);

@@ -55,7 +55,7 @@ impl Notebook {
 
 fn log(note: &Note, text: &str) {
     match note {
-        Note::RoundStarted(round) => info!(%round, "{text}"),
+        Note::RoundStarted(round) | Note::SitsOut(round) => info!(%round, "{text}"),
         Note::RoundClosed { round, by, members } => {
             let by = by.map(|node| node.short()).unwrap_or_default();
             info!(%round, by, members, "{text}");
@@ -74,6 +74,7 @@ fn log(note: &Note, text: &str) {
 fn describe(note: &Note) -> String {
     match note {
         Note::RoundStarted(round) => format!("round {round} begins"),
+        Note::SitsOut(round) => format!("round {round} begins; this node is not drawn to train in it"),
         Note::RoundClosed { round, by: Some(by), members } => {
             format!("round {round} closed by {} with {members} members", by.short())
         }

@@ -50,7 +50,7 @@ pub(super) struct Job {
     pub(super) task: Task,
 }
 
-/// What to do, in this order: adopt, evaluate, train, evaluate, finish, make a module, pool.
+/// What to do, in this order: adopt, evaluate, adopt, train, evaluate, finish, make a module, pool.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Task<P = Arc<ParamSet>> {
     /// What the node knows.
@@ -59,6 +59,8 @@ pub(super) struct Task<P = Arc<ParamSet>> {
     pub(super) adopted: Option<Adopted<P>>,
     /// Whether to evaluate then, and if so whether on validation samples too.
     pub(super) evaluate_first: Option<bool>,
+    /// What it takes over then.
+    pub(super) then_adopted: Option<Adopted<P>>,
     /// What to train then.
     pub(super) train: Option<Round>,
     /// Whether the first epochs of that are trained before anything is taken over.
@@ -170,14 +172,14 @@ impl Job {
             learner.train_ahead(round, &mut watch)?;
         }
         let ahead = started.elapsed();
-        if let Some(Adopted { shared, experts }) = task.adopted {
-            let plain = experts.iter().map(|(slot, params)| (*slot, ParamSet::clone(params))).collect();
-            learner.adopt(shared.as_deref().cloned(), plain)?;
-            knowledge.adopt(shared, experts);
-            knowledge.private = Arc::new(learner.private_state());
+        if let Some(adopted) = task.adopted {
+            knowledge.take_over(learner, adopted)?;
         }
         let mut evaluated = Duration::ZERO;
         let first = task.evaluate_first.map(|with_validation| evaluate(learner, with_validation, &mut evaluated));
+        if let Some(adopted) = task.then_adopted {
+            knowledge.take_over(learner, adopted)?;
+        }
         let started = Instant::now();
         let update = task.train.map(|round| learner.local_update(round, &mut watch)).transpose()?;
         let trained = ahead + started.elapsed();
@@ -245,11 +247,17 @@ impl Knowledge {
         Update { routed, proxies, n_samples, train_loss, expert_share }
     }
 
-    fn adopt(&mut self, shared: Option<Arc<ParamSet>>, experts: Vec<(Slot, Arc<ParamSet>)>) {
+    /// Takes over what an exchange brought, with the learner.
+    fn take_over(&mut self, learner: &mut Learner, adopted: Adopted) -> Result<(), LearnError> {
+        let Adopted { shared, experts } = adopted;
+        let plain = experts.iter().map(|(slot, params)| (*slot, ParamSet::clone(params))).collect();
+        learner.adopt(shared.as_deref().cloned(), plain)?;
         self.shared = shared.or(self.shared.take());
         for (slot, params) in experts {
             self.experts[usize::from(slot.0)] = params;
         }
+        self.private = Arc::new(learner.private_state());
+        Ok(())
     }
 }
 
@@ -297,6 +305,7 @@ impl<P> Task<P> {
             knowledge: self.knowledge.map(to),
             adopted: self.adopted.map(|adopted| adopted.map(to)),
             evaluate_first: self.evaluate_first,
+            then_adopted: self.then_adopted.map(|adopted| adopted.map(to)),
             train: self.train,
             train_ahead: self.train_ahead,
             evaluate_last: self.evaluate_last,

@@ -21,6 +21,8 @@ pub(super) struct Kept<P = Arc<ParamSet>> {
     pub(super) saved: Knowledge<P>,
     /// What its next job takes over.
     pub(super) adopted: Option<Adopted<P>>,
+    /// What it takes over then, in a round in which the node rested.
+    pub(super) then_adopted: Option<Adopted<P>>,
     /// Its job.
     pub(super) work: Option<Work<P>>,
     /// The round that it trained last, unless it had to go back since.
@@ -29,6 +31,8 @@ pub(super) struct Kept<P = Arc<ParamSet>> {
     pub(super) open: Vec<RoundRecord>,
     /// The round whose exchange is still to be evaluated.
     pub(super) unevaluated: Option<Round>,
+    /// Whether the last round, in which it rested, is to be evaluated after that.
+    pub(super) rested: bool,
     /// The complete rounds.
     pub(super) done: Vec<RoundRecord>,
     /// Bytes sent and received.
@@ -48,10 +52,12 @@ impl<P> Kept<P> {
             knowledge: self.knowledge.map(to),
             saved: self.saved.map(to),
             adopted: self.adopted.map(|adopted| adopted.map(to)),
+            then_adopted: self.then_adopted.map(|adopted| adopted.map(to)),
             work: self.work.map(|work| work.map(to)),
             trained: self.trained,
             open: self.open,
             unevaluated: self.unevaluated,
+            rested: self.rested,
             done: self.done,
             traffic: self.traffic,
             last_stage: self.last_stage,

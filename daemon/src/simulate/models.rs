@@ -51,6 +51,8 @@ struct Node {
     saved: Knowledge,
     /// What the next job takes over.
     adopted: Option<Adopted>,
+    /// What it takes over then, in a round in which the node rested.
+    then_adopted: Option<Adopted>,
     pending: Option<Pending>,
     /// The round that it trained last, unless it had to go back since.
     trained: Option<Round>,
@@ -58,6 +60,8 @@ struct Node {
     open: BTreeMap<Round, RoundRecord>,
     /// The round whose exchange is still to be evaluated.
     unevaluated: Option<Round>,
+    /// Whether the last round, in which it rested, is to be evaluated after that.
+    rested: bool,
     done: Vec<RoundRecord>,
     traffic: (sim::Bytes, sim::Bytes),
     last_stage: LastStage,
@@ -93,10 +97,12 @@ impl Models {
             knowledge: initial[member % initial.len()].clone(),
             saved: initial[member % initial.len()].clone(),
             adopted: None,
+            then_adopted: None,
             pending: None,
             trained: None,
             open: BTreeMap::new(),
             unevaluated: None,
+            rested: false,
             done: Vec::new(),
             traffic: Default::default(),
             last_stage: LastStage::default(),
@@ -137,10 +143,12 @@ impl Models {
                 knowledge: kept.knowledge,
                 saved: kept.saved,
                 adopted: kept.adopted,
+                then_adopted: kept.then_adopted,
                 pending,
                 trained: kept.trained,
                 open: kept.open.into_iter().map(|record| (record.round, record)).collect(),
                 unevaluated: kept.unevaluated,
+                rested: kept.rested,
                 done: kept.done,
                 traffic: kept.traffic,
                 last_stage: kept.last_stage,
@@ -174,12 +182,13 @@ impl Models {
     fn task(&mut self, member: usize, train: Option<Round>) -> Task {
         let full = |models: &Self, round: Option<Round>| round.map(|round| models.evaluates_fully(round));
         let evaluate_first = full(self, self.nodes[member].unevaluated);
-        let evaluate_last = full(self, train).unwrap_or(false);
+        let evaluate_last = full(self, train).unwrap_or(false) || self.nodes[member].rested;
         let node = &mut self.nodes[member];
         Task {
             knowledge: node.knowledge.clone(),
             adopted: node.adopted.take(),
             evaluate_first,
+            then_adopted: node.then_adopted.take(),
             train,
             train_ahead: train.is_some() && node.trained.map(Round::next) == train,
             evaluate_last,
@@ -243,8 +252,12 @@ impl Models {
 
     /// Enters what came after the last round; returns the private module, if that was part of it.
     fn enter_last(&mut self, member: usize, done: Done) -> Option<Module> {
-        let Done { knowledge, first, finished, module, on_everyone, pool, evaluated, .. } = done;
+        let Done { knowledge, first, last, finished, module, on_everyone, pool, evaluated, .. } = done;
         self.enter_first(member, first, evaluated);
+        if std::mem::take(&mut self.nodes[member].rested) {
+            self.nodes[member].unevaluated = Some(Round(self.rounds));
+            self.enter_first(member, last, Duration::ZERO);
+        }
         let node = &mut self.nodes[member];
         node.knowledge = knowledge;
         let evaluations = finished.as_ref().map(evaluations);
@@ -330,7 +343,12 @@ impl Trainers for Models {
             record.n_sources_used = u32::try_from(foreign.len()).unwrap_or(u32::MAX);
         }
         if adoption.shared.is_some() || !adoption.experts.is_empty() {
-            node.adopted = Some(Adopted { shared: adoption.shared, experts: adoption.experts });
+            let adopted = Some(Adopted { shared: adoption.shared, experts: adoption.experts });
+            // Whoever rested in this round may still have an earlier one to evaluate.
+            match node.unevaluated {
+                None => node.adopted = adopted,
+                Some(_) => node.then_adopted = adopted,
+            }
         }
     }
 
@@ -371,13 +389,19 @@ impl Trainers for Models {
     }
 
     fn closed(&mut self, member: usize, closed: ClosedRound) {
+        let (me, is_last) = (sim::node_id(self.seed, member), closed.round.0 == self.rounds);
         let node = &mut self.nodes[member];
+        // How good a node is in the end is known of all, of those too that rested.
+        if is_last && !node.open.contains_key(&closed.round) {
+            node.open.insert(closed.round, RoundRecord::new(closed.round, me, node.started_at));
+            node.rested = node.unevaluated.is_some();
+        }
         let (sent, received) = std::mem::replace(&mut node.traffic, (closed.sent, closed.received));
         if let Some(record) = node.open.get_mut(&closed.round) {
             (record.closed_by, record.members) = (closed.by, closed.members);
             record.bytes_sent = since(closed.sent, sent);
             record.bytes_received = since(closed.received, received);
-            node.unevaluated = Some(closed.round);
+            node.unevaluated.get_or_insert(closed.round);
         }
         node.started_at = closed.at;
     }
@@ -426,10 +450,12 @@ impl Node {
             knowledge: self.knowledge.clone(),
             saved: self.saved.clone(),
             adopted: self.adopted.clone(),
+            then_adopted: self.then_adopted.clone(),
             work: self.pending.as_mut().and_then(Pending::work),
             trained: self.trained,
             open: self.open.values().cloned().collect(),
             unevaluated: self.unevaluated,
+            rested: self.rested,
             done: self.done.clone(),
             traffic: self.traffic,
             last_stage: self.last_stage.clone(),

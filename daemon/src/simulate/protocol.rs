@@ -122,7 +122,7 @@ impl Play for Prepared {
         let mut counted = Counted {
             toys: Toys::new(spec.seed, nodes + 1),
             traffic: vec![<(sim::Bytes, sim::Bytes)>::default(); nodes],
-            progress: Progress::new(nodes, spec.rounds, means.quiet),
+            progress: Progress::new(nodes, nodes, spec.rounds, means.quiet),
             interrupts: means.interrupts.clone(),
         };
         let started = Instant::now();

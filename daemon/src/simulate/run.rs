@@ -142,7 +142,7 @@ impl Prepared {
         let sizes: Vec<usize> = learners[0].iter().map(|learner| learner.state().n_values()).collect();
         let initial: Vec<Knowledge> = learners[0].iter().map(Knowledge::of).collect();
         let pool = Pool::start(learners, data.len(), &spec.pool, means.interrupts).or_fail(ExitCode::Internal)?;
-        let progress = Progress::new(data.len(), spec.rounds, means.quiet);
+        let progress = Progress::new(data.len(), spec.cohort_of(data.len()), spec.rounds, means.quiet);
         let Run { evaluate_every, global_test, .. } = self.run;
         let rules = Settings { seed: spec.seed, rounds: spec.rounds, evaluate_every, global_test };
         let known = earlier.as_ref().map(|earlier| (earlier.history.clone(), earlier.state.took));

@@ -44,7 +44,7 @@ impl Node {
         }
         let grace = self.spec.round.grace();
         self.set_timer(Timer::GiveUp(round), self.now + grace * (ATTEMPTS + 1));
-        if !self.audience.hears(self.me, round) {
+        if !self.can_act(round) {
             return;
         }
         let own = self.acting_rank(round, self.me);
@@ -58,18 +58,23 @@ impl Node {
             return;
         }
         let round = self.state.round;
-        let is_in = |node| !self.audience.hears(node, round) || self.view.local(node, round).is_some();
+        let counts = |node| self.audience.hears(node, round) && self.cohort.contains(node);
+        let is_in = |node| !counts(node) || self.view.local(node, round).is_some();
         let everybody = self.view.neighbours().all(is_in);
         let enough = self.acting_candidates(round).count() >= self.spec.round.min_members as usize;
         let own = self.acting_rank(round, self.me);
-        let counts = self.audience.hears(self.me, round);
-        if counts
+        if self.can_act(round)
             && everybody
             && enough
             && self.acting_candidates(round).all(|node| self.acting_rank(round, node) >= own)
         {
             self.on_turn_to_act(round);
         }
+    }
+
+    /// Tells whether this node may close the round: its own update is among those that all hear.
+    fn can_act(&self, round: Round) -> bool {
+        self.audience.hears(self.me, round) && self.view.local(self.me, round).is_some()
     }
 
     fn lacks_mean_of(&self, round: Round) -> bool {

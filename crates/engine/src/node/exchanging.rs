@@ -52,7 +52,9 @@ pub(super) struct Exchange {
     sources: BTreeMap<ExpertId, BlobRef>,
     pub(super) candidate: Option<Candidate>,
     /// Whether the round needs a mean that nobody has provided.
-    needs_mean: bool,
+    pub(super) needs_mean: bool,
+    /// Whether this node only follows the chain in this round: it neither trained nor needs the mean.
+    pub(super) only_follows: bool,
     /// Means that could neither be fetched nor recomputed.
     unreachable: BTreeSet<BlobId>,
     /// The round is closed and its stragglers have had their time.
@@ -74,6 +76,7 @@ impl Exchange {
             sources: BTreeMap::new(),
             candidate: None,
             needs_mean: true,
+            only_follows: false,
             unreachable: BTreeSet::new(),
             grace_over: false,
         }
@@ -190,7 +193,8 @@ impl Node {
         exchange.rows = self.state.plan.as_ref().map(|plan| plan.rows.clone()).unwrap_or_default();
         let owners: BTreeSet<NodeId> =
             self.state.plan.iter().flat_map(|plan| plan.foreign_experts(self.me)).map(|expert| expert.owner).collect();
-        exchange.owners_awaited = owners.iter().copied().filter(|owner| !self.view.has_left(*owner)).collect();
+        let speaks = |owner: &NodeId| !self.view.has_left(*owner) && self.cohort.contains(*owner);
+        exchange.owners_awaited = owners.iter().copied().filter(speaks).collect();
         exchange.owners.clone_from(&owners);
         self.exchange = Some(exchange);
         for owner in owners {
@@ -198,11 +202,28 @@ impl Node {
         }
     }
 
+    /// Returns what an owner of planned experts offers: its update of this round, or, of one that rests in it, the newest
+    /// that is not too old to stand in.
+    fn offer_of(&self, owner: NodeId, round: Round) -> Option<&Local> {
+        if self.cohort.contains(owner) {
+            return self.view.local(owner, round);
+        }
+        let (newest, local) = self.view.newest_local(owner)?;
+        (newest >= self.oldest_to_mix(round)).then_some(local)
+    }
+
+    /// Returns the round of the oldest expert that may stand in for its owner's one of this round.
+    fn oldest_to_mix(&self, round: Round) -> Round {
+        let every = self.spec.exchange.experts.as_ref().map_or(1, |experts| experts.refresh_every);
+        Round(round.0.saturating_sub(every))
+    }
+
     pub(super) fn enter_exchange(&mut self) {
         let round = self.state.round;
         self.state.phase = Phase::Exchanging;
         self.outputs.push(Output::Save);
         if self.exchange.as_ref().is_none_or(|exchange| exchange.round != round) {
+            self.cohort = self.cohort_of(round);
             self.open_exchange();
         }
         let needs_mean = self.spec.exchange.averaging.is_some();
@@ -210,8 +231,13 @@ impl Node {
             (exchange.started, exchange.needs_mean) = (self.now, needs_mean);
         }
         self.want_everybodys_proxies();
+        self.wait_for_the_mean(round);
+    }
+
+    /// Sets the times after which the round goes on without whatever is late, and looks whether it is closed already.
+    pub(super) fn wait_for_the_mean(&mut self, round: Round) {
         self.set_timer(Timer::Deadline(round), self.now + self.spec.round.deadline());
-        if needs_mean {
+        if self.spec.exchange.averaging.is_some() {
             let patience = match self.view.has_aggregator() {
                 true => self.spec.round.deadline(),
                 false => self.spec.round.grace(),
@@ -246,12 +272,13 @@ impl Node {
         if !exchange.owners.contains(&owner) {
             return; // Nearly everybody, in a large federation.
         }
-        let Some(local) = self.view.local(owner, round) else { return };
+        let offers = self.offer_of(owner, round).map(|local| local.experts.clone());
+        let (Some(offers), Some(exchange)) = (offers, &mut self.exchange) else { return };
         exchange.owners_awaited.remove(&owner);
         let mut wanted = Vec::new();
         let by_use = weighs_by_use(&self.spec);
         for expert in exchange.experts_of(owner) {
-            let Some(offer) = local.experts.get(usize::from(expert.slot.0)) else { continue };
+            let Some(offer) = offers.get(usize::from(expert.slot.0)) else { continue };
             if by_use && offer.samples_routed == 0 {
                 continue;
             }
@@ -290,6 +317,9 @@ impl Node {
 
     /// Makes a closed round the candidate: fetches its mean, recomputes it where that is due.
     pub(super) fn follow(&mut self, author: NodeId, round: Round, global: Global) {
+        if self.rests_without_the_mean_of(round) {
+            return self.follow_resting(author, round, global);
+        }
         let on_trial = self.must_verify(author, round, &global);
         let Some(exchange) = &mut self.exchange else { return };
         if self.state.phase == Phase::Exchanging && self.spec.exchange.refreshes_in(exchange.round) {
@@ -315,7 +345,7 @@ impl Node {
     pub(super) fn try_to_merge(&mut self) {
         self.fetch_shortlist();
         let proxies_awaited = !self.proxies_wanted.is_empty();
-        let Some(exchange) = &self.exchange else { return };
+        let Some(exchange) = self.exchange.as_ref().filter(|exchange| !exchange.only_follows) else { return };
         if exchange.is_stuck() {
             return self.recompute_lost_mean();
         }
@@ -345,9 +375,8 @@ impl Node {
     }
 
     pub(super) fn merge(&mut self) {
-        let every = self.spec.exchange.experts.as_ref().map_or(1, |experts| experts.refresh_every);
+        let oldest = self.oldest_to_mix(self.state.round);
         let Some(exchange) = &mut self.exchange else { return };
-        let oldest = Round(exchange.round.0.saturating_sub(every));
         let mut missing = exchange.missing_experts(self.me);
         if weighs_by_use(&self.spec) {
             let report = self.state.report.as_ref();

@@ -42,7 +42,8 @@ impl Node {
     /// Fetches the proxies of those whose sketches are like the own ones, once all that are heard have spoken.
     pub(super) fn fetch_shortlist(&mut self) {
         let (round, lineage, me) = (self.state.round, self.state.lineage, self.me);
-        let is_due = self.spec.uses_sketches() && self.spec.exchange.refreshes_in(round);
+        let refreshes = self.spec.exchange.refreshes_in(round) && self.cohort.contains(self.me);
+        let is_due = self.spec.uses_sketches() && refreshes;
         if !is_due || !self.exchange.as_mut().is_some_and(super::Exchange::is_first_shortlist) {
             return;
         }
@@ -109,7 +110,7 @@ impl Node {
     /// Returns the nodes that the nearest recommend and that were not heard of, those named most often first.
     fn prospects(&self, refresh: Round, nearest: &BTreeSet<NodeId>) -> Vec<NodeId> {
         let mut named: BTreeMap<NodeId, u32> = BTreeMap::new();
-        for local in nearest.iter().filter_map(|node| self.view.newest_local(*node)) {
+        for (_, local) in nearest.iter().filter_map(|node| self.view.newest_local(*node)) {
             for node in local.peers.iter().filter(|node| **node != self.me && !nearest.contains(node)) {
                 *named.entry(*node).or_default() += 1;
             }

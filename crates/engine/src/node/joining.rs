@@ -68,10 +68,14 @@ impl Node {
     fn begin(&mut self) {
         match self.resume_after.take() {
             None => self.start_round(self.state.round.next()),
-            Some(Phase::Exchanging | Phase::Merging) if self.state.report.is_some() => self.resume_exchange(),
+            Some(Phase::Exchanging | Phase::Merging) if self.has_trained() => self.resume_exchange(),
             Some(Phase::Pooling) => self.enter_pool(),
             Some(_) => self.start_round(self.state.round),
         }
+    }
+
+    fn has_trained(&self) -> bool {
+        self.state.report.as_ref().is_some_and(|report| report.round == self.state.round)
     }
 
     /// Publishes the finished update again, since it may never have left, and waits as before.

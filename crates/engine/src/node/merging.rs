@@ -68,7 +68,8 @@ impl Node {
 
     /// Nobody closed the round: from here on the node's own version is what its proxies compare in.
     fn keep_own_lineage(&mut self) {
-        let own: Option<BlobId> = self.state.report.as_ref().and_then(|report| report.shared).map(|blob| blob.id);
+        let report = self.state.report.as_ref().filter(|report| report.round == self.state.round);
+        let own: Option<BlobId> = report.and_then(|report| report.shared).map(|blob| blob.id);
         if let Some(own) = own {
             self.state.lineage = own;
         }

@@ -19,6 +19,7 @@ mod joining;
 mod merging;
 mod planning;
 mod pooling;
+mod resting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use fednode_core::{
 };
 
 use crate::chain::{self, Verdict};
+use crate::cohort::Cohort;
 use crate::event::{Fetch, FetchKind, Input, Note, Output, Timer};
 use crate::state::{Phase, State};
 use crate::status::{Status, Waiting};
@@ -56,6 +58,8 @@ pub struct Node {
     /// Whether a closed round of another chain waits for its members' confirmation.
     unconfirmed: bool,
     joining_since: Timestamp,
+    /// Who trains in this round.
+    cohort: Cohort,
     exchange: Option<Exchange>,
     pooling: Option<Pooling>,
     following: Following,
@@ -89,6 +93,7 @@ impl Node {
             resume_after: None,
             unconfirmed: false,
             joining_since: Timestamp::default(),
+            cohort: Cohort::Everybody,
             exchange: None,
             pooling: None,
             following: Following::default(),
@@ -180,6 +185,7 @@ impl Node {
             Phase::Exchanging => {
                 self.act_if_alone_first();
                 self.try_to_merge();
+                self.rest_on();
             }
             Phase::Pooling => self.advance_pool(),
             Phase::Training | Phase::Merging | Phase::Serving => {}
@@ -216,7 +222,7 @@ impl Node {
     }
 
     fn handle_local(&mut self, author: NodeId, round: Round, local: &Local) {
-        let fetches_all = !self.spec.uses_sketches() || author == self.me;
+        let fetches_all = (!self.spec.uses_sketches() || author == self.me) && self.cohort.contains(self.me);
         if fetches_all && local.lineage == self.state.lineage && round == self.state.round {
             self.want_proxies(author, round, local);
         }
@@ -310,6 +316,10 @@ impl Node {
     fn start_round(&mut self, round: Round) {
         self.state.round = round;
         self.acting = None;
+        self.cohort = self.cohort_of(round);
+        if !self.cohort.contains(self.me) {
+            return self.rest();
+        }
         self.state.phase = Phase::Training;
         self.open_exchange();
         self.joining_since = self.now;

@@ -80,7 +80,10 @@ impl Node {
         let Some(ModuleReport { kind, blob, score }) = report else { return self.finish() };
         (pooling.stage, pooling.since) = (Stage::Gathering, self.now);
         let round = self.state.round;
-        pooling.awaited = self.view.locals(round).map(|(node, _)| node).filter(|node| *node != self.me).collect();
+        let trained = self.view.locals(round).map(|(node, _)| node);
+        // Whoever only rested in the last round has a module too.
+        let rested = self.view.known().filter(|_| self.spec.round.participation < 1.0);
+        pooling.awaited = trained.chain(rested).filter(|node| *node != self.me).collect();
         self.state.module = Some(blob);
         self.publish(round, Body::Pool(PoolOffer { kind, lineage: self.state.lineage, blob, score }));
         let patience = match self.view.neighbours().len() {

@@ -224,7 +224,14 @@ mod tests {
         let hyper = find(name).unwrap().values(&hyper.collect::<BTreeMap<_, _>>()).unwrap();
         let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1, ..ModelSpec::default() };
         let (training, device) = (TrainingSpec::default(), Device::flex());
-        build(&Setup { model: &model, training: &training, hyper: &hyper, seed: 1, device: &device })
+        build(&Setup {
+            model: &model,
+            training: &training,
+            hyper: &hyper,
+            participation: 1.0,
+            seed: 1,
+            device: &device,
+        })
     }
 
     fn dbe(hyper: &[(&str, f64)]) -> Dbe {

@@ -141,6 +141,8 @@ pub struct Setup<'a> {
     pub training: &'a TrainingSpec,
     /// The algorithm's hyper-parameters.
     pub hyper: &'a Values,
+    /// C: share of the nodes that train in a round.
+    pub participation: f64,
     /// Seed of what all nodes must draw alike.
     pub seed: u64,
     /// Where the tensors live.

@@ -7,11 +7,14 @@
 //! aggregator: w = mean_j w_j    c = mean_j c_j            both uniform; server step size 1
 //! ```
 //!
-//! The paper's aggregator keeps c and adds `1/N sum (c_j' - c_j)` to it. All c_j start at zero and every node takes part
-//! in every round, so c is the mean of all c_j at any time: here each node shares its c_j beside its model, and their
+//! The paper's aggregator keeps c and adds `1/N sum (c_j' - c_j)` to it. All c_j start at zero, so if every node takes part
+//! in every round c is the mean of all c_j at any time: here each node shares its c_j beside its model, and their
 //! mean is c, without an aggregator that remembers anything. A node that missed a round counts with what it shared last
 //! if it is back, and not at all as long as it is away; a node that joins late begins with c_j = 0. Twice the bytes of
 //! FedAvg, as in the paper.
+//!
+//! Where only a share C of the nodes trains in a round (`round.participation`), each shares `c + C * (c_j' - c_j)` instead:
+//! the mean over those CN is the paper's c.
 //!
 //! The means are uniform as in PFLlib. The robust rules may take the mean's place; then c is no longer exactly the mean of
 //! the c_j, and the corrections no longer add up to zero.
@@ -59,6 +62,7 @@ struct Scaffold {
     /// Steps of this round.
     steps: u32,
     learning_rate: f64,
+    participation: f64,
 }
 
 impl Scaffold {
@@ -70,7 +74,8 @@ impl Scaffold {
         };
         let (control, own) = (zeros(Role::Shared, "control."), zeros(Role::Private, "own_control."));
         let parts = [base, head, control, own];
-        Ok(Self { parts, received, steps: 0, learning_rate: setup.training.learning_rate })
+        let (learning_rate, participation) = (setup.training.learning_rate, setup.participation);
+        Ok(Self { parts, received, steps: 0, learning_rate, participation })
     }
 
     /// Returns `c - c_j`, in the order of base and head.
@@ -116,8 +121,17 @@ impl Algorithm for Scaffold {
         // The first two terms of c_j' are the correction turned round.
         let renewed = self.corrections().zip(moved).map(|(correction, moved)| moved.mul_scalar(scale) - correction);
         let renewed = Weights::new(renewed.collect());
-        self.parts[CONTROL].weights = renewed.clone();
-        self.parts[OWN].weights = renewed;
+        let own = std::mem::replace(&mut self.parts[OWN].weights, renewed.clone());
+        let control = &mut self.parts[CONTROL].weights;
+        *control = match self.participation < 1.0 {
+            false => renewed,
+            true => {
+                let change = renewed.tensors().zip(own.tensors()).map(|(new, old)| new.clone() - old.clone());
+                let shared =
+                    control.tensors().zip(change).map(|(c, change)| c.clone() + change.mul_scalar(self.participation));
+                Weights::new(shared.collect())
+            }
+        };
     }
 
     fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
@@ -134,7 +148,7 @@ mod tests {
     use burn::tensor::Device;
 
     use super::*;
-    use crate::algorithm::testing::{assert_close, batch, build, numbers};
+    use crate::algorithm::testing::{assert_close, batch, build, numbers, setup};
 
     /// Of one step from w_t, `(w_t - w) / lr` is the gradient there. With c = c_j = 0 the step is FedAvg's and that
     /// gradient becomes c_j. The next step, from a c of 0.5 everywhere, differs from FedAvg's by `lr * (c_j - 0.5)` with
@@ -167,5 +181,20 @@ mod tests {
         scaffold.end_round();
         let slope: Vec<f32> = after.iter().zip(&plain).map(|(before, after)| (before - after) / 0.01).collect();
         assert_close(&numbers(scaffold.as_ref(), "own_control."), &slope, 2e-5);
+    }
+
+    /// Half of the nodes train: a node with c = 0.5 and c_j = 0 shares `c + 0.5 * (c_j' - c_j)`, so that the mean over
+    /// them moves by `1/N sum (c_j' - c_j)`.
+    #[test]
+    fn with_partial_participation_changes_count_by_the_share_of_nodes() {
+        let mut scaffold =
+            setup("scaffold", &[], |setup| Scaffold::new(&Setup { participation: 0.5, ..*setup }).unwrap());
+        let control = &mut scaffold.parts_mut()[CONTROL].weights;
+        *control = Weights::new(control.tensors().map(|c| Tensor::full(c.dims(), 0.5, &Device::flex())).collect());
+        scaffold.begin_round(Draws::new(1, 0, 1));
+        scaffold.step(0, batch());
+        scaffold.end_round();
+        let expected: Vec<f32> = numbers(&scaffold, "own_control.").iter().map(|own| 0.5 + 0.5 * own).collect();
+        assert_close(&numbers(&scaffold, "control."), &expected, 1e-6);
     }
 }

@@ -1,0 +1,122 @@
+//! The cohort: who trains in a round, where not everybody does (`round.participation`).
+//!
+//! Every node draws a number for every node it knows; those with the lowest are the cohort. Nodes that know the same nodes
+//! draw the same cohort, and nobody can choose to be in it. Views differ for a moment when nodes come and go; then a node
+//! too many trains, which is counted like the others, or one is missed for a grace time. In a federation of which nobody
+//! knows all nodes every node is in by chance instead, which needs no view, and the size of the cohort varies a little.
+
+use std::collections::BTreeSet;
+
+use fednode_core::draw::{draw, happens};
+use fednode_core::{Audience, FederationId, FederationSpec, NodeId, Round};
+
+const PURPOSE: &[u8] = b"fednode cohort 1";
+
+/// The nodes that train in a round.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Cohort {
+    /// All of them.
+    Everybody,
+    /// These.
+    Drawn(BTreeSet<NodeId>),
+    /// Each with this probability.
+    ByChance(f64, FederationId, Round),
+}
+
+impl Cohort {
+    /// Draws the cohort of a round from the nodes that are known.
+    pub(crate) fn draw(
+        spec: &FederationSpec,
+        audience: &Audience,
+        round: Round,
+        known: impl Iterator<Item = NodeId>,
+    ) -> Self {
+        let share = spec.round.participation;
+        // Statistics are gathered once, from all.
+        let is_for_all = spec.training.statistics && round.0 == spec.rounds;
+        if share >= 1.0 || is_for_all {
+            return Self::Everybody;
+        }
+        let federation = spec.id();
+        if audience.is_partial() {
+            return Self::ByChance(share, federation, round);
+        }
+        let mut nodes: Vec<NodeId> = known.collect::<BTreeSet<_>>().into_iter().collect();
+        let size = spec.cohort_of(nodes.len());
+        nodes.sort_by_cached_key(|node| draw(PURPOSE, federation, round, *node));
+        Self::Drawn(nodes.into_iter().take(size).collect())
+    }
+
+    /// Tells whether a node is in it.
+    pub(crate) fn contains(&self, node: NodeId) -> bool {
+        match self {
+            Self::Everybody => true,
+            Self::Drawn(nodes) => nodes.contains(&node),
+            Self::ByChance(share, federation, round) => happens(*share, PURPOSE, *federation, *round, node),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(participation: f64, nodes: u32) -> FederationSpec {
+        let mut spec = FederationSpec { nodes, rounds: 9, ..FederationSpec::default() };
+        spec.round.participation = participation;
+        spec
+    }
+
+    fn nodes(n: u16) -> BTreeSet<NodeId> {
+        (0..n).map(|n| NodeId::from_bytes(*blake3_of(n).as_bytes())).collect()
+    }
+
+    fn blake3_of(n: u16) -> fednode_core::BlobId {
+        fednode_core::BlobId::of(&n.to_le_bytes())
+    }
+
+    fn members(spec: &FederationSpec, round: u32, known: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+        let cohort = Cohort::draw(spec, &Audience::of(spec), Round(round), known.iter().copied());
+        known.iter().copied().filter(|node| cohort.contains(*node)).collect()
+    }
+
+    #[test]
+    fn a_tenth_of_a_hundred_is_ten_and_another_ten_in_every_round() {
+        let (spec, known) = (spec(0.1, 100), nodes(100));
+        let rounds: Vec<BTreeSet<NodeId>> = (1..=100).map(|round| members(&spec, round, &known)).collect();
+        assert!(rounds.iter().all(|cohort| cohort.len() == 10));
+        assert_ne!(rounds[0], rounds[1]);
+        let mut turns: Vec<usize> =
+            known.iter().map(|node| rounds.iter().filter(|cohort| cohort.contains(node)).count()).collect();
+        turns.sort_unstable();
+        // Binomial(100, 0.1): 10 ± 3.
+        assert!(turns[0] >= 1 && turns[99] <= 21, "{turns:?}");
+    }
+
+    #[test]
+    fn a_cohort_is_never_too_small_for_a_round() {
+        assert_eq!(members(&spec(0.01, 5), 3, &nodes(5)).len(), 2);
+        assert_eq!(members(&spec(0.01, 5), 3, &nodes(1)).len(), 1, "nobody else is known");
+    }
+
+    #[test]
+    fn who_knows_a_node_less_draws_nearly_the_same() {
+        let (spec, known) = (spec(0.2, 50), nodes(50));
+        let all = members(&spec, 4, &known);
+        let lost = *all.first().unwrap();
+        let fewer: BTreeSet<NodeId> = known.iter().copied().filter(|node| *node != lost).collect();
+        let drawn = members(&spec, 4, &fewer);
+        assert_eq!(drawn.intersection(&all).count(), 9, "those that are left stay in, and one moves up");
+        assert_eq!(drawn.len(), 10);
+    }
+
+    #[test]
+    fn a_large_federation_leaves_it_to_chance_and_statistics_need_everybody() {
+        let known = nodes(2000);
+        let drawn = members(&spec(0.1, 2000), 4, &known).len();
+        assert!((160..240).contains(&drawn), "{drawn} of 2000");
+        let mut last = spec(0.1, 100);
+        last.training.statistics = true;
+        assert_eq!((members(&last, 9, &nodes(100)).len(), members(&last, 8, &nodes(100)).len()), (100, 10));
+    }
+}
