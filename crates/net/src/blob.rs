@@ -38,9 +38,6 @@ pub(crate) const MAX_OUTBOUND: usize = 16;
 pub(crate) const MAX_INBOUND: usize = 32;
 /// Streams served at once to one peer, so that one cannot take all.
 pub(crate) const MAX_INBOUND_PER_PEER: usize = 2;
-/// Segments packed at once, and segments unpacked at once: each takes 3 MiB beside what is in flight, and one is as fast
-/// as a gigabit.
-pub(crate) const MAX_PACKING: usize = 2;
 /// A peer that sends no byte for so long is taken for dead.
 pub(crate) const STALL: Duration = Duration::from_secs(5);
 

@@ -17,9 +17,9 @@ use tokio_util::task::TaskTracker;
 
 use super::job::Run;
 use super::link::{self, Link, LinkError};
-use super::packing::Packing;
+use super::packing::{Packing, Workbench};
 use super::spares::Spares;
-use super::{MAX_IN_FLIGHT, MAX_OUTBOUND, MAX_PACKING, STALL, Wish};
+use super::{MAX_IN_FLIGHT, MAX_OUTBOUND, STALL, Wish};
 use crate::identity::peer_id;
 use crate::roster::Roster;
 use crate::traffic::Traffic;
@@ -96,8 +96,7 @@ pub(super) struct Shared {
     /// One permit per KiB that may be in flight in all.
     pub(super) budget: Arc<Semaphore>,
     pub(super) spares: Arc<Spares>,
-    /// One permit per segment that may be unpacked at once.
-    pub(super) unpacking: Semaphore,
+    pub(super) workbench: Arc<Workbench>,
     jobs: Mutex<HashMap<BlobRef, Arc<Job>>>,
     links: Mutex<HashMap<NodeId, Link>>,
     rates: Mutex<HashMap<NodeId, f64>>,
@@ -142,7 +141,7 @@ impl Fetcher {
             wishes,
             budget: Arc::new(Semaphore::new(permits)),
             spares: Arc::default(),
-            unpacking: Semaphore::new(MAX_PACKING),
+            workbench: Arc::default(),
             jobs: Mutex::default(),
             links: Mutex::default(),
             rates: Mutex::default(),
@@ -231,6 +230,7 @@ impl Shared {
         jobs.remove(&blob);
         if jobs.is_empty() {
             self.spares.clear();
+            self.workbench.clear();
         }
     }
 

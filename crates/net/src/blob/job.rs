@@ -17,7 +17,7 @@ use tokio::time::sleep_until;
 use super::Wish;
 use super::fetcher::{FetchError, Fetched, Job, Shared, State, lock};
 use super::link::{Form, LinkError, Received};
-use super::packing::{self, Malformed, Packing};
+use super::packing::{self, Malformed, Packing, Workbench};
 use super::schedule::{Failure, Rank, Schedule};
 use super::spares::Spares;
 use crate::wire::Want;
@@ -192,18 +192,19 @@ impl Run {
     /// Unpacks what is packed, verifies and stores it, on a thread.
     async fn take_in(&self, index: u32, came: Received, list: Arc<SegmentList>) -> Result<(), Rejection> {
         let (store, spares) = (self.shared.store.clone(), self.shared.spares.clone());
+        let workbench = self.shared.workbench.clone();
         let packing = match came.form {
             Form::Plain => None,
             Form::Packed { against } => self.job.packing.map(|packing| packing.with_base_if(against)),
         };
-        let _unpacking = match packing {
-            Some(_) => self.shared.unpacking.acquire().await.ok(),
+        let _turn = match packing {
+            Some(_) => self.shared.workbench.turn().await,
             None => None,
         };
         let stored = tokio::task::spawn_blocking(move || {
             let mut bytes = came.bytes;
             let unpacked = match packing {
-                Some(packing) => unpack(&mut bytes, list.blob(), index, packing, &*store, &spares),
+                Some(packing) => unpack(&mut bytes, list.blob(), index, packing, &*store, &spares, &workbench),
                 None => Ok(()),
             };
             let outcome = unpacked.and_then(|()| {
@@ -321,16 +322,15 @@ fn unpack(
     packing: Packing,
     store: &dyn BlobStore,
     spares: &Spares,
+    workbench: &Workbench,
 ) -> Result<(), Rejection> {
     let length = blob.segment_len(index) as usize;
     let mut base = spares.take();
     if let Some(id) = packing.base {
         store.read_segment_into(&id, index, &mut base).map_err(Rejection::Base)?;
     }
-    let mut planes = spares.take();
     let against = packing.base.is_some().then_some(base.as_slice());
-    let unpacked = packing::unpack(bytes, against, packing.width, length, &mut planes);
-    spares.give(planes);
+    let unpacked = packing::unpack(bytes, against, packing.width, length, &mut workbench.tools());
     spares.give(base);
     unpacked.map_err(Rejection::Packed)
 }

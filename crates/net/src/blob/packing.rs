@@ -13,8 +13,13 @@
 //! Nothing here trusts the other side: what comes out has the length that was expected or is an error, and whether it is
 //! right shows when it is hashed. Bytes that are no whole number at the end of a segment stay as they are.
 
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use fednode_core::{BlobId, Precision};
 use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use zstd::bulk::{Compressor, Decompressor};
 
 /// Level of zstd. Level 3 takes longer and saves no more on numbers like these.
 const LEVEL: i32 = 1;
@@ -57,6 +62,64 @@ impl Packing {
     }
 }
 
+/// Where segments are packed or unpacked, one at a time: a thread does several Gbit/s, and on a faster link there is no
+/// need of it. Its memory, 3 MiB, is taken once and given back when the last transfer ends.
+#[derive(Debug)]
+pub(super) struct Workbench {
+    turn: Semaphore,
+    tools: Mutex<Tools>,
+}
+
+impl Default for Workbench {
+    fn default() -> Self {
+        Self { turn: Semaphore::new(1), tools: Mutex::default() }
+    }
+}
+
+impl Workbench {
+    /// Waits for a turn, which lasts as long as what is returned.
+    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.turn.acquire().await.ok()
+    }
+
+    /// Takes the tools; who has not waited for a turn may keep a thread waiting.
+    pub(super) fn tools(&self) -> MutexGuard<'_, Tools> {
+        // What a panic left in them means nothing to the next.
+        self.tools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives all memory back to the system.
+    pub(super) fn clear(&self) {
+        *self.tools() = Tools::default();
+    }
+}
+
+/// A buffer of planes and the tables of zstd.
+#[derive(Default)]
+pub(super) struct Tools {
+    planes: Vec<u8>,
+    compressor: Option<Compressor<'static>>,
+    decompressor: Option<Decompressor<'static>>,
+}
+
+impl std::fmt::Debug for Tools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tools").finish_non_exhaustive()
+    }
+}
+
+impl Tools {
+    fn compress(&mut self, packed: &mut [u8]) -> io::Result<usize> {
+        let zstd = self.compressor.take().map_or_else(|| Compressor::new(LEVEL), Ok)?;
+        self.compressor.insert(zstd).compress_to_buffer(self.planes.as_slice(), packed)
+    }
+
+    fn decompress(&mut self, packed: &[u8]) -> io::Result<usize> {
+        let zstd = self.decompressor.take().map_or_else(Decompressor::new, Ok)?;
+        self.decompressor.insert(zstd).decompress_to_buffer(packed, self.planes.as_mut_slice())
+    }
+}
+
 /// Tells why bytes are no packed segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
@@ -68,23 +131,15 @@ pub(super) enum Malformed {
 
 /// Packs a segment into `packed`, in place of what is there; false if that is not worthwhile. A base is as long as the
 /// segment.
-pub(super) fn pack(
-    segment: &[u8],
-    base: Option<&[u8]>,
-    width: Width,
-    planes: &mut Vec<u8>,
-    packed: &mut Vec<u8>,
-) -> bool {
-    fit(planes, segment.len());
+pub(super) fn pack(segment: &[u8], base: Option<&[u8]>, width: Width, tools: &mut Tools, packed: &mut Vec<u8>) -> bool {
+    fit(&mut tools.planes, segment.len());
     match width {
-        Width::Two => spread::<2>(segment, base, planes),
-        Width::Four => spread::<4>(segment, base, planes),
+        Width::Two => spread::<2>(segment, base, &mut tools.planes),
+        Width::Four => spread::<4>(segment, base, &mut tools.planes),
     }
     fit(packed, segment.len() - segment.len().div_ceil(WORTHWHILE));
     // What does not fit is an error of the compressor.
-    let compressed =
-        zstd::bulk::Compressor::new(LEVEL).and_then(|mut zstd| zstd.compress_to_buffer(planes, packed.as_mut_slice()));
-    let Ok(length) = compressed else { return false };
+    let Ok(length) = tools.compress(packed) else { return false };
     packed.truncate(length);
     true
 }
@@ -98,19 +153,18 @@ pub(super) fn unpack(
     base: Option<&[u8]>,
     width: Width,
     length: usize,
-    planes: &mut Vec<u8>,
+    tools: &mut Tools,
 ) -> Result<(), Malformed> {
     // Room for what is expected and no more, whatever the bytes say of themselves.
-    fit(planes, length);
-    let mut zstd = zstd::bulk::Decompressor::new().map_err(|_| Malformed::Undecodable)?;
-    let got = zstd.decompress_to_buffer(bytes, planes.as_mut_slice()).map_err(|_| Malformed::Undecodable)?;
+    fit(&mut tools.planes, length);
+    let got = tools.decompress(bytes).map_err(|_| Malformed::Undecodable)?;
     if got != length {
         return Err(Malformed::Length { expected: length, got });
     }
     fit(bytes, length);
     match width {
-        Width::Two => gather::<2>(planes, base, bytes),
-        Width::Four => gather::<4>(planes, base, bytes),
+        Width::Two => gather::<2>(&tools.planes, base, bytes),
+        Width::Four => gather::<4>(&tools.planes, base, bytes),
     }
     Ok(())
 }
@@ -161,7 +215,7 @@ fn gather<const WIDTH: usize>(planes: &[u8], base: Option<&[u8]>, segment: &mut 
         if let Some(based) = based {
             let mut old = [0; BLOCK];
             load(&based[range.clone()], &mut old);
-            block.iter_mut().zip(old).for_each(|(number, old)| *number = sum::<WIDTH>(*number, old));
+            block.iter_mut().zip(old).for_each(|(number, old)| *number = sum(*number, old));
         }
         for (bytes, number) in numbers[range].iter_mut().zip(block.iter()) {
             bytes.copy_from_slice(&number.to_le_bytes()[..WIDTH]);
@@ -185,10 +239,9 @@ fn difference<const WIDTH: usize>(new: u32, old: u32) -> u32 {
     ((grown << 1) ^ (grown.cast_signed() >> 31).cast_unsigned()) >> unused
 }
 
-/// Returns the bit pattern that differs from another by this much.
-fn sum<const WIDTH: usize>(difference: u32, old: u32) -> u32 {
-    let used = u32::MAX >> (32 - 8 * WIDTH);
-    old.wrapping_add((difference >> 1) ^ (difference & 1).wrapping_neg()) & used
+/// Returns the bit pattern that differs from another by this much; bits beyond its width mean nothing.
+fn sum(difference: u32, old: u32) -> u32 {
+    old.wrapping_add((difference >> 1) ^ (difference & 1).wrapping_neg())
 }
 
 #[cfg(test)]
@@ -198,13 +251,13 @@ mod tests {
     use super::*;
 
     fn packed(segment: &[u8], base: Option<&[u8]>, width: Width) -> Option<Vec<u8>> {
-        let (mut planes, mut packed) = (vec![7; 3], vec![9; 100]);
-        pack(segment, base, width, &mut planes, &mut packed).then_some(packed)
+        let (mut tools, mut packed) = (Tools::default(), vec![9; 100]);
+        pack(segment, base, width, &mut tools, &mut packed).then_some(packed)
     }
 
     fn unpacked(packed: &[u8], base: Option<&[u8]>, width: Width, length: usize) -> Result<Vec<u8>, Malformed> {
         let mut bytes = packed.to_vec();
-        unpack(&mut bytes, base, width, length, &mut vec![5; 9]).map(|()| bytes)
+        unpack(&mut bytes, base, width, length, &mut Tools::default()).map(|()| bytes)
     }
 
     /// Weights as a model has them, from a seed.
@@ -256,6 +309,22 @@ mod tests {
     }
 
     #[test]
+    fn tools_serve_again_after_a_failure_and_after_they_were_cleared() {
+        let bench = Workbench::default();
+        let segment = weights(1 << 14, 9);
+        for _ in 0..2 {
+            let mut packed = Vec::new();
+            assert!(!pack(&[1], None, Width::Four, &mut bench.tools(), &mut packed));
+            assert!(pack(&segment, None, Width::Four, &mut bench.tools(), &mut packed));
+            let mut garbage = b"garbage".to_vec();
+            assert!(unpack(&mut garbage, None, Width::Four, 1000, &mut bench.tools()).is_err());
+            unpack(&mut packed, None, Width::Four, segment.len(), &mut bench.tools()).unwrap();
+            assert_eq!(packed, segment);
+            bench.clear();
+        }
+    }
+
+    #[test]
     fn what_is_cut_or_unpacks_to_another_length_is_an_error() {
         let segment = weights(1000, 3);
         let whole = packed(&segment, None, Width::Four).unwrap();
@@ -273,10 +342,10 @@ mod tests {
     fn what_expands_beyond_the_length_makes_no_room_for_it() {
         let bomb = zstd::bulk::compress(&vec![0; 64 << 20], 1).unwrap();
         assert!(bomb.len() < 10_000);
-        let (mut bytes, mut planes) = (bomb, Vec::new());
-        let refused = unpack(&mut bytes, None, Width::Four, 1000, &mut planes);
+        let (mut bytes, mut tools) = (bomb, Tools::default());
+        let refused = unpack(&mut bytes, None, Width::Four, 1000, &mut tools);
         assert_eq!(refused, Err(Malformed::Undecodable));
-        assert_eq!(planes.capacity(), 1000);
+        assert_eq!(tools.planes.capacity(), 1000);
     }
 
     proptest! {

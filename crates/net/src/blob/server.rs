@@ -16,9 +16,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::packing::{self, Width};
+use super::packing::{self, Width, Workbench};
 use super::spares::Spares;
-use super::{MAX_INBOUND, MAX_INBOUND_PER_PEER, MAX_PACKING};
+use super::{MAX_INBOUND, MAX_INBOUND_PER_PEER};
 use crate::codec;
 use crate::identity::node_id;
 use crate::roster::Roster;
@@ -45,7 +45,7 @@ pub(crate) async fn serve(
     let places = Places::default();
     let spares: Arc<Spares> = Arc::default();
     let memory = Arc::new(Semaphore::new(MAX_IN_MEMORY));
-    let packing = Arc::new(Semaphore::new(MAX_PACKING));
+    let workbench: Arc<Workbench> = Arc::default();
     let tasks = TaskTracker::new();
     loop {
         let (peer, stream) = tokio::select! {
@@ -63,13 +63,13 @@ pub(crate) async fn serve(
             roster: roster.clone(),
             traffic: traffic.clone(),
             memory: memory.clone(),
-            packing: packing.clone(),
+            workbench: workbench.clone(),
             spares: spares.clone(),
             pressure: place.pressure.clone(),
         };
         let (places, cancel) = (places.clone(), cancel.clone());
         tasks.spawn(async move {
-            let spares = service.spares.clone();
+            let (spares, workbench) = (service.spares.clone(), service.workbench.clone());
             tokio::select! {
                 () = cancel.cancelled() => {}
                 ended = service.run(stream) => if let Err(error) = ended {
@@ -79,6 +79,7 @@ pub(crate) async fn serve(
             drop(place);
             if places.are_free() {
                 spares.clear();
+                workbench.clear();
             }
         });
     }
@@ -149,7 +150,7 @@ struct Service {
     roster: Arc<Roster>,
     traffic: Arc<Traffic>,
     memory: Arc<Semaphore>,
-    packing: Arc<Semaphore>,
+    workbench: Arc<Workbench>,
     spares: Arc<Spares>,
     pressure: Arc<Notify>,
 }
@@ -189,13 +190,13 @@ impl Service {
                 Err(_) => return Ok(()),
             };
             let Ok(permit) = self.memory.clone().acquire_owned().await else { return Ok(()) };
-            let packing = match ask.want {
-                Want::Packed { .. } => self.packing.acquire().await.ok(),
+            let turn = match ask.want {
+                Want::Packed { .. } => self.workbench.turn().await,
                 Want::List | Want::Segment(_) => None,
             };
-            let (store, spares) = (self.store.clone(), self.spares.clone());
-            let read = tokio::task::spawn_blocking(move || answer(&*store, &ask, &spares)).await;
-            drop(packing);
+            let (store, spares, workbench) = (self.store.clone(), self.spares.clone(), self.workbench.clone());
+            let read = tokio::task::spawn_blocking(move || answer(&*store, &ask, &spares, &workbench)).await;
+            drop(turn);
             let Ok((answer, bytes)) = read else { return Ok(()) };
             if ready.send(Ready { answer, bytes, _permit: permit }).await.is_err() {
                 return Ok(());
@@ -226,15 +227,15 @@ impl Service {
 }
 
 /// Reads what is asked for, and packs it where that is asked for and worthwhile.
-fn answer(store: &dyn BlobStore, ask: &BlobAsk, spares: &Spares) -> (BlobAnswer, Vec<u8>) {
-    let (outcome, bytes) = read(store, ask, spares).unwrap_or_else(|error| {
+fn answer(store: &dyn BlobStore, ask: &BlobAsk, spares: &Spares, workbench: &Workbench) -> (BlobAnswer, Vec<u8>) {
+    let (outcome, bytes) = read(store, ask, spares, workbench).unwrap_or_else(|error| {
         tracing::warn!(blob = %ask.blob.short(), %error, "a held blob could not be read");
         (Answer::Failed, Vec::new())
     });
     (BlobAnswer { id: ask.id, outcome }, bytes)
 }
 
-fn read(store: &dyn BlobStore, ask: &BlobAsk, spares: &Spares) -> io::Result<(Answer, Vec<u8>)> {
+fn read(store: &dyn BlobStore, ask: &BlobAsk, spares: &Spares, workbench: &Workbench) -> io::Result<(Answer, Vec<u8>)> {
     if store.held(&ask.blob).is_none() {
         return Ok((Answer::NotHeld, Vec::new()));
     }
@@ -249,7 +250,7 @@ fn read(store: &dyn BlobStore, ask: &BlobAsk, spares: &Spares) -> io::Result<(An
         Want::Packed { index, width, base } => {
             let segment = segment(index)?;
             let base = base.and_then(|base| read_base(store, base, index, segment.len(), spares));
-            Ok(pack(segment, base, width, spares))
+            Ok(pack(segment, base, width, spares, workbench))
         }
     }
 }
@@ -265,10 +266,15 @@ fn read_base(store: &dyn BlobStore, id: BlobId, index: u32, length: usize, spare
     Some(bytes)
 }
 
-fn pack(segment: Vec<u8>, base: Option<Vec<u8>>, width: Width, spares: &Spares) -> (Answer, Vec<u8>) {
-    let (mut planes, mut packed) = (spares.take(), spares.take());
-    let is_worthwhile = packing::pack(&segment, base.as_deref(), width, &mut planes, &mut packed);
-    spares.give(planes);
+fn pack(
+    segment: Vec<u8>,
+    base: Option<Vec<u8>>,
+    width: Width,
+    spares: &Spares,
+    workbench: &Workbench,
+) -> (Answer, Vec<u8>) {
+    let mut packed = spares.take();
+    let is_worthwhile = packing::pack(&segment, base.as_deref(), width, &mut workbench.tools(), &mut packed);
     let against = base.is_some();
     base.into_iter().for_each(|base| spares.give(base));
     if !is_worthwhile {
