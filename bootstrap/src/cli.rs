@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use fednode_core::NodeId;
+use fednode_net::Compression;
 use fednode_runtime::telemetry::Format;
 
 /// The bootstrap aggregator of a fednode federation: introduces nodes to each other and averages the part all share.
@@ -80,6 +81,9 @@ pub(crate) struct StartArgs {
     /// Look for members on the local network.
     #[arg(long, env = "FEDBOOT_MDNS")]
     pub(crate) mdns: bool,
+    /// How blobs come here: `off` (as they are), or `zstd`: the same numbers in fewer bytes for some processor time.
+    #[arg(long, value_name = "METHOD", default_value = "off", env = "FEDBOOT_COMPRESSION")]
+    pub(crate) compression: Compression,
     /// Most peers to keep.
     #[arg(long, value_name = "N", default_value_t = 1024, env = "FEDBOOT_MAX_PEERS")]
     pub(crate) max_peers: usize,

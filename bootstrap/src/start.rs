@@ -65,6 +65,7 @@ fn resolve(args: StartArgs) -> Result<MemberConfig, Failure> {
         allow,
         network_key,
         mdns: args.mdns,
+        compression: args.compression,
         max_peers: args.max_peers,
         quota_bytes: args.quota,
         control: ControlConfig { address: args.control, enabled: !args.no_control },

@@ -14,6 +14,7 @@
 use std::path::Path;
 
 use fednode_core::config::{self, ConfigError, unknown_name};
+use fednode_net::Compression;
 
 /// What every variable of ours begins with.
 const PREFIX: &str = "FEDNODE_";
@@ -59,6 +60,9 @@ fednode_core::config! {
         allow: String = String::new(),
         /// Whether to look for members on the local network.
         mdns: bool = false,
+        /// How experts and other blobs come here: `off` (as they are), or `zstd`: packed against the version held
+        /// before, the same numbers in fewer bytes for some processor time on both sides.
+        compression: String = "off".into(),
         /// Where the control API listens, `127.0.0.1:0` (port chosen by the system), or `off`.
         control: String = "127.0.0.1:0".into(),
         /// Most mebibytes of other nodes' experts kept on disk.
@@ -128,6 +132,7 @@ impl Config {
     fn validate(&self) -> Result<(), ConfigError> {
         let rules = [
             (["human", "json"].contains(&self.log_format.as_str()), "log_format", "`human` or `json`"),
+            (self.compression.parse::<Compression>().is_ok(), "compression", "`off` or `zstd`"),
             (self.threads <= 4096, "threads", "at most 4096"),
             (self.evaluate_every >= 1, "evaluate_every", "at least 1"),
             (self.quota_mib >= 1, "quota_mib", "at least 1"),

@@ -28,6 +28,7 @@ pub(crate) fn config(config: &Config, spec: Arc<FederationSpec>) -> anyhow::Resu
     member.allow = allow;
     member.network_key = network_key.or_fail(ExitCode::Network)?;
     member.mdns = config.mdns;
+    member.compression = config.compression.parse().expect("validated with the settings");
     member.quota_bytes = config.quota_mib.saturating_mul(1 << 20);
     member.control = control(config);
     member.exit_when_finished = config.exit_when_finished;

@@ -112,7 +112,8 @@ impl Aggregator {
 
     /// Returns the blobs that garbage collection must not take.
     pub fn needed_blobs(&self) -> BTreeSet<BlobId> {
-        self.head.mean.iter().map(|mean| mean.id).chain(self.closing.blobs()).collect()
+        let means = self.head.mean.map(|mean| mean.id).into_iter().chain(self.head.parent);
+        means.chain(self.closing.blobs()).collect()
     }
 
     /// Returns what is being waited for.
@@ -167,7 +168,8 @@ impl Aggregator {
                 self.outputs.push(Output::SetTimer { timer: Timer::Deadline(self.head.round.next()), at: deadline });
             }
             let until = self.now + self.spec.round.deadline();
-            self.outputs.push(Output::Fetch(Fetch { blob, kind: FetchKind::Shared, from: vec![author], until }));
+            let base = self.head.mean.map(|mean| mean.id);
+            self.outputs.push(Output::Fetch(Fetch { blob, kind: FetchKind::Shared, from: vec![author], base, until }));
         }
     }
 

@@ -137,6 +137,8 @@ pub struct Fetch {
     pub kind: FetchKind,
     /// Who holds it for certain, best first; other holders may be found.
     pub from: Vec<NodeId>,
+    /// The version before it, which this member and whoever made the blob should hold: the difference is fewer bytes.
+    pub base: Option<BlobId>,
     /// When to give up.
     pub until: Timestamp,
 }

@@ -85,6 +85,14 @@ fn whoever_trains_longer_fetches_the_experts_of_the_others_meanwhile() {
 }
 
 #[test]
+fn both_sides_still_hold_the_version_before() {
+    let outcome = play(&Scenario::new(seed(), 5, 6));
+    let fetches: u32 = outcome.fetches.values().sum();
+    let of = format!("{} of {fetches}, seed {}", outcome.fetched_after, outcome.seed);
+    assert!(3 * outcome.fetched_after > u64::from(fetches), "{of}");
+}
+
+#[test]
 fn no_blob_is_fetched_twice() {
     let outcome = play(&Scenario::new(seed(), 8, 6));
     let twice: Vec<_> = outcome.fetches.iter().filter(|(_, count)| **count > 1).collect();

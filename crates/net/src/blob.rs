@@ -4,17 +4,19 @@
 //!   caller ─► Fetcher ─► job (one per blob, however many callers) ─► Schedule: which segment from whom
 //!                          │                                              ▲
 //!                          ▼                                              │ delivered / failed
-//!                        Link (one stream per peer, pipelined) ── bytes ──┴─► verify ─► BlobStore
+//!                        Link (one stream per peer, pipelined) ── bytes ──┴─► unpack ─► verify ─► BlobStore
 //!                          │
 //!   peer's Server ◄────────┘  reads segments of held blobs, a bounded number in memory
 //! ```
 //!
 //! Nothing touches the store that was not verified; a wrong segment convicts its sender. Bytes in flight are bounded
-//! per peer and in all, on both sides.
+//! per peer and in all, on both sides. Who asks says whether segments may be packed; what is verified, stored and held
+//! are the same bytes either way.
 
 mod fetcher;
 mod job;
 mod link;
+mod packing;
 mod schedule;
 mod server;
 mod spares;
@@ -23,6 +25,7 @@ use std::time::Duration;
 
 pub use fetcher::{FetchError, Fetched};
 pub(crate) use fetcher::{Fetcher, Request};
+pub use packing::{Packing, Width};
 pub(crate) use server::serve;
 
 /// Bytes asked for but not yet stored, per peer: the bandwidth-delay product of 300 Mbit/s over 100 ms.

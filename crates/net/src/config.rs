@@ -14,6 +14,38 @@ pub const DEFAULT_MAX_PEERS: usize = 128;
 /// How often a node compares what it heard with one random peer. Gossip loses and does not repair; this does.
 pub const DEFAULT_SYNC_EVERY: Duration = Duration::from_secs(2);
 
+/// How the segments of a blob come here. Lossless, so it is each node's own choice; every node serves both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compression {
+    /// As they are.
+    #[default]
+    Off,
+    /// Packed by zstd, where that is worthwhile ([`crate::Packing`]).
+    Zstd,
+}
+
+impl Compression {
+    /// Returns the name used in files and on command lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Zstd => "zstd",
+        }
+    }
+}
+
+impl std::str::FromStr for Compression {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "off" => Ok(Self::Off),
+            "zstd" => Ok(Self::Zstd),
+            _ => Err("expected `off` or `zstd`"),
+        }
+    }
+}
+
 /// What the network needs to know.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -37,6 +69,8 @@ pub struct Config {
     pub network_key: Option<NetworkKey>,
     /// Whether to find members on the local network by mDNS.
     pub mdns: bool,
+    /// Whether blobs are asked for packed.
+    pub compression: Compression,
     /// Starts of this node so far, this one included; must grow with every start.
     pub incarnation: u64,
     /// Adverts heard in earlier lives, so that they are not fetched again and can be told to others.
@@ -64,6 +98,7 @@ impl Config {
             allow: None,
             network_key: None,
             mdns: false,
+            compression: Compression::default(),
             incarnation: 1,
             known: Vec::new(),
             heard: Vec::new(),

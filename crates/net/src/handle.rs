@@ -12,7 +12,8 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::blob::{FetchError, Fetched, Fetcher, Request};
+use crate::blob::{FetchError, Fetched, Fetcher, Packing, Request};
+use crate::config::Compression;
 use crate::roster::Roster;
 use crate::traffic::{Traffic, TrafficSnapshot};
 
@@ -102,6 +103,7 @@ pub struct Handle {
     commands: mpsc::Sender<Command>,
     fetcher: Fetcher,
     shared: Arc<Shared>,
+    compression: Compression,
     cancel: CancellationToken,
 }
 
@@ -110,9 +112,10 @@ impl Handle {
         commands: mpsc::Sender<Command>,
         fetcher: Fetcher,
         shared: Arc<Shared>,
+        compression: Compression,
         cancel: CancellationToken,
     ) -> Self {
-        Self { commands, fetcher, shared, cancel }
+        Self { commands, fetcher, shared, compression, cancel }
     }
 
     /// Returns who this node is.
@@ -151,7 +154,24 @@ impl Handle {
         providers: Vec<NodeId>,
         deadline: Duration,
     ) -> Result<Fetched, FetchError> {
-        self.fetcher.fetch(Request { blob, providers, deadline }).await
+        self.fetcher.fetch(Request { blob, providers, deadline, packing: None }).await
+    }
+
+    /// Does what [`Handle::fetch`] does in fewer bytes, if [`crate::Config::compression`] allows it and the providers can.
+    ///
+    /// Callers that share a transfer have it packed as the first of them wanted it.
+    ///
+    /// # Errors
+    /// Fails as [`Handle::fetch`] does.
+    pub async fn fetch_packed(
+        &self,
+        blob: BlobRef,
+        providers: Vec<NodeId>,
+        deadline: Duration,
+        packing: Packing,
+    ) -> Result<Fetched, FetchError> {
+        let packing = (self.compression == Compression::Zstd).then_some(packing);
+        self.fetcher.fetch(Request { blob, providers, deadline, packing }).await
     }
 
     /// Dials an address now and keeps at it with patience, as if it had been configured.

@@ -63,10 +63,10 @@ mod traffic;
 mod transport;
 mod wire;
 
-pub use blob::{FetchError, Fetched};
+pub use blob::{FetchError, Fetched, Packing, Width};
 pub use book::MAX_ADVERTS_PER_ROUND;
 pub use codec::CodecError;
-pub use config::{Config, DEFAULT_MAX_PEERS, DEFAULT_SYNC_EVERY};
+pub use config::{Compression, Config, DEFAULT_MAX_PEERS, DEFAULT_SYNC_EVERY};
 pub use event::Event;
 pub use handle::{Direction, Handle, PeerInfo, PublishError};
 pub use identity::{Identity, VerifyError, encoded_len, verify};

@@ -102,13 +102,14 @@ fn launch(
     let mut control = swarm.behaviour().streams.new_control();
     let incoming = control.accept(StreamProtocol::new(BLOB_PROTOCOL)).expect("nobody else accepts blob streams");
     let fetcher = Fetcher::new(blobs.clone(), roster.clone(), traffic.clone(), control, wish, cancel.clone());
+    let compression = config.compression;
     let rules =
         Rules { spec: config.spec.clone(), federation: config.federation, own: node, allow: config.allow.clone() };
     let mut helpers = JoinSet::new();
     helpers.spawn(gate::run(Arc::new(rules), candidates, judged));
     helpers.spawn(blob::serve(incoming, blobs, roster, traffic, cancel.clone()));
     let inlets = Inlets { commands, wishes, checked, cancel: cancel.clone() };
-    let handle = Handle::new(command, fetcher.clone(), shared.clone(), cancel);
+    let handle = Handle::new(command, fetcher.clone(), shared.clone(), compression, cancel);
     let task = Task::new(swarm, config, identity, topics, book, Outbox::new(events), candidate, shared);
     Network { handle, events: received, task: tokio::spawn(task.run(inlets, helpers, fetcher)) }
 }

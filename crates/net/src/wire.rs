@@ -12,6 +12,7 @@
 use fednode_core::{BlobId, FederationId, Hello, NodeId, Sequence, SignedAdvert, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::blob::Width;
 use crate::bounded::Bounded;
 
 /// Name of the protocol of the first words on a connection.
@@ -209,12 +210,20 @@ pub(crate) struct BlobAsk {
 
 /// Which part of a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Want {
     /// The chaining values of all segments, 32 bytes each.
     List,
     /// One segment.
     Segment(u32),
+    /// One segment, packed where that is worthwhile.
+    Packed {
+        index: u32,
+        /// Bytes of one number.
+        width: Width,
+        /// A blob that the asker holds, to pack against.
+        base: Option<BlobId>,
+    },
 }
 
 /// What precedes the bytes, or stands in their place.
@@ -227,10 +236,16 @@ pub(crate) struct BlobAnswer {
 
 /// What became of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Answer {
     /// So many bytes follow.
     Bytes(u32),
+    /// So many bytes follow, fewer than the segment has that they unpack to.
+    Packed {
+        bytes: u32,
+        /// Whether they are what the segment differs by from the base that was named.
+        against: bool,
+    },
     /// The blob is not held completely.
     NotHeld,
     /// It is held but could not be read.
@@ -265,7 +280,12 @@ mod tests {
         let (federation, issued_at) = (FederationId::from_bytes([255; 32]), Timestamp(u64::MAX));
         let record = Record { federation, node, scope: Scope::Loopback, addresses, issued_at, minutes: 9999 };
         assert!(encode(&record).len() <= MAX_RECORD_BYTES);
-        let ask = BlobAsk { id: u32::MAX, blob: BlobId::from_bytes([255; 32]), want: Want::Segment(u32::MAX) };
-        assert!(encode(&ask).len() <= MAX_BLOB_HEADER);
+        let blob = BlobId::from_bytes([255; 32]);
+        let packed = Want::Packed { index: u32::MAX, width: Width::Four, base: Some(blob) };
+        for want in [Want::List, Want::Segment(u32::MAX), packed] {
+            assert!(encode(&BlobAsk { id: u32::MAX, blob, want }).len() <= MAX_BLOB_HEADER);
+        }
+        let outcome = Answer::Packed { bytes: u32::MAX, against: true };
+        assert!(encode(&BlobAnswer { id: u32::MAX, outcome }).len() <= MAX_BLOB_HEADER);
     }
 }

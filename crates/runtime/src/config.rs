@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::{FederationSpec, NodeId, Round};
-use fednode_net::NetworkKey;
+use fednode_net::{Compression, NetworkKey};
 use tokio::sync::mpsc;
 
 /// How long a finished member serves the others by default: as long as a straggler may need for a round.
@@ -37,6 +37,8 @@ pub struct MemberConfig {
     pub network_key: Option<NetworkKey>,
     /// Whether to look for members on the local network.
     pub mdns: bool,
+    /// Whether blobs are asked for packed.
+    pub compression: Compression,
     /// Most peers to keep.
     pub max_peers: usize,
     /// Most bytes of blobs.
@@ -84,6 +86,7 @@ impl MemberConfig {
             allow: None,
             network_key: None,
             mdns: false,
+            compression: Compression::default(),
             max_peers: fednode_net::DEFAULT_MAX_PEERS,
             quota_bytes: fednode_store::DEFAULT_QUOTA_BYTES,
             control: ControlConfig::default(),

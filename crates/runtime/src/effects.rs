@@ -7,9 +7,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fednode_core::{BlobId, BlobStore, Body, FederationSpec, NodeId, Round};
-use fednode_engine::{AverageOrder, Fetch, Input, MergeOrder, MergeReport, Note, Output};
-use fednode_net::Handle;
+use fednode_core::{BlobId, BlobStore, Body, FederationSpec, NodeId, Precision, Round};
+use fednode_engine::{AverageOrder, Fetch, FetchKind, Input, MergeOrder, MergeReport, Note, Output};
+use fednode_net::{Handle, Packing};
 use fednode_store::Blobs;
 use fednode_store::ledger::{ClosedRound, Event, EventLevel};
 use tracing::debug;
@@ -374,9 +374,13 @@ async fn fetch_and_check(
     blobs: Arc<Blobs>,
 ) -> Answer {
     let started = Instant::now();
+    let _base = fetch.base.map(|base| blobs.pin(base));
     let fetched = match blobs.held(&fetch.blob.id) {
         Some(_) => Ok(None),
-        None => net.fetch(fetch.blob, fetch.from.clone(), deadline).await.map(Some),
+        None => {
+            let packing = Packing { width: precision_of(fetch.kind, &spec).into(), base: fetch.base };
+            net.fetch_packed(fetch.blob, fetch.from.clone(), deadline, packing).await.map(Some)
+        }
     };
     match fetched {
         Ok(from) => {
@@ -386,6 +390,14 @@ async fn fetch_and_check(
             Answer::Fetched { fetch, result, received }
         }
         Err(error) => Answer::Fetched { fetch, result: Err(error.to_string()), received: None },
+    }
+}
+
+/// Returns the precision of the numbers that a fetch brings.
+fn precision_of(kind: FetchKind, spec: &FederationSpec) -> Precision {
+    match kind {
+        FetchKind::Expert | FetchKind::Module => spec.transfer.precision,
+        FetchKind::Shared | FetchKind::Proxies => Precision::F32,
     }
 }
 

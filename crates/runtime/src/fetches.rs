@@ -61,7 +61,7 @@ mod tests {
 
     fn fetch(n: u64) -> Fetch {
         let blob = BlobRef::of(&n.to_le_bytes());
-        Fetch { blob, kind: FetchKind::Expert, from: vec![], until: Timestamp(n) }
+        Fetch { blob, kind: FetchKind::Expert, from: vec![], base: None, until: Timestamp(n) }
     }
 
     #[test]

@@ -245,6 +245,7 @@ async fn start_network(
     network.allow.clone_from(&config.allow);
     network.network_key.clone_from(&config.network_key);
     network.mdns = config.mdns;
+    network.compression = config.compression;
     network.max_peers = config.max_peers;
     network.incarnation = store.folder.incarnation();
     network.known = memories.known;

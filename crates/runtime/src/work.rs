@@ -286,7 +286,7 @@ mod tests {
         for precision in Precision::ALL {
             let blob = store.blobs.put(&params(0.2).to_bytes_as(precision)).unwrap();
             let check = |kind| {
-                let fetch = Fetch { blob, kind, from: Vec::new(), until: Timestamp(0) };
+                let fetch = Fetch { blob, kind, from: Vec::new(), base: None, until: Timestamp(0) };
                 matches!(check(&fetch, &spec, &Decoded::default(), &store.blobs), Checked::Params)
             };
             assert_eq!(check(FetchKind::Expert), precision == Precision::F16, "{precision:?}");

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use common::{Running, config, lonely_spec, spec, until, within};
 use fednode_core::{ParamSet, Round};
+use fednode_net::Compression;
 use fednode_runtime::control::{Client, ClientError};
 use fednode_runtime::records::{path_in as records_path, read as read_records};
-use fednode_runtime::{ExitCode, Outcome, final_model, stored_model};
+use fednode_runtime::{ExitCode, MemberConfig, Outcome, final_model, stored_model};
 
 const QUICK: Duration = Duration::from_millis(5);
 
@@ -52,6 +53,29 @@ async fn three_nodes_and_an_aggregator_finish_with_one_shared_part() {
     }
     // Each node adds its number in hundredths and the mean of 1, 2 and 3 is 2: three rounds add 0.06.
     assert!((shared.values()[0] - 1.06).abs() < 1e-5, "{shared:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_packed_blobs_receives_fewer_bytes_and_the_same_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = |name: &str| folder.path().join(name);
+    let spec = spec(2, 5);
+    let (aggregator, address) = Running::aggregator(config(&spec, &state("boot"), &[])).await;
+    let member = |name| config(&spec, &state(name), std::slice::from_ref(&address));
+    let packed = MemberConfig { compression: Compression::Zstd, ..member("packed") };
+    let nodes = [Running::node(1, packed, QUICK), Running::node(2, member("plain"), QUICK)];
+    for node in nodes {
+        assert_eq!(node.end().await.unwrap().round, Round(5));
+    }
+    aggregator.end().await.unwrap();
+    let received = |name: &str| {
+        let records = read_records(&records_path(&state(name))).unwrap();
+        records.iter().map(|r| r.bytes_received.peer_to_peer + r.bytes_received.aggregator).sum::<u64>()
+    };
+    let (packed, plain) = (received("packed"), received("plain"));
+    assert!(packed < plain * 9 / 10, "{packed} and {plain} bytes");
+    let shared = |name: &str| model_of(&state(name)).get("shared").unwrap().clone();
+    assert_eq!(shared("packed"), shared("plain"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

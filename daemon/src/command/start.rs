@@ -93,6 +93,10 @@ pub(crate) struct Args {
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     mdns: Option<bool>,
+    /// How blobs come here: off, or zstd for fewer bytes.
+    #[arg(long, value_name = "METHOD")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compression: Option<String>,
     /// Where the control API listens, or `off`.
     #[arg(long, value_name = "ADDR")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -272,6 +276,7 @@ mod tests {
             "--network-key=a",
             "--allow=a",
             "--mdns",
+            "--compression=zstd",
             "--control=off",
             "--quota-mib=1",
             "--log=json",

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use fednode_core::FederationSpec;
+use fednode_net::Compression;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::final_model;
 use fednode_runtime::records;
@@ -39,6 +40,9 @@ pub(crate) struct Args {
     /// Threads per node for training on the CPU [default: cores divided by nodes, at least 1].
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// How blobs come to nodes and fedboot: off, or zstd for fewer bytes.
+    #[arg(long, value_name = "METHOD", default_value = "off")]
+    compression: Compression,
     /// Where to write everything (default: `runs/<time>`).
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -100,6 +104,7 @@ fn node_config(args: &Args, spec: &FederationSpec, device: &str) -> Config {
         data: args.data.clone(),
         device: device.to_owned(),
         threads: args.threads.unwrap_or(fair_share),
+        compression: args.compression.name().to_owned(),
         partition_file: args.federation.partition_file.as_ref().map(absolute).unwrap_or_default(),
         ..Config::default()
     }

@@ -119,6 +119,7 @@ impl Swarm<'_> {
             ["start", "--spec", &text(folder.spec()), "--listen", LOOPBACK, "--state", &text(state.clone())]
                 .map(str::to_owned)
                 .into_iter()
+                .chain(["--compression".to_owned(), self.plan.node.compression.clone()])
                 .chain(["--stop-when-stdin-closes".to_owned()])
                 .collect();
         let name = "fedboot".to_owned();

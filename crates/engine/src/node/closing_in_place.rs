@@ -108,7 +108,8 @@ impl Node {
         for (node, blob) in wanted {
             // A short deadline: the others wait for this, and a part that cannot be had is simply not counted.
             let until = self.now + self.spec.round.grace();
-            let fetch = Fetch { blob, kind: FetchKind::Shared, from: vec![node], until };
+            let base = self.state.head.mean.map(|mean| mean.id);
+            let fetch = Fetch { blob, kind: FetchKind::Shared, from: vec![node], base, until };
             self.outputs.push(Output::Fetch(fetch));
         }
     }

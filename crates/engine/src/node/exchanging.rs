@@ -283,15 +283,15 @@ impl Node {
                 continue;
             }
             let (_, experts) = exchange.experts_awaited.entry(offer.blob.id).or_insert_with(|| {
-                wanted.push(offer.blob);
+                wanted.push((offer.blob, self.state.held.get(&expert).map(|held| held.blob.id)));
                 (offer.blob, Vec::with_capacity(MAX_EXPERTS.min(4)))
             });
             if !experts.contains(&expert) {
                 experts.push(expert);
             }
         }
-        for blob in wanted {
-            self.fetch(blob, FetchKind::Expert, vec![owner]);
+        for (blob, before) in wanted {
+            self.fetch_after(before, blob, FetchKind::Expert, vec![owner]);
         }
     }
 

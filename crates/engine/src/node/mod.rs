@@ -162,7 +162,9 @@ impl Node {
         let held = self.state.held.values().map(|held| held.blob.id);
         let sources = self.exchange.iter().flat_map(Exchange::blobs);
         let pool = self.pooling.iter().flat_map(Pooling::blobs).chain(self.state.module.map(|blob| blob.id));
-        own.chain(held).chain(sources).chain(pool).chain(self.state.head.mean.map(|mean| mean.id)).collect()
+        // The mean before is what others pack the newest against.
+        let means = self.state.head.mean.map(|mean| mean.id).into_iter().chain(self.state.head.parent);
+        own.chain(held).chain(sources).chain(pool).chain(means).collect()
     }
 
     /// Returns what this node is doing and waiting for.
@@ -406,8 +408,15 @@ impl Node {
     }
 
     fn fetch(&mut self, blob: BlobRef, kind: FetchKind, from: Vec<NodeId>) {
+        // Shared parts and their mean are steps from the mean before.
+        let mean = self.state.head.mean.filter(|_| kind == FetchKind::Shared);
+        self.fetch_after(mean.map(|mean| mean.id), blob, kind, from);
+    }
+
+    /// Fetches a blob of which this node may hold the version before.
+    fn fetch_after(&mut self, base: Option<BlobId>, blob: BlobRef, kind: FetchKind, from: Vec<NodeId>) {
         let until = self.now + self.spec.round.deadline();
-        self.outputs.push(Output::Fetch(Fetch { blob, kind, from, until }));
+        self.outputs.push(Output::Fetch(Fetch { blob, kind, from, base, until }));
     }
 
     fn fetch_shared(&mut self, blob: Option<BlobRef>, author: NodeId) {

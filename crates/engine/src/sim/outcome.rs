@@ -87,6 +87,8 @@ pub struct Outcome {
     pub pools: Vec<(usize, Vec<(NodeId, BlobRef)>)>,
     /// Experts that members began to fetch while they still trained.
     pub fetched_in_training: u64,
+    /// Blobs that came from somebody who held the version before, as the fetching member did.
+    pub fetched_after: u64,
     /// Fetches by member and blob, to see that nothing is fetched twice.
     pub fetches: BTreeMap<(usize, BlobId), u32>,
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p fednode-net --example transfer -- [MIB]
+//! cargo run --release -p fednode-net --example transfer -- packed MIB
 //!
 //! transfer serve MIB ADDRESS       serves over a network, says where, and ends with its input (scripts/netlab)
 //! transfer fetch MIB ADDRESS…      fetches from all of these at once
@@ -9,7 +10,8 @@
 //!
 //! The server process makes the bytes up and the client throws them away after verification, so that neither disk nor
 //! memory is measured. Both report the CPU time that a GB (10^9 bytes) took them and their peak resident memory; the
-//! same is said of raw TCP, so that a busy machine can be told from a slow program.
+//! same is said of raw TCP, so that a busy machine can be told from a slow program. With `packed` both sides hold a version
+//! of the blob in which the lower half of every number is different.
 #![allow(clippy::print_stdout, reason = "it is a command")]
 
 use std::error::Error;
@@ -20,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fednode_core::{FederationSpec, NodeId, Role, SEGMENT_BYTES};
-use fednode_net::{Config, Event, Fetched, Identity, Multiaddr, Network, start};
+use fednode_net::{Compression, Config, Event, Fetched, Identity, Multiaddr, Network, Packing, Width, start};
 
 mod synthetic;
 
@@ -40,21 +42,24 @@ async fn main() -> Outcome {
         ["serve", mib, address] => serve(mib.parse()?, address.parse()?).await,
         ["fetch", mib, addresses @ ..] if !addresses.is_empty() => fetch_from(mib.parse()?, addresses).await,
         ["raw", mib] => raw_serve(mib.parse()?),
-        [mib] => measure(mib.parse()?).await,
-        _ => measure(100).await,
+        ["packed", mib] => measure(mib.parse()?, Compression::Zstd).await,
+        [mib] => measure(mib.parse()?, Compression::Off).await,
+        _ => measure(100, Compression::Off).await,
     }
 }
 
-async fn measure(mib: u64) -> Outcome {
+async fn measure(mib: u64, compression: Compression) -> Outcome {
     let raw = raw(mib)?;
     let gb = (mib * SEGMENT_BYTES) as f64 / 1e9;
     let (mut server, address) = child("serve", mib)?;
-    let client = join(mib, &[address.parse()?]).await?;
+    let client = join(mib, &[address.parse()?], compression).await?;
     let cpu = cpu_seconds()?;
-    let Transfer { rate, .. } = client.fetch().await?;
+    let Transfer { rate, fetched } = client.fetch().await?;
     let cpu = (cpu_seconds()? - cpu) / gb;
     println!("raw TCP      {:8.0} MiB/s, {:.2} + {:.2} CPU s/GB", raw.rate, raw.client_cpu / gb, raw.server_cpu / gb);
     println!("blob         {rate:8.0} MiB/s  (ratio {:.2})", rate / raw.rate);
+    let received: u64 = fetched.bytes_received.values().sum();
+    println!("received     {:8.1} % of its bytes", 100.0 * received as f64 / (mib * SEGMENT_BYTES) as f64);
     println!("client       {cpu:8.2} CPU s/GB, peak RSS {:.1} MB", peak_memory()?);
     client.network.handle.shutdown().await;
     drop(server.stdin.take());
@@ -68,7 +73,7 @@ async fn measure(mib: u64) -> Outcome {
 /// Fetches from several providers and says how fast it went.
 async fn fetch_from(mib: u64, addresses: &[&str]) -> Outcome {
     let addresses = addresses.iter().map(|address| address.parse()).collect::<Result<Vec<Multiaddr>, _>>()?;
-    let client = join(mib, &addresses).await?;
+    let client = join(mib, &addresses, Compression::Off).await?;
     let Transfer { rate, fetched } = client.fetch().await?;
     let shares: Vec<String> = fetched.bytes_received.values().map(|bytes| (bytes >> 20).to_string()).collect();
     println!("{rate:.3} MiB/s from {} providers ({} MiB)", shares.len(), shares.join(" + "));
@@ -91,9 +96,10 @@ struct Transfer {
     fetched: Fetched,
 }
 
-async fn join(mib: u64, addresses: &[Multiaddr]) -> Outcome<Client> {
+async fn join(mib: u64, addresses: &[Multiaddr], compression: Compression) -> Outcome<Client> {
     let mut config = Config::new(FederationSpec::default().into(), Role::Node);
     config.listen.clear();
+    config.compression = compression;
     config.peers = addresses.to_vec();
     let store = Arc::new(Synthetic::new(mib, false));
     let mut network = start(config, Identity::generate(), store.clone()).await?;
@@ -109,7 +115,9 @@ async fn join(mib: u64, addresses: &[Multiaddr]) -> Outcome<Client> {
 impl Client {
     async fn fetch(&self) -> Outcome<Transfer> {
         let started = Instant::now();
-        let fetched = self.network.handle.fetch(self.store.blob(), self.providers.clone(), PATIENCE).await?;
+        let packing = Packing { width: Width::Four, base: Some(self.store.before()) };
+        let (blob, providers) = (self.store.blob(), self.providers.clone());
+        let fetched = self.network.handle.fetch_packed(blob, providers, PATIENCE, packing).await?;
         Ok(Transfer { rate: self.mib as f64 / started.elapsed().as_secs_f64(), fetched })
     }
 }

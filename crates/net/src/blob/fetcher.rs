@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use super::job::Run;
 use super::link::{self, Link, LinkError};
+use super::packing::{Packing, Workbench};
 use super::spares::Spares;
 use super::{MAX_IN_FLIGHT, MAX_OUTBOUND, STALL, Wish};
 use crate::identity::peer_id;
@@ -30,7 +31,7 @@ const MAX_RATES: usize = 1024;
 /// What a fetch brought.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fetched {
-    /// Payload bytes received from each node, what was received twice included.
+    /// Payload bytes received from each node as they came, packed or not, what was received twice included.
     pub bytes_received: BTreeMap<NodeId, u64>,
     /// The nodes from which segments came that were right.
     pub from: Vec<NodeId>,
@@ -79,6 +80,7 @@ pub(crate) struct Request {
     pub(crate) blob: BlobRef,
     pub(crate) providers: Vec<NodeId>,
     pub(crate) deadline: Duration,
+    pub(crate) packing: Option<Packing>,
 }
 
 /// Brings blobs; a cheap clone of one shared state.
@@ -94,6 +96,7 @@ pub(super) struct Shared {
     /// One permit per KiB that may be in flight in all.
     pub(super) budget: Arc<Semaphore>,
     pub(super) spares: Arc<Spares>,
+    pub(super) workbench: Arc<Workbench>,
     jobs: Mutex<HashMap<BlobRef, Arc<Job>>>,
     links: Mutex<HashMap<NodeId, Link>>,
     rates: Mutex<HashMap<NodeId, f64>>,
@@ -103,6 +106,7 @@ pub(super) struct Shared {
 
 /// A blob on its way, as its callers see it.
 pub(super) struct Job {
+    pub(super) packing: Option<Packing>,
     pub(super) providers: Mutex<BTreeSet<NodeId>>,
     pub(super) state: watch::Sender<State>,
 }
@@ -137,6 +141,7 @@ impl Fetcher {
             wishes,
             budget: Arc::new(Semaphore::new(permits)),
             spares: Arc::default(),
+            workbench: Arc::default(),
             jobs: Mutex::default(),
             links: Mutex::default(),
             rates: Mutex::default(),
@@ -147,7 +152,7 @@ impl Fetcher {
 
     /// Fetches a blob unless it is here. Cancel-safe: dropping the future abandons the wait, never stored bytes.
     pub(crate) async fn fetch(&self, request: Request) -> Result<Fetched, FetchError> {
-        let Request { blob, providers, deadline } = request;
+        let Request { blob, providers, deadline, packing } = request;
         if blob.size > MAX_BLOB_BYTES {
             return Err(FetchError::TooLarge(blob.size));
         }
@@ -156,7 +161,7 @@ impl Fetcher {
         if held.is_ok_and(|size| size == Some(blob.size)) {
             return Ok(Fetched::default());
         }
-        let mut state = self.join(blob, providers);
+        let mut state = self.join(blob, providers, packing);
         let over = async { state.wait_for(|state| matches!(state, State::Over(_))).await.map(|over| over.clone()) };
         match timeout(deadline, over).await {
             Ok(Ok(State::Over(outcome))) => outcome,
@@ -172,12 +177,12 @@ impl Fetcher {
     }
 
     /// Joins the job of a blob, or starts it.
-    fn join(&self, blob: BlobRef, providers: Vec<NodeId>) -> watch::Receiver<State> {
+    fn join(&self, blob: BlobRef, providers: Vec<NodeId>, packing: Option<Packing>) -> watch::Receiver<State> {
         let mut jobs = lock(&self.0.jobs);
         let job = jobs.entry(blob).or_insert_with(|| {
             let all = blob.n_segments() as usize;
             let start = State::Running { done: 0, all, providers: "nobody was asked yet".to_owned() };
-            let job = Arc::new(Job { providers: Mutex::default(), state: watch::Sender::new(start) });
+            let job = Arc::new(Job { packing, providers: Mutex::default(), state: watch::Sender::new(start) });
             self.0.tasks.spawn(supervise(self.0.clone(), blob, job.clone()));
             job
         });
@@ -225,6 +230,7 @@ impl Shared {
         jobs.remove(&blob);
         if jobs.is_empty() {
             self.spares.clear();
+            self.workbench.clear();
         }
     }
 

@@ -16,8 +16,10 @@ use tokio::time::sleep_until;
 
 use super::Wish;
 use super::fetcher::{FetchError, Fetched, Job, Shared, State, lock};
-use super::link::LinkError;
+use super::link::{Form, LinkError, Received};
+use super::packing::{self, Malformed, Packing, Workbench};
 use super::schedule::{Failure, Rank, Schedule};
+use super::spares::Spares;
 use crate::wire::Want;
 
 /// How often a job looks around even if nothing happens.
@@ -30,6 +32,8 @@ pub(super) struct Run {
     shared: Arc<Shared>,
     blob: BlobRef,
     job: Arc<Job>,
+    /// What segments may be packed against, while it can be read here.
+    base: Mutex<Option<BlobRef>>,
     /// When to ask again for connections to absent providers.
     connect_due: Mutex<Instant>,
 }
@@ -47,15 +51,26 @@ enum FlightError {
     Store(io::Error),
 }
 
+/// Tells why received bytes were not stored.
+enum Rejection {
+    /// They are packed against something that this node cannot read any more.
+    Base(io::Error),
+    Packed(Malformed),
+    Segment(SegmentError),
+    Store(io::Error),
+}
+
 impl Run {
     pub(super) fn new(shared: Arc<Shared>, blob: BlobRef, job: Arc<Job>) -> Self {
-        Self { shared, blob, job, connect_due: Mutex::new(Instant::now()) }
+        let connect_due = Mutex::new(Instant::now());
+        Self { shared, blob, job, base: Mutex::default(), connect_due }
     }
 
     /// Brings the blob into the store, however long it takes.
     pub(super) async fn go(self) -> Result<Fetched, FetchError> {
         let blob = self.blob;
         let partial = self.store(move |store| store.begin(blob)).await?;
+        self.look_for_base().await?;
         let have = flags(blob, &partial);
         let resumed = |(index, here): (usize, &bool)| if *here { blob.segment_len(index as u32) } else { 0 };
         let resumed_bytes = have.iter().enumerate().map(resumed).sum();
@@ -106,6 +121,13 @@ impl Run {
         }
     }
 
+    async fn look_for_base(&self) -> Result<(), FetchError> {
+        let Some(base) = self.job.packing.and_then(|packing| packing.base) else { return Ok(()) };
+        let size = self.store(move |store| Ok(store.held(&base))).await?;
+        *lock(&self.base) = size.map(|size| BlobRef { id: base, size });
+        Ok(())
+    }
+
     async fn segments(
         &self,
         schedule: &mut Schedule,
@@ -142,30 +164,62 @@ impl Run {
         else {
             return lost(Failure::Lost);
         };
-        let bytes = match link.ask(self.blob.id, Want::Segment(index), expected).await {
-            Ok(bytes) => bytes,
+        let came = match link.ask(self.blob.id, self.want(index), expected).await {
+            Ok(came) => came,
             Err(error) => return lost(self.judge(node, error)),
         };
-        let received = bytes.len() as u64;
+        let received = came.bytes.len() as u64;
         self.shared.count_received(node, received);
+        let outcome = self.take_in(index, came, list).await.map_err(|rejection| match rejection {
+            Rejection::Store(error) => FlightError::Store(error),
+            Rejection::Packed(error) => FlightError::Peer(self.convict(node, &error)),
+            Rejection::Segment(error) => FlightError::Peer(self.convict(node, &error)),
+            Rejection::Base(error) => {
+                tracing::debug!(blob = %self.blob.id.short(), %error, "the base is no longer here");
+                *lock(&self.base) = None;
+                FlightError::Peer(Failure::Lost)
+            }
+        });
+        Flight { node, index, received, outcome }
+    }
+
+    fn want(&self, index: u32) -> Want {
+        let Some(Packing { width, .. }) = self.job.packing else { return Want::Segment(index) };
+        let is_like = |base: &BlobRef| base.segment_len(index) == self.blob.segment_len(index);
+        Want::Packed { index, width, base: lock(&self.base).filter(is_like).map(|base| base.id) }
+    }
+
+    /// Unpacks what is packed, verifies and stores it, on a thread.
+    async fn take_in(&self, index: u32, came: Received, list: Arc<SegmentList>) -> Result<(), Rejection> {
         let (store, spares) = (self.shared.store.clone(), self.shared.spares.clone());
+        let workbench = self.shared.workbench.clone();
+        let packing = match came.form {
+            Form::Plain => None,
+            Form::Packed { against } => self.job.packing.map(|packing| packing.with_base_if(against)),
+        };
+        let _turn = match packing {
+            Some(_) => self.shared.workbench.turn().await,
+            None => None,
+        };
         let stored = tokio::task::spawn_blocking(move || {
-            let outcome = list.verified(index, &bytes).map(|segment| store.write_verified(segment));
+            let mut bytes = came.bytes;
+            let unpacked = match packing {
+                Some(packing) => unpack(&mut bytes, list.blob(), index, packing, &*store, &spares, &workbench),
+                None => Ok(()),
+            };
+            let outcome = unpacked.and_then(|()| {
+                let segment = list.verified(index, &bytes).map_err(Rejection::Segment)?;
+                store.write_verified(segment).map_err(Rejection::Store)
+            });
             spares.give(bytes);
             outcome
         });
-        let outcome = match stored.await {
-            Ok(Ok(Ok(()))) => Ok(()),
-            Ok(Ok(Err(error))) => Err(FlightError::Store(error)),
-            Ok(Err(error)) => Err(FlightError::Peer(self.convict(node, &error))),
-            Err(panicked) => Err(FlightError::Store(io::Error::other(panicked))),
-        };
-        Flight { node, index, received, outcome }
+        stored.await.unwrap_or_else(|panicked| Err(Rejection::Store(io::Error::other(panicked))))
     }
 
     async fn ask(&self, node: NodeId, want: Want, expected: u64) -> Result<Vec<u8>, LinkError> {
         let link = self.shared.link(node)?;
-        let bytes = link.ask(self.blob.id, want, expected).await?;
+        let Received { bytes, .. } = link.ask(self.blob.id, want, expected).await?;
         self.shared.count_received(node, bytes.len() as u64);
         Ok(bytes)
     }
@@ -182,7 +236,7 @@ impl Run {
         }
     }
 
-    fn convict(&self, node: NodeId, error: &SegmentError) -> Failure {
+    fn convict(&self, node: NodeId, error: &dyn std::fmt::Display) -> Failure {
         let reason = format!("sent wrong bytes for blob {}: {error}", self.blob.id.short());
         _ = self.shared.wishes.try_send(Wish::Strike(node, reason));
         Failure::Corrupt
@@ -258,6 +312,27 @@ fn land(schedule: &mut Schedule, fetched: &mut Fetched, flight: Flight) -> io::R
         Err(FlightError::Store(error)) => return Err(error),
     }
     Ok(())
+}
+
+/// Unpacks a segment in place of the bytes that came for it.
+fn unpack(
+    bytes: &mut Vec<u8>,
+    blob: BlobRef,
+    index: u32,
+    packing: Packing,
+    store: &dyn BlobStore,
+    spares: &Spares,
+    workbench: &Workbench,
+) -> Result<(), Rejection> {
+    let length = blob.segment_len(index) as usize;
+    let mut base = spares.take();
+    if let Some(id) = packing.base {
+        store.read_segment_into(&id, index, &mut base).map_err(Rejection::Base)?;
+    }
+    let against = packing.base.is_some().then_some(base.as_slice());
+    let unpacked = packing::unpack(bytes, against, packing.width, length, &mut workbench.tools());
+    spares.give(base);
+    unpacked.map_err(Rejection::Packed)
 }
 
 fn store_error(blob: BlobId, error: &io::Error) -> FetchError {

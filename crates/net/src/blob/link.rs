@@ -49,14 +49,33 @@ pub(crate) enum LinkError {
     Violation,
 }
 
+/// What came for a request.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Received {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) form: Form,
+}
+
+/// What received bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Form {
+    /// What was asked for.
+    Plain,
+    /// What it is packed to.
+    Packed {
+        /// Whether it is packed against the base that was named.
+        against: bool,
+    },
+}
+
 /// One request and where its answer goes.
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) blob: BlobId,
     pub(crate) want: Want,
-    /// The bytes that an honest answer has.
+    /// The bytes that an honest answer has, unpacked.
     pub(crate) expected: u64,
-    pub(crate) reply: oneshot::Sender<Result<Vec<u8>, LinkError>>,
+    pub(crate) reply: oneshot::Sender<Result<Received, LinkError>>,
 }
 
 /// The asking side of a link.
@@ -89,7 +108,7 @@ impl Link {
     }
 
     /// Asks and waits for the answer.
-    pub(crate) async fn ask(&self, blob: BlobId, want: Want, expected: u64) -> Result<Vec<u8>, LinkError> {
+    pub(crate) async fn ask(&self, blob: BlobId, want: Want, expected: u64) -> Result<Received, LinkError> {
         let (reply, answer) = oneshot::channel();
         self.asks.send(Ask { blob, want, expected, reply }).await.map_err(|_| LinkError::Lost)?;
         answer.await.unwrap_or(Err(LinkError::Lost))
@@ -139,10 +158,28 @@ impl Rate {
 #[derive(Debug)]
 struct Owed {
     id: u32,
+    want: Want,
     expected: u64,
-    reply: oneshot::Sender<Result<Vec<u8>, LinkError>>,
+    reply: oneshot::Sender<Result<Received, LinkError>>,
     /// Held until the answer was read.
     _slot: OwnedSemaphorePermit,
+}
+
+impl Owed {
+    /// Returns how many bytes follow an answer, and in which form; refuses what does not answer the question.
+    fn announced(&self, answer: &BlobAnswer) -> Result<(usize, Form), LinkError> {
+        let based = matches!(self.want, Want::Packed { base: Some(_), .. });
+        let packed = matches!(self.want, Want::Packed { .. });
+        match answer.outcome {
+            _ if answer.id != self.id => Err(LinkError::Violation),
+            Answer::NotHeld | Answer::Failed => Err(LinkError::NotHeld),
+            Answer::Bytes(length) if u64::from(length) == self.expected => Ok((length as usize, Form::Plain)),
+            Answer::Packed { bytes, against } if packed && u64::from(bytes) < self.expected && (based || !against) => {
+                Ok((bytes as usize, Form::Packed { against }))
+            }
+            Answer::Bytes(_) | Answer::Packed { .. } => Err(LinkError::Violation),
+        }
+    }
 }
 
 async fn write_asks<W>(
@@ -163,7 +200,7 @@ where
             writer.flush().await
         };
         timeout(STALL, sent).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        owe.send(Owed { id, expected, reply, _slot: slot }).await.map_err(io::Error::other)?;
+        owe.send(Owed { id, want, expected, reply, _slot: slot }).await.map_err(io::Error::other)?;
     }
     Ok(())
 }
@@ -199,8 +236,8 @@ where
                 Err(LinkError::Lost)
             }
         };
-        if let Ok(bytes) = &outcome {
-            rate.measured(bytes.len(), started.elapsed());
+        if let Ok(received) = &outcome {
+            rate.measured(received.bytes.len(), started.elapsed());
         }
         let over = matches!(outcome, Err(LinkError::Lost | LinkError::Violation));
         // Nobody may be waiting any more; the bytes had to be read all the same.
@@ -215,19 +252,16 @@ async fn read_answer<R: AsyncRead + Unpin + Send>(
     reader: &mut R,
     owed: &Owed,
     spares: &Spares,
-) -> Result<Vec<u8>, LinkError> {
+) -> Result<Received, LinkError> {
     let header = codec::read::<BlobAnswer, _>(reader, MAX_BLOB_HEADER);
     let (header, _) = match header.await {
         Ok(header) => header,
         Err(codec::CodecError::Io(_)) => return Err(LinkError::Lost),
         Err(_) => return Err(LinkError::Violation),
     };
-    match header.outcome {
-        _ if header.id != owed.id => Err(LinkError::Violation),
-        Answer::NotHeld | Answer::Failed => Err(LinkError::NotHeld),
-        Answer::Bytes(length) if u64::from(length) != owed.expected => Err(LinkError::Violation),
-        Answer::Bytes(length) => read_bytes(reader, length as usize, spares.take()).await,
-    }
+    let (length, form) = owed.announced(&header)?;
+    let bytes = read_bytes(reader, length, spares.take()).await?;
+    Ok(Received { bytes, form })
 }
 
 /// Reads so many bytes in place of what is in `bytes`.
@@ -255,6 +289,7 @@ mod tests {
     use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 
     use super::*;
+    use crate::blob::Width;
 
     type Stream = Compat<tokio::io::DuplexStream>;
 
@@ -275,9 +310,17 @@ mod tests {
         stream.flush().await.unwrap();
     }
 
-    fn ask(link: &Link, index: u32, expected: u64) -> JoinHandle<Result<Vec<u8>, LinkError>> {
+    fn ask(link: &Link, index: u32, expected: u64) -> JoinHandle<Result<Received, LinkError>> {
+        want(link, Want::Segment(index), expected)
+    }
+
+    fn want(link: &Link, want: Want, expected: u64) -> JoinHandle<Result<Received, LinkError>> {
         let link = link.clone();
-        tokio::spawn(async move { link.ask(BlobId::of(b"x"), Want::Segment(index), expected).await })
+        tokio::spawn(async move { link.ask(BlobId::of(b"x"), want, expected).await })
+    }
+
+    fn plain(bytes: &[u8]) -> Received {
+        Received { bytes: bytes.to_vec(), form: Form::Plain }
     }
 
     #[tokio::test]
@@ -294,7 +337,7 @@ mod tests {
             answers.push(asked.await.unwrap());
         }
         answers.sort();
-        assert_eq!(answers, [Ok(b"abc".to_vec()), Ok(b"def".to_vec()), Err(LinkError::NotHeld)]);
+        assert_eq!(answers, [Ok(plain(b"abc")), Ok(plain(b"def")), Err(LinkError::NotHeld)]);
         drop(link);
         running.await.unwrap();
     }
@@ -315,6 +358,42 @@ mod tests {
         hear(&mut peer).await;
         peer.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
         assert_eq!(asked.await.unwrap(), Err(LinkError::Violation));
+    }
+
+    #[tokio::test]
+    async fn packed_bytes_answer_only_whoever_asked_for_them() {
+        let packed = |bytes, against| Answer::Packed { bytes, against };
+        let wanted = |base| Want::Packed { index: 0, width: Width::Four, base };
+        let base = Some(BlobId::of(b"base"));
+        let allowed = [
+            (wanted(None), Answer::Bytes(3), Form::Plain),
+            (wanted(None), packed(2, false), Form::Packed { against: false }),
+            (wanted(base), packed(2, false), Form::Packed { against: false }),
+            (wanted(base), packed(2, true), Form::Packed { against: true }),
+        ];
+        for (asked, outcome, form) in allowed {
+            let (link, mut peer, _running) = link();
+            let answer = want(&link, asked, 3);
+            assert_eq!(hear(&mut peer).await.want, asked);
+            let bytes = if form == Form::Plain { b"abc".as_slice() } else { b"ab" };
+            say(&mut peer, 0, outcome, bytes).await;
+            assert_eq!(answer.await.unwrap(), Ok(Received { bytes: bytes.to_vec(), form }));
+        }
+        let forbidden = [
+            (Want::Segment(0), packed(2, false)),
+            (Want::List, packed(2, false)),
+            (wanted(None), packed(2, true)),
+            (wanted(base), packed(3, true)),
+            (wanted(base), packed(u32::MAX, false)),
+            (wanted(base), Answer::Bytes(2)),
+        ];
+        for (asked, outcome) in forbidden {
+            let (link, mut peer, _running) = link();
+            let answer = want(&link, asked, 3);
+            hear(&mut peer).await;
+            say(&mut peer, 0, outcome, b"").await;
+            assert_eq!(answer.await.unwrap(), Err(LinkError::Violation), "{asked:?} {outcome:?}");
+        }
     }
 
     #[tokio::test]

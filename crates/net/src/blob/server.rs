@@ -9,13 +9,14 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fednode_core::{BlobStore, NodeId};
+use fednode_core::{BlobId, BlobRef, BlobStore, NodeId};
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, StreamExt};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::packing::{self, Width, Workbench};
 use super::spares::Spares;
 use super::{MAX_INBOUND, MAX_INBOUND_PER_PEER};
 use crate::codec;
@@ -44,6 +45,7 @@ pub(crate) async fn serve(
     let places = Places::default();
     let spares: Arc<Spares> = Arc::default();
     let memory = Arc::new(Semaphore::new(MAX_IN_MEMORY));
+    let workbench: Arc<Workbench> = Arc::default();
     let tasks = TaskTracker::new();
     loop {
         let (peer, stream) = tokio::select! {
@@ -61,12 +63,13 @@ pub(crate) async fn serve(
             roster: roster.clone(),
             traffic: traffic.clone(),
             memory: memory.clone(),
+            workbench: workbench.clone(),
             spares: spares.clone(),
             pressure: place.pressure.clone(),
         };
         let (places, cancel) = (places.clone(), cancel.clone());
         tasks.spawn(async move {
-            let spares = service.spares.clone();
+            let (spares, workbench) = (service.spares.clone(), service.workbench.clone());
             tokio::select! {
                 () = cancel.cancelled() => {}
                 ended = service.run(stream) => if let Err(error) = ended {
@@ -76,6 +79,7 @@ pub(crate) async fn serve(
             drop(place);
             if places.are_free() {
                 spares.clear();
+                workbench.clear();
             }
         });
     }
@@ -146,6 +150,7 @@ struct Service {
     roster: Arc<Roster>,
     traffic: Arc<Traffic>,
     memory: Arc<Semaphore>,
+    workbench: Arc<Workbench>,
     spares: Arc<Spares>,
     pressure: Arc<Notify>,
 }
@@ -185,8 +190,13 @@ impl Service {
                 Err(_) => return Ok(()),
             };
             let Ok(permit) = self.memory.clone().acquire_owned().await else { return Ok(()) };
-            let (store, spare) = (self.store.clone(), self.spares.take());
-            let read = tokio::task::spawn_blocking(move || answer(&*store, &ask, spare)).await;
+            let turn = match ask.want {
+                Want::Packed { .. } => self.workbench.turn().await,
+                Want::List | Want::Segment(_) => None,
+            };
+            let (store, spares, workbench) = (self.store.clone(), self.spares.clone(), self.workbench.clone());
+            let read = tokio::task::spawn_blocking(move || answer(&*store, &ask, &spares, &workbench)).await;
+            drop(turn);
             let Ok((answer, bytes)) = read else { return Ok(()) };
             if ready.send(Ready { answer, bytes, _permit: permit }).await.is_err() {
                 return Ok(());
@@ -216,24 +226,65 @@ impl Service {
     }
 }
 
-/// Reads what is asked for, in place of what is in `spare`.
-fn answer(store: &dyn BlobStore, ask: &BlobAsk, mut spare: Vec<u8>) -> (BlobAnswer, Vec<u8>) {
-    let read = || -> io::Result<Option<Vec<u8>>> {
-        if store.held(&ask.blob).is_none() {
-            return Ok(None);
-        }
-        match ask.want {
-            Want::List => Ok(Some(store.segment_list(&ask.blob)?.values().concat())),
-            Want::Segment(index) => store.read_segment_into(&ask.blob, index, &mut spare).map(|()| Some(spare)),
-        }
-    };
-    let (outcome, bytes) = match read() {
-        Ok(Some(bytes)) => (Answer::Bytes(u32::try_from(bytes.len()).unwrap_or(u32::MAX)), bytes),
-        Ok(None) => (Answer::NotHeld, Vec::new()),
-        Err(error) => {
-            tracing::warn!(blob = %ask.blob.short(), %error, "a held blob could not be read");
-            (Answer::Failed, Vec::new())
-        }
-    };
+/// Reads what is asked for, and packs it where that is asked for and worthwhile.
+fn answer(store: &dyn BlobStore, ask: &BlobAsk, spares: &Spares, workbench: &Workbench) -> (BlobAnswer, Vec<u8>) {
+    let (outcome, bytes) = read(store, ask, spares, workbench).unwrap_or_else(|error| {
+        tracing::warn!(blob = %ask.blob.short(), %error, "a held blob could not be read");
+        (Answer::Failed, Vec::new())
+    });
     (BlobAnswer { id: ask.id, outcome }, bytes)
+}
+
+fn read(store: &dyn BlobStore, ask: &BlobAsk, spares: &Spares, workbench: &Workbench) -> io::Result<(Answer, Vec<u8>)> {
+    if store.held(&ask.blob).is_none() {
+        return Ok((Answer::NotHeld, Vec::new()));
+    }
+    let segment = |index| -> io::Result<Vec<u8>> {
+        let mut bytes = spares.take();
+        store.read_segment_into(&ask.blob, index, &mut bytes)?;
+        Ok(bytes)
+    };
+    match ask.want {
+        Want::List => Ok(plain(store.segment_list(&ask.blob)?.values().concat())),
+        Want::Segment(index) => Ok(plain(segment(index)?)),
+        Want::Packed { index, width, base } => {
+            let segment = segment(index)?;
+            let base = base.and_then(|base| read_base(store, base, index, segment.len(), spares));
+            Ok(pack(segment, base, width, spares, workbench))
+        }
+    }
+}
+
+/// Reads the segment to pack another one against; `None` if this node has none of that length.
+fn read_base(store: &dyn BlobStore, id: BlobId, index: u32, length: usize, spares: &Spares) -> Option<Vec<u8>> {
+    let base = BlobRef { id, size: store.held(&id)? };
+    if base.segment_len(index) != length as u64 {
+        return None;
+    }
+    let mut bytes = spares.take();
+    store.read_segment_into(&id, index, &mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn pack(
+    segment: Vec<u8>,
+    base: Option<Vec<u8>>,
+    width: Width,
+    spares: &Spares,
+    workbench: &Workbench,
+) -> (Answer, Vec<u8>) {
+    let mut packed = spares.take();
+    let is_worthwhile = packing::pack(&segment, base.as_deref(), width, &mut workbench.tools(), &mut packed);
+    let against = base.is_some();
+    base.into_iter().for_each(|base| spares.give(base));
+    if !is_worthwhile {
+        spares.give(packed);
+        return plain(segment);
+    }
+    spares.give(segment);
+    (Answer::Packed { bytes: u32::try_from(packed.len()).unwrap_or(u32::MAX), against }, packed)
+}
+
+fn plain(bytes: Vec<u8>) -> (Answer, Vec<u8>) {
+    (Answer::Bytes(u32::try_from(bytes.len()).unwrap_or(u32::MAX)), bytes)
 }

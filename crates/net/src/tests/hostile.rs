@@ -1,5 +1,6 @@
 //! Tests with a peer that says a good hello and then misbehaves: a bare swarm, driven by hand.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,31 +21,39 @@ use crate::behaviour::{self, Behaviour, BehaviourEvent, Topics};
 use crate::bounded::Bounded;
 use crate::codec;
 use crate::traffic::Traffic;
-use crate::wire::{BLOB_PROTOCOL, BlobAsk, SYNC_PROTOCOL, SyncReply, Want};
-use crate::{Config, Event, Identity, Network, start, transport};
+use crate::wire::{Answer, BLOB_PROTOCOL, BlobAnswer, BlobAsk, MAX_BLOB_HEADER, SYNC_PROTOCOL, SyncReply, Want};
+use crate::{Compression, Config, Event, Identity, Network, Packing, Width, start, transport};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A store that holds nothing.
-struct Empty;
+/// A store of blobs of one segment.
+#[derive(Default)]
+struct Small(Mutex<BTreeMap<BlobId, Vec<u8>>>);
 
-impl BlobStore for Empty {
-    fn held(&self, _: &BlobId) -> Option<u64> {
-        None
+impl Small {
+    fn get(&self, id: &BlobId) -> io::Result<Vec<u8>> {
+        self.0.lock().unwrap().get(id).cloned().ok_or(io::ErrorKind::NotFound.into())
     }
-    fn segment_list(&self, _: &BlobId) -> io::Result<SegmentList> {
-        Err(io::ErrorKind::NotFound.into())
+}
+
+impl BlobStore for Small {
+    fn held(&self, id: &BlobId) -> Option<u64> {
+        self.get(id).ok().map(|bytes| bytes.len() as u64)
     }
-    fn read_segment(&self, _: &BlobId, _: u32) -> io::Result<Vec<u8>> {
-        Err(io::ErrorKind::NotFound.into())
+    fn segment_list(&self, id: &BlobId) -> io::Result<SegmentList> {
+        self.get(id).map(|bytes| SegmentList::of(&bytes))
+    }
+    fn read_segment(&self, id: &BlobId, _: u32) -> io::Result<Vec<u8>> {
+        self.get(id)
     }
     fn begin(&self, _: BlobRef) -> io::Result<Partial> {
-        Err(io::ErrorKind::StorageFull.into())
+        Ok(Partial::default())
     }
     fn keep_list(&self, _: &SegmentList) -> io::Result<()> {
         Ok(())
     }
-    fn write_segment(&self, _: BlobRef, _: u32, _: &[u8]) -> io::Result<()> {
+    fn write_segment(&self, blob: BlobRef, _: u32, bytes: &[u8]) -> io::Result<()> {
+        self.0.lock().unwrap().insert(blob.id, bytes.to_vec());
         Ok(())
     }
     fn finish(&self, _: BlobRef) -> io::Result<()> {
@@ -148,7 +157,7 @@ fn follow(swarm: &mut Swarm<Behaviour>, script: &Script, topics: &Topics, event:
 }
 
 async fn victim() -> Network {
-    start(config(), Identity::generate(), Arc::new(Empty)).await.unwrap()
+    start(config(), Identity::generate(), Arc::<Small>::default()).await.unwrap()
 }
 
 /// Returns events until one of them is a strike, that one last.
@@ -256,4 +265,47 @@ async fn an_oversized_frame_is_refused_unread() {
     let read = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the stream is closed");
     assert!(read.is_err() || answer.is_empty());
     assert_eq!(victim.handle.traffic().control_received, before, "nothing of it was taken in");
+}
+
+/// Answers every request for a segment with these bytes, as if they were what it packs to.
+async fn serve_packed(mut streams: libp2p_stream::IncomingStreams, lie: Vec<u8>) {
+    while let Some((_, mut stream)) = streams.next().await {
+        while let Ok((BlobAsk { id, want, .. }, _)) = codec::read(&mut stream, MAX_BLOB_HEADER).await {
+            assert!(matches!(want, Want::Packed { width: Width::Four, base: None, .. }), "{want:?}");
+            let outcome = Answer::Packed { bytes: u32::try_from(lie.len()).unwrap(), against: false };
+            codec::write(&mut stream, &BlobAnswer { id, outcome }, MAX_BLOB_HEADER).await.unwrap();
+            stream.write_all(&lie).await.unwrap();
+            stream.flush().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn packed_bytes_that_unpack_to_nothing_right_are_struck_and_the_blob_comes_from_another() {
+    let bytes = b"four".repeat(5000);
+    let blob = BlobRef::of(&bytes);
+    let bomb = zstd::bulk::compress(&vec![0; 64 << 20], 1).unwrap();
+    let short = zstd::bulk::compress(&bytes[4..], 1).unwrap();
+    let wrong = zstd::bulk::compress(&bytes, 1).unwrap();
+    for (lie, reason) in [(b"garbage".to_vec(), "unpacked"), (bomb, "unpacked"), (short, "19996"), (wrong, "corrupt")] {
+        let victim_config = Config { compression: Compression::Zstd, ..config() };
+        let mut victim = start(victim_config, Identity::generate(), Arc::<Small>::default()).await.unwrap();
+        let (eve, ann) = (Identity::generate(), Identity::generate());
+        let mut hostile = attack(&victim, &eve, Script { hello: true, ..Script::default() });
+        let streams = hostile.control.accept(StreamProtocol::new(BLOB_PROTOCOL)).unwrap();
+        let _serving = tokio::spawn(serve_packed(streams, lie));
+        let (handle, providers) = (victim.handle.clone(), vec![eve.node_id(), ann.node_id()]);
+        let packing = Packing { width: Width::Four, base: None };
+        let fetching = tokio::spawn(async move { handle.fetch_packed(blob, providers, PATIENCE, packing).await });
+        let seen = until_struck(&mut victim).await;
+        let Some(Event::Struck { node, reason: said }) = seen.last() else { unreachable!() };
+        assert_eq!(*node, eve.node_id());
+        assert!(said.contains(reason), "{said} for lack of `{reason}`");
+        let store = Small(BTreeMap::from([(blob.id, bytes.clone())]).into());
+        let honest = Config { peers: vec![victim.handle.listeners().remove(0)], ..config() };
+        let ann = start(honest, ann, Arc::new(store)).await.unwrap();
+        let fetched = fetching.await.unwrap().unwrap();
+        assert_eq!(fetched.from, [ann.handle.node_id()]);
+        assert!(fetched.bytes_received[&ann.handle.node_id()] < blob.size / 10, "{fetched:?}");
+    }
 }

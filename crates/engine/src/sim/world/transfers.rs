@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::ProxySet;
+use fednode_core::{BlobId, ProxySet};
 
 use super::super::scenario::Behaviour;
 use super::{Event, RETRY, World};
@@ -54,6 +54,9 @@ impl World<'_> {
             return self.answer_fetch(member, &fetch);
         }
         self.outcome.blob_bytes += fetch.blob.size;
+        let holds = |who: usize, blob: &BlobId| self.members[who].held.contains(blob);
+        let both = fetch.base.is_some_and(|base| holds(member, &base) && holds(from, &base));
+        self.outcome.fetched_after += u64::from(both);
         self.count_transfer(from, member, fetch.blob.size);
         if self.scenario.observe {
             *self.outcome.fetches.entry((member, fetch.blob.id)).or_default() += 1;
