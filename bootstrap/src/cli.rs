@@ -81,8 +81,8 @@ pub(crate) struct StartArgs {
     /// Look for members on the local network.
     #[arg(long, env = "FEDBOOT_MDNS")]
     pub(crate) mdns: bool,
-    /// How blobs come here: `off` (as they are), or `zstd`: the same numbers in fewer bytes for some processor time.
-    #[arg(long, value_name = "METHOD", default_value = "off", env = "FEDBOOT_COMPRESSION")]
+    /// How blobs come here: `zstd`, the same numbers in fewer bytes for some processor time, or `off`.
+    #[arg(long, value_name = "METHOD", default_value = "zstd", env = "FEDBOOT_COMPRESSION")]
     pub(crate) compression: Compression,
     /// Most peers to keep.
     #[arg(long, value_name = "N", default_value_t = 1024, env = "FEDBOOT_MAX_PEERS")]

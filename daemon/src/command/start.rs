@@ -93,7 +93,7 @@ pub(crate) struct Args {
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     mdns: Option<bool>,
-    /// How blobs come here: off, or zstd for fewer bytes.
+    /// How blobs come here: zstd, or off for bytes as they are.
     #[arg(long, value_name = "METHOD")]
     #[serde(skip_serializing_if = "Option::is_none")]
     compression: Option<String>,

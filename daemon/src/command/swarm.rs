@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Threads per node for training on the CPU [default: cores divided by nodes, at least 1].
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// How blobs come to nodes and fedboot: off, or zstd for fewer bytes.
+    /// How blobs come to nodes and fedboot: off, as simulations count them, or zstd for fewer bytes.
     #[arg(long, value_name = "METHOD", default_value = "off")]
     compression: Compression,
     /// Where to write everything (default: `runs/<time>`).
