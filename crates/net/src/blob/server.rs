@@ -274,8 +274,11 @@ fn pack(
     workbench: &Workbench,
 ) -> (Answer, Vec<u8>) {
     let mut packed = spares.take();
-    let is_worthwhile = packing::pack(&segment, base.as_deref(), width, &mut workbench.tools(), &mut packed);
-    let against = base.is_some();
+    let mut tools = workbench.tools();
+    let mut pack = |base: Option<&[u8]>| packing::pack(&segment, base, width, &mut tools, &mut packed);
+    let against = base.as_deref().is_some_and(|base| pack(Some(base)));
+    // What is nothing like its base may pack alone.
+    let is_worthwhile = against || pack(None);
     base.into_iter().for_each(|base| spares.give(base));
     if !is_worthwhile {
         spares.give(packed);
