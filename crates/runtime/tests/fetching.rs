@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fednode_core::{BlobId, BlobRef, BlobStore, FederationSpec, NodeId, Partial, Role, SEGMENT_BYTES, SegmentList};
 use fednode_net::{Config, Event, Identity, Multiaddr, Network, start};
-use fednode_store::{Blobs, Options, Store};
+use fednode_store::{Blobs, OpenError, Options, Store};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Tells a child what to fetch into: the state folder, then the providers' addresses, one a line.
@@ -75,7 +75,15 @@ fn content() -> Vec<u8> {
 
 fn open(folder: &Path) -> Store {
     let options = Options { reserve_bytes: 1000, ..Options::default() };
-    Store::open(folder, FederationSpec::default().id(), &options).unwrap()
+    let open = || Store::open(folder, FederationSpec::default().id(), &options);
+    // A child that is just being made for another test holds, for a moment, all that is open here.
+    for _ in 0..100 {
+        match open() {
+            Err(OpenError::InUse { .. }) => std::thread::sleep(Duration::from_millis(50)),
+            opened => return opened.unwrap(),
+        }
+    }
+    open().unwrap()
 }
 
 async fn provider(folder: &Path, bytes: &[u8]) -> (Network, Arc<Slow>) {
