@@ -164,8 +164,7 @@ impl Opened {
         let past = Past { known: memories.adverts(), written };
         let network = start_network(&config, role, &store, identity, memories).await?;
         let control = start_control(&config).await?;
-        let no_thread = |error| RunError::Internal(format!("no thread for the journal: {error}"));
-        let journal = Journal::start(store.ledger, &config.state).map_err(no_thread)?;
+        let journal = Journal::start(store.ledger, &config.state).map_err(no_journal)?;
         let (own, open, last, last_stage) = match restored {
             Some(Restored { meta, .. }) => (meta.own, meta.records, meta.last_record, meta.last_stage),
             None => (OwnBlobs::default(), Vec::new(), None, LastStage::default()),
@@ -208,6 +207,10 @@ impl Opened {
         };
         driver.run(past).await
     }
+}
+
+fn no_journal(error: std::io::Error) -> RunError {
+    RunError::Internal(format!("no thread for the journal: {error}"))
 }
 
 /// What was heard in earlier lives.
