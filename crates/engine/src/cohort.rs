@@ -1,8 +1,8 @@
 //! The cohort: who trains in a round, where not everybody does (`round.participation`).
 //!
 //! Every node draws a number for every node it knows; those with the lowest are the cohort. Nodes that know the same nodes
-//! draw the same cohort, and nobody can choose to be in it. Views differ for a moment when nodes come and go; then a node
-//! too many trains, which is counted like the others, or one is missed for a grace time. In a federation of which nobody
+//! draw the same cohort. Views differ for a moment when nodes come and go, or after a restart; then a node too many trains,
+//! which is counted like the others, or one is missed for a grace time. In a federation of which nobody
 //! knows all nodes every node is in by chance instead, which needs no view, and the size of the cohort varies a little.
 
 use std::collections::BTreeSet;
