@@ -16,14 +16,10 @@ type Hasher = foldhash::fast::RandomState;
 
 /// Most nodes remembered; the oldest-silent are forgotten first. Ten thousand is the largest federation simulated.
 const MAX_NODES: usize = 16_384;
-/// Most adverts that wait to be recorded: two rounds of all speakers.
-const MAX_SET_ASIDE: usize = 1024;
 /// Most `Global` adverts remembered: a few rounds from a few authors.
 const MAX_GLOBALS: usize = 64;
 
-/// Proxies by the round that refreshed them.
-type Refreshed = Vec<(Round, Arc<ProxySet>)>;
-
+/// What is known of a node. Small, since a simulation has millions: of most, one update was heard.
 #[derive(Debug, Default)]
 struct NodeView {
     connected: Option<Role>,
@@ -32,35 +28,64 @@ struct NodeView {
     left: bool,
     banned: bool,
     newest: Round,
-    /// Its updates, one a round, by round; a handful.
-    locals: Vec<Arc<Advert>>,
-    /// Boxed, since nearly always absent, and a simulation has millions of views.
-    proxies: Option<Box<Refreshed>>,
-    /// Its newest offer of a private module.
+    /// Its newest update.
+    update: Option<Arc<Advert>>,
+    more: Option<Box<More>>,
+}
+
+/// What is known of those who were heard more than once.
+#[derive(Debug, Default)]
+struct More {
+    /// Updates before the newest, one a round, by round; a handful.
+    earlier: Vec<Arc<Advert>>,
+    /// Proxies by the round that refreshed them.
+    proxies: Vec<(Round, Arc<ProxySet>)>,
+    /// The newest offer of a private module.
     offer: Option<Arc<Advert>>,
 }
 
 impl NodeView {
+    /// Visits its updates, the newest first.
+    fn locals(&self) -> impl Iterator<Item = &Arc<Advert>> {
+        self.update.iter().chain(self.more.iter().flat_map(|more| more.earlier.iter().rev()))
+    }
+
     fn local(&self, round: Round) -> Option<&Local> {
-        self.locals.iter().rev().find(|advert| advert.round == round).map(|advert| local_of(advert))
+        self.locals().find(|advert| advert.round == round).map(|advert| local_of(advert))
     }
 
     fn keep_local(&mut self, advert: &Arc<Advert>) {
-        let place = self.locals.partition_point(|known| known.round < advert.round);
-        match self.locals.get_mut(place).filter(|known| known.round == advert.round) {
-            Some(known) => *known = Arc::clone(advert),
-            None => self.locals.insert(place, Arc::clone(advert)),
+        let newest = match &mut self.update {
+            Some(newest) if newest.round == advert.round => return newest.clone_from(advert),
+            None => return self.update = Some(Arc::clone(advert)),
+            Some(newest) => newest,
+        };
+        let earlier = match newest.round < advert.round {
+            true => std::mem::replace(newest, Arc::clone(advert)),
+            false => Arc::clone(advert),
+        };
+        let known = &mut self.more.get_or_insert_default().earlier;
+        let place = known.partition_point(|known| known.round < earlier.round);
+        match known.get_mut(place).filter(|known| known.round == earlier.round) {
+            Some(known) => *known = earlier,
+            None => known.insert(place, earlier),
         }
     }
 
     fn proxies(&self, round: Round) -> Option<&Arc<ProxySet>> {
-        self.proxies.as_ref()?.iter().rev().find(|(known, _)| *known == round).map(|(_, proxies)| proxies)
+        let refreshed = &self.more.as_ref()?.proxies;
+        refreshed.iter().rev().find(|(known, _)| *known == round).map(|(_, proxies)| proxies)
     }
 
+    fn offer(&self) -> Option<&PoolOffer> {
+        offer_of(self.more.as_ref()?.offer.as_ref()?)
+    }
+
+    /// Forgets updates and proxies before a round that is no newer than the newest update's.
     fn forget_before(&mut self, oldest: Round) {
-        self.locals.retain(|advert| advert.round >= oldest);
-        if let Some(proxies) = &mut self.proxies {
-            proxies.retain(|(round, _)| *round >= oldest);
+        if let Some(more) = &mut self.more {
+            more.earlier.retain(|advert| advert.round >= oldest);
+            more.proxies.retain(|(round, _)| *round >= oldest);
         }
     }
 
@@ -78,8 +103,6 @@ pub(crate) struct View {
     aggregators: BTreeSet<NodeId>,
     changes_of_company: u64,
     globals: Vec<Arc<Advert>>,
-    /// Adverts that are not recorded yet.
-    set_aside: Vec<Arc<Advert>>,
     /// How many rounds of adverts are kept per node: an older expert may stand in for up to I rounds.
     keep_rounds: u32,
 }
@@ -93,26 +116,7 @@ impl View {
             aggregators: BTreeSet::new(),
             changes_of_company: 0,
             globals: Vec::new(),
-            set_aside: Vec::new(),
             keep_rounds: keep_rounds.max(2),
-        }
-    }
-
-    /// Puts an accepted advert aside, to be recorded before this view is looked at.
-    ///
-    /// Recording one is a walk through memory that nothing else has touched lately; many of one node in a row share it,
-    /// which makes a simulated federation of a thousand nodes several times as fast.
-    pub(crate) fn set_aside(&mut self, advert: &Arc<Advert>) {
-        self.set_aside.push(Arc::clone(advert));
-        if self.set_aside.len() >= MAX_SET_ASIDE {
-            self.record_set_aside();
-        }
-    }
-
-    /// Records what was put aside.
-    pub(crate) fn record_set_aside(&mut self) {
-        for advert in std::mem::take(&mut self.set_aside) {
-            self.record(&advert);
         }
     }
 
@@ -127,12 +131,17 @@ impl View {
                 self.neighbours.remove(&advert.author);
                 self.changes_of_company += 1;
             }
-            Body::Pool(_) => self.node(advert.author).offer = Some(Arc::clone(advert)),
+            Body::Pool(_) => {
+                self.node(advert.author).more.get_or_insert_default().offer = Some(Arc::clone(advert));
+            }
             Body::Withdraw(withdraw) => {
+                let is_withdrawn = |offer: &PoolOffer| withdraw.blobs.contains(&offer.blob.id);
                 let node = self.node(advert.author);
-                let is_withdrawn =
-                    |offer: &Arc<Advert>| offer_of(offer).is_some_and(|o| withdraw.blobs.contains(&o.blob.id));
-                node.offer = node.offer.take().filter(|offer| !is_withdrawn(offer));
+                if node.offer().is_some_and(is_withdrawn)
+                    && let Some(more) = &mut node.more
+                {
+                    more.offer = None;
+                }
             }
             Body::Fault(_) => {}
         }
@@ -275,12 +284,12 @@ impl View {
     /// Visits everybody's newest update; banned and departed nodes are left out.
     pub(crate) fn newest_locals(&self) -> impl Iterator<Item = (NodeId, Round, &Local)> {
         let present = self.nodes.iter().filter(|(_, view)| view.is_present());
-        present.filter_map(|(node, view)| view.locals.last().map(|advert| (*node, advert.round, local_of(advert))))
+        present.filter_map(|(node, view)| view.update.as_ref().map(|advert| (*node, advert.round, local_of(advert))))
     }
 
     /// Returns a node's newest update, and its round.
     pub(crate) fn newest_local(&self, node: NodeId) -> Option<(Round, &Local)> {
-        self.nodes.get(&node)?.locals.last().map(|advert| (advert.round, local_of(advert)))
+        self.nodes.get(&node)?.update.as_ref().map(|advert| (advert.round, local_of(advert)))
     }
 
     /// Forgets whoever is neither connected nor followed and has said nothing since a round. In a federation in which
@@ -293,18 +302,18 @@ impl View {
 
     /// Returns a node's offer of its private module.
     pub(crate) fn offer(&self, node: NodeId) -> Option<&PoolOffer> {
-        self.nodes.get(&node)?.offer.as_ref().and_then(|advert| offer_of(advert))
+        self.nodes.get(&node)?.offer()
     }
 
     /// Visits the private modules on offer; those of banned nodes are left out.
     pub(crate) fn offers(&self) -> impl Iterator<Item = (NodeId, &PoolOffer)> {
         let trusted = self.nodes.iter().filter(|(_, view)| !view.banned);
-        trusted.filter_map(|(node, view)| Some((*node, offer_of(view.offer.as_ref()?)?)))
+        trusted.filter_map(|(node, view)| Some((*node, view.offer()?)))
     }
 
     /// Keeps a node's proxies of a round.
     pub(crate) fn keep_proxies(&mut self, node: NodeId, round: Round, proxies: Arc<ProxySet>) {
-        let known = self.node(node).proxies.get_or_insert_default();
+        let known = &mut self.node(node).more.get_or_insert_default().proxies;
         known.retain(|(known, _)| *known != round);
         known.push((round, proxies));
     }
@@ -336,7 +345,7 @@ impl View {
         let contradicts = |member: &&Member| {
             let Some(view) = self.nodes.get(&member.node) else { return false };
             let said = |advert: &Arc<Advert>| local_of(advert).shared == Some(member.shared);
-            view.local(round).is_some() && !view.locals.iter().any(said)
+            view.local(round).is_some() && !view.locals().any(said)
         };
         global.members.iter().find(contradicts).map(|member| member.node)
     }
@@ -344,8 +353,8 @@ impl View {
     /// Returns how many members of a closed round are confirmed by their own adverts.
     pub(crate) fn confirmed(&self, global: &Global) -> usize {
         let confirms = |member: &&Member| {
-            let said = self.nodes.get(&member.node).map(|view| &view.locals);
-            said.is_some_and(|locals| locals.iter().any(|advert| local_of(advert).shared == Some(member.shared)))
+            let said = |advert: &Arc<Advert>| local_of(advert).shared == Some(member.shared);
+            self.nodes.get(&member.node).is_some_and(|view| view.locals().any(said))
         };
         global.members.iter().filter(confirms).count()
     }

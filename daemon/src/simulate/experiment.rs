@@ -168,6 +168,10 @@ fn flatten(prefix: String, table: &toml::Table, flat: &mut BTreeMap<String, Stri
         let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
         match value {
             toml::Value::Table(inner) => flatten(key, inner, flat)?,
+            toml::Value::Array(several) => {
+                several.iter().try_for_each(|value| scalar(&key, value).map(drop))?;
+                flat.insert(key, value.to_string());
+            }
             value => {
                 let text = scalar(&key, value)?;
                 flat.insert(key, text);
@@ -191,12 +195,12 @@ mod tests {
 
     #[test]
     fn a_grid_multiplies_the_variants() {
-        let text = "seeds = [1, 2]\n[set]\nrounds = 3\ntraining = { learning_rate = 0.5 }\n\
+        let text = "seeds = [1, 2]\n[set]\nmodel = { by_node = ['cnn-1', 'cnn-2'] }\nrounds = 3\ntraining = { learning_rate = 0.5 }\n\
                     [grid]\nalgorithm = [\"local\", \"fedavg\"]\n\"data.partition\" = [\"iid\"]\n\
                     [[variant]]\nname = \"a\"\nset = { nodes = 4 }\n[[variant]]\nname = \"b\"\nset = { nodes = 5 }";
         let experiment = Experiment::parse(text, Path::new("")).unwrap();
         let set: Vec<String> = experiment.set.iter().map(|set| format!("{}={}", set.key, set.value)).collect();
-        assert_eq!(set, ["rounds=3", "training.learning_rate=0.5"]);
+        assert_eq!(set, ["model.by_node=[\"cnn-1\", \"cnn-2\"]", "rounds=3", "training.learning_rate=0.5"]);
         let names: Vec<String> = experiment.settings().into_iter().map(|variant| variant.name).collect();
         assert_eq!(
             names,
@@ -212,7 +216,7 @@ mod tests {
         assert_eq!(error("[grid]"), "`grid`: expected a table with a list of values for each key");
         assert_eq!(error("[grid]\nrounds = []"), "the grid has no value for `rounds`");
         assert_eq!(error("seeds = [-1]"), "`seeds`: expected a list of whole numbers");
-        assert_eq!(error("[set]\nrounds = [1]"), "`rounds`: expected a single value");
+        assert_eq!(error("[set]\nrounds = [[1]]"), "`rounds`: expected a single value");
         assert!(error("[[variant]]\nnames = \"x\"").contains("did you mean `name`"));
     }
 }

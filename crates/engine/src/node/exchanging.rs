@@ -111,9 +111,9 @@ impl Exchange {
         self.sources.retain(|expert, blob| expert.owner != owner || !blobs.contains(&blob.id));
     }
 
-    /// Tells whether a node's update is waited for.
-    pub(super) fn awaits_word_of(&self, node: NodeId) -> bool {
-        self.owners.contains(&node) || self.updates_awaited.contains(&node)
+    /// Visits the nodes whose updates are waited for.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.owners.iter().chain(&self.updates_awaited).copied()
     }
 
     /// Tells whether this is the time for the shortlist: nothing else is waited for, and there was none yet.

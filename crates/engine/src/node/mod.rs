@@ -11,6 +11,7 @@
 //!
 //! One file per phase; this one owns the state and dispatches. It never sends, fetches, trains, saves or sleeps.
 
+mod attention;
 mod audit;
 mod closing_in_place;
 mod exchanging;
@@ -35,6 +36,8 @@ use crate::event::{Fetch, FetchKind, Input, Note, Output, Timer};
 use crate::state::{Phase, State};
 use crate::status::{Status, Waiting};
 use crate::view::View;
+
+pub(crate) use self::attention::{Attention, is_mere_update};
 
 use self::audit::Trial;
 use self::closing_in_place::Acting;
@@ -110,13 +113,6 @@ impl Node {
     /// Takes an input and returns what to do about it.
     pub fn handle(&mut self, now: Timestamp, input: Input) -> Vec<Output> {
         self.now = now;
-        if let Input::Advert(advert) = &input
-            && self.can_wait(advert)
-        {
-            self.view.set_aside(advert);
-            return Vec::new();
-        }
-        self.view.record_set_aside();
         match input {
             Input::Start => self.on_start(),
             Input::PeerUp { node, role } => self.view.connect(node, role),
@@ -192,21 +188,6 @@ impl Node {
             Phase::Pooling => self.advance_pool(),
             Phase::Training | Phase::Merging | Phase::Serving => {}
         }
-    }
-
-    /// Tells whether an advert changes nothing now but what is known of its author: nearly every advert, in a large
-    /// federation. Those are recorded together later.
-    fn can_wait(&self, advert: &Advert) -> bool {
-        let Body::Local(local) = &advert.body else { return false };
-        let waits_for_others = match self.state.phase {
-            Phase::Training | Phase::Merging => false,
-            Phase::Exchanging => !self.view.has_aggregator(),
-            Phase::Joining | Phase::Pooling | Phase::Serving => true,
-        };
-        let is_fetched = local.proxies.is_some() && !self.spec.uses_sketches();
-        let is_awaited = self.exchange.as_ref().is_some_and(|exchange| exchange.awaits_word_of(advert.author));
-        let is_counted = self.acting.is_some() || self.unconfirmed;
-        !(waits_for_others || is_fetched || is_awaited || is_counted || advert.author == self.me)
     }
 
     fn handle_advert(&mut self, advert: &Arc<Advert>) {

@@ -15,6 +15,7 @@ pub(super) struct Network {
     /// Direct connections, both ways.
     neighbours: Vec<BTreeSet<usize>>,
     up: Vec<bool>,
+    n_down: usize,
     /// The members on one side of a partition.
     island: Option<BTreeSet<usize>>,
 }
@@ -40,8 +41,9 @@ impl Network {
         if scenario.aggregator {
             (0..scenario.nodes).for_each(|node| connect(node, scenario.nodes));
         }
-        let up = (0..members).map(|member| !scenario.absent.contains(&member)).collect();
-        Self { link: scenario.link.clone(), neighbours, up, island: None }
+        let up: Vec<bool> = (0..members).map(|member| !scenario.absent.contains(&member)).collect();
+        let n_down = up.iter().filter(|up| !**up).count();
+        Self { link: scenario.link.clone(), neighbours, up, n_down, island: None }
     }
 
     pub(super) fn is_up(&self, member: usize) -> bool {
@@ -55,6 +57,12 @@ impl Network {
 
     pub(super) fn set_up(&mut self, member: usize, up: bool) {
         self.up[member] = up;
+        self.n_down = self.up.iter().filter(|up| !**up).count();
+    }
+
+    /// Tells whether everybody is up and can talk to everybody.
+    pub(super) fn is_whole(&self) -> bool {
+        self.n_down == 0 && self.island.is_none()
     }
 
     /// Tells whether messages get from one member to another, directly or over others.

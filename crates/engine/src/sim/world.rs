@@ -4,11 +4,12 @@ mod adverts;
 mod answers;
 mod computing;
 mod forgetting;
+mod inbox;
 mod incidents;
 mod pools;
 mod transfers;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 pub use self::forgetting::KEPT_ROUNDS;
+use self::inbox::Inbox;
 use super::history::{Contents, Made, Past, Silent};
 use super::network::Network;
 use super::outcome::{Outcome, PlanRecord};
@@ -27,6 +29,10 @@ use crate::aggregator::Aggregator;
 use crate::event::{Fetch, FetchKind, Input, Note, Output, PoolOrder, Timer};
 use crate::node::Node;
 use crate::state::{Head, Phase, State};
+
+/// Looked into millions of times; their order is never looked at.
+type Map<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
+type Set<K> = std::collections::HashSet<K, foldhash::fast::RandomState>;
 
 /// How long after a death the others notice.
 const DETECTION: Duration = Duration::from_secs(2);
@@ -51,6 +57,8 @@ struct Said {
     author: usize,
     /// What it weighs on the wire.
     bytes: u64,
+    /// Whether it is of the kind that may wait in an inbox.
+    can_wait: bool,
 }
 
 /// What can happen. Most events are adverts under way, millions at a time: the others keep what is large in a box.
@@ -81,8 +89,8 @@ struct Member {
     life: u64,
     counter: u64,
     /// When each timer is due; a timer that was set again is not due at its old time.
-    timers: HashMap<Timer, Timestamp>,
-    held: HashSet<BlobId>,
+    timers: Map<Timer, Timestamp>,
+    held: Set<BlobId>,
     /// Whom it follows, who follows it, and what it said last to those only.
     follows: BTreeSet<usize>,
     followers: BTreeSet<usize>,
@@ -96,13 +104,13 @@ struct Member {
 
 impl Member {
     /// A member in its first life, of which nothing was heard yet.
-    fn new(id: NodeId, machine: Machine, held: HashSet<BlobId>) -> Self {
+    fn new(id: NodeId, machine: Machine, held: Set<BlobId>) -> Self {
         Self {
             id,
             machine,
             life: 0,
             counter: 0,
-            timers: HashMap::new(),
+            timers: Map::default(),
             held,
             follows: BTreeSet::new(),
             followers: BTreeSet::new(),
@@ -133,11 +141,12 @@ pub(super) struct World<'a> {
     rng: ChaCha8Rng,
     queue: Queue<Event>,
     members: Vec<Member>,
-    numbers: HashMap<NodeId, usize>,
+    inboxes: Vec<Inbox>,
+    numbers: Map<NodeId, usize>,
     network: Network,
     /// The contents of all blobs; who holds which is the members' own affair.
     contents: Contents,
-    holders: HashMap<BlobId, Vec<usize>>,
+    holders: Map<BlobId, Vec<usize>>,
     /// The blobs of each round, to forget them when nobody can want them any more.
     born: BTreeMap<Round, Vec<BlobId>>,
     /// Local updates begun since that was last looked at, and the oldest round of which everything is kept.
@@ -150,7 +159,7 @@ pub(super) struct World<'a> {
     finished: usize,
     changed: bool,
     /// The refresh of each member's newest plan in the outcome.
-    planned: HashMap<usize, Round>,
+    planned: Map<usize, Round>,
     outcome: Outcome,
 }
 
@@ -161,7 +170,7 @@ impl<'a> World<'a> {
         let network = Network::new(scenario, &mut rng);
         let shared = trainers.initial_shared().map(Arc::new);
         let initial = shared.as_ref().map(|shared| shared.to_blob().0);
-        let held: HashSet<BlobId> = initial.iter().map(|blob| blob.id).collect();
+        let held: Set<BlobId> = initial.iter().map(|blob| blob.id).collect();
         let member = |number: usize| {
             let id = super::node_id(scenario.seed, number);
             Member::new(id, new_machine(&spec, id, number < scenario.nodes, initial), held.clone())
@@ -185,11 +194,12 @@ impl<'a> World<'a> {
             spec,
             rng,
             queue: Queue::default(),
+            inboxes: members.iter().map(|_| Inbox::default()).collect(),
             members,
             numbers,
             network,
             contents: initial.iter().map(|blob| blob.id).zip(shared).collect(),
-            holders: HashMap::new(),
+            holders: Map::default(),
             born: BTreeMap::new(),
             begun: 0,
             oldest_kept: Round::ZERO,
@@ -198,7 +208,7 @@ impl<'a> World<'a> {
             pending_incidents: scenario.incidents.len(),
             finished: 0,
             changed: true,
-            planned: HashMap::new(),
+            planned: Map::default(),
             outcome,
         };
         world.open();
@@ -273,6 +283,7 @@ impl<'a> World<'a> {
 
     fn conclude(mut self) -> Outcome {
         for number in 0..self.scenario.nodes {
+            self.read_inbox(number);
             if let Machine::Node(node) = &self.members[number].machine {
                 let state = node.state();
                 self.outcome.members.push((state.phase, state.round, state.lineage));
@@ -324,11 +335,13 @@ impl<'a> World<'a> {
             }
             self.members[member].timers.remove(timer);
         }
+        self.read_inbox(member);
         let now = self.queue.now();
         let outputs = match &mut self.members[member].machine {
             Machine::Node(node) => node.handle(now, input),
             Machine::Aggregator(aggregator) => aggregator.handle(now, input),
         };
+        self.attend(member);
         for output in outputs {
             self.carry_out(member, output);
         }

@@ -9,6 +9,7 @@ use fednode_core::{ADVERT_LIFE, Advert, BlobId, Body, Fault, NodeId, ParamSet, P
 use super::super::scenario::Behaviour;
 use super::{Event, Said, World};
 use crate::event::Input;
+use crate::node::is_mere_update;
 
 impl World<'_> {
     pub(super) fn publish(&mut self, member: usize, round: Round, body: Body) {
@@ -29,7 +30,8 @@ impl World<'_> {
         }
         let bytes = (self.scenario.advert_bytes)(&advert);
         self.members[member].sent.gossip += bytes;
-        let said = Arc::new(Said { advert: Arc::clone(&advert), author: member, bytes });
+        let can_wait = is_mere_update(&advert, &self.spec);
+        let said = Arc::new(Said { advert: Arc::clone(&advert), author: member, bytes, can_wait });
         self.adverts.push(Arc::clone(&said));
         self.forget_old_adverts();
         self.input_after(Duration::ZERO, member, Input::Advert(Arc::clone(&advert)));
@@ -48,7 +50,7 @@ impl World<'_> {
     fn send(&mut self, said: &Arc<Said>, to: usize) {
         if to != said.author {
             let delay = self.network.gossip_time(&mut self.rng);
-            self.schedule(delay, Event::Deliver(to, Arc::clone(said)));
+            self.post(to, self.queue.now() + delay, said);
         }
     }
 

@@ -1,11 +1,9 @@
 //! Memory: what nobody can want any more is forgotten, so that a long run needs no more than a short one.
 
-use std::collections::HashSet;
-
 use fednode_core::{BlobId, Round};
 
 use super::super::world::Machine;
-use super::World;
+use super::{Set, World};
 
 /// Rounds that all blobs outlive their own: what a straggler may still ask for, and what is being fetched.
 pub const KEPT_ROUNDS: u32 = 1;
@@ -50,7 +48,7 @@ impl World<'_> {
     }
 
     /// Returns what the nodes need, those that may come back too.
-    fn needed_blobs(&self) -> HashSet<BlobId> {
+    fn needed_blobs(&self) -> Set<BlobId> {
         let nodes = self.members.iter().filter_map(|member| match &member.machine {
             Machine::Node(node) => Some(node),
             Machine::Aggregator(_) => None,

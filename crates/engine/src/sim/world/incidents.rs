@@ -11,6 +11,7 @@ use crate::node::Node;
 
 impl World<'_> {
     pub(super) fn strike_with(&mut self, incident: Incident) {
+        self.empty_inboxes();
         (self.pending_incidents, self.changed) = (self.pending_incidents - 1, true);
         match incident {
             Incident::Kill(member) => self.take_down(member),
