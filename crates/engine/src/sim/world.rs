@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{Advert, Audience, BlobId, BlobRef, FederationId, FederationSpec, NodeId, Role, Round, Timestamp};
+use fednode_core::{
+    Advert, Audience, BlobId, BlobRef, FederationId, FederationSpec, NodeId, ProxySet, Role, Round, Timestamp,
+};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -146,6 +148,8 @@ pub(super) struct World<'a> {
     network: Network,
     /// The contents of all blobs; who holds which is the members' own affair.
     contents: Contents,
+    /// The proxies among them that were fetched.
+    proxies: Map<BlobId, Arc<ProxySet>>,
     holders: Map<BlobId, Vec<usize>>,
     /// The blobs of each round, to forget them when nobody can want them any more.
     born: BTreeMap<Round, Vec<BlobId>>,
@@ -199,6 +203,7 @@ impl<'a> World<'a> {
             numbers,
             network,
             contents: initial.iter().map(|blob| blob.id).zip(shared).collect(),
+            proxies: Map::default(),
             holders: Map::default(),
             born: BTreeMap::new(),
             begun: 0,

@@ -40,6 +40,7 @@ impl World<'_> {
             }
             for blob in forgotten {
                 self.contents.remove(&blob);
+                self.proxies.remove(&blob);
                 for holder in self.holders.remove(&blob).unwrap_or_default() {
                     self.members[holder].held.remove(&blob);
                 }

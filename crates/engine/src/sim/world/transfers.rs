@@ -77,14 +77,23 @@ impl World<'_> {
 
     fn answer_fetch(&mut self, member: usize, fetch: &Fetch) {
         let blob = fetch.blob.id;
-        let decoded = || self.contents.get(&blob).and_then(|params| ProxySet::from_params(params).ok());
         let input = match fetch.kind {
-            FetchKind::Proxies => match decoded() {
-                Some(set) => Input::Proxies { blob, proxies: Arc::new(set) },
+            FetchKind::Proxies => match self.decoded_proxies(blob) {
+                Some(proxies) => Input::Proxies { blob, proxies },
                 None => Input::FetchFailed(blob),
             },
             FetchKind::Expert | FetchKind::Shared | FetchKind::Module => Input::Fetched(blob),
         };
         self.give(member, input);
+    }
+
+    /// Returns proxies decoded; all members that fetch them share one copy.
+    fn decoded_proxies(&mut self, blob: BlobId) -> Option<Arc<ProxySet>> {
+        if let Some(known) = self.proxies.get(&blob) {
+            return Some(Arc::clone(known));
+        }
+        let set = Arc::new(ProxySet::from_params(self.contents.get(&blob)?).ok()?);
+        self.proxies.insert(blob, Arc::clone(&set));
+        Some(set)
     }
 }
