@@ -13,7 +13,7 @@ use crate::report::load::Found;
 use crate::report::page::{self, Shown};
 use crate::report::run::{Headline, Run};
 use crate::report::words::percent;
-use crate::report::{csv, figures, load, scale};
+use crate::report::{csv, effort, figures, load, scale};
 use crate::simulate::protocol;
 use crate::table::{number, render, text};
 
@@ -35,12 +35,23 @@ pub(crate) struct Args {
     /// Put the runs side by side: settings, means over seeds, paired tests of the nodes against the first run.
     #[arg(long)]
     compare: bool,
+    /// With `--compare`: what each took to reach this accuracy, in per cent: rounds, bytes, seconds of training.
+    #[arg(long, value_name = "PER CENT", requires = "compare", value_parser = per_cent)]
+    target: Option<f64>,
+}
+
+fn per_cent(text: &str) -> Result<f64, String> {
+    let number: f64 = text.trim_end_matches('%').trim().parse().map_err(|_| "expected a number, like 80".to_owned())?;
+    match number > 0.0 && number <= 100.0 {
+        true => Ok(number / 100.0),
+        false => Err("expected more than 0 and at most 100".into()),
+    }
 }
 
 /// Writes the report and says where it is and what the runs came to.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let Found { learned: runs, measured } = load::runs(&args.runs)?;
-    let comparison = args.compare.then(|| compare::compare(&runs));
+    let comparison = args.compare.then(|| compare::compare(&runs, args.target));
     let shown: Vec<Shown<'_>> = runs.iter().map(shown).collect();
     let mut written = Vec::new();
     let page = match (&args.out, args.runs.first()) {
@@ -158,6 +169,7 @@ impl Report for Answer {
             false => render(&columns, &self.runs.iter().map(Entry::row).collect::<Vec<_>>()),
         };
         table.extend(self.without_training.iter().map(Report::human));
+        table.extend(self.comparison.as_ref().and_then(effort::table));
         let place = match self.written.as_slice() {
             [page] => format!("the report is {page}"),
             [page, others @ ..] => format!("the report is {page}; {} more files were written", others.len()),

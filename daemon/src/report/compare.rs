@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::effort::{self, Efforts};
 use super::figures;
 use super::run::{Comparator, Headline, Node, Run};
 use super::stats::{self, Moments, Paired};
@@ -37,6 +38,8 @@ pub(crate) struct Comparison {
     pub(crate) against_first: Vec<Contrast>,
     /// Within each group with a pool: what is served against the comparators, over the nodes of all its runs.
     pub(crate) pools: Vec<Contrast>,
+    /// The accuracy, 0 to 1, whose cost is asked for.
+    pub(crate) target: Option<f64>,
     /// Runs that are left out because they are under way.
     pub(crate) unfinished: Vec<String>,
     /// The groups' accuracies by round.
@@ -55,6 +58,8 @@ pub(crate) struct Group {
     pub(crate) seeds: Vec<u64>,
     /// Mean and deviation over its runs of each number of the headline.
     pub(crate) moments: BTreeMap<&'static str, Moments>,
+    /// What its runs spent until they reached the target, if there is one.
+    pub(crate) to_target: Option<Efforts>,
     #[serde(skip)]
     members: Vec<usize>,
 }
@@ -97,9 +102,12 @@ pub(crate) const HEADLINES: [Number; 6] = [
 /// What served models are compared with.
 const AGAINST: [Comparator; 2] = [Comparator::Own, Comparator::FineTunedHead];
 
-/// Puts runs side by side.
-pub(crate) fn compare(runs: &[Run]) -> Comparison {
-    let groups = groups(runs);
+/// Puts runs side by side; `target` is an accuracy, 0 to 1, whose cost is asked for.
+pub(crate) fn compare(runs: &[Run], target: Option<f64>) -> Comparison {
+    let mut groups = groups(runs);
+    for group in &mut groups {
+        group.to_target = target.map(|target| effort::efforts(members(runs, group), target));
+    }
     let (finished, unfinished): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| run.is_finished());
     debug_assert_eq!(
         finished.len(),
@@ -113,6 +121,7 @@ pub(crate) fn compare(runs: &[Run]) -> Comparison {
         differing: differing(runs, &groups),
         against_first: against_first.unwrap_or_default(),
         pools: groups.iter().flat_map(|group| pools(&group.name, members(runs, group))).collect(),
+        target,
         unfinished: unfinished.into_iter().map(|run| run.name.clone()).collect(),
         plot: figures::side_by_side(runs, &groups),
         groups,
@@ -162,6 +171,7 @@ fn groups(runs: &[Run]) -> Vec<Group> {
                 Some((name, stats::moments(values)?))
             })
             .collect(),
+        to_target: None,
         members,
     };
     by_settings.into_iter().zip(names).map(group).collect()
@@ -302,7 +312,7 @@ mod tests {
 
     #[test]
     fn runs_that_differ_in_the_seed_are_one_group() {
-        let got = compare(&runs());
+        let got = compare(&runs(), None);
         let names: Vec<(&str, &[u64])> =
             got.groups.iter().map(|group| (group.name.as_str(), group.seeds.as_slice())).collect();
         assert_eq!(names, [("a", &[1, 2][..]), ("b", &[2, 3][..])]);
@@ -316,7 +326,7 @@ mod tests {
 
     #[test]
     fn only_the_same_shard_under_the_same_seed_is_a_pair() {
-        let got = compare(&runs());
+        let got = compare(&runs(), None);
         let contrast = &got.against_first[0];
         assert_eq!((contrast.group.as_str(), contrast.what.as_str()), ("b − a", "accuracy in the last round"));
         let paired = contrast.paired.as_ref().unwrap();
@@ -324,7 +334,7 @@ mod tests {
         assert!((paired.mean - 0.125).abs() < 1e-12);
         let mut other = runs();
         other[2].partition_hash = "another division".into();
-        assert_eq!(compare(&other).against_first[0].paired, None);
+        assert_eq!(compare(&other, None).against_first[0].paired, None);
     }
 
     #[test]
@@ -338,14 +348,14 @@ mod tests {
         let paired = one[0].paired.as_ref().unwrap();
         assert_eq!(paired.pairs, 3);
         assert!((paired.mean - 0.05 * 2.0 / 3.0).abs() < 1e-12, "{paired:?}");
-        assert_eq!(compare(&runs).pools[0].paired.as_ref().unwrap().pairs, 6);
+        assert_eq!(compare(&runs, None).pools[0].paired.as_ref().unwrap().pairs, 6);
     }
 
     #[test]
     fn what_is_under_way_is_named_and_left_out() {
         let mut runs = runs();
         runs[3] = Run { summary: None, ..runs[3].clone() };
-        let got = compare(&runs);
+        let got = compare(&runs, None);
         assert_eq!(got.unfinished, ["b-seed3"]);
         assert_eq!(got.groups[1].runs, ["b-seed2"]);
     }
@@ -360,7 +370,7 @@ mod tests {
             run("s", 2, rate("0.5")),
         ];
         assert_eq!(
-            compare(&runs).groups.iter().map(|group| group.name.as_str()).collect::<Vec<_>>(),
+            compare(&runs, None).groups.iter().map(|group| group.name.as_str()).collect::<Vec<_>>(),
             ["fedper, learning_rate = 0.1", "fedper, learning_rate = 0.5"]
         );
     }

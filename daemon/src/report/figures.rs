@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn each_group_of_runs_has_its_curve() {
         let runs = [run()];
-        let text = side_by_side(&runs, &super::super::compare::compare(&runs).groups).unwrap().inline();
+        let text = side_by_side(&runs, &super::super::compare::compare(&runs, None).groups).unwrap().inline();
         assert!(text.contains(">x</text>") && text.matches("<polyline").count() == 1, "{text}");
     }
 

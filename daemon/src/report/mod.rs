@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! folders ─► load ─► run (what a report knows of a run) ─┬► figures ─► lines, bars, heat ─► svg ─┐
-//!                                                        ├► compare ─► stats                     ├► page ─► html
+//!                                                        ├► compare ─► stats, effort             ├► page ─► html
 //!                                                        └► csv                                  ┘
 //!             scale (runs of the protocol alone)
 //! ```
@@ -12,6 +12,7 @@
 mod bars;
 pub(crate) mod compare;
 pub(crate) mod csv;
+pub(crate) mod effort;
 pub(crate) mod figures;
 #[cfg(test)]
 mod fixtures;

@@ -1,6 +1,7 @@
 //! What a report says, in order: an overview of the runs, their comparison, then each run.
 
 use super::compare::{Comparison, Contrast, HEADLINES};
+use super::effort;
 use super::figures::{MOST_BARS, MOST_ROWS};
 use super::html::{self, Column, numbers, words};
 use super::run::{Comparator, Node, Run, short};
@@ -124,6 +125,11 @@ fn side_by_side(comparison: &Comparison) -> String {
     });
     text += &html::table(&columns, &rows.collect::<Vec<_>>());
     text += &comparison.plot.as_ref().map_or(String::new(), html::figure);
+    if let Some(target) = comparison.target {
+        let groups = comparison.groups.iter();
+        text +=
+            &effort::section(groups.filter_map(|group| Some((group.name.as_str(), group.to_target.as_ref()?))), target);
+    }
     if !comparison.against_first.is_empty() {
         let first = escape(names.first().copied().unwrap_or_default());
         text += &format!("<h3>Node by node against {first}</h3>\n");

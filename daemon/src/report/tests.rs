@@ -15,7 +15,7 @@ fn a_report_holds_the_numbers_of_its_runs() {
         .iter()
         .map(|run| Shown { run, plots: figures::all(run), pools: compare::pools(&run.name, std::iter::once(run)) })
         .collect();
-    let comparison = compare::compare(&runs);
+    let comparison = compare::compare(&runs, Some(0.7));
     let page = page::page(&shown, Some(&comparison), (0, ""));
     // Seed 1: (10 · 0.501 + 20 · 0.751 + 30 · 0.901) / 60, and the plain mean.
     for number in ["78.4 %", "71.8 %", "50.1 %", "25.0 %", "65.9 %"] {
