@@ -138,6 +138,20 @@ fn an_experiment_runs_every_setting_once() {
 }
 
 #[test]
+fn a_run_that_diverges_is_named_and_the_others_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let sweep = ["--nodes", "2", "--rounds", "1", "--sweep", "training.learning_rate=1e30,0.05"];
+    let output = simulate(&out, &sweep).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let last = error.lines().last().unwrap();
+    assert!(last.contains("1 of 2 runs failed") && last.contains("learning_rate=1e30, seed"), "{error}");
+    let table: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<&str> = table["rows"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!((output.status.code(), names), (Some(10), vec!["learning_rate=0.05"]), "{error}");
+}
+
+#[test]
 fn a_report_holds_what_the_runs_say() {
     let folder = tempfile::tempdir().unwrap();
     let (out, page, csv) = (folder.path().join("runs"), folder.path().join("page.html"), folder.path().join("csv"));

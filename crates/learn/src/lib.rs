@@ -61,6 +61,7 @@ mod batch;
 mod class_statistics;
 mod error;
 mod evaluate;
+mod frozen;
 mod learner;
 mod pool;
 mod random;

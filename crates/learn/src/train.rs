@@ -14,8 +14,9 @@ use fednode_core::spec::TrainingSpec;
 use fednode_data::Samples;
 
 use crate::algorithm::{Algorithm, Selection, Stage};
-use crate::batch::{self, Batch};
+use crate::batch;
 use crate::error::LearnError;
+use crate::frozen::Source;
 use crate::random::{self, Draws, Purpose};
 
 /// How far a local update is.
@@ -136,12 +137,13 @@ fn run(
         let Selection { twentieths, batch_size } = algorithm.selection(*stage);
         let samples = &select(samples, twentieths, schedule);
         let batch_size = batch_size.unwrap_or(schedule.training.batch_size);
+        let source = &mut Source::new(samples, schedule.classes, device, (*stage, *stage_epochs));
         for _ in 0..*stage_epochs {
             epoch += 1;
             if !schedule.epochs.contain(epoch) {
                 continue;
             }
-            let mut run = Epoch { algorithm, samples, schedule, device, stage: *stage, epoch, epochs, batch_size };
+            let mut run = Epoch { algorithm, source, schedule, stage: *stage, epoch, epochs, batch_size };
             outcome.train_loss = run.run(&mut outcome, watch)?;
         }
     }
@@ -161,26 +163,25 @@ fn select<'a>(samples: &'a Samples, twentieths: Range<u32>, schedule: Schedule<'
 }
 
 /// One pass over the samples.
-struct Epoch<'a> {
+struct Epoch<'a, 'b> {
     algorithm: &'a mut dyn Algorithm,
-    samples: &'a Samples,
+    source: &'a mut Source<'b>,
     schedule: Schedule<'a>,
-    device: &'a Device,
     stage: Stage,
     epoch: u32,
     epochs: u32,
     batch_size: usize,
 }
 
-impl Epoch<'_> {
+impl Epoch<'_, '_> {
     /// Returns the mean loss over the samples.
     fn run(&mut self, outcome: &mut Outcome, watch: &mut Watch<'_>) -> Result<f64, LearnError> {
-        let Schedule { training, classes, round, .. } = self.schedule;
+        let Schedule { training, round, .. } = self.schedule;
         let order = self.order();
         let batches = order.len().div_ceil(self.batch_size) as u32;
         let mut total_loss = 0.0;
         for (batch, positions) in (1..).zip(batch::divide(&order, self.batch_size)) {
-            let samples = Batch::gather(self.samples, positions, classes, self.device);
+            let samples = self.source.batch(self.algorithm, positions);
             let step = match self.stage {
                 Stage::Pass(pass) => self.algorithm.step(pass, samples),
                 Stage::Finishing(pass) => self.algorithm.finishing_step(pass, samples),
@@ -208,7 +209,7 @@ impl Epoch<'_> {
             Stage::Finishing(_) => Purpose::FinishingOrder,
         };
         let index = u64::from(round.0) << 32 | u64::from(self.epoch);
-        random::permutation(&mut random::stream(purpose, [seed, node_seed, index]), self.samples.len() as u32)
+        random::permutation(&mut random::stream(purpose, [seed, node_seed, index]), self.source.len() as u32)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::clock;
 use crate::data;
 use crate::device::Choice;
 use crate::dotted::Assignment;
-use crate::failure::{OrFail, fail};
+use crate::failure::{self, OrFail, fail};
 use crate::federation;
 use crate::output::{self, Form};
 use crate::simulate::experiment::{Experiment, Variant};
@@ -91,7 +91,7 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
     let out = args.out.clone().unwrap_or_else(|| default_out(args.file.as_deref()));
     let mut table: Table<P::Row> = Table { rows: Vec::new(), out: out.display().to_string() };
     let (total, single) = (planned.iter().map(|planned| planned.runs.len()).sum::<usize>(), planned.len() == 1);
-    let mut number = 0;
+    let (mut number, mut failures) = (0, Vec::new());
     for Planned { name, runs } in planned {
         let mut summaries = Vec::new();
         for prepared in runs {
@@ -102,15 +102,34 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
                 let which = if total > 1 { format!("[{number}/{total}] {name}, seed {seed}: ") } else { String::new() };
                 eprintln!("{which}{}", prepared.describe());
             }
-            summaries.push(play::play(&prepared, &folder, &means)?);
+            match play::play(&prepared, &folder, &means) {
+                Ok(summary) => summaries.push(summary),
+                // What one setting does to its models is no reason to lose the others.
+                Err(error) if total > 1 && failure::code(&error) == ExitCode::Training => {
+                    let failed = format!("{name}, seed {seed}: {error:#}");
+                    eprintln!("{failed}; the other runs go on");
+                    failures.push(failed);
+                }
+                Err(error) => return Err(error),
+            }
         }
         if let ([summary], true) = (summaries.as_slice(), single) {
             return output::print(summary, form);
         }
-        table.rows.push(Row::new(name, &summaries));
+        if !summaries.is_empty() {
+            table.rows.push(Row::new(name, &summaries));
+        }
         table.write(&out)?;
     }
-    output::print(&table, form)
+    output::print(&table, form)?;
+    match failures.as_slice() {
+        [] => Ok(()),
+        [first, ..] => {
+            let text =
+                format!("{} of {total} runs failed and are not in the table; the first is {first}", failures.len());
+            Err(fail(ExitCode::Training, text))
+        }
+    }
 }
 
 /// Settings that are run with several seeds.

@@ -30,7 +30,7 @@ use super::class_means::{self, Gathered, Known};
 use super::hyper::{Hyper, Kind};
 use super::part::{Part, Role, descend, plain, record_only};
 use super::whole::{self, BASE, HEAD};
-use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step};
+use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Stage, Step};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{Initial, Net};
@@ -159,11 +159,15 @@ impl FedPac {
             _ => (BASE, self.learning_rate),
         };
         let tape = record_only(&self.parts, &[half]);
-        let (features, logits) = whole::run(&self.parts, &tape, batch.inputs);
-        let fit = cross_entropy(logits, batch.targets.clone());
-        let loss = match &self.known {
-            Some(known) if pass == BASE_ALONE => fit + known.distance(features, batch.targets).mul_scalar(self.lambda),
-            _ => fit,
+        let loss = if pass == BASE_ALONE {
+            let (features, logits) = whole::run(&self.parts, &tape, batch.inputs);
+            let fit = cross_entropy(logits, batch.targets.clone());
+            match &self.known {
+                Some(known) => fit + known.distance(features, batch.targets).mul_scalar(self.lambda),
+                None => fit,
+            }
+        } else {
+            cross_entropy(self.parts[HEAD].net.forward(&tape[HEAD], batch.inputs), batch.targets)
         };
         descend(&mut self.parts, tape, loss, learning_rate)
     }
@@ -186,6 +190,10 @@ impl Algorithm for FedPac {
         self.known = Known::of(&self.parts[CENTROIDS].weights);
         self.gathered = Gathered::default();
         self.squares = (0.0, 0);
+    }
+
+    fn frozen(&self, stage: Stage, inputs: Tensor<2>) -> Option<Tensor<2>> {
+        (stage == Stage::Pass(HEAD_ALONE)).then(|| whole::features(&self.parts, inputs))
     }
 
     fn step(&mut self, pass: usize, batch: Batch) -> Step {
@@ -242,6 +250,7 @@ mod tests {
     use burn::tensor::Device;
 
     use super::*;
+    use crate::algorithm::take_step;
     use crate::algorithm::testing::{assert_close, batch, build, matrix, numbers, setup};
     use crate::weights::values;
 
@@ -263,7 +272,7 @@ mod tests {
         node.begin_round(Draws::new(1, 0, 1));
         let before = features(&node);
         node.step(MEASURING, batch());
-        node.step(HEAD_ALONE, batch());
+        take_step(&mut node, Stage::Pass(HEAD_ALONE), batch());
         node.step(BASE_ALONE, batch());
         node.step(GATHERING, batch());
         node.end_round();
@@ -305,7 +314,7 @@ mod tests {
         let plain = alone.step(0, batch()).loss;
         let mut other = self::node(&[("lambda", 3.0), ("head_learning_rate", 0.02)]);
         other.known.clone_from(&node.known);
-        assert_eq!(node.step(HEAD_ALONE, batch()).loss, plain);
+        assert_eq!(take_step(&mut node, Stage::Pass(HEAD_ALONE), batch()).loss, plain);
         assert_eq!(numbers(&node, "fc1"), base);
         // The step of a head alone is that of a head with its base, at twice the step size.
         let moved = |now: Vec<f32>, factor: f32| -> Vec<f32> {

@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 use fednode_core::spec::TrainingSpec;
 
 use super::part::{Part, Role, descend, plain, record_only};
-use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Setup, Step};
+use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Setup, Stage, Step};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut};
@@ -64,9 +64,14 @@ impl Halves {
         self.parts[HEAD].net.forward(&weights[HEAD], features)
     }
 
+    /// Trains some halves; the head alone on features.
     fn train(&mut self, trains: &[usize], batch: Batch) -> Step {
         let tape = record_only(&self.parts, trains);
-        let fit = cross_entropy(self.run(&tape, batch.inputs), batch.targets);
+        let logits = match trains {
+            [HEAD] => self.parts[HEAD].net.forward(&tape[HEAD], batch.inputs),
+            _ => self.run(&tape, batch.inputs),
+        };
+        let fit = cross_entropy(logits, batch.targets);
         Step { loss: descend(&mut self.parts, tape, fit, self.learning_rate), routed: Vec::new() }
     }
 }
@@ -82,6 +87,15 @@ impl Algorithm for Halves {
 
     fn passes(&self, _training: &TrainingSpec) -> Vec<u32> {
         self.passes.iter().map(|pass| pass.epochs).collect()
+    }
+
+    fn frozen(&self, stage: Stage, inputs: Tensor<2>) -> Option<Tensor<2>> {
+        let pass = match stage {
+            Stage::Pass(pass) => self.passes.get(pass).copied(),
+            Stage::Finishing(_) => self.finishing,
+        };
+        let is_head_alone = pass.is_some_and(|pass| pass.trains == [HEAD]);
+        is_head_alone.then(|| self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs))
     }
 
     fn step(&mut self, pass: usize, batch: Batch) -> Step {
@@ -147,7 +161,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::algorithm::find;
+    use crate::algorithm::{find, take_step};
 
     /// Trains `fedrep` on one batch in each of the given passes; tells which halves moved.
     fn moved(passes: &[usize]) -> [bool; 2] {
@@ -161,7 +175,7 @@ mod tests {
         for pass in passes {
             let inputs = Tensor::from_floats([[1.0, 0.5, 0.0, 0.2], [0.0, 0.3, 1.0, 0.7]], &device);
             let targets = Tensor::from_floats([[1.0, 0.0], [0.0, 1.0]], &device);
-            algorithm.step(*pass, Batch { inputs, targets });
+            take_step(algorithm.as_mut(), Stage::Pass(*pass), Batch { inputs, targets });
         }
         let now = algorithm.parts();
         [BASE, HEAD].map(|half| now[half].params() != before[half])

@@ -208,6 +208,13 @@ pub trait Algorithm: Send + Sync {
         vec![training.local_epochs]
     }
 
+    /// Returns what the steps of a stage take instead of a batch's inputs: what parts that stay as they are throughout the
+    /// stage make of them, `[batch, any]`, a row of each sample by itself. It is computed once per sample. `None`, as for
+    /// most: the steps take the inputs.
+    fn frozen(&self, _stage: Stage, _inputs: Tensor<2>) -> Option<Tensor<2>> {
+        None
+    }
+
     /// Trains on one batch in the given pass.
     fn step(&mut self, pass: usize, batch: Batch) -> Step;
 
@@ -257,6 +264,17 @@ pub trait Algorithm: Send + Sync {
 
     /// Runs the model without training it.
     fn forward(&self, inputs: Tensor<2>) -> Output;
+}
+
+/// Takes one step on samples as they are.
+#[cfg(test)]
+pub(crate) fn take_step(algorithm: &mut dyn Algorithm, stage: Stage, batch: Batch) -> Step {
+    let inputs = algorithm.frozen(stage, batch.inputs.clone()).unwrap_or(batch.inputs);
+    let batch = Batch { inputs, ..batch };
+    match stage {
+        Stage::Pass(pass) => algorithm.step(pass, batch),
+        Stage::Finishing(pass) => algorithm.finishing_step(pass, batch),
+    }
 }
 
 /// Returns the exchange of an algorithm whose shared parts are averaged, each node counting by its training samples.

@@ -8,8 +8,8 @@
 //!           y = g * C(a) + (1 - g) * C_i(a); CE(y, label); w and b alone learn                logits are mixed, not probabilities
 //! ```
 //!
-//! Stages 2 and 3 are passes after the last round: no network, no other node. What is frozen is not recorded and gets no
-//! gradient. Profile `paper-code`, the default, is what the authors' code does: gate on the first quarter of the node's
+//! Stages 2 and 3 are passes after the last round: no network, no other node. What is frozen gets no gradient, and every
+//! sample passes it once per stage. Profile `paper-code`, the default, is what the authors' code does: gate on the first quarter of the node's
 //! samples, in a random order drawn once, classifier on the rest, 200 epochs each, one stage after the other (the paper
 //! alternates), batches of 64, stochastic gradient descent with momentum 0.9 for the classifier (rate 0.001 for LeNet-5;
 //! 0.005 for VGG-16, to be set), Adam for the gate where the paper writes plain descent, weight decay 0.0005 for both, a
@@ -260,6 +260,19 @@ impl Algorithm for PflMoe {
         self.set_progress(FEDERATED);
     }
 
+    /// The features for stage 2; for stage 3 what the gate sees and the logits of both classifiers, side by side.
+    fn frozen(&self, stage: Stage, inputs: Tensor<2>) -> Option<Tensor<2>> {
+        let Stage::Finishing(pass) = stage else { return None };
+        let net = |part: usize, inputs| self.parts[part].net.forward(&self.parts[part].weights, inputs);
+        let features = net(EXTRACTOR, inputs.clone());
+        if pass == 0 {
+            return Some(features);
+        }
+        let logits = [CLASSIFIER, PERSONAL].map(|classifier| net(classifier, features.clone()));
+        let seen = if self.sees == Some(Sees::Input) { inputs } else { features };
+        Some(Tensor::cat([vec![seen], logits.to_vec()].concat(), 1))
+    }
+
     fn step(&mut self, _pass: usize, batch: Batch) -> Step {
         let tape = record_only(&self.parts, &[EXTRACTOR, CLASSIFIER]);
         let fit = cross_entropy(self.run(&tape, CLASSIFIER, batch.inputs), batch.targets);
@@ -305,7 +318,15 @@ impl Algorithm for PflMoe {
     fn finishing_step(&mut self, pass: usize, batch: Batch) -> Step {
         let trained = if pass == 0 { PERSONAL } else { GATE };
         let tape = record_only(&self.parts, &[trained]);
-        let logits = if pass == 0 { self.run(&tape, PERSONAL, batch.inputs) } else { self.mix(&tape, batch.inputs) };
+        let net = &self.parts[trained].net;
+        let logits = if pass == 0 {
+            net.forward(&tape[PERSONAL], batch.inputs)
+        } else {
+            let (width, classes) = (net.n_inputs(), self.parts[CLASSIFIER].net.n_outputs());
+            let columns = |from: usize, count: usize| batch.inputs.clone().narrow(1, from, count);
+            let score = net.forward(&tape[GATE], columns(0, width));
+            mixed(score, columns(width, classes), columns(width + classes, classes))
+        };
         let (loss, mut slopes) = slopes(tape, cross_entropy(logits, batch.targets));
         self.optimizer.step(&mut self.parts[trained].weights, slopes.swap_remove(trained));
         Step { loss, routed: Vec::new() }
@@ -333,6 +354,7 @@ mod tests {
     use fednode_core::spec::ModelSpec;
 
     use super::*;
+    use crate::algorithm::take_step;
     use crate::algorithm::testing::{assert_close, batch, build, matrix, numbers, setup};
     use crate::weights::values;
 
@@ -361,7 +383,7 @@ mod tests {
 
             moe.begin_finishing(0);
             assert_eq!(numbers(moe.as_ref(), "personal."), common, "{name}: the `mlp` has no convolutions");
-            moe.finishing_step(0, batch());
+            take_step(moe.as_mut(), Stage::Finishing(0), batch());
             let personal = numbers(moe.as_ref(), "personal.");
             assert_ne!(personal, common, "{name}");
             assert_ne!(logits(moe.as_ref()), logits(average.as_ref()), "{name}");
@@ -369,7 +391,7 @@ mod tests {
             assert_eq!(gate.len(), gate_inputs.map_or(0, |inputs| inputs + 1), "{name}");
             if gate_inputs.is_some() {
                 moe.begin_finishing(1);
-                moe.finishing_step(1, batch());
+                take_step(moe.as_mut(), Stage::Finishing(1), batch());
                 assert_ne!(numbers(moe.as_ref(), "gate."), gate, "{name}");
             }
             assert_eq!(numbers(moe.as_ref(), "personal."), personal, "{name}");

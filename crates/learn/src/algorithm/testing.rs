@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::HyperValue;
 use fednode_core::spec::{ModelSpec, TrainingSpec};
 
-use super::{Algorithm, Row, Setup, TABLE, find};
+use super::{Algorithm, Row, Setup, Stage, TABLE, find, take_step};
 use crate::batch::Batch;
 use crate::gate::one_hot;
 use crate::random::{Draws, Purpose, stream, uniform};
@@ -26,7 +26,7 @@ pub(super) fn setup<T>(name: &str, hyper: &[(&str, f64)], build: impl Fn(&Setup<
 }
 
 /// Builds a row's algorithm.
-pub(super) fn build(name: &str, hyper: &[(&str, f64)]) -> Box<dyn Algorithm> {
+pub(crate) fn build(name: &str, hyper: &[(&str, f64)]) -> Box<dyn Algorithm> {
     let row = find(name).expect("tests name rows of the table");
     setup(name, hyper, |setup| (row.build)(setup).expect("every row builds on a small `mlp`"))
 }
@@ -39,7 +39,7 @@ pub(super) fn batch() -> Batch {
 
 /// Returns the numbers of all parameters whose names begin so, in alphabetical order; a whole model's are the same
 /// however it is cut.
-pub(super) fn numbers(algorithm: &dyn Algorithm, prefix: &str) -> Vec<f32> {
+pub(crate) fn numbers(algorithm: &dyn Algorithm, prefix: &str) -> Vec<f32> {
     let mut named: Vec<(String, Vec<f32>)> = Vec::new();
     for part in algorithm.parts() {
         named.extend(part.params().iter().map(|(name, tensor)| (name.to_owned(), tensor.values().to_vec())));
@@ -77,7 +77,7 @@ pub(crate) fn trained() -> Vec<(&'static str, Box<dyn Algorithm>)> {
         for round in 1..=3 {
             algorithm.begin_round(Draws::new(1, 0, round));
             let targets = one_hot(&[0, 1, 2, 0], 3, &device);
-            algorithm.step(0, Batch { inputs: random(4, round), targets });
+            take_step(algorithm.as_mut(), Stage::Pass(0), Batch { inputs: random(4, round), targets });
             algorithm.end_round();
         }
         (row.name, algorithm)

@@ -1,0 +1,223 @@
+//! Constants of a stage: what its frozen parts make of each sample, computed once.
+//!
+//! ```text
+//! first epoch     samples ─► frozen parts ─► features ─► step          kept by sample
+//! later epochs                  kept features ─────────► step
+//! ```
+//!
+//! Where only parts behind frozen ones learn (FedRep's head, FedBABU's tuning of the head, both stages of PFL-MoE), no epoch
+//! but the first passes through what is frozen. What would not fit into [`MAX_BYTES`] is computed again in every epoch.
+
+use burn::tensor::{Device, Tensor, TensorData};
+use fednode_data::Samples;
+
+use crate::algorithm::{Algorithm, Stage};
+use crate::batch::Batch;
+use crate::gate::one_hot;
+use crate::weights;
+
+/// Most memory for the constants of one stage: 130,000 samples of 512 features.
+const MAX_BYTES: usize = 256 << 20;
+
+/// The samples of a stage on their way to its steps.
+pub(crate) struct Source<'a> {
+    samples: &'a Samples,
+    classes: usize,
+    device: &'a Device,
+    stage: Stage,
+    kept: Option<Kept>,
+}
+
+/// Features by sample; empty until their width is known.
+struct Kept {
+    width: usize,
+    values: Vec<f32>,
+    is_known: Vec<bool>,
+}
+
+impl<'a> Source<'a> {
+    /// Makes the source of a stage of so many epochs. Constants are kept only if there is a second one.
+    pub(crate) fn new(samples: &'a Samples, classes: usize, device: &'a Device, (stage, epochs): (Stage, u32)) -> Self {
+        let kept = (epochs > 1).then(|| Kept { width: 0, values: Vec::new(), is_known: vec![false; samples.len()] });
+        Self { samples, classes, device, stage, kept }
+    }
+
+    /// Returns how many samples there are.
+    pub(crate) fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Returns what a step takes of the samples at these positions.
+    pub(crate) fn batch(&mut self, algorithm: &dyn Algorithm, positions: &[u32]) -> Batch {
+        if let Some(kept) = self.kept.as_ref().filter(|kept| kept.has(positions)) {
+            let labels: Vec<usize> =
+                positions.iter().map(|at| usize::from(self.samples.labels[*at as usize])).collect();
+            let targets = one_hot(&labels, self.classes, self.device);
+            return Batch { inputs: kept.gather(positions, self.device), targets };
+        }
+        let batch = Batch::gather(self.samples, positions, self.classes, self.device);
+        let Some(features) = algorithm.frozen(self.stage, batch.inputs.clone()) else {
+            self.kept = None;
+            return batch;
+        };
+        let fits = |kept: &&mut Kept| kept.is_known.len() * features.dims()[1] * size_of::<f32>() <= MAX_BYTES;
+        match self.kept.as_mut().filter(fits) {
+            Some(kept) => kept.keep(positions, &features),
+            None => self.kept = None,
+        }
+        Batch { inputs: features, ..batch }
+    }
+}
+
+impl Kept {
+    fn has(&self, positions: &[u32]) -> bool {
+        positions.iter().all(|at| self.is_known[*at as usize])
+    }
+
+    fn keep(&mut self, positions: &[u32], features: &Tensor<2>) {
+        self.width = features.dims()[1];
+        self.values.resize(self.is_known.len() * self.width, 0.0);
+        let rows = weights::values(features);
+        for (at, row) in positions.iter().zip(rows.chunks_exact(self.width.max(1))) {
+            let at = *at as usize;
+            self.values[at * self.width..(at + 1) * self.width].copy_from_slice(row);
+            self.is_known[at] = true;
+        }
+    }
+
+    fn gather(&self, positions: &[u32], device: &Device) -> Tensor<2> {
+        let mut rows = Vec::with_capacity(positions.len() * self.width);
+        for at in positions {
+            let at = *at as usize * self.width;
+            rows.extend_from_slice(&self.values[at..at + self.width]);
+        }
+        Tensor::from_data(TensorData::new(rows, [positions.len(), self.width]), device)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use fednode_core::Round;
+    use fednode_core::spec::TrainingSpec;
+    use fednode_data::Pixels;
+
+    use super::*;
+    use crate::algorithm::testing::{build, numbers};
+    use crate::algorithm::{Output, Part, Selection, Step, take_step};
+    use crate::train::{Epochs, Schedule, finish, train};
+
+    /// Takes its samples as they are and passes all of them through what is frozen, every time.
+    struct Forgetful(Box<dyn Algorithm>);
+    /// Counts how often that is asked for.
+    struct Counting(Box<dyn Algorithm>, AtomicU32);
+
+    macro_rules! behaves_as_the_inner {
+        () => {
+            fn parts(&self) -> &[Part] {
+                self.0.parts()
+            }
+            fn parts_mut(&mut self) -> &mut [Part] {
+                self.0.parts_mut()
+            }
+            fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
+                self.0.passes(training)
+            }
+            fn selection(&self, stage: Stage) -> Selection {
+                self.0.selection(stage)
+            }
+            fn finishing_passes(&self) -> Vec<u32> {
+                self.0.finishing_passes()
+            }
+            fn begin_finishing(&mut self, pass: usize) {
+                self.0.begin_finishing(pass);
+            }
+            fn forward(&self, inputs: Tensor<2>) -> Output {
+                self.0.forward(inputs)
+            }
+        };
+    }
+
+    impl Algorithm for Forgetful {
+        behaves_as_the_inner!();
+        fn step(&mut self, pass: usize, batch: Batch) -> Step {
+            take_step(self.0.as_mut(), Stage::Pass(pass), batch)
+        }
+        fn finishing_step(&mut self, pass: usize, batch: Batch) -> Step {
+            take_step(self.0.as_mut(), Stage::Finishing(pass), batch)
+        }
+    }
+
+    impl Algorithm for Counting {
+        behaves_as_the_inner!();
+        fn frozen(&self, stage: Stage, inputs: Tensor<2>) -> Option<Tensor<2>> {
+            let frozen = self.0.frozen(stage, inputs)?;
+            self.1.fetch_add(1, Ordering::Relaxed);
+            Some(frozen)
+        }
+        fn step(&mut self, pass: usize, batch: Batch) -> Step {
+            self.0.step(pass, batch)
+        }
+        fn finishing_step(&mut self, pass: usize, batch: Batch) -> Step {
+            self.0.finishing_step(pass, batch)
+        }
+    }
+
+    fn samples() -> Samples {
+        let names: Arc<[String]> = ["a", "b"].map(String::from).into();
+        let values = (0..4 * 23).map(|at| ((at * 37) % 101) as f32 / 101.0).collect();
+        Samples::new([1, 2, 2], Pixels::Floats(values), (0..23).map(|at| at % 2).collect(), names).unwrap()
+    }
+
+    fn learn(algorithm: &mut dyn Algorithm) -> Vec<f32> {
+        let training = &TrainingSpec { batch_size: 4, learning_rate: 0.1, ..TrainingSpec::default() };
+        let schedule = Schedule { training, classes: 2, seed: 1, node_seed: 2, round: Round(1), epochs: Epochs::All };
+        let (samples, device, mut watch) = (samples(), Device::flex(), |_| ControlFlow::Continue(()));
+        train(algorithm, &samples, schedule, &device, &mut watch).unwrap();
+        finish(algorithm, &samples, schedule, &device, &mut watch).unwrap();
+        numbers(algorithm, "")
+    }
+
+    /// Algorithm, hyper-parameters, batches of the first epochs of its stages with constants: 23 samples in batches of 4; of
+    /// PFL-MoE 18 for the classifier and 5 for the gate, in batches of 3.
+    type Case = (&'static str, &'static [(&'static str, f64)], u32);
+    const CASES: [Case; 4] = [
+        ("fedrep", &[("head_epochs", 3.0)], 6),
+        ("pfl-fb", &[("personal_epochs", 4.0), ("finishing_batch_size", 3.0)], 6),
+        ("pfl-mf", &[("personal_epochs", 4.0), ("gate_epochs", 5.0), ("finishing_batch_size", 3.0)], 6 + 2),
+        ("pfl-mfe", &[("personal_epochs", 4.0), ("gate_epochs", 5.0), ("finishing_batch_size", 3.0)], 6 + 2),
+    ];
+
+    #[test]
+    fn kept_constants_teach_what_recomputed_ones_do() {
+        for (name, hyper, _) in CASES {
+            let (start, kept) = (numbers(build(name, hyper).as_ref(), ""), learn(build(name, hyper).as_mut()));
+            assert_eq!(kept, learn(&mut Forgetful(build(name, hyper))), "{name}");
+            assert_ne!(kept, start, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_frozen_sees_every_sample_once() {
+        for (name, hyper, batches) in CASES {
+            let mut counting = Counting(build(name, hyper), AtomicU32::new(0));
+            learn(&mut counting);
+            assert_eq!(counting.1.into_inner(), batches, "{name}");
+        }
+    }
+
+    #[test]
+    fn one_epoch_keeps_nothing() {
+        let (samples, device) = (samples(), Device::flex());
+        let algorithm = build("fedrep", &[]);
+        let mut source = Source::new(&samples, 2, &device, (Stage::Pass(0), 1));
+        source.batch(algorithm.as_ref(), &[0, 1]);
+        assert!(source.kept.is_none());
+        let mut whole = Source::new(&samples, 2, &device, (Stage::Pass(1), 2));
+        assert_eq!(whole.batch(algorithm.as_ref(), &[0]).inputs.dims(), [1, 4], "the base learns: nothing is frozen");
+        assert!(whole.kept.is_none());
+    }
+}
