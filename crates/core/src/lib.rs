@@ -10,7 +10,7 @@
 //! | [`ProxySet`], [`Sketches`] | where a node's experts are good, exactly and nearly |
 //! | [`Advert`], [`Audience`] | what nodes say to each other, and who hears it |
 //! | [`AggregationPlan`] | whose experts are mixed into one's own |
-//! | [`FederationSpec`], [`Exchange`] | what all members agree on, and what its algorithm shares |
+//! | [`FederationSpec`], [`Exchange`], [`Augmentation`] | what all members agree on, and what its algorithm shares |
 //! | [`LocalReport`], [`Score`] | what a trainer reports |
 //! | [`Hello`] | what two nodes tell each other when they meet |
 //! | [`mod@config`] | configuration that documents itself |
@@ -32,6 +32,7 @@
 
 pub mod advert;
 mod audience;
+mod augmentation;
 pub mod blob;
 pub mod config;
 pub mod draw;
@@ -53,6 +54,7 @@ pub use advert::{
     MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, MAX_PEERS, Member, PoolOffer, ProxyOffer, Sequence, SignedAdvert, Withdraw,
 };
 pub use audience::Audience;
+pub use augmentation::{Augmentation, CROP_SHIFT};
 pub use blob::{
     BlobRef, BlobStore, ChainingValue, MAX_BLOB_BYTES, Partial, SEGMENT_BYTES, SegmentError, SegmentList,
     VerifiedSegment,

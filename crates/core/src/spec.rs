@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{self, ConfigError};
-use crate::{Exchange, FederationId, MAX_EXPERTS, Precision};
+use crate::{Augmentation, Exchange, FederationId, MAX_EXPERTS, Precision};
 
 /// Separates the hash of a spec from every other hash.
 const DOMAIN: &[u8] = b"fednode federation spec 1\n";
@@ -128,6 +128,9 @@ crate::config! {
         batch_size: usize = 20,
         /// Step size of plain SGD (above 0).
         learning_rate: f64 = 0.01,
+        /// What is done to training images, anew in every epoch: `none`, `crop` (shifted by up to 4 pixels), `flip` (half of
+        /// them mirrored) or `crop-flip`.
+        augmentation: Augmentation = Augmentation::None,
         /// Whether the last round, instead of training, adds up everybody's statistics of the shared features, of which
         /// each node makes a classifier with its own prior and mixes it with its own head as its validation samples say.
         /// The sums reveal the mean features of a node's classes to all members.
@@ -288,6 +291,7 @@ impl FederationSpec {
                 "0 unless every node trains in every round (`round.participation`)",
             ),
             ((1..=65_536).contains(&training.batch_size), "training.batch_size", "1 to 65536"),
+            (training.augmentation.suits(&self.model), "training.augmentation", "`none` for texts"),
             (positive(training.learning_rate), "training.learning_rate", "a number above 0"),
             (share(round.participation), "round.participation", "above 0, at most 1"),
             (share(round.quorum), "round.quorum", "above 0, at most 1"),

@@ -200,6 +200,15 @@ impl Samples {
         }
     }
 
+    /// Returns what a black pixel is handed out as; of a text, the number of an empty place.
+    pub fn black(&self) -> f32 {
+        match &self.pixels {
+            Pixels::Bytes { white, .. } => normalised(*white)[0],
+            Pixels::Floats(_) => 0.0,
+            Pixels::Tokens { .. } => Vocabulary::PADDING as f32,
+        }
+    }
+
     /// Fills `buffer` with the labels of the samples at `indices`, in that order.
     ///
     /// # Panics

@@ -4,6 +4,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::spec::ModelSpec;
 use fednode_data::Samples;
 
+use crate::augment::Augmenter;
 use crate::error::LearnError;
 use crate::gate::one_hot;
 
@@ -19,9 +20,30 @@ pub struct Batch {
 impl Batch {
     /// Uploads the samples at these positions, for a model with so many classes.
     pub fn gather(samples: &Samples, positions: &[u32], classes: usize, device: &Device) -> Self {
-        let labels: Vec<usize> = positions.iter().map(|at| usize::from(samples.labels[*at as usize])).collect();
-        Self { inputs: inputs(samples, positions, device), targets: one_hot(&labels, classes, device) }
+        Self { inputs: inputs(samples, positions, device), targets: targets(samples, positions, classes, device) }
     }
+
+    /// Uploads the samples at these positions, cropped and flipped.
+    pub(crate) fn gather_changed(
+        samples: &Samples,
+        positions: &[u32],
+        classes: usize,
+        device: &Device,
+        augmenter: &mut Augmenter,
+    ) -> Self {
+        let mut values = Vec::new();
+        samples.write_batch(positions, &mut values);
+        augmenter.change(&mut values, samples);
+        let shape = [positions.len(), samples.values_per_sample()];
+        let inputs = Tensor::from_data(TensorData::new(values, shape), device);
+        Self { inputs, targets: targets(samples, positions, classes, device) }
+    }
+}
+
+/// Uploads the labels of the samples at these positions, `[batch, classes]`.
+pub(crate) fn targets(samples: &Samples, positions: &[u32], classes: usize, device: &Device) -> Tensor<2> {
+    let labels: Vec<usize> = positions.iter().map(|at| usize::from(samples.labels[*at as usize])).collect();
+    one_hot(&labels, classes, device)
 }
 
 /// Divides an epoch's order into as few batches of at most `size` samples as it takes, of sizes that differ by at most

@@ -6,14 +6,14 @@
 //! ```
 //!
 //! Where only parts behind frozen ones learn (FedRep's head, FedBABU's tuning of the head, both stages of PFL-MoE), no epoch
-//! but the first passes through what is frozen. What would not fit into [`MAX_BYTES`] is computed again in every epoch.
+//! but the first passes through what is frozen, unless images are augmented. What would not fit into [`MAX_BYTES`] is computed again in every epoch.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_data::Samples;
 
 use crate::algorithm::{Algorithm, Stage};
-use crate::batch::Batch;
-use crate::gate::one_hot;
+use crate::augment::Augmenter;
+use crate::batch::{self, Batch};
 use crate::weights;
 
 /// Most memory for the constants of one stage: 130,000 samples of 512 features.
@@ -25,6 +25,7 @@ pub(crate) struct Source<'a> {
     classes: usize,
     device: &'a Device,
     stage: Stage,
+    augmenter: Option<Augmenter>,
     kept: Option<Kept>,
 }
 
@@ -39,7 +40,15 @@ impl<'a> Source<'a> {
     /// Makes the source of a stage of so many epochs. Constants are kept only if there is a second one.
     pub(crate) fn new(samples: &'a Samples, classes: usize, device: &'a Device, (stage, epochs): (Stage, u32)) -> Self {
         let kept = (epochs > 1).then(|| Kept { width: 0, values: Vec::new(), is_known: vec![false; samples.len()] });
-        Self { samples, classes, device, stage, kept }
+        Self { samples, classes, device, stage, augmenter: None, kept }
+    }
+
+    /// Begins an epoch; images that are changed are other ones in every epoch, so that nothing of them is constant.
+    pub(crate) fn begin_epoch(&mut self, augmenter: Option<Augmenter>) {
+        if augmenter.is_some() {
+            self.kept = None;
+        }
+        self.augmenter = augmenter;
     }
 
     /// Returns how many samples there are.
@@ -50,12 +59,14 @@ impl<'a> Source<'a> {
     /// Returns what a step takes of the samples at these positions.
     pub(crate) fn batch(&mut self, algorithm: &dyn Algorithm, positions: &[u32]) -> Batch {
         if let Some(kept) = self.kept.as_ref().filter(|kept| kept.has(positions)) {
-            let labels: Vec<usize> =
-                positions.iter().map(|at| usize::from(self.samples.labels[*at as usize])).collect();
-            let targets = one_hot(&labels, self.classes, self.device);
+            let targets = batch::targets(self.samples, positions, self.classes, self.device);
             return Batch { inputs: kept.gather(positions, self.device), targets };
         }
-        let batch = Batch::gather(self.samples, positions, self.classes, self.device);
+        let Self { samples, classes, device, .. } = *self;
+        let batch = match &mut self.augmenter {
+            Some(augmenter) => Batch::gather_changed(samples, positions, classes, device, augmenter),
+            None => Batch::gather(samples, positions, classes, device),
+        };
         let Some(features) = algorithm.frozen(self.stage, batch.inputs.clone()) else {
             self.kept = None;
             return batch;
@@ -101,8 +112,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use fednode_core::Round;
     use fednode_core::spec::TrainingSpec;
+    use fednode_core::{Augmentation, Round};
     use fednode_data::Pixels;
 
     use super::*;
@@ -173,7 +184,11 @@ mod tests {
     }
 
     fn learn(algorithm: &mut dyn Algorithm) -> Vec<f32> {
-        let training = &TrainingSpec { batch_size: 4, learning_rate: 0.1, ..TrainingSpec::default() };
+        learn_from(Augmentation::None, algorithm)
+    }
+
+    fn learn_from(augmentation: Augmentation, algorithm: &mut dyn Algorithm) -> Vec<f32> {
+        let training = &TrainingSpec { batch_size: 4, learning_rate: 0.1, augmentation, ..TrainingSpec::default() };
         let schedule = Schedule { training, classes: 2, seed: 1, node_seed: 2, round: Round(1), epochs: Epochs::All };
         let (samples, device, mut watch) = (samples(), Device::flex(), |_| ControlFlow::Continue(()));
         train(algorithm, &samples, schedule, &device, &mut watch).unwrap();
@@ -207,6 +222,16 @@ mod tests {
             learn(&mut counting);
             assert_eq!(counting.1.into_inner(), batches, "{name}");
         }
+    }
+
+    #[test]
+    fn augmented_images_are_others_in_every_epoch_and_the_same_in_a_repeated_round() {
+        let (name, hyper, batches) = CASES[0];
+        let mut counting = Counting(build(name, hyper), AtomicU32::new(0));
+        let flipped = learn_from(Augmentation::Flip, &mut counting);
+        assert_eq!(counting.1.into_inner(), 3 * batches, "three epochs of the head");
+        assert_eq!(flipped, learn_from(Augmentation::Flip, build(name, hyper).as_mut()));
+        assert_ne!(flipped, learn(build(name, hyper).as_mut()));
     }
 
     #[test]

@@ -57,6 +57,7 @@ pub mod model;
 pub mod own_model;
 pub mod probe;
 
+mod augment;
 mod batch;
 mod class_statistics;
 mod error;

@@ -20,6 +20,10 @@ pub(crate) enum Purpose {
     Noise = 4,
     /// How a node's samples are divided between the stages of an algorithm.
     Division = 5,
+    /// How images are cropped and flipped in an epoch.
+    Augmentation = 6,
+    /// The same in an epoch after the last round.
+    FinishingAugmentation = 7,
     /// The initial parameters of a pool's gate.
     PoolGate = 16,
     /// The order of samples in an epoch of the pool stage.
@@ -58,9 +62,13 @@ impl Draws {
 
     /// Draws whole numbers below a bound.
     pub(crate) fn below(&mut self, bound: usize, count: usize) -> Vec<usize> {
-        let one = |rng: &mut ChaCha8Rng| ((u128::from(rng.next_u64()) * bound as u128) >> 64) as usize;
-        (0..count).map(|_| one(&mut self.0)).collect()
+        (0..count).map(|_| below(&mut self.0, bound)).collect()
     }
+}
+
+/// Draws a whole number below a bound.
+pub(crate) fn below(rng: &mut ChaCha8Rng, bound: usize) -> usize {
+    ((u128::from(rng.next_u64()) * bound as u128) >> 64) as usize
 }
 
 /// Returns the stream of a purpose and three indices of its choice.

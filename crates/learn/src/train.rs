@@ -12,8 +12,10 @@ use burn::tensor::{Device, Tensor};
 use fednode_core::Round;
 use fednode_core::spec::TrainingSpec;
 use fednode_data::Samples;
+use rand_chacha::ChaCha8Rng;
 
 use crate::algorithm::{Algorithm, Selection, Stage};
+use crate::augment::Augmenter;
 use crate::batch;
 use crate::error::LearnError;
 use crate::frozen::Source;
@@ -178,6 +180,8 @@ impl Epoch<'_, '_> {
     fn run(&mut self, outcome: &mut Outcome, watch: &mut Watch<'_>) -> Result<f64, LearnError> {
         let Schedule { training, round, .. } = self.schedule;
         let order = self.order();
+        let stream = self.stream([Purpose::Augmentation, Purpose::FinishingAugmentation]);
+        self.source.begin_epoch(Augmenter::new(training.augmentation, stream));
         let batches = order.len().div_ceil(self.batch_size) as u32;
         let mut total_loss = 0.0;
         for (batch, positions) in (1..).zip(batch::divide(&order, self.batch_size)) {
@@ -203,13 +207,18 @@ impl Epoch<'_, '_> {
 
     /// Returns the order of the samples.
     fn order(&self) -> Vec<u32> {
+        let mut stream = self.stream([Purpose::Order, Purpose::FinishingOrder]);
+        random::permutation(&mut stream, self.source.len() as u32)
+    }
+
+    /// Returns this epoch's stream of the first purpose in a local update, of the second after the last round.
+    fn stream(&self, [update, finishing]: [Purpose; 2]) -> ChaCha8Rng {
         let Schedule { seed, node_seed, round, .. } = self.schedule;
         let purpose = match self.stage {
-            Stage::Pass(_) => Purpose::Order,
-            Stage::Finishing(_) => Purpose::FinishingOrder,
+            Stage::Pass(_) => update,
+            Stage::Finishing(_) => finishing,
         };
-        let index = u64::from(round.0) << 32 | u64::from(self.epoch);
-        random::permutation(&mut random::stream(purpose, [seed, node_seed, index]), self.source.len() as u32)
+        random::stream(purpose, [seed, node_seed, u64::from(round.0) << 32 | u64::from(self.epoch)])
     }
 }
 

@@ -1,0 +1,54 @@
+//! What happens to images on their way into a training step: shifted, mirrored, or nothing.
+
+use serde::{Deserialize, Serialize};
+
+/// Pixels by which a crop may be shifted, up, down, left or right.
+pub const CROP_SHIFT: usize = 4;
+
+/// What is done to every training image, drawn anew in every epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Augmentation {
+    /// Nothing.
+    #[default]
+    None,
+    /// A crop of the image's own size out of the image with [`CROP_SHIFT`] black pixels around it.
+    Crop,
+    /// Left and right are swapped, half of the time.
+    Flip,
+    /// First the crop, then the flip.
+    CropFlip,
+}
+
+impl Augmentation {
+    /// Tells whether images are cropped.
+    pub const fn crops(self) -> bool {
+        matches!(self, Self::Crop | Self::CropFlip)
+    }
+
+    /// Tells whether images are mirrored.
+    pub const fn flips(self) -> bool {
+        matches!(self, Self::Flip | Self::CropFlip)
+    }
+
+    /// Tells whether it is possible with a model: texts have no sides.
+    pub(crate) fn suits(self, model: &crate::spec::ModelSpec) -> bool {
+        self == Self::None || model.vocabulary == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::FederationSpec;
+
+    #[test]
+    fn texts_have_no_sides() {
+        let text = "[training]\naugmentation = \"crop-flip\"\n";
+        let training = FederationSpec::from_toml(text).unwrap().training;
+        assert!(training.augmentation.crops() && training.augmentation.flips());
+        let error = FederationSpec::from_toml(&format!("{text}[model]\nvocabulary = 9")).unwrap_err();
+        assert_eq!(error.0, "`training.augmentation` is out of range: it must be `none` for texts");
+        let error = FederationSpec::from_toml("[training]\naugmentation = \"crops\"").unwrap_err();
+        assert_eq!(error.0, "line 2: unknown value `crops`: did you mean `crop`?");
+    }
+}
