@@ -43,10 +43,23 @@ fn everybody_pools_everybody() {
     assert!(outcome.elapsed < Duration::from_secs(17), "nobody waits for a deadline: {:?}", outcome.elapsed);
 }
 
+/// The toys of one cluster are alike: member 0 is with 3, 6 and 9.
 #[test]
-fn a_bounded_pool_is_a_draw_in_which_everybody_has_a_chance() {
+fn a_bounded_pool_takes_in_the_most_similar() {
     let mut scenario = one_round(12);
     scenario.spec.pool.max_members = 4;
+    let (outcome, pools) = play(&scenario);
+    for (member, pool) in pools.into_iter().enumerate() {
+        let alike = (0..12).filter(|other| *other != member && other % 3 == member % 3);
+        assert_eq!(pool, Some(alike.map(|other| outcome.ids[other]).collect()), "member {member}");
+    }
+}
+
+#[test]
+fn without_proxies_a_bounded_pool_is_a_draw_in_which_everybody_has_a_chance() {
+    let mut scenario = one_round(12);
+    scenario.spec.pool.max_members = 4;
+    scenario.spec.exchange.experts = None;
     let (_, pools) = play(&scenario);
     let pools: Vec<_> = pools.into_iter().map(Option::unwrap).collect();
     assert!(pools.iter().all(|pool| pool.len() == 3), "three others and the own module");

@@ -33,6 +33,19 @@ pub(super) fn use_of(offers: &[ExpertOffer], slot: Slot) -> f64 {
 }
 
 impl Node {
+    /// Returns the other nodes whose proxies of the newest refresh are known, those with the most similar expert first;
+    /// nobody where there are no proxies.
+    pub(super) fn ranked_by_similarity(&self) -> Vec<NodeId> {
+        let every = self.spec.exchange.experts.as_ref().map_or(1, |experts| experts.refresh_every);
+        let newest = refresh_before(Round(self.state.round.0 + 1), every);
+        let known = newest.and_then(|round| {
+            let lineage = self.view.local(self.me, round)?.lineage;
+            Some(self.view.proxies(round, lineage))
+        });
+        let ranking = known.map(|known| fednode_mix::plan::ranking(self.me, &known));
+        ranking.unwrap_or_default().into_iter().map(|(node, _)| node).collect()
+    }
+
     /// Computes the own rows of A from the newest refresh round before this one, if that is not done yet (Eq. 8 to 10).
     pub(super) fn update_plan(&mut self) {
         let Some(exchange) = &self.spec.exchange.experts else { return };

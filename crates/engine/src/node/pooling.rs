@@ -113,8 +113,9 @@ impl Node {
         }
     }
 
-    /// Fetches the modules that fit this node's shared part; with too many, a draw of its own decides, so that every
-    /// module is in about as many pools as any other.
+    /// Fetches the modules that fit this node's shared part; with too many, those of the nodes whose proxies are most like
+    /// its own. Where there are no proxies a draw of its own decides, so that every module is in about as many pools as any
+    /// other.
     fn fetch_modules(&mut self) {
         let lineage = self.state.lineage;
         let (fitting, others): (Vec<_>, Vec<_>) =
@@ -122,7 +123,9 @@ impl Node {
         let strangers: BTreeSet<NodeId> = others.into_iter().map(|(node, _)| node).collect();
         let mut chosen: Vec<(NodeId, BlobRef)> = fitting.into_iter().map(|(node, offer)| (node, offer.blob)).collect();
         let purpose = [b"fednode pool 1 ", self.me.as_bytes().as_slice()].concat();
-        chosen.sort_by_key(|(node, _)| draw(&purpose, self.federation, self.state.round, *node));
+        let ranking = self.ranked_by_similarity();
+        let place = |node: &NodeId| ranking.iter().position(|known| known == node).unwrap_or(ranking.len());
+        chosen.sort_by_cached_key(|(node, _)| (place(node), draw(&purpose, self.federation, self.state.round, *node)));
         chosen.truncate(self.spec.pool.max_members.saturating_sub(1));
         let missing = self.pooling.as_ref().map(|pooling| pooling.awaited.iter().copied().collect());
         let mut wanted = Vec::new();
