@@ -31,9 +31,10 @@ impl Augmentation {
         matches!(self, Self::Flip | Self::CropFlip)
     }
 
-    /// Tells whether it is possible with a model: texts have no sides.
+    /// Tells whether it is possible with a model: texts have no sides, and a row of a table has no height.
     pub(crate) fn suits(self, model: &crate::spec::ModelSpec) -> bool {
-        self == Self::None || model.vocabulary == 0
+        let [_, height, width] = model.input;
+        self == Self::None || (model.vocabulary == 0 && height.min(width) > CROP_SHIFT)
     }
 }
 
@@ -42,12 +43,15 @@ mod tests {
     use crate::FederationSpec;
 
     #[test]
-    fn texts_have_no_sides() {
+    fn only_images_have_sides() {
         let text = "[training]\naugmentation = \"crop-flip\"\n";
         let training = FederationSpec::from_toml(text).unwrap().training;
         assert!(training.augmentation.crops() && training.augmentation.flips());
-        let error = FederationSpec::from_toml(&format!("{text}[model]\nvocabulary = 9")).unwrap_err();
-        assert_eq!(error.0, "`training.augmentation` is out of range: it must be `none` for texts");
+        for other in ["vocabulary = 9", "input = [1, 1, 784]", "input = [3, 4, 32]"] {
+            let error = FederationSpec::from_toml(&format!("{text}[model]\n{other}")).unwrap_err();
+            let expected = "`training.augmentation` is out of range: it must be `none` unless inputs are images of 5×5 pixels or more";
+            assert_eq!(error.0, expected, "{other}");
+        }
         let error = FederationSpec::from_toml("[training]\naugmentation = \"crops\"").unwrap_err();
         assert_eq!(error.0, "line 2: unknown value `crops`: did you mean `crop`?");
     }

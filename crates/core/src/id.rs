@@ -4,7 +4,6 @@
 //! TOML. On the wire (a binary format) names travel as raw bytes. Nothing here looks anything up.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -33,17 +32,8 @@ pub enum NameError {
 macro_rules! byte_name {
     ($(#[$meta:meta])* $name:ident, $label:literal) => {
         $(#[$meta])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name([u8; 32]);
-
-        /// Looks at the first eight bytes only: every byte is as good as drawn, and nobody makes many names that agree in
-        /// 64 bits.
-        impl Hash for $name {
-            fn hash<H: Hasher>(&self, state: &mut H) {
-                let [a, b, c, d, e, f, g, h, ..] = self.0;
-                state.write_u64(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
-            }
-        }
 
         impl $name {
             /// Wraps raw bytes.

@@ -4,13 +4,17 @@
 //! each other at hello, naming the first key. The canonical form that is hashed is the JSON of the validated struct in
 //! declaration order, after a line that separates it from every other use of BLAKE3.
 
+mod pool;
+mod rules;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::pool::PoolSpec;
 use crate::config::{self, ConfigError};
-use crate::{Augmentation, Exchange, FederationId, MAX_EXPERTS, Precision};
+use crate::{Augmentation, Exchange, FederationId, Precision};
 
 /// Separates the hash of a spec from every other hash.
 const DOMAIN: &[u8] = b"fednode federation spec 1\n";
@@ -139,47 +143,6 @@ crate::config! {
 }
 
 crate::config! {
-    /// The stage after the last round (PM-MoE, arXiv 2502.00354): every node publishes its private module, drops those of
-    /// others that fit it least, trains a gate over the rest on its own data, and serves the mixture if its validation
-    /// samples do not speak against it. Publishing a module reveals something of the data that it was trained on, the
-    /// frequency of the classes at least.
-    pub struct PoolSpec {
-        /// Whether there is such a stage; then every node publishes its private module.
-        enabled: bool = false,
-        /// Most modules that a node takes in, its own among them (1 to 1000); with more on offer, those of the nodes with the
-        /// most similar proxies come in, or, where there are no proxies, what a seeded draw of its own decides.
-        max_members: usize = 20,
-        /// How foreign modules are ranked: `energy` of their outputs beside the own module's, or their `cosine`.
-        score: String = "energy".into(),
-        /// Temperature of the energy (above 0); from 0.1 on the ranking is nearly that of the cosine.
-        energy_temperature: f64 = 1.0,
-        /// Gamma: share of the foreign modules that is dropped, the lowest scores first, rounded down (0 to 1).
-        drop_share: f64 = 0.2,
-        /// How many modules a sample goes through, the likeliest first; 0 for all.
-        top_k: usize = 0,
-        /// When the weights of the modules that a sample goes through are made to add up to 1: `never`, `always`, or
-        /// `additive`, where something else is added to the mixture or computed from it, so that its size matters.
-        renormalize: String = "additive".into(),
-        /// Step sizes of the gate; with more than one, the validation samples choose (each above 0).
-        learning_rates: Vec<f64> = vec![0.05, 0.1, 0.5],
-        /// Passes over the training samples for the gate, and for fine-tuning (1 to 10000).
-        epochs: u32 = 50,
-        /// Samples per step of the gate (1 to 65536).
-        batch_size: usize = 64,
-        /// Share of the gate's hidden values that is dropped in training (0 to below 1).
-        dropout: f64 = 0.0,
-        /// Whether the epoch is the best by validation loss, and the mixture is served only if it is no worse than the
-        /// node's own module on the validation samples.
-        guard: bool = true,
-        /// Whether a node fine-tunes its own module on its own samples before it publishes it.
-        fine_tune: bool = false,
-        /// Whether the comparators of a study are computed and reported too: own module fine-tuned, uniform average of
-        /// all modules, mixture of all of them.
-        controls: bool = false,
-    }
-}
-
-crate::config! {
     /// How a round closes.
     pub struct RoundSpec {
         /// C: share of the nodes that train in a round, at least `min_members` of them (above 0 to 1). A draw that everybody
@@ -265,64 +228,6 @@ impl FederationSpec {
         drawn.max(self.round.min_members as usize).min(nodes)
     }
 
-    /// Checks every range.
-    ///
-    /// # Errors
-    /// Names the first key out of range.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        let (training, round) = (&self.training, &self.round);
-        let experts = self.exchange.experts.as_ref();
-        let (pool, rates, words) = (&self.pool, &self.pool.learning_rates, ["never", "always", "additive"]);
-        let share = |value: f64| value > 0.0 && value <= 1.0;
-        let rules = [
-            (!self.name.is_empty() && self.name.len() <= 100, "name", "1 to 100 characters"),
-            ((1..=100_000).contains(&self.rounds), "rounds", "1 to 100000"),
-            ((1..=100_000).contains(&self.nodes), "nodes", "1 to 100000"),
-            (self.model.input.iter().all(|n| (1..=4096).contains(n)), "model.input", "three numbers from 1 to 4096"),
-            ((2..=100_000).contains(&self.model.classes), "model.classes", "2 to 100000"),
-            ((1..=MAX_EXPERTS).contains(&self.model.experts), "model.experts", "1 to 64"),
-            (self.model.vocabulary <= 1_000_000, "model.vocabulary", "0 to 1000000"),
-            ((0.0..=0.5).contains(&self.data.validation_share), "data.validation_share", "0 to 0.5"),
-            ((1..=1000).contains(&training.local_epochs), "training.local_epochs", "1 to 1000"),
-            (training.ahead_epochs <= training.local_epochs, "training.ahead_epochs", "0 to `training.local_epochs`"),
-            (
-                training.ahead_epochs == 0 || round.participation >= 1.0,
-                "training.ahead_epochs",
-                "0 unless every node trains in every round (`round.participation`)",
-            ),
-            ((1..=65_536).contains(&training.batch_size), "training.batch_size", "1 to 65536"),
-            (training.augmentation.suits(&self.model), "training.augmentation", "`none` for texts"),
-            (positive(training.learning_rate), "training.learning_rate", "a number above 0"),
-            (share(round.participation), "round.participation", "above 0, at most 1"),
-            (share(round.quorum), "round.quorum", "above 0, at most 1"),
-            (round.min_members >= 1, "round.min_members", "at least 1"),
-            (seconds(round.deadline_seconds), "round.deadline_seconds", "above 0, at most a week"),
-            (seconds(round.grace_seconds), "round.grace_seconds", "above 0, at most a week"),
-            ((0.0..=1.0).contains(&round.audit), "round.audit", "0 to 1"),
-            (self.scale.full_proxies <= 100_000, "scale.full_proxies", "0 to 100000"),
-            ((64..=512).contains(&self.scale.speakers), "scale.speakers", "64 to 512"),
-            ((16..=256).contains(&self.scale.follows), "scale.follows", "16 to 256"),
-            (self.limits.clock_skew_seconds >= 1, "limits.clock_skew_seconds", "at least 1"),
-            (self.limits.max_norm_ratio > 1.0, "limits.max_norm_ratio", "a number above 1"),
-            ((1..=1000).contains(&pool.max_members), "pool.max_members", "1 to 1000"),
-            (["energy", "cosine"].contains(&pool.score.as_str()), "pool.score", "`energy` or `cosine`"),
-            (positive(pool.energy_temperature), "pool.energy_temperature", "a number above 0"),
-            ((0.0..=1.0).contains(&pool.drop_share), "pool.drop_share", "0 to 1"),
-            (words.contains(&pool.renormalize.as_str()), "pool.renormalize", "`never`, `always` or `additive`"),
-            (rates.len() <= 16 && !rates.is_empty(), "pool.learning_rates", "1 to 16 numbers"),
-            (rates.iter().all(|rate| positive(*rate)), "pool.learning_rates", "numbers above 0"),
-            ((1..=10_000).contains(&pool.epochs), "pool.epochs", "1 to 10000"),
-            ((1..=65_536).contains(&pool.batch_size), "pool.batch_size", "1 to 65536"),
-            ((0.0..1.0).contains(&pool.dropout), "pool.dropout", "0 to below 1"),
-            (experts.is_none_or(|e| e.refresh_every >= 1), "exchange.experts.refresh_every", "at least 1"),
-            (experts.is_none_or(|e| positive(e.temperature)), "exchange.experts.temperature", "a number above 0"),
-        ];
-        match rules.into_iter().find(|(holds, ..)| !holds) {
-            Some((_, key, range)) => Err(ConfigError(format!("`{key}` is out of range: it must be {range}"))),
-            None => Ok(()),
-        }
-    }
-
     /// Tells whether adverts carry sketches, because fetching everybody's proxies would cost too much.
     pub fn uses_sketches(&self) -> bool {
         self.exchange.experts.is_some() && self.nodes > self.scale.full_proxies
@@ -348,14 +253,6 @@ impl FederationSpec {
     }
 }
 
-fn positive(value: f64) -> bool {
-    value.is_finite() && value > 0.0
-}
-
-fn seconds(value: f64) -> bool {
-    positive(value) && value <= 7.0 * 24.0 * 3600.0
-}
-
 fn flatten(path: String, value: &serde_json::Value, entries: &mut Vec<Entry>) {
     if let serde_json::Value::Object(map) = value {
         for (key, value) in map {
@@ -365,32 +262,6 @@ fn flatten(path: String, value: &serde_json::Value, entries: &mut Vec<Entry>) {
     } else {
         let text: String = value.to_string().chars().take(MAX_ENTRY_BYTES).collect();
         entries.push(Entry { key: path, value: text });
-    }
-}
-
-impl PoolSpec {
-    /// The names that [`Self::preset`] knows.
-    pub const PRESETS: [&str; 4] = ["fixed", "paper", "code", "best"];
-
-    /// Returns the stage as it is under a name: `fixed` (the default values), `paper` as it is written, `code` as the
-    /// authors' release has it, `best` (`fixed`, and every module fine-tuned before it is published; it belongs with
-    /// `training.statistics` where nodes have an extractor in common).
-    ///
-    /// # Errors
-    /// Offers the nearest name.
-    pub fn preset(name: &str) -> Result<Self, ConfigError> {
-        let fixed = Self { enabled: true, ..Self::default() };
-        let faithful = Self { renormalize: "never".into(), batch_size: 10, guard: false, ..fixed.clone() };
-        match name {
-            "fixed" => Ok(fixed),
-            "paper" => Ok(Self { learning_rates: vec![0.5], ..faithful }),
-            "code" => {
-                let (drop_share, top_k, learning_rates) = (0.0, 2, vec![0.1]);
-                Ok(Self { drop_share, top_k, learning_rates, epochs: 10, dropout: 0.1, ..faithful })
-            }
-            "best" => Ok(Self { fine_tune: true, ..fixed }),
-            _ => Err(ConfigError(config::unknown_name("preset of the pool", name, &Self::PRESETS))),
-        }
     }
 }
 
@@ -469,16 +340,6 @@ mod tests {
     }
 
     #[test]
-    fn every_preset_of_the_pool_is_valid_and_turns_it_on() {
-        for name in PoolSpec::PRESETS {
-            let pool = PoolSpec::preset(name).unwrap();
-            assert!(pool.enabled, "{name}");
-            FederationSpec { pool, ..FederationSpec::default() }.validate().unwrap();
-        }
-        assert_eq!(PoolSpec::preset("fixd").unwrap_err().0, "unknown preset of the pool `fixd`: did you mean `fixed`?");
-    }
-
-    #[test]
     fn another_precision_is_another_federation() {
         let text = "[transfer]\nprecision = \"bf16\"";
         let spec = FederationSpec::from_toml(text).unwrap();
@@ -486,13 +347,5 @@ mod tests {
         assert_ne!(spec.id(), FederationSpec::default().id());
         let error = FederationSpec::from_toml("[transfer]\nprecision = \"bf17\"").unwrap_err();
         assert_eq!(error.0, "line 2: unknown value `bf17`: did you mean `bf16`?");
-    }
-
-    #[test]
-    fn names_what_is_out_of_range() {
-        let error = FederationSpec::from_toml("[training]\nlearning_rate = nan").unwrap_err();
-        assert_eq!(error.0, "`training.learning_rate` is out of range: it must be a number above 0");
-        let error = FederationSpec::from_toml("[training]\nbatchsize = 3").unwrap_err();
-        assert_eq!(error.0, "line 2: unknown key `batchsize`: did you mean `batch_size`?");
     }
 }

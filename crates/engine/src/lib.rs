@@ -27,6 +27,7 @@
 //! | `closing` | collecting members' parts |
 //! | `chain` | which closed round to follow |
 //! | `view` | what is known of the others |
+//! | `names` | maps by name |
 //! | [`execute`] | the two orders that need numbers: merge, average |
 //! | [`sim`] | the seeded simulator |
 //!
@@ -48,6 +49,7 @@ mod closing;
 mod cohort;
 pub mod event;
 pub mod execute;
+mod names;
 mod node;
 pub mod sim;
 pub mod state;

@@ -7,12 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use indexmap::IndexMap;
-
 use fednode_core::{Advert, Body, Global, Lineage, Local, Member, NodeId, PoolOffer, ProxySet, Role, Round};
 
-/// Seeded anew in every process, so that nobody can choose node ids that collide; the order of visits does not depend on it.
-type Hasher = foldhash::fast::RandomState;
+use crate::names::OrderedNames;
 
 /// Most nodes remembered; the oldest-silent are forgotten first. Ten thousand is the largest federation simulated.
 const MAX_NODES: usize = 16_384;
@@ -97,7 +94,7 @@ impl NodeView {
 /// What is known of the others, and of what this node itself said.
 #[derive(Debug)]
 pub(crate) struct View {
-    nodes: IndexMap<NodeId, NodeView, Hasher>,
+    nodes: OrderedNames<NodeId, NodeView>,
     /// Connected training nodes and connected aggregators that have neither left nor been banned.
     neighbours: BTreeSet<NodeId>,
     aggregators: BTreeSet<NodeId>,
@@ -111,7 +108,7 @@ impl View {
     /// Makes an empty view that keeps the adverts of `keep_rounds` rounds per node.
     pub(crate) fn new(keep_rounds: u32) -> Self {
         Self {
-            nodes: IndexMap::default(),
+            nodes: OrderedNames::default(),
             neighbours: BTreeSet::new(),
             aggregators: BTreeSet::new(),
             changes_of_company: 0,
@@ -371,5 +368,73 @@ fn local_of(advert: &Advert) -> &Local {
     match &advert.body {
         Body::Local(local) => local,
         _ => unreachable!("only local updates enter the map of local updates"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fednode_core::{BlobId, FederationId, Sequence, Timestamp};
+
+    use super::*;
+
+    const AUTHOR: NodeId = NodeId::from_bytes([1; 32]);
+
+    /// An update of a round, with a number to tell two of one round apart.
+    fn update(round: u32, n_samples: u32) -> Arc<Advert> {
+        let (lineage, none) = (BlobId::of(b"initial"), Timestamp(0));
+        let local = Local {
+            lineage,
+            parent: lineage,
+            shared: None,
+            experts: Vec::new(),
+            proxies: None,
+            sketches: None,
+            peers: Vec::new(),
+            statistics: None,
+            n_samples,
+        };
+        Arc::new(Advert {
+            federation: FederationId::from_bytes([0; 32]),
+            author: AUTHOR,
+            sequence: Sequence { incarnation: 1, counter: 0 },
+            round: Round(round),
+            issued_at: none,
+            expires_at: none,
+            body: Body::Local(local),
+        })
+    }
+
+    /// What a view that keeps three rounds knows of rounds 1 to 6 after hearing updates in an order.
+    fn known(heard: &[(u32, u32)]) -> Vec<(u32, u32)> {
+        let mut view = View::new(3);
+        for (round, n_samples) in heard {
+            assert!(view.record(&update(*round, *n_samples)));
+        }
+        let newest = view.newest_local(AUTHOR).map(|(round, _)| round.0);
+        assert_eq!(newest, heard.iter().map(|(round, _)| *round).max());
+        (1..=6).filter_map(|round| Some((round, view.local(AUTHOR, Round(round))?.n_samples))).collect()
+    }
+
+    #[test]
+    fn one_update_a_round_is_kept_in_whatever_order_they_come() {
+        assert_eq!(known(&[(1, 10), (2, 20), (3, 30)]), [(1, 10), (2, 20), (3, 30)]);
+        assert_eq!(known(&[(3, 30), (1, 10), (2, 20)]), [(1, 10), (2, 20), (3, 30)]);
+        assert_eq!(known(&[(2, 20), (3, 30), (1, 10), (4, 40)]), [(1, 10), (2, 20), (3, 30), (4, 40)]);
+    }
+
+    #[test]
+    fn the_later_of_two_updates_of_a_round_counts() {
+        assert_eq!(known(&[(1, 10), (1, 11)]), [(1, 11)], "the newest round");
+        assert_eq!(
+            known(&[(1, 10), (2, 20), (3, 30), (2, 21), (1, 11)]),
+            [(1, 11), (2, 21), (3, 30)],
+            "earlier rounds"
+        );
+    }
+
+    #[test]
+    fn rounds_that_are_too_old_are_forgotten_and_not_taken_in() {
+        assert_eq!(known(&[(1, 10), (2, 20), (5, 50)]), [(2, 20), (5, 50)]);
+        assert_eq!(known(&[(6, 60), (1, 10), (2, 20), (3, 30)]), [(3, 30), (6, 60)]);
     }
 }

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Where only parts behind frozen ones learn (FedRep's head, FedBABU's tuning of the head, both stages of PFL-MoE), no epoch
-//! but the first passes through what is frozen, unless images are augmented. What would not fit into [`MAX_BYTES`] is computed again in every epoch.
+//! but the first passes through what is frozen, unless images are augmented. What would not fit into [`MAX_BYTES`] is
+//! computed again in every epoch.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_data::Samples;

@@ -17,6 +17,7 @@
 //! - [`gate`]: top-1 routing, the core of the mixture of experts.
 //! - [`device`] and [`probe`]: GPU through Vulkan, or the CPU; how to find out without being taken down by a driver.
 //! - `pool`: the stage after the last round, a mixture of everybody's private modules.
+//! - `frozen`: what frozen parts make of each sample, computed once per stage; `augment`: random crops and flips.
 //! - the rest: the training loop, evaluation, and the way of numbers to the device and back.
 //!
 //! There is no network here, no round logic, no clock that anything depends on and no global random generator.

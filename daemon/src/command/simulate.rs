@@ -90,7 +90,7 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
     };
     let out = args.out.clone().unwrap_or_else(|| default_out(args.file.as_deref()));
     let mut table: Table<P::Row> = Table { rows: Vec::new(), out: out.display().to_string() };
-    let (total, single) = (planned.iter().map(|planned| planned.runs.len()).sum::<usize>(), planned.len() == 1);
+    let total = planned.iter().map(|planned| planned.runs.len()).sum::<usize>();
     let (mut number, mut failures) = (0, Vec::new());
     for Planned { name, runs } in planned {
         let mut summaries = Vec::new();
@@ -113,7 +113,7 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
                 Err(error) => return Err(error),
             }
         }
-        if let ([summary], true) = (summaries.as_slice(), single) {
+        if let ([summary], true) = (summaries.as_slice(), total == 1) {
             return output::print(summary, form);
         }
         if !summaries.is_empty() {

@@ -12,7 +12,12 @@
 //! | `trainers` | who trains the nodes: toys, or real learners from outside |
 //! | `toy` | a trainer of a few floats whose nodes fall into clusters |
 //! | `network` | latency, loss, partitions, who is up |
-//! | `world` | carrying outputs out; `world/incidents`: what goes wrong; `world/transfers`: how blobs travel; `world/pools`: the stage after the last round |
+//! | `world` | the members, what happens next to whom, and the carrying out of what the machines ask for |
+//! | `world/adverts`, `world/inbox` | how adverts spread; updates that can wait |
+//! | `world/transfers`, `world/forgetting` | how blobs travel; what nobody can want any more |
+//! | `world/computing`, `world/answers` | local updates, merges and means; where their results come from |
+//! | `world/pools` | the stage after the last round |
+//! | `world/incidents` | what goes wrong |
 //! | `queue` | what happens next |
 //! | `history` | going on with a run that was interrupted |
 //! | `outcome` | what came of it, and the omniscient comparison |

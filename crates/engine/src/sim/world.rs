@@ -29,12 +29,12 @@ use super::scenario::{Incident, Scenario};
 use super::trainers::{Bytes, ClosedRound, Trainers};
 use crate::aggregator::Aggregator;
 use crate::event::{Fetch, FetchKind, Input, Note, Output, PoolOrder, Timer};
+use crate::names::{NameMap, NameSet};
 use crate::node::Node;
 use crate::state::{Head, Phase, State};
 
-/// Looked into millions of times; their order is never looked at.
+/// Looked into millions of times; its order is never looked at.
 type Map<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
-type Set<K> = std::collections::HashSet<K, foldhash::fast::RandomState>;
 
 /// How long after a death the others notice.
 const DETECTION: Duration = Duration::from_secs(2);
@@ -92,7 +92,7 @@ struct Member {
     counter: u64,
     /// When each timer is due; a timer that was set again is not due at its old time.
     timers: Map<Timer, Timestamp>,
-    held: Set<BlobId>,
+    held: NameSet<BlobId>,
     /// Whom it follows, who follows it, and what it said last to those only.
     follows: BTreeSet<usize>,
     followers: BTreeSet<usize>,
@@ -106,7 +106,7 @@ struct Member {
 
 impl Member {
     /// A member in its first life, of which nothing was heard yet.
-    fn new(id: NodeId, machine: Machine, held: Set<BlobId>) -> Self {
+    fn new(id: NodeId, machine: Machine, held: NameSet<BlobId>) -> Self {
         Self {
             id,
             machine,
@@ -144,13 +144,13 @@ pub(super) struct World<'a> {
     queue: Queue<Event>,
     members: Vec<Member>,
     inboxes: Vec<Inbox>,
-    numbers: Map<NodeId, usize>,
+    numbers: NameMap<NodeId, usize>,
     network: Network,
     /// The contents of all blobs; who holds which is the members' own affair.
     contents: Contents,
     /// The proxies among them that were fetched.
-    proxies: Map<BlobId, Arc<ProxySet>>,
-    holders: Map<BlobId, Vec<usize>>,
+    proxies: NameMap<BlobId, Arc<ProxySet>>,
+    holders: NameMap<BlobId, Vec<usize>>,
     /// The blobs of each round, to forget them when nobody can want them any more.
     born: BTreeMap<Round, Vec<BlobId>>,
     /// Local updates begun since that was last looked at, and the oldest round of which everything is kept.
@@ -174,7 +174,7 @@ impl<'a> World<'a> {
         let network = Network::new(scenario, &mut rng);
         let shared = trainers.initial_shared().map(Arc::new);
         let initial = shared.as_ref().map(|shared| shared.to_blob().0);
-        let held: Set<BlobId> = initial.iter().map(|blob| blob.id).collect();
+        let held: NameSet<BlobId> = initial.iter().map(|blob| blob.id).collect();
         let member = |number: usize| {
             let id = super::node_id(scenario.seed, number);
             Member::new(id, new_machine(&spec, id, number < scenario.nodes, initial), held.clone())
@@ -203,8 +203,8 @@ impl<'a> World<'a> {
             numbers,
             network,
             contents: initial.iter().map(|blob| blob.id).zip(shared).collect(),
-            proxies: Map::default(),
-            holders: Map::default(),
+            proxies: NameMap::default(),
+            holders: NameMap::default(),
             born: BTreeMap::new(),
             begun: 0,
             oldest_kept: Round::ZERO,

@@ -9,18 +9,18 @@
 //! ```
 //!
 //! Stages 2 and 3 are passes after the last round: no network, no other node. What is frozen gets no gradient, and every
-//! sample passes it once per stage. Profile `paper-code`, the default, is what the authors' code does: gate on the first quarter of the node's
-//! samples, in a random order drawn once, classifier on the rest, 200 epochs each, one stage after the other (the paper
-//! alternates), batches of 64, stochastic gradient descent with momentum 0.9 for the classifier (rate 0.001 for LeNet-5;
-//! 0.005 for VGG-16, to be set), Adam for the gate where the paper writes plain descent, weight decay 0.0005 for both, a
-//! gate with a fresh start. Profile `sound` trains pfl-fb, which needs no samples for a gate, on all samples; for the
-//! mixtures it is the same. In both the last epoch counts and the last round's model is taken, where the code took
-//! the best of 1000 rounds on the test set.
+//! sample passes it once per stage. Profile `paper-code`, the default, is what the authors' code does: gate on the first
+//! quarter of the node's samples, in a random order drawn once, classifier on the rest, 200 epochs each, one stage after
+//! the other (the paper alternates), batches of 64, stochastic gradient descent with momentum 0.9 for the classifier (rate
+//! 0.001 for LeNet-5; 0.005 for VGG-16, to be set), Adam for the gate where the paper writes plain descent, weight decay
+//! 0.0005 for both, a gate with a fresh start. Profile `sound` trains pfl-fb, which needs no samples for a gate, on all
+//! samples; for the mixtures it is the same. In both the last epoch counts and the last round's model is taken, where the
+//! code took the best of 1000 rounds on the test set.
 //!
 //! Averages are uniform, as in the code. The code's random crops and flips are `training.augmentation=crop-flip`, for all
-//! stages; every epoch then passes through what is frozen. Not here: the code's scaling of 28x28 to 32x32 (so
-//! the gate of pfl-mf has 785 numbers there, not 1025), and dropout in VGG-16's classifier, which stays active in the code
-//! while the gate learns. Before stage 2 predictions are theta's.
+//! stages; every epoch then passes through what is frozen. Not here: the code's scaling of 28x28 to 32x32 (so the gate of
+//! pfl-mf has 785 numbers there, not 1025), and dropout in VGG-16's classifier, which stays active in the code while the
+//! gate learns. Before stage 2 predictions are theta's.
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;

@@ -3,7 +3,7 @@
 use fednode_core::{BlobId, Round};
 
 use super::super::world::Machine;
-use super::{Set, World};
+use super::{NameSet, World};
 
 /// Rounds that all blobs outlive their own: what a straggler may still ask for, and what is being fetched.
 pub const KEPT_ROUNDS: u32 = 1;
@@ -49,7 +49,7 @@ impl World<'_> {
     }
 
     /// Returns what the nodes need, those that may come back too.
-    fn needed_blobs(&self) -> Set<BlobId> {
+    fn needed_blobs(&self) -> NameSet<BlobId> {
         let nodes = self.members.iter().filter_map(|member| match &member.machine {
             Machine::Node(node) => Some(node),
             Machine::Aggregator(_) => None,

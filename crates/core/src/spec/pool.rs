@@ -1,0 +1,86 @@
+//! The stage after the last round, and the names under which it is known.
+
+use crate::config::{self, ConfigError};
+
+crate::config! {
+    /// The stage after the last round (PM-MoE, arXiv 2502.00354): every node publishes its private module, drops those of
+    /// others that fit it least, trains a gate over the rest on its own data, and serves the mixture if its validation
+    /// samples do not speak against it. Publishing a module reveals something of the data that it was trained on, the
+    /// frequency of the classes at least.
+    pub struct PoolSpec {
+        /// Whether there is such a stage; then every node publishes its private module.
+        enabled: bool = false,
+        /// Most modules that a node takes in, its own among them (1 to 1000); with more on offer, those of the nodes with the
+        /// most similar proxies come in, or, where there are no proxies, what a seeded draw of its own decides.
+        max_members: usize = 20,
+        /// How foreign modules are ranked: `energy` of their outputs beside the own module's, or their `cosine`.
+        score: String = "energy".into(),
+        /// Temperature of the energy (above 0); from 0.1 on the ranking is nearly that of the cosine.
+        energy_temperature: f64 = 1.0,
+        /// Gamma: share of the foreign modules that is dropped, the lowest scores first, rounded down (0 to 1).
+        drop_share: f64 = 0.2,
+        /// How many modules a sample goes through, the likeliest first; 0 for all.
+        top_k: usize = 0,
+        /// When the weights of the modules that a sample goes through are made to add up to 1: `never`, `always`, or
+        /// `additive`, where something else is added to the mixture or computed from it, so that its size matters.
+        renormalize: String = "additive".into(),
+        /// Step sizes of the gate; with more than one, the validation samples choose (each above 0).
+        learning_rates: Vec<f64> = vec![0.05, 0.1, 0.5],
+        /// Passes over the training samples for the gate, and for fine-tuning (1 to 10000).
+        epochs: u32 = 50,
+        /// Samples per step of the gate (1 to 65536).
+        batch_size: usize = 64,
+        /// Share of the gate's hidden values that is dropped in training (0 to below 1).
+        dropout: f64 = 0.0,
+        /// Whether the epoch is the best by validation loss, and the mixture is served only if it is no worse than the
+        /// node's own module on the validation samples.
+        guard: bool = true,
+        /// Whether a node fine-tunes its own module on its own samples before it publishes it.
+        fine_tune: bool = false,
+        /// Whether the comparators of a study are computed and reported too: own module fine-tuned, uniform average of
+        /// all modules, mixture of all of them.
+        controls: bool = false,
+    }
+}
+
+impl PoolSpec {
+    /// The names that [`Self::preset`] knows.
+    pub const PRESETS: [&str; 4] = ["fixed", "paper", "code", "best"];
+
+    /// Returns the stage as it is under a name: `fixed` (the default values), `paper` as it is written, `code` as the
+    /// authors' release has it, `best` (`fixed`, and every module fine-tuned before it is published; it belongs with
+    /// `training.statistics` where nodes have an extractor in common).
+    ///
+    /// # Errors
+    /// Offers the nearest name.
+    pub fn preset(name: &str) -> Result<Self, ConfigError> {
+        let fixed = Self { enabled: true, ..Self::default() };
+        let faithful = Self { renormalize: "never".into(), batch_size: 10, guard: false, ..fixed.clone() };
+        match name {
+            "fixed" => Ok(fixed),
+            "paper" => Ok(Self { learning_rates: vec![0.5], ..faithful }),
+            "code" => {
+                let (drop_share, top_k, learning_rates) = (0.0, 2, vec![0.1]);
+                Ok(Self { drop_share, top_k, learning_rates, epochs: 10, dropout: 0.1, ..faithful })
+            }
+            "best" => Ok(Self { fine_tune: true, ..fixed }),
+            _ => Err(ConfigError(config::unknown_name("preset of the pool", name, &Self::PRESETS))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FederationSpec;
+
+    #[test]
+    fn every_preset_of_the_pool_is_valid_and_turns_it_on() {
+        for name in PoolSpec::PRESETS {
+            let pool = PoolSpec::preset(name).unwrap();
+            assert!(pool.enabled, "{name}");
+            FederationSpec { pool, ..FederationSpec::default() }.validate().unwrap();
+        }
+        assert_eq!(PoolSpec::preset("fixd").unwrap_err().0, "unknown preset of the pool `fixd`: did you mean `fixed`?");
+    }
+}

@@ -1,0 +1,130 @@
+//! The range of every key.
+
+use super::{FederationSpec, LimitsSpec, PoolSpec, RoundSpec, ScaleSpec, TrainingSpec};
+use crate::config::ConfigError;
+use crate::{Exchange, MAX_EXPERTS};
+
+/// Whether a key is in its range, which key, and which range.
+type Rule = (bool, &'static str, &'static str);
+
+impl FederationSpec {
+    /// Checks every range.
+    ///
+    /// # Errors
+    /// Names the first key out of range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let mut rules = general(self);
+        rules.extend(training(&self.training, self));
+        rules.extend(round(&self.round));
+        rules.extend(bounds(&self.scale, &self.limits));
+        rules.extend(pool(&self.pool));
+        rules.extend(exchange(&self.exchange));
+        match rules.into_iter().find(|(holds, ..)| !holds) {
+            Some((_, key, range)) => Err(ConfigError(format!("`{key}` is out of range: it must be {range}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn general(spec: &FederationSpec) -> Vec<Rule> {
+    let (model, data) = (&spec.model, &spec.data);
+    vec![
+        (!spec.name.is_empty() && spec.name.len() <= 100, "name", "1 to 100 characters"),
+        ((1..=100_000).contains(&spec.rounds), "rounds", "1 to 100000"),
+        ((1..=100_000).contains(&spec.nodes), "nodes", "1 to 100000"),
+        (model.input.iter().all(|n| (1..=4096).contains(n)), "model.input", "three numbers from 1 to 4096"),
+        ((2..=100_000).contains(&model.classes), "model.classes", "2 to 100000"),
+        ((1..=MAX_EXPERTS).contains(&model.experts), "model.experts", "1 to 64"),
+        (model.vocabulary <= 1_000_000, "model.vocabulary", "0 to 1000000"),
+        ((0.0..=0.5).contains(&data.validation_share), "data.validation_share", "0 to 0.5"),
+    ]
+}
+
+fn training(training: &TrainingSpec, spec: &FederationSpec) -> Vec<Rule> {
+    vec![
+        ((1..=1000).contains(&training.local_epochs), "training.local_epochs", "1 to 1000"),
+        (training.ahead_epochs <= training.local_epochs, "training.ahead_epochs", "0 to `training.local_epochs`"),
+        (
+            training.ahead_epochs == 0 || spec.round.participation >= 1.0,
+            "training.ahead_epochs",
+            "0 unless every node trains in every round (`round.participation`)",
+        ),
+        ((1..=65_536).contains(&training.batch_size), "training.batch_size", "1 to 65536"),
+        (
+            training.augmentation.suits(&spec.model),
+            "training.augmentation",
+            "`none` unless inputs are images of 5×5 pixels or more",
+        ),
+        (positive(training.learning_rate), "training.learning_rate", "a number above 0"),
+    ]
+}
+
+fn round(round: &RoundSpec) -> Vec<Rule> {
+    vec![
+        (share(round.participation), "round.participation", "above 0, at most 1"),
+        (share(round.quorum), "round.quorum", "above 0, at most 1"),
+        (round.min_members >= 1, "round.min_members", "at least 1"),
+        (seconds(round.deadline_seconds), "round.deadline_seconds", "above 0, at most a week"),
+        (seconds(round.grace_seconds), "round.grace_seconds", "above 0, at most a week"),
+        ((0.0..=1.0).contains(&round.audit), "round.audit", "0 to 1"),
+    ]
+}
+
+fn bounds(scale: &ScaleSpec, limits: &LimitsSpec) -> Vec<Rule> {
+    vec![
+        (scale.full_proxies <= 100_000, "scale.full_proxies", "0 to 100000"),
+        ((64..=512).contains(&scale.speakers), "scale.speakers", "64 to 512"),
+        ((16..=256).contains(&scale.follows), "scale.follows", "16 to 256"),
+        (limits.clock_skew_seconds >= 1, "limits.clock_skew_seconds", "at least 1"),
+        (limits.max_norm_ratio > 1.0, "limits.max_norm_ratio", "a number above 1"),
+    ]
+}
+
+fn pool(pool: &PoolSpec) -> Vec<Rule> {
+    let (rates, words) = (&pool.learning_rates, ["never", "always", "additive"]);
+    vec![
+        ((1..=1000).contains(&pool.max_members), "pool.max_members", "1 to 1000"),
+        (["energy", "cosine"].contains(&pool.score.as_str()), "pool.score", "`energy` or `cosine`"),
+        (positive(pool.energy_temperature), "pool.energy_temperature", "a number above 0"),
+        ((0.0..=1.0).contains(&pool.drop_share), "pool.drop_share", "0 to 1"),
+        (words.contains(&pool.renormalize.as_str()), "pool.renormalize", "`never`, `always` or `additive`"),
+        (rates.len() <= 16 && !rates.is_empty(), "pool.learning_rates", "1 to 16 numbers"),
+        (rates.iter().all(|rate| positive(*rate)), "pool.learning_rates", "numbers above 0"),
+        ((1..=10_000).contains(&pool.epochs), "pool.epochs", "1 to 10000"),
+        ((1..=65_536).contains(&pool.batch_size), "pool.batch_size", "1 to 65536"),
+        ((0.0..1.0).contains(&pool.dropout), "pool.dropout", "0 to below 1"),
+    ]
+}
+
+fn exchange(exchange: &Exchange) -> Vec<Rule> {
+    let experts = exchange.experts.as_ref();
+    vec![
+        (experts.is_none_or(|e| e.refresh_every >= 1), "exchange.experts.refresh_every", "at least 1"),
+        (experts.is_none_or(|e| positive(e.temperature)), "exchange.experts.temperature", "a number above 0"),
+    ]
+}
+
+fn share(value: f64) -> bool {
+    value > 0.0 && value <= 1.0
+}
+
+fn positive(value: f64) -> bool {
+    value.is_finite() && value > 0.0
+}
+
+fn seconds(value: f64) -> bool {
+    positive(value) && value <= 7.0 * 24.0 * 3600.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_what_is_out_of_range() {
+        let error = FederationSpec::from_toml("[training]\nlearning_rate = nan").unwrap_err();
+        assert_eq!(error.0, "`training.learning_rate` is out of range: it must be a number above 0");
+        let error = FederationSpec::from_toml("[training]\nbatchsize = 3").unwrap_err();
+        assert_eq!(error.0, "line 2: unknown key `batchsize`: did you mean `batch_size`?");
+    }
+}
