@@ -17,6 +17,9 @@ const POOL: &str = "pool";
 /// The preset that has the statistics expert beside the pool, wherever nodes have an extractor in common.
 const BEST: &str = "best";
 
+/// The algorithm whose gate does not wait for what it weighs.
+const SYNCHRONOUS: &str = "fed-syn-moe";
+
 /// The flags that shape a federation.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(id = "federation")]
@@ -31,6 +34,10 @@ pub(crate) struct Args {
     /// The federated algorithm; `fednode algorithms` lists them.
     #[arg(long)]
     pub(crate) algorithm: Option<String>,
+    /// The comparator of PM-MoE's Table 4, whose gate learns at once with everything that it weighs: short for
+    /// --algorithm fed-syn-moe.
+    #[arg(long, conflicts_with_all = ["algorithm", "pool"])]
+    pub(crate) gate_synchronous: bool,
     /// The model: cnn, lenet5, mlp, …, fasttext for texts; several, separated by commas, fall to the nodes in turn.
     #[arg(long, value_delimiter = ',')]
     pub(crate) model: Vec<String>,
@@ -106,7 +113,8 @@ pub(crate) struct DataFacts {
 /// Names the first key that is unknown or out of range.
 pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError> {
     let mut spec = recipe(data);
-    spec.algorithm = args.algorithm.clone().unwrap_or(spec.algorithm);
+    let synchronous = args.gate_synchronous.then(|| SYNCHRONOUS.to_owned());
+    spec.algorithm = synchronous.or(args.algorithm.clone()).unwrap_or(spec.algorithm);
     let row = algorithm::find(&spec.algorithm)?;
     let profile = (!row.profiles.is_empty()).then_some("profile");
     let hyper_names: Vec<&str> = row.hyper.iter().map(|hyper| hyper.name).chain(profile).collect();
@@ -119,7 +127,7 @@ pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, Conf
     spec = dotted::assign(&spec, &assignments, &hyper_names)?;
     algorithm::fill_exchange(&mut spec)?;
     if preset == Some(BEST) {
-        spec.training.statistics |= last_stage::suits_statistics(&spec).unwrap_or(false);
+        spec.statistics.enabled |= last_stage::suits_statistics(&spec).unwrap_or(false);
     }
     last_stage::check(&spec).map_err(|error| ConfigError(error.to_string()))?;
     spec.validate()?;
@@ -223,6 +231,12 @@ mod tests {
         assert_eq!((made.training.learning_rate, made.training.batch_size), (0.5, 3));
         assert_eq!(made.hyper["load_balance"], HyperValue::Real(0.25));
         assert_eq!((made.model.input, made.model.classes), ([1, 8, 8], 10));
+    }
+
+    #[test]
+    fn a_synchronous_gate_is_an_algorithm() {
+        let args = Args { gate_synchronous: true, ..Args::default() };
+        assert_eq!(spec(&args, &digits()).unwrap().algorithm, SYNCHRONOUS);
     }
 
     #[test]

@@ -71,6 +71,8 @@ crate::config! {
         @table limits: LimitsSpec = LimitsSpec::default(),
         /// How parameters travel.
         @table transfer: TransferSpec = TransferSpec::default(),
+        /// The statistics expert, made in the last round.
+        @table statistics: StatisticsSpec = StatisticsSpec::default(),
         /// The stage after the last round (PM-MoE): a mixture of everybody's private modules.
         @table pool: PoolSpec = PoolSpec::default(),
         /// What the algorithm shares; written by `fednode init`, checked against the algorithm at start.
@@ -135,10 +137,22 @@ crate::config! {
         /// What is done to training images, anew in every epoch: `none`, `crop` (shifted by up to 4 pixels), `flip` (half of
         /// them mirrored) or `crop-flip`.
         augmentation: Augmentation = Augmentation::None,
-        /// Whether the last round, instead of training, adds up everybody's statistics of the shared features, of which
-        /// each node makes a classifier with its own prior and mixes it with its own head as its validation samples say.
-        /// The sums reveal the mean features of a node's classes to all members.
-        statistics: bool = false,
+    }
+}
+
+crate::config! {
+    /// The statistics expert: the last round, instead of training, adds up everybody's statistics of the shared features, of
+    /// which each node makes a classifier with its own prior and mixes it with its own head as its validation samples say.
+    /// The sums reveal the mean features of a node's classes to all members.
+    pub struct StatisticsSpec {
+        /// Whether there is one.
+        enabled: bool = false,
+        /// To how many numbers the features are projected before they are added up, by a draw that everybody repeats (up to
+        /// 4096; 0 for as they are). D numbers take D (D + 1) / 2 to share, and say the less of single samples the fewer they are.
+        dimensions: usize = 0,
+        /// How it is mixed with the own head: by one `weight` for all samples, or `sample` by sample, as certain as each of
+        /// the two is, on nodes whose validation samples (30 or more) speak for that.
+        gate: String = "weight".into(),
     }
 }
 

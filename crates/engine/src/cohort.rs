@@ -33,7 +33,7 @@ impl Cohort {
     ) -> Self {
         let share = spec.round.participation;
         // Statistics are gathered once, from all.
-        let is_for_all = spec.training.statistics && round.0 == spec.rounds;
+        let is_for_all = spec.statistics.enabled && round.0 == spec.rounds;
         if share >= 1.0 || is_for_all {
             return Self::Everybody;
         }
@@ -116,7 +116,7 @@ mod tests {
         let drawn = members(&spec(0.1, 2000), 4, &known).len();
         assert!((160..240).contains(&drawn), "{drawn} of 2000");
         let mut last = spec(0.1, 100);
-        last.training.statistics = true;
+        last.statistics.enabled = true;
         assert_eq!((members(&last, 9, &nodes(100)).len(), members(&last, 8, &nodes(100)).len()), (100, 10));
     }
 }

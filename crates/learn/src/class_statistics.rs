@@ -8,14 +8,19 @@
 //!              log p = log(lambda · p_statistics + (1 - lambda) · p_own)
 //! ```
 //!
-//! Temperature and lambda are chosen on the node's validation samples by log loss; lambda 0 is among the choices, so the
-//! mixture is never worse on them than the own head. A node without validation samples keeps its own head, and so does
-//! everybody if the features are all alike, so that there is no classifier. What the sums reveal: a node with few samples of a class nearly publishes their mean feature.
+//! The features may be projected first, to fewer numbers, by a matrix of nearly normal draws of the federation's seed
+//! (`statistics.dimensions`). Temperature and lambda are chosen on the node's validation samples by log loss; lambda 0 is
+//! among the choices, so the mixture is never worse on them than the own head. With `statistics.gate=sample` a gate makes
+//! lambda of how certain the two are of each sample ([`fednode_mix::blend`]), where those samples speak for it. A node
+//! without validation samples keeps its own head, and so does everybody if the features are all alike, so that there is no
+//! classifier. What the sums reveal: a node with few samples of a class nearly publishes their mean feature.
 
-use burn::tensor::activation::softmax;
+use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Device, Tensor, TensorData};
+use fednode_core::spec::StatisticsSpec;
 use fednode_data::Samples;
 use fednode_mix::Statistics;
+use fednode_mix::blend::{Gate, Seen};
 use fednode_mix::statistics::{EPSILON, PRIOR_FLOOR, tempered};
 
 use crate::algorithm::{Algorithm, Output, Part, Role};
@@ -23,6 +28,7 @@ use crate::batch;
 use crate::evaluate::BATCH;
 use crate::model::{Initial, Net, affine};
 use crate::pool::Predictor;
+use crate::random::{Purpose, nearly_normal, stream};
 use crate::weights::{self, Weights};
 
 /// What the temperature is chosen from.
@@ -40,10 +46,14 @@ const SMALLEST: f64 = 1e-12;
 pub(crate) struct ClassStatistics {
     /// Counts, sums and scatter: the node's own, then the mean over all nodes.
     pub(crate) sums: Part,
-    /// Temperature and weight, and the node's prior; zeros until they are chosen.
+    /// Temperature and weight, the node's prior, and the gate; zeros until they are chosen, and where there is no gate.
     pub(crate) choice: Part,
     classes: usize,
+    /// How many numbers the sums are over.
     width: usize,
+    /// Makes those of the features, `[D, width]`.
+    projection: Option<Tensor<2>>,
+    gates_samples: bool,
     solved: Option<Solved>,
 }
 
@@ -53,13 +63,27 @@ struct Solved {
     weights: Tensor<2>,
     /// `b / T + log(prior + 10⁻³)`, `[classes]`.
     offsets: Tensor<1>,
+    mixing: Mixing,
+}
+
+/// A validation sample's class, its own probabilities, and the statistics expert's logits.
+type Judged = (usize, Vec<f64>, Vec<f64>);
+
+/// How much of the statistics expert.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Mixing {
     /// lambda.
-    weight: f64,
+    Weight(f64),
+    /// lambda by the sample.
+    Gate(Gate),
 }
 
 impl ClassStatistics {
     /// Makes the empty statistics of features of this width.
-    pub(crate) fn new(classes: usize, width: usize, device: &Device) -> Self {
+    pub(crate) fn new(spec: &StatisticsSpec, classes: usize, features: usize, seed: u64, device: &Device) -> Self {
+        let projects = spec.dimensions > 0 && spec.dimensions < features;
+        let width = if projects { spec.dimensions } else { features };
+        let projection = projects.then(|| projection(features, width, seed, device));
         let zero = Initial::Zeros;
         let scatter = [width * (width + 1) / 2];
         let sums = Net::arrays(&[
@@ -67,9 +91,23 @@ impl ClassStatistics {
             ("statistics.sums", &[classes, width], zero),
             ("statistics.scatter", &scatter, zero),
         ]);
-        let choice = Net::arrays(&[("statistics.choice", &[2], zero), ("statistics.prior", &[classes], zero)]);
+        let choice = Net::arrays(&[
+            ("statistics.choice", &[2], zero),
+            ("statistics.prior", &[classes], zero),
+            ("statistics.gate", &[3], zero),
+        ]);
         let part = |net| Part::new(Role::Private, net, 0, 0, device);
-        Self { sums: part(sums), choice: part(choice), classes, width, solved: None }
+        let gates_samples = spec.gate == "sample";
+        Self { sums: part(sums), choice: part(choice), classes, width, projection, gates_samples, solved: None }
+    }
+
+    /// Returns what is added up of inputs.
+    fn features(&self, algorithm: &dyn Algorithm, inputs: Tensor<2>) -> Option<Tensor<2>> {
+        let features = algorithm.features(inputs)?;
+        Some(match &self.projection {
+            Some(projection) => features.matmul(projection.clone()),
+            None => features,
+        })
     }
 
     /// Tells whether sums are there, so that they are what is shared.
@@ -81,8 +119,8 @@ impl ClassStatistics {
     pub(crate) fn gather(&mut self, algorithm: &dyn Algorithm, samples: &Samples, device: &Device) {
         let mut statistics = Statistics::new(self.classes, self.width);
         for_each_batch(samples, device, |positions, inputs| {
-            let features = algorithm.features(inputs).map(|features| weights::values(&features)).unwrap_or_default();
-            for (at, features) in positions.iter().zip(features.chunks_exact(self.width)) {
+            let features = self.features(algorithm, inputs).map(|features| weights::values(&features));
+            for (at, features) in positions.iter().zip(features.unwrap_or_default().chunks_exact(self.width)) {
                 statistics.add(features, usize::from(samples.labels[*at as usize]));
             }
         });
@@ -97,8 +135,13 @@ impl ClassStatistics {
     pub(crate) fn adopt(&mut self, own: &Predictor<'_>, class_counts: &[u32], validation: &Samples, device: &Device) {
         let total = f64::from(class_counts.iter().sum::<u32>().max(1));
         let prior: Vec<f64> = class_counts.iter().map(|count| f64::from(*count) / total).collect();
-        let (temperature, weight) = self.choose(own, &prior, validation, device).unwrap_or((1.0, 0.0));
-        self.choice.weights = Weights::new(vec![upload(&[temperature, weight], device), upload(&prior, device)]);
+        let (temperature, mixing) = self.choose(own, &prior, validation, device).unwrap_or((1.0, Mixing::Weight(0.0)));
+        let (weight, gate) = match mixing {
+            Mixing::Weight(weight) => (weight, [0.0; 3]),
+            Mixing::Gate(Gate(gate)) => (0.0, gate),
+        };
+        let choice = [&[temperature, weight], prior.as_slice(), &gate];
+        self.choice.weights = Weights::new(choice.map(|values| upload(values, device)).to_vec());
         self.solve(device);
     }
 
@@ -110,28 +153,38 @@ impl ClassStatistics {
         validation: &Samples,
         device: &Device,
     ) {
-        let temperature = weights::values(&self.choice.weights.tensor(0))[0];
-        if temperature > 0.0 {
+        if self.chosen(0)[0] > 0.0 {
             self.adopt(own, class_counts, validation, device);
         }
     }
 
     /// Solves again with the choice that was made, after a restart.
     pub(crate) fn solve(&mut self, device: &Device) {
-        let choice = weights::values(&self.choice.weights.tensor(0));
-        let (temperature, weight) = (f64::from(choice[0]), f64::from(choice[1]));
+        let (choice, gate) = (self.chosen(0), self.chosen(2));
+        let (temperature, weight) = (choice[0], choice[1]);
+        let gate = Gate([gate[0], gate[1], gate[2]]);
+        let is_gated = gate != Gate([0.0; 3]);
         self.solved = None;
         if let Ok(solved) = self.statistics().solve(EPSILON)
             && temperature > 0.0
-            && weight > 0.0
+            && (weight > 0.0 || is_gated)
         {
-            let prior = weights::values(&self.choice.weights.tensor(1));
+            let mixing = if is_gated { Mixing::Gate(gate) } else { Mixing::Weight(weight) };
+            let prior = self.chosen(1);
             let scaled: Vec<f64> = solved.weights.iter().map(|value| value / temperature).collect();
-            let offset = |(b, pi): (&f64, &f32)| (b / temperature).max(-1e30) + (f64::from(*pi) + PRIOR_FLOOR).ln();
+            let offset = |(b, pi): (&f64, &f64)| (b / temperature).max(-1e30) + (pi + PRIOR_FLOOR).ln();
             let offsets: Vec<f64> = solved.offsets.iter().zip(&prior).map(offset).collect();
             let weights = upload(&scaled, device).reshape([self.classes, self.width]).transpose();
-            self.solved = Some(Solved { weights, offsets: upload(&offsets, device), weight });
+            let weights = match &self.projection {
+                Some(projection) => projection.clone().matmul(weights),
+                None => weights,
+            };
+            self.solved = Some(Solved { weights, offsets: upload(&offsets, device), mixing });
         }
+    }
+
+    fn chosen(&self, array: usize) -> Vec<f64> {
+        weights::values(&self.choice.weights.tensor(array)).into_iter().map(f64::from).collect()
     }
 
     fn statistics(&self) -> Statistics {
@@ -141,37 +194,43 @@ impl ClassStatistics {
         statistics
     }
 
-    /// Returns the temperature and weight of the lowest log loss; `None` without validation samples or classifier.
+    /// Returns the temperature and weight of the lowest log loss, or the gate at that temperature; `None` without validation samples or classifier.
     fn choose(
         &self,
         predictor: &Predictor<'_>,
         prior: &[f64],
         validation: &Samples,
         device: &Device,
-    ) -> Option<(f64, f64)> {
+    ) -> Option<(f64, Mixing)> {
         let solved = self.statistics().solve(EPSILON).ok().filter(|_| !validation.is_empty())?;
-        // For each sample the own probability of its class, and the statistics' logits.
-        let mut seen: Vec<(usize, f64, Vec<f64>)> = Vec::with_capacity(validation.len());
+        let mut seen: Vec<Judged> = Vec::with_capacity(validation.len());
         for_each_batch(validation, device, |positions, inputs| {
             let own = weights::values(&softmax(predictor.forward(inputs.clone()).logits, 1));
-            let features = predictor.algorithm.features(inputs);
+            let features = self.features(predictor.algorithm, inputs);
             let features = features.map(|features| weights::values(&features)).unwrap_or_default();
             for ((at, own), features) in
                 positions.iter().zip(own.chunks_exact(self.classes)).zip(features.chunks_exact(self.width))
             {
                 let class = usize::from(validation.labels[*at as usize]);
-                seen.push((class, f64::from(own[class]), solved.logits(features)));
+                seen.push((class, own.iter().copied().map(f64::from).collect(), solved.logits(features)));
             }
         });
         let loss = |temperature: f64, weight: f64| -> f64 {
-            let of = |(class, own, logits): &(usize, f64, Vec<f64>)| {
+            let of = |(class, own, logits): &Judged| {
                 let statistics = tempered(logits, temperature, prior)[*class];
-                -(weight * statistics + (1.0 - weight) * own).max(SMALLEST).ln()
+                -(weight * statistics + (1.0 - weight) * own[*class]).max(SMALLEST).ln()
             };
             seen.iter().map(of).sum()
         };
         let choices = TEMPERATURES.iter().flat_map(|temperature| WEIGHTS.map(|weight| (*temperature, weight)));
-        choices.min_by(|a, b| loss(a.0, a.1).total_cmp(&loss(b.0, b.1)))
+        let (temperature, weight) = choices.min_by(|a, b| loss(a.0, a.1).total_cmp(&loss(b.0, b.1)))?;
+        let both = |(class, own, logits): &Judged| {
+            let statistics = tempered(logits, temperature, prior);
+            let entropies = [own, &statistics].map(|probabilities| relative_entropy(probabilities));
+            Seen { own: own[*class], statistics: statistics[*class], entropies }
+        };
+        let gate = self.gates_samples.then(|| Gate::fit(&seen.iter().map(both).collect::<Vec<_>>())).flatten();
+        Some((temperature, gate.map_or(Mixing::Weight(weight), Mixing::Gate)))
     }
 
     /// Runs the mixture; the node's own prediction alone while there is no classifier.
@@ -179,10 +238,39 @@ impl ClassStatistics {
         let own = predictor.forward(inputs.clone());
         let (Some(solved), Some(features)) = (&self.solved, predictor.algorithm.features(inputs)) else { return own };
         let logits = affine(features, solved.weights.clone(), Some(solved.offsets.clone()));
-        let mixed =
-            softmax(logits, 1).mul_scalar(solved.weight) + softmax(own.logits, 1).mul_scalar(1.0 - solved.weight);
+        let (statistics, alone) = (softmax(logits, 1), softmax(own.logits, 1));
+        let mixed = match solved.mixing {
+            Mixing::Weight(weight) => statistics.mul_scalar(weight) + alone.mul_scalar(1.0 - weight),
+            Mixing::Gate(gate) => {
+                let weight = weights_of(gate, &alone, &statistics);
+                alone.clone() + weight * (statistics - alone)
+            }
+        };
         Output { logits: mixed.add_scalar(SMALLEST).log(), ..own }
     }
+}
+
+/// Returns the gate's lambda for each sample, `[batch, 1]`.
+fn weights_of(Gate([bias, own, statistics]): Gate, alone: &Tensor<2>, by_statistics: &Tensor<2>) -> Tensor<2> {
+    let entropy = |probabilities: &Tensor<2>| {
+        let most = (probabilities.dims()[1] as f64).ln();
+        (probabilities.clone() * probabilities.clone().add_scalar(SMALLEST).log()).sum_dim(1).div_scalar(-most)
+    };
+    sigmoid(entropy(alone).mul_scalar(own) + entropy(by_statistics).mul_scalar(statistics).add_scalar(bias))
+}
+
+/// Returns the entropy of probabilities, divided by that of as many equal ones.
+fn relative_entropy(probabilities: &[f64]) -> f64 {
+    let terms = probabilities.iter().map(|p| -p * (p + SMALLEST).ln());
+    terms.sum::<f64>() / (probabilities.len() as f64).ln()
+}
+
+/// Draws the matrix that features are projected by, so that lengths stay what they are on average.
+fn projection(from: usize, to: usize, seed: u64, device: &Device) -> Tensor<2> {
+    let mut draws = stream(Purpose::Projection, [seed, from as u64, to as u64]);
+    let scale = 1.0 / (to as f64).sqrt();
+    let values: Vec<f64> = nearly_normal(&mut draws, from * to).into_iter().map(|value| value * scale).collect();
+    upload(&values, device).reshape([from, to])
 }
 
 fn upload(values: &[f64], device: &Device) -> Tensor<1> {

@@ -12,7 +12,7 @@ use crate::error::LearnError;
 /// # Errors
 /// Says what it lacks, besides the causes of [`crate::Learner::new`] that lie in the spec.
 pub fn check(spec: &FederationSpec) -> Result<(), LearnError> {
-    if !spec.pool.enabled && !spec.training.statistics {
+    if !spec.pool.enabled && !spec.statistics.enabled {
         return Ok(());
     }
     let device = Device::flex();
@@ -22,7 +22,7 @@ pub fn check(spec: &FederationSpec) -> Result<(), LearnError> {
         let text = format!("algorithm `{name}` has no private module that could be pooled: leave out `--pool`");
         return Err(ConfigError(text).into());
     }
-    match spec.training.statistics {
+    match spec.statistics.enabled {
         true => statistics_width(algorithm.as_ref(), spec, &device).map(drop),
         false => Ok(()),
     }
@@ -52,7 +52,7 @@ pub(crate) fn statistics_width(
     device: &Device,
 ) -> Result<usize, LearnError> {
     let refuse = |why: &str| {
-        let text = format!("`training.statistics` is not possible with algorithm `{}`: {why}", spec.algorithm);
+        let text = format!("`statistics.enabled` is not possible with algorithm `{}`: {why}", spec.algorithm);
         Err(ConfigError(text).into())
     };
     if spec.exchange.experts.is_some() {
@@ -112,7 +112,19 @@ mod tests {
         let names: Vec<_> = suited.iter().map(|row| row.name).collect();
         assert_eq!(
             names,
-            ["fedavg", "fedper", "fedrep", "fedrod", "gpfl", "fedcp", "dbe", "fedprox", "moon", "pfedmoe"]
+            [
+                "fedavg",
+                "fedper",
+                "fedrep",
+                "fedrod",
+                "gpfl",
+                "fedcp",
+                "dbe",
+                "fedprox",
+                "moon",
+                "fed-syn-moe",
+                "pfedmoe"
+            ]
         );
     }
 }

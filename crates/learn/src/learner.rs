@@ -135,7 +135,7 @@ impl Learner {
         };
         learner.initial_shared = learner.shared();
         learner.meet();
-        if training.statistics {
+        if spec.statistics.enabled {
             learner.statistics = Some((Round(spec.rounds), learner.empty_statistics(spec)?));
         }
         Ok(learner)

@@ -24,6 +24,8 @@ pub(crate) enum Purpose {
     Augmentation = 6,
     /// The same in an epoch after the last round.
     FinishingAugmentation = 7,
+    /// Where the features are projected to before their statistics are added up.
+    Projection = 8,
     /// The initial parameters of a pool's gate.
     PoolGate = 16,
     /// The order of samples in an epoch of the pool stage.

@@ -10,7 +10,7 @@ use fednode_core::{FederationSpec, HyperValue, ParamSet, Round};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm};
 
 /// The rows whose nodes differ in more than their data, and those that train otherwise than FedAvg.
-const PERSONAL: [&str; 25] = [
+const PERSONAL: [&str; 26] = [
     "fedper",
     "lg-fedavg",
     "fedrep",
@@ -28,6 +28,7 @@ const PERSONAL: [&str; 25] = [
     "pfl-fb",
     "pfl-mf",
     "pfl-mfe",
+    "fed-syn-moe",
     "pfedmoe",
     "fml",
     "fedkd",
@@ -283,14 +284,16 @@ fn fedcp_blends_its_heads_and_renews_its_context_when_a_round_ends() {
 
 fn with_statistics(algorithm: &str, rounds: u32) -> FederationSpec {
     let mut spec = FederationSpec { rounds, ..spec(algorithm, &[]) };
-    spec.training.statistics = true;
+    spec.statistics.enabled = true;
     spec
 }
 
 /// The sums are exact, everybody's classifier the same, and the mixture no worse where it was chosen.
 #[test]
 fn statistics_join_what_all_nodes_have_seen() {
-    for algorithm in ["fedavg", "fedper", "fedrep", "fedrod", "gpfl", "fedcp", "dbe", "fedprox", "moon", "pfedmoe"] {
+    let suited =
+        ["fedavg", "fedper", "fedrep", "fedrod", "gpfl", "fedcp", "dbe", "fedprox", "moon", "fed-syn-moe", "pfedmoe"];
+    for algorithm in suited {
         let spec = with_statistics(algorithm, 4);
         let mut learners = [learner(&spec, 0), learner(&spec, 1)];
         rounds(&spec, &mut learners, 1..=3);
@@ -317,6 +320,28 @@ fn statistics_join_what_all_nodes_have_seen() {
         assert_eq!(again.evaluate(Subset::Test), learners[0].evaluate(Subset::Test), "{algorithm}");
         assert_eq!(again.shared(), Some(mean), "{algorithm}");
     }
+}
+
+/// Ten dimensions instead of 32: 55 numbers of scatter, and the same classifier for everybody all the same.
+#[test]
+fn statistics_of_projected_features_take_fewer_numbers() {
+    let mut spec = with_statistics("fedper", 4);
+    (spec.statistics.dimensions, spec.statistics.gate) = (10, "sample".into());
+    let mut learners = [learner(&spec, 0), learner(&spec, 1)];
+    rounds(&spec, &mut learners, 1..=3);
+    let own: Vec<_> = learners.iter().map(|learner| learner.evaluate(Subset::Test).score.accuracy).collect();
+    let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, 4)).collect();
+    let mean = combine(&spec, &updates).unwrap();
+    assert_eq!(mean.get("statistics.sums").unwrap().shape(), [CLASSES, 10]);
+    assert_eq!(mean.get("statistics.scatter").unwrap().shape(), [55]);
+    for (learner, own) in learners.iter_mut().zip(own) {
+        learner.adopt(Some(mean.clone()), Vec::new()).unwrap();
+        let mixed = learner.evaluate(Subset::Test).score.accuracy;
+        assert!(mixed > own, "{own} alone, {mixed} mixed");
+    }
+    let mut again = self::learner(&spec, 0);
+    again.restore(&learners[0].state()).unwrap();
+    assert_eq!(again.evaluate(Subset::Test), learners[0].evaluate(Subset::Test), "a restart changes no prediction");
 }
 
 #[test]

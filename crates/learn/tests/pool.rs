@@ -434,7 +434,7 @@ fn algorithms_without_a_private_module_have_no_pool() {
 #[test]
 fn the_statistics_expert_is_mixed_on_top_of_the_pool() {
     let mut spec = FederationSpec { rounds: 3, ..spec("fedper") };
-    spec.training.statistics = true;
+    spec.statistics.enabled = true;
     let mut learners = federation(&spec, 3);
     let members = foreign(&learners);
     let node = &mut learners[0];

@@ -65,6 +65,7 @@ fn shares_and_keeps_what_its_paper_says() {
         ("pfl-fb", whole(""), [whole("personal."), array("progress", &[1])].concat()),
         ("pfl-mf", whole(""), [whole("personal."), array("progress", &[1]), linear("gate", 64, 1)].concat()),
         ("pfl-mfe", whole(""), [whole("personal."), array("progress", &[1]), linear("gate", 64, 1)].concat()),
+        ("fed-syn-moe", whole(""), [linear("personal", WIDTH, CLASSES), linear("gate", WIDTH, 1)].concat()),
         ("pfedmoe", base("small."), [whole(""), switch_gate()].concat()),
         ("fml", whole("small."), whole("")),
         ("fedkd", whole("small."), [whole(""), array("between.weight", &[WIDTH, WIDTH])].concat()),

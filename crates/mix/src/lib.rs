@@ -12,6 +12,7 @@
 //! | [`usage`] | FedMix, FedJETs | each expert is averaged over the members that used it |
 //! | [`generator`] | FedGen | many members' heads teach one generator of features |
 //! | [`energy`] | PM-MoE Eq. 10 to 12 | how well others' modules fit a node, and which it drops |
+//! | [`blend`] | `beyond` | how much of the statistics expert, sample by sample |
 //! | [`mod@screen`] | | what a received part must fulfil before it is mixed |
 //!
 //! Everything here is a pure function of its arguments: no tensors, threads, I/O, clocks or randomness, and the same
@@ -54,6 +55,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod average;
+pub mod blend;
 pub mod collaboration;
 pub mod energy;
 mod exact;

@@ -99,7 +99,7 @@ fn spec(args: &Args, federation: &FederationSpec) -> anyhow::Result<FederationSp
     let mut spec = FederationSpec { algorithm: name.clone(), ..federation.clone() };
     spec.hyper.clear();
     spec.pool.enabled = false;
-    spec.training.statistics = false;
+    spec.statistics.enabled = false;
     let profile = (!row.profiles.is_empty()).then_some("profile");
     let names: Vec<&str> = row.hyper.iter().map(|hyper| hyper.name).chain(profile).collect();
     let mut spec = dotted::assign(&spec, &args.set, &names).or_fail(ExitCode::Configuration)?;

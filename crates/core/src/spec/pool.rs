@@ -49,7 +49,7 @@ impl PoolSpec {
 
     /// Returns the stage as it is under a name: `fixed` (the default values), `paper` as it is written, `code` as the
     /// authors' release has it, `best` (`fixed`, and every module fine-tuned before it is published; it belongs with
-    /// `training.statistics` where nodes have an extractor in common).
+    /// `statistics.enabled` where nodes have an extractor in common).
     ///
     /// # Errors
     /// Offers the nearest name.

@@ -1,6 +1,6 @@
 //! The range of every key.
 
-use super::{FederationSpec, LimitsSpec, PoolSpec, RoundSpec, ScaleSpec, TrainingSpec};
+use super::{FederationSpec, LimitsSpec, PoolSpec, RoundSpec, ScaleSpec, StatisticsSpec, TrainingSpec};
 use crate::config::ConfigError;
 use crate::{Exchange, MAX_EXPERTS};
 
@@ -17,6 +17,7 @@ impl FederationSpec {
         rules.extend(training(&self.training, self));
         rules.extend(round(&self.round));
         rules.extend(bounds(&self.scale, &self.limits));
+        rules.extend(statistics(&self.statistics));
         rules.extend(pool(&self.pool));
         rules.extend(exchange(&self.exchange));
         match rules.into_iter().find(|(holds, ..)| !holds) {
@@ -77,6 +78,13 @@ fn bounds(scale: &ScaleSpec, limits: &LimitsSpec) -> Vec<Rule> {
         ((16..=256).contains(&scale.follows), "scale.follows", "16 to 256"),
         (limits.clock_skew_seconds >= 1, "limits.clock_skew_seconds", "at least 1"),
         (limits.max_norm_ratio > 1.0, "limits.max_norm_ratio", "a number above 1"),
+    ]
+}
+
+fn statistics(statistics: &StatisticsSpec) -> Vec<Rule> {
+    vec![
+        (statistics.dimensions <= 4096, "statistics.dimensions", "0 to 4096"),
+        (["weight", "sample"].contains(&statistics.gate.as_str()), "statistics.gate", "`weight` or `sample`"),
     ]
 }
 

@@ -20,6 +20,7 @@ mod companion;
 mod dbe;
 mod distances;
 mod fd;
+mod fed_syn_moe;
 mod fedapen;
 mod fedavg;
 mod fedbabu;
@@ -122,6 +123,7 @@ pub static TABLE: &[Row] = &[
     pfl_moe::FB,
     pfl_moe::MF,
     pfl_moe::MFE,
+    fed_syn_moe::ROW,
     pfedmoe::ROW,
     fml::ROW,
     fedkd::ROW,

@@ -233,7 +233,8 @@ impl PflMoe {
     }
 }
 
-fn gate(inputs: usize) -> Net {
+/// A linear gate with one score, whose sigmoid is what the common classifier counts.
+pub(super) fn gate(inputs: usize) -> Net {
     Net::new(vec![Layer::Linear(Linear {
         name: "gate",
         inputs,
@@ -244,7 +245,7 @@ fn gate(inputs: usize) -> Net {
 }
 
 /// Mixes logits by the gate's score, `[batch, 1]`: the common classifier's share is its sigmoid.
-fn mixed(score: Tensor<2>, common: Tensor<2>, personal: Tensor<2>) -> Tensor<2> {
+pub(super) fn mixed(score: Tensor<2>, common: Tensor<2>, personal: Tensor<2>) -> Tensor<2> {
     personal.clone() + sigmoid(score) * (common - personal)
 }
 

@@ -1,4 +1,4 @@
-//! The last round of a learner that ends with class statistics (`training.statistics`).
+//! The last round of a learner that ends with class statistics (`statistics.enabled`).
 //!
 //! Until then all is as without. From the moment its sums are there, they are the node's shared part, and what was shared
 //! before is its own affair; which of the two holds is told by the numbers themselves, so it survives a restart.
@@ -18,7 +18,7 @@ impl Learner {
     pub(super) fn empty_statistics(&self, spec: &FederationSpec) -> Result<ClassStatistics, LearnError> {
         let (algorithm, tensors) = (self.algorithm.as_ref(), self.device.tensors());
         let width = self.device.run(|| last_stage::statistics_width(algorithm, spec, tensors))?;
-        Ok(ClassStatistics::new(self.model.classes, width, tensors))
+        Ok(ClassStatistics::new(&spec.statistics, self.model.classes, width, spec.seed, tensors))
     }
 
     /// Tells whether a round adds up statistics instead of training.

@@ -1,0 +1,116 @@
+//! Fed-Syn-MoE: the comparator of Table 4 in Feng et al., "PM-MOE", WWW 2025 (arXiv 2502.00354, §4.3): a gate that balances
+//! the common and the node's own head, learning at once with everything that it weighs.
+//!
+//! ```text
+//! r = base(x)    p = sigmoid(w · r + b)
+//! y = p · head(r) + (1 - p) · own(r)        CE(y, label); base, head, own, w and b all learn from it
+//! ```
+//!
+//! The paper says no more than that, so the rest is PFL-MFE's, whose stages one after the other this is to be compared with:
+//! a linear gate on the features, logits mixed, the own head a copy of the common one at first. Base and head are averaged by
+//! samples, as in the algorithms around it; own head and gate stay.
+
+use burn::tensor::Tensor;
+
+use super::hyper::AGGREGATION;
+use super::part::{Part, Role, descend, plain, record};
+use super::pfl_moe::{gate, mixed};
+use super::whole::output;
+use super::{Algorithm, Output, Row, Setup, Step, averaged};
+use crate::batch::Batch;
+use crate::error::LearnError;
+use crate::model::{self, Cut};
+use crate::train::cross_entropy;
+use crate::weights::Weights;
+
+pub(super) const ROW: Row = Row {
+    name: "fed-syn-moe",
+    summary: "a gate between an averaged head and one's own, all of it learning at once",
+    reference: "Feng et al., WWW 2025, arXiv 2502.00354, Table 4",
+    averages: "the whole model",
+    peer_to_peer: "nothing",
+    keeps_private: "a second head and the gate",
+    trains_ahead: true,
+    hyper: &[AGGREGATION],
+    profiles: &[],
+    exchange: averaged,
+    build: |setup| FedSynMoe::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
+};
+
+const BASE: usize = 0;
+const HEAD: usize = 1;
+const OWN: usize = 2;
+const GATE: usize = 3;
+
+struct FedSynMoe {
+    parts: [Part; 4],
+    learning_rate: f64,
+}
+
+impl FedSynMoe {
+    fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
+        let (base, head) = model::build(setup.model)?.split(Cut::Head);
+        let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
+        let gate = part(Role::Private, gate(head.n_inputs()));
+        let mut own = part(Role::Private, head.renamed("personal"));
+        let (base, head) = (part(Role::Shared, base), part(Role::Shared, head));
+        own.weights = head.weights.clone();
+        Ok(Self { parts: [base, head, own, gate], learning_rate: setup.training.learning_rate })
+    }
+
+    fn run(&self, weights: &[Weights], inputs: Tensor<2>) -> Tensor<2> {
+        let net = |part: usize, inputs| self.parts[part].net.forward(&weights[part], inputs);
+        let features = net(BASE, inputs);
+        mixed(net(GATE, features.clone()), net(HEAD, features.clone()), net(OWN, features))
+    }
+}
+
+impl Algorithm for FedSynMoe {
+    fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    fn parts_mut(&mut self) -> &mut [Part] {
+        &mut self.parts
+    }
+
+    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
+        let tape = record(&self.parts);
+        let loss = cross_entropy(self.run(&tape, batch.inputs), batch.targets);
+        Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed: Vec::new() }
+    }
+
+    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
+        Some(self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs))
+    }
+
+    fn forward(&self, inputs: Tensor<2>) -> Output {
+        output(self.run(&plain(&self.parts), inputs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::algorithm::testing::{batch, build, numbers};
+
+    /// While both heads are alike the gate changes nothing, and the two share the gradient that FedAvg's only head has.
+    #[test]
+    fn the_first_step_is_fedavgs_shared_out_by_the_gate() {
+        let (mut moe, mut average) = (build("fed-syn-moe", &[]), build("fedavg", &[]));
+        let (start, gate) = (numbers(average.as_ref(), "fc."), numbers(moe.as_ref(), "gate."));
+        assert_eq!(numbers(moe.as_ref(), "personal."), start);
+        let losses = [moe.step(0, batch()).loss, average.step(0, batch()).loss];
+        assert!((losses[0] - losses[1]).abs() < 1e-6, "{losses:?}");
+        let [common, own] = ["fc.", "personal."].map(|head| numbers(moe.as_ref(), head));
+        let whole = numbers(average.as_ref(), "fc.");
+        for at in 0..start.len() {
+            let moved = [&common, &own, &whole].map(|now| now[at] - start[at]);
+            assert!((moved[0] + moved[1] - moved[2]).abs() < 1e-6, "{moved:?}");
+        }
+        assert_ne!(common, start);
+        assert_ne!(own, start);
+        assert_eq!(numbers(moe.as_ref(), "gate."), gate, "both heads said the same");
+        moe.step(0, batch());
+        assert_ne!(numbers(moe.as_ref(), "gate."), gate);
+    }
+}
