@@ -43,13 +43,17 @@ impl BlobRef {
 
     /// Returns the number of segments; an empty blob has one, empty.
     pub fn n_segments(&self) -> u32 {
-        u32::try_from(self.size.div_ceil(SEGMENT_BYTES).max(1)).unwrap_or(u32::MAX)
+        n_segments(self.size)
     }
 
     /// Returns how many bytes segment `index` has.
     pub fn segment_len(&self, index: u32) -> u64 {
         self.size.saturating_sub(u64::from(index) * SEGMENT_BYTES).min(SEGMENT_BYTES)
     }
+}
+
+fn n_segments(size: u64) -> u32 {
+    u32::try_from(size.div_ceil(SEGMENT_BYTES).max(1)).unwrap_or(u32::MAX)
 }
 
 /// The chaining value of one segment.
@@ -101,13 +105,12 @@ impl SegmentList {
 
     /// Computes the list of complete bytes.
     pub fn of(bytes: &[u8]) -> Self {
-        let blob = BlobRef::of(bytes);
-        let segment = |index| segment_bytes(bytes, index);
-        let values = match blob.n_segments() {
-            1 => vec![*blob.id.as_bytes()],
-            n => (0..n).map(|index| chaining_value(index, segment(index))).collect(),
+        let size = bytes.len() as u64;
+        let values: Vec<ChainingValue> = match n_segments(size) {
+            1 => vec![*BlobId::of(bytes).as_bytes()],
+            n => (0..n).map(|index| chaining_value(index, segment_bytes(bytes, index))).collect(),
         };
-        Self { blob, values }
+        Self { blob: BlobRef { id: fold(&values), size }, values }
     }
 
     /// Returns the blob it belongs to.

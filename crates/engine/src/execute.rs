@@ -108,8 +108,8 @@ fn adopt(blob: BlobRef, own: &ParamSet, spec: &FederationSpec, load: Load<'_>) -
 /// Computes a mean; when closing, members that do not fit the rest are left out first.
 ///
 /// Parts are loaded one after the other, twice, so that an aggregator's memory does not grow with the number of
-/// members; all rules but the mean need them at once. Returns the mean's parameters beside the report, whose
-/// [`AverageReport::mean`] names their canonical bytes.
+/// members; all rules but the mean need them at once. Returns the mean's parameters beside the report; whoever stores
+/// them enters their name as [`AverageReport::mean`].
 pub fn average(order: &AverageOrder, spec: &FederationSpec, load: Load<'_>) -> (Option<ParamSet>, AverageReport) {
     let mut report = AverageReport {
         round: order.round,
@@ -140,9 +140,7 @@ pub fn average(order: &AverageOrder, spec: &FederationSpec, load: Load<'_>) -> (
             return (None, report);
         }
     }
-    let mean = combined.finish();
-    report.mean = mean.as_ref().map(|mean| mean.to_blob().0);
-    (mean, report)
+    (combined.finish(), report)
 }
 
 /// What is remembered of a part between the two passes.

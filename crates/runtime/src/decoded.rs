@@ -1,22 +1,25 @@
-//! Parameters that were decoded a moment ago and are about to be mixed.
+//! Parameters that were decoded a moment ago and are about to be mixed or averaged.
 //!
-//! An expert is decoded when it arrives, to see that it is one, and mixed when all have arrived, in up to K rows; a
-//! node's own experts are at hand when they are written. Both wait here, so that a merge reads, hashes and decodes
-//! nothing again. What does not fit is read from the store. Emptied by every merge: while a node trains, its memory is
-//! the trainer's.
+//! An expert is decoded when it arrives, to see that it is one, and mixed when all have arrived, in up to K rows; so is a
+//! mean before it is adopted, and a member's part before it is averaged. They wait here, so that a merge reads, hashes and
+//! decodes nothing again. What does not fit is read from the store. Emptied by every merge and every mean: while a node
+//! trains, its memory is the trainer's.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fednode_core::{BlobId, ParamSet};
 
-/// Most bytes kept: twenty experts of the reference model, five sources for each of four.
-const MAX_BYTES: usize = 48 << 20;
+/// Most bytes that a node keeps: twenty experts of the reference model, five sources for each of four.
+pub(crate) const OF_A_NODE: usize = 48 << 20;
+/// Most bytes that an aggregator keeps, which trains nothing.
+pub(crate) const OF_AN_AGGREGATOR: usize = 192 << 20;
 
 /// The parameters at hand.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Decoded {
     kept: Mutex<Kept>,
+    max_bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -26,6 +29,11 @@ struct Kept {
 }
 
 impl Decoded {
+    /// Keeps up to so many bytes.
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        Self { kept: Mutex::default(), max_bytes }
+    }
+
     /// Returns what a blob holds, if it is at hand.
     pub(crate) fn get(&self, id: &BlobId) -> Option<Arc<ParamSet>> {
         self.with(|kept| kept.params.iter().find(|(known, _)| known == id).map(|(_, params)| Arc::clone(params)))
@@ -39,7 +47,7 @@ impl Decoded {
             }
             kept.bytes += n_bytes(params);
             kept.params.push_back((id, Arc::clone(params)));
-            while kept.bytes > MAX_BYTES
+            while kept.bytes > self.max_bytes
                 && let Some((_, oldest)) = kept.params.pop_front()
             {
                 kept.bytes -= n_bytes(&oldest);
@@ -67,7 +75,8 @@ mod tests {
 
     #[test]
     fn the_oldest_goes_when_there_is_no_room() {
-        let decoded = Decoded::default();
+        const MAX_BYTES: usize = 800;
+        let decoded = Decoded::new(MAX_BYTES);
         let n = MAX_BYTES / size_of::<f32>() / 2;
         let keep = |name: &[u8]| {
             let mut params = ParamSet::new();

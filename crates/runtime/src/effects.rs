@@ -173,9 +173,10 @@ impl<M: Machine> Driver<M> {
 
     fn average(&mut self, order: AverageOrder) {
         let (spec, blobs, net) = (Arc::clone(&self.spec), Arc::clone(&self.blobs), self.net.clone());
+        let decoded = Arc::clone(&self.decoded);
         self.tasks.spawn(async move {
             let round = order.round;
-            let (report, error) = on_worker(move || work::average(&order, &spec, &blobs)).await;
+            let (report, error) = on_worker(move || work::average(&order, &spec, &decoded, &blobs)).await;
             if let Some(mean) = report.mean {
                 net.announce_held(mean.id).await;
             }

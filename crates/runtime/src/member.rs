@@ -18,6 +18,7 @@ use crate::checkpointing::{self, OwnBlobs, Restored, Saving};
 use crate::clock::Clock;
 use crate::config::MemberConfig;
 use crate::control::Server;
+use crate::decoded::{Decoded, OF_A_NODE, OF_AN_AGGREGATOR};
 use crate::driver::{Driver, Past};
 use crate::effects::{Publishing, on_worker};
 use crate::ending::{Ending, Finished};
@@ -183,7 +184,10 @@ impl Opened {
             events: network.events,
             net_task: network.task,
             blobs: store.blobs,
-            decoded: Arc::default(),
+            decoded: Arc::new(Decoded::new(match role {
+                Role::Aggregator => OF_AN_AGGREGATOR,
+                _ => OF_A_NODE,
+            })),
             checkpoints: Arc::new(store.checkpoints),
             journal,
             trainer,

@@ -68,17 +68,20 @@ pub(crate) fn n_sources(adoption: &Adoption, me: NodeId) -> u32 {
 pub(crate) fn average(
     order: &AverageOrder,
     spec: &FederationSpec,
+    decoded: &Decoded,
     blobs: &Blobs,
 ) -> (AverageReport, Option<io::Error>) {
-    // Every part is needed once, so nothing is kept.
-    let (mean, mut report) = execute::average(order, spec, &mut |id| load_blob(id, blobs));
-    if let Some(mean) = mean
-        && let Err(error) = blobs.put(&mean.to_bytes())
-    {
-        report.mean = None;
-        return (report, Some(error));
+    // What is not at hand is read twice rather than kept: in a second pass it would come just after it had to make room.
+    let load = &mut |id: &BlobId| decoded.get(id).or_else(|| load_blob(id, blobs));
+    let (mean, mut report) = execute::average(order, spec, load);
+    decoded.clear();
+    let mut trouble = None;
+    match mean.map(|mean| blobs.put(&mean.to_bytes())) {
+        Some(Ok(blob)) => report.mean = Some(blob),
+        Some(Err(error)) => trouble = Some(error),
+        None => {}
     }
-    (report, None)
+    (report, trouble)
 }
 
 /// What became of a fetched blob after its bytes were looked at.
@@ -94,7 +97,7 @@ pub(crate) enum Checked {
     Lost(String),
 }
 
-/// Decodes a held blob as what it was said to be; experts stay at hand for the merge.
+/// Decodes a held blob as what it was said to be; what is about to be mixed or averaged stays at hand.
 pub(crate) fn check(fetch: &Fetch, spec: &FederationSpec, decoded: &Decoded, blobs: &Blobs) -> Checked {
     let bytes = match blobs.get(&fetch.blob.id) {
         Ok(bytes) => bytes,
@@ -109,8 +112,8 @@ pub(crate) fn check(fetch: &Fetch, spec: &FederationSpec, decoded: &Decoded, blo
         Err(error) => return Checked::Malformed(error.to_string()),
     };
     match fetch.kind {
-        FetchKind::Shared | FetchKind::Module => Checked::Params,
-        FetchKind::Expert => {
+        FetchKind::Module => Checked::Params,
+        FetchKind::Shared | FetchKind::Expert => {
             decoded.keep(fetch.blob.id, &Arc::new(params));
             Checked::Params
         }
@@ -287,7 +290,7 @@ mod tests {
             let blob = store.blobs.put(&params(0.2).to_bytes_as(precision)).unwrap();
             let check = |kind| {
                 let fetch = Fetch { blob, kind, from: Vec::new(), base: None, until: Timestamp(0) };
-                matches!(check(&fetch, &spec, &Decoded::default(), &store.blobs), Checked::Params)
+                matches!(check(&fetch, &spec, &Decoded::new(0), &store.blobs), Checked::Params)
             };
             assert_eq!(check(FetchKind::Expert), precision == Precision::F16, "{precision:?}");
             assert_eq!(check(FetchKind::Module), precision == Precision::F16, "{precision:?}");

@@ -30,7 +30,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use fednode_core::{BlobId, BlobRef, BlobStore, MAX_BLOB_BYTES};
+use fednode_core::{BlobId, BlobRef, BlobStore, MAX_BLOB_BYTES, SegmentList};
 use tracing::{debug, warn};
 
 use crate::disk::{Disk, create_folder, with_path};
@@ -145,25 +145,31 @@ impl Blobs {
     /// everything unneeded was collected, and if the disk does.
     pub fn put(&self, bytes: &[u8]) -> io::Result<BlobRef> {
         self.check_writable()?;
-        let blob = BlobRef::of(bytes);
+        // Hashed in segments, so that whoever fetches it can be served without reading it again.
+        let list = SegmentList::of(bytes);
+        let blob = list.blob();
         check_size(blob)?;
         // What is held is read once: if the disk spoilt it, these bytes are the cure.
         if self.held(&blob.id).is_some() && self.get(&blob.id).is_ok() {
             return Ok(blob);
         }
         self.make_room(&mut self.index(), blob.size)?;
-        self.store(blob, bytes).inspect_err(|_| self.index().release(blob.size))?;
+        self.store(list, bytes).inspect_err(|_| self.index().release(blob.size))?;
         self.disk.sync_folder(&self.files.held_folder(&blob.id))?;
         Ok(blob)
     }
 
-    fn store(&self, blob: BlobRef, bytes: &[u8]) -> io::Result<()> {
+    fn store(&self, list: SegmentList, bytes: &[u8]) -> io::Result<()> {
+        let blob = list.blob();
         let staged = self.disk.stage(&self.held_folder(&blob.id)?, &[bytes])?;
         let path = self.files.held(&blob.id);
         let mut index = self.index();
         fs::rename(&staged, &path).map_err(|error| with_path(error, &path))?;
         index.release(blob.size);
         index.insert_held(blob, SystemTime::now());
+        if blob.n_segments() > 1 {
+            index.remember_list(Arc::new(list));
+        }
         Ok(())
     }
 

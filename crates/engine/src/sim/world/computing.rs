@@ -133,14 +133,15 @@ impl World<'_> {
         let (mean, mut report) = execute::average(order, &spec, &mut load);
         if let Some(mut mean) = mean {
             let lies = self.scenario.behaviours.get(&member) == Some(&Behaviour::FalseMean);
-            if lies && order.purpose == Purpose::Close {
+            let lies = lies && order.purpose == Purpose::Close;
+            if lies {
                 mean.iter_mut().for_each(|(_, tensor)| tensor.values_mut()[0] += 0.5);
-                let blob = self.put(member, order.round, Arc::new(mean));
-                self.outcome.false_means.insert(blob.id);
-                report.mean = Some(blob);
-            } else {
-                self.put(member, order.round, Arc::new(mean));
             }
+            let blob = self.put(member, order.round, Arc::new(mean));
+            if lies {
+                self.outcome.false_means.insert(blob.id);
+            }
+            report.mean = Some(blob);
         }
         report
     }
