@@ -22,6 +22,7 @@ const ADDRESSES: usize = 64;
 const LAST_PATIENCE: Duration = Duration::from_millis(500);
 
 pub(crate) fn start(args: StartArgs) -> Result<(), Failure> {
+    fednode_runtime::allocator::settle();
     telemetry::install(args.log, &telemetry::Target::Stderr).map_err(|e| Failure::new(Cause::Configuration, e))?;
     let (json, with_stdin) = (args.json, args.stop_when_stdin_closes);
     let config = resolve(args)?;

@@ -11,7 +11,6 @@
 //! standard error and an exit code by cause; nothing prints a backtrace.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod allocator;
 mod cli;
 mod clock;
 mod command;

@@ -29,8 +29,13 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 /// Name of the one tensor.
 const TENSOR: &str = "w";
 
+fn main() -> Outcome {
+    fednode_runtime::allocator::settle();
+    run()
+}
+
 #[tokio::main]
-async fn main() -> Outcome {
+async fn run() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {

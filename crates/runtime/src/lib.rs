@@ -38,6 +38,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod allocator;
 mod answers;
 mod checkpointing;
 mod clock;

@@ -17,7 +17,6 @@ use fednode_runtime::exit::ExitCode;
 use fednode_runtime::{signals, telemetry};
 use serde::Serialize;
 
-use crate::allocator;
 use crate::config::Config;
 use crate::data::{self, Mine};
 use crate::device::Choice;
@@ -142,7 +141,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     if args.print_config {
         return output::print(&Effective { node: config }, form);
     }
-    allocator::limit_arenas();
+    fednode_runtime::allocator::settle();
     let log_format = config.log_format.parse().map_err(|error: String| fail(ExitCode::Configuration, error))?;
     telemetry::install(log_format, &telemetry::Target::Stderr).or_fail(ExitCode::Configuration)?;
     let spec = Arc::new(read_spec(&config)?);
