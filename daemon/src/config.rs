@@ -24,7 +24,7 @@ const OTHER_VARIABLES: [&str; 3] = ["FEDNODE_CONFIG", "FEDNODE_DATA", "FEDNODE_L
 /// The variable of key `data`, whose own name means the folder of data sets.
 const DATA_VARIABLE: &str = "FEDNODE_DATA_SOURCE";
 /// Keys that hold a path. In a file they are relative to that file's folder, elsewhere to the current one.
-const PATH_KEYS: [&str; 5] = ["spec", "partition_file", "state", "network_key", "allow"];
+const PATH_KEYS: [&str; 6] = ["spec", "partition_file", "initial", "state", "network_key", "allow"];
 
 fednode_core::config! {
     /// One node's own settings. Nothing here need be the same on other nodes; what must be is in federation.toml.
@@ -40,6 +40,8 @@ fednode_core::config! {
         shard: String = String::new(),
         /// The file of index lists when the spec's partition is `file`.
         partition_file: String = String::new(),
+        /// The file of the parameters that the spec's `model.initial` names; empty if the federation starts from drawn ones.
+        initial: String = String::new(),
         /// The folder for everything that must survive a restart: key, checkpoints, blobs, ledger, final model.
         state: String = "state".into(),
         /// This node's own model, where its algorithm shares nothing of it; empty for what the spec says.

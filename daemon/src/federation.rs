@@ -11,6 +11,7 @@ use fednode_core::{ConfigError, FederationSpec};
 use fednode_learn::{algorithm, last_stage, own_model};
 
 use crate::dotted::{self, Assignment};
+use crate::initial;
 
 /// The key of a preset of the pool.
 const POOL: &str = "pool";
@@ -41,6 +42,9 @@ pub(crate) struct Args {
     /// The model: cnn, lenet5, mlp, …, fasttext for texts; several, separated by commas, fall to the nodes in turn.
     #[arg(long, value_delimiter = ',')]
     pub(crate) model: Vec<String>,
+    /// Parameters to start from, instead of drawn ones: safetensors, as `fednode export` writes them.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) initial: Option<std::path::PathBuf>,
     /// How the data is divided among the nodes: iid, dirichlet:ALPHA, pathological:CLASSES, …
     #[arg(long)]
     pub(crate) partition: Option<String>,
@@ -125,6 +129,9 @@ pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, Conf
         spec.pool = PoolSpec::preset(name)?;
     }
     spec = dotted::assign(&spec, &assignments, &hyper_names)?;
+    if let Some(path) = &args.initial {
+        spec.model.initial = initial::read(path)?.1;
+    }
     algorithm::fill_exchange(&mut spec)?;
     if preset == Some(BEST) {
         spec.statistics.enabled |= last_stage::suits_statistics(&spec).unwrap_or(false);

@@ -20,6 +20,7 @@ mod device;
 mod dotted;
 mod failure;
 mod federation;
+mod initial;
 mod layers;
 mod member;
 mod model;

@@ -112,6 +112,7 @@ fn error(error: LearnError) -> TrainerError {
         LearnError::Layout { .. }
         | LearnError::NotFinite { .. }
         | LearnError::NoSuchPart(_)
+        | LearnError::NothingInitial { .. }
         | LearnError::Params(_) => TrainerError::Misfit(text),
     }
 }

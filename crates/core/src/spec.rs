@@ -100,6 +100,9 @@ crate::config! {
         vocabulary: usize = 0,
         /// Which vocabulary that is; a node whose texts are numbered by another is refused. Empty takes any of that size.
         vocabulary_hash: String = String::new(),
+        /// The parameters that all nodes start from (BLAKE3 of their canonical bytes), those of the same name and shape;
+        /// empty draws them from the seed. `--initial FILE` enters it, and every node needs the file.
+        initial: String = String::new(),
     }
 }
 

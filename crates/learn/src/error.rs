@@ -73,6 +73,14 @@ pub enum LearnError {
         /// Where the value is.
         tensor: String,
     },
+    /// Parameters to start from belong to another model.
+    #[error(
+        "the initial parameters have none by a name and in a shape that `{model}` has: they belong to another model"
+    )]
+    NothingInitial {
+        /// The model's name.
+        model: String,
+    },
     /// There is no such expert, or no such part, in this algorithm.
     #[error("this node has no {0}")]
     NoSuchPart(String),

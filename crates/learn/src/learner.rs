@@ -25,6 +25,7 @@ use crate::weights::Weights;
 use ahead::Ahead;
 
 mod ahead;
+mod initial;
 mod pool;
 mod statistics;
 
@@ -141,7 +142,7 @@ impl Learner {
         Ok(learner)
     }
 
-    /// Returns the shared part as it was drawn from the spec's seed, the same on all nodes; its blob id is the lineage
+    /// Returns the shared part as it was in the beginning, the same on all nodes; its blob id is the lineage
     /// of round 1.
     pub fn initial_shared(&self) -> Option<ParamSet> {
         self.initial_shared.clone()

@@ -53,6 +53,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         shard: shard(args, &spec),
         peers: args.peers.clone(),
         partition_file: args.federation.partition_file.as_deref().map(absolute).unwrap_or_default(),
+        initial: args.federation.initial.as_deref().map(absolute).unwrap_or_default(),
         network_key: if args.network_key { NETWORK_KEY_FILE.into() } else { String::new() },
         ..Config::default()
     };

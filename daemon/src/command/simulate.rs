@@ -198,6 +198,12 @@ fn settings(args: &Args, experiment: &Experiment, variant: &Variant, seed: Optio
             }
             false
         }
+        "initial" => {
+            if args.federation.initial.is_none() {
+                federation.initial = Some(experiment.folder.join(&assignment.value));
+            }
+            false
+        }
         _ => true,
     });
     federation.defaults = set;

@@ -6,7 +6,7 @@
 //!
 //! Everything that can be wrong is checked before the first socket opens, in the order in which a user would fix it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::data::{self, Mine};
 use crate::device::Choice;
 use crate::failure::{OrFail, fail};
+use crate::initial;
 use crate::layers;
 use crate::member;
 use crate::model::{CLASSES_FILE, MODEL_FILE, SPEC_FILE, VOCABULARY_FILE};
@@ -52,6 +53,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     partition_file: Option<String>,
+    /// The file of the parameters that the federation starts from, if it does.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    initial: Option<String>,
     /// The folder for everything that must survive a restart.
     #[arg(long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -191,7 +196,10 @@ fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Resul
         tracing::info!(%reason, "training on the CPU");
     }
     let device = choice.open(config.threads)?;
-    let learner = Learner::new(spec, mine.node_seed, Arc::clone(&mine.split), &device).or_fail(ExitCode::Data)?;
+    let initial = Some(config.initial.as_str()).filter(|file| !file.is_empty());
+    let initial = initial::of(spec, initial.map(Path::new))?;
+    let mut learner = Learner::new(spec, mine.node_seed, Arc::clone(&mine.split), &device).or_fail(ExitCode::Data)?;
+    initial::start(&mut learner, initial.as_deref())?;
     tracing::info!(
         device = device.name(),
         threads = device.n_threads(),

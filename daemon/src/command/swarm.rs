@@ -106,6 +106,7 @@ fn node_config(args: &Args, spec: &FederationSpec, device: &str) -> Config {
         threads: args.threads.unwrap_or(fair_share),
         compression: args.compression.name().to_owned(),
         partition_file: args.federation.partition_file.as_ref().map(absolute).unwrap_or_default(),
+        initial: args.federation.initial.as_ref().map(absolute).unwrap_or_default(),
         ..Config::default()
     }
 }

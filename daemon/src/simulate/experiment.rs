@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! data = "fashion-mnist"
-//! partition_file = "lists.json"        # optional, relative to this file
+//! partition_file = "lists.json"        # optional, relative to this file; so is `initial` in a `set`
 //! seeds = [1, 2, 3]                    # each setting is run with each seed
 //!
 //! [set]                                # any key of federation.toml or hyper-parameter, for all runs
@@ -35,6 +35,8 @@ pub(crate) struct Experiment {
     pub(crate) data: Option<String>,
     /// Index lists, relative to the current folder.
     pub(crate) partition_file: Option<std::path::PathBuf>,
+    /// Where the file is; the paths in it start there.
+    pub(crate) folder: std::path::PathBuf,
     /// Seeds; each setting is run with each.
     pub(crate) seeds: Vec<u64>,
     /// Whether there is an aggregator.
@@ -68,7 +70,7 @@ impl Experiment {
     pub(crate) fn parse(text: &str, folder: &Path) -> Result<Self, ConfigError> {
         let table: toml::Table =
             text.parse().map_err(|error: toml::de::Error| ConfigError(error.message().to_owned()))?;
-        let mut experiment = Self::default();
+        let mut experiment = Self { folder: folder.to_owned(), ..Self::default() };
         for (key, value) in table {
             experiment.enter(&key, value, folder)?;
         }

@@ -25,6 +25,7 @@ use crate::data::{self, Division};
 use crate::device::Choice;
 use crate::failure::{OrFail, fail};
 use crate::federation;
+use crate::initial;
 use crate::swarm::collect::{self, Observed};
 use crate::swarm::folder::Folder;
 use crate::swarm::interrupt::Interrupts;
@@ -178,10 +179,13 @@ impl Prepared {
     /// Makes the learners: for each thread one of each model.
     fn learners(&self, data: &[Arc<Split>], means: &Means<'_>) -> anyhow::Result<Vec<Vec<Learner>>> {
         let spec = &self.spec;
+        let initial = initial::of(spec, self.run.federation.initial.as_deref())?;
         let workers = if means.device.is_cpu() { means.threads.clamp(1, data.len()) } else { 1 };
         let learner = |device: &ComputeDevice, model: usize| {
             let own = own_model::by_number(spec, model);
-            Learner::new(&own, 0, Arc::clone(&data[0]), device).or_fail(ExitCode::Data)
+            let mut learner = Learner::new(&own, 0, Arc::clone(&data[0]), device).or_fail(ExitCode::Data)?;
+            initial::start(&mut learner, initial.as_deref())?;
+            anyhow::Ok(learner)
         };
         let worker = |_| -> anyhow::Result<Vec<Learner>> {
             let device = means.device.open(1)?;
@@ -215,10 +219,12 @@ impl Prepared {
         let source = data::source(&self.run.data)?;
         let first = load_shard(&source, &self.partition()?, &self.shard_params(), 0).or_fail(ExitCode::Data)?;
         let per_sample = first.split.train.bytes_per_sample() as u64;
+        let initial = initial::of(spec, self.run.federation.initial.as_deref())?;
         let (first, device) = (Arc::new(first.split), ComputeDevice::cpu(1).or_fail(ExitCode::Internal)?);
         let weigh = |model: usize| {
             let own = own_model::by_number(spec, model);
-            let learner = Learner::new(&own, 0, Arc::clone(&first), &device).or_fail(ExitCode::Data)?;
+            let mut learner = Learner::new(&own, 0, Arc::clone(&first), &device).or_fail(ExitCode::Data)?;
+            initial::start(&mut learner, initial.as_deref())?;
             Ok(Parts::of(&learner))
         };
         Ok(Load {

@@ -2,7 +2,7 @@
 
 use super::{FederationSpec, LimitsSpec, PoolSpec, RoundSpec, ScaleSpec, StatisticsSpec, TrainingSpec};
 use crate::config::ConfigError;
-use crate::{Exchange, MAX_EXPERTS};
+use crate::{BlobId, Exchange, MAX_EXPERTS};
 
 /// Whether a key is in its range, which key, and which range.
 type Rule = (bool, &'static str, &'static str);
@@ -36,6 +36,11 @@ fn general(spec: &FederationSpec) -> Vec<Rule> {
         (model.input.iter().all(|n| (1..=4096).contains(n)), "model.input", "three numbers from 1 to 4096"),
         ((2..=100_000).contains(&model.classes), "model.classes", "2 to 100000"),
         ((1..=MAX_EXPERTS).contains(&model.experts), "model.experts", "1 to 64"),
+        (
+            model.initial.is_empty() || model.initial.parse::<BlobId>().is_ok(),
+            "model.initial",
+            "64 hex digits, or empty",
+        ),
         (model.vocabulary <= 1_000_000, "model.vocabulary", "0 to 1000000"),
         ((0.0..=0.5).contains(&data.validation_share), "data.validation_share", "0 to 0.5"),
     ]

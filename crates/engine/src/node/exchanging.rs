@@ -46,8 +46,9 @@ pub(super) struct Exchange {
     shortlisted: bool,
     /// Owners of planned experts whose update of this round is not known yet.
     owners_awaited: BTreeSet<NodeId>,
-    /// Members of the closed round whose update, and with it their proxies, is not known yet.
-    updates_awaited: BTreeSet<NodeId>,
+    /// Members of the closed round, or where none is closed all who are there, whose update, and with it their proxies, is
+    /// not known yet.
+    pub(super) updates_awaited: BTreeSet<NodeId>,
     experts_awaited: BTreeMap<BlobId, (BlobRef, Vec<ExpertId>)>,
     sources: BTreeMap<ExpertId, BlobRef>,
     pub(super) candidate: Option<Candidate>,
@@ -57,6 +58,8 @@ pub(super) struct Exchange {
     pub(super) only_follows: bool,
     /// Means that could neither be fetched nor recomputed.
     unreachable: BTreeSet<BlobId>,
+    /// Where nothing is averaged: a quorum is done, and the others have the grace time.
+    pub(super) in_grace: bool,
     /// The round is closed and its stragglers have had their time.
     grace_over: bool,
 }
@@ -78,6 +81,7 @@ impl Exchange {
             needs_mean: true,
             only_follows: false,
             unreachable: BTreeSet::new(),
+            in_grace: false,
             grace_over: false,
         }
     }
@@ -232,6 +236,7 @@ impl Node {
         }
         self.want_everybodys_proxies();
         self.wait_for_the_mean(round);
+        self.wait_for_others(round);
     }
 
     /// Sets the times after which the round goes on without whatever is late, and looks whether it is closed already.
@@ -442,6 +447,10 @@ impl Node {
         let had_aggregator = self.view.has_aggregator();
         self.view.disconnect(node);
         let Some(exchange) = &mut self.exchange else { return };
+        if self.spec.exchange.averaging.is_none() {
+            // Members of a closed round have said all; who is not one and has said nothing will not.
+            exchange.updates_awaited.remove(&node);
+        }
         if exchange.grace_over {
             exchange.drop_experts_of_lost(|owner| self.view.is_lost(owner));
         }

@@ -66,8 +66,12 @@ impl Node {
         candidate.round.next()
     }
 
-    /// Nobody closed the round: from here on the node's own version is what its proxies compare in.
+    /// Nobody closed the round: from here on the node's own version is what its proxies compare in. Where nothing is
+    /// averaged the lineage never changes.
     fn keep_own_lineage(&mut self) {
+        if self.spec.exchange.averaging.is_none() {
+            return;
+        }
         let report = self.state.report.as_ref().filter(|report| report.round == self.state.round);
         let own: Option<BlobId> = report.and_then(|report| report.shared).map(|blob| blob.id);
         if let Some(own) = own {

@@ -17,6 +17,7 @@ mod closing_in_place;
 mod exchanging;
 mod following;
 mod joining;
+mod keeping_pace;
 mod merging;
 mod planning;
 mod pooling;
@@ -217,6 +218,9 @@ impl Node {
             self.fetch_shared(wanted, author);
         }
         self.resolve_owner(author, round);
+        if self.state.phase == Phase::Exchanging {
+            self.look_at_the_pace(self.state.round);
+        }
         if self.unconfirmed {
             self.consider_globals();
         }

@@ -18,7 +18,7 @@ use burn::tensor::Tensor;
 use fednode_core::{Averaging, Exchange, ExpertExchange, Matching, Slot, Weighting};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
-use super::part::{Part, Role, descend, record};
+use super::part::{Part, Role, descend, record_only};
 use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step};
 use crate::batch::Batch;
 use crate::error::LearnError;
@@ -31,7 +31,7 @@ pub(super) const ROW: Row = Row {
     name: "fedmoe-da",
     summary: "a mixture of experts per node; experts are mixed with those of peers whose proxies are similar",
     reference: "Zhan et al., MSN 2024, arXiv 2411.02115",
-    averages: "the embedding (the model's first layer)",
+    averages: "the embedding (the model's first layer), unless it is frozen",
     peer_to_peer: "experts (the other layers) and gating proxies",
     keeps_private: "which expert serves which sample",
     trains_ahead: true,
@@ -44,7 +44,8 @@ pub(super) const ROW: Row = Row {
         },
     ],
     exchange: |values| Exchange {
-        averaging: Some(Averaging { weighting: Weighting::Uniform, rule: values.rule() }),
+        averaging: (values.text("embedding") == AVERAGED)
+            .then(|| Averaging { weighting: Weighting::Uniform, rule: values.rule() }),
         experts: Some(ExpertExchange {
             peers_per_expert: values.peers("peers_per_expert"),
             refresh_every: values.count("refresh_every"),
@@ -110,8 +111,17 @@ const HYPER: &[Hyper] = &[
         default: "shared",
         doc: "whether all experts start alike, or only those of one slot; the mixes join slots, so `shared` is sound",
     },
+    Hyper {
+        name: "embedding",
+        kind: Kind::Choice(&[AVERAGED, "frozen"]),
+        default: AVERAGED,
+        doc: "`frozen` keeps the embedding as the federation starts with it, pre-trained (`--initial`): nothing is averaged",
+    },
     AGGREGATION,
 ];
+
+/// The embedding is trained, and averaged every round.
+const AVERAGED: &str = "averaged";
 
 /// Where the parts are: the embedding, the gate, then the experts.
 const EMBEDDING: usize = 0;
@@ -120,6 +130,8 @@ const EXPERTS: usize = 2;
 
 struct FedMoeDa {
     parts: Vec<Part>,
+    /// Those that learn: all, or all but the embedding.
+    trained: Vec<usize>,
     load_balance: f64,
     learning_rate: f64,
 }
@@ -136,13 +148,16 @@ impl FedMoeDa {
             bias: false,
         })]);
         let part = |role, net, slot| Part::new(role, net, setup.seed, slot, setup.device);
-        let mut parts = vec![part(Role::Shared, embedding, 0), part(Role::Gate, gate, 0)];
+        let is_frozen = setup.hyper.text("embedding") != AVERAGED;
+        let role = if is_frozen { Role::Private } else { Role::Shared };
+        let mut parts = vec![part(role, embedding, 0), part(Role::Gate, gate, 0)];
         for slot in 0..n_experts as u16 {
             let start = if setup.hyper.text("init") == "shared" { 0 } else { u64::from(slot) };
             parts.push(part(Role::Expert(Slot(slot)), expert.clone(), start));
         }
         let (load_balance, learning_rate) = (setup.hyper.real("load_balance"), setup.training.learning_rate);
-        Ok(Self { parts, load_balance, learning_rate })
+        let trained = (usize::from(is_frozen)..parts.len()).collect();
+        Ok(Self { parts, trained, load_balance, learning_rate })
     }
 
     /// Runs the model with the given weights of all parts, plain or recorded.
@@ -173,7 +188,7 @@ impl Algorithm for FedMoeDa {
     }
 
     fn step(&mut self, _pass: usize, batch: Batch) -> Step {
-        let tape = record(&self.parts);
+        let tape = record_only(&self.parts, &self.trained);
         let gated = self.run(&tape.iter().collect::<Vec<_>>(), batch.inputs);
         let mut routed = vec![0; self.n_experts()];
         for expert in &gated.chosen {

@@ -1,0 +1,41 @@
+//! Starting from parameters that were trained elsewhere, instead of drawn ones (FedMoE-DA §V-D: a pre-trained embedding).
+
+use fednode_core::ParamSet;
+
+use super::Learner;
+use crate::error::LearnError;
+
+impl Learner {
+    /// Takes over what the model has under the same name and in the same shape, and keeps the rest as it was drawn: a
+    /// pre-trained extractor may come with a head for other classes. To be called before anything is trained or restored;
+    /// returns how many tensors were taken over.
+    ///
+    /// # Errors
+    /// Refuses parameters of which the model has none, and such as are not finite.
+    pub fn start_from(&mut self, initial: &ParamSet) -> Result<usize, LearnError> {
+        let tensors = self.device.tensors();
+        let mut taken = 0;
+        for part in self.algorithm.parts_mut() {
+            let (prefix, mut params, before) = (part.prefix(), part.params(), taken);
+            for (name, tensor) in params.iter_mut() {
+                let Some(given) = initial.get(&format!("{prefix}{name}")) else { continue };
+                if given.shape() != tensor.shape() {
+                    continue;
+                }
+                if !given.values().iter().all(|value| value.is_finite()) {
+                    return Err(LearnError::NotFinite { part: "the initial parameters".into(), tensor: name.into() });
+                }
+                tensor.values_mut().copy_from_slice(given.values());
+                taken += 1;
+            }
+            if taken > before {
+                self.device.run(|| part.load(&params, tensors)).expect("names and shapes are the part's own");
+            }
+        }
+        if taken == 0 {
+            return Err(LearnError::NothingInitial { model: self.model.name.clone() });
+        }
+        self.initial_shared = self.shared();
+        Ok(taken)
+    }
+}
