@@ -195,15 +195,37 @@ fn members_that_do_not_fit_are_left_out_with_a_reason() {
     assert!(refused.len() == 4 && refused.iter().zip(&expected).all(starts), "{refused:?}");
     let nodes: Vec<_> = outcome.members.iter().map(|member| member.node).collect();
     assert_eq!(nodes, [None, Some(owner(1)), Some(owner(4))]);
-    let outcome = assemble(&mut learners[0], &PoolSpec { max_members: 2, ..pool.clone() }, members);
-    assert_eq!(outcome.members.len(), 2);
-    assert!(outcome.refused.iter().any(|(_, why)| why == "the pool is full with 2 members (`pool.max_members`)"));
 
     let mut lenient = spec("fedper");
     lenient.limits.max_norm_ratio = 1e300;
     let members = vec![(owner(1), Arc::new(good())), (owner(2), Arc::new(filled(f32::MAX)))];
     let outcome = assemble(&mut learner(&lenient, 0), &pool, members);
     assert_eq!(outcome.refused, [(owner(2), "its outputs are not finite, or too large to work with".to_owned())]);
+}
+
+/// Of twice as many modules as there is room for, the two that are most like the own one come in; nobody is blamed for the rest.
+#[test]
+fn with_too_little_room_the_best_scores_come_in() {
+    for score in ["energy", "cosine"] {
+        let mut learners = federation(&spec("fedper"), 2);
+        let own = learners[0].module().unwrap().params;
+        let turned = |factor: f32, index: usize| {
+            let mut params = own.clone();
+            params.iter_mut().for_each(|(_, tensor)| {
+                let half = tensor.values().len() / 2;
+                tensor.values_mut()[half..].iter_mut().for_each(|value| *value *= factor);
+            });
+            (owner(index), Arc::new(params))
+        };
+        let members = vec![turned(-1.0, 1), turned(0.9, 2), turned(-0.5, 3), turned(0.8, 4)];
+        let pool = PoolSpec { max_members: 3, score: score.into(), drop_share: 0.0, ..unguarded() };
+        let outcome = assemble(&mut learners[0], &pool, members);
+        let kept: Vec<_> = outcome.members.iter().filter(|member| member.kept).map(|member| member.node).collect();
+        assert_eq!(kept, [None, Some(owner(2)), Some(owner(4))], "{score}: {:?}", outcome.members);
+        assert_eq!((outcome.members.len(), outcome.refused.len()), (5, 0), "{score}");
+        let left_out = outcome.members.iter().filter(|member| !member.kept);
+        assert!(left_out.into_iter().all(|member| member.score.is_some() && member.gate_mass == 0.0), "{score}");
+    }
 }
 
 #[test]

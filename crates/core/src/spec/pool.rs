@@ -11,7 +11,8 @@ crate::config! {
         /// Whether there is such a stage; then every node publishes its private module.
         enabled: bool = false,
         /// Most modules that a node takes in, its own among them (1 to 1000); with more on offer, those of the nodes with the
-        /// most similar proxies come in, or, where there are no proxies, what a seeded draw of its own decides.
+        /// most similar proxies come in, or, where there are no proxies, of twice as many that a draw names those of the best
+        /// `score` on some of the node's samples.
         max_members: usize = 20,
         /// How foreign modules are ranked: `energy` of their outputs beside the own module's, or their `cosine`.
         score: String = "energy".into(),

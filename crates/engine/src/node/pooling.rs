@@ -19,6 +19,9 @@ use crate::event::{FetchKind, ModuleReport, Note, Output, PoolOrder, PoolReport,
 use crate::state::Phase;
 use crate::status::Waiting;
 
+/// How many modules are fetched for each that comes in, where proxies do not tell which fit.
+const CANDIDATES: usize = 2;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Making,
@@ -114,8 +117,8 @@ impl Node {
     }
 
     /// Fetches the modules that fit this node's shared part; with too many, those of the nodes whose proxies are most like
-    /// its own. Where there are no proxies a draw of its own decides, so that every module is in about as many pools as any
-    /// other.
+    /// its own. Where there are no proxies a draw of its own names twice as many as come in, so that every module is tried in
+    /// about as many pools as any other, and the trainer takes those that fit its samples best.
     fn fetch_modules(&mut self) {
         let lineage = self.state.lineage;
         let (fitting, others): (Vec<_>, Vec<_>) =
@@ -126,7 +129,8 @@ impl Node {
         let ranking = self.ranked_by_similarity();
         let place = |node: &NodeId| ranking.iter().position(|known| known == node).unwrap_or(ranking.len());
         chosen.sort_by_cached_key(|(node, _)| (place(node), draw(&purpose, self.federation, self.state.round, *node)));
-        chosen.truncate(self.spec.pool.max_members.saturating_sub(1));
+        let others = self.spec.pool.max_members.saturating_sub(1);
+        chosen.truncate(if ranking.is_empty() { others * CANDIDATES } else { others });
         let missing = self.pooling.as_ref().map(|pooling| pooling.awaited.iter().copied().collect());
         let mut wanted = Vec::new();
         if let Some(pooling) = &mut self.pooling {

@@ -4,18 +4,17 @@
 //! finite numbers only, and not much larger than is usual: one module with huge outputs would undo the training of the
 //! gate for everybody. What is usual is the median norm of all modules on offer or the own one's, whichever is larger;
 //! the own one alone says little where modules start at zero (DBE's vectors). Zero vectors are fine. The pool is bounded
-//! by the spec, and by the arrays that a saved state can name.
+//! by the arrays that a saved state can name, and by the spec: `assemble` takes the best of what is let in here.
 
 use std::sync::Arc;
 
-use fednode_core::spec::PoolSpec;
 use fednode_core::{MAX_TENSORS, NodeId, ParamSet};
 
 use super::Node;
 use super::mixture::{self, MAX_OTHER_TENSORS, Member};
 
 /// Arrays of the statistics expert in a state.
-const STATISTICS_TENSORS: usize = 5;
+const STATISTICS_TENSORS: usize = 6;
 
 /// The members of a pool, the own one first.
 pub(super) struct Members {
@@ -24,6 +23,8 @@ pub(super) struct Members {
     pub(super) weights: Vec<Member>,
     /// Who was not let in, and why.
     pub(super) refused: Vec<(NodeId, String)>,
+    /// For whom there was no room, and their scores.
+    pub(super) surplus: Vec<(NodeId, f64)>,
 }
 
 impl Members {
@@ -34,23 +35,35 @@ impl Members {
             self.refused.push((node, reason.to_owned()));
         }
     }
+
+    /// Keeps so many members, the own one and the foreign ones of the highest scores; scores that are no numbers are the
+    /// lowest.
+    pub(super) fn keep_best(&mut self, most: usize, scores: &[f64]) {
+        let value = |member: usize| if scores[member].is_nan() { f64::NEG_INFINITY } else { scores[member] };
+        let mut foreign: Vec<usize> = (1..self.weights.len()).collect();
+        foreign.sort_by(|a, b| value(*b).total_cmp(&value(*a)).then(a.cmp(b)));
+        let mut surplus = foreign.split_off(foreign.len().min(most.max(1) - 1));
+        surplus.sort_unstable_by(|a, b| b.cmp(a));
+        for member in surplus {
+            self.weights.remove(member);
+            self.surplus.extend(self.nodes.remove(member).map(|node| (node, value(member))));
+        }
+    }
 }
 
 /// Lets in what fits, in the order of the nodes.
-pub(super) fn admit(node: &Node<'_>, spec: &PoolSpec, mut offered: Vec<(NodeId, Arc<ParamSet>)>) -> Members {
+pub(super) fn admit(node: &Node<'_>, mut offered: Vec<(NodeId, Arc<ParamSet>)>) -> Members {
     offered.sort_by_key(|(node, _)| *node);
     let parts = mixture::parts(node.algorithm, node.modular);
     let own = mixture::own(node.algorithm, node.modular);
     let in_module = mixture::layout(parts).len();
     let in_state: usize = node.algorithm.parts().iter().map(|part| part.layout().len()).sum();
     let most = most_members(in_state, in_module);
-    let mut members = Members { nodes: vec![None], weights: vec![own], refused: Vec::new() };
+    let mut members = Members { nodes: vec![None], weights: vec![own], refused: Vec::new(), surplus: Vec::new() };
     let usual = usual_norm(node, &offered);
     for (owner, params) in offered {
         let judged = if members.nodes.contains(&Some(owner)) {
             Err("it is there twice".to_owned())
-        } else if members.nodes.len() >= spec.max_members {
-            Err(format!("the pool is full with {} members (`pool.max_members`)", members.nodes.len()))
         } else if members.nodes.len() >= most {
             Err(format!("the pool is full with {} members: more could not be saved", members.nodes.len()))
         } else {
@@ -111,7 +124,7 @@ mod tests {
     #[test]
     fn what_is_saved_can_be_named() {
         // FedPer's CNN: six arrays besides a head of two. FedMoE-DA's with 64 experts: 2 + 1 + 64 · 6.
-        assert_eq!(most_members(8, 2), 1 + (4096 - 8 - 17) / 2);
+        assert_eq!(most_members(8, 2), 1 + (4096 - 8 - 18) / 2);
         assert_eq!(most_members(387, 385), 1 + 9);
         assert_eq!(most_members(5000, 1), 1);
     }

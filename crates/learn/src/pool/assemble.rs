@@ -20,6 +20,8 @@ use crate::error::LearnError;
 use crate::evaluate;
 use crate::train::Watch;
 
+/// On how many samples modules are compared before it is known which come in.
+const SAMPLE: usize = 64;
 /// Where the own module is among the members.
 const OWN: usize = 0;
 
@@ -101,9 +103,13 @@ impl<'a> Pool<'a> {
         offered: Vec<(NodeId, Arc<ParamSet>)>,
         meter: &mut Meter<'_, '_>,
     ) -> Result<Self, LearnError> {
-        let mut members = admit(node, spec, offered);
+        let mut members = admit(node, offered);
         let Node { modular, classes, device, seeds, .. } = *node;
         let source = Source { modular, classes, device, seeds, keeps: Keeps::GateInput, epochs: meter.epochs };
+        if members.weights.len() > spec.max_members {
+            let sample = Cache::fill(&source, &members.weights, &some_of(&node.data.train), meter.watch)?;
+            members.keep_best(spec.max_members, &scores(spec, &sample.outputs));
+        }
         let mut training = Cache::fill(&source, &members.weights, &node.data.train, meter.watch)?;
         let mut validation = Cache::fill(&source, &members.weights, &node.data.validation, meter.watch)?;
         for member in (OWN + 1..members.weights.len()).rev() {
@@ -118,16 +124,7 @@ impl<'a> Pool<'a> {
 
     /// Returns how well each member fits the own one, over the training samples.
     fn scores(&self) -> Vec<f64> {
-        let measure = match self.spec.score.as_str() {
-            "cosine" => Measure::Cosine,
-            _ => Measure::Energy(self.spec.energy_temperature),
-        };
-        let own = &self.training.outputs[OWN];
-        let score = |other: &Rows| {
-            let of_sample = |at: usize| measure.of_sample(&own.row(at), &other.row(at));
-            (0..own.len()).map(of_sample).sum::<f64>() / own.len().max(1) as f64
-        };
-        self.training.outputs.iter().map(score).collect()
+        scores(self.spec, &self.training.outputs)
     }
 
     /// Trains a gate over the members that were kept, or tells why there is none.
@@ -193,6 +190,33 @@ impl<'a> Pool<'a> {
             kept: kept.contains(&member),
             gate_mass: mass_of(member),
         };
-        self.members.nodes.iter().enumerate().map(one).collect()
+        let without_room = |(node, score): &(NodeId, f64)| PoolMember {
+            node: Some(*node),
+            score: Some(*score),
+            kept: false,
+            gate_mass: 0.0,
+        };
+        let members = self.members.nodes.iter().enumerate().map(one);
+        members.chain(self.members.surplus.iter().map(without_room)).collect()
     }
+}
+
+/// Returns how well the outputs of each member fit the own one's, the first.
+fn scores(spec: &PoolSpec, outputs: &[Rows]) -> Vec<f64> {
+    let measure = match spec.score.as_str() {
+        "cosine" => Measure::Cosine,
+        _ => Measure::Energy(spec.energy_temperature),
+    };
+    let own = &outputs[OWN];
+    let score = |other: &Rows| {
+        let of_sample = |at: usize| measure.of_sample(&own.row(at), &other.row(at));
+        (0..own.len()).map(of_sample).sum::<f64>() / own.len().max(1) as f64
+    };
+    outputs.iter().map(score).collect()
+}
+
+/// Returns [`SAMPLE`] samples or a few more, from beginning to end.
+fn some_of(samples: &Samples) -> Samples {
+    let step = (samples.len() / SAMPLE).max(1);
+    samples.subset(&(0..samples.len() as u32).step_by(step).collect::<Vec<_>>())
 }
