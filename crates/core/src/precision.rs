@@ -62,9 +62,9 @@ impl Precision {
     /// Writes numbers, little-endian, behind what is there.
     pub(crate) fn append(self, values: &[f32], bytes: &mut Vec<u8>) {
         match self {
-            Self::F32 => append(values, bytes, |value| value.to_le_bytes()),
-            Self::F16 => append(values, bytes, |value| to_f16(value).to_le_bytes()),
-            Self::Bf16 => append(values, bytes, |value| to_bf16(value).to_le_bytes()),
+            Self::F32 => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+            Self::F16 => bytes.extend(values.iter().flat_map(|value| to_f16(*value).to_le_bytes())),
+            Self::Bf16 => bytes.extend(values.iter().flat_map(|value| to_bf16(*value).to_le_bytes())),
         }
     }
 
@@ -99,16 +99,6 @@ impl Precision {
 
     pub(crate) fn of_dtype(dtype: Dtype) -> Option<Self> {
         Self::ALL.into_iter().find(|precision| precision.dtype() == dtype)
-    }
-}
-
-/// Through a buffer that stays in the cache: number by number a vector grows ten times more slowly.
-fn append<const N: usize>(values: &[f32], bytes: &mut Vec<u8>, write: impl Fn(f32) -> [u8; N]) {
-    bytes.reserve(values.len() * N);
-    let mut buffer = [[0; N]; 1024];
-    for values in values.chunks(buffer.len()) {
-        buffer.iter_mut().zip(values).for_each(|(to, value)| *to = write(*value));
-        bytes.extend_from_slice(buffer[..values.len()].as_flattened());
     }
 }
 

@@ -194,7 +194,8 @@ impl ClassStatistics {
         statistics
     }
 
-    /// Returns the temperature and weight of the lowest log loss, or the gate at that temperature; `None` without validation samples or classifier.
+    /// Returns the temperature and weight of the lowest log loss, or the gate at that temperature; `None` without
+    /// validation samples or classifier.
     fn choose(
         &self,
         predictor: &Predictor<'_>,

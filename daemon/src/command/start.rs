@@ -273,6 +273,7 @@ mod tests {
             "--data=a",
             "--shard=1/2",
             "--partition-file=a",
+            "--initial=a",
             "--state=a",
             "--model=a",
             "--device=a",
