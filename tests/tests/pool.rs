@@ -70,7 +70,7 @@ fn a_simulated_pool_is_a_live_one() {
         "pool.epochs=8",
     ];
     let (live, simulated) = twice(&settings);
-    assert_eq!(live["effective_config"]["federation"]["training"]["statistics"], true, "`best` has both");
+    assert_eq!(live["effective_config"]["federation"]["statistics"]["enabled"], true, "`best` has both");
     let nodes = |summary: &Value| summary["per_node"].as_array().unwrap().clone();
     for (live, simulated) in nodes(&live).iter().zip(nodes(&simulated)) {
         let members = |node: &Value| node["pool"]["members"].as_array().unwrap().len();
