@@ -150,8 +150,8 @@ crate::config! {
     pub struct StatisticsSpec {
         /// Whether there is one.
         enabled: bool = false,
-        /// To how many numbers the features are projected before they are added up, by a draw that everybody repeats (up to
-        /// 4096; 0 for as they are). D numbers take D (D + 1) / 2 to share, and say the less of single samples the fewer they are.
+        /// To how many numbers the features are projected before they are added up, by a draw that everybody repeats (fewer than
+        /// there are, 4096 at most; 0 for as they are). D numbers take D (D + 1) / 2 to share, and say the less of single samples the fewer they are.
         dimensions: usize = 0,
         /// How it is mixed with the own head: by one `weight` for all samples, or `sample` by sample, as certain as each of
         /// the two is, on nodes whose validation samples (30 or more) speak for that.

@@ -81,7 +81,7 @@ enum Mixing {
 impl ClassStatistics {
     /// Makes the empty statistics of features of this width.
     pub(crate) fn new(spec: &StatisticsSpec, classes: usize, features: usize, seed: u64, device: &Device) -> Self {
-        let projects = spec.dimensions > 0 && spec.dimensions < features;
+        let projects = spec.dimensions > 0;
         let width = if projects { spec.dimensions } else { features };
         let projection = projects.then(|| projection(features, width, seed, device));
         let zero = Initial::Zeros;

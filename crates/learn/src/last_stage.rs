@@ -23,9 +23,20 @@ pub fn check(spec: &FederationSpec) -> Result<(), LearnError> {
         return Err(ConfigError(text).into());
     }
     match spec.statistics.enabled {
-        true => statistics_width(algorithm.as_ref(), spec, &device).map(drop),
+        true => check_dimensions(statistics_width(algorithm.as_ref(), spec, &device)?, spec),
         false => Ok(()),
     }
+}
+
+/// Checks that features of a width can be projected as the spec says.
+pub(crate) fn check_dimensions(width: usize, spec: &FederationSpec) -> Result<(), LearnError> {
+    let dimensions = spec.statistics.dimensions;
+    if dimensions < width {
+        return Ok(());
+    }
+    let text =
+        format!("`statistics.dimensions` is {dimensions}, and the features are {width} numbers: give less, or 0");
+    Err(ConfigError(text).into())
 }
 
 /// Tells whether the nodes of a federation could have the statistics expert.
@@ -104,6 +115,18 @@ mod tests {
         assert_eq!(names, expected);
         let error = check(&spec("fedavg")).unwrap_err().to_string();
         assert_eq!(error, "algorithm `fedavg` has no private module that could be pooled: leave out `--pool`");
+    }
+
+    #[test]
+    fn a_projection_has_fewer_numbers_than_it_is_made_from() {
+        let with = |dimensions| {
+            let mut spec = spec("fedper");
+            spec.statistics = fednode_core::spec::StatisticsSpec { enabled: true, dimensions, ..spec.statistics };
+            check(&spec)
+        };
+        assert!(with(0).is_ok() && with(511).is_ok());
+        let error = with(512).unwrap_err().to_string();
+        assert_eq!(error, "`statistics.dimensions` is 512, and the features are 512 numbers: give less, or 0");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! (mimalloc: 205 MB).
 //!
 //! Blocks above 32 MB on the other hand are taken from the system and given back every time, and every page of them is
-//! cleared when it is touched: averaging 10 million floats among four nodes took 2.7 s instead of 1.8 s for that. So
+//! cleared when it is touched: averaging 10 million floats among four nodes took 2.6 to 2.9 s for that, 1.7 to 2.5 without. So
 //! blocks up to 256 MB come from the arenas, too, and 128 MB of what is free may stay there.
 //!
 //! All this can be set from the environment only, before the program starts; so a program that calls [`settle`] starts

@@ -8,12 +8,12 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fednode_core::{BlobId, ParamSet};
+use fednode_core::{BlobId, ParamSet, Role};
 
 /// Most bytes that a node keeps: twenty experts of the reference model, five sources for each of four.
-pub(crate) const OF_A_NODE: usize = 48 << 20;
+const OF_A_NODE: usize = 48 << 20;
 /// Most bytes that an aggregator keeps, which trains nothing.
-pub(crate) const OF_AN_AGGREGATOR: usize = 192 << 20;
+const OF_AN_AGGREGATOR: usize = 192 << 20;
 
 /// The parameters at hand.
 #[derive(Debug)]
@@ -29,6 +29,14 @@ struct Kept {
 }
 
 impl Decoded {
+    /// Keeps as much as suits a member.
+    pub(crate) fn of(role: Role) -> Self {
+        Self::new(match role {
+            Role::Aggregator => OF_AN_AGGREGATOR,
+            Role::Node | Role::Observer => OF_A_NODE,
+        })
+    }
+
     /// Keeps up to so many bytes.
     pub(crate) fn new(max_bytes: usize) -> Self {
         Self { kept: Mutex::default(), max_bytes }

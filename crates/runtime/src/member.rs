@@ -18,7 +18,7 @@ use crate::checkpointing::{self, OwnBlobs, Restored, Saving};
 use crate::clock::Clock;
 use crate::config::MemberConfig;
 use crate::control::Server;
-use crate::decoded::{Decoded, OF_A_NODE, OF_AN_AGGREGATOR};
+use crate::decoded::Decoded;
 use crate::driver::{Driver, Past};
 use crate::effects::{Publishing, on_worker};
 use crate::ending::{Ending, Finished};
@@ -184,10 +184,7 @@ impl Opened {
             events: network.events,
             net_task: network.task,
             blobs: store.blobs,
-            decoded: Arc::new(Decoded::new(match role {
-                Role::Aggregator => OF_AN_AGGREGATOR,
-                _ => OF_A_NODE,
-            })),
+            decoded: Arc::new(Decoded::of(role)),
             checkpoints: Arc::new(store.checkpoints),
             journal,
             trainer,

@@ -18,6 +18,7 @@ impl Learner {
     pub(super) fn empty_statistics(&self, spec: &FederationSpec) -> Result<ClassStatistics, LearnError> {
         let (algorithm, tensors) = (self.algorithm.as_ref(), self.device.tensors());
         let width = self.device.run(|| last_stage::statistics_width(algorithm, spec, tensors))?;
+        last_stage::check_dimensions(width, spec)?;
         Ok(ClassStatistics::new(&spec.statistics, self.model.classes, width, spec.seed, tensors))
     }
 
