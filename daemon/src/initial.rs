@@ -53,10 +53,10 @@ pub(crate) fn of(spec: &FederationSpec, file: Option<&Path>) -> anyhow::Result<O
 /// # Errors
 /// Fails if its model has none of them.
 pub(crate) fn start(learner: &mut Learner, initial: Option<&ParamSet>) -> anyhow::Result<()> {
-    match initial {
-        Some(initial) => learner.start_from(initial).map(drop).or_fail(ExitCode::Configuration),
-        None => Ok(()),
-    }
+    let Some(initial) = initial else { return Ok(()) };
+    let taken = learner.start_from(initial).or_fail(ExitCode::Configuration)?;
+    tracing::info!(taken, of = learner.state().len(), "parameters to start from; the others are drawn");
+    Ok(())
 }
 
 #[cfg(test)]
