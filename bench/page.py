@@ -44,6 +44,7 @@ class Page:
     def __init__(self, path):
         self.path = path
         self.rows = []
+        self.pictures = {}
         self.machine = machine()
         self.commit = commit()
 
@@ -66,12 +67,23 @@ class Page:
         self._enter({"name": name, "skipped": reason})
         print(f"skip  {name:<62} {reason}", flush=True)
 
+    def picture(self, name, lines):
+        """Keeps lines of text that belong to a row."""
+        self.pictures[name] = lines
+        self._write()
+        for line in lines:
+            print(f"          {line}", flush=True)
+
     def has(self, name):
         return any(row["name"] == name for row in self.rows)
 
     def _enter(self, row):
         self.rows.append(row)
-        text = json.dumps({"machine": self.machine, "commit": self.commit, "rows": self.rows}, indent=1)
+        self._write()
+
+    def _write(self):
+        page = {"machine": self.machine, "commit": self.commit, "rows": self.rows, "pictures": self.pictures}
+        text = json.dumps(page, indent=1)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # Renamed into place: a page on disk is always whole.
         beside = self.path.with_suffix(".tmp")

@@ -1,6 +1,7 @@
 """Runs programs: builds ours, stops whatever runs when the bench is stopped, says in one line why one cannot run."""
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 
@@ -30,7 +31,7 @@ def start(command, **settings):
     return child
 
 
-def output(command, limit=LIMIT, **settings):
+def output(command, limit=LIMIT, accepts=(0,), **settings):
     """Runs a program and returns what it prints; what it says of an error becomes the reason."""
     child = start(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings)
     try:
@@ -39,8 +40,8 @@ def output(command, limit=LIMIT, **settings):
         stop(child)
         raise CannotRun(f"{name_of(command)} took more than {limit} s") from error
     children.discard(child)
-    if child.returncode:
-        raise CannotRun(f"{name_of(command)}: {last_line(said) or f'ended with {child.returncode}'}")
+    if child.returncode not in accepts:
+        raise CannotRun(f"{name_of(command)}: {last_line(said) or last_line(printed) or f'ended with {child.returncode}'}")
     return printed
 
 
@@ -73,13 +74,14 @@ def name_of(command):
 
 def shown(command):
     """A command as a person would type it in the checkout."""
-    return " ".join(str(part).replace(f"{ROOT}/", "").replace(f"{RELEASE}/", "") for part in command)
+    return shlex.join(str(part).replace(f"{RELEASE}/", "").replace(f"{ROOT}/", "") for part in command)
 
 
 def build():
     """Builds all that is measured; nothing is compiled between two measurements."""
     print("building (release)", flush=True)
     cargo("build", "--workspace", "--bins", "--examples")
+    cargo("bench", "--workspace", "--no-run")
 
 
 def cargo(*arguments):

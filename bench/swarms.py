@@ -74,8 +74,9 @@ def main_job(page, options):
     flags = ["--nodes", 5, "--rounds", rounds, *FASHION, *flags]
     for what, more in (("", []), (", an epoch ahead", ["--set", "training.ahead_epochs=1"])):
         swarm = Swarm(*flags, *more)
-        overhead(page, f"5 nodes on all of Fashion-MNIST{what}", swarm)
-        time_line(swarm, rounds - 1 or 1)
+        name = f"5 nodes on all of Fashion-MNIST{what}"
+        overhead(page, name, swarm)
+        time_line(page, name, swarm, rounds - 1 or 1)
 
 
 def overhead(page, what, swarm):
@@ -88,12 +89,13 @@ def overhead(page, what, swarm):
         print(f"          of which {cause:<12} {100 * seconds / spent['round_seconds']:6.2f} %")
 
 
-def time_line(swarm, round):
+def time_line(page, name, swarm, round):
     """Draws one round of every node: what it did, and what it waited for while it did nothing."""
     records = sorted((r for r in swarm.records if r["round"] == round), key=lambda r: r["started_at"])
     start = min(record["started_at"] for record in records) / 1e3
     scale = 72 / max(record["started_at"] / 1e3 + record["round_seconds"] - start for record in records)
-    print(f"          round {round}: # training, + training ahead, . waiting for experts, : for the mean, m merging, e evaluating")
+    marks = "# training, + training ahead, p publishing, . waiting for experts, : for the mean, m merging, e evaluating"
+    lines = [f"round {round}: {marks}"]
     for record in records:
         waited, begins = record["waited_seconds"], record["started_at"] / 1e3 - start
         line = [" "] * round_up(begins * scale)
@@ -107,7 +109,8 @@ def time_line(swarm, round):
             first = round_up((ahead["started_at"] / 1e3 - start) * scale)
             for place in range(first, round_up(first + ahead["seconds"] * scale)):
                 line[place:place + 1] = "+"
-        print(f"          {record['node_id'][-6:]} {''.join(line)}")
+        lines.append(f"{record['node_id'][-6:]} {''.join(line)}")
+    page.picture(name, lines)
 
 
 def round_up(columns):

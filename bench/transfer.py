@@ -1,9 +1,9 @@
-"""Rows of blob transfer: over loopback, and over a slower link in a network namespace, each against raw TCP there."""
+"""Rows of blob transfer: over loopback, over a slower link in a network namespace, from several providers; and its memory."""
 import re
 import shutil
 
-from bench.page import Rival, ratio
-from bench.run import CannotRun, example, output
+from bench.page import Rival, at_most, ratio
+from bench.run import ROOT, CannotRun, example, output
 
 MBIT = 400
 
@@ -27,6 +27,24 @@ def slow_link(page, options):
     ours, raw = rates(printed)
     name = f"blob of 50 MiB over a link of {MBIT} Mbit/s in a namespace"
     page.row(name, ours, "MiB/s", ratio(0.5), command, Rival("raw TCP on that link", raw))
+
+
+def several_providers(page, options):
+    """Three providers behind slow cables against one of them."""
+    printed = output([ROOT / "scripts" / "netlab"], accepts=(0, 1))
+    if printed.startswith("skipped: "):
+        raise CannotRun(printed.removeprefix("skipped: ").strip())
+    three, one = (float(re.search(rf"^{what} +([0-9.]+) MiB/s", printed, re.M)[1]) for what in ("three providers", "one provider"))
+    name = "three providers of 50 Mbit/s each, in namespaces"
+    page.row(name, three, "MiB/s", ratio(2.7), "scripts/netlab", Rival("one of them", one))
+
+
+def memory(page, options):
+    """The most that a blob of 500 MB takes on either side, as it is and packed."""
+    for what, arguments in (("", [477]), (", packed", ["packed", 477])):
+        printed, command = example("transfer", *arguments)
+        peaks = [float(peak) for peak in re.findall(r"peak RSS ([0-9.]+) MB", printed)]
+        page.row(f"a blob of 500 MB{what}: peak memory of the larger side", max(peaks), "MB", at_most(32), command)
 
 
 def rates(printed):

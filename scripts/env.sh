@@ -17,10 +17,13 @@ install_packages() {
         return
     fi
     local sudo=()
-    [ "$(id -u)" -eq 0 ] || sudo=(sudo)
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || { echo "please install as root: apt-get install ${missing[*]}" >&2; return 1; }
+        sudo=(sudo)
+    fi
     echo "installing ${missing[*]}"
     "${sudo[@]}" apt-get update -qq
-    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" >/dev/null
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
 # The compiler that the bundled SQLite needs, whatever the system.

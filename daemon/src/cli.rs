@@ -21,6 +21,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Try it out: start a whole federation on this machine and print what it learned.
+    // Scripts have defaults of their own; what is typed after them wins.
+    #[command(args_override_self = true)]
     Swarm(Box<command::swarm::Args>),
     /// Run federations in one process, for experiments, and print a table of what they learned.
     Simulate(Box<command::simulate::Args>),

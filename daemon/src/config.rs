@@ -34,7 +34,8 @@ fednode_core::config! {
         /// The federation's spec, the same file for all members.
         spec: String = "federation.toml".into(),
         /// Where the data comes from: `digits` (built in), `fashion-mnist`, `mnist:DIR`, `idx:DIR`, `cifar10:DIR`,
-        /// `cifar100:DIR`, `folder:DIR` (images, one folder per class), `csv:FILE`. Its variable is FEDNODE_DATA_SOURCE.
+        /// `cifar100:DIR`, `folder:DIR` (images, one folder per class), `csv:FILE`, `ag-news:DIR`, `text:FILE`. Its variable is
+        /// FEDNODE_DATA_SOURCE.
         data: String = "digits".into(),
         /// Which part of the data is mine, `I/N`, counting from 1; empty when `data` is all mine (partition `own`).
         shard: String = String::new(),

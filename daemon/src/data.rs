@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fednode_core::FederationSpec;
-use fednode_data::partition::{Request, Rule};
+use fednode_data::partition::{self, Request, Rule};
 use fednode_data::{
     ClassCounts, DataSource, NodeIndices, Samples, ShardParams, Split, check_vocabulary, load_shard, source,
 };
@@ -28,6 +28,12 @@ const FILE: &str = "file";
 pub(crate) fn help() -> String {
     let forms: Vec<&str> = source::KINDS.iter().map(|kind| kind.form).collect();
     format!("Where the data comes from: {}", forms.join(", "))
+}
+
+/// Returns how data can be divided; index lists are named by a flag of their own.
+pub(crate) fn partition_help() -> String {
+    let forms = partition::KINDS.iter().filter(|kind| kind.name != "file").map(|kind| kind.form);
+    format!("How the data is divided among the nodes: {}", forms.collect::<Vec<_>>().join(", "))
 }
 
 /// Reads the name of a source.

@@ -10,6 +10,7 @@ use fednode_core::spec::PoolSpec;
 use fednode_core::{ConfigError, FederationSpec};
 use fednode_learn::{algorithm, last_stage, own_model};
 
+use crate::data;
 use crate::dotted::{self, Assignment};
 use crate::initial;
 
@@ -45,8 +46,7 @@ pub(crate) struct Args {
     /// Parameters to start from, instead of drawn ones: safetensors, as `fednode export` writes them.
     #[arg(long, value_name = "FILE")]
     pub(crate) initial: Option<std::path::PathBuf>,
-    /// How the data is divided among the nodes: iid, dirichlet:ALPHA, pathological:CLASSES, …
-    #[arg(long)]
+    #[arg(long, help = data::partition_help(), value_name = "RULE")]
     pub(crate) partition: Option<String>,
     /// A JSON file with explicit index lists, instead of --partition.
     #[arg(long, value_name = "FILE", conflicts_with = "partition")]
@@ -146,6 +146,14 @@ pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, Conf
     fednode_learn::model::build(&spec.model)?;
     own_model::check(&spec).map_err(|error| ConfigError(error.to_string()))?;
     Ok(spec)
+}
+
+/// Returns the keys that flags set, those of `--set` included.
+pub(crate) fn keys_of_flags(args: &Args) -> Vec<String> {
+    let flags = assignments(&Args { defaults: Vec::new(), ..args.clone() });
+    let named = [("algorithm", args.algorithm.is_some() || args.gate_synchronous), ("initial", args.initial.is_some())];
+    let named = named.into_iter().filter(|(_, is_set)| *is_set).map(|(key, _)| key.to_owned());
+    flags.into_iter().map(|assignment| assignment.key).chain(named).collect()
 }
 
 /// Turns flags into assignments, weakest first.

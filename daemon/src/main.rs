@@ -24,6 +24,7 @@ mod initial;
 mod layers;
 mod member;
 mod model;
+mod origin;
 mod output;
 mod report;
 mod shard;

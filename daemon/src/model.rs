@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! state folder   final/model.safetensors + final/card.json    (after the last round)   with federation.toml,
-//!                checkpoints/…                                (before)                 model.txt, classes.txt, vocabulary.txt
+//!                checkpoints/…                                (before)                 model.txt, classes.txt, vocabulary.txt;
+//!                                                             where its samples are: data.toml
 //! exported file  NAME.safetensors + NAME.json                 (the card holds all of that)
 //! ```
 
@@ -19,8 +20,10 @@ use fednode_runtime::final_model::{self, ModelCard};
 use fednode_runtime::{TrainerCard, records};
 use serde::{Deserialize, Serialize};
 
+use crate::config::Config;
 use crate::device::Choice;
 use crate::failure::{OrFail, fail};
+use crate::origin;
 use crate::state::StateArgs;
 
 /// The copy of the spec in a state folder.
@@ -81,6 +84,21 @@ impl ModelArgs {
             Some(path) => Model::exported(path),
             None => Model::of_state(&self.state.folder()?),
         }
+    }
+
+    /// Returns settings that say whose samples are meant: what is typed, else what the node of the state folder trains
+    /// on, else what `node.toml` says.
+    ///
+    /// # Errors
+    /// Fails on a wrong configuration, or if what the state folder says cannot be read.
+    pub(crate) fn samples_of(&self, data: Option<&str>, shard: Option<&str>) -> anyhow::Result<Config> {
+        let mut config = self.state.config()?;
+        if self.model.is_none() && data.is_none() {
+            origin::recall(&mut config)?;
+        }
+        config.data = data.map_or(config.data, str::to_owned);
+        config.shard = shard.map_or(config.shard, str::to_owned);
+        Ok(config)
     }
 }
 

@@ -32,7 +32,8 @@ pub fn fednode() -> Command {
 }
 
 fn clean(mut command: Command) -> Command {
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FEDNODE_")) {
+    let ours = |name: &str| name.starts_with("FEDNODE_") || name.starts_with("FEDBOOT_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| ours(&name.to_string_lossy())) {
         command.env_remove(name);
     }
     command

@@ -12,7 +12,7 @@ fn accuracy(value: &Value) -> f64 {
 fn evaluate(node: &Process, shard: usize) -> Value {
     let mut command = fednode();
     command
-        .args(["evaluate", "--json", "--data", "digits", "--shard", &format!("{shard}/4"), "--state"])
+        .args(["evaluate", "--json", "--state"])
         .arg(&node.state);
     json_of(&run(command))["score"].clone()
 }

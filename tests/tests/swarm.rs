@@ -81,15 +81,18 @@ fn runs_without_an_aggregator() {
     assert!(summary["per_node"].as_array().unwrap().iter().all(|node| node["last_round"] == 3), "{summary}");
 }
 
-/// The child processes are the ordinary binaries, direct children of the swarm.
+/// The child processes are the ordinary binaries, direct children of the swarm: their numbers and names, from /proc.
 fn children(pid: u32) -> Vec<(u32, String)> {
-    let output = Command::new("ps").args(["-o", "pid=,comm=", "--ppid", &pid.to_string()]).output().unwrap();
-    let lines = String::from_utf8(output.stdout).unwrap();
-    let parse = |line: &str| {
-        let (pid, name) = line.trim().split_once(' ')?;
-        Some((pid.parse().ok()?, name.trim().to_owned()))
+    let child = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.ok()?;
+        let own = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        // pid (name) state parent …, and the name may contain anything.
+        let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
+        let parent: u32 = rest.split(' ').nth(1)?.parse().ok()?;
+        (parent == pid).then(|| (own, name.to_owned()))
     };
-    lines.lines().filter_map(parse).collect()
+    std::fs::read_dir("/proc").unwrap().filter_map(child).collect()
 }
 
 fn wait_for_children(pid: u32, n: usize) -> Vec<(u32, String)> {
@@ -122,7 +125,7 @@ fn ctrl_c_stops_every_child() {
     let pressed = Instant::now();
     signal(process.id(), rustix::process::Signal::INT);
     let status = process.wait().unwrap();
-    assert!(pressed.elapsed() < Duration::from_secs(6), "took {:?}", pressed.elapsed());
+    assert!(pressed.elapsed() < Duration::from_secs(20), "took {:?}", pressed.elapsed());
     assert_eq!(status.code(), Some(130));
     assert!(found.iter().all(|(pid, _)| !is_alive(*pid)), "a child survived");
 }

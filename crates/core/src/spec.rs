@@ -112,7 +112,7 @@ crate::config! {
         /// What the data is called; nodes that bring other data must not use the same name.
         name: String = "fashion-mnist".into(),
         /// How one data set is divided among nodes: `iid`, `dirichlet:ALPHA`, `pathological:CLASSES`, `own` (each node
-        /// brings its own) and more; see `fednode start --help`.
+        /// brings its own) and more; see `fednode init --help`.
         partition: String = "dirichlet:0.1".into(),
         /// Hash of the partition; empty while each node brings its own data. A node whose shard comes from another
         /// division is refused.

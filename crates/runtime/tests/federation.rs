@@ -176,7 +176,7 @@ async fn the_control_api_answers_its_owner_only_and_the_folder_has_one_daemon() 
     let asked = client.clone();
     let finished = move || asked.status().unwrap().finished;
     within(
-        15,
+        60,
         tokio::task::spawn_blocking(move || {
             while !finished() {
                 std::thread::sleep(Duration::from_millis(20));

@@ -37,12 +37,10 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 
 /// Returns what is evaluated on, in words and as samples.
 fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples)> {
-    let mut config = args.model.state.config()?;
     match (&args.data, &args.shard) {
         (Some(source), None) => Ok((format!("all of {source}"), data::everything(source)?)),
         (source, shard) => {
-            config.data = source.clone().unwrap_or(config.data);
-            config.shard = shard.clone().unwrap_or(config.shard);
+            let config = args.model.samples_of(source.as_deref(), shard.as_deref())?;
             let mine = Mine::load(&config, model.spec())?;
             let on = format!("test samples of {} {}", config.data, config.shard);
             Ok((on, mine.split.test.clone()))

@@ -51,9 +51,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let mut model = args.model.load()?;
     refuse_what_is_personal(&model, args)?;
     let spec = spec(args, model.spec())?;
-    let mut config = args.model.state.config()?;
-    config.data = args.data.clone().unwrap_or(config.data);
-    config.shard = args.shard.clone().unwrap_or(config.shard);
+    let config = args.model.samples_of(args.data.as_deref(), args.shard.as_deref())?;
     let mine = Mine::load(&config, &spec)?;
     let device = Choice::find(&args.model.device)?.open(0)?;
     let mut learner = Learner::new(&spec, mine.node_seed, Arc::clone(&mine.split), &device).or_fail(ExitCode::Data)?;

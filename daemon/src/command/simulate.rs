@@ -14,7 +14,7 @@ use crate::dotted::Assignment;
 use crate::failure::{self, OrFail, fail};
 use crate::federation;
 use crate::output::{self, Form};
-use crate::simulate::experiment::{Experiment, Variant};
+use crate::simulate::experiment::{Experiment, Variant, folder_name};
 use crate::simulate::play::{self, Play};
 use crate::simulate::protocol;
 use crate::simulate::run::{Means, Run};
@@ -24,7 +24,7 @@ use crate::swarm::interrupt::Interrupts;
 /// What is typed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// An experiment's file; flags override it.
+    /// An experiment's file; flags override its settings, `--sweep` its lists of values.
     file: Option<PathBuf>,
     #[command(flatten)]
     federation: federation::Args,
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["data", "partition_file", "evaluate_every", "global_test"])]
     no_training: bool,
     /// With `--no-training`: compare the nodes' plans with those of somebody who knows all proxies; slower, more memory.
-    #[arg(long, requires = "no_training")]
+    #[arg(long)]
     compare_plans: bool,
     /// What to train on: auto, vulkan, vulkan:I, cpu.
     #[arg(long, default_value = "cpu")]
@@ -69,9 +69,9 @@ const EVALUATE_EVERY: u32 = 10;
 /// Runs everything and prints the result.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let experiment = experiment(args)?;
-    match args.no_training {
+    match experiment.no_training {
         true => {
-            let prepare = |run: Run| protocol::Prepared::new(&run.federation, run.aggregator, args.compare_plans);
+            let prepare = |run: Run| protocol::Prepared::new(&run.federation, run.aggregator, experiment.compare_plans);
             play_all(args, plan(args, &experiment, prepare)?, form)
         }
         false => play_all(args, plan(args, &experiment, Run::prepare)?, form),
@@ -81,10 +81,9 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyhow::Result<()> {
     let interrupts = Interrupts::install().or_fail(ExitCode::Internal)?;
     let device = Choice::find(&args.device)?;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let means = Means {
         device: &device,
-        threads: args.threads.unwrap_or(cores).max(1),
+        threads: threads(args),
         interrupts: &interrupts,
         quiet: form == Form::Json,
     };
@@ -97,7 +96,7 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
         for prepared in runs {
             number += 1;
             let seed = prepared.spec().seed;
-            let folder = if total == 1 { out.clone() } else { out.join(folder_name(&name, seed)) };
+            let folder = if total == 1 { out.clone() } else { out.join(format!("{}-seed{seed}", folder_name(&name))) };
             if !means.quiet {
                 let which = if total > 1 { format!("[{number}/{total}] {name}, seed {seed}: ") } else { String::new() };
                 eprintln!("{which}{}", prepared.describe());
@@ -158,6 +157,15 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     if !args.seeds.is_empty() {
         experiment.seeds.clone_from(&args.seeds);
     }
+    experiment.no_training |= args.no_training;
+    experiment.compare_plans |= args.compare_plans;
+    experiment.check_training().or_fail(ExitCode::Configuration)?;
+    if args.federation.partition.is_some() {
+        experiment.partition_file = None;
+    }
+    let mut flags = federation::keys_of_flags(&args.federation);
+    flags.extend(experiment.partition_file.as_ref().map(|_| "data.partition".to_owned()));
+    experiment.check(&flags).or_fail(ExitCode::Configuration)?;
     Ok(experiment)
 }
 
@@ -215,25 +223,16 @@ fn settings(args: &Args, experiment: &Experiment, variant: &Variant, seed: Optio
         aggregator: !args.no_aggregator && experiment.aggregator.unwrap_or(true),
         evaluate_every: args.evaluate_every.or(experiment.evaluate_every).unwrap_or(EVALUATE_EVERY),
         global_test: args.global_test || experiment.global_test.unwrap_or(false),
+        threads: threads(args),
     }
+}
+
+fn threads(args: &Args) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    args.threads.unwrap_or_else(cores).max(1)
 }
 
 fn default_out(file: Option<&Path>) -> PathBuf {
     let name = file.and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
     PathBuf::from("runs").join(name.unwrap_or_else(|| clock::utc_name(SystemTime::now())))
-}
-
-fn folder_name(name: &str, seed: u64) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || ".=-".contains(c) { c } else { '_' };
-    format!("{}-seed{seed}", name.chars().map(plain).collect::<String>())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn folders_are_named_after_their_settings() {
-        assert_eq!(folder_name("P=5 a/b", 3), "P=5_a_b-seed3");
-    }
 }

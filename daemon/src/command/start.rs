@@ -25,6 +25,7 @@ use crate::initial;
 use crate::layers;
 use crate::member;
 use crate::model::{CLASSES_FILE, MODEL_FILE, SPEC_FILE, VOCABULARY_FILE};
+use crate::origin;
 use crate::output::{self, Form, Report};
 use crate::trainer::LearnerTrainer;
 
@@ -158,6 +159,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     };
     let trainer = trainer(&config, &own, &mine)?;
     keep_facts(&config, &spec, &own.model.name, &mine.split.train)?;
+    origin::keep(&config)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(NETWORK_THREADS).max_blocking_threads(BLOCKING_THREADS).enable_all();
     let runtime = builder.build().or_fail(ExitCode::Internal)?;

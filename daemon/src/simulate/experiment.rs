@@ -17,6 +17,9 @@
 //! name = "FedMoE-DA, P = 5"
 //! set = { algorithm = "fedmoe-da", peers_per_expert = 5 }
 //! ```
+//!
+//! Or the protocol alone, `no_training = true`, for which there is no data. A key has one place: what a row of the table
+//! is named after cannot be set for all of them too.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,8 +28,19 @@ use fednode_core::config::{ConfigError, unknown_name};
 
 use crate::dotted::Assignment;
 
-const KEYS: [&str; 9] =
-    ["data", "partition_file", "seeds", "aggregator", "evaluate_every", "global_test", "set", "grid", "variant"];
+const KEYS: [&str; 11] = [
+    "data",
+    "partition_file",
+    "seeds",
+    "aggregator",
+    "evaluate_every",
+    "global_test",
+    "no_training",
+    "compare_plans",
+    "set",
+    "grid",
+    "variant",
+];
 
 /// What an experiment's file says.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -45,6 +59,10 @@ pub(crate) struct Experiment {
     pub(crate) evaluate_every: Option<u32>,
     /// Whether every node's result is evaluated on everyone's test samples too.
     pub(crate) global_test: Option<bool>,
+    /// Whether the protocol is played alone.
+    pub(crate) no_training: bool,
+    /// Whether its plans are compared with those of somebody who knows all proxies.
+    pub(crate) compare_plans: bool,
     /// Settings of all runs.
     pub(crate) set: Vec<Assignment>,
     /// Axes of the grid: a key and its values.
@@ -74,18 +92,22 @@ impl Experiment {
         for (key, value) in table {
             experiment.enter(&key, value, folder)?;
         }
+        experiment.check_training()?;
         Ok(experiment)
     }
 
     fn enter(&mut self, key: &str, value: toml::Value, folder: &Path) -> Result<(), ConfigError> {
         let wrong = |expected: &str| ConfigError(format!("`{key}`: expected {expected}"));
+        let yes_or_no = |value: &toml::Value| value.as_bool().ok_or_else(|| wrong("`true` or `false`"));
         match key {
             "data" => self.data = Some(value.as_str().ok_or_else(|| wrong("a text"))?.to_owned()),
             "partition_file" => {
                 self.partition_file = Some(folder.join(value.as_str().ok_or_else(|| wrong("a path"))?));
             }
-            "aggregator" => self.aggregator = Some(value.as_bool().ok_or_else(|| wrong("`true` or `false`"))?),
-            "global_test" => self.global_test = Some(value.as_bool().ok_or_else(|| wrong("`true` or `false`"))?),
+            "aggregator" => self.aggregator = Some(yes_or_no(&value)?),
+            "global_test" => self.global_test = Some(yes_or_no(&value)?),
+            "no_training" => self.no_training = yes_or_no(&value)?,
+            "compare_plans" => self.compare_plans = yes_or_no(&value)?,
             "evaluate_every" => {
                 let every = value.as_integer().and_then(|every| u32::try_from(every).ok()).filter(|every| *every > 0);
                 self.evaluate_every = Some(every.ok_or_else(|| wrong("a whole number of at least 1"))?);
@@ -93,7 +115,8 @@ impl Experiment {
             "seeds" => {
                 let seed = |value: &toml::Value| value.as_integer().and_then(|seed| u64::try_from(seed).ok());
                 let seeds = value.as_array().map(|seeds| seeds.iter().map(seed).collect::<Option<Vec<u64>>>());
-                self.seeds = seeds.flatten().ok_or_else(|| wrong("a list of whole numbers"))?;
+                let seeds = seeds.flatten().filter(|seeds| !seeds.is_empty());
+                self.seeds = seeds.ok_or_else(|| wrong("a list of whole numbers"))?;
             }
             "set" => self.set = assignments(value.as_table().ok_or_else(|| wrong("a table"))?)?,
             "grid" => {
@@ -105,7 +128,8 @@ impl Experiment {
                 }
             }
             "variant" => {
-                for variant in value.as_array().ok_or_else(|| wrong("`[[variant]]` tables"))? {
+                let variants = value.as_array().filter(|variants| !variants.is_empty());
+                for variant in variants.ok_or_else(|| wrong("`[[variant]]` tables"))? {
                     self.variants.push(read_variant(variant)?);
                 }
             }
@@ -114,16 +138,68 @@ impl Experiment {
         Ok(())
     }
 
-    /// Adds an axis to the grid.
+    /// Adds an axis to the grid, in the place of one that varies the same key.
     ///
     /// # Errors
-    /// Refuses one without values.
+    /// Refuses one without values, or with one value twice.
     pub(crate) fn add_axis(&mut self, key: &str, values: Vec<String>) -> Result<(), ConfigError> {
         if values.is_empty() {
             return Err(ConfigError(format!("the grid has no value for `{key}`")));
         }
-        self.grid.push((key.to_owned(), values));
+        if let Some(value) = first_repeated(&values) {
+            return Err(ConfigError(format!("the grid has `{value}` twice for `{key}`")));
+        }
+        match self.grid.iter_mut().find(|(axis, _)| bare(axis) == bare(key)) {
+            Some((_, earlier)) => *earlier = values,
+            None => self.grid.push((key.to_owned(), values)),
+        }
         Ok(())
+    }
+
+    /// Checks that every row of the table is what its name says, with these keys set by flags for all of them.
+    ///
+    /// # Errors
+    /// Names a key that has two places, a seed or a name that is there twice.
+    pub(crate) fn check(&self, flags: &[String]) -> Result<(), ConfigError> {
+        let axes = self.grid.iter().map(|(key, _)| key);
+        let in_variants = || self.variants.iter().flat_map(|variant| &variant.set).map(|set| &set.key);
+        let is_set = |key: &&String| flags.iter().any(|flag| bare(flag) == bare(key));
+        if let Some(key) = axes.clone().chain(in_variants()).find(is_set) {
+            let text = format!("`{key}` is what the rows differ in, so it cannot be set for all of them: `--sweep {key}=…`");
+            return Err(ConfigError(format!("{text} gives an axis other values")));
+        }
+        if let Some(key) = axes.clone().find(|axis| in_variants().any(|key| bare(key) == bare(axis))) {
+            return Err(ConfigError(format!("`{key}` is set by a variant and has a list of values too")));
+        }
+        if !self.seeds.is_empty() && axes.chain(in_variants()).any(|key| key == "seed") {
+            return Err(ConfigError("`seed` is varied by `seeds`, not by a list of values or a variant".into()));
+        }
+        if let Some(seed) = first_repeated(&self.seeds) {
+            return Err(ConfigError(format!("seed {seed} is there twice")));
+        }
+        let folders: Vec<String> = self.settings().iter().map(|variant| folder_name(&variant.name)).collect();
+        let twice = |folder| ConfigError(format!("two settings are called `{folder}`, or would be as a folder's name"));
+        first_repeated(&folders).map_or(Ok(()), |folder| Err(twice(folder)))
+    }
+
+    /// Checks that what has no data asks nothing of data.
+    ///
+    /// # Errors
+    /// Names the first key that does.
+    pub(crate) fn check_training(&self) -> Result<(), ConfigError> {
+        let of_training = [
+            ("data", self.data.is_some()),
+            ("partition_file", self.partition_file.is_some()),
+            ("evaluate_every", self.evaluate_every.is_some()),
+            ("global_test", self.global_test.is_some()),
+        ];
+        match of_training.into_iter().find(|(_, is_there)| *is_there) {
+            Some((key, _)) if self.no_training => Err(ConfigError(format!("without training there is no `{key}`"))),
+            _ if self.compare_plans && !self.no_training => {
+                Err(ConfigError("plans are compared without training: `no_training`".into()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns all settings: each variant with each combination of the grid. Without either, one without a name.
@@ -145,6 +221,20 @@ impl Experiment {
         }
         settings
     }
+}
+
+/// What the folder of a setting is called.
+pub(crate) fn folder_name(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || ".=-".contains(c) { c } else { '_' }).collect()
+}
+
+/// A hyper-parameter may be called by its bare name.
+fn bare(key: &str) -> &str {
+    key.strip_prefix("hyper.").unwrap_or(key)
+}
+
+fn first_repeated<T: PartialEq>(values: &[T]) -> Option<&T> {
+    values.iter().enumerate().find(|(at, value)| values[..*at].contains(value)).map(|(_, value)| value)
 }
 
 fn read_variant(value: &toml::Value) -> Result<Variant, ConfigError> {
@@ -217,8 +307,42 @@ mod tests {
         assert_eq!(error("sets = 1"), "unknown key `sets`: did you mean `set`?");
         assert_eq!(error("[grid]"), "`grid`: expected a table with a list of values for each key");
         assert_eq!(error("[grid]\nrounds = []"), "the grid has no value for `rounds`");
-        assert_eq!(error("seeds = [-1]"), "`seeds`: expected a list of whole numbers");
+        for seeds in ["seeds = [-1]", "seeds = []"] {
+            assert_eq!(error(seeds), "`seeds`: expected a list of whole numbers");
+        }
+        assert_eq!(error("variant = []"), "`variant`: expected `[[variant]]` tables");
+        assert_eq!(error("[grid]\nrounds = [1, 1]"), "the grid has `1` twice for `rounds`");
+        assert_eq!(error("no_training = true\ndata = 'digits'"), "without training there is no `data`");
+        assert!(error("compare_plans = true").contains("`no_training`"));
         assert_eq!(error("[set]\nrounds = [[1]]"), "`rounds`: expected a single value");
         assert!(error("[[variant]]\nnames = \"x\"").contains("did you mean `name`"));
+    }
+
+    #[test]
+    fn a_row_is_what_its_name_says() {
+        let check = |text: &str, flags: &[&str]| {
+            let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+            Experiment::parse(text, Path::new("")).unwrap().check(&flags).map_err(|error| error.0)
+        };
+        let grid = "seeds = [1]\n[set]\nnodes = 2\n[grid]\nrounds = [1, 2]\n\"hyper.mu\" = [0.1, 0.2]";
+        assert_eq!(check(grid, &["nodes", "seed"]), Ok(()));
+        assert!(check(grid, &["rounds"]).unwrap_err().starts_with("`rounds` is what the rows differ in"));
+        assert!(check(grid, &["mu"]).unwrap_err().starts_with("`hyper.mu` is what the rows differ in"));
+        let variant = "[[variant]]\nname = \"a\"\nset = { rounds = 2 }";
+        assert!(check(variant, &["rounds"]).is_err());
+        assert!(check(&format!("[grid]\nrounds = [1]\n{variant}"), &[]).unwrap_err().contains("set by a variant"));
+        assert_eq!(check("seeds = [1, 2, 1]", &[]).unwrap_err(), "seed 1 is there twice");
+        assert!(check("seeds = [1]\n[grid]\nseed = [3]", &[]).unwrap_err().contains("`seeds`"));
+        assert_eq!(check(&format!("{variant}\n{variant}"), &[]).unwrap_err().lines().count(), 1);
+        let alike = variant.replace("\"a\"", "\"P≥1\"") + "\n" + &variant.replace("\"a\"", "\"P≤1\"");
+        assert!(check(&alike, &[]).unwrap_err().starts_with("two settings are called `P_1`"));
+    }
+
+    #[test]
+    fn an_axis_takes_the_place_of_one_with_the_same_key() {
+        let mut experiment = Experiment::parse("[grid]\nmu = [1, 2]\nrounds = [3]", Path::new("")).unwrap();
+        experiment.add_axis("hyper.mu", vec!["5".into()]).unwrap();
+        let names: Vec<String> = experiment.settings().into_iter().map(|variant| variant.name).collect();
+        assert_eq!(names, ["mu=5 rounds=3"]);
     }
 }

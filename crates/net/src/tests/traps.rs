@@ -20,7 +20,7 @@ use crate::gate::MAX_SIGNED_BYTES;
 use crate::identity::{Identity, peer_id};
 use crate::transport;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn home() -> Topics {
     Topics::of(FederationId::from_bytes([1; 32]))

@@ -11,7 +11,7 @@ use fednode_core::{BlobId, BlobRef, BlobStore, FederationSpec, NodeId, Partial, 
 use fednode_net::{Config, Event, Identity, Multiaddr, Network, start};
 use tokio::time::timeout;
 
-pub const PATIENCE: Duration = Duration::from_secs(15);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct Inner {

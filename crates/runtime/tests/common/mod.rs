@@ -223,7 +223,7 @@ impl Running {
     }
 
     pub async fn end(self) -> Result<Finished, RunError> {
-        within(20, self.task).await.unwrap()
+        within(120, self.task).await.unwrap()
     }
 }
 
@@ -239,5 +239,5 @@ pub async fn until(mut holds: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    within(15, look).await;
+    within(60, look).await;
 }

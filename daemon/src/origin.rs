@@ -1,0 +1,100 @@
+//! What a node's samples are, kept in its state folder, so that `evaluate` and `personalise` need not be told again.
+//!
+//! ```toml
+//! data = "digits"
+//! shard = "1/2"
+//! partition_file = ""          # paths from the root, wherever the node was started
+//! ```
+
+use std::path::{Path, absolute};
+
+use fednode_runtime::exit::ExitCode;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::failure::{OrFail, fail};
+
+/// Its name in a state folder.
+const FILE: &str = "data.toml";
+
+/// Where a node's samples come from; keys of `node.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Origin {
+    data: String,
+    shard: String,
+    partition_file: String,
+}
+
+/// Keeps what the settings say in their state folder.
+///
+/// # Errors
+/// Fails if it cannot be written.
+pub(crate) fn keep(config: &Config) -> anyhow::Result<()> {
+    let origin = Origin {
+        data: from_the_root(&config.data),
+        shard: config.shard.clone(),
+        partition_file: if config.partition_file.is_empty() { String::new() } else { rooted(&config.partition_file) },
+    };
+    let text = toml::to_string(&origin).or_fail(ExitCode::Internal)?;
+    let path = Path::new(&config.state).join(FILE);
+    let failed = |error| fail(ExitCode::State, format!("cannot write `{}`: {error}", path.display()));
+    std::fs::write(&path, text).map_err(failed)
+}
+
+/// Puts what is kept in a state folder into settings; without any, they stay as they are.
+///
+/// # Errors
+/// Fails if it cannot be read.
+pub(crate) fn recall(config: &mut Config) -> anyhow::Result<()> {
+    let path = Path::new(&config.state).join(FILE);
+    if !path.exists() {
+        return Ok(());
+    }
+    let failed = |error: &dyn std::fmt::Display| {
+        fail(ExitCode::State, format!("cannot read `{}`: {error}; say --data and --shard", path.display()))
+    };
+    let text = std::fs::read_to_string(&path).map_err(|error| failed(&error))?;
+    let origin: Origin = toml::from_str(&text).map_err(|error: toml::de::Error| failed(&error.message()))?;
+    Origin { data: config.data, shard: config.shard, partition_file: config.partition_file } = origin;
+    Ok(())
+}
+
+/// Returns a data source whose path, if it has one, begins at the root.
+fn from_the_root(source: &str) -> String {
+    match source.split_once(':') {
+        Some((kind, path)) if Path::new(path).exists() => format!("{kind}:{}", rooted(path)),
+        _ => source.to_owned(),
+    }
+}
+
+fn rooted(path: &str) -> String {
+    absolute(path).map_or_else(|_| path.to_owned(), |path| path.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_comes_back_with_paths_from_the_root() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().to_string_lossy().into_owned();
+        let settings = Config { state: state.clone(), ..Config::default() };
+        let mut unknown = settings.clone();
+        recall(&mut unknown).unwrap();
+        assert_eq!(unknown, settings, "nothing was kept");
+
+        let kept = Config { data: "idx:src".into(), shard: "2/3".into(), partition_file: "lists".into(), ..settings };
+        keep(&kept).unwrap();
+        let mut found = Config { state, ..Config::default() };
+        recall(&mut found).unwrap();
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(found.data, format!("idx:{}", here.join("src").display()));
+        let lists = here.join("lists").display().to_string();
+        assert_eq!((found.shard.as_str(), &found.partition_file), ("2/3", &lists));
+
+        std::fs::write(folder.path().join(FILE), "data = 3").unwrap();
+        let error = recall(&mut found).unwrap_err().to_string();
+        assert!(error.contains("data.toml") && error.lines().count() == 1, "{error}");
+    }
+}
