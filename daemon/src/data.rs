@@ -8,8 +8,10 @@ use std::sync::Arc;
 use fednode_core::FederationSpec;
 use fednode_data::partition::{self, Request, Rule};
 use fednode_data::{
-    ClassCounts, DataSource, NodeIndices, Samples, ShardParams, Split, check_vocabulary, load_shard, source,
+    ClassCounts, DataSource, NodeIndices, Samples, ShardParams, Split, check_vocabulary, load_shard, n_validation,
+    source,
 };
+use fednode_learn::last_stage;
 use fednode_runtime::TrainerCard;
 use fednode_runtime::exit::ExitCode;
 
@@ -110,8 +112,11 @@ impl Division {
         let (nodes, samples_per_node) = (spec.nodes as usize, spec.data.samples_per_node);
         let request = Request { labels: &pool.labels, classes, nodes, samples_per_node };
         let partition = rule.divide(&request, spec.seed).or_fail(ExitCode::Data)?;
+        let fewest = last_stage::fewest_samples(spec).or_fail(ExitCode::Configuration)?;
         for (shard, indices) in (1..).zip(partition.nodes()) {
             refuse_empty(shard, indices)?;
+            let kept = indices.train.len() - n_validation(indices.train.len(), spec.data.validation_share);
+            refuse_too_few(&format!("shard {shard}"), kept, fewest, spec)?;
         }
         let count = |indices: &[u32]| {
             let mut counts = vec![0; classes];
@@ -123,6 +128,19 @@ impl Division {
         let samples = partition.nodes().iter().map(|node| node.train.len() + node.test.len()).sum();
         Ok(Self { hash, floors: partition.nodes().iter().map(floor).collect(), samples })
     }
+}
+
+/// Refuses what is too little for a stage after the last round: it would have nothing to learn from.
+fn refuse_too_few(whose: &str, samples: usize, fewest: usize, spec: &FederationSpec) -> anyhow::Result<()> {
+    if samples >= fewest {
+        return Ok(());
+    }
+    let algorithm = &spec.algorithm;
+    let text = format!(
+        "{whose} has {samples} training samples, and algorithm `{algorithm}` needs {fewest}: what it trains after the last \
+         round learns from a part of them"
+    );
+    Err(fail(ExitCode::Data, text))
 }
 
 fn refuse_empty(shard: u32, indices: &NodeIndices) -> anyhow::Result<()> {
@@ -164,6 +182,8 @@ impl Mine {
         };
         let loaded = load_shard(&source, &partition, &params, position).or_fail(ExitCode::Data)?;
         check_hash(spec, &loaded.partition_hash)?;
+        let fewest = last_stage::fewest_samples(spec).or_fail(ExitCode::Configuration)?;
+        refuse_too_few("this node", loaded.split.train.len(), fewest, spec)?;
         let ClassCounts { train, .. } = &loaded.counts;
         tracing::info!(shard = %config.shard, classes = ?train, "data loaded");
         Ok(Self {

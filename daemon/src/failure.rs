@@ -6,6 +6,7 @@
 use std::fmt;
 
 use fednode_core::ConfigError;
+use fednode_learn::LearnError;
 use fednode_runtime::exit::ExitCode;
 
 /// An error with its exit code.
@@ -38,6 +39,12 @@ impl<T, E: Into<anyhow::Error>> OrFail<T> for Result<T, E> {
     fn or_fail(self, code: ExitCode) -> anyhow::Result<T> {
         self.map_err(|error| fail(code, one_line(&error.into())))
     }
+}
+
+/// Why there is no learner: the settings, or else the data.
+pub(crate) fn no_learner(error: LearnError) -> anyhow::Error {
+    let code = if matches!(error, LearnError::Config(_)) { ExitCode::Configuration } else { ExitCode::Data };
+    fail(code, error.to_string())
 }
 
 /// Returns the exit code of an error.

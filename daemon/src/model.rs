@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::device::Choice;
-use crate::failure::{OrFail, fail};
+use crate::failure::{OrFail, fail, no_learner};
 use crate::origin;
 use crate::state::StateArgs;
 
@@ -161,7 +161,7 @@ impl Model {
         // A learner wants something to train on; it is never asked to.
         let split = Split { train: like.clone(), validation: empty.clone(), test: empty };
         let device = Choice::find(device)?.open(0)?;
-        let mut learner = Learner::new(self.spec(), 0, Arc::new(split), &device).or_fail(ExitCode::Data)?;
+        let mut learner = Learner::new(self.spec(), 0, Arc::new(split), &device).map_err(no_learner)?;
         learner.restore(&self.params).or_fail(ExitCode::State)?;
         Ok(learner)
     }

@@ -11,9 +11,7 @@ fn accuracy(value: &Value) -> f64 {
 /// What `fednode evaluate` says of the model that a node has written, on the node's own test samples.
 fn evaluate(node: &Process, shard: usize) -> Value {
     let mut command = fednode();
-    command
-        .args(["evaluate", "--json", "--state"])
-        .arg(&node.state);
+    command.args(["evaluate", "--json", "--state"]).arg(&node.state);
     json_of(&run(command))["score"].clone()
 }
 

@@ -96,6 +96,26 @@ fn a_share_of_the_nodes_trains_in_a_round() {
     }
 }
 
+/// Two of four nodes train in a round, so that what a node last knew is often some rounds old.
+#[test]
+fn every_algorithm_learns_with_a_share_of_the_nodes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut list = fednode();
+    list.args(["algorithms", "--json"]);
+    let listed = json_of(&run(list));
+    let names: Vec<&str> = listed.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    let axis = format!("algorithm={}", names.join(","));
+    let settings = ["--nodes", "4", "--rounds", "8", "--participation", "0.5", "--lr", "0.1", "--sweep", &axis];
+    let table = json_of(&run(simulate(folder.path(), &settings)));
+    let rows = table["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), names.len());
+    for row in rows {
+        let of = |key: &str| row[key][0].as_f64().unwrap();
+        let (accuracy, floor) = (of("mean_accuracy"), of("majority_class_accuracy"));
+        assert!(accuracy > floor + 0.2, "{}: {accuracy}, always the majority class {floor}", row["name"]);
+    }
+}
+
 #[test]
 fn the_number_of_threads_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -213,10 +233,16 @@ fn a_wrong_sweep_is_refused_before_anything_runs() {
         (&["--lr", "0.1", "--sweep", "training.learning_rate=0.2"], "is what the rows differ in"),
         (&["--seeds", "1,1"], "seed 1 is there twice"),
         (&["--compare-plans"], "without training"),
+        (&["--nodes", "257", "--participation", "0.004", "--samples-per-node", "6"], "`round.participation`"),
+        (&["--algorithm", "fedjets", "--rounds", "3"], "`common_rounds` takes 3"),
+        (&["--algorithm", "fedmix", "--set", "selected_experts=5"], "`selected_experts` is 5"),
     ] {
         let (code, error) = refusal(&mut simulate(&out, arguments));
         assert!(code == Some(3) && error.contains(wanted), "{arguments:?}: {code:?} {error}");
     }
+    let tiny = ["--algorithm", "pfl-mf", "--samples-per-node", "4", "--nodes", "3"];
+    let (code, error) = refusal(&mut simulate(&out, &tiny));
+    assert!(code == Some(4) && error.contains("algorithm `pfl-mf` needs 4"), "{code:?} {error}");
     assert!(!out.exists(), "something was run");
 }
 

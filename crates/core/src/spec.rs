@@ -135,8 +135,14 @@ crate::config! {
         ahead_epochs: u32 = 0,
         /// Samples per step (1 to 65536).
         batch_size: usize = 20,
-        /// Step size of plain SGD (above 0).
+        /// Step size of SGD (above 0).
         learning_rate: f64 = 0.01,
+        /// What share of the last step a step keeps (0 to below 1, 0 for plain SGD); it begins anew in every local update.
+        momentum: f64 = 0.0,
+        /// What share of itself a trained parameter loses in a step, times the step size (0 or above).
+        weight_decay: f64 = 0.0,
+        /// Length to which the gradient of a step is cut down if it is longer (0 for never).
+        clip_norm: f64 = 0.0,
         /// What is done to training images, anew in every epoch: `none`, `crop` (shifted by up to 4 pixels), `flip` (half of
         /// them mirrored) or `crop-flip`.
         augmentation: Augmentation = Augmentation::None,
@@ -243,6 +249,19 @@ impl FederationSpec {
     pub fn cohort_of(&self, nodes: usize) -> usize {
         let drawn = (self.round.participation * nodes as f64).round() as usize;
         drawn.max(self.round.min_members as usize).min(nodes)
+    }
+
+    /// Tells whether chance decides for every node by itself whether it trains in a round, because nobody knows all nodes.
+    pub fn is_cohort_by_chance(&self) -> bool {
+        self.nodes > self.scale.speakers
+    }
+
+    /// Returns which share of the nodes trains in a round.
+    pub fn trained_share(&self) -> f64 {
+        match self.is_cohort_by_chance() || self.round.participation >= 1.0 {
+            true => self.round.participation,
+            false => self.cohort_of(self.nodes as usize) as f64 / f64::from(self.nodes),
+        }
     }
 
     /// Tells whether adverts carry sketches, because fetching everybody's proxies would cost too much.

@@ -130,7 +130,15 @@ pub fn check_vocabulary(rule: &Rule, source: &dyn Source) -> Result<(), DataErro
     if rule.is_own() && source.counts_vocabulary() { Err(DataError::OwnVocabulary) } else { Ok(()) }
 }
 
-/// Sets validation samples aside: by class, at least one if any share is wanted and there are two to choose from.
+/// Returns how many of a node's samples are set aside for validation: at least one if any share is wanted and there are
+/// two to choose from.
+pub fn n_validation(samples: usize, share: f64) -> usize {
+    let share = share.clamp(0.0, 0.5);
+    let fewest = usize::from(share > 0.0 && samples > 1);
+    ((samples as f64 * share).round() as usize).max(fewest)
+}
+
+/// Sets validation samples aside, by class.
 fn hold_out(
     indices: &NodeIndices,
     labels: &[u16],
@@ -142,9 +150,7 @@ fn hold_out(
             return Err(DataError::EmptyShard { shard, part });
         }
     }
-    let share = params.validation_share.clamp(0.0, 0.5);
-    let fewest = usize::from(share > 0.0 && indices.train.len() > 1);
-    let count = ((indices.train.len() as f64 * share).round() as usize).max(fewest);
+    let count = n_validation(indices.train.len(), params.validation_share);
     Ok(stratified(&indices.train, labels, count, params.seed, shard as u64))
 }
 

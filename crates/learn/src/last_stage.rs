@@ -4,7 +4,7 @@
 use burn::tensor::{Device, Tensor};
 use fednode_core::{Averaging, ConfigError, FederationSpec, Rule, Weighting};
 
-use crate::algorithm::{self, Algorithm, Setup};
+use crate::algorithm::{Algorithm, Stage, build};
 use crate::error::LearnError;
 
 /// Checks that the algorithm of a spec has what its last stages need.
@@ -49,11 +49,16 @@ pub fn suits_statistics(spec: &FederationSpec) -> Result<bool, LearnError> {
     Ok(statistics_width(algorithm.as_ref(), spec, &device).is_ok())
 }
 
-fn build(spec: &FederationSpec, device: &Device) -> Result<Box<dyn Algorithm>, LearnError> {
-    let row = algorithm::find(&spec.algorithm)?;
-    let hyper = row.values(&spec.hyper)?;
-    let (model, training) = (&spec.model, &spec.training);
-    (row.build)(&Setup { model, training, hyper: &hyper, participation: 1.0, seed: spec.seed, device })
+/// Returns the fewest training samples of which every stage after the last round gets one.
+///
+/// # Errors
+/// As [`crate::Learner::new`], if the cause lies in the spec.
+pub fn fewest_samples(spec: &FederationSpec) -> Result<usize, LearnError> {
+    let algorithm = build(spec, &Device::flex())?;
+    let passes = (0..).zip(algorithm.finishing_passes()).filter(|(_, epochs)| *epochs > 0);
+    let stages: Vec<_> = passes.map(|(pass, _)| algorithm.selection(Stage::Finishing(pass))).collect();
+    let suffices = |samples: &usize| stages.iter().all(|stage| !stage.of(*samples).is_empty());
+    Ok((1..).find(suffices).unwrap_or(1))
 }
 
 /// Returns how many features the extractor has that all nodes share.
@@ -86,6 +91,7 @@ pub(crate) fn statistics_width(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm;
 
     fn spec(algorithm: &str) -> FederationSpec {
         let mut spec = FederationSpec { algorithm: algorithm.into(), ..FederationSpec::default() };
@@ -149,5 +155,12 @@ mod tests {
                 "pfedmoe"
             ]
         );
+    }
+
+    #[test]
+    fn a_gate_that_learns_from_a_quarter_needs_four_samples() {
+        for (algorithm, fewest) in [("pfl-mf", 4), ("pfl-mfe", 4), ("pfl-fb", 1), ("fedbabu", 1), ("fedavg", 1)] {
+            assert_eq!(fewest_samples(&spec(algorithm)).unwrap(), fewest, "{algorithm}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use fednode_core::spec::{ModelSpec, TrainingSpec};
 use fednode_core::{FederationSpec, Layout, ParamSet, ProxySet, Round, Slot};
 use fednode_data::{Samples, Split};
 
-use crate::algorithm::{self, Algorithm, Part, Role, Setup};
+use crate::algorithm::{self, Algorithm, Part, Role};
 use crate::batch;
 use crate::class_statistics::ClassStatistics;
 use crate::device::ComputeDevice;
@@ -115,17 +115,12 @@ impl Learner {
         if data.train.is_empty() {
             return Err(LearnError::NoTrainingSamples);
         }
-        let row = algorithm::find(&spec.algorithm)?;
-        let hyper = row.values(&spec.hyper)?;
-        let (model, training) = (&spec.model, &spec.training);
-        let (participation, seed) = (spec.round.participation, spec.seed);
-        let setup = Setup { model, training, hyper: &hyper, participation, seed, device: device.tensors() };
         let mut learner = Self {
-            algorithm: device.run(|| (row.build)(&setup))?,
+            algorithm: device.run(|| algorithm::build(spec, device.tensors()))?,
             data,
             device: device.clone(),
             training: spec.training.clone(),
-            model: model.clone(),
+            model: spec.model.clone(),
             seed: spec.seed,
             node_seed,
             max_norm_ratio: spec.limits.max_norm_ratio,

@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use fednode_core::{ConfigError, FederationSpec, Layout};
 
-use crate::algorithm::{self, Algorithm, Role, Setup};
+use crate::algorithm::{self, Algorithm, Role};
 use crate::error::LearnError;
 
 /// Returns the spec as the learner of one node needs it: with the model that falls to the node by its number, counting
@@ -28,22 +28,18 @@ pub fn chosen(spec: &FederationSpec, model: &str) -> Result<FederationSpec, Lear
     Ok(own)
 }
 
-/// Checks that the models that a spec gives to its nodes go together.
+/// Checks that the algorithm of a spec can be built, and that the models that it gives to its nodes go together.
 ///
 /// # Errors
 /// As [`chosen`].
 pub fn check(spec: &FederationSpec) -> Result<(), LearnError> {
+    shared(&by_number(spec, 0))?;
     spec.model.by_node.iter().try_for_each(|name| chosen(spec, name).map(drop))
 }
 
 /// Returns names and shapes of what nodes share: the averaged part, then one expert.
 fn shared(spec: &FederationSpec) -> Result<Vec<Layout>, LearnError> {
-    let device = Device::flex();
-    let row = algorithm::find(&spec.algorithm)?;
-    let hyper = row.values(&spec.hyper)?;
-    let (model, training) = (&spec.model, &spec.training);
-    let algorithm =
-        (row.build)(&Setup { model, training, hyper: &hyper, participation: 1.0, seed: spec.seed, device: &device })?;
+    let algorithm = algorithm::build(spec, &Device::flex())?;
     Ok([Role::Shared, Role::Expert(fednode_core::Slot(0))].map(|role| layout(algorithm.as_ref(), role)).into())
 }
 

@@ -5,7 +5,7 @@
 //! of nearly one size and nothing is dropped.
 
 use std::borrow::Cow;
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor};
@@ -14,7 +14,7 @@ use fednode_core::spec::TrainingSpec;
 use fednode_data::Samples;
 use rand_chacha::ChaCha8Rng;
 
-use crate::algorithm::{Algorithm, Selection, Stage};
+use crate::algorithm::{Algorithm, Selection, Stage, descent};
 use crate::augment::Augmenter;
 use crate::batch;
 use crate::error::LearnError;
@@ -129,16 +129,22 @@ fn run(
     device: &Device,
     watch: &mut Watch<'_>,
 ) -> Result<Outcome, LearnError> {
+    descent::begin(algorithm.parts_mut(), schedule.training);
     let epochs = stages.iter().map(|(_, epochs)| epochs).sum();
     let mut outcome = Outcome::default();
     let mut epoch = 0;
     for (stage, stage_epochs) in stages {
+        let selection = algorithm.selection(*stage);
+        let samples = &select(samples, &selection, schedule);
         if let Stage::Finishing(pass) = stage {
+            // What has nothing to learn from must not count as trained.
+            if samples.is_empty() {
+                epoch += stage_epochs;
+                continue;
+            }
             algorithm.begin_finishing(*pass);
         }
-        let Selection { twentieths, batch_size } = algorithm.selection(*stage);
-        let samples = &select(samples, twentieths, schedule);
-        let batch_size = batch_size.unwrap_or(schedule.training.batch_size);
+        let batch_size = selection.batch_size.unwrap_or(schedule.training.batch_size);
         let source = &mut Source::new(samples, schedule.classes, device, (*stage, *stage_epochs));
         for _ in 0..*stage_epochs {
             epoch += 1;
@@ -149,19 +155,19 @@ fn run(
             outcome.train_loss = run.run(&mut outcome, watch)?;
         }
     }
+    descent::end(algorithm.parts_mut());
     Ok(outcome)
 }
 
-/// Returns some twentieths of a node's samples; which samples are in which is the same in every round.
-fn select<'a>(samples: &'a Samples, twentieths: Range<u32>, schedule: Schedule<'_>) -> Cow<'a, Samples> {
-    if twentieths == Selection::ALL.twentieths {
+/// Returns some of a node's samples; which those are is the same in every round.
+fn select<'a>(samples: &'a Samples, selection: &Selection, schedule: Schedule<'_>) -> Cow<'a, Samples> {
+    if selection.twentieths == Selection::ALL.twentieths {
         return Cow::Borrowed(samples);
     }
     let count = samples.len() as u32;
     let mut stream = random::stream(Purpose::Division, [schedule.seed, schedule.node_seed, 0]);
     let order = random::permutation(&mut stream, count);
-    let cut = |twentieth: u32| (u64::from(count) * u64::from(twentieth) / 20) as usize;
-    Cow::Owned(samples.subset(&order[cut(twentieths.start)..cut(twentieths.end)]))
+    Cow::Owned(samples.subset(&order[selection.of(samples.len())]))
 }
 
 /// One pass over the samples.
@@ -250,10 +256,11 @@ mod tests {
         let names: Arc<[String]> = (0..50).map(|class| class.to_string()).collect();
         let samples = Samples::new([1, 1, 1], Pixels::Floats(vec![0.0; 50]), (0..50).collect(), names).unwrap();
         let labels = |twentieths, round| {
+            let selection = Selection { twentieths, ..Selection::ALL };
             let training = &TrainingSpec::default();
             let schedule =
                 Schedule { training, classes: 50, seed: 1, node_seed: 2, round: Round(round), epochs: Epochs::All };
-            select(&samples, twentieths, schedule).labels.clone()
+            select(&samples, &selection, schedule).labels.clone()
         };
         let (gate, personal) = (labels(0..5, 1), labels(5..20, 1));
         assert_eq!((gate.len(), personal.len()), (12, 38), "the first quarter, rounded down, and the rest");

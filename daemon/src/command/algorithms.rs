@@ -78,8 +78,11 @@ impl Card {
 
 impl Report for List {
     fn human(&self) -> String {
-        let columns = [text("name"), text("averages"), text("peer to peer"), text("summary")];
-        let row = |card: &Card| [card.name, card.averages, card.peer_to_peer, card.summary].map(str::to_owned).to_vec();
+        let columns = ["name", "averages", "peer to peer", "keeps private", "from"].map(text);
+        let row = |card: &Card| {
+            let facts = [card.name, card.averages, card.peer_to_peer, card.keeps_private, card.reference];
+            facts.map(str::to_owned).to_vec()
+        };
         let table = render(&columns, &self.0.iter().map(row).collect::<Vec<_>>());
         format!("{table}\n`fednode algorithms NAME` explains one.\n")
     }

@@ -17,7 +17,7 @@ use crate::command::export;
 use crate::data::Mine;
 use crate::device::Choice;
 use crate::dotted::{self, Assignment};
-use crate::failure::{OrFail, fail};
+use crate::failure::{OrFail, fail, no_learner};
 use crate::model::{Model, ModelArgs};
 use crate::output::{self, Form, Report};
 use crate::swarm::interrupt::Interrupts;
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let config = args.model.samples_of(args.data.as_deref(), args.shard.as_deref())?;
     let mine = Mine::load(&config, &spec)?;
     let device = Choice::find(&args.model.device)?.open(0)?;
-    let mut learner = Learner::new(&spec, mine.node_seed, Arc::clone(&mine.split), &device).or_fail(ExitCode::Data)?;
+    let mut learner = Learner::new(&spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
     match args.algorithm {
         None => learner.restore(&model.params).or_fail(ExitCode::State)?,
         Some(_) => learner.adopt(Some(common_part(&learner, &model)?), Vec::new()).or_fail(ExitCode::State)?,

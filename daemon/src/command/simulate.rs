@@ -81,12 +81,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyhow::Result<()> {
     let interrupts = Interrupts::install().or_fail(ExitCode::Internal)?;
     let device = Choice::find(&args.device)?;
-    let means = Means {
-        device: &device,
-        threads: threads(args),
-        interrupts: &interrupts,
-        quiet: form == Form::Json,
-    };
+    let means = Means { device: &device, threads: threads(args), interrupts: &interrupts, quiet: form == Form::Json };
     let out = args.out.clone().unwrap_or_else(|| default_out(args.file.as_deref()));
     let mut table: Table<P::Row> = Table { rows: Vec::new(), out: out.display().to_string() };
     let total = planned.iter().map(|planned| planned.runs.len()).sum::<usize>();

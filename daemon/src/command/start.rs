@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::config::Config;
 use crate::data::{self, Mine};
 use crate::device::Choice;
-use crate::failure::{OrFail, fail};
+use crate::failure::{OrFail, fail, no_learner};
 use crate::initial;
 use crate::layers;
 use crate::member;
@@ -200,7 +200,7 @@ fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Resul
     let device = choice.open(config.threads)?;
     let initial = Some(config.initial.as_str()).filter(|file| !file.is_empty());
     let initial = initial::of(spec, initial.map(Path::new))?;
-    let mut learner = Learner::new(spec, mine.node_seed, Arc::clone(&mine.split), &device).or_fail(ExitCode::Data)?;
+    let mut learner = Learner::new(spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
     initial::start(&mut learner, initial.as_deref())?;
     tracing::info!(
         device = device.name(),

@@ -165,7 +165,8 @@ impl Experiment {
         let in_variants = || self.variants.iter().flat_map(|variant| &variant.set).map(|set| &set.key);
         let is_set = |key: &&String| flags.iter().any(|flag| bare(flag) == bare(key));
         if let Some(key) = axes.clone().chain(in_variants()).find(is_set) {
-            let text = format!("`{key}` is what the rows differ in, so it cannot be set for all of them: `--sweep {key}=…`");
+            let text =
+                format!("`{key}` is what the rows differ in, so it cannot be set for all of them: `--sweep {key}=…`");
             return Err(ConfigError(format!("{text} gives an axis other values")));
         }
         if let Some(key) = axes.clone().find(|axis| in_variants().any(|key| bare(key) == bare(axis))) {

@@ -23,7 +23,7 @@ use super::snapshot::{self, Snapshot};
 use super::table::Learned;
 use crate::data::{self, Division};
 use crate::device::Choice;
-use crate::failure::{OrFail, fail};
+use crate::failure::{OrFail, fail, no_learner};
 use crate::federation;
 use crate::initial;
 use crate::swarm::collect::{self, Observed};
@@ -185,7 +185,7 @@ impl Prepared {
         let workers = if means.device.is_cpu() { means.threads.clamp(1, data.len()) } else { 1 };
         let learner = |device: &ComputeDevice, model: usize| {
             let own = own_model::by_number(spec, model);
-            let mut learner = Learner::new(&own, 0, Arc::clone(&data[0]), device).or_fail(ExitCode::Data)?;
+            let mut learner = Learner::new(&own, 0, Arc::clone(&data[0]), device).map_err(no_learner)?;
             initial::start(&mut learner, initial.as_deref())?;
             anyhow::Ok(learner)
         };
@@ -225,7 +225,7 @@ impl Prepared {
         let (first, device) = (Arc::new(first.split), ComputeDevice::cpu(1).or_fail(ExitCode::Internal)?);
         let weigh = |model: usize| {
             let own = own_model::by_number(spec, model);
-            let mut learner = Learner::new(&own, 0, Arc::clone(&first), &device).or_fail(ExitCode::Data)?;
+            let mut learner = Learner::new(&own, 0, Arc::clone(&first), &device).map_err(no_learner)?;
             initial::start(&mut learner, initial.as_deref())?;
             Ok(Parts::of(&learner))
         };

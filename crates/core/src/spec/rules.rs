@@ -15,7 +15,7 @@ impl FederationSpec {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let mut rules = general(self);
         rules.extend(training(&self.training, self));
-        rules.extend(round(&self.round));
+        rules.extend(round(&self.round, self));
         rules.extend(bounds(&self.scale, &self.limits));
         rules.extend(statistics(&self.statistics));
         rules.extend(pool(&self.pool));
@@ -62,18 +62,36 @@ fn training(training: &TrainingSpec, spec: &FederationSpec) -> Vec<Rule> {
             "`none` unless inputs are images of 5×5 pixels or more",
         ),
         (positive(training.learning_rate), "training.learning_rate", "a number above 0"),
+        ((0.0..1.0).contains(&training.momentum), "training.momentum", "0 to below 1"),
+        ((0.0..=1e6).contains(&training.weight_decay), "training.weight_decay", "0 to 1000000"),
+        ((0.0..=1e30).contains(&training.clip_norm), "training.clip_norm", "0 or above"),
+        (
+            training.ahead_epochs == 0 || training.momentum == 0.0,
+            "training.ahead_epochs",
+            "0 with `training.momentum`, which remembers nothing beyond one stretch of training",
+        ),
     ]
 }
 
-fn round(round: &RoundSpec) -> Vec<Rule> {
+fn round(round: &RoundSpec, spec: &FederationSpec) -> Vec<Rule> {
     vec![
         (share(round.participation), "round.participation", "above 0, at most 1"),
+        (
+            round.participation >= 1.0 || !spec.is_cohort_by_chance() || speakers_suffice(round, &spec.scale),
+            "round.participation",
+            "so large that of the `scale.speakers` nodes that are heard 4 + 4 × `round.min_members` train in a round",
+        ),
         (share(round.quorum), "round.quorum", "above 0, at most 1"),
         (round.min_members >= 1, "round.min_members", "at least 1"),
         (seconds(round.deadline_seconds), "round.deadline_seconds", "above 0, at most a week"),
         (seconds(round.grace_seconds), "round.grace_seconds", "above 0, at most a week"),
         ((0.0..=1.0).contains(&round.audit), "round.audit", "0 to 1"),
     ]
+}
+
+/// Chance leaves fewer than `min_members` in one round of thousands then.
+fn speakers_suffice(round: &RoundSpec, scale: &ScaleSpec) -> bool {
+    round.participation * f64::from(scale.speakers) >= 4.0 + 4.0 * f64::from(round.min_members)
 }
 
 fn bounds(scale: &ScaleSpec, limits: &LimitsSpec) -> Vec<Rule> {
@@ -139,5 +157,24 @@ mod tests {
         assert_eq!(error.0, "`training.learning_rate` is out of range: it must be a number above 0");
         let error = FederationSpec::from_toml("[training]\nbatchsize = 3").unwrap_err();
         assert_eq!(error.0, "line 2: unknown key `batchsize`: did you mean `batch_size`?");
+    }
+
+    #[test]
+    fn chance_must_leave_members_for_every_round() {
+        let check = |text: &str| FederationSpec::from_toml(text).map(drop).map_err(|error| error.0);
+        assert!(check("nodes = 257\n[round]\nparticipation = 0.01").unwrap_err().starts_with("`round.participation`"));
+        assert_eq!(check("nodes = 257\n[round]\nparticipation = 0.05"), Ok(()), "12.8 of 256 are more than 12");
+        assert_eq!(check("nodes = 256\n[round]\nparticipation = 0.01"), Ok(()), "everybody is known: two are drawn");
+    }
+
+    #[test]
+    fn the_share_that_trains_is_that_of_whole_nodes() {
+        let share = |nodes, participation| {
+            let mut spec = FederationSpec { nodes, ..FederationSpec::default() };
+            spec.round.participation = participation;
+            spec.trained_share()
+        };
+        assert_eq!([share(10, 0.1), share(10, 0.25), share(100, 0.1), share(10, 1.0)], [0.2, 0.3, 0.1, 1.0]);
+        assert_eq!(share(1000, 0.1234), 0.1234, "chance decides for each");
     }
 }

@@ -5,7 +5,7 @@
 //! is one blob, whatever is used of it.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use fednode_core::{Averaging, Exchange, Rule, Weighting};
+use fednode_core::{Averaging, ConfigError, Exchange, Rule, Weighting};
 use fednode_mix::usage::{EXPERTS, USAGE};
 
 use super::Setup;
@@ -17,6 +17,15 @@ use crate::weights::Weights;
 /// What is shared: experts by use, the rest by samples.
 pub(super) fn exchange() -> Exchange {
     Exchange { averaging: Some(Averaging { weighting: Weighting::Samples, rule: Rule::Usage }), experts: None }
+}
+
+/// Refuses to select more experts than there are.
+pub(super) fn check_selected(selected: u32, experts: usize) -> Result<(), LearnError> {
+    if selected as usize <= experts {
+        return Ok(());
+    }
+    let text = format!("`selected_experts` is {selected}, and there are {experts} experts (`model.experts`)");
+    Err(ConfigError(text).into())
 }
 
 /// Makes the experts, each with a start of its own that all nodes have in common, and the shares of their use.

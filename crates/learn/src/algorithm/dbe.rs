@@ -229,6 +229,7 @@ mod tests {
             training: &training,
             hyper: &hyper,
             participation: 1.0,
+            rounds: 9,
             seed: 1,
             device: &device,
         })

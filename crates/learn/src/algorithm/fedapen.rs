@@ -13,7 +13,7 @@
 //! code; with its rate of 0.001 it moves little. The ensemble e predicts. Averages are uniform; there is no decay of the
 //! learning rate, which the code multiplies by 0.99 every round.
 //!
-//! A node with fewer than 20 samples has none for w, which stays where it is.
+//! A node with fewer than 20 samples has none for w, which stays at one half.
 
 use burn::tensor::Tensor;
 use fednode_core::spec::TrainingSpec;

@@ -29,6 +29,7 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
+use fednode_core::ConfigError;
 use fednode_core::spec::TrainingSpec;
 
 use super::common_experts::{self, Tally, array};
@@ -49,7 +50,7 @@ pub(super) const ROW: Row = Row {
     name: "fedjets",
     summary: "experts that all nodes share, routed by a common gate on the features of a model trained beforehand",
     reference: "Dun et al., arXiv 2306.08586; choices where the source is unverified",
-    averages: "the common expert and the gate; each expert, a whole model, over the nodes that used it",
+    averages: "the common expert and the gate; each expert, a whole model, over the nodes that used it, and how much it was used",
     peer_to_peer: "nothing",
     keeps_private: "nothing but the data",
     trains_ahead: false,
@@ -110,6 +111,15 @@ impl FedJets {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
         let common = whole::halves(setup, Role::Shared)?;
         let n_experts = setup.model.experts;
+        let (n_selected, common_rounds) = (setup.hyper.count(SELECTED.name), setup.hyper.count("common_rounds"));
+        common_experts::check_selected(n_selected, n_experts)?;
+        if common_rounds >= setup.rounds {
+            let text = format!(
+                "of {} rounds `common_rounds` takes {common_rounds}, and none is left for the experts: give it less",
+                setup.rounds
+            );
+            return Err(ConfigError(text).into());
+        }
         let gate = Layer::Linear(Linear {
             name: "gate",
             inputs: common[BASE].net.n_outputs(),
@@ -125,8 +135,8 @@ impl FedJets {
         parts.extend(common_experts::parts(setup)?);
         Ok(Self {
             parts,
-            n_selected: setup.hyper.count(SELECTED.name) as usize,
-            common_rounds: setup.hyper.count("common_rounds"),
+            n_selected: n_selected as usize,
+            common_rounds,
             anchor: setup.hyper.real("anchor"),
             anchor_share: setup.hyper.real("anchor_share"),
             group: None,

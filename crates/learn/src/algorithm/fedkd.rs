@@ -12,8 +12,8 @@
 //! that is one step on L. The mentee's means are uniform, as in the authors' code. The features are those before the
 //! head, as in HtFLlib, where the authors compare all layers of two transformers. The mentor predicts.
 //!
-//! Not here: the truncation of the mentee's update to its largest singular values. It saves bytes on the way, not in what
-//! is learned, and what travels is not an algorithm's affair here; so a round costs the whole mentee.
+//! Not here: the truncation of the mentee's update to its largest singular values, on the way there and back. It saves
+//! bytes and loses a little of the update both times; here a round costs the whole mentee, and the mean is exact.
 
 use burn::tensor::Tensor;
 use fednode_core::{Averaging, Exchange, Weighting};
@@ -32,7 +32,7 @@ use crate::train::cross_entropy;
 pub(super) const ROW: Row = Row {
     name: "fedkd",
     summary: "a large mentor of one's own and a shared small mentee that teach each other the better, the surer they are",
-    reference: "Wu et al., Nature Communications 2022, arXiv 2108.13323",
+    reference: "without its compression: Wu et al., Nature Communications 2022, arXiv 2108.13323",
     averages: "a small model, the mentee",
     peer_to_peer: "nothing",
     keeps_private: "the node's own model, the mentor, and the matrix between their features",

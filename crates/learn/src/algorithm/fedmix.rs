@@ -44,9 +44,9 @@ pub(super) const ROW: Row = Row {
     name: "fedmix",
     summary: "models that all nodes share, of which each node selects, trains and mixes those that fit its data",
     reference: "Reisser et al., arXiv 2107.06724; choices where the source is unverified",
-    averages: "each expert, a whole model, over the nodes that selected it",
+    averages: "each expert, a whole model, over the nodes that selected it, and how much it was used",
     peer_to_peer: "nothing",
-    keeps_private: "the gate and which experts are selected",
+    keeps_private: "the gate",
     trains_ahead: false,
     hyper: &[SELECTED],
     profiles: &[],
@@ -93,13 +93,15 @@ impl FedMix {
             activation: Activation::Identity,
             bias: true,
         });
+        let n_selected = setup.hyper.count(SELECTED.name);
+        common_experts::check_selected(n_selected, n_experts)?;
         let part = |net| Part::new(Role::Private, net, setup.seed, 0, setup.device);
         let selection = Net::arrays(&[("selection", &[n_experts], Initial::Ones)]);
         let mut parts = vec![part(Net::new(vec![gate])), part(selection)];
         parts.extend(common_experts::parts(setup)?);
         Ok(Self {
             parts,
-            n_selected: setup.hyper.count(SELECTED.name) as usize,
+            n_selected: n_selected as usize,
             looked: None,
             used: Tally::new(n_experts),
             learning_rate: setup.training.learning_rate,

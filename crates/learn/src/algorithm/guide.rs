@@ -22,13 +22,17 @@ it, the first lines of its file in `crates/learn/src/algorithm/` say so.
 /// Renders the page.
 pub fn guide() -> String {
     let mut page = HEAD.to_owned();
-    page.push_str("\n| algorithm | what it is | averaged | peer to peer | stays at home |\n|---|---|---|---|---|\n");
+    page.push_str(
+        "\n| algorithm | what it is | averaged | peer to peer | stays at home | from |\n|---|---|---|---|---|---|\n",
+    );
     for row in TABLE {
-        let Row { name, summary, averages, peer_to_peer, keeps_private, .. } = row;
+        let Row { name, summary, averages, peer_to_peer, keeps_private, reference, .. } = row;
         let weight = weight(row);
         line(
             &mut page,
-            format_args!("| `{name}` | {summary} | {averages}{weight} | {peer_to_peer} | {keeps_private} |"),
+            format_args!(
+                "| `{name}` | {summary} | {averages}{weight} | {peer_to_peer} | {keeps_private} | {reference} |"
+            ),
         );
     }
     for row in TABLE {

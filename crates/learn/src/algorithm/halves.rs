@@ -168,8 +168,15 @@ mod tests {
         let (row, device) = (find("fedrep").unwrap(), Device::flex());
         let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1, ..ModelSpec::default() };
         let (training, hyper) = (TrainingSpec::default(), row.values(&BTreeMap::new()).unwrap());
-        let setup =
-            Setup { model: &model, training: &training, hyper: &hyper, participation: 1.0, seed: 1, device: &device };
+        let setup = Setup {
+            model: &model,
+            training: &training,
+            hyper: &hyper,
+            participation: 1.0,
+            rounds: 9,
+            seed: 1,
+            device: &device,
+        };
         let mut algorithm = (row.build)(&setup).unwrap();
         let before: Vec<_> = algorithm.parts().iter().map(Part::params).collect();
         for pass in passes {

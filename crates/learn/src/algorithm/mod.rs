@@ -18,6 +18,7 @@ mod class_means;
 mod common_experts;
 mod companion;
 mod dbe;
+pub(crate) mod descent;
 mod distances;
 mod fd;
 mod fed_syn_moe;
@@ -143,12 +144,33 @@ pub struct Setup<'a> {
     pub training: &'a TrainingSpec,
     /// The algorithm's hyper-parameters.
     pub hyper: &'a Values,
-    /// C: share of the nodes that train in a round.
+    /// Share of the nodes that train in a round: |S| / N.
     pub participation: f64,
+    /// How many rounds there are.
+    pub rounds: u32,
     /// Seed of what all nodes must draw alike.
     pub seed: u64,
     /// Where the tensors live.
     pub device: &'a Device,
+}
+
+/// Builds one node's instance of the algorithm that a spec names.
+///
+/// # Errors
+/// Fails on an unknown algorithm, model or hyper-parameter, and on settings that do not go together.
+pub fn build(spec: &FederationSpec, device: &Device) -> Result<Box<dyn Algorithm>, LearnError> {
+    let row = find(&spec.algorithm)?;
+    let hyper = &row.values(&spec.hyper)?;
+    let (participation, rounds) = (spec.trained_share(), spec.rounds);
+    (row.build)(&Setup {
+        model: &spec.model,
+        training: &spec.training,
+        hyper,
+        participation,
+        rounds,
+        seed: spec.seed,
+        device,
+    })
 }
 
 /// What one batch did.
@@ -184,6 +206,12 @@ pub struct Selection {
 impl Selection {
     /// All samples, in the spec's batches.
     pub const ALL: Self = Self { twentieths: 0..20, batch_size: None };
+
+    /// Returns which of so many samples it is, in the node's order.
+    pub fn of(&self, samples: usize) -> Range<usize> {
+        let cut = |twentieth: u32| samples * twentieth as usize / 20;
+        cut(self.twentieths.start)..cut(self.twentieths.end)
+    }
 }
 
 /// What a model says about a batch.

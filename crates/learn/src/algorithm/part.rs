@@ -3,6 +3,7 @@
 use burn::tensor::{Device, Gradients, Tensor};
 use fednode_core::{Layout, LayoutMismatch, ParamSet, Slot};
 
+use super::descent::{self, Descent};
 use crate::model::Net;
 use crate::weights::{self, Weights};
 
@@ -43,6 +44,8 @@ pub struct Part {
     pub weights: Weights,
     /// What share of itself every trained parameter loses in a step, beside the gradient and times the learning rate.
     pub weight_decay: f64,
+    /// How its steps are made, and what they remember.
+    pub(crate) descent: Descent,
 }
 
 impl Part {
@@ -50,7 +53,7 @@ impl Part {
     pub fn new(role: Role, net: Net, seed: u64, slot: u64, device: &Device) -> Self {
         let params = weights::initial(&net, seed, slot);
         let weights = Weights::load(&net, &params, device).expect("initial parameters fit their net");
-        Self { role, net, weights, weight_decay: 0.0 }
+        Self { role, net, weights, weight_decay: 0.0, descent: Descent::default() }
     }
 
     /// Returns what distinguishes its parameters from those of other parts in a node's complete state.
@@ -128,7 +131,5 @@ pub(super) fn slopes(tape: Vec<Weights>, loss: Tensor<1>) -> (f64, Slopes) {
 
 /// Makes one step of gradient descent with these gradients.
 pub(super) fn apply(parts: &mut [Part], slopes: Slopes, learning_rate: f64) {
-    for (part, gradients) in parts.iter_mut().zip(slopes) {
-        part.weights.descend(gradients, learning_rate, part.weight_decay);
-    }
+    descent::step(parts, slopes, learning_rate);
 }

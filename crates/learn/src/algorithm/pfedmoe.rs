@@ -15,7 +15,7 @@
 //! `homogeneous` shares an extractor like the node's own, as in the same authors' FedMRL (the paper does not say which);
 //! profile `heterogeneous` shares that of `cnn-5`, and nodes may have different models. The gate's width is not in the
 //! paper: 64 here, 128 for 3x32x32. The steps are plain gradient descent; the authors' other code has momentum 0.9,
-//! weight decay 0.001 and clips gradients at 50. Evaluation goes through the gate, with its running statistics.
+//! weight decay 0.001 and clips gradients at 50 (`training.momentum`, `weight_decay`, `clip_norm`). Evaluation goes through the gate, with its running statistics.
 
 use burn::tensor::Tensor;
 use fednode_core::ConfigError;

@@ -17,7 +17,8 @@
 //! samples; for the mixtures it is the same. In both the last epoch counts and the last round's model is taken, where the
 //! code took the best of 1000 rounds on the test set.
 //!
-//! Averages are uniform, as in the code. The code's random crops and flips are `training.augmentation=crop-flip`, for all
+//! Averages are uniform, as in the code. The code's momentum of 0.5 in stage 1 is `training.momentum`, 0 by default; its
+//! pixels are scaled by mean 0.1307 and deviation 0.3081, here as everywhere by 0.5 and 0.5. The code's random crops and flips are `training.augmentation=crop-flip`, for all
 //! stages; every epoch then passes through what is frozen. Not here: the code's scaling of 28x28 to 32x32 (so the gate of
 //! pfl-mf has 785 numbers there, not 1025), and dropout in VGG-16's classifier, which stays active in the code while the
 //! gate learns. Before stage 2 predictions are theta's.

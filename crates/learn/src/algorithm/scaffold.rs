@@ -20,7 +20,8 @@
 //! the c_j, and the corrections no longer add up to zero.
 
 use burn::tensor::Tensor;
-use fednode_core::{Averaging, Exchange, Weighting};
+use fednode_core::spec::TrainingSpec;
+use fednode_core::{Averaging, ConfigError, Exchange, Weighting};
 
 use super::hyper::AGGREGATION;
 use super::part::{Part, Role, apply, record_only, slopes};
@@ -67,6 +68,12 @@ struct Scaffold {
 
 impl Scaffold {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
+        let TrainingSpec { momentum, weight_decay, clip_norm, .. } = *setup.training;
+        if momentum + weight_decay + clip_norm > 0.0 {
+            let text = "`scaffold` reckons its controls from plain steps: leave `training.momentum`, `training.weight_decay` \
+                        and `training.clip_norm` at 0";
+            return Err(ConfigError(text.into()).into());
+        }
         let [base, head] = whole::halves(setup, Role::Shared)?;
         let received = [base.weights.clone(), head.weights.clone()];
         let zeros = |role, prefix| {

@@ -22,7 +22,15 @@ pub(super) fn setup<T>(name: &str, hyper: &[(&str, f64)], build: impl Fn(&Setup<
     let hyper = row.values(&given).expect("tests give hyper-parameters in range");
     let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1, ..ModelSpec::default() };
     let (training, device) = (TrainingSpec::default(), Device::flex());
-    build(&Setup { model: &model, training: &training, hyper: &hyper, participation: 1.0, seed: 1, device: &device })
+    build(&Setup {
+        model: &model,
+        training: &training,
+        hyper: &hyper,
+        participation: 1.0,
+        rounds: 9,
+        seed: 1,
+        device: &device,
+    })
 }
 
 /// Builds a row's algorithm.
@@ -70,8 +78,15 @@ pub(crate) fn trained() -> Vec<(&'static str, Box<dyn Algorithm>)> {
     let (training, device) = (TrainingSpec { learning_rate: 0.05, ..TrainingSpec::default() }, Device::flex());
     let build = |row: &'static Row| {
         let hyper = row.values(&BTreeMap::new()).expect("the defaults are in range");
-        let setup =
-            Setup { model: &model, training: &training, hyper: &hyper, participation: 1.0, seed: 1, device: &device };
+        let setup = Setup {
+            model: &model,
+            training: &training,
+            hyper: &hyper,
+            participation: 1.0,
+            rounds: 9,
+            seed: 1,
+            device: &device,
+        };
         let mut algorithm = (row.build)(&setup).expect("every row builds on a small `cnn`");
         algorithm.meet(&[2, 1, 1]);
         for round in 1..=3 {

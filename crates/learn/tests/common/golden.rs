@@ -31,11 +31,8 @@ pub fn run() -> Comparison {
     let samples = super::fashion();
     let mut spec = super::spec("fedavg", "cnn", &samples);
     spec.training.learning_rate = 0.05;
-    let row = algorithm::find(&spec.algorithm).unwrap();
-    let hyper = row.values(&spec.hyper).unwrap();
-    let (model, training, tensors) = (&spec.model, &spec.training, device.tensors());
-    let setup = algorithm::Setup { model, training, hyper: &hyper, participation: 1.0, seed: 1, device: tensors };
-    let mut algorithm = (row.build)(&setup).unwrap();
+    let tensors = device.tensors();
+    let mut algorithm = algorithm::build(&spec, tensors).unwrap();
     algorithm.parts_mut()[0].load(&params, tensors).unwrap();
     assert_eq!(algorithm.parts()[0].params(), params, "weights go in and out unchanged");
 
