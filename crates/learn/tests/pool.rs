@@ -296,10 +296,14 @@ fn few_samples_one_class_and_no_validation_samples_work() {
             Split { train: whole.train.subset(&[0]), validation: whole.train.subset(&[1]), ..Split::clone(&whole) };
         let unvalidated = Split { validation: whole.train.subset(&[]), ..Split::clone(&whole) };
         for split in [one_class, few, single] {
+            let is_judged = split.train.len() + split.validation.len() >= 50;
             let mut node = learner_on(&spec, 0, Arc::new(split), 1);
             node.restore(&learners[0].state()).unwrap();
-            let outcome = assemble(&mut node, &PoolSpec { controls: true, ..pool() }, foreign(&learners));
+            let outcome = assemble(&mut node, &PoolSpec { controls: true, ..unguarded() }, foreign(&learners));
             assert!(outcome.test.mixture.unwrap().loss.is_finite(), "{algorithm}");
+            let guarded = assemble(&mut node, &pool(), foreign(&learners));
+            let too_few = matches!(&guarded.served, Served::Own { reason } if reason.contains("fewer than 50 samples"));
+            assert_ne!(is_judged, too_few, "{algorithm}: {:?}", guarded.served);
         }
         let mut node = learner_on(&spec, 0, Arc::new(unvalidated), 1);
         let outcome = assemble(&mut node, &pool(), foreign(&learners));

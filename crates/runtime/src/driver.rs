@@ -81,6 +81,9 @@ pub(crate) struct Driver<M> {
     /// Whether the trainer's thread trains, and whether it merges: then its model belongs to no state of the machine.
     pub(crate) training: bool,
     pub(crate) merging: bool,
+    /// Whether the model is on its way from that of the last round to the final one: it must not be saved as either, or a
+    /// restart would train the last stage on top of itself.
+    pub(crate) finishing: bool,
     /// The round after which training ahead is to begin at the next checkpoint.
     pub(crate) ahead_due: Option<Round>,
     /// What came after the last round.

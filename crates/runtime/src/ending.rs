@@ -130,6 +130,7 @@ impl<M: Machine> Driver<M> {
             self.last_stage = LastStage { evaluations: card.finished, pool: card.pool };
             return self.start_serving();
         }
+        self.finishing = true;
         // With a pool, what the algorithm trains after the last round came before it.
         let finishing = (!self.spec.pool.enabled).then(|| trainer.finish(Round(self.spec.rounds)));
         let mut last_stage = self.last_stage.clone();
@@ -158,6 +159,7 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn on_finalised(&mut self, result: Result<Box<LastStage>, String>) -> Result<(), RunError> {
         let failed = |error| RunError::StateContent(format!("the final model cannot be made: {error}"));
         self.last_stage = *result.map_err(failed)?;
+        self.finishing = false;
         self.start_serving();
         Ok(())
     }
@@ -211,14 +213,14 @@ impl<M: Machine> Driver<M> {
 
     /// Saves what can be saved, says goodbye, ends.
     ///
-    /// A batch under way is abandoned: the checkpoint from the start of its round is on the disk already. A merge
-    /// under way leaves the model between two states, so the checkpoint from before it stands.
+    /// A batch under way is abandoned: the checkpoint from the start of its round is on the disk already. A merge or a last
+    /// stage under way leaves the model between two states, so the checkpoint from before it stands.
     pub(crate) async fn shut_down(mut self, outcome: Result<Outcome, RunError>) -> Result<Finished, RunError> {
         if let Some(trainer) = &self.trainer {
             trainer.abandon();
         }
         let orderly = matches!(outcome, Ok(_) | Err(RunError::Interrupted));
-        if orderly && !self.training && !self.merging {
+        if orderly && !self.training && !self.merging && !self.finishing {
             self.save();
         }
         if tokio::time::timeout(LAST_SAVE_PATIENCE, self.finish_saving()).await.is_err() {

@@ -203,6 +203,7 @@ impl Opened {
             training: false,
             merging: false,
             ahead_due: None,
+            finishing: false,
             last_stage,
             ending: Ending::new(),
         };

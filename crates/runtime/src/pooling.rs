@@ -38,6 +38,7 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn make_module(&mut self, round: Round) {
         let Some(trainer) = self.trainer.clone() else { return };
         warn!("this node publishes its private module: it tells the others how often the classes occur here, at least");
+        self.finishing = true;
         let (precision, blobs) = (self.spec.transfer.precision, Arc::clone(&self.blobs));
         self.tasks.spawn(async move { Answer::Module(make(trainer, round, precision, blobs).await.map(Box::new)) });
     }
@@ -47,6 +48,7 @@ impl<M: Machine> Driver<M> {
         self.last_stage.evaluations = evaluations;
         match &report {
             None => {
+                self.finishing = false;
                 let text = format!("algorithm `{}` has no private module: there is no pool", self.spec.algorithm);
                 self.notebook.warn(self.clock.now(), text);
             }
@@ -69,6 +71,7 @@ impl<M: Machine> Driver<M> {
 
     pub(crate) fn on_pooled(&mut self, pooled: Pooled) {
         let Pooled { outcome, evaluations, took } = pooled;
+        self.finishing = false;
         let text = describe(&outcome, took);
         info!("{text}");
         self.notebook.remark(self.clock.now(), text);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::{Running, config, lonely_spec, spec, until, within};
+use common::{FINISHING, Running, config, lonely_spec, spec, until, within};
 use fednode_core::{ParamSet, Round};
 use fednode_net::Compression;
 use fednode_runtime::control::{Client, ClientError};
@@ -106,6 +106,35 @@ async fn private_modules_go_round_after_the_last_round() {
         assert!(pooled.eq(others), "{name} pooled others than the others");
         assert!(card.finished.is_some(), "the pool is evaluated");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_stage_of_a_stopped_node_begins_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = |name: &str| folder.path().join(name);
+    let mut spec = spec(2, 1);
+    spec.pool.enabled = true;
+    let (aggregator, address) = Running::aggregator(config(&spec, &state("boot"), &[])).await;
+    let start = |number: u8, batch| {
+        let config = config(&spec, &state(&number.to_string()), std::slice::from_ref(&address));
+        Running::node(number, config, batch)
+    };
+    // The first has its module while the second still makes one.
+    let (first, second) = (start(1, QUICK), start(2, Duration::from_millis(300)));
+    until(|| first.counters.finished.load(Ordering::Relaxed) == 1).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    first.stop.cancel();
+    assert_eq!(first.end().await.unwrap_err().exit_code(), ExitCode::Interrupted);
+    let again = start(1, QUICK);
+    let finished = again.counters.clone();
+    for node in [again, second] {
+        assert_eq!(node.end().await.unwrap().outcome, Outcome::AllRounds);
+    }
+    aggregator.end().await.unwrap();
+    assert_eq!(finished.finished.load(Ordering::Relaxed), 1, "it is done again");
+    let model = model_of(&state("1"));
+    let value = model.get("experts.0.e").unwrap().values()[0];
+    assert!((0.5 * FINISHING..1.5 * FINISHING).contains(&value), "and once in all: {value}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,6 +22,8 @@ use crate::train::Watch;
 
 /// On how many samples modules are compared before it is known which come in.
 const SAMPLE: usize = 64;
+/// A node with fewer samples, for training and validation, has no validation that says anything (`pm-moe` §2.6, step 2).
+const FEWEST: usize = 50;
 /// Where the own module is among the members.
 const OWN: usize = 0;
 
@@ -164,6 +166,8 @@ impl<'a> Pool<'a> {
             Some("there is no other member")
         } else if self.spec.guard && self.validation.len() == 0 {
             Some("there are no validation samples to judge the mixture by")
+        } else if self.spec.guard && self.training.len() + self.validation.len() < FEWEST {
+            Some("there are fewer than 50 samples, too few to tell whether the mixture is better")
         } else {
             None
         }

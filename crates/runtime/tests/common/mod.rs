@@ -21,6 +21,9 @@ use tokio_util::sync::CancellationToken;
 /// Experts per node.
 const EXPERTS: u16 = 2;
 
+/// What a last stage adds to a number, far more than all rounds do.
+pub const FINISHING: f32 = 100.0;
+
 /// What a test wants to know of a trainer that runs on another thread.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -28,6 +31,8 @@ pub struct Counters {
     pub trained: AtomicU32,
     /// Calls of `restore`.
     pub restored: AtomicU32,
+    /// Last stages done.
+    pub finished: AtomicU32,
 }
 
 /// A model of one shared vector and two experts; training adds a number that depends on the node and the round.
@@ -92,7 +97,11 @@ impl Trainer for Toy {
         })
     }
 
+    /// Adds to an expert, so that it shows how often it was done; takes as long as a local update.
     fn finish(&mut self, _last: Round, _watch: &mut Watch<'_>) -> Result<Option<Evaluations>, TrainerError> {
+        std::thread::sleep(4 * self.batch);
+        self.experts[0].iter_mut().for_each(|value| *value += FINISHING);
+        self.counters.finished.fetch_add(1, Ordering::Relaxed);
         Ok(None)
     }
 
