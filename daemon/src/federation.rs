@@ -283,7 +283,11 @@ mod tests {
             let facts = DataFacts { name: "x".into(), input, classes: 3, vocabulary, ..DataFacts::default() };
             for row in algorithm::TABLE {
                 let args = Args { algorithm: Some(row.name.into()), ..Args::default() };
-                let made = spec(&args, &facts).unwrap();
+                let made = match spec(&args, &facts) {
+                    // A gate on the raw input has no use for tokens, and says so here.
+                    Err(ConfigError(reason)) if vocabulary > 0 && reason.contains("texts") => continue,
+                    made => made.unwrap(),
+                };
                 assert_eq!(FederationSpec::from_toml(&made.to_toml()), Ok(made));
             }
         }

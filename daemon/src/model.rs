@@ -17,7 +17,7 @@ use fednode_learn::Learner;
 use fednode_net::Identity;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::final_model::{self, ModelCard};
-use fednode_runtime::{TrainerCard, records};
+use fednode_runtime::{StoredModel, TrainerCard, records};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
@@ -68,6 +68,8 @@ pub(crate) struct Card {
 pub(crate) struct Model {
     /// All its parameters.
     pub(crate) params: ParamSet,
+    /// The shared part that all nodes had last, where it may be another one than among the parameters.
+    pub(crate) common: Option<ParamSet>,
     /// What it is.
     pub(crate) card: Card,
     /// Where it was found.
@@ -111,7 +113,7 @@ impl Model {
     /// Reads an exported model; its card lies beside it.
     fn exported(path: &Path) -> anyhow::Result<Self> {
         let card = read_json(&path.with_extension("json"))?;
-        Ok(Self { params: read_params(path)?, path: path.to_owned(), card })
+        Ok(Self { params: read_params(path)?, common: None, path: path.to_owned(), card })
     }
 
     /// Reads the final model of a state folder, or before the last round the newest checkpoint's.
@@ -137,9 +139,10 @@ impl Model {
         if path.exists() {
             let model = read_json(&state.join(final_model::FOLDER).join("card.json"))?;
             let card = Card { model, class_names, vocabulary, spec: own(spec) };
-            return Ok(Self { params: read_params(&path)?, card, path });
+            return Ok(Self { params: read_params(&path)?, common: None, card, path });
         }
-        let Some(params) = fednode_runtime::stored_model(state, &spec).or_fail(ExitCode::State)? else {
+        let stored = fednode_runtime::stored_model(state, &spec).or_fail(ExitCode::State)?;
+        let Some(StoredModel { params, common }) = stored else {
             return Err(fail(
                 ExitCode::State,
                 format!("`{}` holds no model yet: let it finish a round", state.display()),
@@ -149,7 +152,7 @@ impl Model {
         let last = records::read(&records::path_in(state)).or_fail(ExitCode::State)?.pop();
         let model = ModelCard::new(&spec, node_id, TrainerCard::default(), last);
         let card = Card { model, class_names, vocabulary, spec: own(spec) };
-        Ok(Self { params, card, path: state.join("checkpoints") })
+        Ok(Self { params, common, card, path: state.join("checkpoints") })
     }
 
     /// Makes a learner of it, which can evaluate and predict samples like these.

@@ -68,7 +68,7 @@ pub use plan::{AggregationPlan, PlanRow, Source};
 pub use pool::{Controls, PoolMember, PoolOutcome, Scores, Served};
 pub use precision::Precision;
 pub use proxy::{MAX_EXPERTS, ProxySet};
-pub use report::{LocalReport, Score};
+pub use report::{LocalReport, MixedIn, Score};
 pub use sketch::Sketches;
 pub use spec::{FederationSpec, HyperValue};
 pub use time::Timestamp;

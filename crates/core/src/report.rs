@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BlobRef, ExpertOffer, Lineage, ProxyOffer, Round, Sketches};
+use crate::{BlobRef, ExpertOffer, Lineage, NodeId, ProxyOffer, Round, Sketches};
 
 /// How good a model is on one split of a node's data.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -50,4 +50,15 @@ impl LocalReport {
             false => self.own_experts.clone(),
         }
     }
+}
+
+/// A node whose experts were mixed into one's own.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct MixedIn {
+    /// Whose they are.
+    pub node: NodeId,
+    /// The highest cosine similarity of a proxy of theirs with that of an own expert (FedMoE-DA Eq. 8), -1 to 1.
+    pub similarity: f64,
+    /// Their weight in the mixtures (Eq. 10), mean over the own experts, 0 to 1.
+    pub weight: f64,
 }

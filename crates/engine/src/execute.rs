@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fednode_core::{BlobId, BlobRef, ExpertId, FederationSpec, Layout, Member, NodeId, ParamSet, Rule, Slot};
+use fednode_core::{
+    BlobId, BlobRef, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Rule, Slot,
+};
 use fednode_mix::{average as mean, merge as mix, screen};
 
 use crate::event::{AverageOrder, AverageReport, MergeOrder, MergeReport, Purpose};
@@ -23,6 +25,8 @@ pub struct Adoption {
     pub shared: Option<Arc<ParamSet>>,
     /// The weights that were really used, by slot, after what was missing or refused.
     pub used: Vec<(Slot, Vec<(ExpertId, f64)>)>,
+    /// Whose experts those were, without the own ones, by node.
+    pub mixed: Vec<MixedIn>,
 }
 
 /// Screens and mixes experts (FedMoE-DA Eq. 11) and screens the shared part.
@@ -54,6 +58,7 @@ pub fn merge(
         }
         adoption.used.push((row.slot, merged.sources));
     }
+    adoption.mixed = by_owner(&order.rows, &adoption.used, me);
     if let (Some(blob), Some(own)) = (order.adopt, own_shared) {
         match adopt(blob, own, spec, load) {
             Ok(shared) => adoption.shared = Some(shared),
@@ -63,6 +68,22 @@ pub fn merge(
     report.rejected.sort_by_key(|(expert, _)| *expert);
     report.rejected.dedup_by(|a, b| a.0 == b.0);
     (adoption, report)
+}
+
+/// Adds up by owner what was used of others.
+fn by_owner(rows: &[PlanRow], used: &[(Slot, Vec<(ExpertId, f64)>)], me: NodeId) -> Vec<MixedIn> {
+    let mut owners: BTreeMap<NodeId, (f64, f64)> = BTreeMap::new();
+    for (slot, sources) in used {
+        let planned = rows.iter().filter(|row| row.slot == *slot).flat_map(|row| &row.sources);
+        let similarity: BTreeMap<ExpertId, f64> = planned.map(|source| (source.expert, source.similarity)).collect();
+        for (expert, weight) in sources.iter().filter(|(expert, _)| expert.owner != me) {
+            let (best, sum) = owners.entry(expert.owner).or_insert((f64::NEG_INFINITY, 0.0));
+            *best = best.max(similarity.get(expert).copied().unwrap_or(*best));
+            *sum += weight / used.len() as f64;
+        }
+    }
+    let one = |(node, (similarity, weight))| MixedIn { node, similarity, weight };
+    owners.into_iter().map(one).collect()
 }
 
 fn load_row(

@@ -8,6 +8,8 @@
 //!              log p = log(lambda · p_statistics + (1 - lambda) · p_own)
 //! ```
 //!
+//! Probabilities are mixed, where `beyond` mixes their logarithms: neither can rule out what the other says.
+//!
 //! The features may be projected first, to fewer numbers, by a matrix of nearly normal draws of the federation's seed
 //! (`statistics.dimensions`). Temperature and lambda are chosen on the node's validation samples by log loss; lambda 0 is
 //! among the choices, so the mixture is never worse on them than the own head. With `statistics.gate=sample` a gate makes

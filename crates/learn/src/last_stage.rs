@@ -79,7 +79,7 @@ pub(crate) fn statistics_width(
         return refuse("its nodes have no extractor in common");
     };
     if algorithm.finishing_passes().iter().any(|epochs| *epochs > 0) {
-        return refuse("nodes change the common extractor after the last round; set `fine_tuning_epochs=0`");
+        return refuse("nodes train on after the last round, when the mixture is chosen; set `fine_tuning_epochs=0`");
     }
     let exact = Averaging { weighting: Weighting::Samples, rule: Rule::Mean };
     if spec.exchange.averaging.as_ref() != Some(&exact) {

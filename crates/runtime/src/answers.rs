@@ -5,7 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::time::Duration;
 
-use fednode_core::{Advert, BlobRef, Round, SignedAdvert};
+use fednode_core::{Advert, BlobRef, MixedIn, Round, SignedAdvert};
 use fednode_engine::{AverageReport, Fetch, FetchKind, Input, MergeReport};
 use fednode_net::{Fetched, PublishError};
 use fednode_store::ledger::{Transfer, TransferKind};
@@ -37,6 +37,8 @@ pub(crate) struct Mixed {
     pub(crate) report: MergeReport,
     pub(crate) took: Duration,
     pub(crate) n_sources: u32,
+    /// Whose experts were mixed in.
+    pub(crate) mixed: Vec<MixedIn>,
     /// Absent if nothing has changed since the last one, or nobody asks.
     pub(crate) evaluating: Option<Evaluating>,
 }
@@ -213,9 +215,9 @@ impl<M: Machine> Driver<M> {
 
     fn on_merged(&mut self, mixed: Mixed) {
         self.merging = false;
-        let Mixed { report, took, n_sources, evaluating } = mixed;
+        let Mixed { report, took, n_sources, mixed, evaluating } = mixed;
         let round = report.round;
-        self.records.merged(round, took, n_sources);
+        self.records.merged(round, took, n_sources, mixed);
         match evaluating {
             Some(evaluating) => self.await_evaluation(round, Stage::Merged, evaluating),
             None => self.records.unchanged(round),

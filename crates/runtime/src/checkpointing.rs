@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use fednode_core::{BlobId, Round};
-use fednode_store::{Checkpoint, Checkpoints, LoadError, SaveError, Saved};
+use fednode_store::{Checkpoint, Checkpoints, LoadError, Loaded, SaveError, Saved};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RunError;
@@ -129,26 +129,29 @@ pub(crate) struct Restored {
 /// # Errors
 /// Fails if it is of another federation or partition, if none is intact, and if the disk fails.
 pub(crate) fn load(checkpoints: &Checkpoints, partition_hash: &str) -> Result<Option<Restored>, RunError> {
-    let unusable = |error: LoadError| RunError::StateContent(error.to_string());
-    let Some(loaded) = checkpoints.load(NAME, partition_hash).map_err(unusable)? else { return Ok(None) };
-    let meta = loaded.checkpoint.meta().map_err(unusable)?;
-    let model = loaded.checkpoint.section(MODEL).map(<[u8]>::to_vec);
-    Ok(Some(Restored { meta, model, warning: loaded.warning }))
+    restored(checkpoints.load(NAME, partition_hash))
 }
 
-/// Loads the model of the newest checkpoint that is intact, of whatever partition: who only looks mixes nothing.
+/// Loads the newest checkpoint that is intact, of whatever partition: who only looks mixes nothing. Blocks.
 ///
 /// # Errors
 /// Fails if none is intact and if the disk fails.
-pub(crate) fn load_model(checkpoints: &Checkpoints, likely_partition: &str) -> Result<Option<Vec<u8>>, RunError> {
+pub(crate) fn look(checkpoints: &Checkpoints, likely_partition: &str) -> Result<Option<Restored>, RunError> {
     let loaded = match checkpoints.load(NAME, likely_partition) {
         Err(LoadError::Mismatch { what: "partition hash", found, .. }) => {
             checkpoints.load(NAME, found.trim_matches('`'))
         }
         loaded => loaded,
     };
-    let loaded = loaded.map_err(|error| RunError::StateContent(error.to_string()))?;
-    Ok(loaded.and_then(|loaded| loaded.checkpoint.section(MODEL).map(<[u8]>::to_vec)))
+    restored(loaded)
+}
+
+fn restored(loaded: Result<Option<Loaded>, LoadError>) -> Result<Option<Restored>, RunError> {
+    let unusable = |error: LoadError| RunError::StateContent(error.to_string());
+    let Some(loaded) = loaded.map_err(unusable)? else { return Ok(None) };
+    let meta = loaded.checkpoint.meta().map_err(unusable)?;
+    let model = loaded.checkpoint.section(MODEL).map(<[u8]>::to_vec);
+    Ok(Some(Restored { meta, model, warning: loaded.warning }))
 }
 
 /// The own blobs of the last rounds, oldest first.

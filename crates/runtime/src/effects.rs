@@ -456,11 +456,12 @@ impl Mixing {
             None => None,
         };
         let mixed = on_worker(move || work::merge(&order, &spec, me, own_shared.as_ref(), &decoded, &blobs)).await;
-        let Timed { value: (adoption, report), took } = mixed;
+        let Timed { value: (mut adoption, report), took } = mixed;
         let n_sources = work::n_sources(&adoption, me);
+        let mixed = std::mem::take(&mut adoption.mixed);
         if adoption.shared.is_none() && adoption.experts.is_empty() {
             let evaluating = (asked && !fully).then(|| evaluate(&trainer, false));
-            return Ok(Mixed { report, took, n_sources, evaluating });
+            return Ok(Mixed { report, took, n_sources, mixed, evaluating });
         }
         let shared = adoption.shared.map(Arc::unwrap_or_clone);
         let experts = adoption.experts.into_iter();
@@ -470,7 +471,7 @@ impl Mixing {
         let evaluating = asked.then(|| evaluate(&trainer, fully));
         let adopted = adopting.await?;
         let report = judge(report, adopted.value)?;
-        Ok(Mixed { report, took: took + adopted.took, n_sources, evaluating })
+        Ok(Mixed { report, took: took + adopted.took, n_sources, mixed, evaluating })
     }
 }
 

@@ -74,7 +74,7 @@ pub use ending::{Finished, Outcome};
 pub use error::RunError;
 pub use exit::ExitCode;
 pub use final_model::ModelCard;
-pub use member::{run_aggregator, run_node, stored_model};
+pub use member::{StoredModel, run_aggregator, run_node, stored_model};
 pub use resources::{Memory, memory};
 pub use trainer::{
     Evaluations, LastStage, Modules, PrivateModule, TrainProgress, Trainer, TrainerCard, TrainerError, Update, Watch,

@@ -80,20 +80,33 @@ pub async fn run_aggregator(config: MemberConfig, stop: CancellationToken) -> Re
     opened.run(config, machine, None, TrainerCard::default(), stop).await
 }
 
+/// What a state folder's newest checkpoint holds of the node's model.
+#[derive(Debug, Clone)]
+pub struct StoredModel {
+    /// All parameters. After a local update and before the exchange is over the shared part is the node's own.
+    pub params: ParamSet,
+    /// The shared part that the node adopted last, the same on all nodes of its lineage, if it is still held here.
+    pub common: Option<ParamSet>,
+}
+
 /// Returns the newest model in a state folder's checkpoints, whether or not a daemon runs with it; `None` if there is
 /// none yet. Blocks.
 ///
 /// # Errors
 /// Fails if there is no such state folder, if it is of another federation, and if nothing in it can be read.
-pub fn stored_model(state: &Path, spec: &FederationSpec) -> Result<Option<ParamSet>, RunError> {
+pub fn stored_model(state: &Path, spec: &FederationSpec) -> Result<Option<StoredModel>, RunError> {
     let store = Store::open_read_only(state)?;
     let (found, expected) = (store.folder.federation(), spec.id());
     if found != expected {
         let (folder, found, expected) = (state.display().to_string(), found.short(), expected.short());
         return Err(OpenError::Federation { folder, found, expected }.into());
     }
-    let model = checkpointing::load_model(&store.checkpoints, &spec.data.partition_hash)?;
-    model.map(|bytes| decode_model(&bytes)).transpose()
+    let Some(restored) = checkpointing::look(&store.checkpoints, &spec.data.partition_hash)? else { return Ok(None) };
+    let Some(bytes) = &restored.model else { return Ok(None) };
+    let params = decode_model(bytes)?;
+    let node: State = machine_state(&restored)?;
+    let common = store.blobs.get(&node.lineage).ok().and_then(|bytes| ParamSet::decode(&bytes).ok());
+    Ok(Some(StoredModel { params, common }))
 }
 
 fn decode_model(bytes: &[u8]) -> Result<ParamSet, RunError> {

@@ -16,7 +16,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fednode_core::{NodeId, Round, Score, Timestamp};
+use fednode_core::{MixedIn, NodeId, Round, Score, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::resources;
@@ -186,10 +186,11 @@ impl Records {
     }
 
     /// The merge is done.
-    pub(crate) fn merged(&mut self, round: Round, took: Duration, n_sources_used: u32) {
+    pub(crate) fn merged(&mut self, round: Round, took: Duration, n_sources_used: u32, mixed: Vec<MixedIn>) {
         self.with(round, |open| {
             open.record.waited_seconds.merge = took.as_secs_f64();
             open.record.n_sources_used = n_sources_used;
+            open.record.mixed = mixed;
         });
     }
 
@@ -370,7 +371,7 @@ mod tests {
         records.trained(Round(1), Timestamp(4_000), &summary);
         records.expert_settled(Timestamp(5_000));
         records.merge_begins(Round(1), Timestamp(7_500));
-        records.merged(Round(1), Duration::from_millis(250), 3);
+        records.merged(Round(1), Duration::from_millis(250), 3, vec![]);
         records.evaluated(Round(1), Stage::Local, Some((&evaluations(0.5), Duration::from_millis(100))));
         records.evaluated(Round(1), Stage::Merged, Some((&evaluations(0.75), Duration::from_millis(100))));
         assert!(records.take_complete(Timestamp(9_000), || traffic(150)).is_empty(), "not closed yet");

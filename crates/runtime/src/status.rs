@@ -2,7 +2,7 @@
 //!
 //! Everything is plain data for JSON. Fields are only ever added, so that a newer client reads an older daemon.
 
-use fednode_core::{ExpertId, FederationId, NodeId, PoolOutcome, Role, Round, Score, Slot, Timestamp};
+use fednode_core::{ExpertId, FederationId, MixedIn, NodeId, PoolOutcome, Role, Round, Score, Slot, Timestamp};
 use fednode_engine::Phase;
 use serde::{Deserialize, Serialize};
 
@@ -222,6 +222,9 @@ pub struct RoundRecord {
     pub test_expert_share: Vec<f64>,
     /// Distinct foreign experts that were mixed in.
     pub n_sources_used: u32,
+    /// Whose they were.
+    #[serde(default)]
+    pub mixed: Vec<MixedIn>,
     /// Members of the closed round.
     pub members: u32,
     /// Who closed the round; absent if nobody did.
@@ -259,6 +262,7 @@ impl RoundRecord {
             expert_share: Vec::new(),
             test_expert_share: Vec::new(),
             n_sources_used: 0,
+            mixed: Vec::new(),
             members: 0,
             closed_by: None,
             bytes_sent: Bytes::default(),

@@ -154,7 +154,10 @@ async fn a_stopped_node_goes_on_from_its_checkpoint() {
     let error = third.end().await.unwrap_err();
     assert_eq!(error.exit_code(), ExitCode::Interrupted, "{error}");
     assert!(stopped.elapsed() < Duration::from_secs(5), "Ctrl-C takes at most five seconds");
-    assert!(stored_model(&state("3"), &spec).unwrap().is_some());
+    let stored = stored_model(&state("3"), &spec).unwrap().unwrap();
+    // Its own update is in the model, the mean of the round before beside it.
+    let (own, common) = (stored.params.get("shared").unwrap(), stored.common.unwrap());
+    assert!(own.values()[0] >= common.get("w").unwrap().values()[0], "{own:?} {common:?}");
     let again = start(3);
     let counters = again.counters.clone();
     for node in [first, second, again] {

@@ -55,9 +55,13 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let mine = Mine::load(&config, &spec)?;
     let device = Choice::find(&args.model.device)?.open(0)?;
     let mut learner = Learner::new(&spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
-    match args.algorithm {
-        None => learner.restore(&model.params).or_fail(ExitCode::State)?,
-        Some(_) => learner.adopt(Some(common_part(&learner, &model)?), Vec::new()).or_fail(ExitCode::State)?,
+    if args.algorithm.is_none() {
+        learner.restore(&model.params).or_fail(ExitCode::State)?;
+    }
+    // Under way a node's own update is in the place of the newest common model.
+    if args.algorithm.is_some() || model.common.is_some() {
+        let common = common_part(&learner, &model)?;
+        learner.adopt(Some(common), Vec::new()).or_fail(ExitCode::State)?;
     }
     let before = scores(&learner);
     let mut watch = |_| if interrupts.count() > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
@@ -114,7 +118,8 @@ fn common_part(learner: &Learner, model: &Model) -> anyhow::Result<ParamSet> {
             let text = format!("the model of algorithm `{algorithm}` has no `{name}`: there is no common model in it");
             fail(ExitCode::State, text)
         };
-        let tensor = model.params.get(name).ok_or_else(missing)?;
+        let newest = model.common.as_ref().and_then(|newest| newest.get(name));
+        let tensor = newest.or_else(|| model.params.get(name)).ok_or_else(missing)?;
         common.insert(name.as_str(), tensor.shape(), tensor.values().to_vec()).or_fail(ExitCode::State)?;
     }
     Ok(common)

@@ -90,12 +90,14 @@ type Number = (&'static str, fn(&Headline) -> Option<f64>);
 type Question = (&'static str, fn(&Node) -> Option<f64>);
 
 /// The numbers of a headline, by name.
-pub(crate) const HEADLINES: [Number; 6] = [
+pub(crate) const HEADLINES: [Number; 8] = [
     ("mean, last round", |headline| headline.mean_accuracy),
     ("before exchange", |headline| headline.mean_accuracy_before_exchange),
     ("after the last stage", |headline| headline.mean_accuracy_after_last_stage),
     ("unweighted mean", |headline| headline.unweighted_mean_accuracy),
     ("worst tenth", |headline| headline.worst_tenth_accuracy),
+    ("unweighted mean, end", |headline| headline.unweighted_mean_after_last_stage),
+    ("worst tenth, end", |headline| headline.worst_tenth_after_last_stage),
     ("majority-class floor", |headline| headline.majority_class_accuracy),
 ];
 

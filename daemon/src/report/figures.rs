@@ -25,7 +25,7 @@ pub(crate) const MOST_ROWS: usize = 100;
 /// Draws all plots of a run for which it has numbers.
 pub(crate) fn all(run: &Run) -> Vec<Plot> {
     let curves = [accuracy(run), loss(run)];
-    let heats = [gate_mass(run), scores(run), experts(run)];
+    let heats = [similarity(run), gate_mass(run), scores(run), experts(run)];
     let costs = [traffic(run), time(run)];
     curves.into_iter().flatten().chain(nodes(run)).chain(heats.into_iter().chain(costs).flatten()).collect()
 }
@@ -219,6 +219,37 @@ fn scores(run: &Run) -> Option<Plot> {
     .draw()
 }
 
+fn similarity(run: &Run) -> Option<Plot> {
+    let ids: Vec<(&str, &str)> =
+        run.nodes.iter().map(|node| (node.node_id.as_str(), node.label.as_str())).take(MOST_ROWS).collect();
+    let mut newest: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
+    for record in run.records.iter().filter(|record| !record.mixed.is_empty()) {
+        let mixed = record.mixed.iter().map(|mixed| (mixed.node.to_string(), mixed.similarity));
+        newest.insert(record.node_id.to_string(), mixed.collect());
+    }
+    let row = |(id, label): &(&str, &str)| {
+        let mixed = newest.get(*id)?;
+        let cell = |(owner, _): &(&str, &str)| match mixed.get(*owner) {
+            _ if owner == id => Cell::Own,
+            Some(similarity) => Cell::Value(*similarity),
+            None => Cell::Absent,
+        };
+        Some(((*label).to_owned(), ids.iter().map(cell).collect()))
+    };
+    Heat {
+        title: "Whose experts each node mixed in, and how alike they are",
+        description: "Highest cosine similarity of a proxy of the column's node with one of the row's, in the last round in \
+                      which the row's node mixed in experts of others; “–” where it mixed in none of that node's.",
+        slug: "similarity",
+        columns_label: "experts of node",
+        columns: ids.iter().map(|(_, label)| (*label).to_owned()).collect(),
+        rows: ids.iter().filter_map(row).collect(),
+        range: None,
+        unit: heat::Unit::Score,
+    }
+    .draw()
+}
+
 fn experts(run: &Run) -> Option<Plot> {
     let n_experts = run.nodes.iter().map(|node| node.expert_share.len()).max()?;
     let cells = |node: &Node| {
@@ -306,6 +337,8 @@ fn time(run: &Run) -> Option<Plot> {
 
 #[cfg(test)]
 mod tests {
+    use fednode_core::MixedIn;
+
     use super::super::fixtures;
     use super::*;
 
@@ -334,6 +367,25 @@ mod tests {
             text.contains("node 1, module of node 1: its own") && text.contains("node 3, module of node 2: 2.12"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn whose_experts_were_mixed_in_is_a_heat_map() {
+        let mut records = fixtures::records(1);
+        let mixed = |at: usize, similarity| MixedIn { node: fixtures::node_id(at), similarity, weight: 0.1 };
+        // Node 1 mixed in those of node 3 in round 1 and of node 2 in round 2; node 3 none at all.
+        records[0].mixed = vec![mixed(3, 0.9)];
+        records[3].mixed = vec![mixed(2, 0.75)];
+        records[1].mixed = vec![mixed(1, 0.25)];
+        let run = Run::finished(std::path::Path::new("x"), "x".into(), fixtures::summary(1), records);
+        let text = similarity(&run).unwrap().inline();
+        let cells = [
+            "node 1, experts of node 2: 0.75",
+            "node 2, experts of node 1: 0.25",
+            "node 1, experts of node 1: its own",
+        ];
+        assert!(cells.iter().all(|cell| text.contains(cell)) && !text.contains(": 0.90"), "{text}");
+        assert!(similarity(&self::run()).is_none(), "nothing was mixed");
     }
 
     #[test]

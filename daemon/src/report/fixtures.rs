@@ -84,6 +84,7 @@ pub(super) fn summary(seed: u64) -> Summary {
         mean_accuracy: summary::weighted_mean(per_node.iter().map(|node| (node.accuracy, node.test_samples))),
         unweighted_mean_accuracy: summary::mean(&accuracies),
         worst_tenth_accuracy: summary::worst_tenth(&accuracies),
+        best_round_accuracy: None,
         majority_class_accuracy: 0.25,
         per_node,
         failed_nodes: vec![],

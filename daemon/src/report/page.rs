@@ -85,7 +85,8 @@ fn overview(shown: &[Shown<'_>]) -> String {
 
 const DEFINITIONS: &str = "<p class=\"soft\">Accuracies on test samples. “mean, last round” is after the exchange and, like \
     “before exchange”, “after the last stage” and the floor, weighted by each node’s test samples; in “unweighted mean” \
-    every node counts the same; “worst tenth” is the mean of the lowest tenth of the nodes; the floor is what always saying \
+    every node counts the same; “worst tenth” is the mean of the lowest tenth of the nodes, both after the last round’s \
+    exchange and, marked “end”, after the stage that follows it; the floor is what always saying \
     a node’s commonest training class would reach.</p>\n";
 
 fn rounds(run: &Run) -> String {
@@ -287,6 +288,11 @@ fn headline(run: &Run) -> String {
             "Worst tenth",
             headline.worst_tenth_accuracy,
             "last round, after the exchange; mean of the lowest tenth of the nodes",
+        ),
+        (
+            "Worst tenth, end",
+            headline.worst_tenth_after_last_stage,
+            "after the stage that follows the last round; mean of the lowest tenth of the nodes",
         ),
         (
             "Majority-class floor",

@@ -91,6 +91,10 @@ pub(crate) struct Headline {
     pub(crate) unweighted_mean_accuracy: Option<f64>,
     /// Last round, after the exchange, mean of the worst tenth of the nodes.
     pub(crate) worst_tenth_accuracy: Option<f64>,
+    /// After the stage that follows the last round, every node counting the same.
+    pub(crate) unweighted_mean_after_last_stage: Option<f64>,
+    /// After that stage, mean of the worst tenth of the nodes.
+    pub(crate) worst_tenth_after_last_stage: Option<f64>,
     /// Always saying a node's commonest training class, weighted by test samples.
     pub(crate) majority_class_accuracy: Option<f64>,
 }
@@ -274,14 +278,17 @@ impl Run {
             (!pairs.is_empty()).then(|| summary::weighted_mean(pairs))
         };
         let accuracies: Vec<f64> = last.iter().filter_map(|node| node.accuracy).collect();
-        let of_accuracies = |of: fn(&[f64]) -> f64| (!accuracies.is_empty()).then(|| of(&accuracies));
         let all: Vec<&Node> = self.nodes.iter().collect();
+        let ends: Vec<f64> = all.iter().filter_map(|node| node.after_last_stage).collect();
+        let any = |values: &[f64], of: fn(&[f64]) -> f64| (!values.is_empty()).then(|| of(values));
         Headline {
             mean_accuracy: weighted(&last, |node| node.accuracy),
             mean_accuracy_before_exchange: weighted(&last, |node| node.before_exchange),
             mean_accuracy_after_last_stage: weighted(&all, |node| node.after_last_stage),
-            unweighted_mean_accuracy: of_accuracies(summary::mean),
-            worst_tenth_accuracy: of_accuracies(summary::worst_tenth),
+            unweighted_mean_accuracy: any(&accuracies, summary::mean),
+            worst_tenth_accuracy: any(&accuracies, summary::worst_tenth),
+            unweighted_mean_after_last_stage: any(&ends, summary::mean),
+            worst_tenth_after_last_stage: any(&ends, summary::worst_tenth),
             majority_class_accuracy: weighted(&last, |node| node.floor),
         }
     }

@@ -341,6 +341,7 @@ impl Trainers for Models {
             let used = adoption.used.iter().flat_map(|(_, sources)| sources).map(|(expert, _)| *expert);
             let foreign: std::collections::BTreeSet<_> = used.filter(|expert| expert.owner != id).collect();
             record.n_sources_used = u32::try_from(foreign.len()).unwrap_or(u32::MAX);
+            record.mixed.clone_from(&adoption.mixed);
         }
         if adoption.shared.is_some() || !adoption.experts.is_empty() {
             let adopted = Some(Adopted { shared: adoption.shared, experts: adoption.experts });

@@ -85,6 +85,8 @@ pub(crate) struct Learned {
     accuracy_on_everyone: Vec<f64>,
     accuracy_on_own_classes: Vec<f64>,
     worst_tenth_accuracy: Vec<f64>,
+    worst_tenth_after_finishing: Vec<f64>,
+    best_round_accuracy: Vec<f64>,
     majority_class_accuracy: Vec<f64>,
     bytes_per_node_and_round: f64,
     wall_seconds: f64,
@@ -100,12 +102,18 @@ impl Row for Learned {
         "global test",
         "local test",
         "worst tenth",
+        "its end",
+        "best round",
         "floor",
         "bytes",
         "time",
     ];
-    const LEGEND: &'static str =
-        "bytes per node and round; accuracy in per cent after the last round, mean ± standard deviation";
+    const LEGEND: &'static str = "\
+accuracy in per cent on the nodes' own test samples and weighted by them, after the last round's exchange and before it;
+finished: after the stage that follows the last round (own tuning, pool); worst tenth: mean of the lowest tenth of the
+nodes, after the last round, and in the end after that stage; best round: chosen by test samples, for comparison only;
+global and local test: everyone's test samples, as they are and weighted as a node has its classes; floor: always saying
+a node's commonest class; bytes per node and round; mean ± standard deviation";
 
     fn new(name: String, summaries: &[Summary]) -> Self {
         let all = |of: fn(&Summary) -> f64| summaries.iter().map(of).collect::<Vec<f64>>();
@@ -119,6 +127,8 @@ impl Row for Learned {
             accuracy_on_everyone: everyones.iter().map(|test| test.accuracy).collect(),
             accuracy_on_own_classes: everyones.iter().map(|test| test.accuracy_on_own_classes).collect(),
             worst_tenth_accuracy: all(|summary| summary.worst_tenth_accuracy),
+            worst_tenth_after_finishing: summaries.iter().filter_map(Summary::worst_tenth_after_finishing).collect(),
+            best_round_accuracy: summaries.iter().filter_map(|summary| summary.best_round_accuracy).collect(),
             majority_class_accuracy: all(|summary| summary.majority_class_accuracy),
             bytes_per_node_and_round: summary::mean(&all(|summary| summary.bytes_per_round.total())),
             wall_seconds: summaries.iter().map(|summary| summary.wall_seconds).sum(),
@@ -134,6 +144,8 @@ impl Row for Learned {
             spread(&self.accuracy_on_everyone),
             spread(&self.accuracy_on_own_classes),
             spread(&self.worst_tenth_accuracy),
+            spread(&self.worst_tenth_after_finishing),
+            spread(&self.best_round_accuracy),
             spread(&self.majority_class_accuracy),
             bytes(self.bytes_per_node_and_round.round() as u64),
             duration(self.wall_seconds),

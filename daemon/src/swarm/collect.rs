@@ -69,6 +69,20 @@ pub(crate) struct Run<'a> {
     pub(crate) effective_config: serde_json::Value,
 }
 
+/// Returns the highest mean accuracy of a round, weighted by test samples, over the rounds in which all nodes that were
+/// ever evaluated are; with a share of the nodes in each round that is the last alone.
+fn best_round(records: &[&RoundRecord]) -> Option<f64> {
+    let mut rounds: BTreeMap<Round, Vec<(f64, u32)>> = BTreeMap::new();
+    for record in records {
+        if let Some(accuracy) = record.accuracy.filter(|accuracy| accuracy.is_finite()) {
+            rounds.entry(record.round).or_default().push((accuracy, record.test_samples));
+        }
+    }
+    let most = rounds.values().map(Vec::len).max()?;
+    let complete = rounds.into_values().filter(|round| round.len() == most);
+    complete.map(summary::weighted_mean).max_by(f64::total_cmp)
+}
+
 /// Makes the summary.
 pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<Failed>) -> Summary {
     let per_node: Vec<Node> = observed.iter().filter_map(node).collect();
@@ -99,6 +113,7 @@ pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<F
         mean_accuracy,
         unweighted_mean_accuracy: summary::mean(&accuracies),
         worst_tenth_accuracy: summary::worst_tenth(&accuracies),
+        best_round_accuracy: best_round(&records),
         majority_class_accuracy: floor,
         per_node,
         failed_nodes,
@@ -228,6 +243,22 @@ mod tests {
         let causes = |record| facts(record, ready[&Round(1)]).waited[..3].to_vec();
         assert_eq!(causes(&quick), [("stragglers", 4.0), ("experts", 0.0), ("global", 1.5)]);
         assert_eq!(causes(&slow), [("stragglers", 0.0), ("experts", 0.5), ("global", 0.25)]);
+    }
+
+    #[test]
+    fn the_best_round_is_one_in_which_everybody_is_evaluated() {
+        let record = |round, accuracy, test_samples| RoundRecord { accuracy, test_samples, ..record(round) };
+        // Round 1: (0.6 + 3 * 0.8) / 4; round 2 lacks a node; round 3: 0.5.
+        let records = [
+            record(1, Some(0.6), 1),
+            record(1, Some(0.8), 3),
+            record(2, Some(0.99), 1),
+            record(3, Some(0.5), 1),
+            record(3, Some(0.5), 3),
+        ];
+        let best = best_round(&records.iter().collect::<Vec<_>>()).unwrap();
+        assert!((best - 0.75).abs() < 1e-12, "{best}");
+        assert_eq!(best_round(&[&record(1, None, 1)]), None);
     }
 
     #[test]

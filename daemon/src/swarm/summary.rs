@@ -41,6 +41,10 @@ pub(crate) struct Summary {
     pub(crate) unweighted_mean_accuracy: f64,
     /// Accuracy in the last round of the worst tenth of the nodes.
     pub(crate) worst_tenth_accuracy: f64,
+    /// Accuracy in the round in which it was highest, weighted by test samples: chosen by those samples, so it is for
+    /// comparison with results that are given so, and for nothing else. Absent where some round was not evaluated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) best_round_accuracy: Option<f64>,
     /// What always saying a node's commonest training class would reach, weighted by test samples.
     pub(crate) majority_class_accuracy: f64,
     /// One entry per node that got anywhere.
@@ -65,6 +69,12 @@ impl Summary {
         let pairs = self.per_node.iter().filter_map(|node| Some((node.accuracy_after_finishing?, node.test_samples)));
         let pairs: Vec<_> = pairs.collect();
         (!pairs.is_empty()).then(|| weighted_mean(pairs))
+    }
+
+    /// Returns the mean of the lowest tenth of the nodes after that stage, if there is one.
+    pub(crate) fn worst_tenth_after_finishing(&self) -> Option<f64> {
+        let finished: Vec<f64> = self.per_node.iter().filter_map(|node| node.accuracy_after_finishing).collect();
+        (!finished.is_empty()).then(|| worst_tenth(&finished))
     }
 
     /// Returns the global and the local test of PFL-MoE, every node counting the same, if they were made.

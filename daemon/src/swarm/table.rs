@@ -56,7 +56,7 @@ impl Summary {
         let finished = [finished, everyones].into_iter().flatten().collect::<String>();
         format!(
             "\nmean accuracy  {} after the last exchange ({} before it), weighted by test samples\n{}\
-             worst tenth    {} of the nodes' accuracies\n\
+             worst tenth    {} of the nodes' accuracies after the last exchange{}\n\
              floor          {} is what always saying the commonest class of each node would reach\n\
              traffic        per node and round: {} with the aggregator, {} from peer to peer, {} gossip\n\
              time           {} in all, {} of it training; {} of the rounds' time was not training{}\n{}",
@@ -64,6 +64,8 @@ impl Summary {
             percent(self.accuracy_before_exchange()),
             finished,
             percent(self.worst_tenth_accuracy),
+            self.worst_tenth_after_finishing()
+                .map_or_else(String::new, |worst| format!(", {} in the end", percent(worst))),
             percent(self.majority_class_accuracy),
             whole(traffic.aggregator),
             whole(traffic.peer_to_peer),
@@ -159,6 +161,7 @@ mod tests {
             mean_accuracy: 0.8,
             unweighted_mean_accuracy: 0.8,
             worst_tenth_accuracy: 0.75,
+            best_round_accuracy: None,
             majority_class_accuracy: 0.25,
             per_node: vec![node(1, 0.75), node(2, 0.825)],
             failed_nodes: vec![],
