@@ -19,9 +19,6 @@ const POOL: &str = "pool";
 /// The preset that has the statistics expert beside the pool, wherever nodes have an extractor in common.
 const BEST: &str = "best";
 
-/// The algorithm whose gate does not wait for what it weighs.
-const SYNCHRONOUS: &str = "fed-syn-moe";
-
 /// The flags that shape a federation.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(id = "federation")]
@@ -117,7 +114,7 @@ pub(crate) struct DataFacts {
 /// Names the first key that is unknown or out of range.
 pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError> {
     let mut spec = recipe(data);
-    let synchronous = args.gate_synchronous.then(|| SYNCHRONOUS.to_owned());
+    let synchronous = args.gate_synchronous.then(|| algorithm::SYNCHRONOUS_GATE.to_owned());
     spec.algorithm = synchronous.or(args.algorithm.clone()).unwrap_or(spec.algorithm);
     let row = algorithm::find(&spec.algorithm)?;
     let profile = (!row.profiles.is_empty()).then_some("profile");
@@ -251,7 +248,7 @@ mod tests {
     #[test]
     fn a_synchronous_gate_is_an_algorithm() {
         let args = Args { gate_synchronous: true, ..Args::default() };
-        assert_eq!(spec(&args, &digits()).unwrap().algorithm, SYNCHRONOUS);
+        assert_eq!(spec(&args, &digits()).unwrap().algorithm, algorithm::SYNCHRONOUS_GATE);
     }
 
     #[test]

@@ -168,6 +168,8 @@ pub(crate) fn mix(shares: Tensor<2>, outputs: Tensor<3>) -> Tensor<2> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::random::{Purpose, stream, uniform};
     use crate::train::cross_entropy;
@@ -307,6 +309,52 @@ mod tests {
         assert_close(&shares(&permuted, 9), &Tensor::from_data(moved, &Device::flex()));
         let moved = Tensor::cat(order.map(|member| outputs(9).narrow(1, member, 1)).to_vec(), 1);
         assert_close(&mix(shares(&permuted, 9), moved), &mix(shares(&original, 9), outputs(9)));
+    }
+
+    proptest! {
+        /// `pm-moe` §2.6: weights of selected members sum to 1 or less, to 1 if they are made to or all are taken; k of them
+        /// are taken, none of which is less likely than one that is not.
+        #[test]
+        fn a_selection_takes_the_likeliest(
+            (logits, members) in (1usize..9).prop_flat_map(|members| {
+                (prop::collection::vec(-20f32..20.0, members..=5 * members), Just(members))
+            }),
+            top_k in 0usize..12,
+            renormalizes: bool,
+        ) {
+            let rows = logits.len() / members;
+            let logits = TensorData::new(logits[..rows * members].to_vec(), [rows, members]);
+            let likely = softmax(Tensor::<2>::from_data(logits, &Device::flex()), 1);
+            let selected = values(&Selection { top_k, renormalizes }.apply(likely.clone()));
+            let is_dense = top_k == 0 || top_k >= members;
+            let taken = if is_dense { members } else { top_k };
+            for (likely, selected) in values(&likely).chunks_exact(members).zip(selected.chunks_exact(members)) {
+                let sum: f32 = selected.iter().sum();
+                prop_assert!(sum <= 1.0 + 1e-5 && (!(renormalizes || is_dense) || sum > 1.0 - 1e-5), "{sum}");
+                prop_assert!(selected.iter().filter(|share| **share > 0.0).count() <= taken);
+                let least = (0..members).filter(|at| selected[*at] > 0.0).map(|at| likely[at]).fold(1.0, f32::min);
+                let left = (0..members).filter(|at| selected[*at] == 0.0).map(|at| likely[at]).fold(0.0, f32::max);
+                prop_assert!(least >= left, "{likely:?} {selected:?}");
+            }
+        }
+
+        /// Whatever the gate says, members that agree are one, and a gate that knows only the own member is it.
+        #[test]
+        fn a_mixture_lies_between_its_members(
+            shares in prop::collection::vec(0f32..1.0, 4), own in prop::collection::vec(-50f32..50.0, 3),
+        ) {
+            let sum: f32 = shares.iter().sum();
+            prop_assume!(sum > 1e-3);
+            let shares: Vec<f32> = shares.into_iter().map(|share| share / sum).collect();
+            let tensor = |values: Vec<f32>| Tensor::<2>::from_data(TensorData::new(values, [1, 4]), &Device::flex());
+            let outputs = |values: Vec<f32>| {
+                Tensor::<3>::from_data(TensorData::new(values, [1, 4, 3]), &Device::flex())
+            };
+            let alike = values(&mix(tensor(shares), outputs(own.repeat(4))));
+            prop_assert!(alike.iter().zip(&own).all(|(got, own)| (got - own).abs() < 1e-3), "{alike:?}");
+            let others = [own.clone(), own.iter().rev().map(|value| value + 7.0).collect::<Vec<_>>().repeat(3)].concat();
+            prop_assert_eq!(values(&mix(tensor(vec![1.0, 0.0, 0.0, 0.0]), outputs(others))), own);
+        }
     }
 
     #[test]
