@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use fednode_core::NodeId;
 use fednode_net::Compression;
 use fednode_runtime::telemetry::Format;
 
@@ -75,9 +74,10 @@ pub(crate) struct StartArgs {
     /// File with the pre-shared network key (64 hexadecimal digits).
     #[arg(long, value_name = "FILE", env = "FEDBOOT_NETWORK_KEY")]
     pub(crate) network_key: Option<PathBuf>,
-    /// Admit only these nodes; may be given more than once. Without it, everybody who has the spec is welcome.
-    #[arg(long, value_name = "NODE_ID", env = "FEDBOOT_ALLOW", value_delimiter = ',')]
-    pub(crate) allow: Vec<NodeId>,
+    /// File with the node ids that may take part, one a line, as for nodes. Without it, everybody who has the spec is
+    /// welcome.
+    #[arg(long, value_name = "FILE", env = "FEDBOOT_ALLOW")]
+    pub(crate) allow: Option<PathBuf>,
     /// Look for members on the local network.
     #[arg(long, env = "FEDBOOT_MDNS")]
     pub(crate) mdns: bool,
@@ -87,9 +87,9 @@ pub(crate) struct StartArgs {
     /// Most peers to keep.
     #[arg(long, value_name = "N", default_value_t = 1024, env = "FEDBOOT_MAX_PEERS")]
     pub(crate) max_peers: usize,
-    /// Most bytes of blobs to keep.
-    #[arg(long, value_name = "BYTES", default_value_t = 2 << 30, env = "FEDBOOT_QUOTA")]
-    pub(crate) quota: u64,
+    /// Most mebibytes of blobs kept on disk.
+    #[arg(long, value_name = "MIB", default_value_t = 2048, env = "FEDBOOT_QUOTA_MIB", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) quota_mib: u64,
     /// Where to serve the control API; port 0 takes any free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", env = "FEDBOOT_CONTROL")]
     pub(crate) control: SocketAddr,
@@ -100,8 +100,8 @@ pub(crate) struct StartArgs {
     #[arg(long, env = "FEDBOOT_EXIT_WHEN_FINISHED")]
     pub(crate) exit_when_finished: bool,
     /// Longest time in seconds to go on serving after the last round, with `--exit-when-finished`.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, env = "FEDBOOT_LINGER")]
-    pub(crate) linger: u64,
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, env = "FEDBOOT_LINGER_SECONDS")]
+    pub(crate) linger_seconds: u64,
     /// Form of the log on standard error: `human` or `json`.
     #[arg(long, value_name = "FORM", default_value = "human", env = "FEDBOOT_LOG_FORM")]
     pub(crate) log: Format,
@@ -129,6 +129,6 @@ mod tests {
             Cli::parse_from(["fedboot", "start", "--peers", "/dns4/a/tcp/1,/dns4/b/tcp/1", "--peers", "/dns4/c/tcp/1"]);
         let Command::Start(args) = cli.command else { panic!("start was asked for") };
         assert_eq!(args.peers.len(), 3);
-        assert!(Cli::try_parse_from(["fedboot", "start", "--allow", "nonsense"]).is_err());
+        assert!(Cli::try_parse_from(["fedboot", "start", "--quota-mib", "0"]).is_err());
     }
 }

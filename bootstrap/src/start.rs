@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use fednode_core::FederationSpec;
 use fednode_net::NetworkKey;
-use fednode_runtime::{ControlConfig, ExitCode as Cause, MemberConfig, run_aggregator, signals, telemetry};
+use fednode_runtime::{
+    ControlConfig, ExitCode as Cause, MemberConfig, allow_list, run_aggregator, signals, telemetry,
+};
 use tokio::sync::mpsc;
 
 use crate::cli::StartArgs;
@@ -58,7 +60,8 @@ async fn run(mut config: MemberConfig, json: bool, stop_when_stdin_closes: bool)
 fn resolve(args: StartArgs) -> Result<MemberConfig, Failure> {
     let network_key = args.network_key.as_deref().map(NetworkKey::load).transpose();
     let network_key = network_key.map_err(|error| Failure::new(Cause::Network, error))?;
-    let allow = (!args.allow.is_empty()).then(|| args.allow.into_iter().collect());
+    let allow = args.allow.as_deref().map(allow_list::read).transpose();
+    let allow = allow.map_err(|error| Failure::new(Cause::Configuration, error))?;
     Ok(MemberConfig {
         listen: args.listen,
         external: args.external,
@@ -68,10 +71,10 @@ fn resolve(args: StartArgs) -> Result<MemberConfig, Failure> {
         mdns: args.mdns,
         compression: args.compression,
         max_peers: args.max_peers,
-        quota_bytes: args.quota,
+        quota_bytes: args.quota_mib.saturating_mul(1 << 20),
         control: ControlConfig { address: args.control, enabled: !args.no_control },
         exit_when_finished: args.exit_when_finished,
-        linger: Duration::from_secs(args.linger),
+        linger: Duration::from_secs(args.linger_seconds),
         software: concat!("fedboot/", env!("CARGO_PKG_VERSION")).into(),
         ..MemberConfig::new(Arc::new(read_spec(&args.spec)?), args.state)
     })

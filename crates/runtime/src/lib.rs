@@ -39,6 +39,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod allocator;
+pub mod allow_list;
 mod answers;
 mod checkpointing;
 mod clock;
