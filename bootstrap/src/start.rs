@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use fednode_core::FederationSpec;
 use fednode_net::NetworkKey;
-use fednode_runtime::{
-    ControlConfig, ExitCode as Cause, MemberConfig, allow_list, run_aggregator, signals, telemetry,
-};
+use fednode_runtime::{ControlConfig, ExitCode as Cause, MemberConfig, allow_list, run_aggregator, signals, telemetry};
 use tokio::sync::mpsc;
 
 use crate::cli::StartArgs;
