@@ -58,7 +58,8 @@ pub fn fewest_samples(spec: &FederationSpec) -> Result<usize, LearnError> {
     let passes = (0..).zip(algorithm.finishing_passes()).filter(|(_, epochs)| *epochs > 0);
     let stages: Vec<_> = passes.map(|(pass, _)| algorithm.selection(Stage::Finishing(pass))).collect();
     let suffices = |samples: &usize| stages.iter().all(|stage| !stage.of(*samples).is_empty());
-    Ok((1..).find(suffices).unwrap_or(1))
+    // Of twenty, every twentieth is one.
+    Ok((1..20).find(suffices).unwrap_or(20))
 }
 
 /// Returns how many features the extractor has that all nodes share.
