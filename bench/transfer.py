@@ -34,7 +34,10 @@ def several_providers(page, options):
     printed = output([ROOT / "scripts" / "netlab"], accepts=(0, 1))
     if printed.startswith("skipped: "):
         raise CannotRun(printed.removeprefix("skipped: ").strip())
-    three, one = (float(re.search(rf"^{what} +([0-9.]+) MiB/s", printed, re.M)[1]) for what in ("three providers", "one provider"))
+    found = [re.search(rf"^{what} +([0-9.]+) MiB/s", printed, re.M) for what in ("three providers", "one provider")]
+    if not all(found):
+        raise CannotRun("scripts/netlab ended without rates: run it by itself")
+    three, one = (float(rate[1]) for rate in found)
     name = "three providers of 50 Mbit/s each, in namespaces"
     page.row(name, three, "MiB/s", ratio(2.7), "scripts/netlab", Rival("one of them", one))
 

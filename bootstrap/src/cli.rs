@@ -88,7 +88,13 @@ pub(crate) struct StartArgs {
     #[arg(long, value_name = "N", default_value_t = 1024, env = "FEDBOOT_MAX_PEERS")]
     pub(crate) max_peers: usize,
     /// Most mebibytes of blobs kept on disk.
-    #[arg(long, value_name = "MIB", default_value_t = 2048, env = "FEDBOOT_QUOTA_MIB", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "MIB",
+        default_value_t = 2048,
+        env = "FEDBOOT_QUOTA_MIB",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     pub(crate) quota_mib: u64,
     /// Where to serve the control API; port 0 takes any free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", env = "FEDBOOT_CONTROL")]

@@ -70,6 +70,8 @@ pub(crate) struct Model {
     pub(crate) params: ParamSet,
     /// The shared part that all nodes had last, where it may be another one than among the parameters.
     pub(crate) common: Option<ParamSet>,
+    /// Whether it is a checkpoint's, from before the last round.
+    pub(crate) is_under_way: bool,
     /// What it is.
     pub(crate) card: Card,
     /// Where it was found.
@@ -113,7 +115,7 @@ impl Model {
     /// Reads an exported model; its card lies beside it.
     fn exported(path: &Path) -> anyhow::Result<Self> {
         let card = read_json(&path.with_extension("json"))?;
-        Ok(Self { params: read_params(path)?, common: None, path: path.to_owned(), card })
+        Ok(Self { params: read_params(path)?, common: None, is_under_way: false, path: path.to_owned(), card })
     }
 
     /// Reads the final model of a state folder, or before the last round the newest checkpoint's.
@@ -139,7 +141,7 @@ impl Model {
         if path.exists() {
             let model = read_json(&state.join(final_model::FOLDER).join("card.json"))?;
             let card = Card { model, class_names, vocabulary, spec: own(spec) };
-            return Ok(Self { params: read_params(&path)?, common: None, card, path });
+            return Ok(Self { params: read_params(&path)?, common: None, is_under_way: false, card, path });
         }
         let stored = fednode_runtime::stored_model(state, &spec).or_fail(ExitCode::State)?;
         let Some(StoredModel { params, common }) = stored else {
@@ -152,7 +154,7 @@ impl Model {
         let last = records::read(&records::path_in(state)).or_fail(ExitCode::State)?.pop();
         let model = ModelCard::new(&spec, node_id, TrainerCard::default(), last);
         let card = Card { model, class_names, vocabulary, spec: own(spec) };
-        Ok(Self { params, common, card, path: state.join("checkpoints") })
+        Ok(Self { params, common, is_under_way: true, card, path: state.join("checkpoints") })
     }
 
     /// Makes a learner of it, which can evaluate and predict samples like these.

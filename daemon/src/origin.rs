@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::failure::{OrFail, fail};
 
 /// Its name in a state folder.
-const FILE: &str = "data.toml";
+pub(crate) const FILE: &str = "data.toml";
 
 /// Where a node's samples come from; keys of `node.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,20 +25,17 @@ struct Origin {
     partition_file: String,
 }
 
-/// Keeps what the settings say in their state folder.
+/// Writes down what the settings say.
 ///
 /// # Errors
-/// Fails if it cannot be written.
-pub(crate) fn keep(config: &Config) -> anyhow::Result<()> {
+/// None that a setting could cause.
+pub(crate) fn text(config: &Config) -> anyhow::Result<String> {
     let origin = Origin {
         data: from_the_root(&config.data),
         shard: config.shard.clone(),
         partition_file: if config.partition_file.is_empty() { String::new() } else { rooted(&config.partition_file) },
     };
-    let text = toml::to_string(&origin).or_fail(ExitCode::Internal)?;
-    let path = Path::new(&config.state).join(FILE);
-    let failed = |error| fail(ExitCode::State, format!("cannot write `{}`: {error}", path.display()));
-    std::fs::write(&path, text).map_err(failed)
+    toml::to_string(&origin).or_fail(ExitCode::Internal)
 }
 
 /// Puts what is kept in a state folder into settings; without any, they stay as they are.
@@ -85,7 +82,7 @@ mod tests {
         assert_eq!(unknown, settings, "nothing was kept");
 
         let kept = Config { data: "idx:src".into(), shard: "2/3".into(), partition_file: "lists".into(), ..settings };
-        keep(&kept).unwrap();
+        std::fs::write(folder.path().join(FILE), text(&kept).unwrap()).unwrap();
         let mut found = Config { state, ..Config::default() };
         recall(&mut found).unwrap();
         let here = std::env::current_dir().unwrap();

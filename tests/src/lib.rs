@@ -251,3 +251,17 @@ pub fn is_finished(status: &Value) -> bool {
 pub fn round(status: &Value) -> u64 {
     status["round"].as_u64().unwrap_or(0)
 }
+
+/// Returns the names of all algorithms, as `fednode algorithms` lists them.
+///
+/// # Panics
+/// If it lists hardly any.
+pub fn algorithms() -> Vec<String> {
+    let mut list = fednode();
+    list.args(["algorithms", "--json"]);
+    let listed = json_of(&run(list));
+    let names: Vec<String> =
+        listed.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect();
+    assert!(names.len() >= 12, "{names:?}");
+    names
+}

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use fednode_e2e::{fednode, json_of, run, signal};
+use fednode_e2e::{algorithms, fednode, json_of, run, signal};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -100,10 +100,7 @@ fn a_share_of_the_nodes_trains_in_a_round() {
 #[test]
 fn every_algorithm_learns_with_a_share_of_the_nodes() {
     let folder = tempfile::tempdir().unwrap();
-    let mut list = fednode();
-    list.args(["algorithms", "--json"]);
-    let listed = json_of(&run(list));
-    let names: Vec<&str> = listed.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    let names = algorithms();
     let axis = format!("algorithm={}", names.join(","));
     let settings = ["--nodes", "4", "--rounds", "8", "--participation", "0.5", "--lr", "0.1", "--sweep", &axis];
     let table = json_of(&run(simulate(folder.path(), &settings)));

@@ -72,18 +72,19 @@ pub fn merge(
 
 /// Adds up by owner what was used of others.
 fn by_owner(rows: &[PlanRow], used: &[(Slot, Vec<(ExpertId, f64)>)], me: NodeId) -> Vec<MixedIn> {
-    let mut owners: BTreeMap<NodeId, (f64, f64)> = BTreeMap::new();
+    let mut owners: BTreeMap<NodeId, MixedIn> = BTreeMap::new();
     for (slot, sources) in used {
+        let weights: BTreeMap<ExpertId, f64> = sources.iter().copied().collect();
         let planned = rows.iter().filter(|row| row.slot == *slot).flat_map(|row| &row.sources);
-        let similarity: BTreeMap<ExpertId, f64> = planned.map(|source| (source.expert, source.similarity)).collect();
-        for (expert, weight) in sources.iter().filter(|(expert, _)| expert.owner != me) {
-            let (best, sum) = owners.entry(expert.owner).or_insert((f64::NEG_INFINITY, 0.0));
-            *best = best.max(similarity.get(expert).copied().unwrap_or(*best));
-            *sum += weight / used.len() as f64;
+        for source in planned.filter(|source| source.expert.owner != me) {
+            let Some(weight) = weights.get(&source.expert) else { continue };
+            let (node, similarity) = (source.expert.owner, source.similarity);
+            let mixed = owners.entry(node).or_insert(MixedIn { node, similarity, weight: 0.0 });
+            mixed.similarity = mixed.similarity.max(similarity);
+            mixed.weight += weight / used.len() as f64;
         }
     }
-    let one = |(node, (similarity, weight))| MixedIn { node, similarity, weight };
-    owners.into_iter().map(one).collect()
+    owners.into_values().collect()
 }
 
 fn load_row(
@@ -227,5 +228,42 @@ impl Combination {
             Self::Sum(sum) => sum?.finish().ok(),
             Self::All(rule, parts) => mean::average(rule, &parts).ok(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fednode_core::Source;
+
+    use super::*;
+
+    #[test]
+    fn what_was_used_is_added_up_by_its_owner() {
+        let [me, ann, bob] = [1, 2, 3].map(|byte| NodeId::from_bytes([byte; 32]));
+        let expert = |owner, slot| ExpertId { owner, slot: Slot(slot) };
+        let row = |slot, sources: &[(ExpertId, f64)]| PlanRow {
+            slot: Slot(slot),
+            sources: sources
+                .iter()
+                .map(|(expert, similarity)| Source { expert: *expert, similarity: *similarity, weight: 0.0 })
+                .collect(),
+        };
+        let rows = [
+            row(0, &[(expert(me, 0), 1.0), (expert(ann, 0), 0.5), (expert(ann, 1), 0.75), (expert(bob, 0), -0.5)]),
+            row(1, &[(expert(me, 1), 1.0), (expert(ann, 0), 0.25), (expert(bob, 1), 0.125)]),
+        ];
+        // Bob's second expert was planned and did not come.
+        let used = [
+            (
+                Slot(0),
+                vec![(expert(me, 0), 0.25), (expert(ann, 0), 0.25), (expert(ann, 1), 0.375), (expert(bob, 0), 0.125)],
+            ),
+            (Slot(1), vec![(expert(me, 1), 0.5), (expert(ann, 0), 0.5)]),
+        ];
+        let expected = [
+            MixedIn { node: ann, similarity: 0.75, weight: (0.25 + 0.375 + 0.5) / 2.0 },
+            MixedIn { node: bob, similarity: -0.5, weight: 0.0625 },
+        ];
+        assert_eq!(by_owner(&rows, &used, me), expected);
     }
 }

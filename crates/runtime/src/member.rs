@@ -6,7 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use fednode_core::{Advert, FederationSpec, NodeId, ParamSet, Role, Round, Sequence, SignedAdvert};
+use fednode_core::{Advert, FederationSpec, NodeId, ParamSet, Role, Round, Sequence, SignedAdvert, Timestamp};
 use fednode_engine::{Aggregator, Head, Node, State};
 use fednode_net::{Identity, Network};
 use fednode_store::{Ledger, LedgerError, OpenError, Options, Store};
@@ -147,10 +147,11 @@ struct Opened {
 impl Opened {
     async fn open(config: &MemberConfig, role: Role, partition_hash: String) -> Result<Self, RunError> {
         let (folder, federation, quota) = (config.state.clone(), config.spec.id(), config.quota_bytes);
-        let key = config.key_path();
+        let (key, facts) = (config.key_path(), config.facts.clone());
         on_worker(move || {
             let options = Options { quota_bytes: quota, ..Options::default() };
             let store = Store::open(&folder, federation, &options)?;
+            facts.iter().try_for_each(|(name, text)| keep(&folder.join(name), text))?;
             let identity = Identity::load_or_create(&key).map_err(|e| RunError::StateContent(e.to_string()))?;
             let restored = checkpointing::load(&store.checkpoints, &partition_hash)?;
             let written =
@@ -170,10 +171,8 @@ impl Opened {
         stop: CancellationToken,
     ) -> Result<Finished, RunError> {
         let Self { me, role, store, identity, restored, written } = self;
-        let mut notebook = Notebook::default();
         let clock = Clock::start();
-        let healed = store.warnings.iter().chain(restored.iter().filter_map(|restored| restored.warning.as_ref()));
-        healed.for_each(|warning| notebook.warn(clock.now(), warning.clone()));
+        let notebook = healed(&store, restored.as_ref(), clock.now());
         let memories = Memories::read(&store.ledger)?;
         let past = Past { known: memories.adverts(), written };
         let network = start_network(&config, role, &store, identity, memories).await?;
@@ -222,6 +221,24 @@ impl Opened {
         };
         driver.run(past).await
     }
+}
+
+/// Notes what was mended when the folder was opened.
+fn healed(store: &Store, restored: Option<&Restored>, now: Timestamp) -> Notebook {
+    let mut notebook = Notebook::default();
+    let warnings = store.warnings.iter().chain(restored.and_then(|restored| restored.warning.as_ref()));
+    warnings.for_each(|warning| notebook.warn(now, warning.clone()));
+    notebook
+}
+
+/// Writes a small file, whole or not at all; one that says the same stays, so that a full disk is no obstacle to a restart.
+fn keep(path: &Path, text: &str) -> Result<(), RunError> {
+    if std::fs::read_to_string(path).is_ok_and(|kept| kept == text) {
+        return Ok(());
+    }
+    let staged = path.with_extension("tmp");
+    let written = std::fs::write(&staged, text).and_then(|()| std::fs::rename(&staged, path));
+    written.map_err(|error| RunError::StateContent(format!("cannot write `{}`: {error}", path.display())))
 }
 
 fn no_journal(error: std::io::Error) -> RunError {

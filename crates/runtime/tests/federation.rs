@@ -202,6 +202,7 @@ async fn the_control_api_answers_its_owner_only_and_the_folder_has_one_daemon() 
     let spec = lonely_spec(2);
     let mut config = config(&spec, &state, &[]);
     config.exit_when_finished = false;
+    config.facts = vec![("fact.txt", "first".into())];
     let node = Running::node(1, config.clone(), QUICK);
     until(|| state.join("control.json").exists()).await;
     let client = Client::of(&state).unwrap();
@@ -218,8 +219,10 @@ async fn the_control_api_answers_its_owner_only_and_the_folder_has_one_daemon() 
     .await
     .unwrap();
 
+    config.facts = vec![("fact.txt", "second".into())];
     let error = Running::node(1, config, QUICK).end().await.unwrap_err();
     assert_eq!(error.exit_code(), ExitCode::State);
+    assert_eq!(std::fs::read_to_string(state.join("fact.txt")).unwrap(), "first", "what is refused changes nothing");
     assert!(error.to_string().contains("is in use by process"), "{error}");
 
     let mut stranger = fednode_runtime::control::read(&state).unwrap().unwrap();

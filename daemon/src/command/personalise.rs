@@ -58,6 +58,9 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     if args.algorithm.is_none() {
         learner.restore(&model.params).or_fail(ExitCode::State)?;
     }
+    if model.is_under_way && model.common.is_none() && learner.shared_layout().is_some() {
+        eprintln!("the newest common model is not held here: this starts from what the node itself trained last");
+    }
     // Under way a node's own update is in the place of the newest common model.
     if args.algorithm.is_some() || model.common.is_some() {
         let common = common_part(&learner, &model)?;

@@ -151,15 +151,14 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     let log_format = config.log_format.parse().map_err(|error: String| fail(ExitCode::Configuration, error))?;
     telemetry::install(log_format, &telemetry::Target::Stderr).or_fail(ExitCode::Configuration)?;
     let spec = Arc::new(read_spec(&config)?);
-    let member = member::config(&config, Arc::clone(&spec))?;
+    let mut member = member::config(&config, Arc::clone(&spec))?;
     let mine = Mine::load(&config, &spec)?;
     let own = match config.model.as_str() {
         "" => own_model::by_number(&spec, mine.node_seed as usize),
         name => own_model::chosen(&spec, name).or_fail(ExitCode::Configuration)?,
     };
     let trainer = trainer(&config, &own, &mine)?;
-    keep_facts(&config, &spec, &own.model.name, &mine.split.train)?;
-    origin::keep(&config)?;
+    member.facts = facts(&config, &spec, &own.model.name, &mine.split.train)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(NETWORK_THREADS).max_blocking_threads(BLOCKING_THREADS).enable_all();
     let runtime = builder.build().or_fail(ExitCode::Internal)?;
@@ -212,22 +211,22 @@ fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Resul
     Ok(LearnerTrainer::new(learner, card, spec.pool.clone()))
 }
 
-/// Keeps a copy of the spec, the model's and the classes' names and the vocabulary beside the state, so that `evaluate`, `predict` and `export` need
-/// the state folder only.
-fn keep_facts(config: &Config, spec: &FederationSpec, model: &str, samples: &Samples) -> anyhow::Result<()> {
-    let folder = PathBuf::from(&config.state);
-    if folder.join(SPEC_FILE).exists() {
-        // Another federation's state is refused by whoever opens it, with a better explanation.
-        return Ok(());
-    }
-    let (class_names, vocabulary) = (&samples.class_names, samples.vocabulary());
-    let tokens = vocabulary.map(|vocabulary| vocabulary.tokens().join("\n") + "\n");
-    let written = std::fs::create_dir_all(&folder)
-        .and_then(|()| tokens.map_or(Ok(()), |tokens| std::fs::write(folder.join(VOCABULARY_FILE), tokens)))
-        .and_then(|()| std::fs::write(folder.join(CLASSES_FILE), class_names.join("\n") + "\n"))
-        .and_then(|()| std::fs::write(folder.join(MODEL_FILE), format!("{model}\n")))
-        .and_then(|()| std::fs::write(folder.join(SPEC_FILE), spec.to_toml()));
-    written.map_err(|error| fail(ExitCode::State, format!("cannot write to `{}`: {error}", folder.display())))
+/// Returns what is kept beside the state, so that `evaluate`, `predict`, `personalise` and `export` need the state folder only:
+/// a copy of the spec, the model's and the classes' names, the vocabulary, and where the samples are.
+fn facts(
+    config: &Config,
+    spec: &FederationSpec,
+    model: &str,
+    samples: &Samples,
+) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let mut facts = vec![
+        (SPEC_FILE, spec.to_toml()),
+        (MODEL_FILE, format!("{model}\n")),
+        (CLASSES_FILE, samples.class_names.join("\n") + "\n"),
+        (origin::FILE, origin::text(config)?),
+    ];
+    facts.extend(samples.vocabulary().map(|vocabulary| (VOCABULARY_FILE, vocabulary.tokens().join("\n") + "\n")));
+    Ok(facts)
 }
 
 /// The settings in force.

@@ -209,31 +209,12 @@ impl Modular for Dbe {
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
-    use fednode_core::HyperValue;
-    use fednode_core::spec::{ModelSpec, TrainingSpec};
-    use std::collections::BTreeMap;
 
     use super::*;
-    use crate::algorithm::find;
+    use crate::algorithm::testing::{batch, build, setup};
     use crate::weights::values;
 
     const WIDTH: usize = 200;
-
-    fn setup<T>(name: &str, hyper: &[(&str, f64)], build: impl Fn(&Setup<'_>) -> T) -> T {
-        let hyper = hyper.iter().map(|(name, value)| ((*name).to_owned(), HyperValue::Real(*value)));
-        let hyper = find(name).unwrap().values(&hyper.collect::<BTreeMap<_, _>>()).unwrap();
-        let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1, ..ModelSpec::default() };
-        let (training, device) = (TrainingSpec::default(), Device::flex());
-        build(&Setup {
-            model: &model,
-            training: &training,
-            hyper: &hyper,
-            participation: 1.0,
-            rounds: 9,
-            seed: 1,
-            device: &device,
-        })
-    }
 
     fn dbe(hyper: &[(&str, f64)]) -> Dbe {
         let mut dbe = setup("dbe", hyper, |setup| Dbe::new(setup).unwrap());
@@ -242,15 +223,10 @@ mod tests {
         dbe
     }
 
-    fn batch() -> Batch {
-        let inputs = Tensor::from_floats([[1.0, 0.5, 0.0, 0.2], [0.0, 0.3, 1.0, 0.7]], &Device::flex());
-        Batch { inputs, targets: Tensor::from_floats([[1.0, 0.0], [0.0, 1.0]], &Device::flex()) }
-    }
-
     #[test]
     fn without_regulariser_and_with_a_zero_bias_a_step_is_fedavgs() {
         let mut dbe = dbe(&[("regularization", 0.0)]);
-        let mut fedavg = setup("fedavg", &[], |setup| (find("fedavg").unwrap().build)(setup).unwrap());
+        let mut fedavg = build("fedavg", &[]);
         assert_eq!(dbe.step(0, batch()), fedavg.step(0, batch()));
         let whole = fedavg.parts()[0].params();
         for part in [BASE, HEAD] {

@@ -156,33 +156,15 @@ impl Modular for Halves {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Device;
-    use fednode_core::spec::ModelSpec;
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::algorithm::{find, take_step};
+    use crate::algorithm::{take_step, testing};
 
     /// Trains `fedrep` on one batch in each of the given passes; tells which halves moved.
     fn moved(passes: &[usize]) -> [bool; 2] {
-        let (row, device) = (find("fedrep").unwrap(), Device::flex());
-        let model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1, ..ModelSpec::default() };
-        let (training, hyper) = (TrainingSpec::default(), row.values(&BTreeMap::new()).unwrap());
-        let setup = Setup {
-            model: &model,
-            training: &training,
-            hyper: &hyper,
-            participation: 1.0,
-            rounds: 9,
-            seed: 1,
-            device: &device,
-        };
-        let mut algorithm = (row.build)(&setup).unwrap();
+        let mut algorithm = testing::build("fedrep", &[]);
         let before: Vec<_> = algorithm.parts().iter().map(Part::params).collect();
         for pass in passes {
-            let inputs = Tensor::from_floats([[1.0, 0.5, 0.0, 0.2], [0.0, 0.3, 1.0, 0.7]], &device);
-            let targets = Tensor::from_floats([[1.0, 0.0], [0.0, 1.0]], &device);
-            take_step(algorithm.as_mut(), Stage::Pass(*pass), Batch { inputs, targets });
+            take_step(algorithm.as_mut(), Stage::Pass(*pass), testing::batch());
         }
         let now = algorithm.parts();
         [BASE, HEAD].map(|half| now[half].params() != before[half])

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use fednode_core::HyperValue;
 use fednode_core::spec::{ModelSpec, TrainingSpec};
+use fednode_core::{FederationSpec, HyperValue};
 
 use super::{Algorithm, Row, Setup, Stage, TABLE, find, take_step};
 use crate::batch::Batch;
@@ -74,20 +74,13 @@ pub(crate) fn random(rows: usize, seed: u64) -> Tensor<2> {
 
 /// Builds every algorithm that has a module, and moves its parts away from where they start.
 pub(crate) fn trained() -> Vec<(&'static str, Box<dyn Algorithm>)> {
-    let model = ModelSpec { name: "cnn".into(), input: [1, 8, 8], classes: 3, experts: 2, ..ModelSpec::default() };
-    let (training, device) = (TrainingSpec { learning_rate: 0.05, ..TrainingSpec::default() }, Device::flex());
+    let device = Device::flex();
+    let mut spec = FederationSpec { rounds: 9, seed: 1, ..FederationSpec::default() };
+    spec.model = ModelSpec { name: "cnn".into(), input: [1, 8, 8], classes: 3, experts: 2, ..ModelSpec::default() };
+    spec.training.learning_rate = 0.05;
     let build = |row: &'static Row| {
-        let hyper = row.values(&BTreeMap::new()).expect("the defaults are in range");
-        let setup = Setup {
-            model: &model,
-            training: &training,
-            hyper: &hyper,
-            participation: 1.0,
-            rounds: 9,
-            seed: 1,
-            device: &device,
-        };
-        let mut algorithm = (row.build)(&setup).expect("every row builds on a small `cnn`");
+        let spec = FederationSpec { algorithm: row.name.into(), ..spec.clone() };
+        let mut algorithm = super::build(&spec, &device).expect("every row builds on a small `cnn`");
         algorithm.meet(&[2, 1, 1]);
         for round in 1..=3 {
             algorithm.begin_round(Draws::new(1, 0, round));

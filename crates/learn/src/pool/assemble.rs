@@ -166,7 +166,7 @@ impl<'a> Pool<'a> {
             Some("there is no other member")
         } else if self.spec.guard && self.validation.len() == 0 {
             Some("there are no validation samples to judge the mixture by")
-        } else if self.spec.guard && self.training.len() + self.validation.len() < FEWEST {
+        } else if self.spec.guard && self.node.data.train.len() + self.node.data.validation.len() < FEWEST {
             Some("there are fewer than 50 samples, too few to tell whether the mixture is better")
         } else {
             None
