@@ -14,6 +14,7 @@
 use std::path::Path;
 
 use fednode_core::config::{self, ConfigError, unknown_name};
+use fednode_data::source;
 use fednode_net::Compression;
 
 /// What every variable of ours begins with.
@@ -163,10 +164,17 @@ fn rebased(mut table: toml::Table, folder: &Path) -> toml::Table {
         if let Some(toml::Value::String(path)) = table.get_mut(key)
             && !path.is_empty()
         {
-            *path = folder.join(&*path).to_string_lossy().into_owned();
+            *path = within(folder, path);
         }
     }
+    if let Some(toml::Value::String(data)) = table.get_mut("data") {
+        *data = source::with_paths(data, |path| within(folder, path));
+    }
     table
+}
+
+fn within(folder: &Path, path: &str) -> String {
+    folder.join(path).to_string_lossy().into_owned()
 }
 
 /// Turns `FEDNODE_*` variables into a table; a value is read as the type that its key has.
@@ -232,12 +240,13 @@ mod tests {
 
     #[test]
     fn stronger_layers_win() {
-        let text = "device = \"file\"\nthreads = 1\nshard = \"1/2\"\nstate = \"s\"";
+        let text = "device = \"file\"\nthreads = 1\nshard = \"1/2\"\nstate = \"s\"\ndata = \"csv:ward.csv,label=dx\"";
         let file = || Some(File { text, folder: Path::new("/etc/fednode") });
         let environment = variables(&[("FEDNODE_DEVICE", "variable"), ("FEDNODE_THREADS", "2"), ("HOME", "/root")]);
         let resolved = Config::resolve(table("device = \"flag\""), environment, file()).unwrap();
         assert_eq!((resolved.device.as_str(), resolved.threads, resolved.shard.as_str()), ("flag", 2, "1/2"));
         assert_eq!(resolved.state, "/etc/fednode/s");
+        assert_eq!(resolved.data, "csv:/etc/fednode/ward.csv,label=dx");
         assert_eq!(resolved.log_format, "human");
         // A path that no file gave stays relative to the current folder.
         assert_eq!(resolved.spec, "federation.toml");

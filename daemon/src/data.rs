@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fednode_core::FederationSpec;
+use fednode_core::{BlobId, FederationSpec};
 use fednode_data::partition::{self, Request, Rule};
 use fednode_data::{
     ClassCounts, DataSource, NodeIndices, Samples, ShardParams, Split, check_vocabulary, load_shard, n_validation,
@@ -25,6 +25,9 @@ use crate::swarm::summary::majority_class_accuracy;
 pub(crate) const OWN: &str = "own";
 /// The partition that a file of index lists describes; each node says for itself where that file is.
 const FILE: &str = "file";
+
+/// Most classes whose names a spec holds, which people read.
+const MOST_NAMES: usize = 1000;
 
 /// Returns the help of a flag that names a data source.
 pub(crate) fn help() -> String {
@@ -59,6 +62,7 @@ pub(crate) fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
         name: source.kind().name.to_owned(),
         input: pool.shape,
         classes: pool.class_names.len(),
+        class_names: if pool.class_names.len() <= MOST_NAMES { pool.class_names.to_vec() } else { Vec::new() },
         vocabulary: entries,
         vocabulary_hash: hash,
     })
@@ -84,6 +88,20 @@ pub(crate) fn partition_text(partition: &str, file: Option<&Path>) -> anyhow::Re
             Err(fail(ExitCode::Configuration, message))
         }
         _ => Ok(partition.to_owned()),
+    }
+}
+
+/// Refuses a federation whose nodes bring their own data where there is one data set for all.
+///
+/// # Errors
+/// Says so.
+pub(crate) fn refuse_own(spec: &FederationSpec, what: &str) -> anyhow::Result<()> {
+    match spec.data.partition == OWN {
+        true => {
+            let text = format!("{what} has one data set: partition `{OWN}` is for nodes that bring their own");
+            Err(fail(ExitCode::Configuration, text))
+        }
+        false => Ok(()),
     }
 }
 
@@ -160,6 +178,8 @@ pub(crate) struct Mine {
     pub(crate) split: Arc<Split>,
     /// Tells this node's draws from those of others; the same at every start.
     pub(crate) node_seed: u64,
+    /// Which shard it has, counting from 0.
+    pub(crate) position: usize,
     partition_hash: String,
     classes_present: Vec<u16>,
 }
@@ -187,9 +207,10 @@ impl Mine {
         let ClassCounts { train, .. } = &loaded.counts;
         tracing::info!(shard = %config.shard, classes = ?train, "data loaded");
         Ok(Self {
-            split: Arc::new(loaded.split),
             // With `own` all shards are the first: what tells nodes apart is then their data.
-            node_seed: position as u64,
+            node_seed: if spec.data.partition == OWN { seed_of(&loaded.split.train) } else { position as u64 },
+            position,
+            split: Arc::new(loaded.split),
             partition_hash: loaded.partition_hash,
             classes_present: loaded.classes_present,
         })
@@ -209,6 +230,16 @@ impl Mine {
             partition_hash: self.partition_hash.clone(),
         }
     }
+}
+
+/// Makes a seed of samples.
+fn seed_of(samples: &Samples) -> u64 {
+    let mut values = Vec::new();
+    samples.write_batch(&(0..samples.len() as u32).collect::<Vec<_>>(), &mut values);
+    let labels = samples.labels.iter().flat_map(|label| label.to_le_bytes());
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).chain(labels).collect();
+    let [a, b, c, d, e, f, g, h, ..] = *BlobId::of(&bytes).as_bytes();
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
 /// Returns which shard is meant, counting from 0.
@@ -237,7 +268,8 @@ fn check_hash(spec: &FederationSpec, hash: &str) -> anyhow::Result<()> {
     if spec.data.partition == OWN || expected.is_empty() || expected == hash {
         return Ok(());
     }
-    let advice = "use the same data (and --partition-file) as whoever made federation.toml";
+    let advice = "use the same data (and --partition-file) as whoever made federation.toml; if the seed, `nodes` or `data` \
+                  was changed there by hand, empty its `data.partition_hash`";
     Err(fail(
         ExitCode::Data,
         format!("this data divides to partition {hash}, the federation's is {expected}: {advice}"),

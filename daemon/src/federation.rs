@@ -102,6 +102,8 @@ pub(crate) struct DataFacts {
     pub(crate) input: [usize; 3],
     /// Number of classes.
     pub(crate) classes: usize,
+    /// What they are called; nothing if there are too many for a spec.
+    pub(crate) class_names: Vec<String>,
     /// Entries of the vocabulary; 0 unless the samples are texts.
     pub(crate) vocabulary: usize,
     /// Which vocabulary; empty unless the samples are texts.
@@ -197,6 +199,7 @@ fn recipe(data: &DataFacts) -> FederationSpec {
     spec.data.name.clone_from(&data.name);
     spec.model.input = data.input;
     spec.model.classes = data.classes;
+    spec.model.class_names.clone_from(&data.class_names);
     spec.model.vocabulary = data.vocabulary;
     spec.model.vocabulary_hash.clone_from(&data.vocabulary_hash);
     let [channels, height, width] = data.input;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fednode_runtime::exit::ExitCode;
 
-use crate::config::{Config, File};
+use crate::config::{Config, File, is_setting};
 use crate::failure::{OrFail, fail};
 
 /// Read without being named, if it is in the current folder.
@@ -37,6 +37,15 @@ pub(crate) fn resolve(flags: toml::Table, file: Option<&Path>) -> anyhow::Result
     Config::resolve(flags, variables, file)
         .map_err(|error| name_the_file(error, &path, text.is_some()))
         .or_fail(ExitCode::Configuration)
+}
+
+/// Says which variables would set something of a node, to a command that takes flags only.
+pub(crate) fn warn_of_variables(command: &str) {
+    for (name, _) in std::env::vars_os() {
+        if let Some(name) = name.to_str().filter(|name| is_setting(name)) {
+            eprintln!("`{name}` is for `fednode start`: `fednode {command}` goes by its flags alone");
+        }
+    }
 }
 
 fn name_the_file(error: fednode_core::ConfigError, path: &Path, exists: bool) -> anyhow::Error {

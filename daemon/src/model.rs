@@ -48,6 +48,17 @@ pub(crate) struct ModelArgs {
     pub(crate) device: String,
 }
 
+/// What was typed of the samples that are meant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Typed<'a> {
+    /// The source.
+    pub(crate) data: Option<&'a str>,
+    /// The part of it, `I/N`.
+    pub(crate) shard: Option<&'a str>,
+    /// The index lists that divide it.
+    pub(crate) partition_file: Option<&'a Path>,
+}
+
 /// What lies beside an exported model: everything needed to use it, and where it comes from.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Card {
@@ -95,13 +106,15 @@ impl ModelArgs {
     ///
     /// # Errors
     /// Fails on a wrong configuration, or if what the state folder says cannot be read.
-    pub(crate) fn samples_of(&self, data: Option<&str>, shard: Option<&str>) -> anyhow::Result<Config> {
+    pub(crate) fn samples_of(&self, typed: Typed<'_>) -> anyhow::Result<Config> {
         let mut config = self.state.config()?;
-        if self.model.is_none() && data.is_none() {
+        if self.model.is_none() && typed.data.is_none() {
             origin::recall(&mut config)?;
         }
-        config.data = data.map_or(config.data, str::to_owned);
-        config.shard = shard.map_or(config.shard, str::to_owned);
+        config.data = typed.data.map_or(config.data, str::to_owned);
+        config.shard = typed.shard.map_or(config.shard, str::to_owned);
+        let file = typed.partition_file.map(|path| path.to_string_lossy().into_owned());
+        config.partition_file = file.unwrap_or(config.partition_file);
         Ok(config)
     }
 }
@@ -188,7 +201,9 @@ impl Model {
 
     /// Returns a class's name, or its number if it has none.
     pub(crate) fn class_name(&self, class: u16) -> String {
-        self.card.class_names.get(usize::from(class)).cloned().unwrap_or_else(|| class.to_string())
+        let known = [&self.spec().model.class_names, &self.card.class_names];
+        let name = known.into_iter().find_map(|names| names.get(usize::from(class)));
+        name.cloned().unwrap_or_else(|| class.to_string())
     }
 }
 

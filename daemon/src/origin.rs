@@ -8,6 +8,7 @@
 
 use std::path::{Path, absolute};
 
+use fednode_data::source;
 use fednode_runtime::exit::ExitCode;
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +32,7 @@ struct Origin {
 /// None that a setting could cause.
 pub(crate) fn text(config: &Config) -> anyhow::Result<String> {
     let origin = Origin {
-        data: from_the_root(&config.data),
+        data: rooted_source(&config.data),
         shard: config.shard.clone(),
         partition_file: if config.partition_file.is_empty() { String::new() } else { rooted(&config.partition_file) },
     };
@@ -56,12 +57,9 @@ pub(crate) fn recall(config: &mut Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a data source whose path, if it has one, begins at the root.
-fn from_the_root(source: &str) -> String {
-    match source.split_once(':') {
-        Some((kind, path)) if Path::new(path).exists() => format!("{kind}:{}", rooted(path)),
-        _ => source.to_owned(),
-    }
+/// Returns a data source whose paths, if it has any, begin at the root.
+pub(crate) fn rooted_source(text: &str) -> String {
+    source::with_paths(text, rooted)
 }
 
 fn rooted(path: &str) -> String {
@@ -81,12 +79,17 @@ mod tests {
         recall(&mut unknown).unwrap();
         assert_eq!(unknown, settings, "nothing was kept");
 
-        let kept = Config { data: "idx:src".into(), shard: "2/3".into(), partition_file: "lists".into(), ..settings };
+        let kept = Config {
+            data: "csv:no.csv,label=x".into(),
+            shard: "2/3".into(),
+            partition_file: "lists".into(),
+            ..settings
+        };
         std::fs::write(folder.path().join(FILE), text(&kept).unwrap()).unwrap();
         let mut found = Config { state, ..Config::default() };
         recall(&mut found).unwrap();
         let here = std::env::current_dir().unwrap();
-        assert_eq!(found.data, format!("idx:{}", here.join("src").display()));
+        assert_eq!(found.data, format!("csv:{},label=x", here.join("no.csv").display()));
         let lists = here.join("lists").display().to_string();
         assert_eq!((found.shard.as_str(), &found.partition_file), ("2/3", &lists));
 

@@ -13,6 +13,22 @@ pub(crate) trait Report: Serialize {
     fn human(&self) -> String;
 }
 
+/// A report of what lies in a folder.
+#[derive(Debug, Serialize)]
+pub(crate) struct Located<'a, R> {
+    /// The report.
+    #[serde(flatten)]
+    pub(crate) report: &'a R,
+    /// The folder.
+    pub(crate) out: String,
+}
+
+impl<R: Report> Report for Located<'_, R> {
+    fn human(&self) -> String {
+        format!("{}\nEverything lies in {}\n", self.report.human(), self.out)
+    }
+}
+
 /// How reports are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {

@@ -107,6 +107,7 @@ fn error(error: LearnError) -> TrainerError {
         LearnError::Diverged { .. } | LearnError::Config(_) => TrainerError::Training(text),
         LearnError::NoTrainingSamples
         | LearnError::Classes { .. }
+        | LearnError::ClassNames { .. }
         | LearnError::SampleShape { .. }
         | LearnError::Vocabulary { .. } => TrainerError::Data(text),
         LearnError::Layout { .. }

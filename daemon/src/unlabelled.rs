@@ -1,9 +1,10 @@
 //! Files to be predicted: samples without labels, made to fit a model's input.
 //!
 //! - **PNG, JPEG**: one sample each, scaled to the model's height and width, grey or coloured as the model wants.
-//! - **IDX** (also `.gz`): every image of the file; they must have the model's size.
+//! - **IDX** (also `.gz`): every image of the file; they must have the model's size. Files that are called as EMNIST's
+//!   (`emnist-…`) hold their images transposed, which is put right as it is for training.
 //! - **Text**, if the model reads texts: every line that is not empty.
-//! - **CSV**: every row of numbers; a first row that is none is a heading. Values are taken as they are.
+//! - **CSV**: every row of numbers; a first row without any is a heading, as for training. Values are taken as they are.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fednode_core::spec::ModelSpec;
-use fednode_data::{Pixels, Samples, Vocabulary};
+use fednode_data::{Pixels, Samples, Vocabulary, source};
 use fednode_runtime::exit::ExitCode;
 use flate2::read::GzDecoder;
 use image::imageops::FilterType;
@@ -39,13 +40,15 @@ pub(crate) fn read(path: &Path, model: &ModelSpec, vocabulary: Option<&Arc<Vocab
     let pixels = match (vocabulary, ending.as_str()) {
         (Some(vocabulary), _) => texts(&unpacked(path)?, model.input, vocabulary),
         (None, "png" | "jpg" | "jpeg") => image(path, model.input),
-        (None, "csv") => csv(&String::from_utf8_lossy(&unpacked(path)?), model.input),
-        (None, _) => idx(&unpacked(path)?, model.input),
+        (None, "csv") => csv(&unpacked(path)?, model.input),
+        (None, _) => idx(&unpacked(path)?, model.input, source::is_transposed(path)),
     };
     let pixels = pixels.map_err(|cause| fail(ExitCode::Data, format!("`{}` {cause}", path.display())))?;
     // Labels are never looked at, but every sample has one.
     let n_samples = pixels.len() / model.input.iter().product::<usize>();
-    let names: Arc<[String]> = (0..model.classes).map(|class| class.to_string()).collect();
+    let numbered = || (0..model.classes).map(|class| class.to_string()).collect();
+    let names: Arc<[String]> =
+        if model.class_names.is_empty() { numbered() } else { model.class_names.iter().cloned().collect() };
     Samples::new(model.input, pixels, vec![0; n_samples], names).or_fail(ExitCode::Data)
 }
 
@@ -90,7 +93,7 @@ fn image(path: &Path, input: [usize; 3]) -> Result<Pixels, String> {
     Ok(Pixels::Bytes { values, white: u8::MAX })
 }
 
-fn idx(bytes: &[u8], input: [usize; 3]) -> Result<Pixels, String> {
+fn idx(bytes: &[u8], input: [usize; 3], is_transposed: bool) -> Result<Pixels, String> {
     let number = |at: usize| bytes.get(at..at + 4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
     let header = (number(4), number(8), number(12));
     let (true, (Some(count), Some(height), Some(width))) = (bytes.starts_with(&IDX_IMAGES), header) else {
@@ -104,7 +107,11 @@ fn idx(bytes: &[u8], input: [usize; 3]) -> Result<Pixels, String> {
     if values.len() as u64 != u64::from(count) * u64::from(height) * u64::from(width) {
         return Err(format!("is truncated: its header promises {count} images"));
     }
-    Ok(Pixels::Bytes { values: values.to_vec(), white: u8::MAX })
+    let values = match is_transposed {
+        true => source::transposed(values, height as usize, width as usize),
+        false => values.to_vec(),
+    };
+    Ok(Pixels::Bytes { values, white: u8::MAX })
 }
 
 fn texts(bytes: &[u8], input: [usize; 3], vocabulary: &Arc<Vocabulary>) -> Result<Pixels, String> {
@@ -118,21 +125,9 @@ fn texts(bytes: &[u8], input: [usize; 3], vocabulary: &Arc<Vocabulary>) -> Resul
     Ok(Pixels::Tokens { ids, vocabulary: Arc::clone(vocabulary) })
 }
 
-fn csv(text: &str, input: [usize; 3]) -> Result<Pixels, String> {
+fn csv(bytes: &[u8], input: [usize; 3]) -> Result<Pixels, String> {
     let width: usize = input.iter().product();
-    let mut values = Vec::new();
-    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let row: Result<Vec<f32>, &str> = line.split(',').map(|cell| cell.trim().parse().map_err(|_| cell)).collect();
-        let row = match row {
-            Ok(row) => row,
-            Err(_) if at == 0 => continue,
-            Err(cell) => return Err(format!("holds `{}` in line {}, not a number", cell.trim(), at + 1)),
-        };
-        if row.len() != width {
-            return Err(format!("has {} values in line {}, but the model takes {width}", row.len(), at + 1));
-        }
-        values.extend(row);
-    }
+    let values = source::numbers(bytes, width)?;
     if values.is_empty() { Err("holds no rows of numbers".into()) } else { Ok(Pixels::Floats(values)) }
 }
 
@@ -176,17 +171,24 @@ mod tests {
         packer.finish().unwrap();
         let samples = read(&path, &model([1, 1, 2]), None).unwrap();
         assert_eq!((samples.len(), batch(&samples)), (2, vec![-1.0, 1.0, 1.0, -1.0]));
-        assert!(idx(&bytes[..19], [1, 1, 2]).unwrap_err().contains("truncated"));
-        assert!(idx(&bytes, [1, 2, 2]).unwrap_err().contains("but the model takes 1x2x2"));
-        assert!(idx(b"\x00\x00", [1, 1, 1]).unwrap_err().contains("neither"));
+        let letters = folder.path().join("emnist-letters-test-images-idx3-ubyte");
+        let columns = [&IDX_IMAGES[..], &[0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2], &[0, 0, 255, 0]].concat();
+        std::fs::write(&letters, columns).unwrap();
+        assert_eq!(batch(&read(&letters, &model([1, 2, 2]), None).unwrap()), [-1.0, 1.0, -1.0, -1.0]);
+        assert!(idx(&bytes[..19], [1, 1, 2], false).unwrap_err().contains("truncated"));
+        assert!(idx(&bytes, [1, 2, 2], false).unwrap_err().contains("but the model takes 1x2x2"));
+        assert!(idx(b"\x00\x00", [1, 1, 1], false).unwrap_err().contains("neither"));
     }
 
     #[test]
     fn rows_may_have_a_heading() {
-        assert_eq!(csv("a,b\n1, 2\n\n3,4\n", [1, 1, 2]).unwrap(), Pixels::Floats(vec![1.0, 2.0, 3.0, 4.0]));
-        assert_eq!(csv("1,2\nx,2", [1, 1, 2]).unwrap_err(), "holds `x` in line 2, not a number");
-        assert_eq!(csv("1,2,3", [1, 1, 2]).unwrap_err(), "has 3 values in line 1, but the model takes 2");
-        assert!(csv("a,b", [1, 1, 2]).is_err());
+        assert_eq!(csv(b"a,b\n1, 2\n\n3,\"4\"\n", [1, 1, 2]).unwrap(), Pixels::Floats(vec![1.0, 2.0, 3.0, 4.0]));
+        for (text, line, cell) in [("1,2\nx,2", 2, "x"), ("1,\n3,4", 1, ""), ("a,b\n1,nan", 2, "nan")] {
+            let error = csv(text.as_bytes(), [1, 1, 2]).unwrap_err();
+            assert_eq!(error, format!("holds `{cell}` in line {line}, not a finite number"));
+        }
+        assert_eq!(csv(b"1,2,3", [1, 1, 2]).unwrap_err(), "has 3 values in line 1, but the model takes 2");
+        assert!(csv(b"a,b", [1, 1, 2]).is_err());
     }
 
     #[test]

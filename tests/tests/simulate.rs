@@ -230,6 +230,7 @@ fn a_wrong_sweep_is_refused_before_anything_runs() {
         (&["--lr", "0.1", "--sweep", "training.learning_rate=0.2"], "is what the rows differ in"),
         (&["--seeds", "1,1"], "seed 1 is there twice"),
         (&["--compare-plans"], "without training"),
+        (&["--toy-floats", "9"], "`no_training`"),
         (&["--nodes", "257", "--participation", "0.004", "--samples-per-node", "6"], "`round.participation`"),
         (&["--algorithm", "fedjets", "--rounds", "3"], "`common_rounds` takes 3"),
         (&["--algorithm", "fedmix", "--set", "selected_experts=5"], "`selected_experts` is 5"),
@@ -279,6 +280,13 @@ fn the_protocol_alone_needs_no_data_and_has_its_plot() {
     let planned = ["--no-training", "--nodes", "8", "--rounds", "3", "--compare-plans"];
     let summary = json_of(&run(simulate(&folder.path().join("plans"), &planned)));
     assert_eq!(summary["plans"], serde_json::json!([{ "round": 1, "recall": 1.0, "similarity_lost": 0.0 }]));
+
+    // A shared part of 1,000 floats goes up and comes back in each of the three rounds, a header beside it; now and then it
+    // comes from a peer.
+    let large = ["--no-training", "--nodes", "8", "--rounds", "3", "--algorithm", "fedavg", "--toy-floats", "1000"];
+    let summary = json_of(&run(simulate(&folder.path().join("large"), &large)));
+    let moved = summary["bytes_per_round"]["aggregator"].as_f64().unwrap();
+    assert!((7_000.0..8_200.0).contains(&moved), "{moved}");
 
     let mut report = fednode();
     report.arg("report").arg(&out).arg("--plots").arg(&plots);

@@ -17,8 +17,31 @@ pub enum Weighting {
     Samples,
 }
 
+/// How whoever averages learns, under a rule that learns.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Learning {
+    /// Step size.
+    pub learning_rate: f64,
+    /// Examples of a step.
+    pub batch_size: u32,
+    /// Passes over the prototypes, or batches that the generator makes.
+    pub iterations: u32,
+}
+
+impl Learning {
+    /// The most examples of a step, and the most iterations.
+    pub const MAX: u32 = 65_536;
+
+    /// Tells whether somebody can learn so.
+    pub fn is_possible(self) -> bool {
+        let is_step = self.learning_rate.is_finite() && self.learning_rate > 0.0;
+        is_step && (1..=Self::MAX).contains(&self.batch_size) && self.iterations <= Self::MAX
+    }
+}
+
 /// How shared parts become one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
     /// The weighted mean.
@@ -28,23 +51,31 @@ pub enum Rule {
     /// The coordinate-wise mean without the largest and smallest tenth; weights are ignored.
     TrimmedMean,
     /// A head is learned from the class prototypes that come with it (FedGH); weights are ignored.
-    Prototypes,
+    Prototypes(Learning),
     /// The weighted mean, each expert over the members that used it, by how much they did (FedMix, FedJETs).
     Usage,
     /// The weighted mean, and a generator is learned from the members' heads (FedGen).
-    Generator,
+    Generator(Learning),
 }
 
 impl Rule {
+    /// Returns how it learns, if it does.
+    pub const fn learning(self) -> Option<Learning> {
+        match self {
+            Self::Prototypes(learning) | Self::Generator(learning) => Some(learning),
+            Self::Mean | Self::Median | Self::TrimmedMean | Self::Usage => None,
+        }
+    }
+
     /// Returns the name used in files, on the wire and in logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mean => "mean",
             Self::Median => "median",
             Self::TrimmedMean => "trimmed-mean",
-            Self::Prototypes => "prototypes",
+            Self::Prototypes(_) => "prototypes",
             Self::Usage => "usage",
-            Self::Generator => "generator",
+            Self::Generator(_) => "generator",
         }
     }
 }
@@ -55,7 +86,8 @@ impl Rule {
 pub struct Averaging {
     /// How members are weighted: `uniform` or `samples`.
     pub weighting: Weighting,
-    /// How members are combined: `mean`, `median`, `trimmed-mean`, `prototypes`, `usage` or `generator`.
+    /// How members are combined: `mean`, `median`, `trimmed-mean` or `usage`, or one of `prototypes` and `generator` with
+    /// how it learns.
     pub rule: Rule,
 }
 
@@ -153,6 +185,9 @@ pub struct Exchange {
     /// The experts that go peer to peer, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub experts: Option<ExpertExchange>,
+    /// Whether everybody trains in round 1, however few train in others: something that is averaged there stays for good.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub everybody_first: bool,
 }
 
 impl Exchange {

@@ -60,7 +60,7 @@ pub use blob::{
     VerifiedSegment,
 };
 pub use config::ConfigError;
-pub use exchange::{All, Averaging, Exchange, ExpertExchange, Matching, PeersPerExpert, Rule, Weighting};
+pub use exchange::{All, Averaging, Exchange, ExpertExchange, Learning, Matching, PeersPerExpert, Rule, Weighting};
 pub use hello::{Hello, PROTOCOL_VERSION, Refusal, Role};
 pub use id::{BlobId, ExpertId, FederationId, Lineage, NameError, NodeId, Round, Slot};
 pub use params::{Layout, LayoutMismatch, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, ParamSet, ParamsError, Tensor};

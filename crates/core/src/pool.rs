@@ -62,6 +62,9 @@ pub struct PoolOutcome {
     pub served: Served,
     /// Epochs of the gate at each step size; 0 if none was trained.
     pub epochs: u32,
+    /// Training samples that no gate was trained on, since the outputs of all members for them would not fit into memory.
+    #[serde(default)]
+    pub unseen: u32,
     /// The epoch whose gate was taken.
     pub best_epoch: Option<u32>,
     /// The step size that it was trained with.

@@ -94,6 +94,9 @@ crate::config! {
         input: [usize; 3] = [1, 28, 28],
         /// Number of classes.
         classes: usize = 10,
+        /// What they are called, in the order of their numbers; a node whose data call them otherwise is refused. Empty takes
+        /// any names.
+        class_names: Vec<String> = Vec::new(),
         /// K: experts per node, for algorithms that have any (1 to 64).
         experts: usize = 4,
         /// Entries of the vocabulary of models of texts, 0 for other models; `fednode init` takes it from the data.
@@ -169,7 +172,8 @@ crate::config! {
     /// How a round closes.
     pub struct RoundSpec {
         /// C: share of the nodes that train in a round, at least `min_members` of them (above 0 to 1). A draw that everybody
-        /// repeats names them; the others rest, and fetch the mean only before a round of theirs and in the end.
+        /// repeats names them: that many of up to 64 nodes; of more, each with this probability. The others rest, and fetch
+        /// the mean only before a round of theirs and in the end.
         participation: f64 = 1.0,
         /// Share of the expected nodes whose updates must be there before the grace time starts (above 0 to 1); the
         /// first round starts when this share of `nodes` has met.
@@ -229,6 +233,9 @@ pub struct Entry {
     pub value: String,
 }
 
+/// Most nodes of a federation in which everybody meets everybody.
+const ALL_ACQUAINTED: u32 = 64;
+
 impl FederationSpec {
     /// Reads and validates `federation.toml`.
     ///
@@ -245,15 +252,31 @@ impl FederationSpec {
         config::sample(self, &Self::doc())
     }
 
+    /// Returns how many members a round needs to be closed: no more than there are nodes.
+    pub fn fewest_members(&self) -> u32 {
+        self.round.min_members.min(self.nodes)
+    }
+
     /// Returns how many of so many nodes train in a round.
     pub fn cohort_of(&self, nodes: usize) -> usize {
         let drawn = (self.round.participation * nodes as f64).round() as usize;
-        drawn.max(self.round.min_members as usize).min(nodes)
+        drawn.max(self.fewest_members() as usize).min(nodes)
     }
 
-    /// Tells whether chance decides for every node by itself whether it trains in a round, because nobody knows all nodes.
+    /// Tells whether chance decides for every node by itself whether it trains in a round, because not everybody knows all
+    /// nodes.
     pub fn is_cohort_by_chance(&self) -> bool {
-        self.nodes > self.scale.speakers
+        self.nodes > ALL_ACQUAINTED
+    }
+
+    /// Returns how many nodes train in a round whatever chance decides, but for one round of a thousand.
+    pub fn surely_trained(&self) -> usize {
+        let heard = self.nodes.min(self.scale.speakers) as usize;
+        if !self.is_cohort_by_chance() || self.round.participation >= 1.0 {
+            return self.cohort_of(heard);
+        }
+        let mean = self.round.participation * heard as f64;
+        ((mean - 3.0 * mean.sqrt()) as usize).max(self.fewest_members() as usize)
     }
 
     /// Returns which share of the nodes trains in a round.

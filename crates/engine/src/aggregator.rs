@@ -3,7 +3,9 @@
 //! It listens to local updates, fetches the shared parts, closes the round when everybody expected is in, or at quorum
 //! and the end of the grace time, or at the deadline with whoever is there (at least `min_members`), and says so. It
 //! trains nothing and decides nothing that its signed announcement does not allow anybody to recompute. When another
-//! node has acted in its place, it takes up the chain from there.
+//! node has acted in its place, it recomputes that and takes up the chain from there.
+
+mod verifying;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,13 +15,14 @@ use fednode_core::{
     Timestamp,
 };
 
-use crate::chain::{self, Verdict};
 use crate::closing::Closing;
 use crate::cohort::Cohort;
 use crate::event::{AverageOrder, AverageReport, Fetch, FetchKind, Input, Note, Output, Purpose, Timer};
 use crate::state::{Head, Phase};
 use crate::status::{Status, Waiting};
 use crate::view::View;
+
+use self::verifying::Trial;
 
 /// The aggregator of a federation.
 #[derive(Debug)]
@@ -41,6 +44,10 @@ pub struct Aggregator {
     started: Option<Timestamp>,
     /// Whether a closed round of another chain waits for its members' confirmation.
     unconfirmed: bool,
+    /// The closing of somebody else that is recomputed.
+    trial: Option<Trial>,
+    /// Means that could not be recomputed.
+    unproven: BTreeSet<BlobId>,
     /// When the first update of the open round arrived, and when its quorum was there.
     opened: Option<Timestamp>,
     quorum_since: Option<Timestamp>,
@@ -69,6 +76,8 @@ impl Aggregator {
             synced: false,
             started: None,
             unconfirmed: false,
+            trial: None,
+            unproven: BTreeSet::new(),
             opened: None,
             quorum_since: None,
             now: Timestamp::default(),
@@ -89,9 +98,12 @@ impl Aggregator {
             Input::PeerUp { node, role } => self.view.connect(node, role),
             Input::PeerDown { node } => self.view.disconnect(node),
             Input::Advert(advert) => self.handle_advert(&advert),
-            Input::Fetched(blob) => self.closing.resolve(blob, true),
-            Input::FetchFailed(blob) => self.closing.resolve(blob, false),
-            Input::Averaged(report) => self.on_averaged(report),
+            Input::Fetched(blob) => self.resolve(blob, true),
+            Input::FetchFailed(blob) => self.resolve(blob, false),
+            Input::Averaged(report) => match report.purpose {
+                Purpose::Close => self.on_averaged(report),
+                Purpose::Verify(author) => self.on_verified(author, &report),
+            },
             Input::Start => self.on_start(),
             Input::Synced => self.synced = true,
             // Timers only wake the machine: what they mean is read off `now` below.
@@ -113,7 +125,8 @@ impl Aggregator {
     /// Returns the blobs that garbage collection must not take.
     pub fn needed_blobs(&self) -> BTreeSet<BlobId> {
         let means = self.head.mean.map(|mean| mean.id).into_iter().chain(self.head.parent);
-        means.chain(self.closing.blobs()).collect()
+        let tried = self.trial.iter().flat_map(Trial::blobs);
+        means.chain(self.closing.blobs()).chain(tried).collect()
     }
 
     /// Returns what is being waited for.
@@ -130,6 +143,11 @@ impl Aggregator {
         };
         let round = if finished { self.head.round } else { self.head.round.next() };
         Status { phase, round, head: self.head, waiting }
+    }
+
+    fn resolve(&mut self, blob: BlobId, held: bool) {
+        self.closing.resolve(blob, held);
+        self.resolve_trial(blob, held);
     }
 
     fn on_start(&mut self) {
@@ -152,7 +170,12 @@ impl Aggregator {
             Body::Global(_) => self.consider_globals(),
             Body::Leave => self.closing.remove(advert.author),
             Body::Fault(_) | Body::Pool(_) => {}
-            Body::Withdraw(withdraw) => self.outputs.push(Output::Forget(withdraw.blobs.clone())),
+            Body::Withdraw(withdraw) => {
+                let needed = self.needed_blobs();
+                let mut forgotten = self.view.nobody_elses(advert.author, &withdraw.blobs);
+                forgotten.retain(|blob| !needed.contains(blob));
+                self.outputs.push(Output::Forget(forgotten));
+            }
         }
     }
 
@@ -173,35 +196,6 @@ impl Aggregator {
         }
     }
 
-    /// Somebody acted in this aggregator's place, or another aggregator is at work: follow the one with most history.
-    fn consider_globals(&mut self) {
-        self.unconfirmed = false;
-        let (head, min_members) = (self.head, self.spec.round.min_members);
-        let mut best: Option<(NodeId, Round, &Global)> = None;
-        let mut false_ones = Vec::new();
-        for (author, round, global) in self.view.globals() {
-            let initial = self.closing.common_parent().unwrap_or(global.parent);
-            match chain::judge(&head, initial, round, global, &self.view, min_members) {
-                Verdict::Next | Verdict::Switch => {
-                    if best.is_none_or(|(.., known)| global.history > known.history) {
-                        best = Some((author, round, global));
-                    }
-                }
-                Verdict::False(reason) => false_ones.push((author, reason)),
-                Verdict::Unconfirmed => self.unconfirmed = true,
-                Verdict::Old => {}
-            }
-        }
-        let best = best.map(|(author, round, global)| (author, round, global.clone()));
-        if let Some((author, round, global)) = best {
-            self.follow(author, round, &global);
-        }
-        for (author, reason) in false_ones {
-            self.view.ban(author);
-            self.outputs.push(Output::Ban { node: author, reason });
-        }
-    }
-
     fn follow(&mut self, author: NodeId, round: Round, global: &Global) {
         let (mean, parent) = (Some(global.mean), Some(global.parent));
         self.head = Head { round, mean, parent, history: global.history };
@@ -214,6 +208,8 @@ impl Aggregator {
 
     /// Starts collecting for the next round, with the updates that already arrived.
     fn open_next(&mut self) {
+        self.trial = None;
+        self.unproven.clear();
         self.closing = Self::new_closing(&self.spec);
         self.expected = None;
         self.averaging = false;
@@ -235,18 +231,18 @@ impl Aggregator {
     /// round and that all hear.
     fn expected(&self) -> Vec<NodeId> {
         let round = self.head.round.next();
-        let cohort = Cohort::draw(&self.spec, &self.audience, round, self.view.known());
+        let cohort = Cohort::draw(&self.spec, round, self.view.known());
         let counts = |node: &NodeId| self.audience.hears(*node, round) && cohort.contains(*node);
         self.view.neighbours().filter(counts).collect()
     }
 
     /// Returns how many updates a round has at least, whoever is connected: the first round waits for the planned number
     /// of nodes, later ones for those that are there. Of a large federation only some are connected with an aggregator;
-    /// there the last round says how many speak.
+    /// there the last round says how many speak. Where chance draws the cohort, no more are counted on than surely come.
     fn planned(&self) -> usize {
         match self.head.round {
-            Round::ZERO => self.spec.cohort_of(self.spec.nodes as usize).min(self.spec.scale.speakers as usize),
-            _ if self.audience.is_partial() => self.n_members,
+            Round::ZERO => self.spec.surely_trained(),
+            _ if self.audience.is_partial() => self.n_members.min(self.spec.surely_trained()),
             _ => 0,
         }
     }
@@ -271,12 +267,16 @@ impl Aggregator {
         if in_time || deadline_over {
             self.close();
         }
+        // Too few came for a round of its own: what others closed will do, proven or not.
+        if deadline_over && !self.averaging && !self.unproven.is_empty() {
+            self.consider_globals();
+        }
     }
 
     fn close(&mut self) {
         let Some(parent) = self.parent() else { return };
         let (round, members) = self.closing.members(parent, self.federation);
-        if members.len() < self.spec.round.min_members as usize {
+        if members.len() < self.spec.fewest_members() as usize {
             return;
         }
         self.averaging = true;
@@ -289,7 +289,7 @@ impl Aggregator {
     }
 
     fn on_averaged(&mut self, report: AverageReport) {
-        if !self.averaging || report.purpose != Purpose::Close {
+        if !self.averaging {
             return;
         }
         self.averaging = false;
@@ -298,7 +298,7 @@ impl Aggregator {
             let reason = format!("shared part refused: {reason}");
             self.outputs.push(Output::Strike { node, reason });
         }
-        let enough = report.members.len() >= self.spec.round.min_members as usize;
+        let enough = report.members.len() >= self.spec.fewest_members() as usize;
         let (Some(mean), Some(parent), true) = (report.mean, self.parent(), enough) else { return };
         self.announce(report.round, mean, parent, report.members);
     }

@@ -2,12 +2,14 @@
 //!
 //! Closed rounds form a chain: each names the mean it follows (`parent`) and how many members were counted so far
 //! (`history`). A node follows the chain with the most history; of two closings of one round (the aggregator's and an
-//! acting one's, or two acting ones') the lower rank wins until the node has moved on. History cannot be invented:
-//! on our own chain it must be ours plus the members, and on another a majority of the members must confirm it by
-//! their own signed adverts.
+//! acting one's, or two acting ones') the lower rank wins until the node has moved on. History cannot be invented: a
+//! majority of the members must have signed, each in an advert of its own, that it trained what it is counted with, from
+//! the mean that is followed and for that round or a later one. So nobody can count members that are not there, or say
+//! that all rounds are done. On our own chain the history must be ours plus the members, on another no more than so many
+//! rounds can have counted.
 
 use fednode_core::draw::draw;
-use fednode_core::{FederationId, Global, Lineage, NodeId, Round};
+use fednode_core::{FederationId, FederationSpec, Global, Lineage, MAX_MEMBERS, NodeId, Round, Weighting};
 
 use crate::state::Head;
 use crate::view::View;
@@ -34,8 +36,10 @@ pub(crate) fn judge(
     round: Round,
     global: &Global,
     view: &View,
-    min_members: u32,
+    spec: &FederationSpec,
 ) -> Verdict {
+    let min_members = spec.fewest_members();
+    let weighting = spec.exchange.averaging.as_ref().map_or(Weighting::Uniform, |averaging| averaging.weighting);
     let is_ours = head.mean.is_some_and(|mean| mean.id == global.mean.id);
     // Another closing of a round that this node has already followed comes too late, whoever signed it.
     let is_sibling = head.parent == Some(global.parent);
@@ -45,18 +49,24 @@ pub(crate) fn judge(
     if (global.members.len() as u64) < u64::from(min_members) {
         return Verdict::False(format!("a round of {} members, fewer than min_members", global.members.len()));
     }
-    if let Some(node) = view.contradiction(round, global) {
+    if global.history > u64::from(round.0).saturating_mul(MAX_MEMBERS as u64) {
+        return Verdict::False(format!("a history of {}, more than {round} rounds can have counted", global.history));
+    }
+    if let Some(node) = view.contradiction(round, global, weighting) {
         return Verdict::False(format!("it counts {} otherwise than that node signed", node.short()));
     }
     let follows = global.parent == lineage_of(head, initial);
     let added = head.history + global.members.len() as u64;
+    let is_confirmed = 2 * view.confirmed(round, global) > global.members.len();
     match follows {
         true if global.history != added => {
             Verdict::False(format!("a history of {} where {added} were counted", global.history))
         }
-        true => Verdict::Next,
-        false if 2 * view.confirmed(global) > global.members.len() => Verdict::Switch,
-        false => Verdict::Unconfirmed,
+        true if is_confirmed => Verdict::Next,
+        // The sums of everybody's statistics are no model: only who has the model that they were gathered with can use them.
+        false if spec.statistics.enabled && round.0 == spec.rounds => Verdict::Old,
+        false if is_confirmed => Verdict::Switch,
+        true | false => Verdict::Unconfirmed,
     }
 }
 
@@ -84,8 +94,11 @@ impl Rank {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use fednode_core::{Advert, BlobId, BlobRef, Body, Local, Member, Sequence, Timestamp};
+
     use super::*;
-    use fednode_core::{BlobId, BlobRef, Member};
 
     fn blob(n: u8) -> BlobRef {
         BlobRef { id: BlobId::from_bytes([n; 32]), size: 1 }
@@ -97,16 +110,45 @@ mod tests {
         Global { members, mean: blob(50), parent: blob(parent).id, history }
     }
 
+    /// What a member said of round 4: what it trained, from what.
+    fn update(n: u8, parent: u8) -> Arc<Advert> {
+        let local = Local { shared: Some(blob(100 + n)), ..Local::new(blob(parent).id, 10) };
+        Arc::new(Advert {
+            federation: FederationId::from_bytes([0; 32]),
+            author: NodeId::from_bytes([n; 32]),
+            sequence: Sequence { incarnation: 1, counter: 0 },
+            round: Round(4),
+            issued_at: Timestamp(0),
+            expires_at: Timestamp(0),
+            body: Body::Local(local),
+        })
+    }
+
     #[test]
     fn follows_its_own_chain_and_refuses_invented_history() {
         let head = Head { round: Round(3), mean: Some(blob(7)), parent: Some(blob(6).id), history: 30 };
-        let judge = |global| judge(&head, blob(0).id, Round(4), &global, &View::new(2), 2);
+        let (spec, mut view) = (FederationSpec::default(), View::new(2));
+        (1..=6).for_each(|n| assert!(view.record(&update(n, 7))));
+        let judge_in = |round, global| judge(&head, blob(0).id, Round(round), &global, &view, &spec);
+        let judge = |global| judge_in(4, global);
         assert_eq!(judge(global(7, 5, 35)), Verdict::Next);
         assert!(matches!(judge(global(7, 5, 36)), Verdict::False(_)));
         assert!(matches!(judge(global(7, 1, 31)), Verdict::False(_)), "below min_members");
         assert_eq!(judge(global(5, 5, 30)), Verdict::Old);
         assert_eq!(judge(global(6, 6, 31)), Verdict::Old, "the round that was followed is closed a second time");
-        assert_eq!(judge(global(5, 5, 1_000_000)), Verdict::Unconfirmed, "nobody confirms another chain");
+        assert_eq!(judge(global(5, 5, 1_000)), Verdict::Unconfirmed, "nobody confirms another chain");
+        assert_eq!(judge_in(99, global(7, 5, 35)), Verdict::Unconfirmed, "nor that all rounds are done");
+        assert!(matches!(judge(global(5, 5, u64::MAX)), Verdict::False(_)), "not in four rounds");
+        let mut strangers = global(7, 5, 35);
+        strangers.members.iter_mut().for_each(|member| member.node = NodeId::from_bytes([99; 32]));
+        assert_eq!(judge(strangers), Verdict::Unconfirmed, "nobody is counted who is not there");
+        let mut last = spec.clone();
+        (last.rounds, last.statistics.enabled) = (4, true);
+        let sums = super::judge(&head, blob(0).id, Round(4), &global(5, 5, 1_000), &view, &last);
+        assert_eq!(sums, Verdict::Old, "the sums of another chain's features");
+        let mut heavy = global(7, 5, 35);
+        heavy.members[0].weight = 1e12;
+        assert!(matches!(judge(heavy), Verdict::False(_)), "every member counts the same");
     }
 
     #[test]

@@ -204,7 +204,7 @@ impl Combination {
     fn new(rule: Rule) -> Self {
         match rule {
             Rule::Mean => Self::Sum(None),
-            Rule::Median | Rule::TrimmedMean | Rule::Prototypes | Rule::Usage | Rule::Generator => {
+            Rule::Median | Rule::TrimmedMean | Rule::Prototypes(_) | Rule::Usage | Rule::Generator(_) => {
                 Self::All(rule, Vec::new())
             }
         }

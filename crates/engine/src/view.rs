@@ -7,7 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fednode_core::{Advert, Body, Global, Lineage, Local, Member, NodeId, PoolOffer, ProxySet, Role, Round};
+use fednode_core::{
+    Advert, BlobId, Body, Global, Lineage, Local, Member, NodeId, PoolOffer, ProxyOffer, ProxySet, Role, Round,
+    Weighting,
+};
 
 use crate::names::OrderedNames;
 
@@ -15,6 +18,8 @@ use crate::names::OrderedNames;
 const MAX_NODES: usize = 16_384;
 /// Most `Global` adverts remembered: a few rounds from a few authors.
 const MAX_GLOBALS: usize = 64;
+/// Most of one author.
+const MAX_GLOBALS_OF_ONE: usize = 8;
 
 /// What is known of a node. Small, since a simulation has millions: of most, one update was heard.
 #[derive(Debug, Default)]
@@ -76,6 +81,12 @@ impl NodeView {
 
     fn offer(&self) -> Option<&PoolOffer> {
         offer_of(self.more.as_ref()?.offer.as_ref()?)
+    }
+
+    /// Visits the blobs that it offers.
+    fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
+        let updates = self.locals().map(|advert| local_of(advert));
+        updates.flat_map(blobs_of).chain(self.offer().map(|offer| offer.blob.id))
     }
 
     /// Forgets updates and proxies before a round that is no newer than the newest update's.
@@ -167,9 +178,13 @@ impl View {
     }
 
     fn record_global(&mut self, advert: &Arc<Advert>) {
-        if self.globals.len() >= MAX_GLOBALS {
-            self.globals.sort_by_key(|global| global.round);
-            self.globals.remove(0);
+        let is_its = |global: &&Arc<Advert>| global.author == advert.author;
+        let is_talkative = self.globals.iter().filter(is_its).count() >= MAX_GLOBALS_OF_ONE;
+        if is_talkative || self.globals.len() >= MAX_GLOBALS {
+            // Nobody's talk drives out what others say.
+            let dispensable = self.globals.iter().filter(|global| !is_talkative || is_its(global));
+            let oldest = dispensable.min_by_key(|global| global.round).map(Arc::clone);
+            self.globals.retain(|global| oldest.as_ref().is_none_or(|oldest| !Arc::ptr_eq(global, oldest)));
         }
         self.globals.push(Arc::clone(advert));
     }
@@ -308,6 +323,18 @@ impl View {
         trusted.filter_map(|(node, view)| Some((*node, view.offer()?)))
     }
 
+    /// Leaves those of `blobs` that nobody but `author` is known to need: no part of anybody else's updates, offers or
+    /// closed rounds.
+    pub(crate) fn nobody_elses(&self, author: NodeId, blobs: &[BlobId]) -> Vec<BlobId> {
+        let others = self.nodes.iter().filter(|(node, _)| **node != author);
+        let said = others.flat_map(|(_, view)| view.blobs());
+        let closed = self.globals().flat_map(|(_, _, global)| {
+            global.members.iter().map(|member| member.shared.id).chain([global.mean.id, global.parent])
+        });
+        let needed: BTreeSet<BlobId> = said.chain(closed).filter(|blob| blobs.contains(blob)).collect();
+        blobs.iter().copied().filter(|blob| !needed.contains(blob)).collect()
+    }
+
     /// Keeps a node's proxies of a round.
     pub(crate) fn keep_proxies(&mut self, node: NodeId, round: Round, proxies: Arc<ProxySet>) {
         let known = &mut self.node(node).more.get_or_insert_default().proxies;
@@ -338,19 +365,35 @@ impl View {
     /// Returns the first member that a closed round counts otherwise than the member itself signed.
     ///
     /// Members whose update of that round is not known here prove nothing.
-    pub(crate) fn contradiction(&self, round: Round, global: &Global) -> Option<NodeId> {
+    pub(crate) fn contradiction(&self, round: Round, global: &Global, weighting: Weighting) -> Option<NodeId> {
         let contradicts = |member: &&Member| {
-            let Some(view) = self.nodes.get(&member.node) else { return false };
-            let said = |advert: &Arc<Advert>| local_of(advert).shared == Some(member.shared);
-            view.local(round).is_some() && !view.locals().any(said)
+            if weighting == Weighting::Uniform && member.weight != 1.0 {
+                return true;
+            }
+            let Some(view) = self.nodes.get(&member.node).filter(|view| view.local(round).is_some()) else {
+                return false;
+            };
+            let counted_so = |local: &Local| match weighting {
+                Weighting::Uniform => true,
+                Weighting::Samples => member.weight == f64::from(local.n_samples),
+            };
+            let said = |advert: &Arc<Advert>| {
+                let local = local_of(advert);
+                local.shared == Some(member.shared) && counted_so(local)
+            };
+            !view.locals().any(said)
         };
         global.members.iter().find(contradicts).map(|member| member.node)
     }
 
-    /// Returns how many members of a closed round are confirmed by their own adverts.
-    pub(crate) fn confirmed(&self, global: &Global) -> usize {
+    /// Returns how many members of a closed round have signed that they trained for it, or for a later one, what it counts
+    /// them with, from what it follows. Of an honest closing, whose round is its members' median, it is most of them.
+    pub(crate) fn confirmed(&self, round: Round, global: &Global) -> usize {
         let confirms = |member: &&Member| {
-            let said = |advert: &Arc<Advert>| local_of(advert).shared == Some(member.shared);
+            let said = |advert: &Arc<Advert>| {
+                let local = local_of(advert);
+                advert.round >= round && local.shared == Some(member.shared) && local.parent == global.parent
+            };
             self.nodes.get(&member.node).is_some_and(|view| view.locals().any(said))
         };
         global.members.iter().filter(confirms).count()
@@ -364,6 +407,15 @@ fn offer_of(advert: &Advert) -> Option<&PoolOffer> {
     }
 }
 
+/// Visits the blobs that an update offers.
+fn blobs_of(local: &Local) -> impl Iterator<Item = BlobId> + '_ {
+    let proxies = match &local.proxies {
+        Some(ProxyOffer::Blob(blob)) => Some(blob.id),
+        Some(ProxyOffer::Inline(_)) | None => None,
+    };
+    local.experts.iter().map(|offer| offer.blob.id).chain(local.shared.map(|blob| blob.id)).chain(proxies)
+}
+
 fn local_of(advert: &Advert) -> &Local {
     match &advert.body {
         Body::Local(local) => local,
@@ -373,7 +425,7 @@ fn local_of(advert: &Advert) -> &Local {
 
 #[cfg(test)]
 mod tests {
-    use fednode_core::{BlobId, FederationId, Sequence, Timestamp};
+    use fednode_core::{FederationId, Sequence, Timestamp};
 
     use super::*;
 

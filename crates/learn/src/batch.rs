@@ -84,9 +84,15 @@ pub(crate) fn check_inputs(samples: &Samples, model: &ModelSpec) -> Result<(), L
 /// promise; a shard may lack classes that others have.
 pub(crate) fn check(samples: &Samples, model: &ModelSpec) -> Result<(), LearnError> {
     check_inputs(samples, model)?;
-    match samples.classes <= model.classes {
-        true => Ok(()),
-        false => Err(LearnError::Classes { got: samples.classes, expected: model.classes }),
+    if samples.classes > model.classes {
+        return Err(LearnError::Classes { got: samples.classes, expected: model.classes });
+    }
+    let pairs = samples.class_names.iter().zip(&model.class_names).enumerate();
+    match pairs.into_iter().find(|(_, (got, expected))| got != expected) {
+        None => Ok(()),
+        Some((number, (got, expected))) => {
+            Err(LearnError::ClassNames { number, got: got.clone(), expected: expected.clone() })
+        }
     }
 }
 

@@ -19,6 +19,19 @@ pub enum LearnError {
         /// Classes of the model.
         expected: usize,
     },
+    /// The data's classes are numbered otherwise than the model's.
+    #[error(
+        "class {number} is `{got}` in the data and `{expected}` in the federation: name all classes in the order of \
+         `model.class_names`, with `classes=A|B|…` of the data source"
+    )]
+    ClassNames {
+        /// The first class that is called otherwise.
+        number: usize,
+        /// What the data calls it.
+        got: String,
+        /// What the spec calls it.
+        expected: String,
+    },
     /// The samples do not fit the model's input.
     #[error("samples are {got:?} (channels, height, width), but `model.input` is {expected:?}")]
     SampleShape {

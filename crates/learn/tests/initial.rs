@@ -33,6 +33,22 @@ fn what_has_the_same_name_is_taken_over_and_the_rest_is_drawn() {
 }
 
 #[test]
+fn what_starts_as_a_copy_is_one_of_what_was_taken_over() {
+    let pretrained = pretrained();
+    let pairs = [
+        ("moon", ["previous.fc1.weight", "fc1.weight"]),
+        ("fedrod", ["personal.weight", "fc.weight"]),
+        ("fedcp", ["personal.weight", "fc.weight"]),
+        ("fed-syn-moe", ["personal.weight", "fc.weight"]),
+    ];
+    for (algorithm, [copy, original]) in pairs {
+        let mut node = learner(&spec(algorithm, &[]), 0);
+        node.start_from(&pretrained).unwrap();
+        assert_eq!(values(&node.state(), &[copy]), values(&pretrained, &[original]), "{algorithm}");
+    }
+}
+
+#[test]
 fn a_frozen_embedding_is_neither_trained_nor_averaged() {
     let pretrained = pretrained();
     let embedding = |frozen: bool| {

@@ -224,6 +224,30 @@ fn adopts_all_or_nothing() {
 }
 
 #[test]
+fn private_heads_stay_where_they_are_when_experts_are_mixed() {
+    let samples = common::small_fashion();
+    let mut spec = common::spec("fedmoe-da", "mlp", &samples);
+    let whole = learner(&spec, &samples);
+    spec.hyper.insert("head".into(), HyperValue::Text("private".into()));
+    fednode_learn::algorithm::fill_exchange(&mut spec).unwrap();
+    let (mut source, mut target) = (learner(&spec, &samples), learner(&spec, &samples));
+    assert_eq!(target.state(), whole.state(), "a node starts with the same model, under the same names");
+    let names: Vec<String> = target.expert_layout().unwrap().into_keys().collect();
+    assert_eq!(names, ["fc2.bias", "fc2.weight"], "what travels");
+
+    let head = |learner: &Learner| learner.state().get("experts.1.fc.weight").unwrap().values().to_vec();
+    let (untrained, mixed) = (head(&target), update(&mut source, 1).experts[1].0.clone());
+    target.adopt(None, vec![(Slot(1), mixed.clone())]).unwrap();
+    assert_eq!(target.experts()[1], mixed);
+    assert_eq!(head(&target), untrained);
+    update(&mut target, 1);
+    assert!((0..4).any(|slot| {
+        let name = format!("experts.{slot}.fc.weight");
+        target.state().get(&name) != whole.state().get(&name)
+    }));
+}
+
+#[test]
 fn predicts_what_it_is_evaluated_on() {
     let samples = common::small_fashion();
     let data = common::split(&samples, 200);
@@ -280,6 +304,12 @@ fn refuses_what_cannot_work_when_it_is_built() {
     changed = spec.clone();
     changed.exchange.averaging = None;
     assert!(error(&changed, &data).starts_with("`exchange.averaging.rule` is absent"));
+    changed = spec.clone();
+    changed.model.class_names = (0..10).rev().map(|class| class.to_string()).collect();
+    let named = error(&changed, &data);
+    assert!(named.starts_with("class 0 is `0` in the data and `9` in the federation: name all classes"), "{named}");
+    changed.model.class_names.reverse();
+    Learner::new(&changed, 0, Arc::clone(&data), &device()).unwrap();
     let shape = "samples are [1, 28, 28] (channels, height, width), but `model.input` is [1, 7, 7]";
     assert_eq!(error(&spec, &common::split(&common::fashion(), 10)), shape);
     assert!(error(&spec, &common::split(&samples, 0)).starts_with("the training set is empty"));

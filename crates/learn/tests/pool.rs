@@ -104,6 +104,7 @@ fn every_algorithm_with_a_private_module_serves_a_mixture_that_survives_a_restar
 
         assert_eq!(outcome.served, Served::Mixture, "{algorithm}");
         assert_eq!((outcome.epochs, outcome.best_epoch, outcome.learning_rate), (6, Some(6), Some(0.1)), "{algorithm}");
+        assert_eq!(outcome.unseen, 0, "{algorithm}");
         assert!(node.serves_pool() && outcome.refused.is_empty());
         assert_eq!(outcome.test.own, alone.score, "{algorithm}");
         assert_eq!(outcome.test.mixture.unwrap(), node.evaluate(Subset::Test).score, "{algorithm}");

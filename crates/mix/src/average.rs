@@ -115,9 +115,9 @@ pub fn average(rule: Rule, members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet,
         Rule::Mean => mean(first.layout(), members),
         Rule::Median => coordinate_wise(median, first, members),
         Rule::TrimmedMean => coordinate_wise(trimmed_mean, first, members),
-        Rule::Prototypes => learn_head(members),
+        Rule::Prototypes(learning) => learn_head(learning, members),
         Rule::Usage => by_usage(members),
-        Rule::Generator => learn_generator(members),
+        Rule::Generator(learning) => learn_generator(learning, members),
     }
 }
 

@@ -14,10 +14,11 @@
 //!
 //! The first term makes features that the heads agree on, each head counting by what it has seen of the class; the
 //! second keeps them apart. The paper was not at hand: both terms are the authors' code (PFLlib has the cross-entropy
-//! of the summed logits), and so are Adam, its weight decay, the batch of 32 and 40 steps a round. Choices:
+//! of the summed logits), and so are Adam, its weight decay and, by default, batches of 32 and 40 steps a round. Choices:
 //!
-//! - Step size 0.005 as in PFLlib, whose 1000 steps a round are too many for everybody who audits a round. The authors'
-//!   0.0003 is meant for 200 rounds: in the few of a small federation the generator would stay what it was.
+//! - By default a step size of 0.005 as in PFLlib, whose 1000 steps a round are too many for everybody who audits a
+//!   round. The authors' 0.0003 is meant for 200 rounds: in the few of a small federation the generator would stay what
+//!   it was.
 //! - Adam starts anew every round, and its step size does not decay: an aggregator remembers nothing and does not know
 //!   the round here.
 //! - No batch normalisation in the hidden layer: running statistics that every node would have to carry, for one layer.
@@ -27,7 +28,7 @@
 
 use std::sync::Arc;
 
-use fednode_core::{ParamSet, Tensor};
+use fednode_core::{Learning, ParamSet, Tensor};
 
 use crate::average::{AverageError, mean};
 use crate::exact::{self, Stream};
@@ -41,12 +42,6 @@ pub const FEATURES: &str = "generator.features";
 /// The tensor of the shares of the classes in a member's samples, `[classes]`.
 pub const SHARES: &str = "class_shares";
 
-/// Generated features of a step, as in the authors' code.
-const BATCH: usize = 32;
-/// Steps of a round, as in the authors' code.
-const STEPS: i32 = 40;
-/// Step size of Adam, as in PFLlib.
-const LEARNING_RATE: f64 = 0.005;
 /// Share of every weight that is added to its slope, as in the authors' code.
 const WEIGHT_DECAY: f64 = 0.01;
 /// Adam's memory of slopes and of their squares.
@@ -62,7 +57,7 @@ const UNSUITED: AverageError = AverageError::Unsuited("a model with a generator 
 /// # Errors
 /// Refuses an empty list, members of different layouts, unusable weights, and parts that are not a model whose head
 /// reads what their generator makes.
-pub fn learn_generator(members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageError> {
+pub fn learn_generator(learning: Learning, members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageError> {
     let Some((_, first)) = members.first() else { return Err(AverageError::NoMembers) };
     check(first).ok_or(UNSUITED)?;
     let mut averaged = mean(first.layout(), members)?;
@@ -71,10 +66,10 @@ pub fn learn_generator(members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, Ave
     let mut generator = Generator::of(&averaged);
     let mut draws = Stream::of(&averaged);
     let mut adam = Adam::default();
-    for step in 1..=STEPS {
-        let batch = ensemble.draw(generator.n_noise(), &mut draws);
+    for step in 1..=learning.iterations {
+        let batch = ensemble.draw(learning.batch_size, generator.n_noise(), &mut draws);
         let slopes = ensemble.slopes(&generator, &batch);
-        adam.step(&mut generator, &slopes, step);
+        adam.step(&mut generator, &slopes, learning.learning_rate, step);
     }
     generator.write(&mut averaged);
     Ok(averaged)
@@ -232,12 +227,12 @@ impl Ensemble {
         (!classes.is_empty()).then_some(Self { teachers, classes })
     }
 
-    fn draw(&self, n_noise: usize, draws: &mut Stream) -> Batch {
+    fn draw(&self, batch_size: u32, n_noise: usize, draws: &mut Stream) -> Batch {
         let mut one = || {
             let class = self.classes[draws.below(self.classes.len())];
             ((0..n_noise).map(|_| draws.unit()).collect(), class)
         };
-        (0..BATCH).map(|_| one()).collect()
+        (0..batch_size).map(|_| one()).collect()
     }
 
     /// Returns the slopes of the loss over a batch.
@@ -312,7 +307,7 @@ struct Adam {
 }
 
 impl Adam {
-    fn step(&mut self, generator: &mut Generator, slopes: &Generator, step: i32) {
+    fn step(&mut self, generator: &mut Generator, slopes: &Generator, learning_rate: f64, step: u32) {
         let slopes = slopes.hidden.values().chain(slopes.features.values());
         let numbers = generator.hidden.values_mut().chain(generator.features.values_mut());
         let pairs: Vec<(&mut f64, f64)> = numbers.zip(slopes).collect();
@@ -323,13 +318,13 @@ impl Adam {
             let slope = slope + WEIGHT_DECAY * *number;
             *mean = MEMORY[0] * *mean + (1.0 - MEMORY[0]) * slope;
             *square = MEMORY[1] * *square + (1.0 - MEMORY[1]) * slope * slope;
-            *number -= LEARNING_RATE * (*mean / corrected_mean) / ((*square / corrected_square).sqrt() + EPSILON);
+            *number -= learning_rate * (*mean / corrected_mean) / ((*square / corrected_square).sqrt() + EPSILON);
         }
     }
 }
 
 /// Returns a whole power by products alone; that of the standard library may differ from machine to machine.
-fn power(base: f64, exponent: i32) -> f64 {
+fn power(base: f64, exponent: u32) -> f64 {
     (0..exponent).fold(1.0, |product, _| product * base)
 }
 
@@ -338,6 +333,7 @@ mod tests {
     use super::*;
 
     const CLASSES: usize = 3;
+    const LEARNING: Learning = Learning { learning_rate: 0.005, batch_size: 32, iterations: 40 };
     const WIDTH: usize = 4;
     const HIDDEN_UNITS: usize = 5;
     const NOISE: usize = 2;
@@ -394,7 +390,7 @@ mod tests {
     #[test]
     fn slopes_agree_with_finite_differences() {
         let (ensemble, mut generator) = (ensemble(), Generator::of(&members()[0].1));
-        let batch = ensemble.draw(NOISE, &mut Stream::of(&members()[1].1));
+        let batch = ensemble.draw(32, NOISE, &mut Stream::of(&members()[1].1));
         let slopes = ensemble.slopes(&generator, &batch);
         let slopes: Vec<f64> = slopes.hidden.values().chain(slopes.features.values()).collect();
         assert!(slopes.iter().filter(|slope| slope.abs() > 1e-4).count() > 20);
@@ -429,9 +425,9 @@ mod tests {
         let before: Vec<f64> = generator.features.values().collect();
         let mut slopes = generator.clone();
         slopes.hidden.values_mut().chain(slopes.features.values_mut()).for_each(|slope| *slope *= 2.0);
-        Adam::default().step(&mut generator, &slopes, 1);
+        Adam::default().step(&mut generator, &slopes, 0.005, 1);
         for (now, then) in generator.features.values().zip(before) {
-            assert!((now - (then - LEARNING_RATE * then.signum())).abs() < 1e-6, "{then} became {now}");
+            assert!((now - (then - 0.005 * then.signum())).abs() < 1e-6, "{then} became {now}");
         }
     }
 
@@ -441,13 +437,13 @@ mod tests {
         let ensemble = ensemble();
         let recognised = |params: &ParamSet| {
             let generator = Generator::of(params);
-            let batch = ensemble.draw(NOISE, &mut Stream::of(&ParamSet::new()));
+            let batch = ensemble.draw(32, NOISE, &mut Stream::of(&ParamSet::new()));
             loss(&ensemble, &generator, &batch)
         };
         let (start, own) = (mean(members[0].1.layout(), &members).unwrap(), Arc::clone(&members[0].1));
         for _ in 0..5 {
-            let learned = learn_generator(&members).unwrap();
-            assert_eq!(learn_generator(&members).unwrap(), learned, "bit for bit");
+            let learned = learn_generator(LEARNING, &members).unwrap();
+            assert_eq!(learn_generator(LEARNING, &members).unwrap(), learned, "bit for bit");
             for (name, tensor) in mean(own.layout(), &members).unwrap().iter() {
                 if !name.starts_with("generator.") {
                     assert_eq!(learned.get(name), Some(tensor), "{name} is averaged");
@@ -467,14 +463,14 @@ mod tests {
 
     #[test]
     fn refuses_what_has_no_generator() {
-        assert_eq!(learn_generator(&[]), Err(AverageError::NoMembers));
+        assert_eq!(learn_generator(LEARNING, &[]), Err(AverageError::NoMembers));
         let (_, full) = &members()[0];
         let without = |left_out: &str| {
             let mut params = ParamSet::new();
             for (name, tensor) in full.iter().filter(|(name, _)| *name != left_out) {
                 params.insert(name, tensor.shape(), tensor.values().to_vec()).unwrap();
             }
-            learn_generator(&[(1.0, Arc::new(params))])
+            learn_generator(LEARNING, &[(1.0, Arc::new(params))])
         };
         assert!(without("").is_ok());
         for name in ["head.bias", "generator.hidden.weight", "generator.features.bias", SHARES] {

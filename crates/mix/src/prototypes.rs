@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! member m sends     the head as it received it, h_mc = its mean feature of class c, and whether it has class c
-//! learned here       W, b <- SGD of CE(W h_mc + b, c) over all pairs (h_mc, c), one pass, batches of 10, step size 1
+//! learned here       W, b <- SGD of CE(W h_mc + b, c) over all pairs (h_mc, c)
 //! ```
 //!
 //! The start is the mean of the heads that were sent, which are all the same: the last round's result. (The reference
@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use fednode_core::{ParamSet, Tensor};
+use fednode_core::{Learning, ParamSet, Tensor};
 
 use crate::average::{Accumulator, AverageError};
 use crate::exact::{self, Stream};
@@ -22,11 +22,6 @@ use crate::exact::{self, Stream};
 pub const PROTOTYPES: &str = "prototypes";
 /// The tensor that has a 1 for every class that the member has samples of, `[classes]`.
 pub const PRESENT: &str = "prototypes_present";
-
-/// Pairs of a step, as in the reference.
-const BATCH: usize = 10;
-/// Step size, as in the reference.
-const LEARNING_RATE: f64 = 1.0;
 
 /// What members must be.
 const UNSUITED: AverageError = AverageError::Unsuited("a head with class prototypes");
@@ -40,7 +35,7 @@ type Pair<'a> = (&'a [f32], usize);
 /// # Errors
 /// Refuses an empty list, members of different layouts, and parts that are not a head `[classes, features]` with bias and
 /// prototypes.
-pub fn learn_head(members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageError> {
+pub fn learn_head(learning: Learning, members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageError> {
     let Some((_, first)) = members.first() else { return Err(AverageError::NoMembers) };
     let names = Names::of(first)?;
     let mut start = Accumulator::new(first.layout());
@@ -48,9 +43,11 @@ pub fn learn_head(members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageE
     let mut learned = start.finish()?;
     let pairs = pairs(members);
     let mut head = Head::of(&learned, &names);
-    let order = Stream::of(&learned).shuffled(pairs.len());
-    for batch in order.chunks(BATCH) {
-        head.step(&batch.iter().map(|at| pairs[*at]).collect::<Vec<_>>());
+    let mut draws = Stream::of(&learned);
+    for _ in 0..learning.iterations {
+        for batch in draws.shuffled(pairs.len()).chunks(learning.batch_size.max(1) as usize) {
+            head.step(&batch.iter().map(|at| pairs[*at]).collect::<Vec<_>>(), learning.learning_rate);
+        }
     }
     let means = mean_prototypes(&pairs, head.n_features, head.bias.len());
     for (name, tensor) in learned.iter_mut() {
@@ -81,7 +78,7 @@ impl Names {
         let names = Self { weight: find(".weight")?, bias: find(".bias")? };
         let shape = |name: &str| params.get(name).map(Tensor::shape).unwrap_or_default();
         let (weight, classes) = (shape(&names.weight), shape(&names.bias));
-        let fits = weight.len() == 2 && weight[..1] == *classes && weight[1] > 0;
+        let fits = weight.len() == 2 && weight[..1] == *classes && !weight.contains(&0);
         match fits && params.len() == 4 && shape(PROTOTYPES) == weight && shape(PRESENT) == classes {
             true => Ok(names),
             false => Err(UNSUITED),
@@ -135,9 +132,9 @@ impl Head {
 
     /// Makes one step on the mean cross-entropy of a batch: the slope of a logit is its probability, less 1 for the
     /// true class.
-    fn step(&mut self, batch: &[Pair<'_>]) {
+    fn step(&mut self, batch: &[Pair<'_>], learning_rate: f64) {
         let slopes: Vec<Vec<f64>> = batch.iter().map(|(row, class)| self.slopes(row, *class)).collect();
-        let step = LEARNING_RATE / batch.len() as f64;
+        let step = learning_rate / batch.len() as f64;
         for ((row, _), slopes) in batch.iter().zip(slopes) {
             for (class, slope) in slopes.into_iter().enumerate() {
                 self.bias[class] -= step * slope;
@@ -163,6 +160,8 @@ impl Head {
 mod tests {
     use super::*;
 
+    const LEARNING: Learning = Learning { learning_rate: 1.0, batch_size: 10, iterations: 1 };
+
     fn member(head: [f32; 6], prototypes: [f32; 4], present: [f32; 2]) -> (f64, Arc<ParamSet>) {
         let mut params = ParamSet::new();
         params.insert("fc.weight", &[2, 2], head[..4].to_vec()).unwrap();
@@ -185,7 +184,7 @@ mod tests {
         // The absent prototype is there to be ignored.
         let members =
             [member(zero, [1.0, 2.0, 99.0, 99.0], [1.0, 0.0]), member(zero, [3.0, 0.0, 0.0, 4.0], [1.0, 1.0])];
-        let learned = learn_head(&members).unwrap();
+        let learned = learn_head(LEARNING, &members).unwrap();
         let close = |name: &str, expected: &[f32]| {
             let got = values(&learned, name);
             assert!(got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{name}: {got:?}");
@@ -196,14 +195,14 @@ mod tests {
         close(PROTOTYPES, &[2.0, 1.0, 0.0, 4.0]);
         close(PRESENT, &[1.0, 0.5]);
         assert_eq!(learned.layout(), members[0].1.layout());
-        assert_eq!(learn_head(&members), Ok(learned));
+        assert_eq!(learn_head(LEARNING, &members), Ok(learned));
     }
 
     #[test]
     fn without_prototypes_the_head_stays_bit_for_bit() {
         let head = [0.1, -0.0, 7.0, 1e-30, 3.0, -1.0];
         let members = vec![member(head, [f32::MAX; 4], [0.0; 2]); 3];
-        let learned = learn_head(&members).unwrap();
+        let learned = learn_head(LEARNING, &members).unwrap();
         assert_eq!(values(&learned, "fc.weight"), head[..4]);
         assert_eq!(values(&learned, "fc.bias"), head[4..]);
     }
@@ -212,7 +211,7 @@ mod tests {
     fn learning_separates_the_classes() {
         let mut members = vec![member([0.0; 6], [1.0, 0.0, 0.0, 1.0], [1.0; 2]); 30];
         for _ in 0..3 {
-            let learned = learn_head(&members).unwrap();
+            let learned = learn_head(LEARNING, &members).unwrap();
             let head: Vec<f32> = [values(&learned, "fc.weight"), values(&learned, "fc.bias")].concat();
             members = vec![member(head.try_into().unwrap(), [1.0, 0.0, 0.0, 1.0], [1.0; 2]); 30];
         }
@@ -222,15 +221,15 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_a_head_with_prototypes() {
-        assert_eq!(learn_head(&[]), Err(AverageError::NoMembers));
+        assert_eq!(learn_head(LEARNING, &[]), Err(AverageError::NoMembers));
         let mut plain = ParamSet::new();
         plain.insert("fc.weight", &[2, 2], vec![0.0; 4]).unwrap();
-        assert_eq!(learn_head(&[(1.0, Arc::new(plain.clone()))]), Err(UNSUITED));
+        assert_eq!(learn_head(LEARNING, &[(1.0, Arc::new(plain.clone()))]), Err(UNSUITED));
         plain.insert("fc.bias", &[2], vec![0.0; 2]).unwrap();
         plain.insert(PROTOTYPES, &[2, 3], vec![0.0; 6]).unwrap();
         plain.insert(PRESENT, &[2], vec![0.0; 2]).unwrap();
-        assert_eq!(learn_head(&[(1.0, Arc::new(plain.clone()))]), Err(UNSUITED));
+        assert_eq!(learn_head(LEARNING, &[(1.0, Arc::new(plain.clone()))]), Err(UNSUITED));
         let mixed = [member([0.0; 6], [0.0; 4], [1.0; 2]), (1.0, Arc::new(plain))];
-        assert!(matches!(learn_head(&mixed), Err(AverageError::Layout(_))));
+        assert!(matches!(learn_head(LEARNING, &mixed), Err(AverageError::Layout(_))));
     }
 }

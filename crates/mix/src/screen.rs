@@ -7,9 +7,7 @@
 
 use std::sync::Arc;
 
-use fednode_core::{ExpertId, LayoutMismatch, ParamSet};
-
-use crate::average::norm;
+use fednode_core::{ExpertId, LayoutMismatch, ParamSet, Tensor};
 
 /// Tells why a received part is not used. Its sender is to blame.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -34,7 +32,8 @@ pub enum ScreenFault {
 
 /// Judges a received part against the own part of the same kind.
 ///
-/// An own part of norm zero says nothing about sizes, so any finite candidate passes then.
+/// Where the own part is zero it says nothing about sizes (prototypes before the first training, for example): both norms
+/// are those of the tensors in which the own one is not, and without any every finite candidate passes.
 ///
 /// # Errors
 /// Names the first fault: layout, then finiteness, then norm.
@@ -43,11 +42,19 @@ pub fn screen(candidate: &ParamSet, own: &ParamSet, max_norm_ratio: f64) -> Resu
     if let Some((name, _)) = candidate.iter().find(|(_, tensor)| !tensor.values().iter().all(|v| v.is_finite())) {
         return Err(ScreenFault::NotFinite(name.to_owned()));
     }
-    let (norm, own) = (norm(candidate), norm(own));
+    // The layouts are equal, so the tensors come in pairs.
+    let pairs = candidate.iter().zip(own.iter()).map(|((_, candidate), (_, own))| [candidate, own].map(square));
+    let [norm, own] = pairs.filter(|[_, own]| *own > 0.0).fold([0.0, 0.0], |[a, b], [c, d]| [a + c, b + d]);
+    let (norm, own) = (norm.sqrt(), own.sqrt());
     if own > 0.0 && norm > max_norm_ratio * own {
         return Err(ScreenFault::Norm { norm, own, ratio: max_norm_ratio });
     }
     Ok(())
+}
+
+/// Returns the square of a tensor's norm.
+fn square(tensor: &Tensor) -> f64 {
+    tensor.values().iter().fold(0.0, |sum, value| sum + f64::from(*value).powi(2))
 }
 
 /// Returns the Euclidean distance of two parameter sets; infinite if their layouts differ.
@@ -109,6 +116,14 @@ mod tests {
     fn lets_an_ordinary_part_through() {
         assert_eq!(screen(&params(&[3.0, 4.0]), &params(&[1.0, 0.0]), 5.0), Ok(()));
         assert_eq!(screen(&params(&[3.0]), &params(&[0.0]), 10.0), Ok(()));
+        // A drawn head with prototypes that are zeros still, and what others have learned (FedGH).
+        let both = |head: f32, prototype: f32| {
+            let mut both = params(&[head]);
+            both.insert("prototypes", &[1], vec![prototype]).unwrap();
+            both
+        };
+        assert_eq!(screen(&both(2.0, 50.0), &both(1.8, 0.0), 10.0), Ok(()));
+        assert!(screen(&both(20.0, 50.0), &both(1.8, 0.0), 10.0).is_err());
     }
 
     #[test]

@@ -104,7 +104,7 @@ fn agrees_with_the_reference_run() {
 #[test]
 fn proxies_refresh_as_in_test_vector_3() {
     let case: Golden = serde_json::from_str(include_str!("data/fedmoe_da_plan.json")).unwrap();
-    let exchange = Exchange { averaging: None, experts: Some(case.cases[0].exchange()) };
+    let exchange = Exchange { averaging: None, experts: Some(case.cases[0].exchange()), everybody_first: false };
     let mut newest = None;
     let mut used = Vec::new();
     for round in (1..=12).map(Round) {
@@ -121,7 +121,7 @@ fn proxies_refresh_as_in_test_vector_3() {
 fn an_interval_of_one_refreshes_every_round() {
     let case: Golden = serde_json::from_str(include_str!("data/fedmoe_da_plan.json")).unwrap();
     let experts = ExpertExchange { refresh_every: 1, ..case.cases[0].exchange() };
-    let exchange = Exchange { averaging: None, experts: Some(experts) };
+    let exchange = Exchange { averaging: None, experts: Some(experts), everybody_first: false };
     assert!((1..20).map(Round).all(|round| exchange.refreshes_in(round)));
     assert!(!exchange.refreshes_in(Round::ZERO));
 }

@@ -153,7 +153,8 @@ impl Reach {
     }
 }
 
-/// Signs this node's addresses: one record for the network, one for the same machine, each only if it has any.
+/// Signs this node's addresses: one record for the network, one for the same machine, each only if it has any. What nobody
+/// could dial is left out: some of them are hearsay.
 pub(crate) fn own_records(
     identity: &Identity,
     federation: FederationId,
@@ -161,7 +162,7 @@ pub(crate) fn own_records(
     now: Timestamp,
 ) -> Vec<SignedRecord> {
     let (loopback, network): (Vec<&Multiaddr>, Vec<&Multiaddr>) =
-        addresses.iter().partition(|address| is_loopback(address));
+        addresses.iter().filter(|address| is_tellable(address)).partition(|address| is_loopback(address));
     let sign = |scope, addresses: Vec<&Multiaddr>| {
         let bytes = addresses.into_iter().map(|address| serde_bytes::ByteBuf::from(bare(address).to_vec()));
         let addresses = Bounded::first_of(bytes);
@@ -172,6 +173,12 @@ pub(crate) fn own_records(
     };
     let groups = [(Scope::Network, network), (Scope::Loopback, loopback)];
     groups.into_iter().filter(|(_, group)| !group.is_empty()).map(|(scope, group)| sign(scope, group)).collect()
+}
+
+/// Tells whether an address may stand in a record.
+pub(crate) fn is_tellable(address: &Multiaddr) -> bool {
+    let bare = bare(address);
+    is_dialable(&bare) && bare.len() <= MAX_ADDRESS_BYTES
 }
 
 fn checked_addresses(record: &Record) -> Result<Vec<Multiaddr>, RecordError> {

@@ -105,7 +105,8 @@ impl Book {
         let Some(known) = self.authors.get(author) else { return Verdict::Fresh };
         let said = known.rounds.get(&round).copied().unwrap_or_default();
         match known.window(sequence) {
-            Verdict::Fresh if said >= MAX_ADVERTS_PER_ROUND => Verdict::TooFast,
+            // Of rounds before the counted ones nobody counts how much was said: none of it is taken.
+            Verdict::Fresh if said >= MAX_ADVERTS_PER_ROUND || known.is_beyond_count(round) => Verdict::TooFast,
             verdict => verdict,
         }
     }
@@ -236,6 +237,11 @@ impl Author {
         } else {
             self.seen |= 1 << (self.newest.counter - sequence.counter).min(WINDOW - 1);
         }
+    }
+
+    fn is_beyond_count(&self, round: Round) -> bool {
+        let oldest = self.rounds.first_key_value().map(|(oldest, _)| *oldest);
+        self.rounds.len() >= COUNTED_ROUNDS && oldest.is_some_and(|oldest| round < oldest)
     }
 
     fn count(&mut self, round: Round) {

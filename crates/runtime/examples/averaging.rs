@@ -126,7 +126,7 @@ fn config(spec: FederationSpec, state: &str) -> MemberConfig {
 /// A federation that averages one part, and closes a round when everybody is in.
 fn spec(nodes: u32, rounds: u32) -> FederationSpec {
     let averaging = Averaging { weighting: Weighting::Uniform, rule: Rule::Mean };
-    let exchange = Exchange { averaging: Some(averaging), experts: None };
+    let exchange = Exchange { averaging: Some(averaging), experts: None, everybody_first: false };
     let mut spec = FederationSpec { nodes, rounds, exchange, ..FederationSpec::default() };
     spec.round.quorum = 1.0;
     spec

@@ -137,7 +137,7 @@ impl<M: Machine> Driver<M> {
     }
 
     fn on_fetched(&mut self, fetch: &Fetch, result: Result<Checked, String>) {
-        self.fetches.ended();
+        self.fetches.ended(fetch);
         self.start_fetches();
         if fetch.kind == FetchKind::Expert {
             self.records.expert_settled(self.clock.now());

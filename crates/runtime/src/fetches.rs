@@ -1,14 +1,17 @@
-//! The queue of fetches: a bounded number at once, and none forgotten after its deadline.
+//! The queue of fetches: a bounded number at once, some for each author, and none forgotten after its deadline.
 //!
-//! Callers that want the same blob are joined further down, in the network; here only the number is bounded.
+//! Callers that want the same blob are joined further down, in the network; here only the number is bounded. A blob that
+//! nobody can deliver keeps its place until its deadline, so nobody's announcements may take up all places.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use fednode_core::Timestamp;
+use fednode_core::{NodeId, Timestamp};
 use fednode_engine::Fetch;
 
-/// Fetches at once: as many as peers are asked at once.
-const AT_ONCE: usize = 16;
+/// Fetches at once. How many bytes are on their way is bounded by the network.
+const AT_ONCE: usize = 64;
+/// Of these, what one node announced: all experts of most.
+const OF_ONE: usize = 8;
 /// Fetches that may wait: all experts of a large federation's plan.
 const WAITING: usize = 4096;
 
@@ -16,6 +19,8 @@ const WAITING: usize = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct Fetches {
     running: usize,
+    /// How many of them each announced.
+    announced: BTreeMap<NodeId, usize>,
     waiting: VecDeque<Fetch>,
 }
 
@@ -34,14 +39,28 @@ impl Fetches {
         if self.running >= AT_ONCE {
             return None;
         }
-        let next = self.waiting.pop_front()?;
+        let may_start = |fetch: &Fetch| author(fetch).is_none_or(|author| self.of(author) < OF_ONE);
+        let next = self.waiting.iter().position(may_start)?;
+        let next = self.waiting.remove(next)?;
         self.running += 1;
+        if let Some(author) = author(&next) {
+            *self.announced.entry(author).or_default() += 1;
+        }
         Some(next)
     }
 
+    fn of(&self, author: NodeId) -> usize {
+        self.announced.get(&author).copied().unwrap_or_default()
+    }
+
     /// One has ended.
-    pub(crate) fn ended(&mut self) {
+    pub(crate) fn ended(&mut self, fetch: &Fetch) {
         self.running = self.running.saturating_sub(1);
+        let Some(author) = author(fetch) else { return };
+        match self.of(author) {
+            0 | 1 => _ = self.announced.remove(&author),
+            more => _ = self.announced.insert(author, more - 1),
+        }
     }
 
     /// Takes those whose time is up before they could start.
@@ -51,6 +70,11 @@ impl Fetches {
         self.waiting = VecDeque::from(waiting);
         expired
     }
+}
+
+/// Returns who announced what is fetched.
+fn author(fetch: &Fetch) -> Option<NodeId> {
+    fetch.from.first().copied()
 }
 
 #[cfg(test)]
@@ -67,12 +91,24 @@ mod tests {
     #[test]
     fn no_more_than_a_few_run_and_the_others_wait_until_their_deadline() {
         let mut fetches = Fetches::default();
-        (0..20).for_each(|n| assert_eq!(fetches.add(fetch(n)), None));
+        (0..68).for_each(|n| assert_eq!(fetches.add(fetch(n)), None));
         let started: Vec<Fetch> = std::iter::from_fn(|| fetches.start_next()).collect();
         assert_eq!(started.len(), AT_ONCE);
-        assert_eq!(fetches.take_expired(Timestamp(17)), [fetch(16), fetch(17)]);
-        fetches.ended();
-        assert_eq!(fetches.start_next(), Some(fetch(18)));
+        assert_eq!(fetches.take_expired(Timestamp(65)), [fetch(64), fetch(65)]);
+        fetches.ended(&fetch(0));
+        assert_eq!(fetches.start_next(), Some(fetch(66)));
         assert_eq!(fetches.start_next(), None);
+    }
+
+    #[test]
+    fn what_one_node_announced_leaves_room_for_the_others() {
+        let mut fetches = Fetches::default();
+        let of = |author: u8, n: u64| Fetch { from: vec![NodeId::from_bytes([author; 32])], ..fetch(n) };
+        (0..10).for_each(|n| assert_eq!(fetches.add(of(1, n)), None));
+        assert_eq!(fetches.add(of(2, 99)), None);
+        let started: Vec<Fetch> = std::iter::from_fn(|| fetches.start_next()).collect();
+        assert_eq!(started, (0..8).map(|n| of(1, n)).chain([of(2, 99)]).collect::<Vec<_>>());
+        fetches.ended(&of(1, 3));
+        assert_eq!(fetches.start_next(), Some(of(1, 8)));
     }
 }

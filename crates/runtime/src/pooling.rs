@@ -137,5 +137,9 @@ fn describe(outcome: &PoolOutcome, took: Duration) -> String {
         let own = percent(outcome.validation.own);
         format!(", {:.1} % of the validation samples right (own module {own:.1} %)", percent(mixture))
     });
-    format!("pool of the own module and {others} others, {kept} kept{validation}; {served} ({seconds:.1} s)")
+    let unseen = match outcome.unseen {
+        0 => String::new(),
+        n => format!("; {n} training samples were left out, since all outputs would not fit into memory"),
+    };
+    format!("pool of the own module and {others} others, {kept} kept{validation}{unseen}; {served} ({seconds:.1} s)")
 }

@@ -34,8 +34,11 @@ struct Card {
     summary: &'static str,
     reference: &'static str,
     averages: &'static str,
+    /// What a node counts by in the average: `uniform`, `by samples`, or nothing where nothing is averaged by weights.
+    weighting: Option<&'static str>,
     peer_to_peer: &'static str,
     keeps_private: &'static str,
+    trains_ahead: bool,
     hyper_parameters: Vec<Hyper>,
     profiles: Vec<Profile>,
 }
@@ -68,10 +71,20 @@ impl Card {
             summary: row.summary,
             reference: row.reference,
             averages: row.averages,
+            weighting: algorithm::weighting(row),
             peer_to_peer: row.peer_to_peer,
             keeps_private: row.keeps_private,
+            trains_ahead: row.trains_ahead,
             hyper_parameters: hyper.collect(),
             profiles: profiles.collect(),
+        }
+    }
+
+    /// Returns what is averaged, with the weight of a node in brackets.
+    fn averages(&self) -> String {
+        match self.weighting {
+            Some(weighting) => format!("{} ({weighting})", self.averages),
+            None => self.averages.to_owned(),
         }
     }
 }
@@ -80,7 +93,8 @@ impl Report for List {
     fn human(&self) -> String {
         let columns = ["name", "averages", "peer to peer", "keeps private", "from"].map(text);
         let row = |card: &Card| {
-            let facts = [card.name, card.averages, card.peer_to_peer, card.keeps_private, card.reference];
+            let averages = card.averages();
+            let facts = [card.name, &averages, card.peer_to_peer, card.keeps_private, card.reference];
             facts.map(str::to_owned).to_vec()
         };
         let table = render(&columns, &self.0.iter().map(row).collect::<Vec<_>>());
@@ -96,9 +110,16 @@ impl Report for Card {
         };
         let rows: Vec<Vec<String>> = self.hyper_parameters.iter().map(row).collect();
         let table = if rows.is_empty() { "none\n".to_owned() } else { render(&columns, &rows) };
+        let ahead = if self.trains_ahead { "yes, with training.ahead_epochs" } else { "no" };
         let facts = format!(
-            "{}: {}\n  from           {}\n  averages       {}\n  peer to peer   {}\n  keeps private  {}\n",
-            self.name, self.summary, self.reference, self.averages, self.peer_to_peer, self.keeps_private
+            "{}: {}\n  from           {}\n  averages       {}\n  peer to peer   {}\n  keeps private  {}\n  trains ahead   \
+             {ahead}\n",
+            self.name,
+            self.summary,
+            self.reference,
+            self.averages(),
+            self.peer_to_peer,
+            self.keeps_private
         );
         let profiles: String = self.profiles.iter().map(Profile::human).collect();
         format!("{facts}\nHyper-parameters (--set KEY=VALUE, or table `hyper` of federation.toml):\n{table}{profiles}")

@@ -1,5 +1,7 @@
 //! `fednode evaluate`: how good a node's model is, on its own test samples or on any data.
 
+use std::path::PathBuf;
+
 use fednode_data::Samples;
 use fednode_learn::{ClassCount, Evaluation};
 use fednode_runtime::exit::ExitCode;
@@ -7,7 +9,7 @@ use serde::Serialize;
 
 use crate::data::{self, Mine};
 use crate::failure::OrFail;
-use crate::model::{self, ModelArgs};
+use crate::model::{self, ModelArgs, Typed};
 use crate::output::{self, Form, Report};
 use crate::table::{number, percent, render, text};
 
@@ -22,6 +24,9 @@ pub(crate) struct Args {
     /// Of that data, only the test samples of this part, divided as the federation's spec says.
     #[arg(long, value_name = "I/N", requires = "data")]
     shard: Option<String>,
+    /// The file of index lists, if the federation is divided by one.
+    #[arg(long, value_name = "FILE", requires = "shard")]
+    partition_file: Option<PathBuf>,
 }
 
 /// Evaluates and prints.
@@ -40,7 +45,8 @@ fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples
     match (&args.data, &args.shard) {
         (Some(source), None) => Ok((format!("all of {source}"), data::everything(source)?)),
         (source, shard) => {
-            let config = args.model.samples_of(source.as_deref(), shard.as_deref())?;
+            let (data, shard, partition_file) = (source.as_deref(), shard.as_deref(), args.partition_file.as_deref());
+            let config = args.model.samples_of(Typed { data, shard, partition_file })?;
             let mine = Mine::load(&config, model.spec())?;
             let on = format!("test samples of {} {}", config.data, config.shard);
             Ok((on, mine.split.test.clone()))

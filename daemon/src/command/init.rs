@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::data::{self, Division};
 use crate::failure::{OrFail, fail};
 use crate::federation;
+use crate::origin;
 use crate::output::{self, Form, Report};
 
 /// The node's settings.
@@ -23,6 +24,9 @@ const SPEC_FILE: &str = "federation.toml";
 /// The pre-shared key.
 const NETWORK_KEY_FILE: &str = "network.key";
 
+/// Where the data comes from, unless somebody says otherwise.
+const DATA: &str = "digits";
+
 /// What is typed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -31,8 +35,8 @@ pub(crate) struct Args {
     dir: PathBuf,
     #[command(flatten)]
     federation: federation::Args,
-    #[arg(long, help = data::help(), value_name = "SOURCE", default_value = "digits")]
-    data: String,
+    #[arg(long, help = format!("{} [default: {DATA}]", data::help()), value_name = "SOURCE")]
+    data: Option<String>,
     /// Which part of the data this node has, counting from 1.
     #[arg(long, value_name = "I/N")]
     shard: Option<String>,
@@ -46,10 +50,11 @@ pub(crate) struct Args {
 
 /// Writes what is missing and says what there is.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
+    refuse_what_is_kept(args)?;
     fs::create_dir_all(&args.dir).map_err(|error| unwritable(&args.dir, &error))?;
     let (spec, spec_file) = spec(args)?;
     let config = Config {
-        data: args.data.clone(),
+        data: origin::rooted_source(args.data.as_deref().unwrap_or(DATA)),
         shard: shard(args, &spec),
         peers: args.peers.clone(),
         partition_file: args.federation.partition_file.as_deref().map(absolute).unwrap_or_default(),
@@ -75,6 +80,30 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     output::print(&Prepared { node_id, federation, files, folder: args.dir.clone() }, form)
 }
 
+/// Refuses flags that would change nothing, because the file that they are for is there already.
+fn refuse_what_is_kept(args: &Args) -> anyhow::Result<()> {
+    let of_node = [
+        ("data", args.data.is_some()),
+        ("shard", args.shard.is_some()),
+        ("peers", !args.peers.is_empty()),
+        ("network_key", args.network_key),
+        ("partition_file", args.federation.partition_file.is_some()),
+        ("initial", args.federation.initial.is_some()),
+    ];
+    let of_node = of_node.into_iter().find(|(_, is_given)| *is_given).map(|(key, _)| key.to_owned());
+    // Where lists and initial parameters lie is the node's own business.
+    let of_spec =
+        federation::keys_of_flags(&federation::Args { initial: None, partition_file: None, ..args.federation.clone() });
+    for (file, key) in [(SPEC_FILE, of_spec.into_iter().next()), (NODE_FILE, of_node)] {
+        let path = args.dir.join(file);
+        if let Some(key) = key.filter(|_| path.exists()) {
+            let text = format!("`{}` is kept as it is, so nothing would set `{key}`: write it there", path.display());
+            return Err(fail(ExitCode::Configuration, text));
+        }
+    }
+    Ok(())
+}
+
 /// Reads the spec that is there, or makes one.
 fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
     let path = args.dir.join(SPEC_FILE);
@@ -84,7 +113,7 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
         let named = |error| fail(ExitCode::Configuration, format!("`{}`: {error}", path.display()));
         return Ok((FederationSpec::from_toml(&text).map_err(named)?, entry));
     }
-    let source = data::source(&args.data)?;
+    let source = data::source(args.data.as_deref().unwrap_or(DATA))?;
     let facts = data::facts(&source)?;
     let mut spec = federation::spec(&args.federation, &facts).or_fail(ExitCode::Configuration)?;
     spec.data.partition_hash = Division::make(&source, &spec, args.federation.partition_file.as_deref())?.hash;
@@ -161,7 +190,7 @@ mod tests {
         Args {
             dir: dir.to_owned(),
             federation: federation::Args::default(),
-            data: "digits".into(),
+            data: None,
             shard: None,
             peers: vec![],
             network_key: true,
@@ -181,7 +210,13 @@ mod tests {
             assert_eq!(fs::metadata(dir.join(secret)).unwrap().permissions().mode() & 0o777, 0o600, "{secret}");
         }
         let key = fs::read(dir.join("state/key")).unwrap();
-        run(&args(&dir), Form::Json).unwrap();
+        let error = run(&args(&dir), Form::Json).unwrap_err().to_string();
+        assert!(error.contains("node.toml` is kept as it is, so nothing would set `network_key`"), "{error}");
+        let mut more = args(&dir);
+        more.federation.rounds = Some(7);
+        let error = run(&more, Form::Json).unwrap_err().to_string();
+        assert!(error.contains("federation.toml` is kept as it is, so nothing would set `rounds`"), "{error}");
+        run(&Args { network_key: false, ..args(&dir) }, Form::Json).unwrap();
         assert_eq!(fs::read(dir.join("state/key")).unwrap(), key);
     }
 }

@@ -18,7 +18,7 @@ use crate::data::Mine;
 use crate::device::Choice;
 use crate::dotted::{self, Assignment};
 use crate::failure::{OrFail, fail, no_learner};
-use crate::model::{Model, ModelArgs};
+use crate::model::{Model, ModelArgs, Typed};
 use crate::output::{self, Form, Report};
 use crate::swarm::interrupt::Interrupts;
 use crate::table::percent;
@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// Which part of it is mine.
     #[arg(long, value_name = "I/N", requires = "data")]
     shard: Option<String>,
+    /// The file of index lists, if the federation is divided by one.
+    #[arg(long, value_name = "FILE", requires = "shard")]
+    partition_file: Option<PathBuf>,
     /// The algorithm whose last stage to train on the common model, instead of the federation's own: pfl-fb, pfl-mf, pfl-mfe.
     #[arg(long, value_name = "NAME")]
     algorithm: Option<String>,
@@ -51,7 +54,8 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let mut model = args.model.load()?;
     refuse_what_is_personal(&model, args)?;
     let spec = spec(args, model.spec())?;
-    let config = args.model.samples_of(args.data.as_deref(), args.shard.as_deref())?;
+    let (data, shard, partition_file) = (args.data.as_deref(), args.shard.as_deref(), args.partition_file.as_deref());
+    let config = args.model.samples_of(Typed { data, shard, partition_file })?;
     let mine = Mine::load(&config, &spec)?;
     let device = Choice::find(&args.model.device)?.open(0)?;
     let mut learner = Learner::new(&spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;

@@ -13,7 +13,8 @@ use crate::device::Choice;
 use crate::dotted::Assignment;
 use crate::failure::{self, OrFail, fail};
 use crate::federation;
-use crate::output::{self, Form};
+use crate::layers;
+use crate::output::{self, Form, Located};
 use crate::simulate::experiment::{Experiment, Variant, folder_name};
 use crate::simulate::play::{self, Play};
 use crate::simulate::protocol;
@@ -51,6 +52,9 @@ pub(crate) struct Args {
     /// With `--no-training`: compare the nodes' plans with those of somebody who knows all proxies; slower, more memory.
     #[arg(long)]
     compare_plans: bool,
+    /// With `--no-training`: floats in the shared part and in every expert of a toy [default: a few].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    toy_floats: Option<u32>,
     /// What to train on: auto, vulkan, vulkan:I, cpu.
     #[arg(long, default_value = "cpu")]
     device: String,
@@ -68,10 +72,13 @@ const EVALUATE_EVERY: u32 = 10;
 
 /// Runs everything and prints the result.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
+    layers::warn_of_variables("simulate");
     let experiment = experiment(args)?;
     match experiment.no_training {
         true => {
-            let prepare = |run: Run| protocol::Prepared::new(&run.federation, run.aggregator, experiment.compare_plans);
+            let wanted =
+                protocol::Wanted { compare_plans: experiment.compare_plans, toy_floats: experiment.toy_floats };
+            let prepare = |run: Run| protocol::Prepared::new(&run.federation, run.aggregator, wanted);
             play_all(args, plan(args, &experiment, prepare)?, form)
         }
         false => play_all(args, plan(args, &experiment, Run::prepare)?, form),
@@ -108,7 +115,7 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
             }
         }
         if let ([summary], true) = (summaries.as_slice(), total == 1) {
-            return output::print(summary, form);
+            return output::print(&Located { report: summary, out: table.out }, form);
         }
         if !summaries.is_empty() {
             table.rows.push(Row::new(name, &summaries));
@@ -154,6 +161,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     }
     experiment.no_training |= args.no_training;
     experiment.compare_plans |= args.compare_plans;
+    experiment.toy_floats = args.toy_floats.or(experiment.toy_floats);
     experiment.check_training().or_fail(ExitCode::Configuration)?;
     if args.federation.partition.is_some() {
         experiment.partition_file = None;

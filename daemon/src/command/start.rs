@@ -154,7 +154,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     let mut member = member::config(&config, Arc::clone(&spec))?;
     let mine = Mine::load(&config, &spec)?;
     let own = match config.model.as_str() {
-        "" => own_model::by_number(&spec, mine.node_seed as usize),
+        "" => own_model::by_number(&spec, mine.position),
         name => own_model::chosen(&spec, name).or_fail(ExitCode::Configuration)?,
     };
     let trainer = trainer(&config, &own, &mine)?;

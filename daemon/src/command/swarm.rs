@@ -16,8 +16,10 @@ use crate::data::{self, Division};
 use crate::device::Choice;
 use crate::failure::{OrFail, fail};
 use crate::federation;
+use crate::layers;
 use crate::model::Model;
-use crate::output::{self, Form};
+use crate::origin;
+use crate::output::{self, Form, Located};
 use crate::swarm::collect::{self, Observed};
 use crate::swarm::folder::Folder;
 use crate::swarm::interrupt::Interrupts;
@@ -57,7 +59,9 @@ pub(crate) struct Args {
 /// Runs it and prints the result.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let interrupts = Interrupts::install().or_fail(ExitCode::Internal)?;
+    layers::warn_of_variables("swarm");
     let (spec, division) = prepare(args)?;
+    let aggregator = if args.no_aggregator { None } else { Some(aggregator()?) };
     let choice = Choice::find(&args.device)?;
     let device = choice.text();
     let folder = folder(args)?;
@@ -66,18 +70,14 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         node: node_config(args, &spec, &device),
         nodes: spec.nodes,
         rounds: spec.rounds,
-        aggregator: if args.no_aggregator { None } else { Some(aggregator()?) },
+        aggregator,
         keep_going: args.keep_going,
         folder,
     };
     announce(&plan, &spec, args, choice.reason.as_deref());
     let outcome = run::run(&plan, &interrupts)?;
     let summary = conclude(args, &plan, &spec, &division, outcome)?;
-    output::print(&summary, form)?;
-    if form == Form::Human {
-        output::write(&format!("\nEverything lies in {}\n", plan.folder.root().display()))?;
-    }
-    Ok(())
+    output::print(&Located { report: &summary, out: plan.folder.root().display().to_string() }, form)
 }
 
 /// Makes the spec and divides the data, which gives the spec its hash.
@@ -85,6 +85,7 @@ fn prepare(args: &Args) -> anyhow::Result<(FederationSpec, Division)> {
     let source = data::source(&args.data)?;
     let facts = data::facts(&source)?;
     let mut spec = federation::spec(&args.federation, &facts).or_fail(ExitCode::Configuration)?;
+    data::refuse_own(&spec, "a swarm")?;
     let division = Division::make(&source, &spec, args.federation.partition_file.as_deref())?;
     spec.data.partition_hash.clone_from(&division.hash);
     Ok((spec, division))
@@ -101,7 +102,7 @@ fn node_config(args: &Args, spec: &FederationSpec, device: &str) -> Config {
     let fair_share = (cores / spec.nodes as usize).max(1);
     let absolute = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone()).to_string_lossy().into_owned();
     Config {
-        data: args.data.clone(),
+        data: origin::rooted_source(&args.data),
         device: device.to_owned(),
         threads: args.threads.unwrap_or(fair_share),
         compression: args.compression.name().to_owned(),
@@ -117,7 +118,7 @@ fn aggregator() -> anyhow::Result<PathBuf> {
     if path.is_file() {
         return Ok(path);
     }
-    let advice = "build it too (`cargo build --release`), or use --no-aggregator";
+    let advice = "build it too (`cargo build --release --bin fedboot`), or use --no-aggregator";
     Err(fail(ExitCode::Child, format!("`{}` is missing: {advice}", path.display())))
 }
 

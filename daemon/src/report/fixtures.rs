@@ -38,6 +38,7 @@ fn pool(seed: u64, at: usize) -> PoolOutcome {
         refused: vec![],
         served: Served::Mixture,
         epochs: 5,
+        unseen: 0,
         best_epoch: Some(4),
         learning_rate: Some(0.5),
         validation: scores,

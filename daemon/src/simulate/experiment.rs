@@ -28,7 +28,7 @@ use fednode_core::config::{ConfigError, unknown_name};
 
 use crate::dotted::Assignment;
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "data",
     "partition_file",
     "seeds",
@@ -37,6 +37,7 @@ const KEYS: [&str; 11] = [
     "global_test",
     "no_training",
     "compare_plans",
+    "toy_floats",
     "set",
     "grid",
     "variant",
@@ -63,6 +64,8 @@ pub(crate) struct Experiment {
     pub(crate) no_training: bool,
     /// Whether its plans are compared with those of somebody who knows all proxies.
     pub(crate) compare_plans: bool,
+    /// Floats in each part of the toys that take the models' place there.
+    pub(crate) toy_floats: Option<u32>,
     /// Settings of all runs.
     pub(crate) set: Vec<Assignment>,
     /// Axes of the grid: a key and its values.
@@ -99,6 +102,10 @@ impl Experiment {
     fn enter(&mut self, key: &str, value: toml::Value, folder: &Path) -> Result<(), ConfigError> {
         let wrong = |expected: &str| ConfigError(format!("`{key}`: expected {expected}"));
         let yes_or_no = |value: &toml::Value| value.as_bool().ok_or_else(|| wrong("`true` or `false`"));
+        let at_least_one = |value: &toml::Value| {
+            let count = value.as_integer().and_then(|count| u32::try_from(count).ok()).filter(|count| *count > 0);
+            count.ok_or_else(|| wrong("a whole number of at least 1"))
+        };
         match key {
             "data" => self.data = Some(value.as_str().ok_or_else(|| wrong("a text"))?.to_owned()),
             "partition_file" => {
@@ -108,10 +115,8 @@ impl Experiment {
             "global_test" => self.global_test = Some(yes_or_no(&value)?),
             "no_training" => self.no_training = yes_or_no(&value)?,
             "compare_plans" => self.compare_plans = yes_or_no(&value)?,
-            "evaluate_every" => {
-                let every = value.as_integer().and_then(|every| u32::try_from(every).ok()).filter(|every| *every > 0);
-                self.evaluate_every = Some(every.ok_or_else(|| wrong("a whole number of at least 1"))?);
-            }
+            "evaluate_every" => self.evaluate_every = Some(at_least_one(&value)?),
+            "toy_floats" => self.toy_floats = Some(at_least_one(&value)?),
             "seeds" => {
                 let seed = |value: &toml::Value| value.as_integer().and_then(|seed| u64::try_from(seed).ok());
                 let seeds = value.as_array().map(|seeds| seeds.iter().map(seed).collect::<Option<Vec<u64>>>());
@@ -198,6 +203,9 @@ impl Experiment {
             Some((key, _)) if self.no_training => Err(ConfigError(format!("without training there is no `{key}`"))),
             _ if self.compare_plans && !self.no_training => {
                 Err(ConfigError("plans are compared without training: `no_training`".into()))
+            }
+            _ if self.toy_floats.is_some() && !self.no_training => {
+                Err(ConfigError("`toy_floats` is of what is not trained: `no_training`".into()))
             }
             _ => Ok(()),
         }
@@ -315,6 +323,8 @@ mod tests {
         assert_eq!(error("[grid]\nrounds = [1, 1]"), "the grid has `1` twice for `rounds`");
         assert_eq!(error("no_training = true\ndata = 'digits'"), "without training there is no `data`");
         assert!(error("compare_plans = true").contains("`no_training`"));
+        assert!(error("toy_floats = 9").contains("`no_training`"));
+        assert_eq!(error("no_training = true\ntoy_floats = 0"), "`toy_floats`: expected a whole number of at least 1");
         assert_eq!(error("[set]\nrounds = [[1]]"), "`rounds`: expected a single value");
         assert!(error("[[variant]]\nnames = \"x\"").contains("did you mean `name`"));
     }

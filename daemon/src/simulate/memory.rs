@@ -20,6 +20,9 @@ use crate::table::bytes;
 
 /// What a toy knows and what is on its way to it: 210 to 240 kB each with 1,000 and with 10,000 of them.
 const BYTES_PER_TOY: u64 = 256 << 10;
+/// Parts of a toy's size that there are of it: shared part and two experts, as they are, as they were saved, and as blobs of
+/// two rounds.
+const PARTS_OF_TOY: u64 = 3 * 4;
 
 /// Bytes of one model's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,12 +101,13 @@ impl Load {
 ///
 /// # Errors
 /// Says how much is needed and how much there is.
-pub(crate) fn check_toys(nodes: usize) -> anyhow::Result<()> {
-    free().map_or(Ok(()), |free| toys_fit(nodes, free))
+pub(crate) fn check_toys(nodes: usize, floats: usize) -> anyhow::Result<()> {
+    free().map_or(Ok(()), |free| toys_fit(nodes, floats, free))
 }
 
-fn toys_fit(nodes: usize, free: u64) -> anyhow::Result<()> {
-    let needed = nodes as u64 * BYTES_PER_TOY;
+fn toys_fit(nodes: usize, floats: usize, free: u64) -> anyhow::Result<()> {
+    let models = (floats * size_of::<f32>()) as u64 * PARTS_OF_TOY;
+    let needed = nodes as u64 * (BYTES_PER_TOY + models);
     if needed <= free {
         return Ok(());
     }
@@ -172,8 +176,9 @@ mod tests {
 
     #[test]
     fn more_toys_than_fit_are_refused() {
-        assert!(toys_fit(1000, 1000 * BYTES_PER_TOY).is_ok());
-        let error = toys_fit(100_000, 4 << 30).unwrap_err().to_string();
+        assert!(toys_fit(1000, 0, 1000 * BYTES_PER_TOY).is_ok());
+        assert!(toys_fit(1000, 1, 1000 * BYTES_PER_TOY).is_err());
+        let error = toys_fit(100_000, 0, 4 << 30).unwrap_err().to_string();
         assert_eq!(error, "100000 nodes need about 26.2 GB of memory and 4.3 GB are free: simulate fewer nodes");
     }
 }

@@ -7,8 +7,8 @@
 //! bytes_per_round          mean over nodes and rounds: what one node moves in one round, as in a swarm's summary
 //! ```
 //!
-//! No data set is read. Adverts weigh what they weigh on the wire; blobs are those of toys, a few floats each, so that
-//! their bytes tell how often something travels, not how much a model weighs.
+//! No data set is read. Adverts weigh what they weigh on the wire; blobs are those of toys, a few floats each unless
+//! `--toy-floats` says otherwise, so that their bytes tell how often something travels, not how much a model weighs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -83,7 +83,16 @@ const COMPARED: usize = 200;
 pub(crate) struct Prepared {
     spec: FederationSpec,
     aggregator: bool,
-    compare_plans: bool,
+    wanted: Wanted,
+}
+
+/// What is asked of a simulation without training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Whether plans are compared with those of somebody who knows all proxies.
+    pub(crate) compare_plans: bool,
+    /// Floats in each part of a toy; a few if nobody says.
+    pub(crate) toy_floats: Option<u32>,
 }
 
 impl Prepared {
@@ -91,12 +100,12 @@ impl Prepared {
     ///
     /// # Errors
     /// Names the first that is wrong.
-    pub(crate) fn new(federation: &federation::Args, aggregator: bool, compare_plans: bool) -> anyhow::Result<Self> {
+    pub(crate) fn new(federation: &federation::Args, aggregator: bool, wanted: Wanted) -> anyhow::Result<Self> {
         // The shape of an input that every model takes; nothing is computed from it.
         let facts = DataFacts { name: NO_DATA.into(), input: [1, 8, 8], classes: 10, ..DataFacts::default() };
         let spec = federation::spec(federation, &facts).or_fail(ExitCode::Configuration)?;
-        memory::check_toys(spec.nodes as usize)?;
-        Ok(Self { spec, aggregator, compare_plans })
+        memory::check_toys(spec.nodes as usize, wanted.toy_floats.unwrap_or(0) as usize)?;
+        Ok(Self { spec, aggregator, wanted })
     }
 }
 
@@ -114,7 +123,10 @@ impl Play for Prepared {
     }
 
     fn effective(&self) -> Value {
-        let run = serde_json::json!({ "aggregator": self.aggregator, "training": false, "compare_plans": self.compare_plans });
+        let Wanted { compare_plans, toy_floats } = self.wanted;
+        let run = serde_json::json!({
+            "aggregator": self.aggregator, "training": false, "compare_plans": compare_plans, "toy_floats": toy_floats,
+        });
         serde_json::json!({ "federation": self.spec, "simulation": run })
     }
 
@@ -122,13 +134,16 @@ impl Play for Prepared {
         let folder = Folder::of_simulation(folder, &[])?;
         let (spec, nodes) = (&self.spec, self.spec.nodes as usize);
         let mut counted = Counted {
-            toys: Toys::new(spec.seed, nodes + 1),
+            toys: match self.wanted.toy_floats {
+                None => Toys::new(spec.seed, nodes + 1),
+                Some(floats) => Toys::of_floats(spec.seed, nodes + 1, floats as usize),
+            },
             traffic: vec![<(sim::Bytes, sim::Bytes)>::default(); nodes],
             progress: Progress::new(nodes, nodes, spec.rounds, means.quiet),
             interrupts: means.interrupts.clone(),
         };
         let started = Instant::now();
-        let scenario = Scenario { observe: self.compare_plans, ..scenario(spec, self.aggregator) };
+        let scenario = Scenario { observe: self.wanted.compare_plans, ..scenario(spec, self.aggregator) };
         let outcome = sim::run_with(&scenario, &mut counted);
         counted.progress.finish();
         let wall_seconds = started.elapsed().as_secs_f64();
@@ -164,7 +179,7 @@ impl Prepared {
     }
 
     fn agreement(&self, outcome: &Outcome) -> Vec<PlanAgreement> {
-        let Some(experts) = self.spec.exchange.experts.as_ref().filter(|_| self.compare_plans) else {
+        let Some(experts) = self.spec.exchange.experts.as_ref().filter(|_| self.wanted.compare_plans) else {
             return Vec::new();
         };
         let by_round = outcome.agreement(experts, (self.spec.nodes as usize).div_ceil(COMPARED));

@@ -84,10 +84,7 @@ impl Run {
         let source = data::source(&self.data)?;
         let facts = data::facts(&source)?;
         let mut spec = federation::spec(&self.federation, &facts).or_fail(ExitCode::Configuration)?;
-        if spec.data.partition == data::OWN {
-            let text = "a simulation has one data set: partition `own` is for nodes that bring their own";
-            return Err(fail(ExitCode::Configuration, text));
-        }
+        data::refuse_own(&spec, "a simulation")?;
         let division = Division::make(&source, &spec, self.federation.partition_file.as_deref())?;
         spec.data.partition_hash.clone_from(&division.hash);
         let prepared = Prepared { spec, division, run: self };

@@ -52,8 +52,22 @@ impl<R: Row> Table<R> {
         written.map_err(|error| fail(ExitCode::State, format!("cannot write to `{}`: {error}", out.display())))
     }
 
+    /// Returns the cells; a row says so if it lacks seeds that another has, because a run of it failed.
     fn cells(&self) -> Vec<Vec<String>> {
-        self.rows.iter().map(Row::cells).collect()
+        let most = self.most_seeds();
+        let cells = |row: &R| {
+            let mut cells = row.cells();
+            let seeds = row.seeds().len();
+            if let Some(name) = cells.first_mut().filter(|_| seeds < most) {
+                name.push_str(&format!(" ({seeds} of {most} seeds)"));
+            }
+            cells
+        };
+        self.rows.iter().map(cells).collect()
+    }
+
+    fn most_seeds(&self) -> usize {
+        self.rows.iter().map(|row| row.seeds().len()).max().unwrap_or(0)
     }
 
     fn markdown(&self) -> String {
@@ -68,7 +82,7 @@ impl<R: Row> Report for Table<R> {
     fn human(&self) -> String {
         let column = |(at, name): (usize, &&'static str)| if at == 0 { text(name) } else { number(name) };
         let columns: Vec<Column> = R::HEAD.iter().enumerate().map(column).collect();
-        let seeds = self.rows.first().map_or(0, |row| row.seeds().len());
+        let seeds = self.most_seeds();
         let table = render(&columns, &self.cells());
         format!("{table}\n{}, over {seeds} seed(s)\nEverything lies in {}\n", R::LEGEND, self.out)
     }
@@ -113,7 +127,7 @@ accuracy in per cent on the nodes' own test samples and weighted by them, after 
 finished: after the stage that follows the last round (own tuning, pool); worst tenth: mean of the lowest tenth of the
 nodes, after the last round, and in the end after that stage; best round: chosen by test samples, for comparison only;
 global and local test: everyone's test samples, as they are and weighted as a node has its classes; floor: always saying
-a node's commonest class; bytes per node and round; mean ± standard deviation";
+a node's commonest class; bytes per node and round; time of all seeds together; mean ± standard deviation over the seeds";
 
     fn new(name: String, summaries: &[Summary]) -> Self {
         let all = |of: fn(&Summary) -> f64| summaries.iter().map(of).collect::<Vec<f64>>();

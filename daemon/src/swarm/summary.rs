@@ -137,7 +137,7 @@ pub(crate) struct Node {
     pub(crate) bytes_sent: u64,
     /// Bytes it received, everything counted.
     pub(crate) bytes_received: u64,
-    /// Most memory it ever held.
+    /// Most memory it ever held; of a simulation, its share of the most that the process ever held.
     pub(crate) peak_rss_bytes: u64,
 }
 

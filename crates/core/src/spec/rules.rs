@@ -2,7 +2,10 @@
 
 use super::{FederationSpec, LimitsSpec, PoolSpec, RoundSpec, ScaleSpec, StatisticsSpec, TrainingSpec};
 use crate::config::ConfigError;
-use crate::{BlobId, Exchange, MAX_EXPERTS};
+use crate::{BlobId, Exchange, Learning, MAX_EXPERTS};
+
+/// What [`Learning::is_possible`] wants.
+const LEARNING_RANGE: &str = "one with a step size above 0, batches of 1 to 65536 and at most 65536 iterations";
 
 /// Whether a key is in its range, which key, and which range.
 type Rule = (bool, &'static str, &'static str);
@@ -35,6 +38,11 @@ fn general(spec: &FederationSpec) -> Vec<Rule> {
         ((1..=100_000).contains(&spec.nodes), "nodes", "1 to 100000"),
         (model.input.iter().all(|n| (1..=4096).contains(n)), "model.input", "three numbers from 1 to 4096"),
         ((2..=100_000).contains(&model.classes), "model.classes", "2 to 100000"),
+        (
+            model.class_names.is_empty() || model.class_names.len() == model.classes,
+            "model.class_names",
+            "as many names as `model.classes` says, or none",
+        ),
         ((1..=MAX_EXPERTS).contains(&model.experts), "model.experts", "1 to 64"),
         (
             model.initial.is_empty() || model.initial.parse::<BlobId>().is_ok(),
@@ -77,12 +85,12 @@ fn round(round: &RoundSpec, spec: &FederationSpec) -> Vec<Rule> {
     vec![
         (share(round.participation), "round.participation", "above 0, at most 1"),
         (
-            round.participation >= 1.0 || !spec.is_cohort_by_chance() || speakers_suffice(round, &spec.scale),
+            round.participation >= 1.0 || !spec.is_cohort_by_chance() || chance_suffices(spec),
             "round.participation",
-            "so large that of the `scale.speakers` nodes that are heard 4 + 4 × `round.min_members` train in a round",
+            "so large that of `nodes`, or of the `scale.speakers` that are heard, 4 + 3 × `round.min_members` train in a round",
         ),
         (share(round.quorum), "round.quorum", "above 0, at most 1"),
-        (round.min_members >= 1, "round.min_members", "at least 1"),
+        ((1..=spec.nodes.max(2)).contains(&round.min_members), "round.min_members", "1 to `nodes`"),
         (seconds(round.deadline_seconds), "round.deadline_seconds", "above 0, at most a week"),
         (seconds(round.grace_seconds), "round.grace_seconds", "above 0, at most a week"),
         ((0.0..=1.0).contains(&round.audit), "round.audit", "0 to 1"),
@@ -90,8 +98,9 @@ fn round(round: &RoundSpec, spec: &FederationSpec) -> Vec<Rule> {
 }
 
 /// Chance leaves fewer than `min_members` in one round of thousands then.
-fn speakers_suffice(round: &RoundSpec, scale: &ScaleSpec) -> bool {
-    round.participation * f64::from(scale.speakers) >= 4.0 + 4.0 * f64::from(round.min_members)
+fn chance_suffices(spec: &FederationSpec) -> bool {
+    let (heard, round) = (spec.nodes.min(spec.scale.speakers), &spec.round);
+    round.participation * f64::from(heard) + 1e-9 >= 4.0 + 3.0 * f64::from(round.min_members)
 }
 
 fn bounds(scale: &ScaleSpec, limits: &LimitsSpec) -> Vec<Rule> {
@@ -129,7 +138,9 @@ fn pool(pool: &PoolSpec) -> Vec<Rule> {
 
 fn exchange(exchange: &Exchange) -> Vec<Rule> {
     let experts = exchange.experts.as_ref();
+    let learning = exchange.averaging.as_ref().and_then(|averaging| averaging.rule.learning());
     vec![
+        (learning.is_none_or(Learning::is_possible), "exchange.averaging.rule", LEARNING_RANGE),
         (experts.is_none_or(|e| e.refresh_every >= 1), "exchange.experts.refresh_every", "at least 1"),
         (experts.is_none_or(|e| positive(e.temperature)), "exchange.experts.temperature", "a number above 0"),
     ]
@@ -160,11 +171,30 @@ mod tests {
     }
 
     #[test]
+    fn whoever_averages_learns_in_bounded_time() {
+        let check = |learning: &str| {
+            let text = format!("[exchange.averaging]\nweighting = \"uniform\"\nrule.prototypes = {{ {learning} }}");
+            FederationSpec::from_toml(&text).map(drop).map_err(|error| error.0)
+        };
+        assert_eq!(check("learning_rate = 1.0, batch_size = 10, iterations = 1"), Ok(()));
+        for wrong in [
+            "learning_rate = nan, batch_size = 10, iterations = 1",
+            "learning_rate = 1.0, batch_size = 0, iterations = 1",
+            "learning_rate = 1.0, batch_size = 10, iterations = 4000000000",
+        ] {
+            let error = check(wrong).unwrap_err();
+            assert!(error.starts_with("`exchange.averaging.rule` is out of range: it must be one with a"), "{error}");
+        }
+    }
+
+    #[test]
     fn chance_must_leave_members_for_every_round() {
         let check = |text: &str| FederationSpec::from_toml(text).map(drop).map_err(|error| error.0);
         assert!(check("nodes = 257\n[round]\nparticipation = 0.01").unwrap_err().starts_with("`round.participation`"));
-        assert_eq!(check("nodes = 257\n[round]\nparticipation = 0.05"), Ok(()), "12.8 of 256 are more than 12");
-        assert_eq!(check("nodes = 256\n[round]\nparticipation = 0.01"), Ok(()), "everybody is known: two are drawn");
+        assert_eq!(check("nodes = 257\n[round]\nparticipation = 0.05"), Ok(()), "12.8 of 256 are more than 10");
+        assert_eq!(check("nodes = 100\n[round]\nparticipation = 0.1"), Ok(()), "PFL-MoE's setting");
+        assert!(check("nodes = 100\n[round]\nparticipation = 0.09").is_err());
+        assert_eq!(check("nodes = 64\n[round]\nparticipation = 0.01"), Ok(()), "everybody is known: two are drawn");
     }
 
     #[test]

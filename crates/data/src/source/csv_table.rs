@@ -1,6 +1,7 @@
 //! CSV: a table of numbers, one sample per row, one column that names the class.
 //!
-//! - **Header:** the first row is a header if none of its cells is a number, or if one of them is the label column.
+//! - **Header:** the first row is a header if none of its cells is a number, if one of them is the label column, or if it
+//!   numbers the other columns from 0, as pandas does.
 //! - **Label column:** `label=` with a name or a number counted from 0; else the column called `label`, `class` or
 //!   `target`; else the last one.
 //! - **Classes:** whole numbers are the classes themselves, `0` to the largest; other labels are classes in alphabetical
@@ -47,6 +48,13 @@ fn is_number(cell: &str) -> bool {
     cell.parse::<f64>().is_ok()
 }
 
+/// Tells whether a first row is the numbers of the columns, with a name for the label.
+fn numbers_columns(first: &StringRecord, label: usize) -> bool {
+    let others = first.iter().enumerate().filter(|(column, _)| *column != label);
+    let is_count = others.zip(0u32..).all(|((_, cell), number)| *cell == *number.to_string());
+    is_count && !is_number(&first[label])
+}
+
 impl CsvTable {
     fn reader(&self, has_header: bool) -> Result<Reader<std::fs::File>, DataError> {
         let mut builder = ReaderBuilder::new();
@@ -63,7 +71,6 @@ impl CsvTable {
             return Err(DataError::malformed(&self.path, "needs at least a label and one value per row"));
         }
         let by_name = self.named_column(&first);
-        let has_header = by_name.is_some() || !first.iter().any(is_number);
         let label = match (&self.label, by_name) {
             (_, Some(column)) => column,
             (Some(text), None) => {
@@ -75,6 +82,7 @@ impl CsvTable {
             }
             (None, None) => columns - 1,
         };
+        let has_header = by_name.is_some() || !first.iter().any(is_number) || numbers_columns(&first, label);
         Ok(Layout { has_header, label, columns })
     }
 
@@ -111,6 +119,30 @@ impl CsvTable {
     }
 }
 
+/// Reads rows of numbers without any label, one after the other; a first row without any number is a header.
+///
+/// # Errors
+/// Names the line that is no row of so many finite numbers.
+pub fn numbers(bytes: &[u8], width: usize) -> Result<Vec<f32>, String> {
+    let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).trim(csv::Trim::All).from_reader(bytes);
+    let mut values = Vec::new();
+    for (at, row) in reader.records().enumerate() {
+        let row = row.map_err(|_| "is no UTF-8 text".to_owned())?;
+        if at == 0 && !row.iter().any(is_number) {
+            continue;
+        }
+        let line = row.position().map_or(0, csv::Position::line);
+        if row.len() != width {
+            return Err(format!("has {} values in line {line}, but the model takes {width}", row.len()));
+        }
+        for cell in &row {
+            let number = cell.parse::<f32>().ok().filter(|value| value.is_finite());
+            values.push(number.ok_or_else(|| format!("holds `{cell}` in line {line}, not a finite number"))?);
+        }
+    }
+    Ok(values)
+}
+
 impl Source for CsvTable {
     fn pool(&self) -> Result<Pool, DataError> {
         let layout = self.layout()?;
@@ -125,7 +157,7 @@ impl Source for CsvTable {
         })?;
         let names = match &self.classes {
             Some(names) => Arc::clone(names),
-            None => class_names(&distinct).map_err(|cause| DataError::malformed(&self.path, cause))?,
+            None => classes_of(&layout, &texts, &distinct).map_err(|cause| DataError::malformed(&self.path, cause))?,
         };
         let by_name: BTreeMap<&str, u16> = names.iter().map(String::as_str).zip(0..).collect();
         let label = |(at, text): (usize, &Arc<str>)| {
@@ -156,6 +188,24 @@ impl Source for CsvTable {
         let labels = indices.iter().map(|index| pool.labels[*index as usize]).collect();
         Ok(Samples::new(pool.shape, Pixels::Floats(values), labels, Arc::clone(&pool.class_names))?)
     }
+}
+
+/// Derives the classes of a table, unless its first row looks like a header that was not recognised.
+fn classes_of(layout: &Layout, labels: &[Arc<str>], distinct: &BTreeSet<Arc<str>>) -> Result<Arc<[String]>, String> {
+    match lone_word(labels).filter(|_| !layout.has_header) {
+        Some(name) => Err(format!(
+            "has the label `{name}` in its first row and numbers in all others: if that row is a header, name the column \
+             with `,label={name}`"
+        )),
+        None => class_names(distinct),
+    }
+}
+
+/// Returns the first label if it is the only one that is no whole number: most likely the name of the column.
+fn lone_word(labels: &[Arc<str>]) -> Option<&str> {
+    let is_class = |label: &Arc<str>| label.parse::<u16>().is_ok();
+    let (first, rest) = labels.split_first()?;
+    (!rest.is_empty() && !is_class(first) && rest.iter().all(is_class)).then_some(first)
 }
 
 /// Derives the classes from the labels that occur.

@@ -193,6 +193,21 @@ impl Idx {
     }
 }
 
+/// Tells by its name whether a file holds its images column by column, as all of EMNIST's do.
+pub fn is_transposed(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("emnist-"))
+}
+
+/// Returns images that are stored column by column row by row.
+pub fn transposed(stored: &[u8], height: usize, width: usize) -> Vec<u8> {
+    let mut images = vec![0; stored.len()];
+    let size = (height * width).max(1);
+    for (stored, image) in stored.chunks_exact(size).zip(images.chunks_exact_mut(size)) {
+        transpose(stored, height, image);
+    }
+    images
+}
+
 /// Copies an image that is stored column by column.
 fn transpose(stored: &[u8], height: usize, image: &mut [u8]) {
     let width = image.len() / height;

@@ -15,6 +15,9 @@ mod records;
 mod rows;
 mod text;
 
+pub use csv_table::numbers;
+pub use idx::{is_transposed, transposed};
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -180,6 +183,25 @@ impl FromStr for DataSource {
     }
 }
 
+/// Options of a source that are paths, as its own argument is.
+const PATH_OPTIONS: [&str; 2] = ["test", "vocabulary_file"];
+
+/// Returns a source as text with every path in it changed; what is no source stays as it is.
+pub fn with_paths(text: &str, change: impl Fn(&str) -> String) -> String {
+    let Some((name, argument)) = text.split_once(':') else { return text.to_owned() };
+    let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else { return text.to_owned() };
+    let (mut path, mut options) = (argument, String::new());
+    while kind.form.contains('[')
+        && let Some((head, option)) = path.rsplit_once(',')
+        && let Some((key, value)) = option.split_once('=')
+    {
+        let value = if PATH_OPTIONS.contains(&key) { change(value) } else { value.to_owned() };
+        options = format!(",{key}={value}{options}");
+        path = head;
+    }
+    format!("{name}:{}{options}", change(path))
+}
+
 /// Names classes by their numbers.
 fn numbered(n: usize) -> Arc<[String]> {
     (0..n).map(|class| class.to_string()).collect()
@@ -194,6 +216,19 @@ mod tests {
         for kind in &KINDS {
             assert!(kind.form.split([':', '[']).next() == Some(kind.name), "{}", kind.form);
         }
+    }
+
+    #[test]
+    fn paths_are_changed_wherever_a_source_has_them() {
+        let deeper = |text: &str| with_paths(text, |path| format!("/d/{path}"));
+        assert_eq!(deeper("digits"), "digits");
+        assert_eq!(deeper("csv:a,b.csv,label=x"), "csv:/d/a,b.csv,label=x");
+        assert_eq!(deeper("mnist:a,b=c"), "mnist:/d/a,b=c");
+        assert_eq!(
+            deeper("text:t.csv,test=u.csv,length=9,vocabulary_file=v"),
+            "text:/d/t.csv,test=/d/u.csv,length=9,vocabulary_file=/d/v"
+        );
+        assert_eq!(deeper("mnits:x"), "mnits:x");
     }
 
     #[test]

@@ -11,8 +11,9 @@ use fednode_core::draw::happens;
 use fednode_core::{BlobId, BlobRef, Body, Fault, Global, NodeId, Round};
 
 use super::Node;
+use super::exchanging::{Exchange, Mean};
 use crate::chain::Rank;
-use crate::event::{AverageOrder, FetchKind, Note, Output, Purpose};
+use crate::event::{AverageOrder, FetchKind, Note, Output, Purpose, Timer};
 
 /// Shared parts up to this size are averaged by everybody when an acting aggregator closes the round.
 const SMALL_SHARED_BYTES: u64 = 64 << 10;
@@ -73,7 +74,8 @@ impl Node {
         }
     }
 
-    /// The mean was recomputed, or could not be (`None`), which proves nothing.
+    /// The mean was recomputed, or could not be (`None`), which proves nothing: if it had to be, somebody else closes the
+    /// round.
     pub(super) fn on_recomputed(&mut self, author: NodeId, mean: Option<BlobRef>) {
         let Some(trial) = self.trials.get_mut(&author).filter(|trial| trial.over.is_none()) else { return };
         trial.over = Some(mean.is_some());
@@ -86,8 +88,16 @@ impl Node {
                     self.strike(accuser, format!("accused {} falsely", author.short()));
                 }
             }
+            None if self.refuses_unproven(author, round, &global) => self.give_up_on_mean(global.mean.id),
             None => self.acquit(author, None),
         }
+    }
+
+    /// Tells whether a mean that cannot be recomputed is not followed: small parts that another node averaged in the
+    /// aggregator's place are averaged by everybody, and who counted them can deliver them.
+    fn refuses_unproven(&self, author: NodeId, round: Round, global: &Global) -> bool {
+        let acted = self.rank(round, author) != Rank::Aggregator;
+        acted && author != self.me && global.mean.size <= SMALL_SHARED_BYTES
     }
 
     fn convict(&mut self, accused: NodeId, round: Round, evidence: Global, actual: BlobId) {
@@ -104,6 +114,45 @@ impl Node {
             if let Some(mean) = recomputed {
                 exchange.resolve(mean, true);
             }
+        }
+    }
+
+    /// A mean that nobody can deliver is recomputed from its members; if that fails too, somebody else must close the
+    /// round.
+    pub(super) fn recompute_lost_mean(&mut self) {
+        let Some(exchange) = &mut self.exchange else { return };
+        let Some(candidate) = &mut exchange.candidate else { return };
+        let (author, round, global) = (candidate.author, candidate.round, candidate.global.clone());
+        let tried = self.trials.get(&author).is_some_and(|trial| trial.is_about(&global));
+        if !tried {
+            candidate.on_trial = true;
+            return self.start_trial(author, round, global, None);
+        }
+        self.give_up_on_mean(global.mean.id);
+    }
+
+    /// A mean is not to be had, or not to be trusted: another closing of the round takes its place.
+    fn give_up_on_mean(&mut self, mean: BlobId) {
+        let Some(exchange) = &mut self.exchange else { return };
+        exchange.unreachable.insert(mean);
+        if exchange.candidate.as_ref().is_some_and(|candidate| candidate.global.mean.id == mean) {
+            exchange.candidate = None;
+        }
+        let takeover = Timer::Takeover(exchange.round);
+        self.consider_globals();
+        if self.exchange.as_ref().is_some_and(Exchange::lacks_candidate) {
+            self.set_timer(takeover, self.now);
+        }
+    }
+
+    /// A mean that is slow to come is recomputed from its members while the fetch goes on: its author may be dead.
+    pub(super) fn recompute_slow_mean(&mut self) {
+        let candidate = self.exchange.as_mut().and_then(|exchange| exchange.candidate.as_mut());
+        let Some(candidate) = candidate.filter(|candidate| candidate.mean == Mean::Wanted) else { return };
+        if !self.trials.get(&candidate.author).is_some_and(|trial| trial.is_about(&candidate.global)) {
+            candidate.on_trial = true;
+            let (author, round, global) = (candidate.author, candidate.round, candidate.global.clone());
+            self.start_trial(author, round, global, None);
         }
     }
 

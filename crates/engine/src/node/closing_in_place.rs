@@ -61,7 +61,7 @@ impl Node {
         let counts = |node| self.audience.hears(node, round) && self.cohort.contains(node);
         let is_in = |node| !counts(node) || self.view.local(node, round).is_some();
         let everybody = self.view.neighbours().all(is_in);
-        let enough = self.acting_candidates(round).count() >= self.spec.round.min_members as usize;
+        let enough = self.acting_candidates(round).count() >= self.spec.fewest_members() as usize;
         let own = self.acting_rank(round, self.me);
         if self.can_act(round)
             && everybody
@@ -121,7 +121,7 @@ impl Node {
             return;
         }
         let (round, members) = acting.closing.members(parent, self.federation);
-        if members.len() < self.spec.round.min_members as usize {
+        if members.len() < self.spec.fewest_members() as usize {
             return;
         }
         acting.busy = true;
@@ -137,7 +137,7 @@ impl Node {
 
     fn on_average_to_close(&mut self, report: AverageReport) {
         let Some(acting) = &mut self.acting else { return };
-        let enough = report.members.len() >= self.spec.round.min_members as usize;
+        let enough = report.members.len() >= self.spec.fewest_members() as usize;
         for (node, reason) in report.rejected {
             acting.closing.remove(node);
             let reason = format!("shared part refused: {reason}");

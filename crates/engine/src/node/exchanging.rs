@@ -16,8 +16,9 @@ use crate::event::{FetchKind, MergeOrder, Note, Output, Timer};
 use crate::state::Phase;
 use crate::status::Waiting;
 
+/// Where a closed round's mean is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mean {
+pub(super) enum Mean {
     Wanted,
     Held,
     Failed,
@@ -29,7 +30,7 @@ pub(super) struct Candidate {
     pub(super) author: NodeId,
     pub(super) round: Round,
     pub(super) global: Global,
-    mean: Mean,
+    pub(super) mean: Mean,
     /// Whether a recomputation of the mean is still being waited for.
     pub(super) on_trial: bool,
 }
@@ -57,7 +58,7 @@ pub(super) struct Exchange {
     /// Whether this node only follows the chain in this round: it neither trained nor needs the mean.
     pub(super) only_follows: bool,
     /// Means that could neither be fetched nor recomputed.
-    unreachable: BTreeSet<BlobId>,
+    pub(super) unreachable: BTreeSet<BlobId>,
     /// Where nothing is averaged: a quorum is done, and the others have the grace time.
     pub(super) in_grace: bool,
     /// The round is closed and its stragglers have had their time.
@@ -306,6 +307,10 @@ impl Node {
             exchange.owners_awaited.remove(&node);
             exchange.updates_awaited.remove(&node);
         }
+        for waiting in self.proxies_wanted.values_mut() {
+            waiting.retain(|(wanted, _)| *wanted != node);
+        }
+        self.proxies_wanted.retain(|_, waiting| !waiting.is_empty());
     }
 
     /// Looks for a closed round to follow, a better one than the candidate if there is one.
@@ -359,26 +364,6 @@ impl Node {
         }
     }
 
-    /// A mean that nobody can deliver is recomputed from its members; if that fails too, somebody else must close the
-    /// round.
-    fn recompute_lost_mean(&mut self) {
-        let Some(exchange) = &mut self.exchange else { return };
-        let Some(candidate) = &mut exchange.candidate else { return };
-        let (author, round, global) = (candidate.author, candidate.round, candidate.global.clone());
-        let tried = self.trials.get(&author).is_some_and(|trial| trial.is_about(&global));
-        if !tried {
-            candidate.on_trial = true;
-            return self.start_trial(author, round, global, None);
-        }
-        exchange.unreachable.insert(global.mean.id);
-        exchange.candidate = None;
-        let takeover = Timer::Takeover(exchange.round);
-        self.consider_globals();
-        if self.exchange.as_ref().is_some_and(Exchange::lacks_candidate) {
-            self.set_timer(takeover, self.now);
-        }
-    }
-
     pub(super) fn merge(&mut self) {
         let oldest = self.oldest_to_mix(self.state.round);
         let Some(exchange) = &mut self.exchange else { return };
@@ -426,19 +411,19 @@ impl Node {
             exchange.updates_awaited.clear();
             exchange.grace_over = true;
             exchange.drop_experts_of_lost(|owner| self.view.is_lost(owner));
+            self.drop_proxies_of_the_lost();
         }
         self.recompute_slow_mean();
     }
 
-    /// A mean that is slow to come is recomputed from its members while the fetch goes on: its author may be dead.
-    fn recompute_slow_mean(&mut self) {
-        let candidate = self.exchange.as_mut().and_then(|exchange| exchange.candidate.as_mut());
-        let Some(candidate) = candidate.filter(|candidate| candidate.mean == Mean::Wanted) else { return };
-        if !self.trials.get(&candidate.author).is_some_and(|trial| trial.is_about(&candidate.global)) {
-            candidate.on_trial = true;
-            let (author, round, global) = (candidate.author, candidate.round, candidate.global.clone());
-            self.start_trial(author, round, global, None);
-        }
+    /// Nobody waits longer than the grace time for the proxies of whoever is gone, or was not counted: what a member
+    /// announced and nobody can deliver must not hold up a round.
+    fn drop_proxies_of_the_lost(&mut self) {
+        let candidate = self.exchange.as_ref().and_then(|exchange| exchange.candidate.as_ref());
+        let counted = candidate.map(|candidate| &candidate.global.members);
+        let is_counted = |node: NodeId| counted.is_none_or(|members| members.iter().any(|member| member.node == node));
+        let comes = |node: NodeId| !self.view.is_lost(node) && !self.view.has_left(node) && is_counted(node);
+        self.proxies_wanted.retain(|_, waiting| waiting.iter().any(|(node, _)| comes(*node)));
     }
 
     /// A connection is lost: nobody waits for a dead node's experts longer than the grace time, and a dead aggregator
@@ -451,11 +436,13 @@ impl Node {
             // Members of a closed round have said all; who is not one and has said nothing will not.
             exchange.updates_awaited.remove(&node);
         }
+        let takeover = (had_aggregator && !self.view.has_aggregator() && exchange.lacks_candidate())
+            .then_some(Timer::Takeover(exchange.round));
         if exchange.grace_over {
             exchange.drop_experts_of_lost(|owner| self.view.is_lost(owner));
+            self.drop_proxies_of_the_lost();
         }
-        if had_aggregator && !self.view.has_aggregator() && exchange.lacks_candidate() {
-            let takeover = Timer::Takeover(exchange.round);
+        if let Some(takeover) = takeover {
             self.set_timer(takeover, self.now + self.spec.round.grace());
         }
     }

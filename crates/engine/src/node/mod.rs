@@ -135,9 +135,19 @@ impl Node {
         std::mem::take(&mut self.outputs)
     }
 
-    /// Returns what a checkpoint must keep.
+    /// Returns where it stands.
     pub fn state(&self) -> &State {
         &self.state
+    }
+
+    /// Returns what a checkpoint must keep: where it stands or, while it finds out whether the federation has moved on,
+    /// where it goes on if that has not.
+    pub fn checkpoint(&self) -> State {
+        let phase = match self.state.phase {
+            Phase::Joining => self.resume_after.unwrap_or(Phase::Joining),
+            phase => phase,
+        };
+        State { phase, ..self.state.clone() }
     }
 
     /// Returns the plan in force.
@@ -233,7 +243,8 @@ impl Node {
         self.give_up_on(author);
     }
 
-    /// An owner takes blobs back: they leave every plan in progress, and the copies are deleted.
+    /// An owner takes blobs back: they leave every plan in progress, and the copies are deleted, unless somebody else needs
+    /// them: a name in an advert proves nothing of whose the blob is.
     fn handle_withdraw(&mut self, author: NodeId, blobs: &[BlobId]) {
         self.state.held.retain(|expert, held| expert.owner != author || !blobs.contains(&held.blob.id));
         if let Some(exchange) = &mut self.exchange {
@@ -243,7 +254,10 @@ impl Node {
             pooling.withdraw(author, blobs);
         }
         if author != self.me {
-            self.outputs.push(Output::Forget(blobs.to_vec()));
+            let needed = self.needed_blobs();
+            let mut forgotten = self.view.nobody_elses(author, blobs);
+            forgotten.retain(|blob| !needed.contains(blob));
+            self.outputs.push(Output::Forget(forgotten));
         }
     }
 
@@ -344,7 +358,7 @@ impl Node {
     ///
     /// Of two closings of one round the lower rank is better, of two chains the one with more history.
     fn best_global(&mut self) -> Option<(NodeId, Round, Global)> {
-        let (head, initial, min_members) = (self.state.head, self.initial, self.spec.round.min_members);
+        let (head, initial) = (self.state.head, self.initial);
         let mut best: Option<(NodeId, Round, &Global)> = None;
         let mut false_ones = Vec::new();
         self.unconfirmed = false;
@@ -352,7 +366,7 @@ impl Node {
             if self.exchange.as_ref().is_some_and(|exchange| exchange.is_unreachable(global.mean.id)) {
                 continue;
             }
-            match chain::judge(&head, initial, round, global, &self.view, min_members) {
+            match chain::judge(&head, initial, round, global, &self.view, &self.spec) {
                 Verdict::Next | Verdict::Switch => {
                     let is_better =
                         best.is_none_or(|(known_author, known_round, known)| match global.parent == known.parent {

@@ -1,6 +1,6 @@
 //! The plan: which experts are mixed into the own ones this round, and how much each counts.
 
-use fednode_core::{ExpertOffer, FederationSpec, NodeId, PlanRow, Round, Slot, Weighting};
+use fednode_core::{AggregationPlan, ExpertOffer, FederationSpec, NodeId, PlanRow, Round, Slot, Weighting};
 
 use super::Node;
 
@@ -49,6 +49,11 @@ impl Node {
     /// Computes the own rows of A from the newest refresh round before this one, if that is not done yet (Eq. 8 to 10).
     pub(super) fn update_plan(&mut self) {
         let Some(exchange) = &self.spec.exchange.experts else { return };
+        // A node that rested in the last refresh has no newer plan; one that has outlived its rounds is none.
+        let is_old = |plan: &AggregationPlan| plan.round.0 + exchange.refresh_every < self.state.round.0;
+        if self.state.plan.as_ref().is_some_and(is_old) {
+            self.state.plan = None;
+        }
         let Some(last) = refresh_before(self.state.round, exchange.refresh_every) else { return };
         if self.state.plan.as_ref().is_some_and(|plan| plan.round == last) {
             return;

@@ -20,7 +20,7 @@ impl Node {
     /// Draws who trains in a round.
     pub(super) fn cohort_of(&self, round: Round) -> Cohort {
         let known = self.view.known().chain([self.me]);
-        Cohort::draw(&self.spec, &self.audience, round, known)
+        Cohort::draw(&self.spec, round, known)
     }
 
     /// Begins a round without training.

@@ -24,7 +24,7 @@ impl Network {
     pub(super) fn new(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Self {
         let members = scenario.nodes + usize::from(scenario.aggregator);
         let mut neighbours = vec![BTreeSet::new(); members];
-        let mut connect = |a: usize, b: usize| {
+        let connect = |neighbours: &mut Vec<BTreeSet<usize>>, a: usize, b: usize| {
             if a != b {
                 neighbours[a].insert(b);
                 neighbours[b].insert(a);
@@ -33,13 +33,22 @@ impl Network {
         let everybody = scenario.nodes <= 64;
         for a in 0..scenario.nodes {
             if everybody {
-                (0..a).for_each(|b| connect(a, b));
+                (0..a).for_each(|b| connect(&mut neighbours, a, b));
             } else {
-                index::sample(rng, scenario.nodes, scenario.degree / 2).iter().for_each(|b| connect(a, b));
+                index::sample(rng, scenario.nodes, scenario.degree / 2)
+                    .iter()
+                    .for_each(|b| connect(&mut neighbours, a, b));
+            }
+        }
+        // Whoever was drawn by few draws more: a live node keeps looking too until it has enough connections.
+        for a in 0..scenario.nodes {
+            while neighbours[a].len() < scenario.degree.min(scenario.nodes - 1) {
+                let b = rng.random_range(0..scenario.nodes);
+                connect(&mut neighbours, a, b);
             }
         }
         if scenario.aggregator {
-            (0..scenario.nodes).for_each(|node| connect(node, scenario.nodes));
+            (0..scenario.nodes).for_each(|node| connect(&mut neighbours, node, scenario.nodes));
         }
         let up: Vec<bool> = (0..members).map(|member| !scenario.absent.contains(&member)).collect();
         let n_down = up.iter().filter(|up| !**up).count();

@@ -120,6 +120,7 @@ impl Scenario {
                     max_distance: None,
                     matching: Matching::Similarity,
                 }),
+                everybody_first: false,
             },
             round: RoundSpec { deadline_seconds: 60.0, grace_seconds: 3.0, ..RoundSpec::default() },
             ..FederationSpec::default()

@@ -14,25 +14,38 @@ use super::trainers::LocalUpdate;
 
 const CLUSTERS: usize = 3;
 const EXPERTS: usize = 2;
-const SHARED: usize = 6;
-const EXPERT: usize = 5;
 const PROXY: usize = 8;
 const SAMPLES: u32 = 10;
+
+/// How many floats the parts of a toy have.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sizes {
+    pub(super) shared: usize,
+    pub(super) expert: usize,
+}
+
+impl Sizes {
+    /// A few of each.
+    pub(super) const SMALLEST: Self = Self { shared: 6, expert: 5 };
+}
 
 /// The model of one simulated node.
 #[derive(Debug, Clone)]
 pub struct Toy {
     seed: u64,
     member: usize,
+    sizes: Sizes,
     shared: Vec<f32>,
     experts: Vec<Vec<f32>>,
 }
 
 impl Toy {
     /// Makes a node's model; all nodes of a seed start alike.
-    pub fn new(seed: u64, member: usize) -> Self {
-        let start = point(seed, "start", 0, SHARED.max(EXPERT));
-        Self { seed, member, shared: start[..SHARED].to_vec(), experts: vec![start[..EXPERT].to_vec(); EXPERTS] }
+    pub(super) fn new(seed: u64, member: usize, sizes: Sizes) -> Self {
+        let Sizes { shared, expert } = sizes;
+        let start = point(seed, "start", 0, shared.max(expert));
+        let (shared, experts) = (start[..shared].to_vec(), vec![start[..expert].to_vec(); EXPERTS]);
+        Self { seed, member, sizes, shared, experts }
     }
 
     /// Returns the shared part.
@@ -48,11 +61,11 @@ impl Toy {
     pub(super) fn train(&mut self, round: Round) -> LocalUpdate {
         let cluster = self.member % CLUSTERS;
         let mut noise = rng(self.seed, "noise", self.member * 100_003 + round.0 as usize);
-        step(&mut self.shared, &point(self.seed, "shared", cluster, SHARED), &mut noise);
+        step(&mut self.shared, &point(self.seed, "shared", cluster, self.sizes.shared), &mut noise);
         let mut proxies = Vec::with_capacity(EXPERTS * PROXY);
         for (slot, expert) in self.experts.iter_mut().enumerate() {
             let place = cluster * EXPERTS + slot;
-            step(expert, &point(self.seed, "expert", place, EXPERT), &mut noise);
+            step(expert, &point(self.seed, "expert", place, self.sizes.expert), &mut noise);
             let direction = point(self.seed, "proxy", place, PROXY);
             let own = point(self.seed, "own direction", self.member * EXPERTS + slot, PROXY);
             let values = direction.iter().zip(&own).map(|(cluster, own)| cluster + 0.2 * own);

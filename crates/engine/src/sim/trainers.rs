@@ -1,4 +1,4 @@
-//! Whoever trains the simulated nodes: [`Toys`] of a few floats, or real learners handed in from outside.
+//! Whoever trains the simulated nodes: [`Toys`] of a few floats or as many as wanted, or real learners handed in from outside.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use fednode_core::{NodeId, ParamSet, ProxySet, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::history::{Answer, Moment};
-use super::toy::Toy;
+use super::toy::{Sizes, Toy};
 use crate::event::PoolReport;
 use crate::execute::Adoption;
 
@@ -138,6 +138,7 @@ pub trait Trainers {
 #[derive(Debug, Clone)]
 pub struct Toys {
     seed: u64,
+    sizes: Sizes,
     models: Vec<Toy>,
     saved: Vec<Option<Toy>>,
     offered: Vec<Vec<(NodeId, Arc<ParamSet>)>>,
@@ -146,14 +147,23 @@ pub struct Toys {
 impl Toys {
     /// Makes one model per member.
     pub fn new(seed: u64, members: usize) -> Self {
-        let models = (0..members).map(|member| Toy::new(seed, member)).collect();
-        Self { seed, models, saved: vec![None; members], offered: vec![Vec::new(); members] }
+        Self::of(seed, members, Sizes::SMALLEST)
+    }
+
+    /// Makes one model per member, whose shared part and experts have so many floats each.
+    pub fn of_floats(seed: u64, members: usize, floats: usize) -> Self {
+        Self::of(seed, members, Sizes { shared: floats, expert: floats })
+    }
+
+    fn of(seed: u64, members: usize, sizes: Sizes) -> Self {
+        let models = (0..members).map(|member| Toy::new(seed, member, sizes)).collect();
+        Self { seed, sizes, models, saved: vec![None; members], offered: vec![Vec::new(); members] }
     }
 }
 
 impl Trainers for Toys {
     fn initial_shared(&mut self) -> Option<ParamSet> {
-        Some(Toy::new(self.seed, 0).shared())
+        Some(Toy::new(self.seed, 0, self.sizes).shared())
     }
 
     fn begin(&mut self, _member: usize, _round: Round) {}
@@ -194,7 +204,7 @@ impl Trainers for Toys {
     }
 
     fn restore(&mut self, member: usize) {
-        let fresh = || Toy::new(self.seed, member);
+        let fresh = || Toy::new(self.seed, member, self.sizes);
         self.models[member] = self.saved[member].clone().unwrap_or_else(fresh);
     }
 }

@@ -16,7 +16,11 @@ use crate::weights::Weights;
 
 /// What is shared: experts by use, the rest by samples.
 pub(super) fn exchange() -> Exchange {
-    Exchange { averaging: Some(Averaging { weighting: Weighting::Samples, rule: Rule::Usage }), experts: None }
+    Exchange {
+        averaging: Some(Averaging { weighting: Weighting::Samples, rule: Rule::Usage }),
+        experts: None,
+        everybody_first: false,
+    }
 }
 
 /// Refuses to select more experts than there are.

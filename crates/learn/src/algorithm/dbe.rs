@@ -16,6 +16,8 @@
 
 use burn::tensor::Tensor;
 
+use fednode_core::Exchange;
+
 use super::hyper::{AGGREGATION, Hyper, Kind};
 use super::part::{Part, Role, descend, plain, record_only};
 use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step, averaged};
@@ -50,7 +52,7 @@ pub(super) const ROW: Row = Row {
         AGGREGATION,
     ],
     profiles: &[],
-    exchange: averaged,
+    exchange: |values| Exchange { everybody_first: true, ..averaged(values) },
     build: |setup| Dbe::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };
 

@@ -45,6 +45,7 @@ pub(super) const ROW: Row = Row {
     exchange: |_| Exchange {
         averaging: Some(Averaging { weighting: Weighting::Uniform, rule: Rule::Mean }),
         experts: None,
+        everybody_first: false,
     },
     build: |setup| Fd::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

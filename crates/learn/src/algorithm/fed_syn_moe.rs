@@ -74,6 +74,10 @@ impl Algorithm for FedSynMoe {
         &mut self.parts
     }
 
+    fn copies(&self) -> &'static [[usize; 2]] {
+        &[[OWN, HEAD]]
+    }
+
     fn step(&mut self, _pass: usize, batch: Batch) -> Step {
         let tape = record(&self.parts);
         let loss = cross_entropy(self.run(&tape, batch.inputs), batch.targets);

@@ -169,6 +169,10 @@ impl Algorithm for FedCp {
         &mut self.parts
     }
 
+    fn copies(&self) -> &'static [[usize; 2]] {
+        &[[PERSONAL, GLOBAL]]
+    }
+
     fn begin_round(&mut self, draws: Draws) {
         self.draws = draws;
         self.old_base = self.parts[BASE].weights.clone();

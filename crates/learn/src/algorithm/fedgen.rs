@@ -61,11 +61,33 @@ pub(super) const ROW: Row = Row {
             default: "256",
             doc: "hidden units of the generator",
         },
+        Hyper {
+            name: "server_learning_rate",
+            kind: Kind::Real { min: 1e-9, max: 1e3 },
+            default: "0.005",
+            doc: "step size of the aggregator's generator (Adam)",
+        },
+        Hyper {
+            name: "server_batch_size",
+            kind: Kind::Integer { min: 1, max: 4096 },
+            default: "32",
+            doc: "features that the generator makes in a step",
+        },
+        Hyper {
+            name: "server_steps",
+            kind: Kind::Integer { min: 1, max: 10_000 },
+            default: "40",
+            doc: "steps of the generator in a round; whoever audits a round repeats them",
+        },
     ],
     profiles: &[],
-    exchange: |_| Exchange {
-        averaging: Some(Averaging { weighting: Weighting::Samples, rule: Rule::Generator }),
+    exchange: |values| Exchange {
+        averaging: Some(Averaging {
+            weighting: Weighting::Samples,
+            rule: Rule::Generator(values.learning("server_steps")),
+        }),
         experts: None,
+        everybody_first: false,
     },
     build: |setup| FedGen::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

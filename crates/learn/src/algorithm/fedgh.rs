@@ -14,6 +14,7 @@ use burn::tensor::Tensor;
 use fednode_core::spec::TrainingSpec;
 use fednode_core::{Averaging, Exchange, Rule, Weighting};
 
+use super::hyper::{Hyper, Kind};
 use super::part::{Part, Role, descend, plain, record_only};
 use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step};
 use crate::batch::Batch;
@@ -31,11 +32,34 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the base (all layers but the last)",
     trains_ahead: false,
-    hyper: &[],
+    hyper: &[
+        Hyper {
+            name: "server_learning_rate",
+            kind: Kind::Real { min: 1e-9, max: 1e3 },
+            default: "1",
+            doc: "step size of the aggregator's head",
+        },
+        Hyper {
+            name: "server_batch_size",
+            kind: Kind::Integer { min: 1, max: 4096 },
+            default: "10",
+            doc: "prototypes of a step of the aggregator",
+        },
+        Hyper {
+            name: "server_epochs",
+            kind: Kind::Integer { min: 1, max: 1000 },
+            default: "1",
+            doc: "passes of the aggregator over all prototypes in a round",
+        },
+    ],
     profiles: &[],
-    exchange: |_| Exchange {
-        averaging: Some(Averaging { weighting: Weighting::Uniform, rule: Rule::Prototypes }),
+    exchange: |values| Exchange {
+        averaging: Some(Averaging {
+            weighting: Weighting::Uniform,
+            rule: Rule::Prototypes(values.learning("server_epochs")),
+        }),
         experts: None,
+        everybody_first: false,
     },
     build: |setup| FedGh::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

@@ -42,6 +42,7 @@ pub(super) const ROW: Row = Row {
     exchange: |values| Exchange {
         averaging: Some(Averaging { weighting: Weighting::Uniform, rule: values.rule() }),
         experts: None,
+        everybody_first: false,
     },
     build: |setup| FedKd::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

@@ -13,9 +13,12 @@
 //! symmetry. Profile `robust` adds Switch's load-balancing loss, bounds the slots of one remote node in a row, and weights
 //! sources by their use (U11): a gate of so many inputs soon sends all samples to one expert, and mixing that one with
 //! experts that no sample ever reached undoes its training.
+//!
+//! `head = private`, which the paper does not have, keeps every expert's last layer at its node, as FedPer does: what is
+//! fetched and mixed are the layers between, and the mix leaves alone what tells this node's classes apart.
 
 use burn::tensor::Tensor;
-use fednode_core::{Averaging, Exchange, ExpertExchange, Matching, Slot, Weighting};
+use fednode_core::{Averaging, ConfigError, Exchange, ExpertExchange, Matching, Slot, Weighting};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
 use super::part::{Part, Role, descend, record_only};
@@ -58,6 +61,7 @@ pub(super) const ROW: Row = Row {
             max_distance: Some(values.real("max_distance")).filter(|distance| *distance > 0.0),
             matching: Matching::Similarity,
         }),
+        everybody_first: false,
     },
     build: |setup| FedMoeDa::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };
@@ -117,19 +121,29 @@ const HYPER: &[Hyper] = &[
         default: AVERAGED,
         doc: "`frozen` keeps the embedding as the federation starts with it, pre-trained (`--initial`): nothing is averaged",
     },
+    Hyper {
+        name: "head",
+        kind: Kind::Choice(&["mixed", PRIVATE]),
+        default: "mixed",
+        doc: "`private` keeps the last layer of every expert at its node; the layers before it are mixed all the same",
+    },
     AGGREGATION,
 ];
 
 /// The embedding is trained, and averaged every round.
 const AVERAGED: &str = "averaged";
 
-/// Where the parts are: the embedding, the gate, then the experts.
+/// The last layers of the experts never leave the node.
+const PRIVATE: &str = "private";
+
+/// Where the parts are: the embedding, the gate, then the experts and, where these are private, their heads.
 const EMBEDDING: usize = 0;
 const GATE: usize = 1;
 const EXPERTS: usize = 2;
 
 struct FedMoeDa {
     parts: Vec<Part>,
+    n_experts: usize,
     /// Those that learn: all, or all but the embedding.
     trained: Vec<usize>,
     load_balance: f64,
@@ -151,13 +165,22 @@ impl FedMoeDa {
         let is_frozen = setup.hyper.text("embedding") != AVERAGED;
         let role = if is_frozen { Role::Private } else { Role::Shared };
         let mut parts = vec![part(role, embedding, 0), part(Role::Gate, gate, 0)];
-        for slot in 0..n_experts as u16 {
-            let start = if setup.hyper.text("init") == "shared" { 0 } else { u64::from(slot) };
-            parts.push(part(Role::Expert(Slot(slot)), expert.clone(), start));
+        let is_whole = setup.hyper.text("head") != PRIVATE;
+        let (body, head) = if is_whole { (expert, None) } else { in_two(&expert, &setup.model.name)? };
+        let start = |slot| if setup.hyper.text("init") == "shared" { 0 } else { u64::from(slot) };
+        for slot in (0..n_experts as u16).map(Slot) {
+            parts.push(part(Role::Expert(slot), body.clone(), start(slot.0)));
+        }
+        for slot in (0..n_experts as u16).map(Slot) {
+            let Some(head) = &head else { break };
+            let mut head = part(Role::Private, head.clone(), start(slot.0));
+            // Names as of whole experts, so that a saved model looks the same; its numbers start as theirs.
+            head.net = head.net.prefixed(&Role::Expert(slot).prefix());
+            parts.push(head);
         }
         let (load_balance, learning_rate) = (setup.hyper.real("load_balance"), setup.training.learning_rate);
         let trained = (usize::from(is_frozen)..parts.len()).collect();
-        Ok(Self { parts, trained, load_balance, learning_rate })
+        Ok(Self { parts, n_experts, trained, load_balance, learning_rate })
     }
 
     /// Runs the model with the given weights of all parts, plain or recorded.
@@ -170,12 +193,22 @@ impl FedMoeDa {
     fn route<'a>(&self, weights: impl Fn(usize) -> &'a Weights, features: Tensor<2>) -> Gated {
         let net = |part: usize, features| self.parts[part].net.forward(weights(part), features);
         let scores = net(GATE, features.clone());
-        gate::top1(scores, features, |expert, features| net(EXPERTS + expert, features))
+        let has_heads = self.parts.len() > EXPERTS + self.n_experts;
+        gate::top1(scores, features, |expert, features| {
+            let outputs = net(EXPERTS + expert, features);
+            if has_heads { net(EXPERTS + self.n_experts + expert, outputs) } else { outputs }
+        })
     }
+}
 
-    fn n_experts(&self) -> usize {
-        self.parts.len() - EXPERTS
+/// Cuts an expert into what travels and what stays.
+fn in_two(expert: &Net, model: &str) -> Result<(Net, Option<Net>), LearnError> {
+    let (body, head) = expert.split(Cut::Head);
+    if body.parameters().is_empty() {
+        let text = format!("`head=private` leaves nothing to mix of `{model}`: an expert of it is its last layer");
+        return Err(LearnError::Config(ConfigError(text)));
     }
+    Ok((body, Some(head)))
 }
 
 impl Algorithm for FedMoeDa {
@@ -190,7 +223,7 @@ impl Algorithm for FedMoeDa {
     fn step(&mut self, _pass: usize, batch: Batch) -> Step {
         let tape = record_only(&self.parts, &self.trained);
         let gated = self.run(&tape.iter().collect::<Vec<_>>(), batch.inputs);
-        let mut routed = vec![0; self.n_experts()];
+        let mut routed = vec![0; self.n_experts];
         for expert in &gated.chosen {
             routed[*expert] += 1;
         }
@@ -210,11 +243,11 @@ impl Algorithm for FedMoeDa {
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let weights: Vec<&Weights> = self.parts.iter().map(|part| &part.weights).collect();
         let gated = self.run(&weights, inputs);
-        Output { logits: gated.logits, chosen: Some(gated.chosen), n_experts: self.n_experts() }
+        Output { logits: gated.logits, chosen: Some(gated.chosen), n_experts: self.n_experts }
     }
 }
 
-/// The module is the gate with all experts.
+/// The module is the gate with all experts and their heads.
 impl Modular for FedMoeDa {
     fn module(&self) -> Module {
         Module { kind: ModuleKind::Expert, parts: GATE..self.parts.len(), is_additive: false }

@@ -84,6 +84,7 @@ pub(super) const ROW: Row = Row {
             max_distance: None,
             matching: Matching::Statistics,
         }),
+        everybody_first: false,
     },
     build: |setup| FedPac::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

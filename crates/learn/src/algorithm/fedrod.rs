@@ -91,6 +91,10 @@ impl Algorithm for FedRod {
         &mut self.parts
     }
 
+    fn copies(&self) -> &'static [[usize; 2]] {
+        &[[PERSONAL, HEAD]]
+    }
+
     fn step(&mut self, _pass: usize, batch: Batch) -> Step {
         let tape = record(&self.parts);
         let (features, generic) = self.generic(&tape, batch.inputs);

@@ -27,7 +27,7 @@ pub fn guide() -> String {
     );
     for row in TABLE {
         let Row { name, summary, averages, peer_to_peer, keeps_private, reference, .. } = row;
-        let weight = weight(row);
+        let weight = weighting(row).map_or_else(String::new, |weighting| format!(" ({weighting})"));
         line(
             &mut page,
             format_args!(
@@ -66,16 +66,16 @@ fn section(page: &mut String, row: &Row) {
     }
 }
 
-/// Returns what a node counts by, in the defaults.
-fn weight(row: &Row) -> &'static str {
+/// Returns what a node counts by in the average, in the defaults: nothing where nothing is averaged by weights.
+pub fn weighting(row: &Row) -> Option<&'static str> {
     let none: [(String, HyperValue); 0] = [];
     let values = row.values(&none.into()).expect("the defaults are valid");
     match (row.exchange)(&values) {
-        Exchange { averaging: None, .. } => "",
+        Exchange { averaging: None, .. } => None,
         Exchange { averaging: Some(averaging), .. } => match (averaging.rule, averaging.weighting) {
-            (Rule::Prototypes, _) => "",
-            (_, Weighting::Uniform) => " (uniform)",
-            (_, Weighting::Samples) => " (by samples)",
+            (Rule::Prototypes(_), _) => None,
+            (_, Weighting::Uniform) => Some("uniform"),
+            (_, Weighting::Samples) => Some("by samples"),
         },
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fednode_core::config::unknown_name;
-use fednode_core::{ConfigError, HyperValue, PeersPerExpert, Rule};
+use fednode_core::{ConfigError, HyperValue, Learning, PeersPerExpert, Rule};
 
 use super::Row;
 
@@ -199,6 +199,15 @@ impl Values {
         let name = self.text(AGGREGATION.name);
         let rules = [Rule::Mean, Rule::Median, Rule::TrimmedMean];
         rules.into_iter().find(|rule| rule.name() == name).expect("the choices of `aggregation` are the rules' names")
+    }
+
+    /// Returns how the aggregator learns, so many times over as the named hyper-parameter says.
+    pub fn learning(&self, iterations: &str) -> Learning {
+        Learning {
+            learning_rate: self.real("server_learning_rate"),
+            batch_size: self.count("server_batch_size"),
+            iterations: self.count(iterations),
+        }
     }
 
     fn get(&self, name: &str) -> &HyperValue {

@@ -69,7 +69,7 @@ use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::random::Draws;
 
-pub use guide::guide;
+pub use guide::{guide, weighting};
 pub use hyper::{Hyper, Kind, Profile, Values};
 pub use module::{Modular, Module, ModuleKind, Opened};
 pub use part::{Part, Role};
@@ -236,6 +236,11 @@ pub trait Algorithm: Send + Sync {
     /// Returns the parts for changing them.
     fn parts_mut(&mut self) -> &mut [Part];
 
+    /// Returns the parts that start as copies, each with what it copies.
+    fn copies(&self) -> &'static [[usize; 2]] {
+        &[]
+    }
+
     /// Returns how often each pass of a local update goes over the samples; most algorithms have one pass.
     fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
         vec![training.local_epochs]
@@ -312,7 +317,11 @@ pub(crate) fn take_step(algorithm: &mut dyn Algorithm, stage: Stage, batch: Batc
 
 /// Returns the exchange of an algorithm whose shared parts are averaged, each node counting by its training samples.
 fn averaged(values: &Values) -> Exchange {
-    Exchange { averaging: Some(Averaging { weighting: Weighting::Samples, rule: values.rule() }), experts: None }
+    Exchange {
+        averaging: Some(Averaging { weighting: Weighting::Samples, rule: values.rule() }),
+        experts: None,
+        everybody_first: false,
+    }
 }
 
 /// Looks an algorithm up.

@@ -98,6 +98,10 @@ impl Algorithm for Moon {
         &mut self.parts
     }
 
+    fn copies(&self) -> &'static [[usize; 2]] {
+        &[[PREVIOUS, BASE]]
+    }
+
     fn begin_round(&mut self, _draws: Draws) {
         self.received = self.parts[BASE].weights.clone();
     }

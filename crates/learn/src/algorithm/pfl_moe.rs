@@ -141,7 +141,11 @@ const SAMPLES: Hyper = Hyper {
 };
 
 fn exchange(values: &Values) -> Exchange {
-    Exchange { averaging: Some(Averaging { weighting: Weighting::Uniform, rule: values.rule() }), experts: None }
+    Exchange {
+        averaging: Some(Averaging { weighting: Weighting::Uniform, rule: values.rule() }),
+        experts: None,
+        everybody_first: false,
+    }
 }
 
 const EXTRACTOR: usize = 0;

@@ -7,14 +7,15 @@ use crate::error::LearnError;
 
 impl Learner {
     /// Takes over what the model has under the same name and in the same shape, and keeps the rest as it was drawn: a
-    /// pre-trained extractor may come with a head for other classes. To be called before anything is trained or restored;
+    /// pre-trained extractor may come with a head for other classes. What starts as a copy of another part, and is not
+    /// named itself, is one again. To be called before anything is trained or restored;
     /// returns how many tensors were taken over.
     ///
     /// # Errors
     /// Refuses parameters of which the model has none, and such as are not finite.
     pub fn start_from(&mut self, initial: &ParamSet) -> Result<usize, LearnError> {
         let tensors = self.device.tensors();
-        let mut taken = 0;
+        let (mut taken, mut is_given) = (0, Vec::new());
         for part in self.algorithm.parts_mut() {
             let (prefix, mut params, before) = (part.prefix(), part.params(), taken);
             for (name, tensor) in params.iter_mut() {
@@ -30,6 +31,13 @@ impl Learner {
             }
             if taken > before {
                 self.device.run(|| part.load(&params, tensors)).expect("names and shapes are the part's own");
+            }
+            is_given.push(taken > before);
+        }
+        for [copy, original] in self.algorithm.copies() {
+            if is_given[*original] && !is_given[*copy] {
+                let parts = self.algorithm.parts_mut();
+                parts[*copy].weights = parts[*original].weights.clone();
             }
         }
         if taken == 0 {

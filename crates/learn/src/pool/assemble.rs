@@ -71,6 +71,7 @@ pub(crate) fn assemble(
         refused: stage.members.refused.clone(),
         served: stage.verdict(candidate.as_ref().err().copied(), &validation),
         epochs: trained.map_or(0, |_| spec.epochs),
+        unseen: (node.data.train.len() - stage.training.len()) as u32,
         best_epoch: trained.map(|candidate| candidate.epoch),
         learning_rate: trained.map(|candidate| candidate.learning_rate),
         validation,

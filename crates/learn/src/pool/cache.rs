@@ -3,7 +3,7 @@
 //! Backbone and members are frozen, so for every sample the inputs of the gate, what closing needs, and the output of
 //! every member are constants; an epoch is then a few small products. All of it is kept as 32-bit floats as long as that
 //! takes no more than 256 MiB, else as 16-bit ones, which only affects what the gate is trained on, not what is served.
-//! Beyond 1 GiB of those a seeded draw of the samples is used.
+//! Beyond 1 GiB of those a seeded draw of the samples is used; how many are left out is reported.
 
 use std::ops::ControlFlow;
 

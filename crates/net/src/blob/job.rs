@@ -226,7 +226,7 @@ impl Run {
 
     fn judge(&self, node: NodeId, error: LinkError) -> Failure {
         match error {
-            LinkError::NotHeld => Failure::NotHeld,
+            LinkError::NotHeld | LinkError::OtherSize => Failure::NotHeld,
             LinkError::Lost => Failure::Lost,
             LinkError::Violation => {
                 let reason = format!("broke the blob protocol for {}", self.blob.id.short());

@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fednode_core::BlobId;
+use fednode_core::{BlobId, SEGMENT_BYTES};
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
@@ -43,6 +43,9 @@ const CHUNK: usize = 256 << 10;
 pub(crate) enum LinkError {
     #[error("the peer does not hold it")]
     NotHeld,
+    /// Whoever announced the blob may have named a wrong size, so this says nothing about the peer.
+    #[error("what the peer holds by that name is of another size")]
+    OtherSize,
     #[error("the link was lost")]
     Lost,
     #[error("the peer broke the protocol")]
@@ -166,18 +169,23 @@ struct Owed {
 }
 
 impl Owed {
-    /// Returns how many bytes follow an answer, and in which form; refuses what does not answer the question.
-    fn announced(&self, answer: &BlobAnswer) -> Result<(usize, Form), LinkError> {
+    /// Returns how many bytes follow an answer, and in which form or, of a blob of another size, in none; refuses what does
+    /// not answer the question.
+    fn announced(&self, answer: &BlobAnswer) -> Result<(usize, Option<Form>), LinkError> {
         let based = matches!(self.want, Want::Packed { base: Some(_), .. });
         let packed = matches!(self.want, Want::Packed { .. });
         match answer.outcome {
             _ if answer.id != self.id => Err(LinkError::Violation),
             Answer::NotHeld | Answer::Failed => Err(LinkError::NotHeld),
-            Answer::Bytes(length) if u64::from(length) == self.expected => Ok((length as usize, Form::Plain)),
-            Answer::Packed { bytes, against } if packed && u64::from(bytes) < self.expected && (based || !against) => {
-                Ok((bytes as usize, Form::Packed { against }))
+            Answer::Bytes(length) if u64::from(length) == self.expected => Ok((length as usize, Some(Form::Plain))),
+            Answer::Packed { against, .. } if !packed || against && !based => Err(LinkError::Violation),
+            Answer::Packed { bytes, against } if u64::from(bytes) < self.expected => {
+                Ok((bytes as usize, Some(Form::Packed { against })))
             }
-            Answer::Bytes(_) | Answer::Packed { .. } => Err(LinkError::Violation),
+            Answer::Bytes(length) | Answer::Packed { bytes: length, .. } => match u64::from(length) <= SEGMENT_BYTES {
+                true => Ok((length as usize, None)),
+                false => Err(LinkError::Violation),
+            },
         }
     }
 }
@@ -261,7 +269,13 @@ async fn read_answer<R: AsyncRead + Unpin + Send>(
     };
     let (length, form) = owed.announced(&header)?;
     let bytes = read_bytes(reader, length, spares.take()).await?;
-    Ok(Received { bytes, form })
+    match form {
+        Some(form) => Ok(Received { bytes, form }),
+        None => {
+            spares.give(bytes);
+            Err(LinkError::OtherSize)
+        }
+    }
 }
 
 /// Reads so many bytes in place of what is in `bytes`.
@@ -344,7 +358,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_peer_that_breaks_order_length_or_header_ends_the_link() {
-        for (id, outcome) in [(1, Answer::Bytes(3)), (0, Answer::Bytes(4)), (0, Answer::Bytes(u32::MAX))] {
+        for (id, outcome) in [(1, Answer::Bytes(3)), (0, Answer::Bytes(u32::MAX))] {
             let (link, mut peer, running) = link();
             let asked = ask(&link, 0, 3);
             hear(&mut peer).await;
@@ -358,6 +372,21 @@ mod tests {
         hear(&mut peer).await;
         peer.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
         assert_eq!(asked.await.unwrap(), Err(LinkError::Violation));
+    }
+
+    #[tokio::test]
+    async fn a_blob_of_another_size_convicts_nobody_and_ends_nothing() {
+        let (link, mut peer, _running) = link();
+        for (id, length) in [(0, 4), (1, 2)] {
+            let asked = ask(&link, id, 3);
+            hear(&mut peer).await;
+            say(&mut peer, id, Answer::Bytes(length), &[7; 4][..length as usize]).await;
+            assert_eq!(asked.await.unwrap(), Err(LinkError::OtherSize));
+        }
+        let asked = ask(&link, 2, 3);
+        hear(&mut peer).await;
+        say(&mut peer, 2, Answer::Bytes(3), b"abc").await;
+        assert_eq!(asked.await.unwrap(), Ok(plain(b"abc")));
     }
 
     #[tokio::test]
@@ -383,9 +412,7 @@ mod tests {
             (Want::Segment(0), packed(2, false)),
             (Want::List, packed(2, false)),
             (wanted(None), packed(2, true)),
-            (wanted(base), packed(3, true)),
             (wanted(base), packed(u32::MAX, false)),
-            (wanted(base), Answer::Bytes(2)),
         ];
         for (asked, outcome) in forbidden {
             let (link, mut peer, _running) = link();

@@ -25,10 +25,9 @@ use crate::roster::Roster;
 use crate::traffic::Traffic;
 use crate::wire::{Answer, BlobAnswer, BlobAsk, MAX_BLOB_HEADER, Want};
 
-/// Segments in memory at once, over all streams: 16 MiB.
-const MAX_IN_MEMORY: usize = 16;
-/// Segments in memory at once for one stream: one being sent and one being read.
-const MAX_PER_STREAM: usize = 2;
+/// Segments that are read ahead, over all streams: 16 MiB beside the one that each stream may always hold. Slow peers can
+/// take up these, and nobody's turn to be served.
+const MAX_AHEAD: usize = 16;
 /// A stream on which nothing is asked is closed after this.
 const IDLE: Duration = Duration::from_secs(30);
 /// A peer that does not take a segment in this time, 1 MiB at 280 kbit/s, makes room for others.
@@ -44,7 +43,7 @@ pub(crate) async fn serve(
 ) {
     let places = Places::default();
     let spares: Arc<Spares> = Arc::default();
-    let memory = Arc::new(Semaphore::new(MAX_IN_MEMORY));
+    let ahead = Arc::new(Semaphore::new(MAX_AHEAD));
     let workbench: Arc<Workbench> = Arc::default();
     let tasks = TaskTracker::new();
     loop {
@@ -62,7 +61,8 @@ pub(crate) async fn serve(
             store: store.clone(),
             roster: roster.clone(),
             traffic: traffic.clone(),
-            memory: memory.clone(),
+            own: Arc::new(Semaphore::new(1)),
+            ahead: ahead.clone(),
             workbench: workbench.clone(),
             spares: spares.clone(),
             pressure: place.pressure.clone(),
@@ -149,7 +149,10 @@ struct Service {
     store: Arc<dyn BlobStore>,
     roster: Arc<Roster>,
     traffic: Arc<Traffic>,
-    memory: Arc<Semaphore>,
+    /// Room for one segment, this stream's own.
+    own: Arc<Semaphore>,
+    /// Room for more, shared with all.
+    ahead: Arc<Semaphore>,
     workbench: Arc<Workbench>,
     spares: Arc<Spares>,
     pressure: Arc<Notify>,
@@ -166,7 +169,7 @@ impl Service {
     async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(self, stream: S) -> Result<(), codec::CodecError> {
         let (reader, writer) = stream.split();
         // One answer is sent while the next is read from disk.
-        let (ready, answers) = mpsc::channel(MAX_PER_STREAM - 1);
+        let (ready, answers) = mpsc::channel(1);
         let sending = self.send(writer, answers);
         let reading = self.read(reader, ready);
         futures::future::try_join(reading, sending).await.map(|_| ())
@@ -189,7 +192,14 @@ impl Service {
                 Ok(Err(error)) => return Err(error),
                 Err(_) => return Ok(()),
             };
-            let Ok(permit) = self.memory.clone().acquire_owned().await else { return Ok(()) };
+            // Room to put it down comes first, so that no more than one is sent and one waits.
+            let Ok(place) = ready.reserve().await else { return Ok(()) };
+            let permit = tokio::select! {
+                biased;
+                permit = self.own.clone().acquire_owned() => permit,
+                permit = self.ahead.clone().acquire_owned() => permit,
+            };
+            let Ok(permit) = permit else { return Ok(()) };
             let turn = match ask.want {
                 Want::Packed { .. } => self.workbench.turn().await,
                 Want::List | Want::Segment(_) => None,
@@ -198,9 +208,7 @@ impl Service {
             let read = tokio::task::spawn_blocking(move || answer(&*store, &ask, &spares, &workbench)).await;
             drop(turn);
             let Ok((answer, bytes)) = read else { return Ok(()) };
-            if ready.send(Ready { answer, bytes, _permit: permit }).await.is_err() {
-                return Ok(());
-            }
+            place.send(Ready { answer, bytes, _permit: permit });
         }
     }
 

@@ -121,8 +121,8 @@ impl Task {
     }
 
     pub(super) fn on_observed(&mut self, address: Multiaddr) {
-        // Of no use to others if we listen nowhere.
-        if self.swarm.listeners().next().is_none() {
+        // Of no use to others if we listen nowhere, or if it is no address: anybody may claim to have seen anything.
+        if self.swarm.listeners().next().is_none() || !crate::addresses::is_tellable(&address) {
             return;
         }
         if let Some(times) = self.observed.get_mut(&address) {

@@ -119,6 +119,7 @@ impl Trainer for Toy {
             refused: Vec::new(),
             served: Served::Mixture,
             epochs: 1,
+            unseen: 0,
             best_epoch: Some(1),
             learning_rate: None,
             validation: scores,
@@ -182,6 +183,7 @@ pub fn spec(nodes: u32, rounds: u32) -> FederationSpec {
             max_distance: None,
             matching: Matching::Similarity,
         }),
+        everybody_first: false,
     };
     spec
 }

@@ -151,7 +151,7 @@ impl World<'_> {
         let mut is_node = false;
         match machine {
             Machine::Node(node) => {
-                *checkpoint = Some(node.state().clone());
+                *checkpoint = Some(node.checkpoint());
                 is_node = true;
             }
             Machine::Aggregator(aggregator) => *head = Some(aggregator.head()),

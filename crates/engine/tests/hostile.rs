@@ -1,0 +1,150 @@
+//! What one member can do to others with adverts that are well signed and false: nothing that they notice.
+//!
+//! The machines are fed by hand here; liars among many are in `scenarios.rs`.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use fednode_core::{
+    Advert, Averaging, BlobId, BlobRef, Body, ExpertOffer, FederationSpec, Global, Local, Member, NodeId, Role, Round,
+    Rule, Sequence, Timestamp, Weighting, Withdraw,
+};
+use fednode_engine::{Aggregator, AverageReport, Fetch, FetchKind, Input, Node, Output, Purpose};
+
+const NOW: Timestamp = Timestamp(1_000);
+const LIAR: u8 = 9;
+
+fn id(n: u8) -> NodeId {
+    NodeId::from_bytes([n; 32])
+}
+
+fn blob(name: &str) -> BlobRef {
+    BlobRef { id: BlobId::of(name.as_bytes()), size: 100 }
+}
+
+fn spec() -> Arc<FederationSpec> {
+    let mut spec = FederationSpec { nodes: 3, ..FederationSpec::default() };
+    spec.exchange.averaging = Some(Averaging { weighting: Weighting::Uniform, rule: Rule::Mean });
+    Arc::new(spec)
+}
+
+fn advert(spec: &FederationSpec, author: u8, round: u32, body: Body) -> Input {
+    let sequence = Sequence { incarnation: 1, counter: u64::from(round) };
+    Input::Advert(Arc::new(Advert {
+        federation: spec.id(),
+        author: id(author),
+        sequence,
+        round: Round(round),
+        issued_at: NOW,
+        expires_at: NOW,
+        body,
+    }))
+}
+
+/// An update whose shared part is called after its author.
+fn update(author: u8) -> Local {
+    let offer = ExpertOffer { blob: blob(&format!("expert of {author}")), samples_routed: 1 };
+    let shared = Some(blob(&format!("part of {author}")));
+    Local { shared, experts: vec![offer], ..Local::new(blob("initial").id, 10) }
+}
+
+fn closing(members: &[u8], mean: &str) -> Global {
+    let member = |n: &u8| Member { node: id(*n), shared: blob(&format!("part of {n}")), weight: 1.0 };
+    let members: Vec<Member> = members.iter().map(member).collect();
+    Global { history: members.len() as u64, members, mean: blob(mean), parent: blob("initial").id }
+}
+
+fn fetched_parts(outputs: &[Output]) -> Vec<BlobRef> {
+    let part = |output: &Output| match output {
+        Output::Fetch(Fetch { blob, kind: FetchKind::Shared, .. }) => Some(*blob),
+        _ => None,
+    };
+    outputs.iter().filter_map(part).collect()
+}
+
+/// An aggregator that has heard the updates of these nodes.
+fn aggregator(spec: &Arc<FederationSpec>, heard: &[u8]) -> Aggregator {
+    let mut aggregator = Aggregator::new(Arc::clone(spec), id(7));
+    aggregator.handle(NOW, Input::Start);
+    aggregator.handle(NOW, Input::Synced);
+    for n in heard {
+        aggregator.handle(NOW, Input::PeerUp { node: id(*n), role: Role::Node });
+        aggregator.handle(NOW, advert(spec, *n, 1, Body::Local(update(*n))));
+    }
+    aggregator
+}
+
+#[test]
+fn a_withdrawal_deletes_nothing_that_somebody_else_needs() {
+    let spec = spec();
+    let wanted = ["expert of 1", "part of 1", "expert of 9", "nobody's"].map(|name| blob(name).id);
+    let withdrawal = || advert(&spec, LIAR, 2, Body::Withdraw(Withdraw { blobs: wanted.to_vec() }));
+    let mut node = Node::new(Arc::clone(&spec), id(2), Some(blob("initial")));
+    node.handle(NOW, Input::Start);
+    for n in [1, LIAR] {
+        node.handle(NOW, advert(&spec, n, 1, Body::Local(update(n))));
+    }
+    let mut aggregator = aggregator(&spec, &[1, LIAR]);
+    for outputs in [node.handle(NOW, withdrawal()), aggregator.handle(NOW, withdrawal())] {
+        let forgotten = outputs.iter().find_map(|output| match output {
+            Output::Forget(blobs) => Some(blobs.clone()),
+            _ => None,
+        });
+        assert_eq!(forgotten.unwrap(), wanted[2..], "its own, and what nobody knows");
+    }
+}
+
+#[test]
+fn members_that_nobody_heard_of_close_no_round() {
+    let spec = spec();
+    let mut aggregator = aggregator(&spec, &[1]);
+    let outputs = aggregator.handle(NOW, advert(&spec, LIAR, 1, Body::Global(closing(&[3, 4], "mean"))));
+    assert_eq!(fetched_parts(&outputs), []);
+    let outputs = aggregator.handle(NOW, advert(&spec, LIAR, 10, Body::Global(closing(&[1, LIAR], "mean"))));
+    assert_eq!((fetched_parts(&outputs), aggregator.head().round), (vec![], Round::ZERO), "nor all rounds");
+}
+
+#[test]
+fn an_aggregator_recomputes_what_others_averaged_before_it_follows() {
+    let spec = spec();
+    for (mean, follows) in [("mean", true), ("false mean", false)] {
+        let mut aggregator = aggregator(&spec, &[1, 2]);
+        let said = advert(&spec, LIAR, 1, Body::Global(closing(&[1, 2], mean)));
+        let parts = fetched_parts(&aggregator.handle(NOW, said));
+        assert_eq!(parts, [blob("part of 1"), blob("part of 2")]);
+        assert_eq!(aggregator.head().round, Round::ZERO);
+        let outputs: Vec<Output> =
+            parts.iter().flat_map(|part| aggregator.handle(NOW, Input::Fetched(part.id))).collect();
+        let order = outputs.iter().find_map(|output| match output {
+            Output::Average(order) if order.purpose == Purpose::Verify(id(LIAR)) => Some(order.clone()),
+            _ => None,
+        });
+        let members = order.unwrap().members;
+        let report = AverageReport {
+            round: Round(1),
+            purpose: Purpose::Verify(id(LIAR)),
+            mean: Some(blob("mean")),
+            members,
+            rejected: vec![],
+        };
+        let outputs = aggregator.handle(NOW, Input::Averaged(report));
+        let banned = outputs.iter().any(|output| matches!(output, Output::Ban { node, .. } if *node == id(LIAR)));
+        assert_eq!((aggregator.head().round == Round(1), banned), (follows, !follows), "{mean}");
+    }
+}
+
+#[test]
+fn a_node_that_stops_while_it_joins_again_goes_on_where_it_was() {
+    let spec = spec();
+    let mut node = Node::new(Arc::clone(&spec), id(2), Some(blob("initial")));
+    node.handle(NOW, Input::Start);
+    node.handle(NOW, Input::Synced);
+    for n in [1, 3] {
+        node.handle(NOW, Input::PeerUp { node: id(n), role: Role::Node });
+    }
+    let before = node.checkpoint();
+    assert_eq!((before.phase.name(), before.round), ("training", Round(1)));
+    let mut again = Node::restore(Arc::clone(&spec), id(2), Some(blob("initial")), before.clone());
+    again.handle(NOW, Input::Start);
+    assert_eq!((again.state().phase.name(), again.checkpoint()), ("joining", before));
+}
