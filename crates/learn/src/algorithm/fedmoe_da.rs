@@ -15,7 +15,8 @@
 //! experts that no sample ever reached undoes its training.
 //!
 //! `head = private`, which the paper does not have, keeps every expert's last layer at its node, as FedPer does: what is
-//! fetched and mixed are the layers between, and the mix leaves alone what tells this node's classes apart.
+//! fetched and mixed are the layers between, and the mix leaves alone what tells this node's classes apart. Profile
+//! `personal` is `robust` with that.
 
 use burn::tensor::Tensor;
 use fednode_core::{Averaging, ConfigError, Exchange, ExpertExchange, Matching, Slot, Weighting};
@@ -44,6 +45,10 @@ pub(super) const ROW: Row = Row {
         Profile {
             name: "robust",
             sets: &[("load_balance", "0.01"), ("slots_per_node", "2"), ("weighting", "samples")],
+        },
+        Profile {
+            name: "personal",
+            sets: &[("load_balance", "0.01"), ("slots_per_node", "2"), ("weighting", "samples"), ("head", PRIVATE)],
         },
     ],
     exchange: |values| Exchange {
