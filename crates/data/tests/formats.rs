@@ -239,6 +239,9 @@ fn csv_with_numbered_headers_and_a_named_label_is_not_mistaken_for_data() {
         let samples = read(&source("csv", &folder.path().join("t.csv"), options), &[0, 1]).unwrap();
         assert_eq!(samples.pixels, Pixels::Floats(vec![5.0, 6.0, 7.0, 8.0]), "{options}");
     }
+    put(&folder, "t.csv", b"0,1,x\n5,6,x\n7,8,y\n");
+    let samples = read(&source("csv", &folder.path().join("t.csv"), ""), &[0, 1, 2]).unwrap();
+    assert_eq!(samples.labels, [0, 0, 1], "a class that occurs again is no header");
     put(&folder, "t.csv", b"10,age,dx\n5,6,0\n7,8,1\n");
     let error = read(&source("csv", &folder.path().join("t.csv"), ""), &[0]).unwrap_err();
     assert!(error.contains("the label `dx` in its first row") && error.contains("`,label=dx`"), "{error}");

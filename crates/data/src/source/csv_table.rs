@@ -1,7 +1,7 @@
 //! CSV: a table of numbers, one sample per row, one column that names the class.
 //!
 //! - **Header:** the first row is a header if none of its cells is a number, if one of them is the label column, or if it
-//!   numbers the other columns from 0, as pandas does.
+//!   numbers the other columns from 0, as pandas does, and no other row has its label.
 //! - **Label column:** `label=` with a name or a number counted from 0; else the column called `label`, `class` or
 //!   `target`; else the last one.
 //! - **Classes:** whole numbers are the classes themselves, `0` to the largest; other labels are classes in alphabetical
@@ -82,8 +82,21 @@ impl CsvTable {
             }
             (None, None) => columns - 1,
         };
-        let has_header = by_name.is_some() || !first.iter().any(is_number) || numbers_columns(&first, label);
+        let has_header = match by_name.is_some() || !first.iter().any(is_number) {
+            true => true,
+            false => numbers_columns(&first, label) && !self.is_a_class(&first[label], label, columns)?,
+        };
         Ok(Layout { has_header, label, columns })
+    }
+
+    /// Tells whether the label of the first row is that of another one too.
+    fn is_a_class(&self, name: &str, label: usize, columns: usize) -> Result<bool, DataError> {
+        let mut rows = 0;
+        self.for_each(&Layout { has_header: false, label, columns }, |_, row| {
+            rows += usize::from(&row[label] == name);
+            Ok(())
+        })?;
+        Ok(rows > 1)
     }
 
     fn named_column(&self, first: &StringRecord) -> Option<usize> {

@@ -1,4 +1,5 @@
-//! Whoever trains the simulated nodes: [`Toys`] of a few floats or as many as wanted, or real learners handed in from outside.
+//! Whoever trains the simulated nodes: [`Toys`] of a few floats or as many as wanted, or real learners handed in from
+//! outside.
 
 use std::sync::Arc;
 
