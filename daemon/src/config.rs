@@ -78,6 +78,9 @@ fednode_core::config! {
         /// Rounds between two evaluations before the exchange and on validation samples; the last round always has them.
         /// After the exchange every round is evaluated on the test samples.
         evaluate_every: u32 = 10,
+        /// Whether others may have this node's private module, where the federation pools them after the last round. A node
+        /// that keeps its module has a pool all the same.
+        share_module: bool = true,
         /// Most seconds to go on serving after the last round before that stop, so that slower nodes get what they need.
         linger_seconds: f64 = 600.0,
     }

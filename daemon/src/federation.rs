@@ -78,7 +78,8 @@ pub(crate) struct Args {
     /// Temperature of the softmax over similarities (tau).
     #[arg(long, value_name = "TAU")]
     pub(crate) temperature: Option<f64>,
-    /// After the last round, every node publishes its private module and learns a mixture of everybody's (PM-MoE):
+    /// After the last round, every node publishes its private module, unless its share_module is false, and learns a mixture
+    /// of everybody's (PM-MoE):
     /// fixed, paper, code or best.
     #[arg(long, value_name = "PRESET", num_args = 0..=1, require_equals = true, default_missing_value = "fixed")]
     pub(crate) pool: Option<String>,

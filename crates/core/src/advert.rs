@@ -145,7 +145,7 @@ pub struct Global {
     pub history: u64,
 }
 
-/// A frozen private module on offer (PM-MoE).
+/// A frozen private module on offer (PM-MoE), or the word that its owner keeps it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolOffer {
@@ -153,9 +153,9 @@ pub struct PoolOffer {
     pub kind: String,
     /// The shared part it fits.
     pub lineage: Lineage,
-    /// Its parameters.
-    pub blob: BlobRef,
-    /// Accuracy on its owner's validation split.
+    /// Its parameters; nothing if its owner keeps them to itself, so that nobody waits for them.
+    pub blob: Option<BlobRef>,
+    /// Accuracy on its owner's validation split; 0 without any, and of a module that is kept.
     pub score: f64,
 }
 
@@ -268,7 +268,7 @@ impl Body {
                 parts.chain(local.experts.iter().map(|offer| offer.blob)).collect()
             }
             Self::Global(global) => global.blobs(),
-            Self::Pool(offer) => vec![offer.blob],
+            Self::Pool(offer) => offer.blob.into_iter().collect(),
             Self::Fault(fault) => fault.evidence.blobs(),
             Self::Withdraw(_) | Self::Leave => Vec::new(),
         }

@@ -236,14 +236,14 @@ pub struct AverageReport {
     pub rejected: Vec<(NodeId, String)>,
 }
 
-/// A private module that is in the store.
+/// A private module, in the store if it is for others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModuleReport {
     /// What it is: `head`, `extractor`, `vector`, `expert`.
     pub kind: String,
-    /// Its parameters.
-    pub blob: BlobRef,
-    /// Accuracy on the owner's validation samples; 0 without any.
+    /// Its parameters; nothing if its owner keeps them to itself.
+    pub blob: Option<BlobRef>,
+    /// Accuracy on the owner's validation samples; 0 without any, and of a module that is kept.
     pub score: f64,
 }
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, BlobId, Body, Global, Lineage, Local, Member, NodeId, PoolOffer, ProxyOffer, ProxySet, Role, Round,
-    Weighting,
+    Advert, BlobId, BlobRef, Body, Global, Lineage, Local, Member, NodeId, PoolOffer, ProxyOffer, ProxySet, Role,
+    Round, Weighting,
 };
 
 use crate::names::OrderedNames;
@@ -86,7 +86,7 @@ impl NodeView {
     /// Visits the blobs that it offers.
     fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
         let updates = self.locals().map(|advert| local_of(advert));
-        updates.flat_map(blobs_of).chain(self.offer().map(|offer| offer.blob.id))
+        updates.flat_map(blobs_of).chain(self.offer().and_then(|offer| offer.blob).map(|blob| blob.id))
     }
 
     /// Forgets updates and proxies before a round that is no newer than the newest update's.
@@ -143,7 +143,7 @@ impl View {
                 self.node(advert.author).more.get_or_insert_default().offer = Some(Arc::clone(advert));
             }
             Body::Withdraw(withdraw) => {
-                let is_withdrawn = |offer: &PoolOffer| withdraw.blobs.contains(&offer.blob.id);
+                let is_withdrawn = |offer: &PoolOffer| offer.blob.is_some_and(|blob| withdraw.blobs.contains(&blob.id));
                 let node = self.node(advert.author);
                 if node.offer().is_some_and(is_withdrawn)
                     && let Some(more) = &mut node.more
@@ -312,15 +312,18 @@ impl View {
         });
     }
 
-    /// Returns a node's offer of its private module.
+    /// Returns a node's offer of its private module, or its word that it keeps it.
     pub(crate) fn offer(&self, node: NodeId) -> Option<&PoolOffer> {
         self.nodes.get(&node)?.offer()
     }
 
-    /// Visits the private modules on offer; those of banned nodes are left out.
-    pub(crate) fn offers(&self) -> impl Iterator<Item = (NodeId, &PoolOffer)> {
+    /// Visits the private modules on offer, and the shared parts that they fit; those of banned nodes are left out.
+    pub(crate) fn modules(&self) -> impl Iterator<Item = (NodeId, Lineage, BlobRef)> {
         let trusted = self.nodes.iter().filter(|(_, view)| !view.banned);
-        trusted.filter_map(|(node, view)| Some((*node, view.offer()?)))
+        trusted.filter_map(|(node, view)| {
+            let offer = view.offer()?;
+            Some((*node, offer.lineage, offer.blob?))
+        })
     }
 
     /// Leaves those of `blobs` that nobody but `author` is known to need: no part of anybody else's updates, offers or

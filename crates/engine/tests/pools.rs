@@ -104,6 +104,19 @@ fn who_restarts_between_the_stages_makes_its_module_again() {
 }
 
 #[test]
+fn who_keeps_its_module_is_not_waited_for_and_pools_those_of_the_others() {
+    let (outcome, pools) = play(&one_round(4).with(3, Behaviour::KeptModule));
+    let keeper = outcome.ids[3];
+    for pool in pools[..3].iter().flatten() {
+        assert!(pool.len() == 2 && !pool.contains(&keeper), "{pool:?}");
+    }
+    assert_eq!(pools[3].as_ref().map(BTreeSet::len), Some(3));
+    let gathered = Note::PoolGathered { missing: Vec::new(), strangers: Vec::new() };
+    assert_eq!(outcome.notes.iter().filter(|(_, note)| *note == gathered).count(), 4, "{:?}", outcome.notes);
+    assert!(outcome.strikes.is_empty() && outcome.elapsed < Duration::from_secs(17), "{:?}", outcome.elapsed);
+}
+
+#[test]
 fn a_module_that_is_not_finite_is_refused_and_costs_its_owner() {
     let (outcome, pools) = play(&one_round(4).with(3, Behaviour::NanExperts));
     let liar = outcome.ids[3];

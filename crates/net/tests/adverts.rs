@@ -12,7 +12,7 @@ use fednode_net::{Event, Identity, PublishError, verify};
 
 fn pool(n: u8) -> Body {
     let blob = fednode_core::BlobRef::of(&[n]);
-    Body::Pool(PoolOffer { kind: "head".into(), lineage: blob.id, blob, score: 0.5 })
+    Body::Pool(PoolOffer { kind: "head".into(), lineage: blob.id, blob: Some(blob), score: 0.5 })
 }
 
 async fn advert(node: &mut Node) -> (SignedAdvert, Advert) {

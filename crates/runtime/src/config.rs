@@ -50,6 +50,8 @@ pub struct MemberConfig {
     /// Rounds between two evaluations before the exchange and on validation samples; the last round always has them.
     /// After the exchange every round is evaluated on the test samples.
     pub evaluate_every: u32,
+    /// Whether others may have the private module, where the federation pools them.
+    pub shares_module: bool,
     /// How long a finished member goes on serving the others before it ends; it ends earlier when nobody needs it.
     pub linger: Duration,
     /// Name and version of the program, shown to peers and in `status`.
@@ -95,6 +97,7 @@ impl MemberConfig {
             control: ControlConfig::default(),
             exit_when_finished: false,
             evaluate_every: DEFAULT_EVALUATE_EVERY,
+            shares_module: true,
             linger: DEFAULT_LINGER,
             software: concat!("fednode/", env!("CARGO_PKG_VERSION")).into(),
             facts: Vec::new(),

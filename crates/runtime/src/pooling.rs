@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{BlobRef, NodeId, ParamSet, PoolOutcome, Precision, Round, Score, Served};
+use fednode_core::{BlobId, BlobRef, NodeId, ParamSet, PoolOutcome, Precision, Round, Score, Served};
 use fednode_engine::{Input, ModuleReport, PoolOrder, PoolReport};
 use fednode_store::Blobs;
 use tracing::{info, warn};
@@ -19,7 +19,7 @@ use crate::work;
 /// How many rounds, in the sense of garbage collection, an own module is kept beside what the machine needs.
 const KEPT_ROUNDS: u32 = 1;
 
-/// A private module that is in the store.
+/// A private module that is made.
 pub(crate) struct Made {
     report: Option<ModuleReport>,
     /// How good the model is, if the algorithm trained once more.
@@ -34,13 +34,20 @@ pub(crate) struct Pooled {
 }
 
 impl<M: Machine> Driver<M> {
-    /// Makes the private module, stores it and names it.
+    /// Makes the private module; unless the node keeps it, it is stored and named.
     pub(crate) fn make_module(&mut self, round: Round) {
         let Some(trainer) = self.trainer.clone() else { return };
-        warn!("this node publishes its private module: it tells the others how often the classes occur here, at least");
+        let store = if self.config.shares_module {
+            warn!(
+                "this node publishes its private module: it tells the others how often the classes occur here, at least"
+            );
+            Some((self.spec.transfer.precision, Arc::clone(&self.blobs)))
+        } else {
+            info!("this node keeps its private module, and says so to the others");
+            None
+        };
         self.finishing = true;
-        let (precision, blobs) = (self.spec.transfer.precision, Arc::clone(&self.blobs));
-        self.tasks.spawn(async move { Answer::Module(make(trainer, round, precision, blobs).await.map(Box::new)) });
+        self.tasks.spawn(async move { Answer::Module(make(trainer, round, store).await.map(Box::new)) });
     }
 
     pub(crate) fn on_module(&mut self, made: Made) {
@@ -53,7 +60,7 @@ impl<M: Machine> Driver<M> {
                 self.notebook.warn(self.clock.now(), text);
             }
             Some(report) => {
-                let blobs = vec![report.blob.id];
+                let blobs: Vec<BlobId> = report.blob.iter().map(|blob| blob.id).collect();
                 self.own.add(Round(self.spec.rounds), blobs.clone(), KEPT_ROUNDS);
                 self.blobs.protect(self.kept_blobs());
                 self.announce(blobs);
@@ -82,13 +89,19 @@ impl<M: Machine> Driver<M> {
     }
 }
 
-async fn make(trainer: TrainerThread, round: Round, precision: Precision, blobs: Arc<Blobs>) -> Result<Made, RunError> {
+/// Trains what is trained last, then makes the module, and puts it into the store if there is one for it.
+async fn make(trainer: TrainerThread, round: Round, store: Option<(Precision, Arc<Blobs>)>) -> Result<Made, RunError> {
     // Handed in together, so that no later order comes between.
     let (finishing, making) = (trainer.finish(round), trainer.module());
     let evaluations = flatten(finishing.await)?.value;
     let Some(module) = flatten(making.await)?.value else { return Ok(Made { report: None, evaluations }) };
-    let blob = put(module.params, precision, blobs).await;
-    let report = ModuleReport { kind: module.kind, blob, score: module.score };
+    let report = match store {
+        Some((precision, blobs)) => {
+            let blob = put(module.params, precision, blobs).await;
+            ModuleReport { kind: module.kind, blob: Some(blob), score: module.score }
+        }
+        None => ModuleReport { kind: module.kind, blob: None, score: 0.0 },
+    };
     Ok(Made { report: Some(report), evaluations })
 }
 

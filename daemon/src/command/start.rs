@@ -122,6 +122,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ROUNDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     evaluate_every: Option<u32>,
+    /// Let others have the private module, where the federation pools them; `=false` keeps it.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share_module: Option<bool>,
     /// Seconds to go on serving before that stop.
     #[arg(long, value_name = "SECONDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -291,6 +295,7 @@ mod tests {
             "--log=json",
             "--exit-when-finished",
             "--evaluate-every=1",
+            "--share-module=false",
             "--linger-seconds=1",
         ];
         let args = Cli::parse_from([&["fednode"], &typed[..]].concat()).args;

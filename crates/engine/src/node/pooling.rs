@@ -6,8 +6,9 @@
 //! Serving ◄── screened, gate trained on the node's own samples ── Assembling ◄── whatever could be had ┘
 //! ```
 //!
-//! Whoever is lost, has left or offers nothing by the deadline is not waited for; a module that cannot be fetched, or
-//! that belongs to another shared part, is left out. With nobody else's module the node's own is its pool.
+//! Whoever is lost, has left or offers nothing by the deadline is not waited for, and neither is who says that it keeps
+//! its module; a module that cannot be fetched, or that belongs to another shared part, is left out. With nobody else's
+//! module the node's own is its pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,7 +88,7 @@ impl Node {
         // Whoever only rested in the last round has a module too.
         let rested = self.view.known().filter(|_| self.spec.round.participation < 1.0);
         pooling.awaited = trained.chain(rested).filter(|node| *node != self.me).collect();
-        self.state.module = Some(blob);
+        self.state.module = blob;
         self.publish(round, Body::Pool(PoolOffer { kind, lineage: self.state.lineage, blob, score }));
         let patience = match self.view.neighbours().len() {
             0 => self.spec.round.grace(),
@@ -122,9 +123,9 @@ impl Node {
     fn fetch_modules(&mut self) {
         let lineage = self.state.lineage;
         let (fitting, others): (Vec<_>, Vec<_>) =
-            self.view.offers().filter(|(node, _)| *node != self.me).partition(|(_, offer)| offer.lineage == lineage);
-        let strangers: BTreeSet<NodeId> = others.into_iter().map(|(node, _)| node).collect();
-        let mut chosen: Vec<(NodeId, BlobRef)> = fitting.into_iter().map(|(node, offer)| (node, offer.blob)).collect();
+            self.view.modules().filter(|(node, ..)| *node != self.me).partition(|(_, of, _)| *of == lineage);
+        let strangers: BTreeSet<NodeId> = others.into_iter().map(|(node, ..)| node).collect();
+        let mut chosen: Vec<(NodeId, BlobRef)> = fitting.into_iter().map(|(node, _, blob)| (node, blob)).collect();
         let purpose = [b"fednode pool 1 ", self.me.as_bytes().as_slice()].concat();
         let ranking = self.ranked_by_similarity();
         let place = |node: &NodeId| ranking.iter().position(|known| known == node).unwrap_or(ranking.len());

@@ -47,6 +47,8 @@ pub enum Behaviour {
     CorruptServer,
     /// It accuses whoever closes a round.
     FalseAccuser,
+    /// It keeps its private module to itself, which is its right.
+    KeptModule,
 }
 
 /// Something that happens at a time.

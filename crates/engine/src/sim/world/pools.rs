@@ -24,8 +24,12 @@ impl World<'_> {
 
     fn module(&mut self, member: usize, round: Round) -> Result<Option<ModuleReport>, String> {
         let module = self.trainers.finish_module(member)?;
-        let spoils = self.scenario.behaviours.get(&member) == Some(&Behaviour::NanExperts);
+        let behaviour = self.scenario.behaviours.get(&member);
+        let (spoils, keeps) = (behaviour == Some(&Behaviour::NanExperts), behaviour == Some(&Behaviour::KeptModule));
         Ok(module.map(|mut module| {
+            if keeps {
+                return ModuleReport { kind: module.kind, blob: None, score: 0.0 };
+            }
             if spoils {
                 let params = Arc::make_mut(&mut module.params);
                 params.iter_mut().for_each(|(_, tensor)| tensor.values_mut()[0] = f32::NAN);
@@ -34,7 +38,7 @@ impl World<'_> {
             if spoils {
                 self.outcome.invalid.insert(blob.id);
             }
-            ModuleReport { kind: module.kind, blob, score: module.score }
+            ModuleReport { kind: module.kind, blob: Some(blob), score: module.score }
         }))
     }
 
