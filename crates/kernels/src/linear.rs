@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use crate::Wants;
 use crate::layout::transpose;
-use crate::tile::{self, Lines, MAX_ROWS, Registers, Tile, padded};
+use crate::tile::{self, Lines, MAX_ROWS, Registers, Span, Tile, padded};
 
 /// What follows the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,12 +55,19 @@ impl Layer {
         if let Some(bias) = bias {
             padded_bias[..self.outputs].copy_from_slice(bias);
         }
-        let mut output = vec![0.0; n_samples * self.outputs];
-        let share = share(n_samples);
-        let shares = output.par_chunks_mut(share * self.outputs).zip(input.par_chunks(share * self.inputs));
-        shares.for_each(|(output, input)| {
-            tile::dispatch(width, Forward { layer: self, input, weight, bias: &padded_bias, output });
-        });
+        let (bias, mut output) = (&padded_bias[..], vec![0.0; n_samples * self.outputs]);
+        if self.outputs < 2 * LEAST_COLUMNS {
+            let share = share(n_samples);
+            let shares = output.par_chunks_mut(share * self.outputs).zip(input.par_chunks(share * self.inputs));
+            shares.for_each(|(output, input)| {
+                let columns = Span { start: 0, count: self.outputs };
+                tile::dispatch(width, Forward { layer: self, input, weight, bias, columns, output });
+            });
+        } else {
+            by_columns(n_samples, self.outputs, &mut output, |columns, output| {
+                tile::dispatch(width, Forward { layer: self, input, weight, bias, columns, output });
+            });
+        }
         if self.activation == Activation::Relu {
             output.iter_mut().for_each(|value| *value = if *value <= 0.0 { 0.0 } else { *value });
         }
@@ -96,13 +103,20 @@ impl Layer {
             tile::dispatch(padded(self.outputs), WeightGradient { layer: self, input, gradient, first, weight });
         });
         let input = (wants_input == Wants::InputGradient).then(|| {
-            let share = share(n_samples);
             let mut target = vec![0.0; n_samples * self.inputs];
-            let shares = target.par_chunks_mut(share * self.inputs).zip(gradient.par_chunks(share * self.outputs));
-            shares.for_each(|(target, gradient)| {
-                let width = padded(gradient.len() / self.outputs);
-                tile::dispatch(width, InputGradient { layer: self, weight, gradient, target });
-            });
+            if self.inputs < 2 * LEAST_COLUMNS {
+                let share = share(n_samples);
+                let shares = target.par_chunks_mut(share * self.inputs).zip(gradient.par_chunks(share * self.outputs));
+                shares.for_each(|(target, gradient)| {
+                    let (width, columns) =
+                        (padded(gradient.len() / self.outputs), Span { start: 0, count: self.inputs });
+                    tile::dispatch(width, InputGradient { layer: self, weight, gradient, columns, target });
+                });
+            } else {
+                by_columns(n_samples, self.inputs, &mut target, |columns, target| {
+                    tile::dispatch(padded(n_samples), InputGradient { layer: self, weight, gradient, columns, target });
+                });
+            }
             target
         });
         Gradients { input, weight: weight_gradient, bias }
@@ -117,6 +131,32 @@ fn share(n_rows: usize) -> usize {
 /// Fewest rows that are worth another thread: each share arranges the other operand anew.
 const LEAST_SHARE: usize = 32;
 
+/// Computes a result with many columns, shared out among threads: each computes its own, `[rows, its columns]`, which then go
+/// where they belong. So each thread reads its share of the weights only, which are most of what is read in small batches.
+/// Every column's sums are the same, however they are shared out.
+fn by_columns(rows: usize, columns: usize, result: &mut [f32], compute: impl Fn(Span, &mut [f32]) + Sync) {
+    let threads = rayon::current_num_threads();
+    if threads == 1 {
+        return compute(Span { start: 0, count: columns }, result);
+    }
+    let share = columns.div_ceil(threads).next_multiple_of(LEAST_COLUMNS);
+    let shares = (0..columns.div_ceil(share)).into_par_iter().map(|number| {
+        let start = number * share;
+        let span = Span { start, count: share.min(columns - start) };
+        let mut part = vec![0.0; rows * span.count];
+        compute(span, &mut part);
+        (span, part)
+    });
+    for (Span { start, count }, part) in shares.collect::<Vec<_>>() {
+        for (line, part) in result.chunks_exact_mut(columns).zip(part.chunks_exact(count)) {
+            line[start..start + count].copy_from_slice(part);
+        }
+    }
+}
+
+/// Fewest columns that are worth another thread; a multiple of the widest panel, so that panels begin where they would anyway.
+const LEAST_COLUMNS: usize = 64;
+
 /// Copies columns of a matrix into lines of `count` numbers, filling up with zeros.
 #[inline(always)]
 fn pack(source: &[f32], columns: usize, start: usize, count: usize, lines: &mut [f32]) {
@@ -127,11 +167,14 @@ fn pack(source: &[f32], columns: usize, start: usize, count: usize, lines: &mut 
     }
 }
 
+/// Computes some columns of the output, from one on at which a panel begins.
 struct Forward<'a> {
     layer: &'a Layer,
     input: &'a [f32],
     weight: &'a [f32],
     bias: &'a [f32],
+    columns: Span,
+    /// `[batch, columns]`.
     output: &'a mut [f32],
 }
 
@@ -141,11 +184,12 @@ impl WithSimd for Forward<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Layer { inputs, outputs, .. } = *self.layer;
-        let (n_samples, width) = (self.input.len() / inputs, padded(outputs));
+        let (n_samples, width, Span { start, count }) = (self.input.len() / inputs, padded(outputs), self.columns);
         // Lines far apart in memory are slow to read more than once, and incomplete ones cannot be read as vectors.
         let packs = width != outputs || n_samples > 2 * MAX_ROWS;
         let mut lines = vec![0.0; if packs { inputs * width.min(2 * S::F32_LANES) } else { 0 }];
-        for panel in tile::panel_spans::<S>(width).filter(|panel| panel.start < outputs) {
+        let is_wanted = |panel: &Span| (start..start + count).contains(&panel.start);
+        for panel in tile::panel_spans::<S>(width).filter(is_wanted) {
             let vectors = panel.count / S::F32_LANES;
             let panel_lines = match packs {
                 true => {
@@ -157,10 +201,10 @@ impl WithSimd for Forward<'_> {
             };
             for samples in tile::row_spans::<S>(n_samples, vectors) {
                 let input = &self.input[samples.start * inputs..];
-                let output = &mut self.output[samples.start * outputs + panel.start..];
+                let output = &mut self.output[samples.start * count + panel.start - start..];
                 let present = panel.count.min(outputs - panel.start);
                 let bias = &self.bias[panel.start..];
-                let tile = ForwardTile { input, inputs, weight: panel_lines, bias, output, outputs, present };
+                let tile = ForwardTile { input, inputs, weight: panel_lines, bias, output, outputs: count, present };
                 tile::run(simd, samples.count, vectors, tile);
             }
         }
@@ -258,10 +302,13 @@ impl Tile for WeightTile<'_> {
     }
 }
 
+/// Computes the gradients of some inputs.
 struct InputGradient<'a> {
     layer: &'a Layer,
     weight: &'a [f32],
     gradient: &'a [f32],
+    columns: Span,
+    /// `[batch, columns]`.
     target: &'a mut [f32],
 }
 
@@ -270,7 +317,7 @@ impl WithSimd for InputGradient<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Layer { inputs, outputs, .. } = *self.layer;
+        let (Layer { outputs, .. }, Span { start, count: inputs }) = (*self.layer, self.columns);
         let n_samples = self.gradient.len() / outputs;
         let width = padded(n_samples);
         let mut gradient = vec![0.0; outputs * width];
@@ -286,7 +333,7 @@ impl WithSimd for InputGradient<'_> {
             );
         }
         for span in tile::row_spans::<S>(inputs, width.div_ceil(S::F32_LANES).min(2)) {
-            let weight = &self.weight[span.start * outputs..];
+            let weight = &self.weight[(start + span.start) * outputs..];
             for panel in tile::panel_spans::<S>(width).filter(|panel| panel.start < n_samples) {
                 let lines = Lines { values: &panels[panel.start * outputs..], stride: panel.count };
                 let present = panel.count.min(n_samples - panel.start);

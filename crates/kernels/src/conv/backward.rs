@@ -12,8 +12,11 @@ use crate::Wants;
 use crate::layout::transpose;
 use crate::tile::{self, Lines, Registers, Span, Tile, padded};
 
-/// Samples whose weight gradients are summed up by one thread; the sums of such groups are added in order.
+/// Most samples whose weight gradients are summed up by one thread; the sums of such groups are added in order.
 const GROUP: usize = 32;
+
+/// Fewest samples of a batch that two threads share.
+const SHARED: usize = 8;
 
 /// Least number of positions that a weight gradient is summed over at a time, so that its tiles are seldom stored.
 const POSITIONS: usize = 256;
@@ -42,13 +45,14 @@ impl Block {
             self.pack_backward(weight, &mut weights);
         }
         let mut input = vec![0.0; if wants_input { n_samples * n_input } else { 0 }];
+        let size = group_size(n_samples);
         // Without an input gradient the pieces of `input` are empty, one for each group all the same.
         let pieces: Vec<&mut [f32]> = match wants_input {
-            true => input.chunks_mut(GROUP * n_input).collect(),
-            false => (0..n_samples.div_ceil(GROUP)).map(|_| &mut [][..]).collect(),
+            true => input.chunks_mut(size * n_input).collect(),
+            false => (0..n_samples.div_ceil(size)).map(|_| &mut [][..]).collect(),
         };
         let groups = pieces.into_par_iter().enumerate().map(|(group, input)| {
-            let (start, end) = (group * GROUP, n_samples.min((group + 1) * GROUP));
+            let (start, end) = (group * size, n_samples.min((group + 1) * size));
             let gradient = &gradient[start * self.n_outputs()..end * self.n_outputs()];
             let maps = &trace.maps[start * self.n_maps()..end * self.n_maps()];
             let winners = &trace.winners[start * n_winners..end * n_winners];
@@ -149,6 +153,12 @@ fn add_up(groups: Vec<(Vec<f32>, Vec<f32>)>, n_weights: usize, n_biases: usize) 
         bias.iter_mut().zip(more_bias).for_each(|(sum, more)| *sum += more);
     }
     (weight, bias)
+}
+
+/// Returns how many samples are in a group. It depends on the batch alone, and so do the sums.
+fn group_size(n_samples: usize) -> usize {
+    let fewest = if n_samples < SHARED { 1 } else { 2 };
+    n_samples.div_ceil(n_samples.div_ceil(GROUP).max(fewest)).max(1)
 }
 
 /// The samples that one thread computes the gradients of.

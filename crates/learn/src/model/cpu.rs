@@ -17,6 +17,7 @@ use burn::tensor::{DType, Tensor, TensorData};
 use fednode_kernels::Wants;
 use fednode_kernels::conv::{Block, Trace};
 use fednode_kernels::linear::{self, Layer};
+use rayon::prelude::*;
 
 use super::net::{Activation, Conv, Linear};
 
@@ -65,6 +66,9 @@ pub(super) fn linear(
     Some(if linear.activation == Activation::Relu { output } else { linear.activation.apply(output) })
 }
 
+/// Numbers of a parameter that one thread changes at a time.
+const PIECE: usize = 1 << 16;
+
 /// Makes a step of gradient descent, `values - learning_rate · gradient`.
 ///
 /// On the CPU that is one pass, in place unless somebody else holds the values; the numbers are those of the two
@@ -77,9 +81,12 @@ pub(crate) fn descend(values: Tensor<1>, gradient: Tensor<1>, learning_rate: f64
     if !(values.is_contiguous() && values.layout().start_offset() == 0) {
         values = values.to_contiguous();
     }
-    for (value, gradient) in values.storage_mut::<f32>().iter_mut().zip(slice(&step.values)) {
-        *value -= learning_rate as f32 * gradient;
-    }
+    let pieces = values.storage_mut::<f32>().par_chunks_mut(PIECE).zip(slice(&step.values).par_chunks(PIECE));
+    pieces.for_each(|(values, gradients)| {
+        for (value, gradient) in values.iter_mut().zip(gradients) {
+            *value -= learning_rate as f32 * gradient;
+        }
+    });
     Tensor::from_primitive::<Flex>(values)
 }
 
