@@ -133,6 +133,30 @@ fn every_algorithm_with_a_private_module_serves_a_mixture_that_survives_a_restar
 }
 
 #[test]
+fn the_pools_of_the_paper_and_of_the_authors_code_survive_a_restart_and_differ() {
+    for algorithm in ["fedper", "lg-fedavg", "dbe", "fedmoe-da"] {
+        let spec = spec(algorithm);
+        let mut learners = federation(&spec, 2);
+        let members = foreign(&learners);
+        let node = &mut learners[0];
+        let mut predictions = Vec::new();
+        for preset in ["fixed", "paper", "code"] {
+            let pool = PoolSpec { epochs: 3, guard: false, ..PoolSpec::preset(preset).unwrap() };
+            assert_eq!(assemble(node, &pool, members.clone()).served, Served::Mixture, "{algorithm} {preset}");
+            let mut again = learner(&spec, 0);
+            again.restore(&ParamSet::decode(&node.state().to_bytes()).unwrap()).unwrap();
+            predictions.push(node.predict(&data(0).test).unwrap());
+            assert_eq!(
+                again.predict(&data(0).test).unwrap(),
+                predictions[predictions.len() - 1],
+                "{algorithm} {preset}"
+            );
+        }
+        assert!(predictions[0] != predictions[1] && predictions[1] != predictions[2], "{algorithm}");
+    }
+}
+
+#[test]
 fn a_pool_of_one_is_the_own_module() {
     let mut learners = federation(&spec("fedper"), 2);
     let node = &mut learners[0];

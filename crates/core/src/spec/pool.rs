@@ -3,12 +3,12 @@
 use crate::config::{self, ConfigError};
 
 crate::config! {
-    /// The stage after the last round (PM-MoE, arXiv 2502.00354): every node publishes its private module, drops those of
+    /// The stage after the last round (PM-MoE, arXiv 2502.00354): every node publishes its private module, unless it keeps it, drops those of
     /// others that fit it least, trains a gate over the rest on its own data, and serves the mixture if its validation
     /// samples do not speak against it. Publishing a module reveals something of the data that it was trained on, the
     /// frequency of the classes at least.
     pub struct PoolSpec {
-        /// Whether there is such a stage; then every node publishes its private module.
+        /// Whether there is such a stage; then every node publishes its private module, unless its `share_module` is false.
         enabled: bool = false,
         /// Most modules that a node takes in, its own among them (1 to 1000); with more on offer, those of the nodes with the
         /// most similar proxies come in, or, where there are no proxies, of twice as many that a draw names those of the best
@@ -25,14 +25,26 @@ crate::config! {
         /// When the weights of the modules that a sample goes through are made to add up to 1: `never`, `always`, or
         /// `additive`, where something else is added to the mixture or computed from it, so that its size matters.
         renormalize: String = "additive".into(),
-        /// Step sizes of the gate; with more than one, the validation samples choose (each above 0).
+        /// Step sizes of the gate; with more than one, the validation samples choose, without `guard` the first is taken (each
+        /// above 0).
         learning_rates: Vec<f64> = vec![0.05, 0.1, 0.5],
         /// Passes over the training samples for the gate, and for fine-tuning (1 to 10000).
         epochs: u32 = 50,
         /// Samples per step of the gate (1 to 65536).
         batch_size: usize = 64,
+        /// Whether the samples of an epoch that do not fill a batch are left out of it, unless no batch would be left.
+        drop_last: bool = false,
         /// Share of the gate's hidden values that is dropped in training (0 to below 1).
         dropout: f64 = 0.0,
+        /// What the gate judges by: `features`, which are what the modules take in, or `samples` as they are (of texts the mean
+        /// of their embedded words). Where modules are extractors these are the same.
+        gate_input: String = "features".into(),
+        /// Whether samples are brought to mean 0 and variance 1 before the gate sees them, as the node's training samples are.
+        standardize: bool = true,
+        /// What follows the gate's first layer: `leaky_relu`, as the others, or `relu`.
+        first_activation: String = "leaky_relu".into(),
+        /// What the gate's biases start as: `zeros`, or `uniform` between ±1/sqrt(inputs of their layer).
+        biases: String = "zeros".into(),
         /// Whether the epoch is the best by validation loss, and the mixture is served only if it is no worse than the
         /// node's own module on the validation samples.
         guard: bool = true,
@@ -56,14 +68,22 @@ impl PoolSpec {
     /// Offers the nearest name.
     pub fn preset(name: &str) -> Result<Self, ConfigError> {
         let fixed = Self { enabled: true, ..Self::default() };
-        let faithful = Self { renormalize: "never".into(), batch_size: 10, guard: false, ..fixed.clone() };
+        let renormalize = "never".into();
+        let faithful = Self { renormalize, batch_size: 10, guard: false, standardize: false, ..fixed.clone() };
         match name {
             "fixed" => Ok(fixed),
-            "paper" => Ok(Self { learning_rates: vec![0.5], ..faithful }),
-            "code" => {
-                let (drop_share, top_k, learning_rates) = (0.0, 2, vec![0.1]);
-                Ok(Self { drop_share, top_k, learning_rates, epochs: 10, dropout: 0.1, ..faithful })
-            }
+            "paper" => Ok(Self { learning_rates: vec![0.5], gate_input: "samples".into(), ..faithful }),
+            "code" => Ok(Self {
+                drop_share: 0.0,
+                top_k: 2,
+                learning_rates: vec![0.1],
+                epochs: 10,
+                drop_last: true,
+                dropout: 0.1,
+                first_activation: "relu".into(),
+                biases: "uniform".into(),
+                ..faithful
+            }),
             "best" => Ok(Self { fine_tune: true, ..fixed }),
             _ => Err(ConfigError(config::unknown_name("preset of the pool", name, &Self::PRESETS))),
         }

@@ -133,6 +133,13 @@ fn pool(pool: &PoolSpec) -> Vec<Rule> {
         ((1..=10_000).contains(&pool.epochs), "pool.epochs", "1 to 10000"),
         ((1..=65_536).contains(&pool.batch_size), "pool.batch_size", "1 to 65536"),
         ((0.0..1.0).contains(&pool.dropout), "pool.dropout", "0 to below 1"),
+        (["features", "samples"].contains(&pool.gate_input.as_str()), "pool.gate_input", "`features` or `samples`"),
+        (
+            ["leaky_relu", "relu"].contains(&pool.first_activation.as_str()),
+            "pool.first_activation",
+            "`leaky_relu` or `relu`",
+        ),
+        (["zeros", "uniform"].contains(&pool.biases.as_str()), "pool.biases", "`zeros` or `uniform`"),
     ]
 }
 

@@ -15,7 +15,7 @@ use fednode_core::{Layout, NodeId, ParamSet, PoolOutcome, Served};
 use super::{Learner, check, count};
 use crate::algorithm::Modular;
 use crate::error::LearnError;
-use crate::pool::{self, Meter, Mixture, Node, PREFIX, Predictor};
+use crate::pool::{self, Meter, Mixture, Node, PREFIX, Predictor, Sees};
 use crate::train::Progress;
 
 /// What a node gives to the pool.
@@ -157,13 +157,15 @@ impl Learner {
         }
         check("the pool", &params, &params.layout())?;
         let (parts, tensors) = (pool::parts(self.algorithm.as_ref(), modular), self.device.tensors());
-        let loaded = self.device.run(|| Mixture::load(&params, parts, self.gate_inputs(modular), tensors));
+        let loaded = self.device.run(|| Mixture::load(&params, parts, |sees| self.gate_inputs(modular, sees), tensors));
         let mismatch = |mismatch| LearnError::Layout { part: "the pool".into(), mismatch };
         Ok((Some(loaded.map_err(mismatch)?), Cow::Owned(own)))
     }
 
-    fn gate_inputs(&self, modular: &dyn Modular) -> usize {
+    /// Returns how wide is what a gate sees.
+    fn gate_inputs(&self, modular: &dyn Modular, sees: Sees) -> usize {
         let one = Tensor::zeros([1, self.model.input.iter().product()], self.device.tensors());
-        modular.open(one).gate_input.dims()[1]
+        let opened = modular.open(one.clone()).gate_input;
+        sees.input(self.algorithm.as_ref(), &one, opened).dims()[1]
     }
 }

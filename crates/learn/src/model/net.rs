@@ -227,6 +227,11 @@ impl Net {
         self.forward_through(weights, input, |features| features)
     }
 
+    /// Tells whether it takes texts.
+    pub(crate) fn takes_texts(&self) -> bool {
+        matches!(self.layers.first(), Some(Layer::Embedding(_)))
+    }
+
     /// Returns what a gate can judge raw inputs by: the inputs as they are or, of texts, whose numbers are names, the
     /// output of the embedding (`pm-moe` §2.5, "mean of own token embeddings").
     pub(crate) fn legible(&self, weights: &Weights, input: Tensor<2>) -> Tensor<2> {

@@ -11,7 +11,7 @@ use fednode_mix::{Measure, energy};
 use super::Node;
 use super::admit::{Members, admit};
 use super::cache::{Cache, Keeps, Rows, Source};
-use super::gate::Gate;
+use super::gate::{Form, Gate};
 use super::gating::{Trained, rates};
 use super::mixture::Mixture;
 use super::train::Meter;
@@ -107,8 +107,9 @@ impl<'a> Pool<'a> {
         meter: &mut Meter<'_, '_>,
     ) -> Result<Self, LearnError> {
         let mut members = admit(node, offered);
-        let Node { modular, classes, device, seeds, .. } = *node;
-        let source = Source { modular, classes, device, seeds, keeps: Keeps::GateInput, epochs: meter.epochs };
+        let Node { algorithm, modular, classes, device, seeds, .. } = *node;
+        let keeps = Keeps::GateInput(Form::of(spec).sees);
+        let source = Source { algorithm, modular, classes, device, seeds, keeps, epochs: meter.epochs };
         if members.weights.len() > spec.max_members {
             let sample = Cache::fill(&source, &members.weights, &some_of(&node.data.train), meter.watch)?;
             members.keep_best(spec.max_members, &scores(spec, &sample.outputs));
@@ -180,7 +181,7 @@ impl<'a> Pool<'a> {
 
     pub(super) fn score(&self, mixture: &Mixture, samples: &Samples) -> Score {
         let own = &self.members.weights[OWN];
-        self.node.score(samples, &|inputs| mixture.forward(self.node.modular, own, inputs))
+        self.node.score(samples, &|inputs| mixture.forward(self.node.algorithm, self.node.modular, own, inputs))
     }
 
     fn report(&self, scores: &[f64], kept: &[usize], mass: Option<&[f64]>) -> Vec<PoolMember> {

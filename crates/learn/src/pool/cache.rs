@@ -10,8 +10,9 @@ use std::ops::ControlFlow;
 use burn::tensor::{Device, Tensor, TensorData, f16};
 use fednode_data::Samples;
 
+use super::gate::Sees;
 use super::mixture::Member;
-use crate::algorithm::{Modular, ModuleKind, Opened};
+use crate::algorithm::{Algorithm, Modular, ModuleKind, Opened};
 use crate::batch;
 use crate::error::LearnError;
 use crate::evaluate::BATCH;
@@ -110,13 +111,14 @@ impl Rows {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keeps {
     /// What the gate judges by.
-    GateInput,
+    GateInput(Sees),
     /// What modules take.
     ModuleInput,
 }
 
 /// How a cache is filled.
 pub(super) struct Source<'a> {
+    pub(super) algorithm: &'a dyn Algorithm,
     pub(super) modular: &'a dyn Modular,
     pub(super) classes: usize,
     pub(super) device: &'a Device,
@@ -172,8 +174,8 @@ impl Cache {
         };
         let batches = positions.len().div_ceil(BATCH) as u32;
         for (batch, chunk) in (1..).zip(positions.chunks(BATCH)) {
-            let Opened { gate_input, module_input, side } = modular.open(batch::inputs(samples, chunk, device));
-            cache.inputs.push(if source.keeps == Keeps::GateInput { &gate_input } else { &module_input });
+            let (kept, module_input, side) = source.open(batch::inputs(samples, chunk, device));
+            cache.inputs.push(&kept);
             if let Some(side) = side {
                 cache.sides.get_or_insert_with(|| Rows::new(precision)).push(&side);
             }
@@ -237,6 +239,16 @@ impl Cache {
 }
 
 impl Source<'_> {
+    /// Opens the model for a batch: what is kept of it, what modules take, what closing needs.
+    fn open(&self, inputs: Tensor<2>) -> (Tensor<2>, Tensor<2>, Option<Tensor<2>>) {
+        let Opened { gate_input, module_input, side } = self.modular.open(inputs.clone());
+        let kept = match self.keeps {
+            Keeps::GateInput(sees) => sees.input(self.algorithm, &inputs, gate_input),
+            Keeps::ModuleInput => module_input.clone(),
+        };
+        (kept, module_input, side)
+    }
+
     /// Decides which samples are looked at and how their numbers are kept.
     fn plan(&self, members: &[Member], samples: &Samples) -> (Vec<u32>, Precision) {
         let all: Vec<u32> = (0..samples.len() as u32).collect();
@@ -261,12 +273,11 @@ impl Source<'_> {
 
     /// Counts the numbers that are kept of a sample.
     fn numbers_of_sample(&self, members: &[Member], samples: &Samples, at: u32) -> usize {
-        let opened = self.modular.open(batch::inputs(samples, &[at], self.device));
-        let input = if self.keeps == Keeps::GateInput { &opened.gate_input } else { &opened.module_input };
-        let around = input.dims()[1] + opened.side.as_ref().map_or(0, |side| side.dims()[1]);
+        let (kept, module_input, side) = self.open(batch::inputs(samples, &[at], self.device));
+        let around = kept.dims()[1] + side.map_or(0, |side| side.dims()[1]);
         let is_constant = self.modular.module().kind == ModuleKind::Vector;
         let output = match members.first().filter(|_| !is_constant) {
-            Some(member) => self.modular.run_module(member, opened.module_input).dims()[1],
+            Some(member) => self.modular.run_module(member, module_input).dims()[1],
             None => 0,
         };
         around + members.len() * output

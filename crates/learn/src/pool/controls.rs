@@ -4,7 +4,7 @@ use fednode_core::{Controls, Scores};
 
 use super::assemble::Pool;
 use super::fine_tune::fine_tune;
-use super::gate::{self, Gate, Selection};
+use super::gate::{self, Form, Gate, Selection};
 use super::train::Meter;
 use crate::algorithm::Opened;
 use crate::error::LearnError;
@@ -30,9 +30,10 @@ impl Pool<'_> {
         };
         let all: Vec<usize> = (0..self.members.weights.len()).collect();
         // A gate of zeros weighs all members alike.
-        let net = gate::net(self.training.inputs.width(), all.len());
+        let form = Form::of(self.spec);
+        let net = gate::net(form, self.training.inputs.width(), all.len());
         let selection = Selection { top_k: 0, renormalizes: false };
-        let uniform = Gate { weights: gate::zeros(&net, node.device), net, selection, standard: None };
+        let uniform = Gate { form, weights: gate::zeros(&net, node.device), net, selection, standard: None };
         let without_denoising = if kept.len() == all.len() {
             test.mixture
         } else if self.obstacle(&all).is_none() {

@@ -28,8 +28,9 @@ pub(crate) fn fine_tune(
     if spec.guard && node.data.validation.is_empty() {
         return Ok((start, 0));
     }
-    let Node { modular, classes, device, seeds, .. } = *node;
-    let source = Source { modular, classes, device, seeds, keeps: Keeps::ModuleInput, epochs: meter.epochs };
+    let Node { algorithm, modular, classes, device, seeds, .. } = *node;
+    let (keeps, epochs) = (Keeps::ModuleInput, meter.epochs);
+    let source = Source { algorithm, modular, classes, device, seeds, keeps, epochs };
     let cache = Cache::fill(&source, &[], &node.data.train, meter.watch)?;
     let validation = Cache::fill(&source, &[], &node.data.validation, meter.watch)?;
     let judge = |member: &Member| loss(node, &validation, member);
@@ -40,7 +41,7 @@ pub(crate) fn fine_tune(
         train::descend(member, tape, cross_entropy(logits, targets), node.training.learning_rate)
     };
     let (stage, samples, batch_size) = (Stage::FineTuning, cache.len(), node.training.batch_size);
-    let plan = Plan { stage, seeds, samples, epochs: spec.epochs, batch_size };
+    let plan = Plan { stage, seeds, samples, epochs: spec.epochs, batch_size, drops_last: false };
     let before = spec.guard.then(|| judge(&start));
     let judge: Option<&dyn Fn(&Member) -> f64> = if spec.guard { Some(&judge) } else { None };
     let (best, steps) = train::run(&plan, start.clone(), step, judge, meter)?;

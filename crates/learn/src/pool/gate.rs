@@ -1,8 +1,8 @@
 //! The gate of a pool: how much each member counts for a sample (`pm-moe` §2.6, step 6).
 //!
 //! ```text
-//! u        gate input; standardised if it is raw pixels
-//! l        in -> 128 -> 256 -> 128 -> M', leaky ReLU between, orthogonal weights, biases zero
+//! u        gate input: features, or the samples themselves, standardised if wanted
+//! l        in -> 128 -> 256 -> 128 -> M', leaky ReLU between, orthogonal weights, biases zero (or as `pool` says)
 //! a        softmax(l), then the k largest of each sample, then divided by their sum if wanted
 //! mixture  sum_l a_l · output_l
 //! ```
@@ -12,9 +12,11 @@
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::ParamSet;
+use fednode_core::spec::PoolSpec;
 use rand_chacha::ChaCha8Rng;
 
 use super::orthogonal;
+use crate::algorithm::Algorithm;
 use crate::model::{Activation, Initial, Layer, Linear, Net};
 use crate::random;
 use crate::weights::{self, Weights};
@@ -33,6 +35,23 @@ pub(crate) struct Selection {
     pub(crate) renormalizes: bool,
 }
 
+/// What a gate judges by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sees {
+    /// What the modules take in.
+    Features,
+    /// The samples themselves.
+    Samples,
+}
+
+/// What distinguishes one gate from another besides numbers and widths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Form {
+    pub(crate) sees: Sees,
+    /// What follows the first layer.
+    pub(crate) first: Activation,
+}
+
 /// Mean and deviation of every gate input over the node's training samples, `[G]` each.
 #[derive(Debug, Clone)]
 pub(crate) struct Standard {
@@ -49,6 +68,7 @@ pub(crate) struct Dropout {
 /// The gate over so many members.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate {
+    pub(crate) form: Form,
     pub(crate) net: Net,
     pub(crate) weights: Weights,
     pub(crate) selection: Selection,
@@ -56,24 +76,27 @@ pub(crate) struct Gate {
 }
 
 /// Makes the layers.
-pub(crate) fn net(inputs: usize, members: usize) -> Net {
+pub(crate) fn net(form: Form, inputs: usize, members: usize) -> Net {
     let [first, second, third] = HIDDEN;
     let linear =
         |name, inputs, outputs, activation| Layer::Linear(Linear { name, inputs, outputs, activation, bias: true });
     Net::new(vec![
-        linear("pool.gate.0", inputs, first, Activation::LeakyRelu),
+        linear("pool.gate.0", inputs, first, form.first),
         linear("pool.gate.2", first, second, Activation::LeakyRelu),
         linear("pool.gate.4", second, third, Activation::LeakyRelu),
         linear("pool.gate.6", third, members, Activation::Identity),
     ])
 }
 
-/// Draws orthogonal weights; biases are zero.
-pub(crate) fn initial(net: &Net, rng: &mut ChaCha8Rng, device: &Device) -> Weights {
+/// Draws orthogonal weights; biases are zero, or drawn as PyTorch draws them.
+pub(crate) fn initial(net: &Net, draws_biases: bool, rng: &mut ChaCha8Rng, device: &Device) -> Weights {
     let mut params = ParamSet::new();
     for parameter in net.parameters() {
-        let values = match parameter.shape[..] {
-            [rows, columns] => orthogonal::matrix(rng, rows, columns),
+        let values = match (&parameter.shape[..], parameter.initial) {
+            ([rows, columns], _) => orthogonal::matrix(rng, *rows, *columns),
+            (_, Initial::FanIn(inputs)) if draws_biases => {
+                random::uniform(rng, 1.0 / (inputs as f32).sqrt(), parameter.n_values())
+            }
             _ => vec![0.0; parameter.n_values()],
         };
         params.insert(parameter.name.as_str(), &parameter.shape, values).expect("a net's names are distinct");
@@ -85,6 +108,26 @@ pub(crate) fn initial(net: &Net, rng: &mut ChaCha8Rng, device: &Device) -> Weigh
 pub(crate) fn zeros(net: &Net, device: &Device) -> Weights {
     let zero = |parameter: &crate::model::Parameter| Tensor::zeros([parameter.n_values()], device);
     Weights::new(net.parameters().iter().map(zero).collect())
+}
+
+impl Form {
+    /// Returns the form that a spec wants.
+    pub(crate) fn of(spec: &PoolSpec) -> Self {
+        let sees = if spec.gate_input == "samples" { Sees::Samples } else { Sees::Features };
+        let first = if spec.first_activation == "relu" { Activation::Relu } else { Activation::LeakyRelu };
+        Self { sees, first }
+    }
+}
+
+impl Sees {
+    /// Returns what the gate judges a batch by, given how the model opens it.
+    pub(crate) fn input(self, algorithm: &dyn Algorithm, inputs: &Tensor<2>, opened: Tensor<2>) -> Tensor<2> {
+        match (self, algorithm.parts().iter().find(|part| part.net.takes_texts())) {
+            (Self::Features, _) => opened,
+            (Self::Samples, Some(part)) => part.net.legible(&part.weights, inputs.clone()),
+            (Self::Samples, None) => inputs.clone(),
+        }
+    }
 }
 
 impl Gate {
@@ -189,9 +232,10 @@ mod tests {
     }
 
     fn gate(top_k: usize, renormalizes: bool) -> Gate {
-        let net = net(INPUTS, MEMBERS);
-        let weights = initial(&net, &mut stream(Purpose::PoolGate, [1, 2, 0]), &Device::flex());
-        Gate { net, weights, selection: Selection { top_k, renormalizes }, standard: None }
+        let form = Form::of(&PoolSpec::default());
+        let net = net(form, INPUTS, MEMBERS);
+        let weights = initial(&net, false, &mut stream(Purpose::PoolGate, [1, 2, 0]), &Device::flex());
+        Gate { form, net, weights, selection: Selection { top_k, renormalizes }, standard: None }
     }
 
     fn shares(gate: &Gate, rows: usize) -> Tensor<2> {
@@ -361,6 +405,20 @@ mod tests {
     fn constant_outputs_serve_every_sample() {
         let repeated = Tensor::cat(vec![outputs(1); 6], 0);
         assert_close(&mix(shares(&gate(0, false), 6), outputs(1)), &mix(shares(&gate(0, false), 6), repeated));
+    }
+
+    /// `pm-moe` §2.4: 134,164 numbers for 512 features and 20 members.
+    #[test]
+    fn biases_are_zeros_or_drawn_as_pytorch_draws_them() {
+        let net = net(Form::of(&PoolSpec::preset("code").unwrap()), 512, 20);
+        assert_eq!(net.parameters().iter().map(crate::model::Parameter::n_values).sum::<usize>(), 134_164);
+        let drawn = |draws| initial(&net, draws, &mut stream(Purpose::PoolGate, [1, 2, 0]), &Device::flex());
+        for (at, inputs) in [(1, 512f32), (3, 128.0), (5, 256.0), (7, 128.0)] {
+            assert!(values(&drawn(false).tensor(at)).iter().all(|bias| *bias == 0.0));
+            let biases = values(&drawn(true).tensor(at));
+            let (bound, largest) = (1.0 / inputs.sqrt(), biases.iter().fold(0f32, |most, bias| most.max(bias.abs())));
+            assert!((0.7 * bound..=bound).contains(&largest), "layer {at}: {largest} of {bound}");
+        }
     }
 
     #[test]

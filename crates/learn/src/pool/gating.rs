@@ -6,7 +6,7 @@ use fednode_core::spec::PoolSpec;
 use super::Node;
 use super::assemble::Pool;
 use super::cache::CachedBatch;
-use super::gate::{self, Dropout, Gate, Selection, Standard};
+use super::gate::{self, Dropout, Form, Gate, Sees, Selection, Standard};
 use super::train::{self, Best, Meter, Plan, Stage};
 use crate::algorithm::ModuleKind;
 use crate::error::LearnError;
@@ -30,13 +30,16 @@ impl Pool<'_> {
     /// Trains a gate over some members at every step size from the same start; the validation samples choose.
     pub(super) fn train_gate(&self, kept: &[usize], meter: &mut Meter<'_, '_>) -> Result<Option<Trained>, LearnError> {
         let Node { modular, device, seeds: [seed, node_seed], .. } = *self.node;
-        let net = gate::net(self.training.inputs.width(), kept.len());
-        let start = gate::initial(&net, &mut random::stream(Purpose::PoolGate, [seed, node_seed, 0]), device);
-        let gate = Gate { net, weights: start, selection: self.selection(), standard: self.standard() };
+        let form = Form::of(self.spec);
+        let net = gate::net(form, self.training.inputs.width(), kept.len());
+        let mut rng = random::stream(Purpose::PoolGate, [seed, node_seed, 0]);
+        let weights = gate::initial(&net, self.spec.biases == "uniform", &mut rng, device);
+        let gate = Gate { form, net, weights, selection: self.selection(), standard: self.standard(form.sees) };
         let judge = |weights: &Weights| self.validation_loss(&gate, weights, kept);
         let judge: Option<&dyn Fn(&Weights) -> f64> = if self.spec.guard { Some(&judge) } else { None };
-        let (samples, epochs, batch_size) = (self.training.len(), self.spec.epochs, self.spec.batch_size);
-        let plan = Plan { stage: Stage::Gate, seeds: [seed, node_seed], samples, epochs, batch_size };
+        let PoolSpec { epochs, batch_size, drop_last: drops_last, .. } = *self.spec;
+        let (stage, seeds, samples) = (Stage::Gate, [seed, node_seed], self.training.len());
+        let plan = Plan { stage, seeds, samples, epochs, batch_size, drops_last };
         let mut best: Option<(Best<Weights>, f64)> = None;
         for (at, learning_rate) in (0..).zip(rates(self.spec)) {
             let rng = random::stream(Purpose::PoolDropout, [seed, node_seed, at]);
@@ -73,12 +76,12 @@ impl Pool<'_> {
         Selection { top_k: self.spec.top_k, renormalizes }
     }
 
-    /// Measures gate inputs that are raw pixels.
-    fn standard(&self) -> Option<Standard> {
+    /// Measures gate inputs that are samples, if they are to be standardised.
+    fn standard(&self, sees: Sees) -> Option<Standard> {
         let inputs = &self.training.inputs;
         let rows = (0..inputs.len()).map(|at| inputs.row(at));
-        let is_raw = self.node.modular.module().kind == ModuleKind::Extractor;
-        is_raw.then(|| Standard::of(rows, inputs.width(), self.node.device))
+        let is_raw = sees == Sees::Samples || self.node.modular.module().kind == ModuleKind::Extractor;
+        (is_raw && self.spec.standardize).then(|| Standard::of(rows, inputs.width(), self.node.device))
     }
 
     /// Returns the mean loss of the mixture on the validation samples.

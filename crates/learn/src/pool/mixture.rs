@@ -2,24 +2,27 @@
 //!
 //! It is saved with the node: the gate under `pool.gate.`, the foreign members in order under `pool.members.<i>.` with
 //! the names of a module's parameters (the own module, number 0, is in the node's own parts), and what else a prediction
-//! depends on as small arrays: `pool.top_k`, `pool.renormalize`, and `pool.input.mean` and `pool.input.deviation` where
-//! gate inputs are standardised.
+//! depends on as small arrays: `pool.top_k`, `pool.renormalize`, `pool.input.mean` and `pool.input.deviation` where gate
+//! inputs are standardised, and `pool.sees_samples` and `pool.first_relu` where the gate is of that form.
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::{Layout, LayoutMismatch, ParamSet};
 
-use super::gate::{self, Gate, Selection, Standard};
+use super::gate::{self, Form, Gate, Sees, Selection, Standard};
 use crate::algorithm::{Algorithm, Modular, Opened, Output, Part};
+use crate::model::Activation;
 use crate::weights::Weights;
 
 /// What everything of a pool is saved under.
 pub(crate) const PREFIX: &str = "pool.";
 const TOP_K: &str = "pool.top_k";
 const RENORMALIZE: &str = "pool.renormalize";
+const SEES_SAMPLES: &str = "pool.sees_samples";
+const FIRST_RELU: &str = "pool.first_relu";
 /// Has as many values as there are members.
 const LAST_BIAS: &str = "pool.gate.6.bias";
-/// Arrays of a pool besides its members, at most: four layers, two flags, mean and deviation.
-pub(crate) const MAX_OTHER_TENSORS: usize = 12;
+/// Arrays of a pool besides its members, at most: four layers, four flags, mean and deviation.
+pub(crate) const MAX_OTHER_TENSORS: usize = 14;
 
 /// The weights of one module's parts.
 pub(crate) type Member = Vec<Weights>;
@@ -33,8 +36,15 @@ pub(crate) struct Mixture {
 
 impl Mixture {
     /// Runs a batch, `[batch, features]` to logits `[batch, classes]`.
-    pub(crate) fn forward(&self, modular: &dyn Modular, own: &Member, inputs: Tensor<2>) -> Tensor<2> {
-        let Opened { gate_input, module_input, side } = modular.open(inputs);
+    pub(crate) fn forward(
+        &self,
+        algorithm: &dyn Algorithm,
+        modular: &dyn Modular,
+        own: &Member,
+        inputs: Tensor<2>,
+    ) -> Tensor<2> {
+        let Opened { gate_input, module_input, side } = modular.open(inputs.clone());
+        let gate_input = self.gate.form.sees.input(algorithm, &inputs, gate_input);
         let shares = self.gate.shares(&self.gate.weights, gate_input, None);
         let members = std::iter::once(own).chain(&self.foreign);
         let outputs = members.map(|member| modular.run_module(member, module_input.clone())).collect();
@@ -43,10 +53,13 @@ impl Mixture {
 
     /// Returns everything that [`Self::load`] needs besides the node's own parts.
     pub(crate) fn save(&self, parts: &[Part]) -> ParamSet {
-        let Gate { net, weights, selection, standard } = &self.gate;
+        let Gate { form, net, weights, selection, standard } = &self.gate;
         let mut params = weights.save(net);
         let mut flag = |name: &str, value: f32| params.insert(name, &[1], vec![value]);
-        let saved = flag(TOP_K, selection.top_k as f32)
+        let mut mark = |name: &str, holds: bool| if holds { flag(name, 1.0) } else { Ok(()) };
+        let saved = mark(SEES_SAMPLES, form.sees == Sees::Samples)
+            .and_then(|()| mark(FIRST_RELU, form.first == Activation::Relu))
+            .and_then(|()| flag(TOP_K, selection.top_k as f32))
             .and_then(|()| flag(RENORMALIZE, f32::from(u8::from(selection.renormalizes))))
             .and_then(|()| match standard {
                 Some(Standard { mean, deviation }) => {
@@ -62,21 +75,29 @@ impl Mixture {
         saved.map(|()| params).expect("names are distinct and their number was bounded when the pool was assembled")
     }
 
-    /// Reads a pool back, for a module of these parts and gate inputs of this width.
+    /// Reads a pool back, for a module of these parts; `width` says how wide is what a gate sees.
     ///
     /// # Errors
     /// Names the first array that is missing, too many or of another shape.
     pub(crate) fn load(
         params: &ParamSet,
         parts: &[Part],
-        gate_inputs: usize,
+        width: impl Fn(Sees) -> usize,
         device: &Device,
     ) -> Result<Self, LayoutMismatch> {
         let members = params.get(LAST_BIAS).map_or(1, |bias| bias.values().len().max(1));
-        let (net, arrays) = (gate::net(gate_inputs, members), Standard::net(gate_inputs));
+        let marks = [SEES_SAMPLES, FIRST_RELU].map(|name| params.get(name).is_some());
+        let form = Form {
+            sees: if marks[0] { Sees::Samples } else { Sees::Features },
+            first: if marks[1] { Activation::Relu } else { Activation::LeakyRelu },
+        };
+        let gate_inputs = width(form.sees);
+        let (net, arrays) = (gate::net(form, gate_inputs, members), Standard::net(gate_inputs));
         let is_standardised = arrays.layout().keys().any(|name| params.get(name).is_some());
         let mut expected = net.layout();
-        expected.extend([TOP_K, RENORMALIZE].map(|name| (name.to_owned(), vec![1])));
+        let marked =
+            [SEES_SAMPLES, FIRST_RELU].into_iter().zip(marks).filter_map(|(name, is_there)| is_there.then_some(name));
+        expected.extend([TOP_K, RENORMALIZE].into_iter().chain(marked).map(|name| (name.to_owned(), vec![1])));
         expected.extend(if is_standardised { arrays.layout() } else { Layout::new() });
         for at in 1..members {
             expected.extend(layout(parts).into_iter().map(|(name, shape)| (member_prefix(at) + &name, shape)));
@@ -94,7 +115,7 @@ impl Mixture {
         };
         let foreign = (1..members).map(|at| load(parts, &params.strip_prefix(&member_prefix(at)), device));
         let foreign = foreign.collect::<Result<_, _>>()?;
-        Ok(Self { gate: Gate { net, weights, selection, standard }, foreign })
+        Ok(Self { gate: Gate { form, net, weights, selection, standard }, foreign })
     }
 }
 
@@ -114,7 +135,7 @@ impl Predictor<'_> {
     pub(crate) fn forward(&self, inputs: Tensor<2>) -> Output {
         match (self.pool, self.algorithm.modular()) {
             (Some(pool), Some(modular)) => {
-                let logits = pool.forward(modular, &own(self.algorithm, modular), inputs);
+                let logits = pool.forward(self.algorithm, modular, &own(self.algorithm, modular), inputs);
                 Output { logits, chosen: None, n_experts: 0 }
             }
             _ => self.algorithm.forward(inputs),
@@ -179,12 +200,13 @@ mod tests {
     use crate::weights::values;
 
     const MEMBERS: usize = 3;
+    const FORM: Form = Form { sees: Sees::Features, first: Activation::LeakyRelu };
 
     /// Members whose parameters are the own ones times 2, 3, …, gated by a gate that is changed as told.
     fn mixture(algorithm: &dyn Algorithm, change: impl Fn(&mut Vec<Tensor<1>>)) -> Mixture {
         let (modular, device) = (algorithm.modular().unwrap(), Device::flex());
-        let net = gate::net(modular.open(random(1, 1)).gate_input.dims()[1], MEMBERS);
-        let weights = gate::initial(&net, &mut stream(Purpose::PoolGate, [1, 0, 0]), &device);
+        let net = gate::net(FORM, modular.open(random(1, 1)).gate_input.dims()[1], MEMBERS);
+        let weights = gate::initial(&net, false, &mut stream(Purpose::PoolGate, [1, 0, 0]), &device);
         let mut tensors: Vec<Tensor<1>> = weights.tensors().cloned().collect();
         change(&mut tensors);
         let scaled = |factor: f64| {
@@ -193,7 +215,7 @@ mod tests {
             own(algorithm, modular).iter().map(scale).collect()
         };
         let selection = Selection { top_k: 2, renormalizes: true };
-        let gate = Gate { net, weights: Weights::new(tensors), selection, standard: None };
+        let gate = Gate { form: FORM, net, weights: Weights::new(tensors), selection, standard: None };
         Mixture { gate, foreign: vec![scaled(2.0), scaled(3.0)] }
     }
 
@@ -218,10 +240,11 @@ mod tests {
     fn a_pool_of_one_is_its_module_bit_for_bit() {
         for (name, algorithm) in trained() {
             let modular = algorithm.modular().unwrap();
-            let net = gate::net(modular.open(random(1, 1)).gate_input.dims()[1], 1);
-            let weights = gate::initial(&net, &mut stream(Purpose::PoolGate, [1, 0, 0]), &Device::flex());
+            let net = gate::net(FORM, modular.open(random(1, 1)).gate_input.dims()[1], 1);
+            let weights = gate::initial(&net, false, &mut stream(Purpose::PoolGate, [1, 0, 0]), &Device::flex());
             let selection = Selection { top_k: 0, renormalizes: false };
-            let pool = Mixture { gate: Gate { net, weights, selection, standard: None }, foreign: Vec::new() };
+            let gate = Gate { form: FORM, net, weights, selection, standard: None };
+            let pool = Mixture { gate, foreign: Vec::new() };
             assert_eq!(logits(algorithm.as_ref(), Some(&pool)), logits(algorithm.as_ref(), None), "{name}");
         }
     }
@@ -238,13 +261,36 @@ mod tests {
             }
             let parts = parts(algorithm.as_ref(), modular);
             let saved = ParamSet::decode(&pool.save(parts).to_bytes()).unwrap();
-            let loaded = Mixture::load(&saved, parts, width, &device).unwrap();
-            assert_eq!(loaded.gate.selection, pool.gate.selection);
+            let loaded = Mixture::load(&saved, parts, |_| width, &device).unwrap();
+            assert_eq!((loaded.gate.form, loaded.gate.selection), (pool.gate.form, pool.gate.selection));
             assert_eq!(logits(algorithm.as_ref(), Some(&loaded)), logits(algorithm.as_ref(), Some(&pool)), "{name}");
-            assert!(Mixture::load(&saved, parts, width + 1, &device).is_err());
+            assert!(Mixture::load(&saved, parts, |_| width + 1, &device).is_err());
             let mut more = saved.clone();
             more.insert("pool.members.7.fc.weight", &[1], vec![0.0]).unwrap();
-            assert!(matches!(Mixture::load(&more, parts, width, &device), Err(LayoutMismatch::Unexpected(_))));
+            assert!(matches!(Mixture::load(&more, parts, |_| width, &device), Err(LayoutMismatch::Unexpected(_))));
+        }
+    }
+
+    #[test]
+    fn a_gate_of_another_form_survives_being_saved_bit_for_bit() {
+        for (name, algorithm) in trained() {
+            let (modular, device) = (algorithm.modular().unwrap(), Device::flex());
+            let mut pool = mixture(algorithm.as_ref(), |_| ());
+            let form = Form { sees: Sees::Samples, first: Activation::Relu };
+            let width = random(1, 1).dims()[1];
+            let net = gate::net(form, width, MEMBERS);
+            let weights = gate::initial(&net, true, &mut stream(Purpose::PoolGate, [2, 0, 0]), &device);
+            pool.gate = Gate { form, net, weights, ..pool.gate };
+            let parts = parts(algorithm.as_ref(), modular);
+            let saved = ParamSet::decode(&pool.save(parts).to_bytes()).unwrap();
+            let of = |sees| if sees == Sees::Samples { width } else { 0 };
+            let loaded = Mixture::load(&saved, parts, of, &device).unwrap();
+            assert_eq!(loaded.gate.form, form, "{name}");
+            let expected = logits(algorithm.as_ref(), Some(&pool));
+            assert_eq!(logits(algorithm.as_ref(), Some(&loaded)), expected, "{name}");
+            pool.gate.form.first = Activation::LeakyRelu;
+            pool.gate.net = gate::net(pool.gate.form, width, MEMBERS);
+            assert_ne!(logits(algorithm.as_ref(), Some(&pool)), expected, "{name}: negative features count");
         }
     }
 

@@ -33,6 +33,7 @@ use crate::algorithm::{Algorithm, Modular, ModuleKind};
 
 pub(crate) use assemble::assemble;
 pub(crate) use fine_tune::fine_tune;
+pub(crate) use gate::Sees;
 pub(crate) use mixture::{Mixture, PREFIX, Predictor, layout, own, parts, save};
 pub(crate) use train::Meter;
 

@@ -34,6 +34,19 @@ pub(super) struct Plan {
     pub(super) samples: usize,
     pub(super) epochs: u32,
     pub(super) batch_size: usize,
+    /// Whether samples that do not fill a batch are left out, unless no batch would be left.
+    pub(super) drops_last: bool,
+}
+
+impl Plan {
+    /// Divides an epoch's samples into batches.
+    fn batches<'a>(&self, order: &'a [u32]) -> Vec<&'a [u32]> {
+        if self.drops_last && order.len() >= self.batch_size {
+            order.chunks_exact(self.batch_size).collect()
+        } else {
+            batch::divide(order, self.batch_size).collect()
+        }
+    }
 }
 
 /// The result of training.
@@ -61,13 +74,14 @@ pub(super) fn run<W: Clone>(
 ) -> Result<(Option<Best<W>>, u32), LearnError> {
     let mut best: Option<Best<W>> = None;
     let mut steps = 0;
-    let batches = plan.samples.div_ceil(plan.batch_size) as u32;
     for epoch in 1..=plan.epochs {
         meter.epoch += 1;
         let index = (plan.stage as u64) << 32 | u64::from(epoch);
         let mut rng = random::stream(Purpose::PoolOrder, [plan.seeds[0], plan.seeds[1], index]);
         let order = random::permutation(&mut rng, plan.samples as u32);
-        for (batch, positions) in (1..).zip(batch::divide(&order, plan.batch_size)) {
+        let divided = plan.batches(&order);
+        let batches = divided.len() as u32;
+        for (batch, positions) in (1..).zip(divided) {
             let loss = step(&mut weights, positions);
             steps += 1;
             let progress = Progress { epoch: meter.epoch, epochs: meter.epochs, batch, batches, loss };
@@ -113,4 +127,22 @@ pub(super) fn log_loss(logits: &Tensor<2>, labels: &[usize]) -> f64 {
         sum.ln() - f64::from(row[*label] - largest)
     };
     weights::values(logits).chunks_exact(classes).zip(labels).map(of).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fills_no_batch_is_left_out_if_that_is_wanted_and_something_is_left() {
+        let sizes = |samples: u32, drops_last| {
+            let order: Vec<u32> = (0..samples).collect();
+            let (stage, seeds) = (Stage::Gate, [0, 0]);
+            let plan = Plan { stage, seeds, samples: order.len(), epochs: 1, batch_size: 10, drops_last };
+            plan.batches(&order).into_iter().map(<[u32]>::len).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(27, true), [10, 10]);
+        assert_eq!(sizes(27, false), [9, 9, 9]);
+        assert_eq!(sizes(7, true), [7]);
+    }
 }
