@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::pool::PoolSpec;
 use crate::config::{self, ConfigError};
-use crate::{Augmentation, Exchange, FederationId, Precision};
+use crate::{Augmentation, Exchange, FederationId, Precision, Round, Weighting};
 
 /// Separates the hash of a spec from every other hash.
 const DOMAIN: &[u8] = b"fednode federation spec 1\n";
@@ -196,7 +196,7 @@ crate::config! {
         /// Up to this many nodes everybody fetches everybody's gating proxies (0 to 100000). In a larger federation adverts
         /// carry sketches of 128 bytes each, and a node fetches only the proxies that its sketches resemble most.
         full_proxies: u32 = 200,
-        /// Most nodes that everybody hears of in a round (64 to 512). In a larger federation a draw names them; they alone
+        /// About how many nodes everybody hears of in a round (64 to 512). In a larger federation a draw names them; they alone
         /// are averaged, and what the others say reaches those who follow them.
         speakers: u32 = 256,
         /// Most nodes that a node follows in a federation of more than `speakers` nodes (16 to 256).
@@ -255,6 +255,21 @@ impl FederationSpec {
     /// Returns how many members a round needs to be closed: no more than there are nodes.
     pub fn fewest_members(&self) -> u32 {
         self.round.min_members.min(self.nodes)
+    }
+
+    /// Tells whether nodes add up statistics of their features in a round instead of training: in the last one, if at all.
+    pub fn gathers_statistics_in(&self, round: Round) -> bool {
+        self.statistics.enabled && round.0 == self.rounds
+    }
+
+    /// Returns how parts of a round are weighted when they are averaged: as the algorithm wants it, but statistics by samples,
+    /// since they are divided by those.
+    pub fn weighting(&self, round: Round) -> Weighting {
+        match &self.exchange.averaging {
+            Some(_) if self.gathers_statistics_in(round) => Weighting::Samples,
+            Some(averaging) => averaging.weighting,
+            None => Weighting::Uniform,
+        }
     }
 
     /// Returns how many of so many nodes train in a round.

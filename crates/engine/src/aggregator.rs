@@ -68,7 +68,7 @@ impl Aggregator {
             me,
             head,
             view: View::new(2),
-            closing: Self::new_closing(&spec),
+            closing: Closing::new(Arc::clone(&spec)),
             audience: Audience::of(&spec),
             expected: None,
             n_members: 0,
@@ -84,11 +84,6 @@ impl Aggregator {
             outputs: Vec::new(),
             spec,
         }
-    }
-
-    fn new_closing(spec: &FederationSpec) -> Closing {
-        let averaging = spec.exchange.averaging.as_ref();
-        Closing::new(averaging.map_or(fednode_core::Weighting::Uniform, |averaging| averaging.weighting))
     }
 
     /// Takes an input and returns what to do about it.
@@ -210,7 +205,7 @@ impl Aggregator {
     fn open_next(&mut self) {
         self.trial = None;
         self.unproven.clear();
-        self.closing = Self::new_closing(&self.spec);
+        self.closing = Closing::new(Arc::clone(&self.spec));
         self.expected = None;
         self.averaging = false;
         self.opened = None;

@@ -9,7 +9,7 @@
 //! rounds can have counted.
 
 use fednode_core::draw::draw;
-use fednode_core::{FederationId, FederationSpec, Global, Lineage, MAX_MEMBERS, NodeId, Round, Weighting};
+use fednode_core::{FederationId, FederationSpec, Global, Lineage, MAX_MEMBERS, NodeId, Round};
 
 use crate::state::Head;
 use crate::view::View;
@@ -39,7 +39,6 @@ pub(crate) fn judge(
     spec: &FederationSpec,
 ) -> Verdict {
     let min_members = spec.fewest_members();
-    let weighting = spec.exchange.averaging.as_ref().map_or(Weighting::Uniform, |averaging| averaging.weighting);
     let is_ours = head.mean.is_some_and(|mean| mean.id == global.mean.id);
     // Another closing of a round that this node has already followed comes too late, whoever signed it.
     let is_sibling = head.parent == Some(global.parent);
@@ -52,7 +51,7 @@ pub(crate) fn judge(
     if global.history > u64::from(round.0).saturating_mul(MAX_MEMBERS as u64) {
         return Verdict::False(format!("a history of {}, more than {round} rounds can have counted", global.history));
     }
-    if let Some(node) = view.contradiction(round, global, weighting) {
+    if let Some(node) = view.contradiction(round, global, spec.weighting(round)) {
         return Verdict::False(format!("it counts {} otherwise than that node signed", node.short()));
     }
     let follows = global.parent == lineage_of(head, initial);
@@ -64,7 +63,7 @@ pub(crate) fn judge(
         }
         true if is_confirmed => Verdict::Next,
         // The sums of everybody's statistics are no model: only who has the model that they were gathered with can use them.
-        false if spec.statistics.enabled && round.0 == spec.rounds => Verdict::Old,
+        false if spec.gathers_statistics_in(round) => Verdict::Old,
         false if is_confirmed => Verdict::Switch,
         true | false => Verdict::Unconfirmed,
     }
@@ -96,7 +95,7 @@ impl Rank {
 mod tests {
     use std::sync::Arc;
 
-    use fednode_core::{Advert, BlobId, BlobRef, Body, Local, Member, Sequence, Timestamp};
+    use fednode_core::{Advert, Averaging, BlobId, BlobRef, Body, Local, Member, Rule, Sequence, Timestamp, Weighting};
 
     use super::*;
 
@@ -144,8 +143,15 @@ mod tests {
         assert_eq!(judge(strangers), Verdict::Unconfirmed, "nobody is counted who is not there");
         let mut last = spec.clone();
         (last.rounds, last.statistics.enabled) = (4, true);
-        let sums = super::judge(&head, blob(0).id, Round(4), &global(5, 5, 1_000), &view, &last);
-        assert_eq!(sums, Verdict::Old, "the sums of another chain's features");
+        last.exchange.averaging = Some(Averaging { weighting: Weighting::Uniform, rule: Rule::Mean });
+        let sums = |parent, history, weight| {
+            let mut sums = global(parent, 5, history);
+            sums.members.iter_mut().for_each(|member| member.weight = weight);
+            super::judge(&head, blob(0).id, Round(4), &sums, &view, &last)
+        };
+        assert_eq!(sums(7, 35, 10.0), Verdict::Next, "weighted by the samples of each, whatever the algorithm says");
+        assert!(matches!(sums(7, 35, 1.0), Verdict::False(_)));
+        assert_eq!(sums(5, 1_000, 10.0), Verdict::Old, "the sums of another chain's features");
         let mut heavy = global(7, 5, 35);
         heavy.members[0].weight = 1e12;
         assert!(matches!(judge(heavy), Verdict::False(_)), "every member counts the same");

@@ -4,9 +4,12 @@
 //! owner asks whether everybody is in, or a quorum, and decides when the grace is over.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use fednode_core::draw::draw;
-use fednode_core::{BlobId, BlobRef, FederationId, Lineage, Local, MAX_MEMBERS, Member, NodeId, Round, Weighting};
+use fednode_core::{
+    BlobId, BlobRef, FederationId, FederationSpec, Lineage, Local, MAX_MEMBERS, Member, NodeId, Round, Weighting,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
@@ -27,7 +30,8 @@ struct Offer {
 /// The members' parts of the round being closed.
 #[derive(Debug)]
 pub(crate) struct Closing {
-    weighting: Weighting,
+    /// Says how parts are weighted.
+    spec: Arc<FederationSpec>,
     offers: BTreeMap<NodeId, Offer>,
     /// Whose part a blob is; parts of equal content are one blob.
     owners: HashMap<BlobId, Vec<NodeId>>,
@@ -38,8 +42,8 @@ pub(crate) struct Closing {
 
 impl Closing {
     /// Starts collecting.
-    pub(crate) fn new(weighting: Weighting) -> Self {
-        Self { weighting, offers: BTreeMap::new(), owners: HashMap::new(), n_wanted: 0, n_held: 0 }
+    pub(crate) fn new(spec: Arc<FederationSpec>) -> Self {
+        Self { spec, offers: BTreeMap::new(), owners: HashMap::new(), n_wanted: 0, n_held: 0 }
     }
 
     /// Takes note of a local update and returns the blob to fetch, if it offers one that is not known yet.
@@ -49,7 +53,7 @@ impl Closing {
         if known.is_some_and(|offer| offer.round > round || offer.shared == shared) {
             return None;
         }
-        let weight = match self.weighting {
+        let weight = match self.spec.weighting(round) {
             Weighting::Uniform => 1.0,
             Weighting::Samples => f64::from(local.n_samples),
         };
@@ -137,6 +141,8 @@ impl Closing {
 
 #[cfg(test)]
 mod tests {
+    use fednode_core::{Averaging, Exchange, Rule};
+
     use super::*;
 
     fn node(n: u8) -> NodeId {
@@ -149,8 +155,14 @@ mod tests {
         Local { shared, ..Local::new(id(parent), n_samples) }
     }
 
+    fn empty() -> Closing {
+        let averaging = Averaging { weighting: Weighting::Samples, rule: Rule::Mean };
+        let exchange = Exchange { averaging: Some(averaging), experts: None, everybody_first: false };
+        Closing::new(Arc::new(FederationSpec { exchange, rounds: 2000, ..FederationSpec::default() }))
+    }
+
     fn collect(offers: &[(u8, u32, Local)]) -> Closing {
-        let mut closing = Closing::new(Weighting::Samples);
+        let mut closing = empty();
         for (n, round, local) in offers {
             closing.offer(node(*n), Round(*round), local);
             closing.resolve(local.shared.unwrap().id, true);
@@ -175,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_node_without_samples_is_not_a_member() {
-        let mut closing = Closing::new(Weighting::Samples);
+        let mut closing = empty();
         assert_eq!(closing.offer(node(1), Round(1), &local(9, 11, 0)), None);
         assert_eq!(closing.blobs().count(), 0);
     }

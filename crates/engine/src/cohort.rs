@@ -29,8 +29,8 @@ impl Cohort {
     pub(crate) fn draw(spec: &FederationSpec, round: Round, known: impl Iterator<Item = NodeId>) -> Self {
         let share = spec.round.participation;
         // Statistics are gathered once, from all, and so is what round 1 fixes for good.
-        let is_for_all = spec.statistics.enabled && round.0 == spec.rounds
-            || spec.exchange.everybody_first && round == Round::ZERO.next();
+        let is_for_all =
+            spec.gathers_statistics_in(round) || spec.exchange.everybody_first && round == Round::ZERO.next();
         if share >= 1.0 || is_for_all {
             return Self::Everybody;
         }

@@ -2,7 +2,7 @@
 //! need, so that nobody finds out in the last round.
 
 use burn::tensor::{Device, Tensor};
-use fednode_core::{Averaging, ConfigError, FederationSpec, Rule, Weighting};
+use fednode_core::{ConfigError, FederationSpec, Rule};
 
 use crate::algorithm::{Algorithm, Stage, build};
 use crate::error::LearnError;
@@ -80,11 +80,13 @@ pub(crate) fn statistics_width(
         return refuse("its nodes have no extractor in common");
     };
     if algorithm.finishing_passes().iter().any(|epochs| *epochs > 0) {
-        return refuse("nodes train on after the last round, when the mixture is chosen; set `fine_tuning_epochs=0`");
+        return refuse(
+            "nodes train on after the last round, when the mixture is chosen; set its epochs after the last round to 0 \
+                       (`fine_tuning_epochs`, or `personal_epochs` and `gate_epochs`)",
+        );
     }
-    let exact = Averaging { weighting: Weighting::Samples, rule: Rule::Mean };
-    if spec.exchange.averaging.as_ref() != Some(&exact) {
-        return refuse("the sums are exact only if parts are averaged by samples, with `aggregation=mean`");
+    if !spec.exchange.averaging.as_ref().is_some_and(|averaging| averaging.rule == Rule::Mean) {
+        return refuse("the sums are exact only if parts are averaged with `aggregation=mean`");
     }
     Ok(features.dims()[1])
 }
@@ -151,9 +153,13 @@ mod tests {
                 "fedcp",
                 "dbe",
                 "fedprox",
+                "scaffold",
                 "moon",
                 "fed-syn-moe",
-                "pfedmoe"
+                "pfedmoe",
+                "fml",
+                "fedkd",
+                "fedapen"
             ]
         );
     }

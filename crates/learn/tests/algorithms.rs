@@ -5,7 +5,7 @@ mod common;
 
 use std::ops::ControlFlow;
 
-use common::federation::{CLASSES, WIDTH, combine, data, finish, learner, rounds, spec, update, values};
+use common::federation::{CLASSES, WIDTH, combine, combine_in, data, finish, learner, rounds, spec, update, values};
 use fednode_core::{FederationSpec, HyperValue, ParamSet, Round};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm};
 
@@ -291,15 +291,30 @@ fn with_statistics(algorithm: &str, rounds: u32) -> FederationSpec {
 /// The sums are exact, everybody's classifier the same, and the mixture no worse where it was chosen.
 #[test]
 fn statistics_join_what_all_nodes_have_seen() {
-    let suited =
-        ["fedavg", "fedper", "fedrep", "fedrod", "gpfl", "fedcp", "dbe", "fedprox", "moon", "fed-syn-moe", "pfedmoe"];
+    let suited = [
+        "fedavg",
+        "fedper",
+        "fedrep",
+        "fedrod",
+        "gpfl",
+        "fedcp",
+        "dbe",
+        "fedprox",
+        "scaffold",
+        "moon",
+        "fed-syn-moe",
+        "pfedmoe",
+        "fml",
+        "fedkd",
+        "fedapen",
+    ];
     for algorithm in suited {
         let spec = with_statistics(algorithm, 4);
         let mut learners = [learner(&spec, 0), learner(&spec, 1)];
         rounds(&spec, &mut learners, 1..=3);
         let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, 4)).collect();
         let own: Vec<_> = learners.iter().map(|learner| learner.evaluate(Subset::Validation).score.loss).collect();
-        let mean = combine(&spec, &updates).unwrap();
+        let mean = combine_in(Round(4), &spec, &updates).unwrap();
         let names: Vec<&str> = mean.iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["statistics.counts", "statistics.scatter", "statistics.sums"], "{algorithm}");
 
@@ -331,7 +346,7 @@ fn statistics_of_projected_features_take_fewer_numbers() {
     rounds(&spec, &mut learners, 1..=3);
     let own: Vec<_> = learners.iter().map(|learner| learner.evaluate(Subset::Test).score.accuracy).collect();
     let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, 4)).collect();
-    let mean = combine(&spec, &updates).unwrap();
+    let mean = combine_in(Round(4), &spec, &updates).unwrap();
     assert_eq!(mean.get("statistics.sums").unwrap().shape(), [CLASSES, 10]);
     assert_eq!(mean.get("statistics.scatter").unwrap().shape(), [55]);
     for (learner, own) in learners.iter_mut().zip(own) {
@@ -369,7 +384,7 @@ fn statistics_need_a_common_extractor_and_exact_means() {
     for algorithm in ["local", "lg-fedavg", "fedgh"] {
         assert!(refused(&with_statistics(algorithm, 2)).contains("no extractor in common"), "{algorithm}");
     }
-    assert!(refused(&with_statistics("fedbabu", 2)).contains("fine_tuning_epochs=0"));
+    assert!(refused(&with_statistics("fedbabu", 2)).contains("epochs after the last round to 0"));
     let mut median = with_statistics("fedper", 2);
     median.hyper.insert("aggregation".into(), HyperValue::Text("median".into()));
     algorithm::fill_exchange(&mut median).unwrap();

@@ -3,6 +3,8 @@
 //! The nodes whose updates are known are ordered by a hash of federation, round and node id; each acts after the one
 //! before it has had its grace time. The announcement names every member, so anybody can recompute the mean.
 
+use std::sync::Arc;
+
 use fednode_core::{BlobId, BlobRef, Body, Global, Local, NodeId, Round};
 
 use super::Node;
@@ -94,11 +96,11 @@ impl Node {
     }
 
     pub(super) fn on_turn_to_act(&mut self, round: Round) {
-        let Some(averaging) = self.spec.exchange.averaging.as_ref().filter(|_| self.lacks_mean_of(round)) else {
+        if self.spec.exchange.averaging.is_none() || !self.lacks_mean_of(round) {
             return;
-        };
+        }
         let parent = chain::lineage_of(&self.state.head, self.initial);
-        let mut closing = Closing::new(averaging.weighting);
+        let mut closing = Closing::new(Arc::clone(&self.spec));
         let is_counted = |node, newest, local: &Local| local.parent == parent && self.audience.hears(node, newest);
         let fresh = self.view.newest_locals().filter(|(node, newest, local)| is_counted(*node, *newest, local));
         let wanted: Vec<(NodeId, BlobRef)> =

@@ -46,11 +46,16 @@ pub fn finish(learner: &mut Learner, round: u32) -> u32 {
     learner.finish(Round(round), &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
-/// Combines shared parts as the algorithm's exchange says.
+/// Combines shared parts of a round before the last as the algorithm's exchange says.
 pub fn combine(spec: &FederationSpec, updates: &[LocalUpdate]) -> Option<ParamSet> {
+    combine_in(Round(1), spec, updates)
+}
+
+/// Combines shared parts of a round as the algorithm's exchange says.
+pub fn combine_in(round: Round, spec: &FederationSpec, updates: &[LocalUpdate]) -> Option<ParamSet> {
     let averaging = spec.exchange.averaging.as_ref()?;
     let member = |update: &LocalUpdate| {
-        let weight = match averaging.weighting {
+        let weight = match spec.weighting(round) {
             Weighting::Samples => f64::from(update.n_samples),
             Weighting::Uniform => 1.0,
         };
@@ -78,7 +83,7 @@ pub fn mix(spec: &FederationSpec, updates: &[LocalUpdate], own: usize) -> Vec<(S
 pub fn rounds(spec: &FederationSpec, learners: &mut [Learner], rounds: std::ops::RangeInclusive<u32>) {
     for round in rounds {
         let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, round)).collect();
-        let mean = combine(spec, &updates);
+        let mean = combine_in(Round(round), spec, &updates);
         for (own, learner) in learners.iter_mut().enumerate() {
             learner.adopt(mean.clone(), mix(spec, &updates, own)).unwrap();
         }
