@@ -38,7 +38,10 @@ pub(crate) fn help() -> String {
 /// Returns how data can be divided; index lists are named by a flag of their own.
 pub(crate) fn partition_help() -> String {
     let forms = partition::KINDS.iter().filter(|kind| kind.name != "file").map(|kind| kind.form);
-    format!("How the data is divided among the nodes: {}", forms.collect::<Vec<_>>().join(", "))
+    format!(
+        "How the data is divided among the nodes: {} (where each brings its own)",
+        forms.collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// Reads the name of a source.

@@ -33,6 +33,7 @@ fn rule() -> impl Strategy<Value = &'static str> {
         "dirichlet:0.01",
         "dirichlet:0.1",
         "dirichlet:10",
+        "dirichlet-uncapped:0.1",
         "dirichlet-shared:0.1,20",
         "pathological:2",
         "pathological:2,balanced",
@@ -106,6 +107,22 @@ fn dirichlet_has_the_shape_of_pfllib() {
     }
     let mean = smallest_to_largest.iter().sum::<f64>() / 10.0;
     assert!(mean < 0.2, "sizes differ as widely as PFLlib's: {mean}");
+}
+
+/// A share of Dir(alpha, …, alpha) over M nodes has mean 1/M and variance (M - 1) / (M² (M alpha + 1)), so the sizes of nodes
+/// that hold a share of each of C equal classes deviate by sqrt((M - 1) / (M alpha + 1) / C) of their mean: 0.44 here.
+#[test]
+fn without_a_cap_sizes_vary_as_dirichlet_shares_do() {
+    let labels = labels(70_000, 10);
+    let deviation = |rule: &str| {
+        let squares = (0..10).flat_map(|seed| {
+            let partition = divide(rule, &labels, 10, 100, 0, seed);
+            partition.nodes().iter().map(|node| (node.len() as f64 / 700.0 - 1.0).powi(2)).collect::<Vec<_>>()
+        });
+        (squares.sum::<f64>() / 1000.0).sqrt()
+    };
+    let (uncapped, capped) = (deviation("dirichlet-uncapped:0.5"), deviation("dirichlet:0.5"));
+    assert!((uncapped - 0.44).abs() < 0.03 && capped < 0.9 * uncapped, "{uncapped} without a cap, {capped} with it");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Dirichlet label skew, the way PFLlib does it, optionally with a shared part (PM-MoE's fork).
+//! Dirichlet label skew, the way PFLlib does it, optionally with a shared part (PM-MoE's fork) or without the cap (PFL-MoE).
 //!
 //! ```text
 //! repeat until every node has at least min(40, N/M/2) samples:
@@ -9,6 +9,10 @@
 //! The cap is soft: it is looked at before a class is added, so nodes end above it. 40 is a batch of 10 over the test
 //! share of a quarter, as there. PFLlib repeats for ever if the minimum is out of reach (many nodes, small alpha); here
 //! the last of [`MAX_TRIES`] draws is taken and nodes below the minimum are filled up from the largest ones.
+//!
+//! Without the cap every class is cut by its shares as they are drawn, once, as PFL-MoE's authors do (`moe-systems` §2.3);
+//! only nodes that would have nothing to train or to test on are filled up. They round each share of a class, here it is
+//! the sums of shares that are rounded down, so a node may differ by a sample of each class.
 
 use super::split::train_and_test;
 use super::{Divide, MIN_SAMPLES, NodeIndices, Request, parse_alpha};
@@ -24,16 +28,21 @@ const MIN_NODE_SAMPLES: usize = 40;
 struct Dirichlet {
     alpha: f64,
     shared_share: f64,
+    is_capped: bool,
 }
 
 pub(super) fn parse(argument: &str) -> Option<Box<dyn Divide>> {
-    Some(Box::new(Dirichlet { alpha: parse_alpha(argument)?, shared_share: 0.0 }))
+    Some(Box::new(Dirichlet { alpha: parse_alpha(argument)?, shared_share: 0.0, is_capped: true }))
+}
+
+pub(super) fn parse_uncapped(argument: &str) -> Option<Box<dyn Divide>> {
+    Some(Box::new(Dirichlet { alpha: parse_alpha(argument)?, shared_share: 0.0, is_capped: false }))
 }
 
 pub(super) fn parse_shared(argument: &str) -> Option<Box<dyn Divide>> {
     let (alpha, percent) = argument.split_once(',')?;
     let percent = percent.parse().ok().filter(|percent: &f64| (0.0..=100.0).contains(percent))?;
-    Some(Box::new(Dirichlet { alpha: parse_alpha(alpha)?, shared_share: percent / 100.0 }))
+    Some(Box::new(Dirichlet { alpha: parse_alpha(alpha)?, shared_share: percent / 100.0, is_capped: true }))
 }
 
 /// Returns the fewest samples a node may get.
@@ -45,11 +54,11 @@ impl Divide for Dirichlet {
     fn divide(&self, request: &Request<'_>, dice: &mut Dice) -> Result<Vec<NodeIndices>, DataError> {
         let mut classes = request.draw_by_class(dice);
         let total = classes.iter().map(Vec::len).sum();
-        let least = least(total, request.nodes);
+        let least = if self.is_capped { least(total, request.nodes) } else { MIN_SAMPLES };
         let mut nodes = Vec::new();
         for _ in 0..MAX_TRIES {
             nodes = self.draw(&mut classes, total, request.nodes, dice);
-            if nodes.iter().all(|samples| samples.len() >= least) {
+            if !self.is_capped || nodes.iter().all(|samples| samples.len() >= least) {
                 break;
             }
         }
@@ -66,7 +75,9 @@ impl Dirichlet {
             let (shared, rest) = class.split_at((class.len() as f64 * self.shared_share).floor() as usize);
             deal(shared, &mut nodes);
             let mut shares = dice.dirichlet(&vec![self.alpha; n_nodes]);
-            cap(&mut shares, &nodes, total);
+            if self.is_capped {
+                cap(&mut shares, &nodes, total);
+            }
             cut(rest, &shares, &mut nodes);
         }
         nodes

@@ -85,13 +85,19 @@ pub struct Kind {
 }
 
 /// All rules.
-pub const KINDS: [Kind; 8] = [
+pub const KINDS: [Kind; 9] = [
     Kind { name: "iid", form: "iid", about: "every node gets the same mix of classes", parse: iid::parse },
     Kind {
         name: "dirichlet",
         form: "dirichlet:ALPHA",
         about: "each class is cut by Dirichlet(ALPHA) shares of the nodes, as PFLlib does; sizes differ",
         parse: dirichlet::parse,
+    },
+    Kind {
+        name: "dirichlet-uncapped",
+        form: "dirichlet-uncapped:ALPHA",
+        about: "the same whatever a node holds already, so that sizes differ more (PFL-MoE)",
+        parse: dirichlet::parse_uncapped,
     },
     Kind {
         name: "dirichlet-shared",
@@ -197,6 +203,7 @@ mod tests {
         let texts = [
             "iid",
             "dirichlet:0.1",
+            "dirichlet-uncapped:0.5",
             "dirichlet-shared:0.1,20",
             "pathological:2",
             "pathological:2,balanced",
