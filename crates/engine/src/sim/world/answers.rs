@@ -1,5 +1,6 @@
 //! What is computed for members: the first time by the trainers, in a run that is gone on with from its history.
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use fednode_core::{BlobRef, ParamSet, Precision, Round};
@@ -86,8 +87,10 @@ impl World<'_> {
         blob
     }
 
+    /// Keeps what is new: where many compute the same mean, all have the first one's.
     fn keep(&mut self, member: usize, round: Round, blob: BlobRef, params: Arc<ParamSet>) {
-        if self.contents.insert(blob.id, params).is_none() {
+        if let Entry::Vacant(vacant) = self.contents.entry(blob.id) {
+            vacant.insert(params);
             self.born.entry(round).or_default().push(blob.id);
         }
         self.hold(member, blob.id);
