@@ -72,8 +72,11 @@ const EVALUATE_EVERY: u32 = 10;
 
 /// Runs everything and prints the result.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
-    layers::warn_of_variables("simulate");
     let experiment = experiment(args)?;
+    if !experiment.no_training {
+        fednode_runtime::allocator::settle();
+    }
+    layers::warn_of_variables("simulate");
     match experiment.no_training {
         true => {
             let wanted =

@@ -130,14 +130,24 @@ impl Play for Prepared {
     }
 }
 
+/// A shard without its samples.
+struct About {
+    partition_hash: String,
+    classes_present: Vec<u16>,
+    counts: ClassCounts,
+}
+
 impl Prepared {
     fn learn(&self, file: &Path, means: &Means<'_>) -> anyhow::Result<Finished> {
         let spec = &self.spec;
         let mut settings = self.effective();
         settings["device"] = means.device.text().into();
         let earlier = snapshot::read(file, &settings)?;
-        let shards = self.shards()?;
-        let data: Vec<_> = shards.iter().map(|shard| Arc::new(shard.split.clone())).collect();
+        // The samples go to the nodes as they are: there is one copy of them.
+        let split = |Shard { split, partition_hash, classes_present, counts }| {
+            (Arc::new(split), About { partition_hash, classes_present, counts })
+        };
+        let (data, shards): (Vec<_>, Vec<_>) = self.shards()?.into_iter().map(split).unzip();
         let learners = self.learners(&data, means)?;
         let sizes: Vec<usize> = learners[0].iter().map(|learner| learner.state().n_values()).collect();
         let initial: Vec<Knowledge> = learners[0].iter().map(Knowledge::of).collect();
@@ -237,24 +247,24 @@ impl Prepared {
 
     fn finish(
         &self,
-        shards: &[Shard],
+        shards: &[About],
         models: &Models,
         sizes: &[usize],
         means: &Means<'_>,
         took: Duration,
     ) -> Finished {
         let memory = fednode_runtime::memory().peak_rss_bytes.unwrap_or(0) / shards.len() as u64;
-        let observe = |(member, shard): (usize, &Shard)| {
+        let observe = |(member, shard): (usize, &About)| {
             let (sent, received) = models.traffic(member);
             let total = |bytes: sim::Bytes| bytes.aggregator + bytes.peer_to_peer + bytes.gossip;
-            let count = |samples: usize| u32::try_from(samples).unwrap_or(u32::MAX);
+            let count = |classes: &[usize]| u32::try_from(classes.iter().sum::<usize>()).unwrap_or(u32::MAX);
             let card = TrainerCard {
                 device: means.device.text(),
                 model: own_model::by_number(&self.spec, member).model.name,
                 n_parameters: sizes[member % sizes.len()] as u64,
-                train_samples: count(shard.split.train.len()),
-                validation_samples: count(shard.split.validation.len()),
-                test_samples: count(shard.split.test.len()),
+                train_samples: count(&shard.counts.train),
+                validation_samples: count(&shard.counts.validation),
+                test_samples: count(&shard.counts.test),
                 classes: shard.classes_present.iter().copied().map(u32::from).collect(),
                 partition_hash: shard.partition_hash.clone(),
             };
