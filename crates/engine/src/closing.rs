@@ -23,7 +23,7 @@ struct Offer {
     round: Round,
     parent: Lineage,
     shared: BlobRef,
-    weight: f64,
+    n_samples: u32,
     part: Part,
 }
 
@@ -53,18 +53,23 @@ impl Closing {
         if known.is_some_and(|offer| offer.round > round || offer.shared == shared) {
             return None;
         }
-        let weight = match self.spec.weighting(round) {
-            Weighting::Uniform => 1.0,
-            Weighting::Samples => f64::from(local.n_samples),
-        };
-        if weight <= 0.0 {
+        let n_samples = local.n_samples;
+        if self.weight(round, n_samples) <= 0.0 {
             return None;
         }
         self.remove(node);
-        self.offers.insert(node, Offer { round, parent: local.parent, shared, weight, part: Part::Wanted });
+        self.offers.insert(node, Offer { round, parent: local.parent, shared, n_samples, part: Part::Wanted });
         self.owners.entry(shared.id).or_default().push(node);
         self.n_wanted += 1;
         Some(shared)
+    }
+
+    /// Returns what a part of so many samples weighs in the mean of a round.
+    fn weight(&self, round: Round, n_samples: u32) -> f64 {
+        match self.spec.weighting(round) {
+            Weighting::Uniform => 1.0,
+            Weighting::Samples => f64::from(n_samples),
+        }
     }
 
     /// Records that a blob is held, or cannot be had.
@@ -121,7 +126,8 @@ impl Closing {
     /// Returns the members to average, in node order, and the round that their mean closes.
     ///
     /// Only parts with the given parent count. With more than [`MAX_MEMBERS`] a draw that everybody can repeat decides.
-    /// The round is the members' median, so that no minority can move it.
+    /// The round is the members' median, so that no minority can move it; all are weighted as in that round, whatever they
+    /// trained for.
     pub(crate) fn members(&self, parent: Lineage, federation: FederationId) -> (Round, Vec<Member>) {
         let fits = |offer: &Offer| offer.part == Part::Held && offer.parent == parent;
         let mut chosen: Vec<(NodeId, Offer)> =
@@ -134,8 +140,11 @@ impl Closing {
             chosen.truncate(MAX_MEMBERS);
             chosen.sort_by_key(|(node, _)| *node);
         }
-        let member = |(node, offer): (NodeId, Offer)| Member { node, shared: offer.shared, weight: offer.weight };
-        (round, chosen.into_iter().map(member).collect())
+        let member = |(node, offer): (NodeId, Offer)| {
+            let weight = self.weight(round, offer.n_samples);
+            (weight > 0.0).then_some(Member { node, shared: offer.shared, weight })
+        };
+        (round, chosen.into_iter().filter_map(member).collect())
     }
 }
 
@@ -183,6 +192,25 @@ mod tests {
     fn a_minority_cannot_move_the_round() {
         let closing = collect(&[(1, 4, local(9, 11, 1)), (2, 4, local(9, 12, 1)), (3, 1000, local(9, 13, 1))]);
         assert_eq!(closing.members(BlobId::from_bytes([9; 32]), FederationId::from_bytes([0; 32])).0, Round(4));
+    }
+
+    #[test]
+    fn who_is_ahead_or_behind_is_weighted_as_in_the_round_that_closes() {
+        let averaging = Averaging { weighting: Weighting::Uniform, rule: Rule::Mean };
+        let exchange = Exchange { averaging: Some(averaging), experts: None, everybody_first: false };
+        let mut spec = FederationSpec { exchange, rounds: 4, ..FederationSpec::default() };
+        spec.statistics.enabled = true;
+        let weights = |rounds: [u32; 3]| {
+            let mut closing = Closing::new(Arc::new(spec.clone()));
+            for (n, round) in (1..).zip(rounds) {
+                closing.offer(node(n), Round(round), &local(9, 10 + n, 5 * u32::from(n)));
+                closing.resolve(BlobId::from_bytes([10 + n; 32]), true);
+            }
+            let (_, members) = closing.members(BlobId::from_bytes([9; 32]), FederationId::from_bytes([0; 32]));
+            members.iter().map(|member| member.weight).collect::<Vec<_>>()
+        };
+        assert_eq!(weights([3, 3, 4]), [1.0, 1.0, 1.0], "a round of training");
+        assert_eq!(weights([3, 4, 4]), [5.0, 10.0, 15.0], "the round of statistics");
     }
 
     #[test]

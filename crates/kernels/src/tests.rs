@@ -166,8 +166,8 @@ fn layers_agree_with_plain_loops() {
 #[test]
 fn numbers_do_not_depend_on_the_number_of_threads() {
     // Columns are shared out where there are 128 or more, else rows from 33 on; 205 columns fill neither vectors nor tiles.
-    for (inputs, outputs, n_samples) in [(1024, 512, 10), (205, 205, 32), (160, 10, 100), (10, 300, 7), (300, 130, 100)]
-    {
+    let shapes = [(1024, 512, 10), (205, 205, 32), (160, 10, 10), (160, 10, 100), (10, 300, 7), (300, 130, 100)];
+    for (inputs, outputs, n_samples) in shapes {
         let shape = Layer { inputs, outputs, activation: Activation::Relu };
         let (x, w) = (random(n_samples * inputs, 1), random(inputs * outputs, 2));
         let (b, gradient) = (random(outputs, 3), random(n_samples * outputs, 4));

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use common::federation::{CLASSES, WIDTH, combine, combine_in, data, finish, learner, rounds, spec, update, values};
 use fednode_core::{FederationSpec, HyperValue, ParamSet, Round};
-use fednode_learn::{ComputeDevice, Learner, Subset, algorithm};
+use fednode_learn::{ComputeDevice, Learner, Subset, algorithm, last_stage};
 
 /// The rows whose nodes differ in more than their data, and those that train otherwise than FedAvg.
 const PERSONAL: [&str; 26] = [
@@ -291,24 +291,11 @@ fn with_statistics(algorithm: &str, rounds: u32) -> FederationSpec {
 /// The sums are exact, everybody's classifier the same, and the mixture no worse where it was chosen.
 #[test]
 fn statistics_join_what_all_nodes_have_seen() {
-    let suited = [
-        "fedavg",
-        "fedper",
-        "fedrep",
-        "fedrod",
-        "gpfl",
-        "fedcp",
-        "dbe",
-        "fedprox",
-        "scaffold",
-        "moon",
-        "fed-syn-moe",
-        "pfedmoe",
-        "fml",
-        "fedkd",
-        "fedapen",
-    ];
-    for algorithm in suited {
+    // Which these are, `last_stage` tests.
+    let suited = |name: &&str| last_stage::suits_statistics(&with_statistics(name, 4)).unwrap();
+    let algorithms: Vec<&str> = algorithm::TABLE.iter().map(|row| row.name).filter(suited).collect();
+    assert!(!algorithms.is_empty());
+    for algorithm in algorithms {
         let spec = with_statistics(algorithm, 4);
         let mut learners = [learner(&spec, 0), learner(&spec, 1)];
         rounds(&spec, &mut learners, 1..=3);

@@ -3,10 +3,10 @@
 use crate::config::{self, ConfigError};
 
 crate::config! {
-    /// The stage after the last round (PM-MoE, arXiv 2502.00354): every node publishes its private module, unless it keeps it, drops those of
-    /// others that fit it least, trains a gate over the rest on its own data, and serves the mixture if its validation
-    /// samples do not speak against it. Publishing a module reveals something of the data that it was trained on, the
-    /// frequency of the classes at least.
+    /// The stage after the last round (PM-MoE, arXiv 2502.00354): every node publishes its private module, unless it keeps
+    /// it, drops those of others that fit it least, trains a gate over the rest on its own data, and serves the mixture if
+    /// its validation samples do not speak against it. Publishing a module reveals something of the data that it was
+    /// trained on, the frequency of the classes at least.
     pub struct PoolSpec {
         /// Whether there is such a stage; then every node publishes its private module, unless its `share_module` is false.
         enabled: bool = false,
@@ -61,7 +61,8 @@ impl PoolSpec {
     pub const PRESETS: [&str; 4] = ["fixed", "paper", "code", "best"];
 
     /// Returns the stage as it is under a name: `fixed` (the default values), `paper` as it is written, `code` as the
-    /// authors' release has it, `best` (`fixed`, and every module fine-tuned before it is published; it belongs with
+    /// authors' release has it by default (it takes step sizes from its command line with three of its nine algorithms, and
+    /// 0.005 with the others), `best` (`fixed`, and every module fine-tuned before it is published; it belongs with
     /// `statistics.enabled` where nodes have an extractor in common).
     ///
     /// # Errors
