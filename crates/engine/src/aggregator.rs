@@ -15,6 +15,7 @@ use fednode_core::{
     Timestamp,
 };
 
+use crate::chain;
 use crate::closing::Closing;
 use crate::cohort::Cohort;
 use crate::event::{AverageOrder, AverageReport, Fetch, FetchKind, Input, Note, Output, Purpose, Timer};
@@ -34,8 +35,8 @@ pub struct Aggregator {
     view: View,
     closing: Closing,
     audience: Audience,
-    /// Whose updates the open round waits for, with the view's change of company that it was found after.
-    expected: Option<(u64, Vec<NodeId>)>,
+    /// Whose updates the open round waits for, with the view's change of company and the round that it was found for.
+    expected: Option<(u64, Round, Vec<NodeId>)>,
     /// Members of the newest closed round.
     n_members: usize,
     averaging: bool,
@@ -46,11 +47,15 @@ pub struct Aggregator {
     unconfirmed: bool,
     /// The closing of somebody else that is recomputed.
     trial: Option<Trial>,
+    /// How many there have been.
+    trials: u32,
     /// Means that could not be recomputed.
     unproven: BTreeSet<BlobId>,
     /// When the first update of the open round arrived, and when its quorum was there.
     opened: Option<Timestamp>,
     quorum_since: Option<Timestamp>,
+    /// The round that too few had trained for when its time was over.
+    overdue: Option<Round>,
     now: Timestamp,
     outputs: Vec<Output>,
 }
@@ -77,9 +82,11 @@ impl Aggregator {
             started: None,
             unconfirmed: false,
             trial: None,
+            trials: 0,
             unproven: BTreeSet::new(),
             opened: None,
             quorum_since: None,
+            overdue: None,
             now: Timestamp::default(),
             outputs: Vec::new(),
             spec,
@@ -97,7 +104,7 @@ impl Aggregator {
             Input::FetchFailed(blob) => self.resolve(blob, false),
             Input::Averaged(report) => match report.purpose {
                 Purpose::Close => self.on_averaged(report),
-                Purpose::Verify(author) => self.on_verified(author, &report),
+                Purpose::Verify(trial) => self.on_verified(trial, &report),
             },
             Input::Start => self.on_start(),
             Input::Synced => self.synced = true,
@@ -179,6 +186,15 @@ impl Aggregator {
         if round <= self.head.round && !follows_head || author == self.me {
             return;
         }
+        let most = chain::most_bytes(&self.head, &self.spec);
+        if let Some(size) = local.shared.map(|shared| shared.size).filter(|size| *size > most) {
+            let reason = format!("announced a shared part of {size} bytes, far more than the mean has");
+            return self.outputs.push(Output::Strike { node: author, reason });
+        }
+        if self.overdue.is_some_and(|overdue| round > overdue) {
+            // This is another round, with a time of its own and others to wait for.
+            self.collect();
+        }
         if let Some(blob) = self.closing.offer(author, round, local) {
             if self.opened.is_none() {
                 self.opened = Some(self.now);
@@ -205,11 +221,8 @@ impl Aggregator {
     fn open_next(&mut self) {
         self.trial = None;
         self.unproven.clear();
-        self.closing = Closing::new(Arc::clone(&self.spec));
-        self.expected = None;
         self.averaging = false;
-        self.opened = None;
-        self.quorum_since = None;
+        self.collect();
         let Some(mean) = self.head.mean else { return };
         let early: Vec<(NodeId, Round, Local)> = self
             .view
@@ -222,10 +235,22 @@ impl Aggregator {
         }
     }
 
+    /// Forgets which updates there are, and since when.
+    fn collect(&mut self) {
+        self.closing = Closing::new(Arc::clone(&self.spec));
+        self.expected = None;
+        (self.opened, self.quorum_since, self.overdue) = (None, None, None);
+    }
+
+    /// Returns the round that the others are in: rounds that nobody closed are gone by.
+    fn open_round(&self) -> Round {
+        self.closing.round().unwrap_or_default().max(self.head.round.next())
+    }
+
     /// Returns the nodes whose update is waited for: those connected that have not left, that are drawn to train in this
     /// round and that all hear.
     fn expected(&self) -> Vec<NodeId> {
-        let round = self.head.round.next();
+        let round = self.open_round();
         let cohort = Cohort::draw(&self.spec, round, self.view.known());
         let counts = |node: &NodeId| self.audience.hears(*node, round) && cohort.contains(*node);
         self.view.neighbours().filter(counts).collect()
@@ -245,9 +270,9 @@ impl Aggregator {
     fn try_to_close(&mut self) {
         let patient = self.started.is_some_and(|started| self.now < started + self.spec.round.grace());
         let Some(opened) = self.opened.filter(|_| !self.averaging && (self.synced || !patient)) else { return };
-        let company = self.view.changes_of_company();
-        let known = self.expected.take().filter(|(then, _)| *then == company);
-        let expected = known.map_or_else(|| self.expected(), |(_, expected)| expected);
+        let (company, round) = (self.view.changes_of_company(), self.open_round());
+        let known = self.expected.take().filter(|(then, of, _)| (*then, *of) == (company, round));
+        let expected = known.map_or_else(|| self.expected(), |(.., expected)| expected);
         let quorum = self.spec.round.quorum_of(expected.len().max(self.planned()));
         let enough = self.closing.n_held() >= quorum;
         if enough && self.quorum_since.is_none() {
@@ -258,10 +283,11 @@ impl Aggregator {
         let grace_over = self.quorum_since.is_some_and(|since| self.now >= since + self.spec.round.grace());
         let deadline_over = self.now >= opened + self.spec.round.deadline();
         let in_time = enough && (grace_over || self.closing.all_in(expected.iter().copied()));
-        self.expected = Some((company, expected));
+        self.expected = Some((company, round, expected));
         if in_time || deadline_over {
             self.close();
         }
+        self.overdue = (deadline_over && !self.averaging).then_some(round);
         // Too few came for a round of its own: what others closed will do, proven or not.
         if deadline_over && !self.averaging && !self.unproven.is_empty() {
             self.consider_globals();
@@ -288,6 +314,9 @@ impl Aggregator {
             return;
         }
         self.averaging = false;
+        for node in report.lost {
+            self.closing.remove(node);
+        }
         for (node, reason) in report.rejected {
             self.closing.remove(node);
             let reason = format!("shared part refused: {reason}");

@@ -14,6 +14,9 @@ use fednode_core::{FederationId, FederationSpec, Global, Lineage, MAX_MEMBERS, N
 use crate::state::Head;
 use crate::view::View;
 
+/// Bytes that any part may have, however small the mean.
+const SLACK: u64 = 64 << 10;
+
 /// What to do with an announced closed round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -51,6 +54,9 @@ pub(crate) fn judge(
     if global.history > u64::from(round.0).saturating_mul(MAX_MEMBERS as u64) {
         return Verdict::False(format!("a history of {}, more than {round} rounds can have counted", global.history));
     }
+    if global.mean.size > most_bytes(head, spec) {
+        return Verdict::False(format!("a mean of {} bytes, far more than the one before it", global.mean.size));
+    }
     if let Some(node) = view.contradiction(round, global, spec.weighting(round)) {
         return Verdict::False(format!("it counts {} otherwise than that node signed", node.short()));
     }
@@ -66,6 +72,15 @@ pub(crate) fn judge(
         false if spec.gathers_statistics_in(round) => Verdict::Old,
         false if is_confirmed => Verdict::Switch,
         true | false => Verdict::Unconfirmed,
+    }
+}
+
+/// Returns how many bytes a part or a mean can have at most that follows the head: what is announced is reserved before
+/// a byte of it comes. The sums of statistics are as large as they are.
+pub(crate) fn most_bytes(head: &Head, spec: &FederationSpec) -> u64 {
+    match head.mean {
+        Some(mean) if !spec.gathers_statistics_in(head.round.next()) => 4 * mean.size + SLACK,
+        Some(_) | None => u64::MAX,
     }
 }
 

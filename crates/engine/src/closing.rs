@@ -38,12 +38,15 @@ pub(crate) struct Closing {
     /// How many parts are wanted and held: asked at every input, so they are counted, not looked for.
     n_wanted: usize,
     n_held: usize,
+    /// How many parts were trained for each round; asked as often.
+    rounds: BTreeMap<Round, usize>,
 }
 
 impl Closing {
     /// Starts collecting.
     pub(crate) fn new(spec: Arc<FederationSpec>) -> Self {
-        Self { spec, offers: BTreeMap::new(), owners: HashMap::new(), n_wanted: 0, n_held: 0 }
+        let (offers, owners, rounds) = (BTreeMap::new(), HashMap::new(), BTreeMap::new());
+        Self { spec, offers, owners, n_wanted: 0, n_held: 0, rounds }
     }
 
     /// Takes note of a local update and returns the blob to fetch, if it offers one that is not known yet.
@@ -60,6 +63,7 @@ impl Closing {
         self.remove(node);
         self.offers.insert(node, Offer { round, parent: local.parent, shared, n_samples, part: Part::Wanted });
         self.owners.entry(shared.id).or_default().push(node);
+        *self.rounds.entry(round).or_default() += 1;
         self.n_wanted += 1;
         Some(shared)
     }
@@ -75,9 +79,9 @@ impl Closing {
     /// Records that a blob is held, or cannot be had.
     pub(crate) fn resolve(&mut self, blob: BlobId, held: bool) {
         for node in self.owners.get(&blob).into_iter().flatten() {
-            let Some(offer) = self.offers.get_mut(node) else { continue };
+            // What is held stays so, whatever else somebody asked for under its name.
+            let Some(offer) = self.offers.get_mut(node).filter(|offer| offer.part != Part::Held) else { continue };
             self.n_wanted -= usize::from(offer.part == Part::Wanted);
-            self.n_held -= usize::from(offer.part == Part::Held);
             offer.part = if held { Part::Held } else { Part::Failed };
             self.n_held += usize::from(held);
         }
@@ -91,6 +95,19 @@ impl Closing {
         if let Some(owners) = self.owners.get_mut(&offer.shared.id) {
             owners.retain(|owner| *owner != node);
         }
+        if let Some(parts) = self.rounds.get_mut(&offer.round) {
+            *parts -= 1;
+        }
+    }
+
+    /// Returns the round that the parts on offer were trained for: their median, so that no minority can move it.
+    pub(crate) fn round(&self) -> Option<Round> {
+        let mut left = self.offers.len().checked_sub(1)? / 2;
+        self.rounds.iter().find_map(|(round, parts)| {
+            let found = left < *parts;
+            left = left.saturating_sub(*parts);
+            found.then_some(*round)
+        })
     }
 
     /// Tells whether every expected node's part is held or known to be out of reach.
@@ -103,9 +120,19 @@ impl Closing {
         self.offers.values().map(|offer| offer.shared.id)
     }
 
-    /// Returns the number of parts held.
+    /// Returns the number of parts held, of those that count.
     pub(crate) fn n_held(&self) -> usize {
-        self.n_held
+        if !self.is_of_one_round() {
+            return self.n_held;
+        }
+        let round = self.round();
+        self.offers.values().filter(|offer| offer.part == Part::Held && Some(offer.round) == round).count()
+    }
+
+    /// Tells whether parts of other rounds than the one that is closed do not count: where only some nodes train in a round,
+    /// those of another one have a round of their own.
+    fn is_of_one_round(&self) -> bool {
+        self.spec.round.participation < 1.0
     }
 
     /// Returns the expected nodes whose part is not held yet, for `status`.
@@ -135,6 +162,7 @@ impl Closing {
         let mut rounds: Vec<Round> = chosen.iter().map(|(_, offer)| offer.round).collect();
         rounds.sort_unstable();
         let round = rounds.get(rounds.len().saturating_sub(1) / 2).copied().unwrap_or_default();
+        chosen.retain(|(_, offer)| offer.round == round || !self.is_of_one_round());
         if chosen.len() > MAX_MEMBERS {
             chosen.sort_by_cached_key(|(node, _)| draw(b"fednode members 1", federation, round, *node));
             chosen.truncate(MAX_MEMBERS);
@@ -195,6 +223,19 @@ mod tests {
     }
 
     #[test]
+    fn the_round_on_offer_is_the_median_and_changes_with_the_parts() {
+        let mut closing = empty();
+        assert_eq!(closing.round(), None);
+        for (n, round, median) in [(1, 9, 9), (2, 4, 4), (3, 5, 5), (4, 5, 5), (5, 9, 5), (1, 10, 5)] {
+            closing.offer(node(n), Round(round), &local(9, 10 * n + round as u8, 1));
+            assert_eq!(closing.round(), Some(Round(median)), "after {n}");
+        }
+        closing.remove(node(3));
+        closing.remove(node(4));
+        assert_eq!(closing.round(), Some(Round(9)), "4, 9, 10");
+    }
+
+    #[test]
     fn who_is_ahead_or_behind_is_weighted_as_in_the_round_that_closes() {
         let averaging = Averaging { weighting: Weighting::Uniform, rule: Rule::Mean };
         let exchange = Exchange { averaging: Some(averaging), experts: None, everybody_first: false };
@@ -211,6 +252,21 @@ mod tests {
         };
         assert_eq!(weights([3, 3, 4]), [1.0, 1.0, 1.0], "a round of training");
         assert_eq!(weights([3, 4, 4]), [5.0, 10.0, 15.0], "the round of statistics");
+    }
+
+    #[test]
+    fn where_only_some_train_in_a_round_parts_of_another_do_not_count() {
+        for (participation, counted) in [(1.0, 3), (0.5, 2)] {
+            let mut spec = FederationSpec::default();
+            spec.round.participation = participation;
+            let mut closing = Closing::new(Arc::new(spec));
+            for (n, round) in [(1, 3), (2, 4), (3, 4)] {
+                closing.offer(node(n), Round(round), &local(9, 10 + n, 5));
+                closing.resolve(BlobId::from_bytes([10 + n; 32]), true);
+            }
+            let (round, members) = closing.members(BlobId::from_bytes([9; 32]), FederationId::from_bytes([0; 32]));
+            assert_eq!((round, members.len(), closing.n_held()), (Round(4), counted, counted), "{participation}");
+        }
     }
 
     #[test]

@@ -197,8 +197,10 @@ pub struct MergeReport {
     pub round: Round,
     /// Foreign experts that were screened out, and why.
     pub rejected: Vec<(ExpertId, String)>,
-    /// Why the shared part was not adopted, if it was not.
+    /// Why the shared part was not adopted, if it was refused.
     pub refused_mean: Option<String>,
+    /// Whether the mean to adopt is not held any more, for which nobody is to blame.
+    pub lost_mean: bool,
 }
 
 /// Why a mean is computed.
@@ -206,8 +208,8 @@ pub struct MergeReport {
 pub enum Purpose {
     /// To close a round.
     Close,
-    /// To check a round that this node closed.
-    Verify(NodeId),
+    /// To check what somebody else signed; the trial of that number.
+    Verify(u32),
 }
 
 /// A mean to compute. Carried out by [`crate::execute::average`].
@@ -234,6 +236,8 @@ pub struct AverageReport {
     pub members: Vec<Member>,
     /// Members that were screened out, and why (only when closing).
     pub rejected: Vec<(NodeId, String)>,
+    /// Members whose part is not held any more, for which nobody is to blame.
+    pub lost: Vec<NodeId>,
 }
 
 /// A private module, in the store if it is for others.

@@ -6,9 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fednode_core::{
-    BlobId, BlobRef, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Rule, Slot,
-};
+use fednode_core::{BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Rule, Slot};
 use fednode_mix::{average as mean, merge as mix, screen};
 
 use crate::event::{AverageOrder, AverageReport, MergeOrder, MergeReport, Purpose};
@@ -60,9 +58,10 @@ pub fn merge(
     }
     adoption.mixed = by_owner(&order.rows, &adoption.used, me);
     if let (Some(blob), Some(own)) = (order.adopt, own_shared) {
-        match adopt(blob, own, spec, load) {
-            Ok(shared) => adoption.shared = Some(shared),
-            Err(reason) => report.refused_mean = Some(reason),
+        match load(&blob.id).map(|mean| (screen::screen(&mean, own, spec.limits.max_norm_ratio), mean)) {
+            Some((Ok(()), mean)) => adoption.shared = Some(mean),
+            Some((Err(fault), _)) => report.refused_mean = Some(fault.to_string()),
+            None => report.lost_mean = true,
         }
     }
     report.rejected.sort_by_key(|(expert, _)| *expert);
@@ -121,12 +120,6 @@ fn screen_row(
     accepted.into_iter().filter(|(expert, _)| !far.contains(expert)).collect()
 }
 
-fn adopt(blob: BlobRef, own: &ParamSet, spec: &FederationSpec, load: Load<'_>) -> Result<Arc<ParamSet>, String> {
-    let mean = load(&blob.id).ok_or("the mean cannot be read")?;
-    screen::screen(&mean, own, spec.limits.max_norm_ratio).map_err(|fault| fault.to_string())?;
-    Ok(mean)
-}
-
 /// Computes a mean; when closing, members that do not fit the rest are left out first.
 ///
 /// Parts are loaded one after the other, twice, so that an aggregator's memory does not grow with the number of
@@ -139,9 +132,10 @@ pub fn average(order: &AverageOrder, spec: &FederationSpec, load: Load<'_>) -> (
         mean: None,
         members: Vec::new(),
         rejected: Vec::new(),
+        lost: Vec::new(),
     };
     let Some(averaging) = &spec.exchange.averaging else { return (None, report) };
-    let parts = measure(order, load, &mut report.rejected);
+    let parts = measure(order, load, &mut report.lost);
     let reference = match order.purpose {
         Purpose::Close => match reference_part(&parts).and_then(|blob| load(&blob)) {
             Some(reference) => Some(reference),
@@ -152,7 +146,13 @@ pub fn average(order: &AverageOrder, spec: &FederationSpec, load: Load<'_>) -> (
     };
     let mut combined = Combination::new(averaging.rule);
     for Part { member, .. } in parts {
-        let Some(params) = load(&member.shared.id) else { continue };
+        let Some(params) = load(&member.shared.id) else {
+            report.lost.push(member.node);
+            match order.purpose {
+                Purpose::Close => continue,
+                Purpose::Verify(_) => return (None, report),
+            }
+        };
         let judge = |reference: &Arc<ParamSet>| screen::screen(&params, reference, spec.limits.max_norm_ratio);
         if let Some(Err(fault)) = reference.as_ref().map(judge) {
             report.rejected.push((member.node, fault.to_string()));
@@ -172,12 +172,12 @@ struct Part {
     norm: f64,
 }
 
-fn measure(order: &AverageOrder, load: Load<'_>, rejected: &mut Vec<(NodeId, String)>) -> Vec<Part> {
+fn measure(order: &AverageOrder, load: Load<'_>, lost: &mut Vec<NodeId>) -> Vec<Part> {
     let mut parts = Vec::new();
     for member in &order.members {
         match load(&member.shared.id) {
             Some(params) => parts.push(Part { member: *member, layout: params.layout(), norm: mean::norm(&params) }),
-            None => rejected.push((member.node, "its shared part cannot be read".into())),
+            None => lost.push(member.node),
         }
     }
     parts

@@ -4,14 +4,16 @@
 //! last few rounds each. Every advert that is heard passes through here, in a large federation many thousands a round,
 //! so the members lie densely in the order in which they were first heard of, and that is the order they are visited in.
 
+mod member;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, BlobId, BlobRef, Body, Global, Lineage, Local, Member, NodeId, PoolOffer, ProxyOffer, ProxySet, Role,
-    Round, Weighting,
+    Advert, BlobId, BlobRef, Body, Global, Lineage, Local, Member, NodeId, PoolOffer, ProxySet, Role, Round, Weighting,
 };
 
+use self::member::{NodeView, local_of};
 use crate::names::OrderedNames;
 
 /// Most nodes remembered; the oldest-silent are forgotten first. Ten thousand is the largest federation simulated.
@@ -20,87 +22,6 @@ const MAX_NODES: usize = 16_384;
 const MAX_GLOBALS: usize = 64;
 /// Most of one author.
 const MAX_GLOBALS_OF_ONE: usize = 8;
-
-/// What is known of a node. Small, since a simulation has millions: of most, one update was heard.
-#[derive(Debug, Default)]
-struct NodeView {
-    connected: Option<Role>,
-    /// Its last connection was lost and nothing was heard of it since.
-    lost: bool,
-    left: bool,
-    banned: bool,
-    newest: Round,
-    /// Its newest update.
-    update: Option<Arc<Advert>>,
-    more: Option<Box<More>>,
-}
-
-/// What is known of those who were heard more than once.
-#[derive(Debug, Default)]
-struct More {
-    /// Updates before the newest, one a round, by round; a handful.
-    earlier: Vec<Arc<Advert>>,
-    /// Proxies by the round that refreshed them.
-    proxies: Vec<(Round, Arc<ProxySet>)>,
-    /// The newest offer of a private module.
-    offer: Option<Arc<Advert>>,
-}
-
-impl NodeView {
-    /// Visits its updates, the newest first.
-    fn locals(&self) -> impl Iterator<Item = &Arc<Advert>> {
-        self.update.iter().chain(self.more.iter().flat_map(|more| more.earlier.iter().rev()))
-    }
-
-    fn local(&self, round: Round) -> Option<&Local> {
-        self.locals().find(|advert| advert.round == round).map(|advert| local_of(advert))
-    }
-
-    fn keep_local(&mut self, advert: &Arc<Advert>) {
-        let newest = match &mut self.update {
-            Some(newest) if newest.round == advert.round => return newest.clone_from(advert),
-            None => return self.update = Some(Arc::clone(advert)),
-            Some(newest) => newest,
-        };
-        let earlier = match newest.round < advert.round {
-            true => std::mem::replace(newest, Arc::clone(advert)),
-            false => Arc::clone(advert),
-        };
-        let known = &mut self.more.get_or_insert_default().earlier;
-        let place = known.partition_point(|known| known.round < earlier.round);
-        match known.get_mut(place).filter(|known| known.round == earlier.round) {
-            Some(known) => *known = earlier,
-            None => known.insert(place, earlier),
-        }
-    }
-
-    fn proxies(&self, round: Round) -> Option<&Arc<ProxySet>> {
-        let refreshed = &self.more.as_ref()?.proxies;
-        refreshed.iter().rev().find(|(known, _)| *known == round).map(|(_, proxies)| proxies)
-    }
-
-    fn offer(&self) -> Option<&PoolOffer> {
-        offer_of(self.more.as_ref()?.offer.as_ref()?)
-    }
-
-    /// Visits the blobs that it offers.
-    fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
-        let updates = self.locals().map(|advert| local_of(advert));
-        updates.flat_map(blobs_of).chain(self.offer().and_then(|offer| offer.blob).map(|blob| blob.id))
-    }
-
-    /// Forgets updates and proxies before a round that is no newer than the newest update's.
-    fn forget_before(&mut self, oldest: Round) {
-        if let Some(more) = &mut self.more {
-            more.earlier.retain(|advert| advert.round >= oldest);
-            more.proxies.retain(|(round, _)| *round >= oldest);
-        }
-    }
-
-    fn is_present(&self) -> bool {
-        !self.banned && !self.left
-    }
-}
 
 /// What is known of the others, and of what this node itself said.
 #[derive(Debug)]
@@ -367,15 +288,15 @@ impl View {
 
     /// Returns the first member that a closed round counts otherwise than the member itself signed.
     ///
-    /// Members whose update of that round is not known here prove nothing.
+    /// Members whose update of that round is not known here prove nothing, nor do those that signed two of one round: who
+    /// closed it may have heard the other one.
     pub(crate) fn contradiction(&self, round: Round, global: &Global, weighting: Weighting) -> Option<NodeId> {
         let contradicts = |member: &&Member| {
             if weighting == Weighting::Uniform && member.weight != 1.0 {
                 return true;
             }
-            let Some(view) = self.nodes.get(&member.node).filter(|view| view.local(round).is_some()) else {
-                return false;
-            };
+            let speaks = |view: &&NodeView| view.local(round).is_some() && !view.contradicts_itself();
+            let Some(view) = self.nodes.get(&member.node).filter(speaks) else { return false };
             let counted_so = |local: &Local| match weighting {
                 Weighting::Uniform => true,
                 Weighting::Samples => member.weight == f64::from(local.n_samples),
@@ -400,29 +321,6 @@ impl View {
             self.nodes.get(&member.node).is_some_and(|view| view.locals().any(said))
         };
         global.members.iter().filter(confirms).count()
-    }
-}
-
-fn offer_of(advert: &Advert) -> Option<&PoolOffer> {
-    match &advert.body {
-        Body::Pool(offer) => Some(offer),
-        _ => None,
-    }
-}
-
-/// Visits the blobs that an update offers.
-fn blobs_of(local: &Local) -> impl Iterator<Item = BlobId> + '_ {
-    let proxies = match &local.proxies {
-        Some(ProxyOffer::Blob(blob)) => Some(blob.id),
-        Some(ProxyOffer::Inline(_)) | None => None,
-    };
-    local.experts.iter().map(|offer| offer.blob.id).chain(local.shared.map(|blob| blob.id)).chain(proxies)
-}
-
-fn local_of(advert: &Advert) -> &Local {
-    match &advert.body {
-        Body::Local(local) => local,
-        _ => unreachable!("only local updates enter the map of local updates"),
     }
 }
 
@@ -485,6 +383,26 @@ mod tests {
             [(1, 11), (2, 21), (3, 30)],
             "earlier rounds"
         );
+    }
+
+    #[test]
+    fn who_signs_two_updates_of_a_round_convicts_nobody() {
+        let mut view = View::new(3);
+        let member = |weight| Member { node: AUTHOR, shared: BlobRef::of(b"part"), weight };
+        let closing = |weight| Global {
+            members: vec![member(weight)],
+            mean: BlobRef::of(b"mean"),
+            parent: BlobId::of(b"initial"),
+            history: 1,
+        };
+        let contradiction = |view: &View, weight| view.contradiction(Round(2), &closing(weight), Weighting::Samples);
+        view.record(&update(1, 9));
+        view.record(&update(2, 10));
+        assert_eq!(contradiction(&view, 10.0), Some(AUTHOR), "it signed no such part");
+        view.record(&update(2, 10));
+        assert_eq!(contradiction(&view, 10.0), Some(AUTHOR), "the same once more");
+        view.record(&update(2, 11));
+        assert_eq!(contradiction(&view, 10.0), None, "the first may have been another");
     }
 
     #[test]

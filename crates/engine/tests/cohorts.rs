@@ -1,7 +1,7 @@
 //! Federations of which only a share trains in a round, played by the seeded simulator.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fednode_core::Round;
@@ -105,6 +105,31 @@ fn so_small_a_share_still_makes_rounds() {
     let outcome = play(&averaging(5, 4, 0.01));
     let later = members(&outcome).into_iter().skip(1);
     assert!(later.flat_map(|(_, counted)| counted).all(|counted| counted == 2), "as many as a round needs");
+}
+
+/// Of more than 64 nodes chance draws who trains; here so few that in some rounds it is nobody, or one.
+#[test]
+fn a_round_that_too_few_were_drawn_for_costs_the_next_none_of_its_members() {
+    for seed in 1..=3 {
+        let outcome = sim::run(&Scenario { seed, ..averaging(80, 24, 0.03) });
+        assert_eq!(outcome.unfinished(), [] as [usize; 0], "unfinished after {:?}, seed {seed}", outcome.elapsed);
+        let rests = |(node, note): &(usize, Note)| match note {
+            Note::SitsOut(round) => Some((*round, *node)),
+            _ => None,
+        };
+        let rested: BTreeSet<(Round, usize)> = outcome.notes.iter().filter_map(rests).collect();
+        let trained = |round: Round| 80 - rested.range((round, 0)..(round.next(), 0)).count() as u32;
+        let members = members(&outcome);
+        let is_closed = |round: &Round| members.get(round).is_some_and(|counted| counted.len() > 40);
+        let (closed, missed): (Vec<Round>, Vec<Round>) = (1..=24).map(Round).partition(is_closed);
+        assert!(!missed.is_empty() && missed.iter().all(|round| trained(*round) < 2), "seed {seed}: {missed:?}");
+        for round in closed {
+            // Who was alone in its round follows the next one's mean at once, and neither rests nor trains in that.
+            let skips = u32::from(missed.contains(&Round(round.0 - 1)));
+            let fewest = trained(round) - skips;
+            assert!(members[&round].iter().all(|counted| *counted >= fewest), "seed {seed}, {round}: of {fewest}");
+        }
+    }
 }
 
 #[test]

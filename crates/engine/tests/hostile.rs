@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, Averaging, BlobId, BlobRef, Body, ExpertOffer, FederationSpec, Global, Local, Member, NodeId, Role, Round,
-    Rule, Sequence, Timestamp, Weighting, Withdraw,
+    Advert, Averaging, BlobId, BlobRef, Body, ExpertOffer, Fault, FederationSpec, Global, Local, Member, NodeId, Role,
+    Round, Rule, Sequence, Timestamp, Weighting, Withdraw,
 };
-use fednode_engine::{Aggregator, AverageReport, Fetch, FetchKind, Input, Node, Output, Purpose};
+use fednode_engine::{Aggregator, AverageOrder, AverageReport, Fetch, FetchKind, Head, Input, Node, Output, Purpose};
 
 const NOW: Timestamp = Timestamp(1_000);
 const LIAR: u8 = 9;
@@ -116,16 +116,17 @@ fn an_aggregator_recomputes_what_others_averaged_before_it_follows() {
         let outputs: Vec<Output> =
             parts.iter().flat_map(|part| aggregator.handle(NOW, Input::Fetched(part.id))).collect();
         let order = outputs.iter().find_map(|output| match output {
-            Output::Average(order) if order.purpose == Purpose::Verify(id(LIAR)) => Some(order.clone()),
+            Output::Average(order) if order.purpose != Purpose::Close => Some(order.clone()),
             _ => None,
         });
-        let members = order.unwrap().members;
+        let AverageOrder { members, purpose, .. } = order.unwrap();
         let report = AverageReport {
             round: Round(1),
-            purpose: Purpose::Verify(id(LIAR)),
+            purpose,
             mean: Some(blob("mean")),
             members,
             rejected: vec![],
+            lost: vec![],
         };
         let outputs = aggregator.handle(NOW, Input::Averaged(report));
         let banned = outputs.iter().any(|output| matches!(output, Output::Ban { node, .. } if *node == id(LIAR)));
@@ -147,4 +148,62 @@ fn a_node_that_stops_while_it_joins_again_goes_on_where_it_was() {
     let mut again = Node::restore(Arc::clone(&spec), id(2), Some(blob("initial")), before.clone());
     again.handle(NOW, Input::Start);
     assert_eq!((again.state().phase.name(), again.checkpoint()), ("joining", before));
+}
+
+#[test]
+fn an_accusation_starts_no_trial_that_costs_more_than_it_can_show() {
+    let spec = spec();
+    let accuse = |accuser: u8, evidence: &Global| {
+        let fault = Fault { accused: id(LIAR), evidence: evidence.clone(), actual: blob("other").id };
+        advert(&spec, accuser, 1, Body::Fault(fault))
+    };
+    let mut node = Node::new(Arc::clone(&spec), id(2), Some(blob("initial")));
+    node.handle(NOW, Input::Start);
+    for n in [1, 3, LIAR] {
+        node.handle(NOW, advert(&spec, n, 1, Body::Local(update(n))));
+    }
+    // Members that nobody heard of: every fetch would wait for its deadline.
+    let invented = closing(&[101, 102, 103, 104, LIAR], "mean");
+    // What its members signed, and the same again with another mean.
+    let (real, other) = (closing(&[1, 3], "mean"), closing(&[1, 3], "second mean"));
+    for said in [&invented, &real, &other] {
+        node.handle(NOW, advert(&spec, LIAR, 1, Body::Global(said.clone())));
+    }
+    assert_eq!(fetched_parts(&node.handle(NOW, accuse(1, &invented))), []);
+    assert_eq!(fetched_parts(&node.handle(NOW, accuse(LIAR, &real))), [], "nobody accuses itself");
+    let parts = [blob("part of 1"), blob("part of 3")];
+    assert_eq!(fetched_parts(&node.handle(NOW, accuse(1, &real))), parts);
+    assert_eq!(fetched_parts(&node.handle(NOW, accuse(3, &real))), [], "once is enough");
+    assert_eq!(fetched_parts(&node.handle(NOW, accuse(1, &other))), parts, "another closing is another trial");
+    // Both are averaged at once; the first answer is to the first order, and acquits.
+    let outputs: Vec<Output> = parts.iter().flat_map(|part| node.handle(NOW, Input::Fetched(part.id))).collect();
+    let orders: Vec<&AverageOrder> = outputs
+        .iter()
+        .filter_map(|output| match output {
+            Output::Average(order) => Some(order),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(orders.len(), 2);
+    let answer = |order: &AverageOrder| {
+        let (round, purpose, members) = (order.round, order.purpose, order.members.clone());
+        let mean = Some(blob("mean"));
+        Input::Averaged(AverageReport { round, purpose, mean, members, rejected: vec![], lost: vec![] })
+    };
+    let bans = |outputs: &[Output]| outputs.iter().filter(|output| matches!(output, Output::Ban { .. })).count();
+    assert_eq!(bans(&node.handle(NOW, answer(orders[0]))), 0);
+    assert_eq!(bans(&node.handle(NOW, answer(orders[1]))), 1, "the second mean is false");
+}
+
+#[test]
+fn what_is_announced_far_too_large_is_not_fetched() {
+    let spec = spec();
+    let head = Head { round: Round(1), mean: Some(blob("mean")), parent: Some(blob("initial").id), history: 2 };
+    let mut aggregator = Aggregator::restore(Arc::clone(&spec), id(7), head);
+    aggregator.handle(NOW, Input::Start);
+    let part = |size| Local { shared: Some(BlobRef { size, ..blob("part") }), ..Local::new(blob("mean").id, 10) };
+    let outputs = aggregator.handle(NOW, advert(&spec, LIAR, 2, Body::Local(part(512 << 20))));
+    assert_eq!(fetched_parts(&outputs), []);
+    assert!(outputs.iter().any(|output| matches!(output, Output::Strike { node, .. } if *node == id(LIAR))));
+    assert_eq!(fetched_parts(&aggregator.handle(NOW, advert(&spec, 1, 2, Body::Local(part(100))))).len(), 1);
 }

@@ -5,6 +5,10 @@
 //! travel in a record of their own, which is only handed to processes of the same machine: elsewhere they would point
 //! at the reader itself. Unsigned hints (mDNS) are kept beside the records; dialing a hint proves it, since the
 //! handshake fails if another node answers.
+//!
+//! Keys cost nothing, so anybody can pass on records of any number of nodes. When the book is full, whoever told most
+//! gives way with what it told last, and records that nodes sent of themselves over their own connection stay as long
+//! as there are others: a flood displaces itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,10 +24,8 @@ use crate::codec;
 use crate::identity::{self, Identity, RECORD_DOMAIN};
 use crate::wire::{MAX_ADDRESSES, MAX_RECORD_BYTES, MAX_RECORDS, Record, Scope, SignedRecord};
 
-/// Life of a record: several rounds of the exchange, so that a live node's never runs out.
+/// Life of a record: several rounds of the exchange, so that a live node's never runs out. A longer one is cut to it.
 const RECORD_MINUTES: u16 = 30;
-/// Longest life that is believed.
-const MAX_RECORD_MINUTES: u16 = 60;
 /// Records kept; well above the peers a node connects to, so that it has a choice.
 const MAX_KEPT: usize = 1024;
 /// Bytes of one address: longer ones are no address of a transport that this node has.
@@ -40,6 +42,20 @@ pub(crate) enum RecordError {
     Signature,
     #[error("an expired address record or one of another federation")]
     Stale,
+    #[error("an address record of a node that is not wanted")]
+    Unwanted,
+    #[error("one address record more than there is room for")]
+    NoRoom,
+}
+
+impl RecordError {
+    /// Tells whether an honest node might have passed the record on, so that it must not cost it its standing.
+    pub(crate) fn is_innocent(self) -> bool {
+        match self {
+            Self::Malformed | Self::Signature => false,
+            Self::Stale | Self::Unwanted | Self::NoRoom => true,
+        }
+    }
 }
 
 /// Where members can be reached.
@@ -47,6 +63,8 @@ pub(crate) enum RecordError {
 pub(crate) struct AddressBook {
     records: BTreeMap<(NodeId, Scope), Entry>,
     hints: BTreeMap<NodeId, Hint>,
+    /// Records that came in so far; orders them.
+    arrivals: u64,
 }
 
 #[derive(Debug)]
@@ -55,6 +73,23 @@ struct Entry {
     addresses: Vec<Multiaddr>,
     issued_at: Timestamp,
     expires_at: Timestamp,
+    /// The peer that was the first to send a record of the node, or the node itself if it ever did.
+    source: NodeId,
+    /// When that first one came.
+    arrival: u64,
+}
+
+impl Entry {
+    /// Takes another record of the same node and scope, if it is newer. The source stays, unless the node now speaks
+    /// for itself: nobody takes an entry over by repeating it.
+    fn update(&mut self, other: Self, node: NodeId) {
+        if other.source == node {
+            self.source = node;
+        }
+        if self.issued_at < other.issued_at {
+            *self = Self { source: self.source, arrival: self.arrival, ..other };
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -64,31 +99,46 @@ struct Hint {
 }
 
 impl AddressBook {
-    /// Checks a record and enters it if it is newer than what is known; returns whose it is.
+    /// Checks a record that `source` sent and enters it if its node is wanted and it is newer than what is known.
+    /// Returns whose it is.
     pub(crate) fn enter(
         &mut self,
         signed: SignedRecord,
+        source: NodeId,
         federation: FederationId,
         now: Timestamp,
+        is_wanted: impl Fn(&NodeId) -> bool,
     ) -> Result<NodeId, RecordError> {
         let record: Record = codec::decode(&signed.payload, MAX_RECORD_BYTES).map_err(|_| RecordError::Malformed)?;
         let addresses = checked_addresses(&record)?;
         if !identity::signed_by(&record.node, RECORD_DOMAIN, &signed.payload, &signed.signature) {
             return Err(RecordError::Signature);
         }
-        let life = Duration::from_secs(60 * u64::from(record.minutes.min(MAX_RECORD_MINUTES)));
+        if !is_wanted(&record.node) {
+            return Err(RecordError::Unwanted);
+        }
+        let life = Duration::from_secs(60 * u64::from(record.minutes.min(RECORD_MINUTES)));
         // A clock that runs ahead must not make a record live longer.
         let expires_at = record.issued_at.min(now) + life;
         if record.federation != federation || expires_at <= now {
             return Err(RecordError::Stale);
         }
-        let key = (record.node, record.scope);
-        if self.records.get(&key).is_none_or(|known| known.issued_at < record.issued_at) {
-            let entry = Entry { signed, addresses, issued_at: record.issued_at, expires_at };
-            self.records.insert(key, entry);
-            self.enforce_bound();
+        self.arrivals += 1;
+        let (issued_at, arrival) = (record.issued_at, self.arrivals);
+        let entry = Entry { signed, addresses, issued_at, expires_at, source, arrival };
+        self.keep((record.node, record.scope), entry)
+    }
+
+    /// Enters a checked record; refuses it if the book is full and this one is what gives way.
+    fn keep(&mut self, key: (NodeId, Scope), entry: Entry) -> Result<NodeId, RecordError> {
+        let (node, _) = key;
+        if let Some(known) = self.records.get_mut(&key) {
+            known.update(entry, node);
+            return Ok(node);
         }
-        Ok(record.node)
+        self.records.insert(key, entry);
+        self.enforce_bound();
+        if self.records.contains_key(&key) { Ok(node) } else { Err(RecordError::NoRoom) }
     }
 
     /// Remembers where a node might be reached.
@@ -131,11 +181,22 @@ impl AddressBook {
         self.hints.retain(|_, hint| hint.expires_at > now);
     }
 
+    /// Makes room at the cost of the source with the most records, newest first. What nodes sent of themselves goes
+    /// only when there is nothing else.
     fn enforce_bound(&mut self) {
-        if self.records.len() > MAX_KEPT {
-            let oldest = self.records.iter().min_by_key(|(_, entry)| entry.expires_at).map(|(key, _)| *key);
-            oldest.and_then(|key| self.records.remove(&key));
+        if self.records.len() <= MAX_KEPT {
+            return;
         }
+        let mut told: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for entry in self.records.values() {
+            *told.entry(entry.source).or_default() += 1;
+        }
+        let rank = |node: &NodeId, entry: &Entry| {
+            let is_hearsay = entry.source != *node;
+            (is_hearsay, told.get(&entry.source).copied(), entry.arrival)
+        };
+        let surplus = self.records.iter().max_by_key(|((node, _), entry)| rank(node, entry)).map(|(key, _)| *key);
+        surplus.and_then(|key| self.records.remove(&key));
     }
 }
 
@@ -248,20 +309,38 @@ mod tests {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
+    fn record(of: &Identity, address: &str, minutes: u16) -> SignedRecord {
+        let bytes = address.parse::<Multiaddr>().unwrap().to_vec();
+        let addresses = Bounded::first_of([serde_bytes::ByteBuf::from(bytes)]);
+        let (federation, node) = (HOME, of.node_id());
+        let record = Record { federation, node, scope: Scope::Network, addresses, issued_at: NOW, minutes };
+        let payload = codec::encode(&record);
+        SignedRecord { signature: of.sign(RECORD_DOMAIN, &payload), payload }
+    }
+
+    fn anybody(_: &NodeId) -> bool {
+        true
+    }
+
+    /// Enters a record that `source` sent, now.
+    fn tell(book: &mut AddressBook, signed: SignedRecord, source: NodeId) -> Result<NodeId, RecordError> {
+        book.enter(signed, source, HOME, NOW, anybody)
+    }
+
     #[test]
     fn loopback_addresses_stay_on_the_machine() {
         let ann = Identity::generate();
         let all = addresses(&["/ip4/127.0.0.1/tcp/1", "/ip4/10.0.0.1/tcp/1", "/ip6/::1/tcp/1"]);
         let mut book = AddressBook::default();
         for record in own_records(&ann, HOME, &all, NOW) {
-            assert_eq!(book.enter(record, HOME, NOW), Ok(ann.node_id()));
+            assert_eq!(tell(&mut book, record, ann.node_id()), Ok(ann.node_id()));
         }
         let other = Identity::generate().node_id();
         let mut rng = StdRng::seed_from_u64(1);
         assert_eq!(book.draw(Reach::SameMachine, &other, &mut rng).len(), 2);
         let public = book.draw(Reach::Elsewhere, &other, &mut rng);
         let mut elsewhere = AddressBook::default();
-        public.into_iter().for_each(|record| _ = elsewhere.enter(record, HOME, NOW).unwrap());
+        public.into_iter().for_each(|record| _ = tell(&mut elsewhere, record, other).unwrap());
         assert_eq!(elsewhere.addresses(&ann.node_id()), addresses(&["/ip4/10.0.0.1/tcp/1"]));
         assert!(book.draw(Reach::SameMachine, &ann.node_id(), &mut rng).is_empty(), "nobody is told its own");
     }
@@ -272,11 +351,13 @@ mod tests {
         let good = own_records(&ann, HOME, &addresses(&["/ip4/10.0.0.1/tcp/1"]), NOW).remove(0);
         let mut book = AddressBook::default();
         let forged = SignedRecord { signature: bob.sign(RECORD_DOMAIN, &good.payload), ..good.clone() };
-        assert_eq!(book.enter(forged, HOME, NOW), Err(RecordError::Signature));
-        let elsewhere = FederationId::from_bytes([8; 32]);
-        assert_eq!(book.enter(good.clone(), elsewhere, NOW), Err(RecordError::Stale));
-        assert_eq!(book.enter(good.clone(), HOME, NOW + Duration::from_secs(1801)), Err(RecordError::Stale));
-        assert_eq!(book.enter(good, HOME, NOW + Duration::from_secs(1799)), Ok(ann.node_id()));
+        let mut enter = |signed: SignedRecord, federation, after| {
+            book.enter(signed, bob.node_id(), federation, NOW + Duration::from_secs(after), anybody)
+        };
+        assert_eq!(enter(forged, HOME, 0), Err(RecordError::Signature));
+        assert_eq!(enter(good.clone(), FederationId::from_bytes([8; 32]), 0), Err(RecordError::Stale));
+        assert_eq!(enter(good.clone(), HOME, 1801), Err(RecordError::Stale));
+        assert_eq!(enter(good, HOME, 1799), Ok(ann.node_id()));
     }
 
     #[test]
@@ -285,13 +366,8 @@ mod tests {
         let texts =
             ["/ip4/127.0.0.1/tcp/1", "/memory/5", "/ip4/10.0.0.1/tcp/1/ws", "/ip4/0.0.0.0/tcp/1", "/ip4/1.1.1.1"];
         for text in texts {
-            let bytes = text.parse::<Multiaddr>().unwrap().to_vec();
-            let addresses = Bounded::first_of([serde_bytes::ByteBuf::from(bytes)]);
-            let (federation, node, minutes) = (HOME, ann.node_id(), 5);
-            let record = Record { federation, node, scope: Scope::Network, addresses, issued_at: NOW, minutes };
-            let payload = codec::encode(&record);
-            let signed = SignedRecord { signature: ann.sign(RECORD_DOMAIN, &payload), payload };
-            assert_eq!(AddressBook::default().enter(signed, HOME, NOW), Err(RecordError::Malformed), "{text}");
+            let told = tell(&mut AddressBook::default(), record(&ann, text, 5), ann.node_id());
+            assert_eq!(told, Err(RecordError::Malformed), "{text}");
         }
     }
 
@@ -301,11 +377,71 @@ mod tests {
         let at = |text, now| own_records(&ann, HOME, &addresses(&[text]), now).remove(0);
         let later = NOW + Duration::from_secs(60);
         let mut book = AddressBook::default();
-        book.enter(at("/ip4/10.0.0.2/tcp/1", later), HOME, later).unwrap();
-        book.enter(at("/ip4/10.0.0.1/tcp/1", NOW), HOME, later).unwrap();
+        for signed in [at("/ip4/10.0.0.2/tcp/1", later), at("/ip4/10.0.0.1/tcp/1", NOW)] {
+            book.enter(signed, ann.node_id(), HOME, later, anybody).unwrap();
+        }
         assert_eq!(book.addresses(&ann.node_id()), addresses(&["/ip4/10.0.0.2/tcp/1"]));
         book.prune(later + Duration::from_secs(1800));
         assert!(book.addresses(&ann.node_id()).is_empty());
+    }
+
+    #[test]
+    fn a_life_longer_than_an_honest_one_is_cut() {
+        let ann = Identity::generate();
+        for minutes in [30, 60, u16::MAX] {
+            let mut book = AddressBook::default();
+            tell(&mut book, record(&ann, "/ip4/10.0.0.1/tcp/1", minutes), ann.node_id()).unwrap();
+            book.prune(NOW + Duration::from_secs(1799));
+            assert_eq!(book.records.len(), 1, "{minutes}");
+            book.prune(NOW + Duration::from_secs(1800));
+            assert!(book.records.is_empty(), "{minutes}");
+        }
+    }
+
+    #[test]
+    fn an_unwanted_node_is_not_entered() {
+        let (ann, bob) = (Identity::generate(), Identity::generate());
+        let is_wanted = |node: &NodeId| *node == ann.node_id();
+        let mut book = AddressBook::default();
+        for (node, told) in [(&ann, Ok(ann.node_id())), (&bob, Err(RecordError::Unwanted))] {
+            let signed = record(node, "/ip4/10.0.0.1/tcp/1", 30);
+            assert_eq!(book.enter(signed, ann.node_id(), HOME, NOW, is_wanted), told);
+        }
+        assert_eq!(book.records.len(), 1);
+        assert!(book.addresses(&bob.node_id()).is_empty());
+    }
+
+    #[test]
+    fn a_flood_displaces_only_what_its_sender_told() {
+        let mut book = AddressBook::default();
+        let (bob, eve) = (Identity::generate().node_id(), Identity::generate().node_id());
+        // A new node's record, from whoever is named or else from itself.
+        let mut tell_of_another = |source: Option<NodeId>| {
+            let node = Identity::generate();
+            tell(&mut book, record(&node, "/ip4/10.0.0.1/tcp/1", 30), source.unwrap_or(node.node_id()))
+        };
+        let honest: Vec<NodeId> = (0..200).map(|n| tell_of_another((n % 2 == 0).then_some(bob)).unwrap()).collect();
+        let refused = (0..3000).filter(|_| tell_of_another(Some(eve)) == Err(RecordError::NoRoom)).count();
+        assert_eq!(refused, 3000 + honest.len() - MAX_KEPT);
+        let late = [tell_of_another(None).unwrap(), tell_of_another(Some(bob)).unwrap()];
+        assert_eq!(book.records.len(), MAX_KEPT);
+        assert!(honest.iter().chain(&late).all(|node| !book.addresses(node).is_empty()));
+    }
+
+    #[test]
+    fn nobody_takes_an_entry_over_by_repeating_it() {
+        let (ann, eve) = (Identity::generate(), Identity::generate().node_id());
+        let at = |text, now| own_records(&ann, HOME, &addresses(&[text]), now).remove(0);
+        let source = |book: &AddressBook| book.records[&(ann.node_id(), Scope::Network)].source;
+        let (old, later) = (at("/ip4/10.0.0.1/tcp/1", NOW), NOW + Duration::from_secs(1));
+        let mut book = AddressBook::default();
+        tell(&mut book, old.clone(), eve).unwrap();
+        assert_eq!(source(&book), eve);
+        tell(&mut book, old, ann.node_id()).unwrap();
+        assert_eq!(source(&book), ann.node_id());
+        book.enter(at("/ip4/10.0.0.2/tcp/1", later), eve, HOME, later, anybody).unwrap();
+        assert_eq!(source(&book), ann.node_id());
+        assert_eq!(book.addresses(&ann.node_id()), addresses(&["/ip4/10.0.0.2/tcp/1"]));
     }
 
     #[test]

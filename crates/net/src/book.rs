@@ -126,10 +126,13 @@ impl Book {
         self.enforce_bounds();
     }
 
-    /// Remembers from an earlier life that everything up to `sequence` was heard.
+    /// Remembers from an earlier life that `sequence` was the newest heard of an author. If it is not in the book, what
+    /// came before it is unknown and taken for heard. If it is, the window that the adverts themselves left is exact
+    /// and stays: its gaps are what sync has to bring.
     pub(crate) fn remember(&mut self, author: NodeId, sequence: Sequence) {
         let author = self.author(author);
-        if sequence >= author.newest {
+        let is_unheard_of = author.seen == 0;
+        if is_unheard_of || sequence > author.newest {
             (author.newest, author.seen) = (sequence, u64::MAX);
         }
         self.enforce_bounds();

@@ -75,7 +75,8 @@ pub struct Config {
     pub incarnation: u64,
     /// Adverts heard in earlier lives, so that they are not fetched again and can be told to others.
     pub known: Vec<SignedAdvert>,
-    /// The newest advert heard of each author in earlier lives, so that nothing old is accepted again.
+    /// The newest advert heard of each author in earlier lives. Where it is not among the known ones, nothing up to it
+    /// is accepted again.
     pub heard: Vec<(NodeId, Sequence)>,
     /// Most peers to keep.
     pub max_peers: usize,

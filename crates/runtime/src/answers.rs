@@ -89,7 +89,7 @@ pub(crate) enum Answer {
     },
     NotCopied(TrainerError),
     Saved(Result<Saved, SaveError>),
-    Finalised(Result<Box<LastStage>, String>),
+    Finalised(Result<Box<LastStage>, RunError>),
 }
 
 impl<M: Machine> Driver<M> {
@@ -108,6 +108,11 @@ impl<M: Machine> Driver<M> {
             Answer::Trained(Err(RunError::Trainer(TrainerError::Abandoned))) if self.ending.is_leaving() => {
                 self.training = false;
             }
+            // `finishing` stays set: the model may be between two states, and no checkpoint may hold it.
+            Answer::Module(Err(RunError::Trainer(TrainerError::Abandoned)))
+            | Answer::Pooled(Err(RunError::Trainer(TrainerError::Abandoned)))
+            | Answer::Finalised(Err(RunError::Trainer(TrainerError::Abandoned)))
+                if self.ending.is_leaving() => {}
             Answer::Trained(result) => self.on_trained(*result?),
             Answer::TrainedAhead { result: Err(TrainerError::Abandoned), .. } => {}
             Answer::TrainedAhead { round, result } => self.records.trained_ahead(round, self.clock.now(), result?.took),
@@ -127,7 +132,10 @@ impl<M: Machine> Driver<M> {
             Answer::Module(result) => self.on_module(*result?),
             Answer::Pooled(result) => self.on_pooled(*result?),
             Answer::Copied { snapshot, round, took } => self.on_copied(snapshot, round, took),
-            Answer::NotCopied(error) => return Err(error.into()),
+            Answer::NotCopied(error) => {
+                self.saving.not_copied();
+                return Err(error.into());
+            }
             Answer::Saved(result) => self.on_saved(&result),
             Answer::Finalised(result) => self.on_finalised(result)?,
         }
@@ -143,7 +151,11 @@ impl<M: Machine> Driver<M> {
             self.records.expert_settled(self.clock.now());
         }
         match result {
-            Ok(Checked::Params) => self.feed(Input::Fetched(fetch.blob.id)),
+            Ok(Checked::Params) => {
+                self.feed(Input::Fetched(fetch.blob.id));
+                // What the machine waits for must not make room for what it waits for, too.
+                self.blobs.protect(self.kept_blobs());
+            }
             Ok(Checked::Proxies(proxies)) => self.feed(Input::Proxies { blob: fetch.blob.id, proxies }),
             Ok(Checked::Malformed(reason)) => self.fetch_failed(fetch, &reason, true),
             Ok(Checked::Lost(reason)) | Err(reason) => self.fetch_failed(fetch, &reason, false),
@@ -226,7 +238,6 @@ impl<M: Machine> Driver<M> {
     }
 
     pub(crate) fn on_copied(&mut self, snapshot: Box<Snapshot>, round: Round, took: Duration) {
-        self.saving.copying = self.saving.copying.saturating_sub(1);
         self.records.saved(round, took);
         if let Some(snapshot) = self.saving.offer(snapshot) {
             self.write_checkpoint(snapshot);

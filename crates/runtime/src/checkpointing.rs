@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The trainer's queue is what keeps both together: the copy runs after everything that was ordered before the save
-//! and before everything that is ordered after it.
+//! and before everything that is ordered after it. Copies are turned into bytes side by side, so one may arrive after a
+//! newer one: snapshots are numbered when they are taken, and a late one is dropped.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -44,6 +45,8 @@ pub(crate) struct Meta {
 /// A checkpoint ready to be written.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
+    /// The number that [`Saving::order`] gave it.
+    pub(crate) number: u64,
     pub(crate) meta: Meta,
     pub(crate) model: Option<Vec<u8>>,
     pub(crate) partition_hash: String,
@@ -57,13 +60,36 @@ pub(crate) struct Saving {
     /// A save was ordered while the model was being trained.
     pub(crate) after_training: bool,
     /// Copies ordered but not yet made.
-    pub(crate) copying: usize,
+    copying: usize,
+    /// How many snapshots were ordered in this life: the number of the newest.
+    ordered: u64,
+    /// The highest number that was offered; 0 before the first.
+    newest_offered: u64,
     complained: bool,
 }
 
 impl Saving {
-    /// Takes a snapshot and returns it if it can be written now.
+    /// Counts a copy that is ordered now and returns its snapshot's number, higher than all before.
+    pub(crate) fn order(&mut self) -> u64 {
+        self.copying += 1;
+        self.ordered += 1;
+        self.ordered
+    }
+
+    /// A copy that was ordered cannot be made.
+    pub(crate) fn not_copied(&mut self) {
+        self.copying = self.copying.saturating_sub(1);
+    }
+
+    /// Takes a snapshot whose copy was ordered and returns it if it can be written now.
+    ///
+    /// One that is older than another that was offered is dropped: written last, it would pass for the newest.
     pub(crate) fn offer(&mut self, snapshot: Box<Snapshot>) -> Option<Box<Snapshot>> {
+        self.copying = self.copying.saturating_sub(1);
+        if snapshot.number < self.newest_offered {
+            return None;
+        }
+        self.newest_offered = snapshot.number;
         if self.writing {
             self.waiting = Some(snapshot);
             return None;
@@ -175,7 +201,7 @@ impl OwnBlobs {
 mod tests {
     use super::*;
 
-    fn snapshot(hash: &str) -> Box<Snapshot> {
+    fn snapshot(number: u64) -> Box<Snapshot> {
         let meta = Meta {
             machine: serde_json::Value::Null,
             own: OwnBlobs::default(),
@@ -183,18 +209,42 @@ mod tests {
             last_record: None,
             last_stage: LastStage::default(),
         };
-        Box::new(Snapshot { meta, model: None, partition_hash: hash.into() })
+        Box::new(Snapshot { number, meta, model: None, partition_hash: String::new() })
     }
 
     #[test]
     fn one_is_written_at_a_time_and_the_newest_waits() {
         let mut saving = Saving::default();
-        assert!(saving.offer(snapshot("1")).is_some());
-        assert!(saving.offer(snapshot("2")).is_none());
-        assert!(saving.offer(snapshot("3")).is_none());
+        let [first, second, third] = std::array::from_fn(|_| saving.order());
+        assert!(saving.offer(snapshot(first)).is_some());
+        assert!(saving.offer(snapshot(second)).is_none());
+        assert!(saving.offer(snapshot(third)).is_none());
         assert!(!saving.is_idle());
-        assert_eq!(saving.written().unwrap().partition_hash, "3");
+        assert_eq!(saving.written().unwrap().number, third);
         assert!(saving.written().is_none());
+        assert!(saving.is_idle());
+    }
+
+    #[test]
+    fn a_snapshot_that_arrives_after_a_newer_one_is_dropped() {
+        let mut saving = Saving::default();
+        let [first, second, third, fourth] = std::array::from_fn(|_| saving.order());
+        assert!(saving.offer(snapshot(second)).is_some());
+        assert!(saving.offer(snapshot(fourth)).is_none());
+        assert!(saving.offer(snapshot(third)).is_none());
+        assert_eq!(saving.written().unwrap().number, fourth, "the late one does not take the newer one's place");
+        assert!(saving.written().is_none());
+        assert!(!saving.is_idle(), "one copy is still under way");
+        assert!(saving.offer(snapshot(first)).is_none(), "nothing is being written, and it is too old all the same");
+        assert!(saving.is_idle());
+    }
+
+    #[test]
+    fn a_copy_that_cannot_be_made_is_not_waited_for() {
+        let mut saving = Saving::default();
+        saving.order();
+        assert!(!saving.is_idle());
+        saving.not_copied();
         assert!(saving.is_idle());
     }
 

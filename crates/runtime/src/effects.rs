@@ -195,9 +195,9 @@ impl<M: Machine> Driver<M> {
             self.saving.after_training = true;
             return;
         }
-        let snapshot = Snapshot { meta: self.meta(), model: None, partition_hash: self.card.partition_hash.clone() };
+        let (number, partition_hash) = (self.saving.order(), self.card.partition_hash.clone());
+        let snapshot = Snapshot { number, meta: self.meta(), model: None, partition_hash };
         let round = self.machine.status(self.clock.now()).round;
-        self.saving.copying += 1;
         let copying = self.trainer.as_ref().map(|trainer| trainer.call(|trainer| trainer.state()));
         self.tasks.spawn(async move {
             let Some(copying) = copying else {

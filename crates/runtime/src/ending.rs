@@ -5,13 +5,16 @@
 //!     └────leave───► Leaving ──said──► Over                                                 └──stop──► Over
 //! ```
 //!
-//! A finished member goes on serving its blobs, because others may be a round behind.
+//! A finished member goes on serving its blobs, because others may be a round behind. A member may leave at any
+//! time before it is over; what its trainer then abandons, in a round or in the last stage, is no failure.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::{NodeId, Role, Round, Timestamp};
 use fednode_engine::Input;
+use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::answers::Answer;
@@ -139,28 +142,32 @@ impl<M: Machine> Driver<M> {
             if let Some(finishing) = finishing {
                 match flatten(finishing.await) {
                     Ok(Timed { value, .. }) => last_stage.evaluations = value,
-                    Err(error) => return Answer::Finalised(Err(error.to_string())),
+                    Err(error) => return Answer::Finalised(Err(error.into())),
                 }
             }
             let Timed { value: model, .. } = match copying.await {
                 Ok(model) => model,
-                Err(error) => return Answer::Finalised(Err(error.to_string())),
+                Err(error) => return Answer::Finalised(Err(error.into())),
             };
             let LastStage { evaluations: finished, pool } = last_stage.clone();
             let card = ModelCard { finished, pool, ..card };
             let written = on_worker(move || final_model::write(&state, &model, &card)).await;
             journal.flush().await;
-            Answer::Finalised(written.map(|()| Box::new(last_stage)).map_err(|error| error.to_string()))
+            let unwritten =
+                |error: io::Error| RunError::StateContent(format!("the final model cannot be made: {error}"));
+            Answer::Finalised(written.map(|()| Box::new(last_stage)).map_err(unwritten))
         });
     }
 
     /// # Errors
     /// Without its result a run has failed, whatever else it did.
-    pub(crate) fn on_finalised(&mut self, result: Result<Box<LastStage>, String>) -> Result<(), RunError> {
-        let failed = |error| RunError::StateContent(format!("the final model cannot be made: {error}"));
-        self.last_stage = *result.map_err(failed)?;
+    pub(crate) fn on_finalised(&mut self, result: Result<Box<LastStage>, RunError>) -> Result<(), RunError> {
+        self.last_stage = *result?;
         self.finishing = false;
-        self.start_serving();
+        // Who has said goodbye meanwhile does not come back to serve.
+        if !self.ending.is_leaving() {
+            self.start_serving();
+        }
         Ok(())
     }
 
@@ -251,14 +258,54 @@ impl<M: Machine> Driver<M> {
         }
     }
 
+    /// Waits until everything ordered is on the disk.
+    ///
+    /// If a task of the save itself has failed, it waits for all other tasks, too: the caller's patience bounds it.
+    ///
+    /// Cancel-safe: what has not been written by then is not written.
     async fn finish_saving(&mut self) {
         while !self.saving.is_idle() {
-            match self.tasks.join_next().await {
-                Some(Ok(Answer::Copied { snapshot, round, took })) => self.on_copied(snapshot, round, took),
-                Some(Ok(Answer::Saved(result))) => self.on_saved(&result),
-                Some(Ok(Answer::NotCopied(_)) | Err(_)) | None => return,
-                Some(Ok(_)) => {}
+            match next_answer(&mut self.tasks).await {
+                Some(Answer::Copied { snapshot, round, took }) => self.on_copied(snapshot, round, took),
+                Some(Answer::NotCopied(error)) => {
+                    warn!(%error, "the model cannot be copied for a checkpoint");
+                    self.saving.not_copied();
+                }
+                Some(Answer::Saved(result)) => self.on_saved(&result),
+                Some(_) => {}
+                None => return,
             }
         }
+    }
+}
+
+/// Returns the next answer, whichever tasks fail before it; `None` if no task is left.
+///
+/// Cancel-safe: no answer is lost.
+async fn next_answer(tasks: &mut JoinSet<Answer>) -> Option<Answer> {
+    while let Some(joined) = tasks.join_next().await {
+        match joined {
+            Ok(answer) => return Some(answer),
+            Err(error) => warn!(%error, "a task ended without its answer"),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn broken() -> Answer {
+        panic!("a defect of the test's own")
+    }
+
+    #[tokio::test]
+    async fn a_task_that_fails_does_not_keep_the_next_answer_back() {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(broken());
+        tasks.spawn(async { Answer::Done });
+        assert!(matches!(next_answer(&mut tasks).await, Some(Answer::Done)));
+        assert!(next_answer(&mut tasks).await.is_none());
     }
 }

@@ -3,12 +3,12 @@
 
 mod common;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::{FINISHING, Running, config, lonely_spec, spec, until, within};
-use fednode_core::{ParamSet, Round};
+use common::{Counters, FINISHING, Running, config, lonely_spec, spec, until, within};
+use fednode_core::{FederationSpec, ParamSet, Round};
 use fednode_net::Compression;
 use fednode_runtime::control::{Client, ClientError};
 use fednode_runtime::records::{path_in as records_path, read as read_records};
@@ -194,6 +194,50 @@ async fn a_node_that_leaves_ends_well_and_the_others_go_on() {
     aggregator.end().await.unwrap();
     let last = read_records(&records_path(&state("1"))).unwrap().pop().unwrap();
     assert_eq!((last.round, last.members), (Round(5), 2));
+}
+
+/// Runs a node on its own until `reached` says so.
+async fn lonely_node(spec: &FederationSpec, state: &Path, reached: impl Fn(&Counters) -> bool) -> Running {
+    let node = Running::node(1, config(spec, state, &[]), Duration::from_millis(200));
+    until(|| reached(&node.counters)).await;
+    node
+}
+
+async fn leave_once(spec: &FederationSpec, state: PathBuf, reached: impl Fn(&Counters) -> bool) {
+    let node = lonely_node(spec, &state, reached).await;
+    let client = Client::of(&state).unwrap();
+    tokio::task::spawn_blocking(move || client.leave().unwrap()).await.unwrap();
+    let left = node.end().await;
+    assert!(matches!(&left, Ok(finished) if finished.outcome == Outcome::Left), "{}: {left:?}", state.display());
+    let card = state.join(final_model::FOLDER).join("card.json");
+    assert!(!card.exists(), "{}: it was done before it left", state.display());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_leaves_in_its_last_stage_ends_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = |name: &str| folder.path().join(name);
+    let plain = lonely_spec(1);
+    let mut pooled = plain.clone();
+    pooled.pool.enabled = true;
+    let finishing = |counters: &Counters| counters.finishing.load(Ordering::Relaxed) > 0;
+    let pooling = |counters: &Counters| counters.pooling.load(Ordering::Relaxed) > 0;
+    tokio::join!(
+        leave_once(&plain, state("while it finalises"), finishing),
+        leave_once(&pooled, state("while it makes its module"), finishing),
+        leave_once(&pooled, state("while it makes its pool"), pooling),
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_stopped_in_its_last_stage_is_interrupted() {
+    let folder = tempfile::tempdir().unwrap();
+    let finishing = |counters: &Counters| counters.finishing.load(Ordering::Relaxed) > 0;
+    let state = folder.path().join("node");
+    let node = lonely_node(&lonely_spec(1), &state, finishing).await;
+    node.stop.cancel();
+    assert_eq!(node.end().await.unwrap_err().exit_code(), ExitCode::Interrupted);
+    assert!(!state.join(final_model::FOLDER).exists(), "its last stage begins anew");
 }
 
 #[tokio::test(flavor = "multi_thread")]

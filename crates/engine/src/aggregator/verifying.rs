@@ -16,6 +16,8 @@ use crate::event::{AverageOrder, AverageReport, Fetch, FetchKind, Output, Purpos
 /// A recomputation under way.
 #[derive(Debug)]
 pub(super) struct Trial {
+    /// What tells its answer from those to earlier ones.
+    number: u32,
     author: NodeId,
     round: Round,
     global: Global,
@@ -77,7 +79,8 @@ impl Aggregator {
                 self.outputs.push(Output::Fetch(Fetch { blob, kind: FetchKind::Shared, from, base, until }));
             }
         }
-        self.trial = Some(Trial { author, round, global, awaited });
+        self.trials += 1;
+        self.trial = Some(Trial { number: self.trials, author, round, global, awaited });
     }
 
     /// Takes note of a part that is here, or that cannot be had.
@@ -89,15 +92,13 @@ impl Aggregator {
         trial.awaited.remove(&blob);
         if trial.awaited.is_empty() {
             let (round, members) = (trial.round, trial.global.members.clone());
-            let purpose = Purpose::Verify(trial.author);
+            let purpose = Purpose::Verify(trial.number);
             self.outputs.push(Output::Average(AverageOrder { round, purpose, members }));
         }
     }
 
-    pub(super) fn on_verified(&mut self, author: NodeId, report: &AverageReport) {
-        let is_meant =
-            |trial: &Trial| trial.author == author && trial.round == report.round && trial.awaited.is_empty();
-        if self.trial.as_ref().is_some_and(is_meant) {
+    pub(super) fn on_verified(&mut self, number: u32, report: &AverageReport) {
+        if self.trial.as_ref().is_some_and(|trial| trial.number == number) {
             self.on_recomputed(report.mean.map(|mean| mean.id));
         }
     }

@@ -20,13 +20,19 @@ const ATTEMPTS: u32 = 4;
 #[derive(Debug)]
 pub(super) struct Acting {
     closing: Closing,
+    /// The most bytes that a part can have.
+    most: u64,
+    /// The newest round of which updates are counted, where others train in later ones.
+    newest: Option<Round>,
     /// The mean is being computed, or is already announced.
     busy: bool,
 }
 
 impl Acting {
     pub(super) fn offer(&mut self, node: NodeId, round: Round, local: &Local) -> Option<BlobRef> {
-        self.closing.offer(node, round, local)
+        let is_too_large = local.shared.is_some_and(|shared| shared.size > self.most);
+        let is_too_new = self.newest.is_some_and(|newest| round > newest);
+        if is_too_large || is_too_new { None } else { self.closing.offer(node, round, local) }
     }
 
     pub(super) fn resolve(&mut self, blob: BlobId, held: bool) {
@@ -35,6 +41,11 @@ impl Acting {
 
     pub(super) fn remove(&mut self, node: NodeId) {
         self.closing.remove(node);
+    }
+
+    /// Visits the parts on offer.
+    pub(super) fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
+        self.closing.blobs()
     }
 }
 
@@ -100,12 +111,15 @@ impl Node {
             return;
         }
         let parent = chain::lineage_of(&self.state.head, self.initial);
-        let mut closing = Closing::new(Arc::clone(&self.spec));
+        // Where only some train in a round, those of a later one have given this one up.
+        let newest = (self.spec.round.participation < 1.0).then_some(round);
+        let most = chain::most_bytes(&self.state.head, &self.spec);
+        let mut acting = Acting { closing: Closing::new(Arc::clone(&self.spec)), most, newest, busy: false };
         let is_counted = |node, newest, local: &Local| local.parent == parent && self.audience.hears(node, newest);
         let fresh = self.view.newest_locals().filter(|(node, newest, local)| is_counted(*node, *newest, local));
         let wanted: Vec<(NodeId, BlobRef)> =
-            fresh.filter_map(|(node, newest, local)| Some((node, closing.offer(node, newest, local)?))).collect();
-        self.acting = Some(Acting { closing, busy: false });
+            fresh.filter_map(|(node, newest, local)| Some((node, acting.offer(node, newest, local)?))).collect();
+        self.acting = Some(acting);
         self.note(Note::Acting(round));
         for (node, blob) in wanted {
             // A short deadline: the others wait for this, and a part that cannot be had is simply not counted.
@@ -133,13 +147,16 @@ impl Node {
     pub(super) fn handle_averaged(&mut self, report: AverageReport) {
         match report.purpose {
             Purpose::Close => self.on_average_to_close(report),
-            Purpose::Verify(author) => self.on_recomputed(author, report.mean),
+            Purpose::Verify(trial) => self.on_recomputed(trial, report.mean),
         }
     }
 
     fn on_average_to_close(&mut self, report: AverageReport) {
         let Some(acting) = &mut self.acting else { return };
         let enough = report.members.len() >= self.spec.fewest_members() as usize;
+        for node in report.lost {
+            acting.closing.remove(node);
+        }
         for (node, reason) in report.rejected {
             acting.closing.remove(node);
             let reason = format!("shared part refused: {reason}");

@@ -51,7 +51,7 @@ impl Node {
         let by = candidate.as_ref().map(|candidate| candidate.author);
         let members = candidate.as_ref().map_or(0, |candidate| candidate.global.members.len() as u32);
         self.note(Note::RoundClosed { round: merged, by, members });
-        let (Some(candidate), None) = (candidate, &report.refused_mean) else {
+        let (Some(candidate), None, false) = (candidate, &report.refused_mean, report.lost_mean) else {
             if let (Some(author), Some(reason)) = (by, &report.refused_mean) {
                 self.ban(author, format!("its mean of round {merged} was refused: {reason}"));
             }

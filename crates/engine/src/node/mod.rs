@@ -40,7 +40,7 @@ use crate::view::View;
 
 pub(crate) use self::attention::{Attention, is_mere_update};
 
-use self::audit::Trial;
+use self::audit::Trials;
 use self::closing_in_place::Acting;
 use self::exchanging::Exchange;
 use self::following::Following;
@@ -68,7 +68,7 @@ pub struct Node {
     pooling: Option<Pooling>,
     following: Following,
     acting: Option<Acting>,
-    trials: BTreeMap<NodeId, Trial>,
+    trials: Trials,
     /// Proxies being fetched: whose, and of which round.
     proxies_wanted: BTreeMap<BlobId, Vec<(NodeId, Round)>>,
     merging_since: Timestamp,
@@ -102,7 +102,7 @@ impl Node {
             pooling: None,
             following: Following::default(),
             acting: None,
-            trials: BTreeMap::new(),
+            trials: Trials::default(),
             proxies_wanted: BTreeMap::new(),
             merging_since: Timestamp::default(),
             now: Timestamp::default(),
@@ -169,9 +169,10 @@ impl Node {
         let held = self.state.held.values().map(|held| held.blob.id);
         let sources = self.exchange.iter().flat_map(Exchange::blobs);
         let pool = self.pooling.iter().flat_map(Pooling::blobs).chain(self.state.module.map(|blob| blob.id));
+        let averaged = self.acting.iter().flat_map(Acting::blobs).chain(self.trials.blobs());
         // The mean before is what others pack the newest against.
         let means = self.state.head.mean.map(|mean| mean.id).into_iter().chain(self.state.head.parent);
-        own.chain(held).chain(sources).chain(pool).chain(means).collect()
+        own.chain(held).chain(sources).chain(pool).chain(averaged).chain(means).collect()
     }
 
     /// Returns what this node is doing and waiting for.
@@ -443,7 +444,7 @@ impl Node {
     /// Stops listening to a node that signed something false, and undoes what was waiting on its word.
     fn ban(&mut self, node: NodeId, reason: String) {
         self.view.ban(node);
-        self.trials.remove(&node);
+        self.trials.drop_those_of(node);
         if let Some(acting) = &mut self.acting {
             acting.remove(node);
         }

@@ -36,6 +36,9 @@ use crate::state::{Head, Phase, State};
 /// Looked into millions of times; its order is never looked at.
 type Map<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
 
+/// Blobs by the round in which they were made.
+type Born = BTreeMap<Round, Vec<BlobId>>;
+
 /// How long after a death the others notice.
 const DETECTION: Duration = Duration::from_secs(2);
 /// How often a blob that nobody has is looked for again.
@@ -152,10 +155,11 @@ pub(super) struct World<'a> {
     proxies: NameMap<BlobId, Arc<ProxySet>>,
     holders: NameMap<BlobId, Vec<usize>>,
     /// The blobs of each round, to forget them when nobody can want them any more.
-    born: BTreeMap<Round, Vec<BlobId>>,
-    /// Local updates begun since that was last looked at, and the oldest round of which everything is kept.
+    born: Born,
+    /// Those among them that are averaged are kept apart.
+    parts: Born,
+    /// Local updates begun since that was last looked at.
     begun: usize,
-    oldest_kept: Round,
     initial: Option<BlobRef>,
     adverts: Vec<Arc<Said>>,
     pending_incidents: usize,
@@ -205,9 +209,9 @@ impl<'a> World<'a> {
             contents: initial.iter().map(|blob| blob.id).zip(shared).collect(),
             proxies: NameMap::default(),
             holders: NameMap::default(),
-            born: BTreeMap::new(),
+            born: Born::new(),
+            parts: Born::new(),
             begun: 0,
-            oldest_kept: Round::ZERO,
             initial,
             adverts: Vec::new(),
             pending_incidents: scenario.incidents.len(),

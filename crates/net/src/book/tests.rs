@@ -93,6 +93,27 @@ fn what_was_remembered_is_not_heard_again() {
     assert_eq!(book.judge(&node(1), at(3, 11), Round(1)), Verdict::Fresh);
     book.remember(node(1), at(2, 99));
     assert_eq!(book.judge(&node(1), at(3, 11), Round(1)), Verdict::Fresh, "an older memory changes nothing");
+    book.remember(node(2), at(0, 0));
+    assert_eq!(book.judge(&node(2), at(0, 0), Round(1)), Verdict::Duplicate, "the first of all numbers is one too");
+}
+
+#[test]
+fn a_gap_before_the_newest_outlives_a_restart() {
+    let (mut restarted, mut peer) = (Book::default(), Book::default());
+    for counter in 7..=10 {
+        hear(&mut peer, node(1), at(3, counter), 1);
+        if counter != 9 {
+            hear(&mut restarted, node(1), at(3, counter), 1);
+        }
+    }
+    restarted.remember(node(1), at(3, 10));
+    let verdicts = [7, 8, 9, 10].map(|counter| restarted.judge(&node(1), at(3, counter), Round(1)));
+    use Verdict::{Duplicate, Fresh};
+    assert_eq!(verdicts, [Duplicate, Duplicate, Fresh, Duplicate]);
+    let (missing, more) = peer.lacking(&restarted.digest(START), &BTreeSet::new(), 1 << 20, NOW, NOW);
+    assert_eq!((missing, more), (vec![advert(node(1), at(3, 9), 1, local()).0], false));
+    restarted.remember(node(1), at(3, 12));
+    assert_eq!(restarted.judge(&node(1), at(3, 9), Round(1)), Duplicate, "the newest is damaged: nothing is known");
 }
 
 #[test]

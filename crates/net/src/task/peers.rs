@@ -11,10 +11,12 @@ use libp2p::{Multiaddr, PeerId, mdns};
 use rand::seq::IteratorRandom;
 
 use super::Task;
-use crate::addresses::{Reach, RecordError, bare, own_records};
+use crate::addresses::{Reach, bare, own_records};
 use crate::bounded::Bounded;
+use crate::config::Config;
 use crate::event::Event;
 use crate::identity::{node_id, peer_id};
+use crate::score::Standing;
 use crate::wire::{PeersReply, PeersRequest, SignedRecord};
 
 /// How often a node exchanges addresses with one random peer.
@@ -72,25 +74,20 @@ impl Task {
         self.learn(node, request.mine.into_vec());
     }
 
-    /// Enters records and makes the dialer try their nodes.
+    /// Enters records of wanted nodes and makes the dialer try those nodes.
     fn learn(&mut self, from: NodeId, records: Vec<SignedRecord>) {
         if !self.peers.get(&from).is_some_and(super::Peer::is_welcome) {
             return;
         }
         let now = crate::clock::now();
         for record in records {
-            match self.addresses.enter(record, self.config.federation, now) {
-                Ok(node) if self.is_wanted(&node) => self.dialer.add_told(node, Instant::now()),
-                Ok(_) => {}
-                Err(RecordError::Stale) => {}
+            let is_one = |node: &NodeId| is_wanted(node, self.own, &self.config, &self.standing);
+            match self.addresses.enter(record, from, self.config.federation, now, is_one) {
+                Ok(node) => self.dialer.add_told(node, Instant::now()),
+                Err(error) if error.is_innocent() => {}
                 Err(error) => return self.strike(from, format!("passed on {error}")),
             }
         }
-    }
-
-    fn is_wanted(&self, node: &NodeId) -> bool {
-        let allowed = self.config.allow.as_ref().is_none_or(|allow| allow.contains(node));
-        *node != self.own && allowed && !self.standing.is_banned(node)
     }
 
     fn own_records(&self, reach: Reach) -> Vec<SignedRecord> {
@@ -113,8 +110,8 @@ impl Task {
         let now = crate::clock::now();
         for (peer, address) in found {
             let Some(node) = node_id(&peer) else { continue };
-            self.addresses.hint(node, bare(&address), now);
-            if self.is_wanted(&node) {
+            if is_wanted(&node, self.own, &self.config, &self.standing) {
+                self.addresses.hint(node, bare(&address), now);
                 self.dialer.add_heard(node, self.own, Instant::now());
             }
         }
@@ -153,4 +150,10 @@ impl Task {
         let own: PeerId = peer_id(&self.own);
         bare(address).with(libp2p::multiaddr::Protocol::P2p(own))
     }
+}
+
+/// Tells whether a node is one to connect to: not this one, allowed and not banned.
+fn is_wanted(node: &NodeId, own: NodeId, config: &Config, standing: &Standing) -> bool {
+    let allowed = config.allow.as_ref().is_none_or(|allow| allow.contains(node));
+    *node != own && allowed && !standing.is_banned(node)
 }

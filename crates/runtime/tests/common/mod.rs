@@ -31,8 +31,12 @@ pub struct Counters {
     pub trained: AtomicU32,
     /// Calls of `restore`.
     pub restored: AtomicU32,
+    /// Last stages begun.
+    pub finishing: AtomicU32,
     /// Last stages done.
     pub finished: AtomicU32,
+    /// Pools begun.
+    pub pooling: AtomicU32,
 }
 
 /// A model of one shared vector and two experts; training adds a number that depends on the node and the round.
@@ -50,6 +54,18 @@ impl Toy {
         let experts = (0..EXPERTS).map(|slot| vec![f32::from(slot) + 1.0; 3]).collect();
         let toy = Self { number, shared: vec![1.0, 2.0], experts, batch, counters: Arc::clone(&counters) };
         (Box::new(toy), counters)
+    }
+
+    /// Takes its time, unless it is told to stop.
+    fn run_batches(&self, watch: &mut Watch<'_>) -> Result<(), TrainerError> {
+        for batch in 1..=4 {
+            std::thread::sleep(self.batch);
+            let progress = TrainProgress { epoch: 1, epochs: 1, batch, batches: 4, loss: 1.0 };
+            if watch(progress).is_break() {
+                return Err(TrainerError::Abandoned);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -74,13 +90,7 @@ impl Trainer for Toy {
     }
 
     fn local_update(&mut self, round: Round, watch: &mut Watch<'_>) -> Result<Update, TrainerError> {
-        for batch in 1..=4 {
-            std::thread::sleep(self.batch);
-            let progress = TrainProgress { epoch: 1, epochs: 1, batch, batches: 4, loss: 1.0 };
-            if watch(progress).is_break() {
-                return Err(TrainerError::Abandoned);
-            }
-        }
+        self.run_batches(watch)?;
         let step = f32::from(self.number) * 0.01;
         self.shared.iter_mut().for_each(|value| *value += step);
         self.experts.iter_mut().flatten().for_each(|value| *value += step);
@@ -98,8 +108,9 @@ impl Trainer for Toy {
     }
 
     /// Adds to an expert, so that it shows how often it was done; takes as long as a local update.
-    fn finish(&mut self, _last: Round, _watch: &mut Watch<'_>) -> Result<Option<Evaluations>, TrainerError> {
-        std::thread::sleep(4 * self.batch);
+    fn finish(&mut self, _last: Round, watch: &mut Watch<'_>) -> Result<Option<Evaluations>, TrainerError> {
+        self.counters.finishing.fetch_add(1, Ordering::Relaxed);
+        self.run_batches(watch)?;
         self.experts[0].iter_mut().for_each(|value| *value += FINISHING);
         self.counters.finished.fetch_add(1, Ordering::Relaxed);
         Ok(None)
@@ -110,7 +121,10 @@ impl Trainer for Toy {
         Ok(Some(PrivateModule { kind: "expert".into(), params: params("e", own), score: 0.25 }))
     }
 
-    fn pool(&mut self, modules: Modules, _watch: &mut Watch<'_>) -> Result<PoolOutcome, TrainerError> {
+    /// Takes as long as a local update.
+    fn pool(&mut self, modules: Modules, watch: &mut Watch<'_>) -> Result<PoolOutcome, TrainerError> {
+        self.counters.pooling.fetch_add(1, Ordering::Relaxed);
+        self.run_batches(watch)?;
         let member = |node: Option<NodeId>| PoolMember { node, score: None, kept: true, gate_mass: 0.0 };
         let scores = Scores { own: Score::default(), mixture: None };
         let others = modules.iter().map(|(node, _)| member(Some(*node)));

@@ -8,7 +8,7 @@ use rand::Rng;
 use super::super::history::Told;
 use super::super::scenario::Behaviour;
 use super::{COMPUTING, Event, Machine, Member, World};
-use crate::event::{AverageOrder, AverageReport, MergeOrder, MergeReport, Purpose};
+use crate::event::{AverageOrder, AverageReport, Input, MergeOrder, MergeReport, Purpose};
 use crate::execute;
 
 impl World<'_> {
@@ -24,6 +24,9 @@ impl World<'_> {
 
     pub(super) fn end_training(&mut self, member: usize, round: Round) {
         if let Some(trained) = self.answer(member, |world| world.trained(member, round).map(Told::Trained)) {
+            if let Input::Trained(LocalReport { shared: Some(part), .. }) = &trained {
+                self.set_apart(round, part.id);
+            }
             self.give(member, trained);
         }
     }

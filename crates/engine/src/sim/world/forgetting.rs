@@ -3,9 +3,10 @@
 use fednode_core::{BlobId, Round};
 
 use super::super::world::Machine;
-use super::{NameSet, World};
+use super::{Born, Member, NameSet, World};
 
-/// Rounds that all blobs outlive their own: what a straggler may still ask for, and what is being fetched.
+/// Rounds that blobs outlive their own: what a straggler may still ask for, and what is being fetched. Parts of a round's
+/// mean do not: who has left that round wants the mean.
 pub const KEPT_ROUNDS: u32 = 1;
 /// Local updates between two looks, as a share of the nodes: the look visits every member.
 const LOOKS_PER_ROUND: usize = 4;
@@ -26,35 +27,48 @@ impl World<'_> {
             Machine::Node(node) => Some(node.state().round),
             Machine::Aggregator(_) => None,
         });
-        let oldest = Round(rounds.min().unwrap_or_default().0.saturating_sub(KEPT_ROUNDS));
-        if oldest <= self.oldest_kept {
-            return;
-        }
-        self.oldest_kept = oldest;
+        let newest = rounds.min().unwrap_or_default();
         let needed = self.needed_blobs();
-        let newer = self.born.split_off(&oldest);
-        for (round, blobs) in std::mem::replace(&mut self.born, newer) {
-            let (kept, forgotten): (Vec<_>, Vec<_>) = blobs.into_iter().partition(|blob| needed.contains(blob));
-            if !kept.is_empty() {
-                self.born.insert(round, kept);
-            }
-            for blob in forgotten {
-                self.contents.remove(&blob);
-                self.proxies.remove(&blob);
-                for holder in self.holders.remove(&blob).unwrap_or_default() {
-                    self.members[holder].held.remove(&blob);
-                }
-            }
+        let oldest = Round(newest.0.saturating_sub(KEPT_ROUNDS));
+        let (born, parts) = (std::mem::take(&mut self.born), std::mem::take(&mut self.parts));
+        self.born = self.forget_before(oldest, born, &needed);
+        self.parts = self.forget_before(newest, parts, &needed);
+    }
+
+    /// Enters a blob that was just made as one that is averaged.
+    pub(super) fn set_apart(&mut self, round: Round, part: BlobId) {
+        let Some(made) = self.born.get_mut(&round) else { return };
+        if let Some(at) = made.iter().rposition(|made| *made == part) {
+            self.parts.entry(round).or_default().push(made.remove(at));
         }
     }
 
-    /// Returns what the nodes need, those that may come back too.
+    /// Forgets what was made before a round and is not needed; returns the others.
+    fn forget_before(&mut self, oldest: Round, mut made: Born, needed: &NameSet<BlobId>) -> Born {
+        for (_, blobs) in made.range_mut(..oldest) {
+            blobs.retain(|blob| {
+                let is_needed = needed.contains(blob);
+                if !is_needed {
+                    self.contents.remove(blob);
+                    self.proxies.remove(blob);
+                    for holder in self.holders.remove(blob).unwrap_or_default() {
+                        self.members[holder].held.remove(blob);
+                    }
+                }
+                is_needed
+            });
+        }
+        made.retain(|_, blobs| !blobs.is_empty());
+        made
+    }
+
+    /// Returns what the members need, those that may come back too.
     fn needed_blobs(&self) -> NameSet<BlobId> {
-        let nodes = self.members.iter().filter_map(|member| match &member.machine {
-            Machine::Node(node) => Some(node),
-            Machine::Aggregator(_) => None,
-        });
-        nodes.flat_map(|node| node.needed_blobs()).collect()
+        let needed = |member: &Member| match &member.machine {
+            Machine::Node(node) => node.needed_blobs(),
+            Machine::Aggregator(aggregator) => aggregator.needed_blobs(),
+        };
+        self.members.iter().flat_map(needed).collect()
     }
 
     pub(super) fn forget_old_adverts(&mut self) {
