@@ -4,6 +4,8 @@ import pathlib
 import shlex
 import signal
 import subprocess
+import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "fednode"
@@ -13,6 +15,8 @@ FEDNODE = RELEASE / "fednode"
 CARGO = os.environ.get("CARGO", "cargo")
 # Longest that one program may take: none of ours takes a tenth of it.
 LIMIT = 1800
+# Seconds between two looks at a program that runs.
+STEP = 0.05
 
 children = set()
 
@@ -31,29 +35,44 @@ def start(command, **settings):
     return child
 
 
-def output(command, limit=LIMIT, accepts=(0,), **settings):
-    """Runs a program and returns what it prints; what it says of an error becomes the reason."""
-    child = start(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings)
-    try:
-        printed, said = child.communicate(timeout=limit)
-    except subprocess.TimeoutExpired as error:
+def output(command, limit=LIMIT, accepts=(0,), look=lambda child: None, **settings):
+    """Runs a program and returns what it prints; what it says of an error becomes the reason. Looks at it while it runs.
+
+    It writes to files: a pipe would block a program that prints more than it holds, and stay open as long as anything
+    lives that the program left behind.
+    """
+    with tempfile.TemporaryFile("w+", errors="replace") as printed, tempfile.TemporaryFile("w+", errors="replace") as said:
+        child = start(command, stdin=subprocess.DEVNULL, stdout=printed, stderr=said, **settings)
+        until = time.monotonic() + limit
+        while child.poll() is None and time.monotonic() < until:
+            look(child)
+            time.sleep(STEP)
+        ended = child.returncode
+        # What it left behind would disturb the rows to come.
         stop(child)
-        raise CannotRun(f"{name_of(command)} took more than {limit} s") from error
-    children.discard(child)
-    if child.returncode not in accepts:
-        raise CannotRun(f"{name_of(command)}: {last_line(said) or last_line(printed) or f'ended with {child.returncode}'}")
+        printed, said = map(whole, (printed, said))
+    if ended is None:
+        raise CannotRun(f"{name_of(command)} took more than {limit} s")
+    if ended not in accepts:
+        raise CannotRun(f"{name_of(command)}: {last_line(said) or last_line(printed) or f'ended with {ended}'}")
     return printed
 
 
+def whole(file):
+    file.seek(0)
+    return file.read()
+
+
 def stop(child):
-    """Ends a program with all it started, politely first: a swarm takes its nodes along."""
+    """Ends a program with all it started, politely first: a swarm takes its nodes along. Of one that has ended already,
+    what it left behind is ended."""
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(child.pid, signal_number)
             child.wait(timeout=10)
         except subprocess.TimeoutExpired:
             continue
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):
             break
     children.discard(child)
 

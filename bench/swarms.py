@@ -1,12 +1,11 @@
 """Rows from live swarms: start-up time, overhead beside training, memory, bytes on the wire, two nodes side by side."""
 import json
 import pathlib
-import subprocess
 import tempfile
 import time
 
 from bench.page import at_most
-from bench.run import FEDNODE, CannotRun, children, last_line, shown, start
+from bench.run import FEDNODE, output, shown
 
 F32 = 4  # bytes
 # Parameters of the 4-layer CNN on 28x28 images (moe-systems §1.5): embedding, one expert, one proxy.
@@ -22,20 +21,17 @@ class Swarm:
             out = pathlib.Path(folder) / "run"
             flags = [*map(str, flags), "--json", "--device", "cpu"]
             self.command = shown(["fednode", "swarm", *flags])
-            started = time.monotonic()
-            child = start([FEDNODE, "swarm", *flags, "--out", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             self.first_round, self.fedboot = None, 0
-            while child.poll() is None:
+            started = time.monotonic()
+
+            def look(child):
                 if self.first_round is None and list(out.glob("nodes/*/**/metrics.jsonl")):
                     self.first_round = time.monotonic() - started
                 self.fedboot = max(self.fedboot, peak_memory("fedboot", child.pid))
-                time.sleep(0.05)
+
+            printed = output([FEDNODE, "swarm", *flags, "--out", out], look=look)
             self.seconds = time.monotonic() - started
             self.first_round = self.first_round or self.seconds
-            printed, said = child.communicate()
-            children.discard(child)
-            if child.returncode:
-                raise CannotRun(f"fednode swarm: {last_line(said) or f'ended with {child.returncode}'}")
             self.summary = json.loads(printed)
             self.records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 

@@ -45,6 +45,19 @@ fn models_that_do_not_go_together_are_refused_before_anything_starts() {
     assert_eq!(node.wait().code(), Some(3));
     assert!(node.log().contains("a node cannot have model `lenet5` where others have `cnn`"), "{}", node.log());
 
+    // Features of 500 and of 84 numbers, in a file that was edited by hand after `fednode init` had checked it.
+    let federation = Federation::new(2, 2, &["--algorithm", "fedproto"]);
+    let spec = std::fs::read_to_string(federation.spec()).unwrap();
+    let edited = spec.replace("by_node = []", "by_node = [\"cnn-1\", \"lenet5\"]");
+    assert_ne!(edited, spec);
+    std::fs::write(federation.spec(), edited).unwrap();
+    let mut node = federation.start_node(1, &[], &[]);
+    let (code, log) = (node.wait().code(), node.log());
+    assert_eq!((code, log.lines().count()), (Some(3), 1), "{log}");
+    for part in ["federation.toml`: ", "a node cannot have model `lenet5` where others have `cnn-1`"] {
+        assert!(log.contains(part), "{part} is not in {log}");
+    }
+
     // The features of the small model and of the own one differ in width: nobody would find out before it starts.
     let folder = tempfile::tempdir().unwrap();
     let mut init = fednode();
@@ -61,6 +74,8 @@ fn a_common_model_is_made_personal_without_a_network() {
     let out = folder.path().join("run");
     let mut swarm = fednode();
     swarm.args(["swarm", "--json", "--nodes", "3", "--rounds", "3", "--algorithm", "fedavg", "--out"]).arg(&out);
+    // Whoever makes a model personal trains nothing ahead, and PFL-MoE could not.
+    swarm.args(["--set", "training.ahead_epochs=1"]);
     json_of(&run(swarm));
     let on_shard = |command: &str, model: &Path| {
         let mut process = fednode();

@@ -113,13 +113,13 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use fednode_core::spec::TrainingSpec;
-    use fednode_core::{Augmentation, Round};
+    use fednode_core::spec::{ModelSpec, TrainingSpec};
+    use fednode_core::{Augmentation, FederationSpec, Round};
     use fednode_data::Pixels;
 
     use super::*;
-    use crate::algorithm::testing::{build, numbers};
-    use crate::algorithm::{Output, Part, Selection, Step, take_step};
+    use crate::algorithm::testing::numbers;
+    use crate::algorithm::{self, Output, Part, Selection, Step, take_step};
     use crate::train::{Epochs, Schedule, finish, train};
 
     /// Takes its samples as they are and passes all of them through what is frozen, every time.
@@ -184,6 +184,14 @@ mod tests {
         Samples::new([1, 2, 2], Pixels::Floats(values), (0..23).map(|at| at % 2).collect(), names).unwrap()
     }
 
+    /// Builds an algorithm on a small `mlp` for two classes.
+    fn build(name: &str, hyper: &[(&str, &str)]) -> Box<dyn Algorithm> {
+        let mut spec = FederationSpec { algorithm: name.into(), ..FederationSpec::default() };
+        spec.model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1, ..ModelSpec::default() };
+        spec.hyper = hyper.iter().map(|(key, value)| ((*key).to_owned(), value.parse().unwrap())).collect();
+        algorithm::build(&spec, &Device::flex()).unwrap()
+    }
+
     fn learn(algorithm: &mut dyn Algorithm) -> Vec<f32> {
         learn_from(Augmentation::None, algorithm)
     }
@@ -199,12 +207,13 @@ mod tests {
 
     /// Algorithm, hyper-parameters, batches of the first epochs of its stages with constants: 23 samples in batches of 4; of
     /// PFL-MoE 18 for the classifier and 5 for the gate, in batches of 3.
-    type Case = (&'static str, &'static [(&'static str, f64)], u32);
-    const CASES: [Case; 4] = [
-        ("fedrep", &[("head_epochs", 3.0)], 6),
-        ("pfl-fb", &[("personal_epochs", 4.0), ("finishing_batch_size", 3.0)], 6),
-        ("pfl-mf", &[("personal_epochs", 4.0), ("gate_epochs", 5.0), ("finishing_batch_size", 3.0)], 6 + 2),
-        ("pfl-mfe", &[("personal_epochs", 4.0), ("gate_epochs", 5.0), ("finishing_batch_size", 3.0)], 6 + 2),
+    type Case = (&'static str, &'static [(&'static str, &'static str)], u32);
+    const CASES: [Case; 5] = [
+        ("fedrep", &[("head_epochs", "3")], 6),
+        ("fedbabu", &[("fine_tuning", "head"), ("fine_tuning_epochs", "3")], 6),
+        ("pfl-fb", &[("personal_epochs", "4"), ("finishing_batch_size", "3")], 6),
+        ("pfl-mf", &[("personal_epochs", "4"), ("gate_epochs", "5"), ("finishing_batch_size", "3")], 6 + 2),
+        ("pfl-mfe", &[("personal_epochs", "4"), ("gate_epochs", "5"), ("finishing_batch_size", "3")], 6 + 2),
     ];
 
     #[test]

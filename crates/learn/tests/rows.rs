@@ -4,8 +4,8 @@
 mod common;
 
 use common::federation::{CLASSES, WIDTH, combine, data, finish, learner, mix, rounds, spec, update, values};
-use fednode_core::{HyperValue, Layout};
-use fednode_learn::Subset;
+use fednode_core::{HyperValue, Layout, ParamSet};
+use fednode_learn::{Learner, Subset};
 
 fn layout(entries: Vec<(String, Vec<usize>)>) -> Layout {
     entries.into_iter().collect()
@@ -176,25 +176,36 @@ fn fedgen_learns_its_generator_from_the_heads_that_were_sent() {
 /// An expert is averaged by use: what one node alone has used is that node's.
 #[test]
 fn fedmix_and_fedjets_average_experts_over_those_that_used_them() {
-    for (algorithm, hyper) in [("fedmix", vec![]), ("fedjets", vec![("common_rounds", HyperValue::Integer(1))])] {
+    // With this share no node is the anchor of a group of classes: the gate alone chooses.
+    let jets = vec![("common_rounds", HyperValue::Integer(1)), ("anchor_share", HyperValue::Real(1.0))];
+    for (algorithm, hyper) in [("fedmix", vec![]), ("fedjets", jets)] {
         let hyper = [hyper, vec![("selected_experts", HyperValue::Integer(1))]].concat();
         let spec = spec(algorithm, &hyper);
         let mut learners = [learner(&spec, 0), learner(&spec, 1)];
         rounds(&spec, &mut learners, 1..=1);
-        let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, 2)).collect();
-        let sent: Vec<_> = updates.iter().map(|update| update.shared.as_ref().unwrap()).collect();
-        let usage: Vec<_> = sent.iter().map(|sent| values(sent, &["usage"])).collect();
-        let mean = combine(&spec, &updates).unwrap();
-        let names: Vec<String> = (0..4).map(|expert| format!("experts.{expert}.fc1.weight")).collect();
-        for (expert, name) in names.iter().enumerate() {
-            let name = [name.as_str()];
-            let users: Vec<usize> = (0..2).filter(|node| usage[*node][expert] > 0.0).collect();
-            if let [user] = users[..] {
-                assert_eq!(values(&mean, &name), values(sent[user], &name), "{algorithm} expert {expert}");
-            }
+        for (node, learner) in learners.iter_mut().enumerate() {
+            send_everything_to(node, learner);
         }
-        assert!(usage.iter().all(|shares| shares.iter().filter(|share| **share == 1.0).count() == 1), "{usage:?}");
+        let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, 2)).collect();
+        let sent: Vec<&ParamSet> = updates.iter().map(|update| update.shared.as_ref().unwrap()).collect();
+        let usage: Vec<_> = sent.iter().map(|sent| values(sent, &["usage"])).collect();
+        assert_eq!(usage, [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]], "{algorithm}");
+        let mean = combine(&spec, &updates).unwrap();
+        for (node, own) in sent.iter().copied().enumerate() {
+            let name = format!("experts.{node}.fc1.weight");
+            let expert = |params: &ParamSet| values(params, &[name.as_str()]);
+            assert_eq!(expert(&mean), expert(own), "{algorithm} expert {node}");
+            assert_ne!(expert(&mean), expert(sent[1 - node]), "{algorithm}: the other node did not train it");
+        }
     }
+}
+
+/// Gives a node a gate that prefers one expert, whatever the sample.
+fn send_everything_to(expert: usize, learner: &mut Learner) {
+    let mut state = learner.state();
+    let (_, bias) = state.iter_mut().find(|(name, _)| *name == "gate.bias").unwrap();
+    bias.values_mut()[expert] = 100.0;
+    learner.restore(&state).unwrap();
 }
 
 /// Of 128 samples the classifier gets 96 and the gate 32, in batches of 64.

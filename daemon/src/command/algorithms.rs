@@ -138,15 +138,32 @@ impl Profile {
 mod tests {
     use super::*;
 
+    /// The cells of a table's line that are not empty; none of them holds two blanks in a row.
+    fn cells(line: &str) -> Vec<&str> {
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+    }
+
     #[test]
     fn every_algorithm_explains_every_key() {
         for row in algorithm::TABLE {
             let text = Card::of(row).human();
-            assert!(row.hyper.iter().all(|hyper| text.contains(hyper.name) && text.contains(hyper.doc)), "{text}");
+            for hyper in row.hyper {
+                let range = hyper.kind.range();
+                let expected = [hyper.name, &range, hyper.default, hyper.doc];
+                assert!(text.lines().any(|line| cells(line) == expected), "{expected:?} is not a line of {text}");
+            }
         }
-        assert_eq!(
-            List(algorithm::TABLE.iter().map(Card::of).collect()).human().lines().count(),
-            algorithm::TABLE.len() + 4
-        );
+    }
+
+    #[test]
+    fn the_list_says_of_every_algorithm_what_travels_and_where_it_is_from() {
+        let text = List(algorithm::TABLE.iter().map(Card::of).collect()).human();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), algorithm::TABLE.len() + 4, "two lines above the rows, two below");
+        for (row, line) in algorithm::TABLE.iter().zip(&lines[2..]) {
+            let averages = Card::of(row).averages();
+            let expected = [row.name, &averages, row.peer_to_peer, row.keeps_private, row.reference];
+            assert_eq!(cells(line), expected, "each said, none of them empty");
+        }
     }
 }

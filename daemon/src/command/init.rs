@@ -5,7 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fednode_core::FederationSpec;
+use fednode_core::{ConfigError, FederationSpec};
+use fednode_learn::own_model;
 use fednode_net::{Identity, NetworkKey};
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
@@ -111,7 +112,9 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
     if entry.existed {
         let text = fs::read_to_string(&path).map_err(|error| unwritable(&path, &error))?;
         let named = |error| fail(ExitCode::Configuration, format!("`{}`: {error}", path.display()));
-        return Ok((FederationSpec::from_toml(&text).map_err(named)?, entry));
+        let spec = FederationSpec::from_toml(&text).map_err(named)?;
+        own_model::check(&spec).map_err(|error| named(ConfigError(error.to_string())))?;
+        return Ok((spec, entry));
     }
     let source = data::source(args.data.as_deref().unwrap_or(DATA))?;
     let facts = data::facts(&source)?;

@@ -109,6 +109,8 @@ fn spec(args: &Args, federation: &FederationSpec) -> anyhow::Result<FederationSp
     spec.hyper.clear();
     spec.pool.enabled = false;
     spec.statistics.enabled = false;
+    // How the rounds overlapped says nothing of what comes after them.
+    spec.training.ahead_epochs = 0;
     let profile = (!row.profiles.is_empty()).then_some("profile");
     let names: Vec<&str> = row.hyper.iter().map(|hyper| hyper.name).chain(profile).collect();
     let mut spec = dotted::assign(&spec, &args.set, &names).or_fail(ExitCode::Configuration)?;

@@ -32,7 +32,8 @@ pub(crate) struct Args {
     /// Write every plot as SVG into this folder.
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
-    /// Put the runs side by side: settings, means over seeds, paired tests of the nodes against the first run.
+    /// Put the runs side by side: settings, means over seeds, paired tests of the nodes against runs of `local`, or else
+    /// against earlier ones.
     #[arg(long)]
     compare: bool,
     /// With `--compare`: what each took to reach this accuracy, in per cent: rounds, bytes, seconds of training.

@@ -191,6 +191,7 @@ pub(crate) fn read_spec(config: &Config) -> anyhow::Result<FederationSpec> {
     let named = |error| fail(ExitCode::Configuration, format!("`{path}`: {error}"));
     let spec = FederationSpec::from_toml(&text).map_err(named)?;
     algorithm::check_exchange(&spec).map_err(named)?;
+    own_model::check(&spec).map_err(|error| fail(ExitCode::Configuration, format!("`{path}`: {error}")))?;
     Ok(spec)
 }
 

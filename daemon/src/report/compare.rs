@@ -2,8 +2,12 @@
 //!
 //! ```text
 //! group       finished runs whose settings differ in nothing but the seed (and what follows from it)
-//! pair        the same shard of the same division of the data under the same seed, in two groups: d = other - first
-//! pool pair   one node of one run: d = served - own module, served - fine-tuned head
+//! pair        the same shard of the same division of the data under the same seed, in two groups: d = group - base
+//! base        every group whose algorithm is `local` and with which the group has pairs;
+//!             if there is none, the first group before it with which it has pairs;
+//!             if there is none either, the first group: the contrast says that there are no pairs;
+//!             of a group whose algorithm is itself `local`: the `local` groups before it with which it has pairs
+//! pool pair   one node of one run: d = served - own module, served - mixture, served - fine-tuned head
 //! ```
 //!
 //! Nodes of one run learn from each other, so that their differences are not quite independent; every p is to be read
@@ -24,6 +28,8 @@ const IGNORED: [&str; 2] = ["federation.seed", "federation.data.partition_hash"]
 /// Of a swarm's settings of each node, those that shape the result; the rest is addresses and folders.
 const NODE_SETTINGS: [&str; 3] = ["node.data", "node.device", "node.partition_file"];
 
+/// The algorithm that others are compared with: every node learns by itself.
+const BASELINE: &str = "local";
 /// Most settings that are part of a group's name.
 const IN_A_NAME: usize = 3;
 
@@ -34,8 +40,8 @@ pub(crate) struct Comparison {
     pub(crate) groups: Vec<Group>,
     /// The settings in which groups differ.
     pub(crate) differing: Vec<Setting>,
-    /// Each further group against the first, node by node.
-    pub(crate) against_first: Vec<Contrast>,
+    /// Each group against its bases, node by node.
+    pub(crate) contrasts: Vec<Contrast>,
     /// Within each group with a pool: what is served against the comparators, over the nodes of all its runs.
     pub(crate) pools: Vec<Contrast>,
     /// The accuracy, 0 to 1, whose cost is asked for.
@@ -76,7 +82,7 @@ pub(crate) struct Setting {
 /// One question, answered over pairs.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Contrast {
-    /// In which group, or which group.
+    /// In which group, or of which two: `group − base`.
     pub(crate) group: String,
     /// What is compared.
     pub(crate) what: String,
@@ -102,7 +108,7 @@ pub(crate) const HEADLINES: [Number; 8] = [
 ];
 
 /// What served models are compared with.
-const AGAINST: [Comparator; 2] = [Comparator::Own, Comparator::FineTunedHead];
+const AGAINST: [Comparator; 3] = [Comparator::Own, Comparator::Mixture, Comparator::FineTunedHead];
 
 /// Puts runs side by side; `target` is an accuracy, 0 to 1, whose cost is asked for.
 pub(crate) fn compare(runs: &[Run], target: Option<f64>) -> Comparison {
@@ -116,12 +122,9 @@ pub(crate) fn compare(runs: &[Run], target: Option<f64>) -> Comparison {
         groups.iter().map(|group| group.members.len()).sum::<usize>(),
         "each in one group"
     );
-    let against_first = groups
-        .split_first()
-        .map(|(first, others)| others.iter().flat_map(|other| against(runs, first, other)).collect());
     Comparison {
         differing: differing(runs, &groups),
-        against_first: against_first.unwrap_or_default(),
+        contrasts: contrasts(runs, &groups),
         pools: groups.iter().flat_map(|group| pools(&group.name, members(runs, group))).collect(),
         target,
         unfinished: unfinished.into_iter().map(|run| run.name.clone()).collect(),
@@ -130,14 +133,17 @@ pub(crate) fn compare(runs: &[Run], target: Option<f64>) -> Comparison {
     }
 }
 
-/// Compares, over the nodes of some runs, what is served with the own module and with the fine-tuned head.
+/// Compares, over the nodes of some runs, what is served with the own module, the mixture and the fine-tuned head. With
+/// the mixture only if the differences are not all 0, as they are by construction where every node serves it as it is.
 pub(crate) fn pools<'a>(group: &str, runs: impl Iterator<Item = &'a Run>) -> Vec<Contrast> {
     let nodes: Vec<&Node> = runs.flat_map(|run| &run.nodes).filter(|node| node.pool.is_some()).collect();
     let contrast = |against: &Comparator| {
         let difference = |node: &&Node| Some(node.pool_accuracy(Comparator::Served)? - node.pool_accuracy(*against)?);
         let differences: Vec<f64> = nodes.iter().filter_map(difference).collect();
+        let paired = stats::paired(&differences)?;
+        let is_the_same = *against == Comparator::Mixture && paired.equal == paired.pairs;
         let what = format!("served − {}", against.name());
-        Some(Contrast { group: group.to_owned(), what, paired: Some(stats::paired(&differences)?) })
+        (!is_the_same).then(|| Contrast { group: group.to_owned(), what, paired: Some(paired) })
     };
     AGAINST.iter().filter_map(contrast).collect()
 }
@@ -250,36 +256,62 @@ fn differing(runs: &[Run], groups: &[Group]) -> Vec<Setting> {
     keys.into_iter().map(setting).filter(differs).collect()
 }
 
-/// Compares a group with the first: in the last round and, if either has a last stage, as the nodes end.
-fn against(runs: &[Run], first: &Group, other: &Group) -> Vec<Contrast> {
-    let both = || members(runs, first).chain(members(runs, other));
+/// Compares each group with its bases.
+fn contrasts(runs: &[Run], groups: &[Group]) -> Vec<Contrast> {
+    let mut contrasts = Vec::new();
+    for (at, group) in groups.iter().enumerate() {
+        for base in bases(runs, groups, at) {
+            contrasts.extend(against(runs, base, group));
+        }
+    }
+    contrasts
+}
+
+/// Returns what the group at `at` is compared with (see the top of this file).
+fn bases<'a>(runs: &[Run], groups: &'a [Group], at: usize) -> Vec<&'a Group> {
+    let (group, before) = (&groups[at], &groups[..at]);
+    let is_local = |group: &Group| members(runs, group).any(|run| run.algorithm == BASELINE);
+    let has_pairs = |base: &Group| !pairs(runs, base, group).is_empty();
+    if is_local(group) {
+        return before.iter().filter(|base| is_local(base) && has_pairs(base)).collect();
+    }
+    let local: Vec<&Group> = groups.iter().filter(|base| is_local(base) && has_pairs(base)).collect();
+    if !local.is_empty() {
+        return local;
+    }
+    before.iter().find(|base| has_pairs(base)).or(before.first()).into_iter().collect()
+}
+
+/// Compares a group with a base: in the last round and, if either has a last stage, as the nodes end.
+fn against(runs: &[Run], base: &Group, group: &Group) -> Vec<Contrast> {
+    let both = || members(runs, base).chain(members(runs, group));
     let has_last_stage = both().flat_map(|run| &run.nodes).any(|node| node.after_last_stage.is_some());
     let mut questions: Vec<Question> = vec![("accuracy in the last round", |node| node.accuracy)];
     if has_last_stage {
         questions.push(("accuracy of the model that the node ends with", Node::final_accuracy));
     }
+    let pairs = pairs(runs, base, group);
     let contrast = |(what, of): Question| {
-        let differences = differences(runs, first, other, of);
-        let (group, what) = (format!("{} − {}", other.name, first.name), what.to_owned());
+        let differences: Vec<f64> = pairs.iter().filter_map(|(base, node)| Some(of(node)? - of(base)?)).collect();
+        let (group, what) = (format!("{} − {}", group.name, base.name), what.to_owned());
         Contrast { group, what, paired: stats::paired(&differences) }
     };
     questions.into_iter().map(contrast).collect()
 }
 
-/// Returns the differences of the pairs of two groups.
-fn differences(runs: &[Run], first: &Group, other: &Group, of: fn(&Node) -> Option<f64>) -> Vec<f64> {
-    let mut free: Vec<&Run> = members(runs, first).collect();
-    let mut differences = Vec::new();
-    for run in members(runs, other) {
+/// Returns the pairs of two groups, the base's node first.
+fn pairs<'a>(runs: &'a [Run], base: &'a Group, group: &'a Group) -> Vec<(&'a Node, &'a Node)> {
+    let mut free: Vec<&Run> = members(runs, base).collect();
+    let mut pairs = Vec::new();
+    for run in members(runs, group) {
         let is_partner = |partner: &&Run| partner.seed == run.seed && partner.partition_hash == run.partition_hash;
         let Some(at) = free.iter().position(is_partner) else { continue };
         let partner = free.remove(at);
-        let before: BTreeMap<u32, f64> =
-            partner.last_nodes().filter_map(|node| Some((node.shard?, of(node)?))).collect();
-        let pairs = run.last_nodes().filter_map(|node| Some(of(node)? - before.get(&node.shard?)?));
-        differences.extend(pairs);
+        let by_shard: BTreeMap<u32, &Node> =
+            partner.last_nodes().filter_map(|node| Some((node.shard?, node))).collect();
+        pairs.extend(run.last_nodes().filter_map(|node| Some((*by_shard.get(&node.shard?)?, node))));
     }
-    differences
+    pairs
 }
 
 #[cfg(test)]
@@ -329,14 +361,66 @@ mod tests {
     #[test]
     fn only_the_same_shard_under_the_same_seed_is_a_pair() {
         let got = compare(&runs(), None);
-        let contrast = &got.against_first[0];
+        let contrast = &got.contrasts[0];
         assert_eq!((contrast.group.as_str(), contrast.what.as_str()), ("b − a", "accuracy in the last round"));
         let paired = contrast.paired.as_ref().unwrap();
         assert_eq!((paired.pairs, paired.better), (3, 3));
         assert!((paired.mean - 0.125).abs() < 1e-12);
         let mut other = runs();
         other[2].partition_hash = "another division".into();
-        assert_eq!(compare(&other, None).against_first[0].paired, None);
+        assert_eq!(compare(&other, None).contrasts[0].paired, None);
+    }
+
+    /// Makes the run of an algorithm on a division of the data.
+    fn divided((algorithm, partition): (&str, &str)) -> Run {
+        run(&format!("{algorithm}-{partition}-seed1"), 1, |run| {
+            run.algorithm = algorithm.into();
+            run.partition_hash = format!("hash of {partition}");
+            run.settings.insert("federation.algorithm".into(), algorithm.into());
+            run.settings.insert("federation.data.partition".into(), partition.into());
+        })
+    }
+
+    /// Returns which groups are compared, in order, and over how many pairs.
+    fn compared(runs: &[Run]) -> Vec<(String, usize)> {
+        let contrasts = compare(runs, None).contrasts.into_iter();
+        contrasts
+            .filter(|contrast| contrast.what == "accuracy in the last round")
+            .map(|contrast| (contrast.group, contrast.paired.map_or(0, |paired| paired.pairs)))
+            .collect()
+    }
+
+    fn want(contrasts: &[(&str, usize)]) -> Vec<(String, usize)> {
+        contrasts.iter().map(|(group, pairs)| ((*group).to_owned(), *pairs)).collect()
+    }
+
+    #[test]
+    fn each_group_is_compared_with_local_on_its_own_division_whatever_the_order() {
+        let mut runs = [("local", "0.5"), ("local", "0.1"), ("x", "0.5"), ("x", "0.1")].map(divided);
+        for turn in 0..2 * runs.len() {
+            if turn == runs.len() {
+                runs.reverse();
+            }
+            runs.rotate_left(1);
+            let mut got = compared(&runs);
+            got.sort();
+            assert_eq!(got, want(&[("x-0.1 − local-0.1", 3), ("x-0.5 − local-0.5", 3)]), "turn {turn}");
+        }
+    }
+
+    #[test]
+    fn without_local_the_first_group_before_with_pairs_is_the_base() {
+        let runs = [("a", "0.1"), ("b", "0.5"), ("c", "0.5"), ("d", "0.5"), ("local", "0.9")].map(divided);
+        assert_eq!(compared(&runs), want(&[("b-0.5 − a-0.1", 0), ("c-0.5 − b-0.5", 3), ("d-0.5 − b-0.5", 3)]));
+    }
+
+    #[test]
+    fn local_is_compared_with_local_before_it_and_others_with_every_local() {
+        let mut runs = [("a", "0.5"), ("local", "0.5"), ("local", "0.5"), ("local", "0.1")].map(divided);
+        runs[2].name = "local-long-0.5-seed1".into();
+        runs[2].settings.insert("federation.rounds".into(), "70".into());
+        let got = [("a-0.5 − local-0.5", 3), ("a-0.5 − local-long-0.5", 3), ("local-long-0.5 − local-0.5", 3)];
+        assert_eq!(compared(&runs), want(&got));
     }
 
     #[test]
@@ -345,12 +429,30 @@ mod tests {
         let one = pools("a-seed1", runs[..1].iter());
         assert_eq!(
             one.iter().map(|contrast| contrast.what.as_str()).collect::<Vec<_>>(),
+            ["served − own module", "served − mixture", "served − fine-tuned head"]
+        );
+        let means = [0.05 * 2.0 / 3.0, 0.05 * 2.0 / 3.0 - 0.02, 0.05 * 2.0 / 3.0 - 0.01];
+        for (contrast, mean) in one.iter().zip(means) {
+            let paired = contrast.paired.as_ref().unwrap();
+            assert!(paired.pairs == 3 && (paired.mean - mean).abs() < 1e-12, "{paired:?}");
+        }
+        assert_eq!(compare(&runs, None).pools[0].paired.as_ref().unwrap().pairs, 6);
+    }
+
+    #[test]
+    fn nothing_is_compared_with_a_mixture_that_is_served_as_it_is() {
+        let mut run = run("a-seed1", 1, |_| ());
+        for node in &mut run.nodes {
+            node.after_last_stage = node.pool_accuracy(Comparator::Mixture);
+        }
+        let got = pools("a", std::iter::once(&run));
+        assert_eq!(
+            got.iter().map(|contrast| contrast.what.as_str()).collect::<Vec<_>>(),
             ["served − own module", "served − fine-tuned head"]
         );
-        let paired = one[0].paired.as_ref().unwrap();
-        assert_eq!(paired.pairs, 3);
-        assert!((paired.mean - 0.05 * 2.0 / 3.0).abs() < 1e-12, "{paired:?}");
-        assert_eq!(compare(&runs, None).pools[0].paired.as_ref().unwrap().pairs, 6);
+        run.nodes[0].after_last_stage = run.nodes[0].pool_accuracy(Comparator::Own);
+        let got = pools("a", std::iter::once(&run));
+        assert_eq!(got[1].what, "served − mixture", "one node serves its own module");
     }
 
     #[test]

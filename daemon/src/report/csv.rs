@@ -76,23 +76,22 @@ fn nodes(runs: &[Run]) -> String {
     text
 }
 
-/// One line per run, node and comparator.
+/// One line per run, node and comparator. The accuracy of what is served is that of the model that the node ends with;
+/// its loss is that of the mixture or the own module alone, for no other is known.
 fn pool(runs: &[Run]) -> String {
-    let mut text = "run,seed,node,node id,comparator,accuracy (0 to 1),loss (nats),test samples\n".to_owned();
+    let header = "run,seed,node,node id,comparator,accuracy (0 to 1),loss without the statistics expert (nats),\
+                  test samples\n";
+    let mut text = header.to_owned();
     for run in runs {
         let seed = run.seed.map_or(String::new(), |seed| seed.to_string());
         for node in &run.nodes {
             let Some(pool) = &node.pool else { continue };
             for comparator in Comparator::ALL {
-                let score = comparator.score(pool);
+                let score = comparator.score_without_statistics(pool);
                 let samples = score.map_or(String::new(), |score| score.n_samples.to_string());
                 let mut fields = vec![run.name.clone(), seed.clone(), node.label.clone(), node.node_id.clone()];
                 fields.push(comparator.name().to_owned());
-                fields.extend([
-                    number(score.map(|score| score.accuracy)),
-                    number(score.map(|score| score.loss)),
-                    samples,
-                ]);
+                fields.extend([number(node.pool_accuracy(comparator)), number(score.map(|score| score.loss)), samples]);
                 text += &line(&fields);
             }
         }
@@ -152,6 +151,15 @@ mod tests {
             assert!(fields.iter().all(|count| *count == fields[0]), "{name}: {fields:?}");
             assert!(!text.contains("NaN"), "{name}");
         }
+    }
+
+    #[test]
+    fn what_is_served_is_as_accurate_as_the_node_in_the_end() {
+        let run = Run::finished(std::path::Path::new("x"), "x".into(), fixtures::summary(1), fixtures::records(1));
+        let end = run.nodes[0].after_last_stage.unwrap();
+        let mixture = run.nodes[0].pool_accuracy(Comparator::Mixture).unwrap();
+        let text = pool(&[run]);
+        assert!(text.contains(&format!(",served,{end},")) && text.contains(&format!(",mixture,{mixture},")), "{text}");
     }
 
     #[test]

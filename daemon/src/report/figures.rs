@@ -123,7 +123,8 @@ fn nodes(run: &Run) -> Vec<Plot> {
     let mut plots = panels(run, ("nodes", rounds, about), &plain);
     if run.has_pool() {
         let about = "Accuracy on each node's own test samples of the model with its own module, and of what the pool \
-                     makes of it, without the statistics expert. The mark across a group is the own module's height.";
+                     makes of it, without the statistics expert; “served” is the model that the node ends with, with \
+                     that expert where there is one. The mark across a group is the own module's height.";
         plots.extend(panels(run, ("pool", "The pool of private modules against the own module", about), &pool));
     }
     plots

@@ -53,7 +53,7 @@ pub(crate) fn page(shown: &[Shown<'_>], comparison: Option<&Comparison>, (n_alon
             &if shown.len() > OPEN { html::details("Numbers, plots and settings of this run", &text) } else { text };
     }
     let has_tests = shown.iter().any(|shown| !shown.pools.is_empty());
-    if has_tests || comparison.is_some_and(|comparison| !comparison.against_first.is_empty()) {
+    if has_tests || comparison.is_some_and(|comparison| !comparison.contrasts.is_empty()) {
         body += &about_the_tests();
     }
     html::page(&title, &body)
@@ -131,11 +131,9 @@ fn side_by_side(comparison: &Comparison) -> String {
         text +=
             &effort::section(groups.filter_map(|group| Some((group.name.as_str(), group.to_target.as_ref()?))), target);
     }
-    if !comparison.against_first.is_empty() {
-        let first = escape(names.first().copied().unwrap_or_default());
-        text += &format!("<h3>Node by node against {first}</h3>\n");
-        text += "<p>Pairs are the same shard of the same division of the data under the same seed.</p>\n";
-        text += &contrasts(&comparison.against_first);
+    if !comparison.contrasts.is_empty() {
+        text += NODE_BY_NODE;
+        text += &contrasts(&comparison.contrasts);
     }
     if !comparison.pools.is_empty() {
         text += "<h3>What the pool is worth, over the nodes of all runs of a group</h3>\n";
@@ -143,6 +141,11 @@ fn side_by_side(comparison: &Comparison) -> String {
     }
     text
 }
+
+const NODE_BY_NODE: &str = "<h3>Node by node</h3>\n<p>Pairs are the same shard of the same division of the data under \
+    the same seed. Each group is compared with every group whose algorithm is <code>local</code> and with which it has \
+    pairs, or else with the first group before it with which it has any; a <code>local</code> group only with \
+    <code>local</code> groups before it.</p>\n";
 
 fn moments(moments: Option<&Moments>) -> String {
     match moments {
@@ -379,6 +382,8 @@ fn pools(run: &Run) -> String {
     mean.resize(columns.len(), String::new());
     rows.push(mean);
     html::table(&columns, &rows)
+        + "<p class=\"soft\">Accuracies on test samples, without the statistics expert; “served” is the model that the \
+           node ends with, with that expert where there is one.</p>\n"
 }
 
 fn weighted(run: &Run, comparator: Comparator) -> Option<f64> {

@@ -99,15 +99,18 @@ pub(crate) struct Headline {
     pub(crate) majority_class_accuracy: Option<f64>,
 }
 
-/// What a pool is compared with, and the pool itself.
+/// What a pool is compared with, and the pool itself. All but [`Self::Served`] are of the model alone, without the
+/// statistics expert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Comparator {
-    /// The model with its own module: the baseline.
+    /// The model with its own module as it was pooled, which is fine-tuned where `pool.fine_tune` asks for it: the
+    /// baseline.
     Own,
     /// The model with the mixture.
     Mixture,
-    /// What predicts from now on: the mixture or, where that is no better, the own module.
+    /// What predicts from now on: the mixture or, where that is no better, the own module; with the statistics expert
+    /// if that is mixed in after the pool.
     Served,
     /// The own module after as many epochs as the gate.
     FineTunedHead,
@@ -134,8 +137,9 @@ impl Comparator {
         }
     }
 
-    /// Returns how good it is on a node's test samples, if that was found out.
-    pub(crate) fn score(self, pool: &PoolOutcome) -> Option<Score> {
+    /// Returns how good it is on a node's test samples without the statistics expert, if that was found out. Of
+    /// [`Self::Served`] this need not be how good what predicts is; for its accuracy see [`Node::pool_accuracy`].
+    pub(crate) fn score_without_statistics(self, pool: &PoolOutcome) -> Option<Score> {
         let controls = pool.controls.as_ref();
         match (self, &pool.served) {
             (Self::Own, _) | (Self::Served, Served::Own { .. }) => Some(pool.test.own),
@@ -148,9 +152,12 @@ impl Comparator {
 }
 
 impl Node {
-    /// Returns a comparator's test accuracy.
+    /// Returns a comparator's test accuracy, if there is a pool. What is served is the model that the node ends with;
+    /// only where nothing says how good that is, it is the mixture or the own module without the statistics expert.
     pub(crate) fn pool_accuracy(&self, comparator: Comparator) -> Option<f64> {
-        known(comparator.score(self.pool.as_ref()?)?.accuracy)
+        let pool = self.pool.as_ref()?;
+        let in_the_end = self.after_last_stage.filter(|_| comparator == Comparator::Served);
+        in_the_end.or_else(|| known(comparator.score_without_statistics(pool)?.accuracy))
     }
 
     /// Returns the accuracy of the model that the node ends with.
@@ -389,13 +396,27 @@ mod tests {
     }
 
     #[test]
-    fn served_is_what_predicts() {
+    fn served_is_what_the_node_ends_with() {
+        let run = Run::finished(Path::new("x"), "x".into(), fixtures::summary(1), fixtures::records(1));
+        for node in &run.nodes {
+            let served = node.pool_accuracy(Comparator::Served);
+            assert!(served.is_some() && served == node.after_last_stage, "{served:?}");
+            assert_ne!(served, node.pool_accuracy(Comparator::Mixture), "the statistics expert is beside the mixture");
+        }
+        let without_pool = Node { pool: None, ..run.nodes[0].clone() };
+        assert_eq!(without_pool.pool_accuracy(Comparator::Served), None);
+    }
+
+    #[test]
+    fn served_is_what_the_pool_says_where_the_end_is_not_known() {
         let pool = fixtures::summary(1).per_node[0].pool.clone().unwrap();
-        let accuracy = |pool: &PoolOutcome, comparator: Comparator| comparator.score(pool).map(|score| score.accuracy);
-        assert_eq!(accuracy(&pool, Comparator::Served), accuracy(&pool, Comparator::Mixture));
-        let own = PoolOutcome { served: Served::Own { reason: "no better".into() }, controls: None, ..pool };
-        assert_eq!(accuracy(&own, Comparator::Served), accuracy(&own, Comparator::Own));
-        assert_eq!(accuracy(&own, Comparator::Uniform), None);
+        let node = |pool| Node { pool: Some(pool), ..Node::default() };
+        let mixture = node(pool.clone());
+        assert_eq!(mixture.pool_accuracy(Comparator::Served), mixture.pool_accuracy(Comparator::Mixture));
+        let own = node(PoolOutcome { served: Served::Own { reason: "no better".into() }, controls: None, ..pool });
+        assert_eq!(own.pool_accuracy(Comparator::Served), own.pool_accuracy(Comparator::Own));
+        assert_ne!(own.pool_accuracy(Comparator::Served), mixture.pool_accuracy(Comparator::Served));
+        assert_eq!(own.pool_accuracy(Comparator::Uniform), None);
     }
 
     #[test]

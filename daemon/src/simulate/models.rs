@@ -317,6 +317,7 @@ impl Trainers for Models {
             record.loss_after_local_training = Some(last.test.score.loss);
             record.validation_after_local_training = score(last.validation.as_ref());
         }
+        self.progress.train(&record);
         node.open.insert(round, record);
         (node.knowledge, node.trained) = (done.knowledge, Some(round));
         let routed = update.routed.into_iter();
@@ -390,6 +391,7 @@ impl Trainers for Models {
     }
 
     fn closed(&mut self, member: usize, closed: ClosedRound) {
+        self.progress.close(closed.round);
         let (me, is_last) = (sim::node_id(self.seed, member), closed.round.0 == self.rounds);
         let node = &mut self.nodes[member];
         // How good a node is in the end is known of all, of those too that rested.

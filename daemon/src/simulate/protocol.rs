@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use super::memory;
 use super::play::Play;
-use super::progress::Progress;
+use super::progress::{Counts, Progress};
 use super::run::{Means, scenario};
 use super::table::Row;
 use crate::failure::{OrFail, fail};
@@ -139,7 +139,7 @@ impl Play for Prepared {
                 Some(floats) => Toys::of_floats(spec.seed, nodes + 1, floats as usize),
             },
             traffic: vec![<(sim::Bytes, sim::Bytes)>::default(); nodes],
-            progress: Progress::new(nodes, nodes, spec.rounds, means.quiet),
+            progress: Progress::new(nodes, spec.rounds, Counts::Closings, means.quiet),
             interrupts: means.interrupts.clone(),
         };
         let started = Instant::now();
@@ -255,7 +255,7 @@ impl Trainers for Counted {
 
     fn closed(&mut self, member: usize, closed: ClosedRound) {
         self.traffic[member] = (closed.sent, closed.received);
-        self.progress.pass(closed.round);
+        self.progress.close(closed.round);
     }
 
     fn pauses(&mut self, _moment: &Moment<'_>) -> bool {

@@ -17,7 +17,7 @@ use super::memory::{Load, Parts};
 use super::models::{Models, Settings};
 use super::play::Play;
 use super::pool::Pool;
-use super::progress::Progress;
+use super::progress::{Counts, Progress};
 use super::saver::{self, Saver};
 use super::snapshot::{self, Snapshot};
 use super::table::Learned;
@@ -152,7 +152,8 @@ impl Prepared {
         let sizes: Vec<usize> = learners[0].iter().map(|learner| learner.state().n_values()).collect();
         let initial: Vec<Knowledge> = learners[0].iter().map(Knowledge::of).collect();
         let pool = Pool::start(learners, data.len(), &spec.pool, means.interrupts).or_fail(ExitCode::Internal)?;
-        let progress = Progress::new(data.len(), spec.cohort_of(data.len()), spec.rounds, means.quiet);
+        let counts = if spec.round.participation < 1.0 { Counts::Closings } else { Counts::Records };
+        let progress = Progress::new(data.len(), spec.rounds, counts, means.quiet);
         let Run { evaluate_every, global_test, .. } = self.run;
         let rules = Settings { seed: spec.seed, rounds: spec.rounds, evaluate_every, global_test };
         let known = earlier.as_ref().map(|earlier| (earlier.history.clone(), earlier.state.took));

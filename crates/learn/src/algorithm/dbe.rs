@@ -18,7 +18,7 @@ use burn::tensor::Tensor;
 
 use fednode_core::Exchange;
 
-use super::hyper::{AGGREGATION, Hyper, Kind};
+use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
 use super::part::{Part, Role, descend, plain, record_only};
 use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step, averaged};
 use crate::batch::Batch;
@@ -47,11 +47,11 @@ pub(super) const ROW: Row = Row {
             name: "regularization",
             kind: Kind::Real { min: 0.0, max: 1e6 },
             default: "50",
-            doc: "klw: weight of the squared distance of the running mean from the global one; the authors' 50 for CNNs",
+            doc: "klw: weight of the squared distance of the running mean from the global one; the authors' for CNNs; profile `text` has theirs for fastText, 0.1",
         },
         AGGREGATION,
     ],
-    profiles: &[],
+    profiles: &[Profile { name: "images", sets: &[] }, Profile { name: "text", sets: &[("regularization", "0.1")] }],
     exchange: |values| Exchange { everybody_first: true, ..averaged(values) },
     build: |setup| Dbe::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

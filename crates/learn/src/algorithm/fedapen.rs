@@ -10,7 +10,7 @@
 //! `KL(t -> s)` is `sum_c t_c (log t_c - log s_c)`, a mean over the samples, and its t a constant. The authors' code adds
 //! CE(e, y) to the loss of either model, with the other one a constant: the gradients are those of the one term here,
 //! the loss that is reported counts it once. The weight w starts at one half and goes on from round to round, as in that
-//! code; with its rate of 0.001 it moves little. The ensemble e predicts. Averages are uniform; there is no decay of the
+//! code; with its rate of 0.001 it moves little; `training.momentum`, `weight_decay` and `clip_norm` shape its steps, too. The ensemble e predicts. Averages are uniform; there is no decay of the
 //! learning rate, which the code multiplies by 0.99 every round.
 //!
 //! A node with fewer than 20 samples has none for w, which stays at one half.

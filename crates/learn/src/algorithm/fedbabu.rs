@@ -4,7 +4,8 @@
 //! In the rounds only the base learns, under a head that stays as it was drawn, the same on all nodes; the base is
 //! averaged, weighted by the number of training samples. After the last round every node tunes its model for itself,
 //! base and head together as PFLlib does, or the head alone: then the base remains everyone's, and heads of other nodes
-//! fit it too. Ten epochs are PFLlib's default; PM-MoE takes 50.
+//! fit it too. Ten epochs are PFLlib's default; PM-MoE takes 50. Tuning starts from the last mean, which every node holds
+//! here; in PFLlib from the base that the node itself trained last, since nothing is sent after the last average.
 
 use super::halves::{self, BASE, HEAD, Pass, Plan};
 use super::hyper::{AGGREGATION, Hyper, Kind};

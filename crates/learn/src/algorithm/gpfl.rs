@@ -13,12 +13,13 @@
 //! Base, E, gamma and beta are averaged, the head and both conditions z are private; E, gamma and beta lose `mu` of
 //! themselves per step (times the learning rate). As in the reference, the conditions of a round come from the E that the
 //! node itself trained in the round before, not from the average, and are zero in a node's first round. The defaults of
-//! lambda and mu are the authors' for CNNs (PFLlib's 1 and 0 are not meant for this algorithm). E starts with the mean
+//! lambda and mu are the authors' for CNNs (PFLlib's 1 and 0 are not meant for this algorithm), those of profile `text`
+//! theirs for fastText. E starts with the mean
 //! and variance of the reference's N(0, 1).
 
 use burn::tensor::{Device, Tensor, TensorData};
 
-use super::hyper::{AGGREGATION, Hyper, Kind};
+use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
 use super::part::{Part, Role, descend, plain, record_only};
 use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step, averaged};
 use crate::batch::Batch;
@@ -51,7 +52,10 @@ pub(super) const ROW: Row = Row {
         },
         AGGREGATION,
     ],
-    profiles: &[],
+    profiles: &[
+        Profile { name: "images", sets: &[] },
+        Profile { name: "text", sets: &[("lambda", "0.0001"), ("mu", "0")] },
+    ],
     exchange: averaged,
     build: |setup| Gpfl::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

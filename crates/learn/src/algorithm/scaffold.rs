@@ -14,7 +14,8 @@
 //! FedAvg, as in the paper.
 //!
 //! Where only a share C of the nodes trains in a round (`round.participation`), each shares `c + C * (c_j' - c_j)` instead:
-//! the mean over those CN is the paper's c.
+//! the mean over those CN is the paper's c. Beyond 64 nodes chance decides how many train, |S|, and the step of c is CN / |S|
+//! times the paper's; of a node whose update is not counted, c never learns what its c_j did.
 //!
 //! The means are uniform as in PFLlib. The robust rules may take the mean's place; then c is no longer exactly the mean of
 //! the c_j, and the corrections no longer add up to zero.

@@ -23,8 +23,8 @@ pub(super) struct Members {
     pub(super) weights: Vec<Member>,
     /// Who was not let in, and why.
     pub(super) refused: Vec<(NodeId, String)>,
-    /// For whom there was no room, and their scores.
-    pub(super) surplus: Vec<(NodeId, f64)>,
+    /// For whom there was no room, and their scores, if they were found out.
+    pub(super) surplus: Vec<(NodeId, Option<f64>)>,
 }
 
 impl Members {
@@ -46,7 +46,7 @@ impl Members {
         surplus.sort_unstable_by(|a, b| b.cmp(a));
         for member in surplus {
             self.weights.remove(member);
-            self.surplus.extend(self.nodes.remove(member).map(|node| (node, value(member))));
+            self.surplus.extend(self.nodes.remove(member).map(|node| (node, Some(value(member)))));
         }
     }
 }
@@ -62,12 +62,14 @@ pub(super) fn admit(node: &Node<'_>, mut offered: Vec<(NodeId, Arc<ParamSet>)>) 
     let mut members = Members { nodes: vec![None], weights: vec![own], refused: Vec::new(), surplus: Vec::new() };
     let usual = usual_norm(node, &offered);
     for (owner, params) in offered {
-        let judged = if members.nodes.contains(&Some(owner)) {
-            Err("it is there twice".to_owned())
-        } else if members.nodes.len() >= most {
-            Err(format!("the pool is full with {} members: more could not be saved", members.nodes.len()))
-        } else {
-            judge(node, &params, usual)
+        if members.nodes.len() >= most {
+            // More could not be saved, which is not their fault.
+            members.surplus.push((owner, None));
+            continue;
+        }
+        let judged = match members.nodes.contains(&Some(owner)) {
+            true => Err("it is there twice".to_owned()),
+            false => judge(node, &params, usual),
         };
         match judged {
             Ok(weights) => {

@@ -196,9 +196,9 @@ impl<'a> Pool<'a> {
             kept: kept.contains(&member),
             gate_mass: mass_of(member),
         };
-        let without_room = |(node, score): &(NodeId, f64)| PoolMember {
+        let without_room = |(node, score): &(NodeId, Option<f64>)| PoolMember {
             node: Some(*node),
-            score: Some(*score),
+            score: *score,
             kept: false,
             gate_mass: 0.0,
         };
