@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fednode_core::{NodeId, ParamSet, Round};
+use fednode_core::{NodeId, ParamSet, Round, Timestamp};
 use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
 use fednode_engine::sim::{
@@ -44,8 +44,8 @@ impl Trainers for Recording {
         self.toys.initial_shared()
     }
 
-    fn begin(&mut self, member: usize, round: Round) {
-        self.toys.begin(member, round);
+    fn begin(&mut self, member: usize, round: Round, ends: Timestamp) {
+        self.toys.begin(member, round, ends);
     }
 
     fn finish(&mut self, member: usize, round: Round) -> Result<LocalUpdate, String> {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fednode_core::{BlobId, ExpertId, NodeId, ParamSet, Precision, Round, Slot};
+use fednode_core::{BlobId, ExpertId, NodeId, ParamSet, Precision, Round, Slot, Timestamp};
 use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
 use fednode_engine::sim::{self, LocalUpdate, PrivateModule, Scenario, Toys, Trainers};
@@ -58,8 +58,8 @@ impl Trainers for Noted {
         self.toys.initial_shared()
     }
 
-    fn begin(&mut self, member: usize, round: Round) {
-        self.toys.begin(member, round);
+    fn begin(&mut self, member: usize, round: Round, ends: Timestamp) {
+        self.toys.begin(member, round, ends);
     }
 
     fn finish(&mut self, member: usize, round: Round) -> Result<LocalUpdate, String> {

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! node     what it knows (private, shared, experts) + the private part saved before it trained + its mixed experts
-//! network  for each earlier round that somebody may still ask for: the experts of all nodes; and shared parts of those who
-//!          have trained anew since it last looked what may go, a quarter of them
+//! network  for each earlier round that somebody may still ask for: shared parts and experts of all nodes
 //! learner  a model, its gradients, a copy to go back to
 //! data     every sample once
 //! toy      of a federation without training: what it has heard of the others
@@ -56,7 +55,7 @@ pub(crate) struct Load {
     pub(crate) nodes: usize,
     /// The models, which fall to the nodes in turn.
     pub(crate) models: Vec<Parts>,
-    /// Earlier rounds whose experts are kept.
+    /// Earlier rounds whose blobs are kept.
     pub(crate) kept_rounds: u32,
     /// Threads, each with a learner of each model.
     pub(crate) threads: usize,
@@ -69,7 +68,7 @@ impl Load {
     fn parameters(&self) -> u64 {
         let node = |parts: &Parts| {
             let own = parts.whole() + parts.private + parts.experts;
-            own + u64::from(self.kept_rounds) * parts.experts + parts.shared / 4
+            own + u64::from(self.kept_rounds) * (parts.shared + parts.experts)
         };
         let nodes: u64 = self.models.iter().cycle().take(self.nodes).map(node).sum();
         let learners: u64 = self.models.iter().map(|parts| 3 * self.threads as u64 * parts.whole()).sum();
@@ -151,7 +150,7 @@ mod tests {
         // Two models in turn, of 10 + 20 + 30 and 6 + 0 + 0 bytes, for three nodes.
         let models = vec![Parts { private: 10, shared: 20, experts: 30 }, Parts { private: 6, shared: 0, experts: 0 }];
         let load = Load { nodes: 3, models, kept_rounds: 4, threads: 2, data: 7 };
-        let (first, second) = (60 + 10 + 30 + 4 * 30 + 5, 6 + 6);
+        let (first, second) = (60 + 10 + 30 + 4 * 50, 6 + 6);
         assert_eq!(load.parameters(), 2 * first + second + 3 * 2 * 66);
         let needed = load.parameters() + 7;
         assert!(load.fits(needed).is_ok());

@@ -132,7 +132,7 @@ impl Models {
     pub(super) fn go_on(&mut self, kept: Vec<Kept>) {
         for (member, kept) in kept.into_iter().enumerate() {
             let pending = kept.work.map(|work| match work {
-                Work::Asked(task) => self.pool.submit(self.job(member, task)),
+                Work::Asked(task) => self.pool.submit(self.job(member, task), Timestamp::default()),
                 Work::Done(done) => Pending::done(*done),
             });
             kept.done.iter().for_each(|record| self.progress.know(record));
@@ -174,7 +174,11 @@ impl Models {
     }
 
     fn submit(&mut self, member: usize, task: Task) {
-        let pending = self.pool.submit(self.job(member, task));
+        self.submit_until(member, task, Timestamp::default());
+    }
+
+    fn submit_until(&mut self, member: usize, task: Task, wanted: Timestamp) {
+        let pending = self.pool.submit(self.job(member, task), wanted);
         self.nodes[member].pending = Some(pending);
     }
 
@@ -293,11 +297,11 @@ impl Trainers for Models {
         self.initial_shared.as_deref().cloned()
     }
 
-    fn begin(&mut self, member: usize, round: Round) {
+    fn begin(&mut self, member: usize, round: Round, ends: Timestamp) {
         let task = self.task(member, Some(round));
         let node = &mut self.nodes[member];
         node.knowledge = Knowledge { experts: Vec::new(), ..node.knowledge.clone() };
-        self.submit(member, task);
+        self.submit_until(member, task, ends);
     }
 
     fn finish(&mut self, member: usize, round: Round) -> Result<sim::LocalUpdate, String> {

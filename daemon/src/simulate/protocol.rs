@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fednode_core::{FederationSpec, NodeId, ParamSet, Round};
+use fednode_core::{FederationSpec, NodeId, ParamSet, Round, Timestamp};
 use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
 use fednode_engine::sim::{self, ClosedRound, LocalUpdate, Moment, Outcome, PrivateModule, Scenario, Toys, Trainers};
@@ -217,8 +217,8 @@ impl Trainers for Counted {
         self.toys.initial_shared()
     }
 
-    fn begin(&mut self, member: usize, round: Round) {
-        self.toys.begin(member, round);
+    fn begin(&mut self, member: usize, round: Round, ends: Timestamp) {
+        self.toys.begin(member, round, ends);
     }
 
     fn finish(&mut self, member: usize, round: Round) -> Result<LocalUpdate, String> {

@@ -151,7 +151,7 @@ impl Prepared {
         let learners = self.learners(&data, means)?;
         let sizes: Vec<usize> = learners[0].iter().map(|learner| learner.state().n_values()).collect();
         let initial: Vec<Knowledge> = learners[0].iter().map(Knowledge::of).collect();
-        let pool = Pool::start(learners, data.len(), &spec.pool, means.interrupts).or_fail(ExitCode::Internal)?;
+        let pool = Pool::start(learners, &spec.pool, means.interrupts).or_fail(ExitCode::Internal)?;
         let counts = if spec.round.participation < 1.0 { Counts::Closings } else { Counts::Records };
         let progress = Progress::new(data.len(), spec.rounds, counts, means.quiet);
         let Run { evaluate_every, global_test, .. } = self.run;

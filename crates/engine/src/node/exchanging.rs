@@ -283,9 +283,12 @@ impl Node {
         exchange.owners_awaited.remove(&owner);
         let mut wanted = Vec::new();
         let by_use = weighs_by_use(&self.spec);
+        // All experts are alike in size: another one is none, or a name that somebody else's blob has.
+        let own = self.state.report.as_ref().and_then(|report| report.experts.first());
+        let size = own.map(|own| own.blob.size);
         for expert in exchange.experts_of(owner) {
             let Some(offer) = offers.get(usize::from(expert.slot.0)) else { continue };
-            if by_use && offer.samples_routed == 0 {
+            if by_use && offer.samples_routed == 0 || size.is_some_and(|size| offer.blob.size != size) {
                 continue;
             }
             let (_, experts) = exchange.experts_awaited.entry(offer.blob.id).or_insert_with(|| {

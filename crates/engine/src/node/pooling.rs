@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fednode_core::draw::draw;
-use fednode_core::{BlobId, BlobRef, Body, NodeId, PoolOffer, Timestamp};
+use fednode_core::{BlobId, BlobRef, Body, Lineage, NodeId, PoolOffer, Timestamp};
 
 use super::Node;
 use crate::event::{FetchKind, ModuleReport, Note, Output, PoolOrder, PoolReport, Timer};
@@ -121,9 +121,11 @@ impl Node {
     /// its own. Where there are no proxies a draw of its own names twice as many as come in, so that every module is tried in
     /// about as many pools as any other, and the trainer takes those that fit its samples best.
     fn fetch_modules(&mut self) {
-        let lineage = self.state.lineage;
+        // Modules that fit are as large as the own one, too.
+        let (lineage, size) = (self.state.lineage, self.state.module.map(|own| own.size));
+        let fits = |of: Lineage, blob: BlobRef| of == lineage && size.is_none_or(|size| size == blob.size);
         let (fitting, others): (Vec<_>, Vec<_>) =
-            self.view.modules().filter(|(node, ..)| *node != self.me).partition(|(_, of, _)| *of == lineage);
+            self.view.modules().filter(|(node, ..)| *node != self.me).partition(|(_, of, blob)| fits(*of, *blob));
         let strangers: BTreeSet<NodeId> = others.into_iter().map(|(node, ..)| node).collect();
         let mut chosen: Vec<(NodeId, BlobRef)> = fitting.into_iter().map(|(node, _, blob)| (node, blob)).collect();
         let purpose = [b"fednode pool 1 ", self.me.as_bytes().as_slice()].concat();

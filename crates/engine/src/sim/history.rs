@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use fednode_core::{BlobId, BlobRef, LocalReport, NodeId, ParamSet, Round};
+use fednode_core::{BlobId, BlobRef, LocalReport, NodeId, ParamSet, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::trainers::{LocalUpdate, PrivateModule, Trainers};
@@ -110,7 +110,7 @@ impl Trainers for Silent {
         None
     }
 
-    fn begin(&mut self, _member: usize, _round: Round) {}
+    fn begin(&mut self, _member: usize, _round: Round, _ends: Timestamp) {}
 
     fn finish(&mut self, _member: usize, _round: Round) -> Result<LocalUpdate, String> {
         Err(NOT_THIS_RUN.into())

@@ -73,8 +73,8 @@ pub trait Trainers {
     /// Returns the shared part that all nodes start from.
     fn initial_shared(&mut self) -> Option<ParamSet>;
 
-    /// Starts a local update from the model as it is.
-    fn begin(&mut self, member: usize, round: Round);
+    /// Starts a local update from the model as it is; `ends` is the virtual time at which it is asked for.
+    fn begin(&mut self, member: usize, round: Round, ends: Timestamp);
 
     /// Ends the local update that was begun last.
     ///
@@ -167,7 +167,7 @@ impl Trainers for Toys {
         Some(Toy::new(self.seed, 0, self.sizes).shared())
     }
 
-    fn begin(&mut self, _member: usize, _round: Round) {}
+    fn begin(&mut self, _member: usize, _round: Round, _ends: Timestamp) {}
 
     fn finish(&mut self, member: usize, round: Round) -> Result<LocalUpdate, String> {
         Ok(self.models[member].train(round))

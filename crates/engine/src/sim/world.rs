@@ -158,8 +158,8 @@ pub(super) struct World<'a> {
     born: Born,
     /// Those among them that are averaged are kept apart.
     parts: Born,
-    /// Local updates begun since that was last looked at.
-    begun: usize,
+    /// Local updates that have ended since that was last looked at.
+    trained: usize,
     initial: Option<BlobRef>,
     adverts: Vec<Arc<Said>>,
     pending_incidents: usize,
@@ -211,7 +211,7 @@ impl<'a> World<'a> {
             holders: NameMap::default(),
             born: Born::new(),
             parts: Born::new(),
-            begun: 0,
+            trained: 0,
             initial,
             adverts: Vec::new(),
             pending_incidents: scenario.incidents.len(),

@@ -17,8 +17,8 @@ impl World<'_> {
         let factor = self.scenario.slow.get(&member).copied().unwrap_or(1);
         let time = self.rng.random_range(low..=high) * factor;
         let life = self.members[member].life;
-        self.forget_old_blobs();
-        self.trainers().begin(member, round);
+        let ends = self.queue.now() + time;
+        self.trainers().begin(member, round, ends);
         self.schedule(time, Event::TrainingEnds(member, life, round));
     }
 
@@ -28,6 +28,7 @@ impl World<'_> {
                 self.set_apart(round, part.id);
             }
             self.give(member, trained);
+            self.forget_old_blobs();
         }
     }
 

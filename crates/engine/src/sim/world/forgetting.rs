@@ -8,7 +8,7 @@ use super::{Born, Member, NameSet, World};
 /// Rounds that blobs outlive their own: what a straggler may still ask for, and what is being fetched. Parts of a round's
 /// mean do not: who has left that round wants the mean.
 pub const KEPT_ROUNDS: u32 = 1;
-/// Local updates between two looks, as a share of the nodes: the look visits every member.
+/// Looks in a round, at equal numbers of local updates that have ended: a look visits every member.
 const LOOKS_PER_ROUND: usize = 4;
 /// Adverts kept per member for those who come back; an author's last few are among them.
 const KEPT_ADVERTS: usize = 40;
@@ -17,11 +17,11 @@ impl World<'_> {
     /// Forgets the blobs of rounds that every node that is up has left behind, but for those that a machine says it will
     /// still need: its own newest, and older versions that stand in for experts that did not come.
     pub(super) fn forget_old_blobs(&mut self) {
-        self.begun += 1;
-        if self.begun * LOOKS_PER_ROUND < self.scenario.nodes {
+        self.trained += 1;
+        if self.trained * LOOKS_PER_ROUND < self.scenario.nodes {
             return;
         }
-        self.begun = 0;
+        self.trained = 0;
         let up = self.members.iter().enumerate().filter(|(number, _)| self.network.is_up(*number));
         let rounds = up.filter_map(|(_, member)| match &member.machine {
             Machine::Node(node) => Some(node.state().round),
