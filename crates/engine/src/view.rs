@@ -32,6 +32,8 @@ pub(crate) struct View {
     aggregators: BTreeSet<NodeId>,
     changes_of_company: u64,
     globals: Vec<Arc<Advert>>,
+    /// Who signed two different updates of one round: what they say proves nothing of anybody else.
+    contradictory: BTreeSet<NodeId>,
     /// How many rounds of adverts are kept per node: an older expert may stand in for up to I rounds.
     keep_rounds: u32,
 }
@@ -45,6 +47,7 @@ impl View {
             aggregators: BTreeSet::new(),
             changes_of_company: 0,
             globals: Vec::new(),
+            contradictory: BTreeSet::new(),
             keep_rounds: keep_rounds.max(2),
         }
     }
@@ -87,10 +90,11 @@ impl View {
         node.lost = false;
         node.newest = node.newest.max(advert.round);
         let oldest = Round(node.newest.0.saturating_sub(keep));
-        if advert.round >= oldest {
-            node.keep_local(advert);
-        }
+        let contradicts = advert.round >= oldest && node.keep_local(advert);
         node.forget_before(oldest);
+        if contradicts && self.contradictory.len() < MAX_NODES {
+            self.contradictory.insert(advert.author);
+        }
         if is_back {
             self.neighbours.insert(advert.author);
             self.changes_of_company += 1;
@@ -295,7 +299,7 @@ impl View {
             if weighting == Weighting::Uniform && member.weight != 1.0 {
                 return true;
             }
-            let speaks = |view: &&NodeView| view.local(round).is_some() && !view.contradicts_itself();
+            let speaks = |view: &&NodeView| view.local(round).is_some() && !self.contradictory.contains(&member.node);
             let Some(view) = self.nodes.get(&member.node).filter(speaks) else { return false };
             let counted_so = |local: &Local| match weighting {
                 Weighting::Uniform => true,

@@ -158,8 +158,11 @@ pub(super) struct World<'a> {
     born: Born,
     /// Those among them that are averaged are kept apart.
     parts: Born,
-    /// Local updates that have ended since that was last looked at.
+    /// Local updates that have ended since that was last looked at, the bytes of their parts, and the round that all nodes
+    /// had reached then.
     trained: usize,
+    trained_bytes: u64,
+    oldest_round: Round,
     initial: Option<BlobRef>,
     adverts: Vec<Arc<Said>>,
     pending_incidents: usize,
@@ -212,6 +215,8 @@ impl<'a> World<'a> {
             born: Born::new(),
             parts: Born::new(),
             trained: 0,
+            trained_bytes: 0,
+            oldest_round: Round::ZERO,
             initial,
             adverts: Vec::new(),
             pending_incidents: scenario.incidents.len(),

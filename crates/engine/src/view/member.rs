@@ -27,8 +27,6 @@ pub(super) struct More {
     pub(super) proxies: Vec<(Round, Arc<ProxySet>)>,
     /// The newest offer of a private module.
     pub(super) offer: Option<Arc<Advert>>,
-    /// Whether it signed two different updates of one round: what it says proves nothing of anybody else then.
-    pub(super) contradicts_itself: bool,
 }
 
 impl NodeView {
@@ -41,25 +39,36 @@ impl NodeView {
         self.locals().find(|advert| advert.round == round).map(|advert| local_of(advert))
     }
 
-    pub(super) fn keep_local(&mut self, advert: &Arc<Advert>) {
-        let counts = |local: &Local| (local.shared, local.n_samples);
-        if self.local(advert.round).is_some_and(|known| counts(known) != counts(local_of(advert))) {
-            self.more.get_or_insert_default().contradicts_itself = true;
-        }
+    /// Keeps an update; tells whether it signed another one of that round before.
+    pub(super) fn keep_local(&mut self, advert: &Arc<Advert>) -> bool {
         let newest = match &mut self.update {
-            Some(newest) if newest.round == advert.round => return newest.clone_from(advert),
-            None => return self.update = Some(Arc::clone(advert)),
+            Some(newest) if newest.round == advert.round => {
+                let differs = differ(newest, advert);
+                newest.clone_from(advert);
+                return differs;
+            }
+            None => {
+                self.update = Some(Arc::clone(advert));
+                return false;
+            }
             Some(newest) => newest,
         };
         let earlier = match newest.round < advert.round {
             true => std::mem::replace(newest, Arc::clone(advert)),
             false => Arc::clone(advert),
         };
-        let known = &mut self.more.get_or_insert_default().earlier;
-        let place = known.partition_point(|known| known.round < earlier.round);
-        match known.get_mut(place).filter(|known| known.round == earlier.round) {
-            Some(known) => *known = earlier,
-            None => known.insert(place, earlier),
+        let more = self.more.get_or_insert_default();
+        let place = more.earlier.partition_point(|known| known.round < earlier.round);
+        match more.earlier.get_mut(place).filter(|known| known.round == earlier.round) {
+            Some(known) => {
+                let differs = differ(known, &earlier);
+                *known = earlier;
+                differs
+            }
+            None => {
+                more.earlier.insert(place, earlier);
+                false
+            }
         }
     }
 
@@ -86,13 +95,18 @@ impl NodeView {
         }
     }
 
-    pub(super) fn contradicts_itself(&self) -> bool {
-        self.more.as_ref().is_some_and(|more| more.contradicts_itself)
-    }
-
     pub(super) fn is_present(&self) -> bool {
         !self.banned && !self.left
     }
+}
+
+/// Tells whether two updates of one round are counted differently.
+fn differ(one: &Advert, other: &Advert) -> bool {
+    let counted = |advert| {
+        let local: &Local = local_of(advert);
+        (local.shared, local.n_samples)
+    };
+    counted(one) != counted(other)
 }
 
 pub(super) fn offer_of(advert: &Advert) -> Option<&PoolOffer> {

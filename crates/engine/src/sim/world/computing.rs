@@ -25,7 +25,7 @@ impl World<'_> {
     pub(super) fn end_training(&mut self, member: usize, round: Round) {
         if let Some(trained) = self.answer(member, |world| world.trained(member, round).map(Told::Trained)) {
             if let Input::Trained(LocalReport { shared: Some(part), .. }) = &trained {
-                self.set_apart(round, part.id);
+                self.set_apart(round, *part);
             }
             self.give(member, trained);
             self.forget_old_blobs();

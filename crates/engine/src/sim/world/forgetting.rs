@@ -1,6 +1,6 @@
 //! Memory: what nobody can want any more is forgotten, so that a long run needs no more than a short one.
 
-use fednode_core::{BlobId, Round};
+use fednode_core::{BlobId, BlobRef, Round};
 
 use super::super::world::Machine;
 use super::{Born, Member, NameSet, World};
@@ -10,6 +10,8 @@ use super::{Born, Member, NameSet, World};
 pub const KEPT_ROUNDS: u32 = 1;
 /// Looks in a round, at equal numbers of local updates that have ended: a look visits every member.
 const LOOKS_PER_ROUND: usize = 4;
+/// New parts after which a look is worth it whatever the rounds, since each stands for an older one that may go.
+const WORTH_A_LOOK: u64 = 64 << 20;
 /// Adverts kept per member for those who come back; an author's last few are among them.
 const KEPT_ADVERTS: usize = 40;
 
@@ -18,16 +20,21 @@ impl World<'_> {
     /// still need: its own newest, and older versions that stand in for experts that did not come.
     pub(super) fn forget_old_blobs(&mut self) {
         self.trained += 1;
-        if self.trained * LOOKS_PER_ROUND < self.scenario.nodes {
+        let is_worth_it = self.trained_bytes >= WORTH_A_LOOK;
+        if self.trained * LOOKS_PER_ROUND < self.scenario.nodes && !is_worth_it {
             return;
         }
-        self.trained = 0;
+        (self.trained, self.trained_bytes) = (0, 0);
         let up = self.members.iter().enumerate().filter(|(number, _)| self.network.is_up(*number));
         let rounds = up.filter_map(|(_, member)| match &member.machine {
             Machine::Node(node) => Some(node.state().round),
             Machine::Aggregator(_) => None,
         });
         let newest = rounds.min().unwrap_or_default();
+        if newest <= self.oldest_round && !is_worth_it {
+            return;
+        }
+        self.oldest_round = newest;
         let needed = self.needed_blobs();
         let oldest = Round(newest.0.saturating_sub(KEPT_ROUNDS));
         let (born, parts) = (std::mem::take(&mut self.born), std::mem::take(&mut self.parts));
@@ -36,9 +43,10 @@ impl World<'_> {
     }
 
     /// Enters a blob that was just made as one that is averaged.
-    pub(super) fn set_apart(&mut self, round: Round, part: BlobId) {
+    pub(super) fn set_apart(&mut self, round: Round, part: BlobRef) {
+        self.trained_bytes += part.size;
         let Some(made) = self.born.get_mut(&round) else { return };
-        if let Some(at) = made.iter().rposition(|made| *made == part) {
+        if let Some(at) = made.iter().rposition(|made| *made == part.id) {
             self.parts.entry(round).or_default().push(made.remove(at));
         }
     }
