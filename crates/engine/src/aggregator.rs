@@ -186,13 +186,13 @@ impl Aggregator {
         if round <= self.head.round && !follows_head || author == self.me {
             return;
         }
-        let most = chain::most_bytes(&self.head, &self.spec);
+        let most = chain::most_bytes(&self.head, round, &self.spec);
         if let Some(size) = local.shared.map(|shared| shared.size).filter(|size| *size > most) {
             let reason = format!("announced a shared part of {size} bytes, far more than the mean has");
             return self.outputs.push(Output::Strike { node: author, reason });
         }
-        if self.overdue.is_some_and(|overdue| round > overdue) {
-            // This is another round, with a time of its own and others to wait for.
+        if self.spec.round.participation < 1.0 && self.overdue.is_some_and(|overdue| round > overdue) {
+            // Others train in this round, which has a time of its own.
             self.collect();
         }
         if let Some(blob) = self.closing.offer(author, round, local) {

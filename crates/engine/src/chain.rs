@@ -54,7 +54,7 @@ pub(crate) fn judge(
     if global.history > u64::from(round.0).saturating_mul(MAX_MEMBERS as u64) {
         return Verdict::False(format!("a history of {}, more than {round} rounds can have counted", global.history));
     }
-    if global.mean.size > most_bytes(head, spec) {
+    if global.mean.size > most_bytes(head, round, spec) {
         return Verdict::False(format!("a mean of {} bytes, far more than the one before it", global.mean.size));
     }
     if let Some(node) = view.contradiction(round, global, spec.weighting(round)) {
@@ -76,10 +76,10 @@ pub(crate) fn judge(
 }
 
 /// Returns how many bytes a part or a mean can have at most that follows the head: what is announced is reserved before
-/// a byte of it comes. The sums of statistics are as large as they are.
-pub(crate) fn most_bytes(head: &Head, spec: &FederationSpec) -> u64 {
+/// a byte of it comes. The sums of statistics are as large as they are, also for whoever is rounds behind.
+pub(crate) fn most_bytes(head: &Head, round: Round, spec: &FederationSpec) -> u64 {
     match head.mean {
-        Some(mean) if !spec.gathers_statistics_in(head.round.next()) => 4 * mean.size + SLACK,
+        Some(mean) if !spec.gathers_statistics_in(round) => mean.size.saturating_mul(4).saturating_add(SLACK),
         Some(_) | None => u64::MAX,
     }
 }
@@ -167,6 +167,13 @@ mod tests {
         assert_eq!(sums(7, 35, 10.0), Verdict::Next, "weighted by the samples of each, whatever the algorithm says");
         assert!(matches!(sums(7, 35, 1.0), Verdict::False(_)));
         assert_eq!(sums(5, 1_000, 10.0), Verdict::Old, "the sums of another chain's features");
+        let mut large = global(7, 5, 35);
+        large.mean.size = 1 << 20;
+        assert!(matches!(judge(large.clone()), Verdict::False(_)), "far larger than the mean before");
+        let behind = Head { round: Round(1), mean: Some(blob(6)), parent: Some(blob(5).id), history: 10 };
+        large.members.iter_mut().for_each(|member| member.weight = 10.0);
+        let late = super::judge(&behind, blob(0).id, Round(4), &large, &view, &last);
+        assert_eq!(late, Verdict::Old, "sums are as large as they are, and convict nobody of who is behind");
         let mut heavy = global(7, 5, 35);
         heavy.members[0].weight = 1e12;
         assert!(matches!(judge(heavy), Verdict::False(_)), "every member counts the same");

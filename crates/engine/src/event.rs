@@ -310,7 +310,7 @@ pub enum Note {
     PoolGathered {
         /// Who shared the last round but has offered none.
         missing: Vec<NodeId>,
-        /// Whose module belongs to another shared part.
+        /// Whose module belongs to another shared part, or is of another size.
         strangers: Vec<NodeId>,
     },
     /// All rounds are done.

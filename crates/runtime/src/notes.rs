@@ -106,7 +106,7 @@ fn describe_pool(missing: &[NodeId], strangers: &[NodeId]) -> String {
     }
     if !strangers.is_empty() {
         let (count, names) = (strangers.len(), names(strangers));
-        text += &format!("; {count} belong to another shared part and are left out: {names}");
+        text += &format!("; {count} belong to another shared part, or are of another size, and are left out: {names}");
     }
     text
 }

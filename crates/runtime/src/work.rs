@@ -16,7 +16,7 @@ use fednode_core::{
 use fednode_engine::execute::{self, Adoption};
 use fednode_engine::{AverageOrder, AverageReport, Fetch, FetchKind, MergeOrder, MergeReport};
 use fednode_store::Blobs;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::decoded::Decoded;
 use crate::records::TrainedSummary;
@@ -54,6 +54,9 @@ pub(crate) fn merge(
     let started = Instant::now();
     let value = execute::merge(order, spec, me, own_shared, &mut |id| load(id, decoded, blobs));
     decoded.clear();
+    if value.1.lost_mean {
+        warn!(round = %order.round, "the round's mean cannot be read from the store any more: this node goes on without it");
+    }
     Timed { value, took: started.elapsed() }
 }
 
@@ -75,6 +78,10 @@ pub(crate) fn average(
     let load = &mut |id: &BlobId| decoded.get(id).or_else(|| load_blob(id, blobs));
     let (mean, mut report) = execute::average(order, spec, load);
     decoded.clear();
+    if !report.lost.is_empty() {
+        let (round, lost) = (order.round, report.lost.len());
+        warn!(%round, lost, "parts of the round cannot be read from the store any more, and are not averaged");
+    }
     let mut trouble = None;
     match mean.map(|mean| blobs.put(&mean.to_bytes())) {
         Some(Ok(blob)) => report.mean = Some(blob),

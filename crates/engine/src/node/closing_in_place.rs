@@ -113,7 +113,7 @@ impl Node {
         let parent = chain::lineage_of(&self.state.head, self.initial);
         // Where only some train in a round, those of a later one have given this one up.
         let newest = (self.spec.round.participation < 1.0).then_some(round);
-        let most = chain::most_bytes(&self.state.head, &self.spec);
+        let most = chain::most_bytes(&self.state.head, round, &self.spec);
         let mut acting = Acting { closing: Closing::new(Arc::clone(&self.spec)), most, newest, busy: false };
         let is_counted = |node, newest, local: &Local| local.parent == parent && self.audience.hears(node, newest);
         let fresh = self.view.newest_locals().filter(|(node, newest, local)| is_counted(*node, *newest, local));

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Whoever is lost, has left or offers nothing by the deadline is not waited for, and neither is who says that it keeps
-//! its module; a module that cannot be fetched, or that belongs to another shared part, is left out. With nobody else's
-//! module the node's own is its pool.
+//! its module; a module that cannot be fetched, belongs to another shared part or is of another size is left out. With
+//! nobody else's module the node's own is its pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
