@@ -143,7 +143,7 @@ pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, Conf
                        each with --partition-file";
         return Err(ConfigError(message.into()));
     }
-    fednode_learn::model::build(&spec.model)?;
+    fednode_learn::model::build(&own_model::by_number(&spec, 0).model)?;
     own_model::check(&spec).map_err(|error| ConfigError(error.to_string()))?;
     Ok(spec)
 }

@@ -54,17 +54,23 @@ pub(crate) fn percent(share: f64) -> String {
 
 /// Writes a number of bytes with a unit that keeps it short.
 pub(crate) fn bytes(count: u64) -> String {
-    const UNITS: [&str; 4] = ["kB", "MB", "GB", "TB"];
-    if count < 1000 {
-        return format!("{count} B");
-    }
+    if count < 1000 { format!("{count} B") } else { scaled(count, ["kB", "MB", "GB", "TB"]) }
+}
+
+/// Writes a large number of anything with a prefix that keeps it short.
+pub(crate) fn large(count: u64) -> String {
+    if count < 1000 { count.to_string() } else { scaled(count, ["k", "M", "G", "T"]) }
+}
+
+/// Writes a number in thousands, millions and so on.
+fn scaled(count: u64, units: [&str; 4]) -> String {
     let mut value = count as f64 / 1000.0;
     let mut unit = 0;
-    while value >= 999.95 && unit + 1 < UNITS.len() {
+    while value >= 999.95 && unit + 1 < units.len() {
         value /= 1000.0;
         unit += 1;
     }
-    format!("{value:.1} {}", UNITS[unit])
+    format!("{value:.1} {}", units[unit])
 }
 
 /// Writes seconds as a person would say them.

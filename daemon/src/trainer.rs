@@ -42,6 +42,7 @@ impl Trainer for LearnerTrainer {
             n_samples: update.n_samples,
             train_loss: update.train_loss,
             expert_share: update.expert_share,
+            multiply_adds: update.multiply_adds,
         })
     }
 

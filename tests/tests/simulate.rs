@@ -70,6 +70,12 @@ fn compare_with_a_swarm(more: &[&str]) -> tempfile::TempDir {
     let wire = |summary: &Value, kind: &str| summary["bytes_per_round"][kind].as_f64().unwrap();
     let (of_simulated, of_live) = (wire(&simulated, "peer_to_peer"), wire(&live, "peer_to_peer"));
     assert!((of_simulated / of_live - 1.0).abs() < 0.02, "{of_simulated} bytes, live {of_live}");
+    let work = |name: &str| {
+        let counts = records(&folder.path().join(name)).into_iter().map(|record| record["multiply_adds"].as_u64());
+        counts.collect::<Option<Vec<u64>>>().unwrap().iter().sum::<u64>() as f64
+    };
+    let (of_simulated, of_live) = (work("simulated"), work("live"));
+    assert!((of_simulated / of_live - 1.0).abs() < 0.02, "{of_simulated} multiply-adds, live {of_live}");
     folder
 }
 

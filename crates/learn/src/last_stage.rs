@@ -4,8 +4,9 @@
 use burn::tensor::{Device, Tensor};
 use fednode_core::{ConfigError, FederationSpec, Rule};
 
-use crate::algorithm::{Algorithm, Stage, build};
+use crate::algorithm::{self, Algorithm, Stage};
 use crate::error::LearnError;
+use crate::own_model;
 
 /// Checks that the algorithm of a spec has what its last stages need.
 ///
@@ -16,7 +17,7 @@ pub fn check(spec: &FederationSpec) -> Result<(), LearnError> {
         return Ok(());
     }
     let device = Device::flex();
-    let algorithm = build(spec, &device)?;
+    let algorithm = built(spec, &device)?;
     if spec.pool.enabled && algorithm.modular().is_none() {
         let name = &spec.algorithm;
         let text = format!("algorithm `{name}` has no private module that could be pooled: leave out `--pool`");
@@ -45,8 +46,13 @@ pub(crate) fn check_dimensions(width: usize, spec: &FederationSpec) -> Result<()
 /// As [`crate::Learner::new`], if the cause lies in the spec.
 pub fn suits_statistics(spec: &FederationSpec) -> Result<bool, LearnError> {
     let device = Device::flex();
-    let algorithm = build(spec, &device)?;
+    let algorithm = built(spec, &device)?;
     Ok(statistics_width(algorithm.as_ref(), spec, &device).is_ok())
+}
+
+/// Builds the algorithm as the first node has it: where nodes have models of their own, `model.name` may be nobody's.
+fn built(spec: &FederationSpec, device: &Device) -> Result<Box<dyn Algorithm>, LearnError> {
+    algorithm::build(&own_model::by_number(spec, 0), device)
 }
 
 /// Returns the fewest training samples of which every stage after the last round gets one.
@@ -54,7 +60,7 @@ pub fn suits_statistics(spec: &FederationSpec) -> Result<bool, LearnError> {
 /// # Errors
 /// As [`crate::Learner::new`], if the cause lies in the spec.
 pub fn fewest_samples(spec: &FederationSpec) -> Result<usize, LearnError> {
-    let algorithm = build(spec, &Device::flex())?;
+    let algorithm = built(spec, &Device::flex())?;
     let passes = (0..).zip(algorithm.finishing_passes()).filter(|(_, epochs)| *epochs > 0);
     let stages: Vec<_> = passes.map(|(pass, _)| algorithm.selection(Stage::Finishing(pass))).collect();
     let suffices = |samples: &usize| stages.iter().all(|stage| !stage.of(*samples).is_empty());

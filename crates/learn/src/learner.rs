@@ -18,6 +18,7 @@ use crate::class_statistics::ClassStatistics;
 use crate::device::ComputeDevice;
 use crate::error::LearnError;
 use crate::evaluate::{self, Evaluation, Prediction};
+use crate::model::multiply_adds;
 use crate::pool::Mixture;
 use crate::train::{self, Epochs, Progress, Schedule};
 use crate::weights::Weights;
@@ -59,6 +60,8 @@ pub struct LocalUpdate {
     pub expert_share: Vec<f64>,
     /// Steps of gradient descent.
     pub steps: u32,
+    /// Multiply-adds of the convolutions and fully connected layers, forward and backward.
+    pub multiply_adds: u64,
 }
 
 /// A way to train: [`train::train`] or [`train::finish`].
@@ -200,18 +203,19 @@ impl Learner {
         let schedule = Schedule { training, classes: self.model.classes, seed, node_seed, round, epochs };
         let (samples, algorithm) = (&self.data.train, &mut self.algorithm);
         let tensors = self.device.tensors();
-        let result = self.device.run(|| train(algorithm.as_mut(), samples, schedule, tensors, watch));
+        let work = || train(algorithm.as_mut(), samples, schedule, tensors, watch);
+        let (result, multiply_adds) = self.device.run(|| multiply_adds::counted(work));
         if result.as_ref().is_ok_and(|outcome| outcome.steps > 0) {
             self.pool = None;
         }
         if result.is_err() {
             self.put_back(before);
         }
-        result
+        result.map(|outcome| train::Outcome { multiply_adds, ..outcome })
     }
 
     fn report(&self, outcome: train::Outcome) -> LocalUpdate {
-        let train::Outcome { train_loss, routed, steps } = outcome;
+        let train::Outcome { train_loss, routed, steps, multiply_adds } = outcome;
         let total = f64::from(routed.iter().sum::<u32>().max(1));
         LocalUpdate {
             shared: self.shared(),
@@ -221,6 +225,7 @@ impl Learner {
             train_loss,
             expert_share: routed.iter().map(|count| f64::from(*count) / total).collect(),
             steps,
+            multiply_adds,
         }
     }
 

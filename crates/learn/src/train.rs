@@ -78,6 +78,8 @@ pub(crate) struct Outcome {
     /// Samples routed to each expert, over all epochs.
     pub(crate) routed: Vec<u32>,
     pub(crate) steps: u32,
+    /// Multiply-adds of all layers.
+    pub(crate) multiply_adds: u64,
 }
 
 impl Outcome {
@@ -87,7 +89,12 @@ impl Outcome {
             return self;
         }
         self.count(&later.routed);
-        Self { train_loss: later.train_loss, routed: self.routed, steps: self.steps + later.steps }
+        Self {
+            train_loss: later.train_loss,
+            routed: self.routed,
+            steps: self.steps + later.steps,
+            multiply_adds: self.multiply_adds + later.multiply_adds,
+        }
     }
 }
 

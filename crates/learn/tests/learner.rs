@@ -91,6 +91,23 @@ fn a_local_update_reports_what_it_shares() {
     assert!((share.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{share:?}");
 }
 
+/// The 2NN has 784·200, 200·200 and 200·10 multiply-adds for an image of 28x28; its first layer's input has no gradient.
+#[test]
+fn a_local_update_counts_its_multiply_adds() {
+    let samples = common::fashion();
+    let counted = |algorithm: &str| {
+        let mut spec = common::spec(algorithm, "mlp", &samples);
+        spec.training.local_epochs = 2;
+        update(&mut learner(&spec, &samples), 1).multiply_adds
+    };
+    let of_an_image = 2 * 784 * 200 + 3 * (200 * 200 + 200 * 10);
+    assert_eq!(counted("fedavg"), 2 * 200 * of_an_image, "200 images, two epochs");
+    // The epoch of the head runs the frozen base, whose outputs are not kept for a single epoch.
+    let of_head = 784 * 200 + 200 * 200 + 2 * 200 * 10;
+    let of_base = 2 * 784 * 200 + 3 * 200 * 200 + 2 * 200 * 10;
+    assert_eq!(counted("fedrep"), 200 * (of_head + 2 * of_base), "one epoch of the head, two of the base");
+}
+
 #[test]
 fn an_expert_that_nobody_chooses_stays_as_it_is() {
     let samples = common::small_fashion();

@@ -175,6 +175,7 @@ impl Trainer for Vector {
             n_samples: 1,
             train_loss: 0.0,
             expert_share: Vec::new(),
+            multiply_adds: 0,
         })
     }
 

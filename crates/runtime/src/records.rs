@@ -154,6 +154,7 @@ impl Records {
             open.record.train_loss = summary.train_loss;
             open.record.n_samples = summary.n_samples;
             open.record.expert_share.clone_from(&summary.expert_share);
+            open.record.multiply_adds = Some(summary.multiply_adds);
         });
     }
 
@@ -285,13 +286,14 @@ pub(crate) struct TrainedSummary {
     train_loss: f64,
     n_samples: u32,
     expert_share: Vec<f64>,
+    multiply_adds: u64,
 }
 
 impl TrainedSummary {
     pub(crate) fn new(update: &Update, took: Duration) -> Self {
         let expert_share = update.expert_share.clone();
-        let (train_loss, n_samples) = (update.train_loss, update.n_samples);
-        Self { took, publish: Duration::ZERO, train_loss, n_samples, expert_share }
+        let Update { train_loss, n_samples, multiply_adds, .. } = *update;
+        Self { took, publish: Duration::ZERO, train_loss, n_samples, expert_share, multiply_adds }
     }
 
     pub(crate) fn published_in(mut self, publish: Duration) -> Self {

@@ -195,6 +195,10 @@ pub struct RoundRecord {
     pub n_samples: u32,
     /// Seconds of training.
     pub train_seconds: f64,
+    /// Multiply-adds of training, forward and backward, of convolutions and fully connected layers; records of earlier
+    /// versions have none.
+    #[serde(default)]
+    pub multiply_adds: Option<u64>,
     /// The first epochs of the next round, trained while this one's exchange still ran.
     #[serde(default)]
     pub ahead: Option<Ahead>,
@@ -249,6 +253,7 @@ impl RoundRecord {
             train_loss: 0.0,
             n_samples: 0,
             train_seconds: 0.0,
+            multiply_adds: None,
             ahead: None,
             round_seconds: 0.0,
             waited_seconds: Waited::default(),

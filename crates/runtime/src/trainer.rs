@@ -121,6 +121,8 @@ pub struct Update {
     pub train_loss: f64,
     /// Share of training samples routed to each expert.
     pub expert_share: Vec<f64>,
+    /// Multiply-adds of its layers, forward and backward.
+    pub multiply_adds: u64,
 }
 
 /// What a node offers to the pools of others.

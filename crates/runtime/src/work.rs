@@ -262,6 +262,7 @@ mod tests {
             n_samples: 7,
             train_loss: 1.0,
             expert_share: vec![0.5, 0.5],
+            multiply_adds: 21,
         };
         Timed { value, took: Duration::ZERO }
     }

@@ -16,6 +16,7 @@ use crate::federation;
 use crate::layers;
 use crate::output::{self, Form, Located};
 use crate::simulate::experiment::{Experiment, Variant, folder_name};
+use crate::simulate::listing::Listing;
 use crate::simulate::play::{self, Play};
 use crate::simulate::protocol;
 use crate::simulate::run::{Means, Run};
@@ -55,6 +56,9 @@ pub(crate) struct Args {
     /// With `--no-training`: floats in the shared part and in every expert of a toy [default: a few].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     toy_floats: Option<u32>,
+    /// Check all settings and list the runs, but play none.
+    #[arg(long)]
+    dry_run: bool,
     /// What to train on: auto, vulkan, vulkan:I, cpu.
     #[arg(long, default_value = "cpu")]
     device: String,
@@ -89,19 +93,22 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 }
 
 fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyhow::Result<()> {
+    if args.dry_run {
+        return list(&out(args), &planned, form);
+    }
     let interrupts = Interrupts::install().or_fail(ExitCode::Internal)?;
     let device = Choice::find(&args.device)?;
     let means = Means { device: &device, threads: threads(args), interrupts: &interrupts, quiet: form == Form::Json };
-    let out = args.out.clone().unwrap_or_else(|| default_out(args.file.as_deref()));
+    let out = out(args);
     let mut table: Table<P::Row> = Table { rows: Vec::new(), out: out.display().to_string() };
-    let total = planned.iter().map(|planned| planned.runs.len()).sum::<usize>();
+    let total = total(&planned);
     let (mut number, mut failures) = (0, Vec::new());
     for Planned { name, runs } in planned {
         let mut summaries = Vec::new();
         for prepared in runs {
             number += 1;
             let seed = prepared.spec().seed;
-            let folder = if total == 1 { out.clone() } else { out.join(format!("{}-seed{seed}", folder_name(&name))) };
+            let folder = folder(&out, total, &name, seed);
             if !means.quiet {
                 let which = if total > 1 { format!("[{number}/{total}] {name}, seed {seed}: ") } else { String::new() };
                 eprintln!("{which}{}", prepared.describe());
@@ -136,10 +143,30 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
     }
 }
 
+/// Lists what would be played.
+fn list<P: Play>(out: &Path, planned: &[Planned<P>], form: Form) -> anyhow::Result<()> {
+    let mut listing = Listing::default();
+    for Planned { name, runs } in planned {
+        for prepared in runs {
+            listing.add(name, prepared, &folder(out, total(planned), name, prepared.spec().seed))?;
+        }
+    }
+    output::print(&listing, form)
+}
+
 /// Settings that are run with several seeds.
 struct Planned<P> {
     name: String,
     runs: Vec<P>,
+}
+
+fn total<P>(planned: &[Planned<P>]) -> usize {
+    planned.iter().map(|planned| planned.runs.len()).sum()
+}
+
+/// Returns where a run lies.
+fn folder(out: &Path, total: usize, name: &str, seed: u64) -> PathBuf {
+    if total == 1 { out.to_owned() } else { out.join(format!("{}-seed{seed}", folder_name(name))) }
 }
 
 fn experiment(args: &Args) -> anyhow::Result<Experiment> {
@@ -238,7 +265,10 @@ fn threads(args: &Args) -> usize {
     args.threads.unwrap_or_else(cores).max(1)
 }
 
-fn default_out(file: Option<&Path>) -> PathBuf {
-    let name = file.and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
-    PathBuf::from("runs").join(name.unwrap_or_else(|| clock::utc_name(SystemTime::now())))
+fn out(args: &Args) -> PathBuf {
+    let default = || {
+        let name = args.file.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
+        PathBuf::from("runs").join(name.unwrap_or_else(|| clock::utc_name(SystemTime::now())))
+    };
+    args.out.clone().unwrap_or_else(default)
 }

@@ -16,7 +16,7 @@ pub(crate) fn files(runs: &[Run]) -> [(&'static str, String); 4] {
 fn rounds(runs: &[Run]) -> String {
     let header = "run,node,node id,round,train loss (nats),accuracy after exchange (0 to 1),loss after exchange (nats),\
                   accuracy before exchange (0 to 1),loss before exchange (nats),train samples,test samples,\
-                  training (s),round (s),waited for experts (s),waited for mean (s),merge (s),evaluate (s),save (s),\
+                  multiply-adds,training (s),round (s),waited for experts (s),waited for mean (s),merge (s),evaluate (s),save (s),\
                   publish (s),sources used,members,sent with aggregator (bytes),sent peer to peer (bytes),\
                   sent gossip (bytes),sent control (bytes),sent on the wire (bytes),received from aggregator (bytes),\
                   received peer to peer (bytes),received gossip (bytes),received control (bytes),\
@@ -38,6 +38,7 @@ fn rounds(runs: &[Run]) -> String {
                 number(record.loss_after_local_training),
                 record.n_samples.to_string(),
                 record.test_samples.to_string(),
+                record.multiply_adds.map_or(String::new(), |count| count.to_string()),
             ]);
             let seconds = [record.train_seconds, record.round_seconds, waited.experts, waited.global, waited.merge];
             fields.extend(seconds.into_iter().chain([waited.evaluate, waited.save, waited.publish]).map(number));

@@ -45,6 +45,11 @@ pub(crate) fn bytes(count: impl Into<Option<f64>>) -> String {
     known(count).map_or(ABSENT.into(), |count| table::bytes(count.max(0.0).round() as u64))
 }
 
+/// Writes a large number with a prefix that keeps it short.
+pub(crate) fn large(count: impl Into<Option<f64>>) -> String {
+    known(count).map_or(ABSENT.into(), |count| table::large(count.max(0.0).round() as u64))
+}
+
 /// Writes seconds as a person would say them.
 pub(crate) fn duration(seconds: impl Into<Option<f64>>) -> String {
     known(seconds).map_or(ABSENT.into(), table::duration)
@@ -87,9 +92,10 @@ mod tests {
     fn what_is_not_there_is_a_dash() {
         for absent in [None, Some(f64::NAN), Some(f64::INFINITY), Some(f64::MAX)] {
             assert_eq!([percent(absent), points(absent), decimal(absent, 2), bytes(absent)], [ABSENT; 4]);
-            assert_eq!([probability(absent), duration(absent)], [ABSENT; 2]);
+            assert_eq!([probability(absent), duration(absent), large(absent)], [ABSENT; 3]);
         }
         assert_eq!([percent(0.0), decimal(0.0, 2), bytes(0.0)], ["0.0 %", "0.00", "0 B"]);
+        assert_eq!([large(0.0), large(999.0), large(2.66e10)], ["0", "999", "26.6 G"]);
     }
 
     #[test]

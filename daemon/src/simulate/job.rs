@@ -103,6 +103,8 @@ pub(super) struct Update {
     pub(super) train_loss: f64,
     /// Share of the training samples routed to each expert.
     pub(super) expert_share: Vec<f64>,
+    /// Multiply-adds of its layers, forward and backward.
+    pub(super) multiply_adds: u64,
 }
 
 /// A private module.
@@ -239,12 +241,12 @@ impl Knowledge {
 
     /// Takes the parts of a local update over.
     fn take(&mut self, private: ParamSet, update: LocalUpdate) -> Update {
-        let LocalUpdate { shared, experts, proxies, n_samples, train_loss, expert_share, .. } = update;
+        let LocalUpdate { shared, experts, proxies, n_samples, train_loss, expert_share, multiply_adds, .. } = update;
         let routed = experts.iter().map(|(_, routed)| *routed).collect();
         self.private = Arc::new(private);
         self.shared = shared.map(Arc::new);
         self.experts = experts.into_iter().map(|(params, _)| Arc::new(params)).collect();
-        Update { routed, proxies, n_samples, train_loss, expert_share }
+        Update { routed, proxies, n_samples, train_loss, expert_share, multiply_adds }
     }
 
     /// Takes over what an exchange brought, with the learner.

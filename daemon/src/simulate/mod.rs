@@ -15,6 +15,7 @@
 pub(crate) mod experiment;
 mod job;
 mod kept;
+pub(crate) mod listing;
 pub(crate) mod memory;
 mod models;
 pub(crate) mod play;

@@ -316,6 +316,7 @@ impl Trainers for Models {
         record.train_seconds = done.trained.as_secs_f64();
         record.waited_seconds.evaluate = done.evaluated.as_secs_f64();
         record.expert_share.clone_from(&update.expert_share);
+        record.multiply_adds = Some(update.multiply_adds);
         if let Some(last) = &done.last {
             record.accuracy_after_local_training = Some(last.test.score.accuracy);
             record.loss_after_local_training = Some(last.test.score.loss);

@@ -50,7 +50,7 @@ pub(crate) fn play<P: Play>(prepared: &P, folder: &Path, means: &Means<'_>) -> a
 }
 
 /// Returns the result of an earlier run with the same settings.
-fn finished<P: Play>(prepared: &P, folder: &Path) -> anyhow::Result<Option<P::Summary>> {
+pub(super) fn finished<P: Play>(prepared: &P, folder: &Path) -> anyhow::Result<Option<P::Summary>> {
     let path = folder.join(SUMMARY);
     let Ok(text) = fs::read_to_string(&path) else { return Ok(None) };
     let shown = path.display();

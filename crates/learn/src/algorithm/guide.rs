@@ -19,6 +19,16 @@ peer* is what one node fetches from another. Where the source of an algorithm is
 it, the first lines of its file in `crates/learn/src/algorithm/` say so.
 ";
 
+const MODELS: &str = "
+# Models
+
+The names for `model.name`. *Size* is the number of parameters, and the multiply-adds of convolutions and fully connected
+layers for one image, forward; training takes nearly three times those. `metrics.jsonl` counts what was taken.
+
+| model | what it is | size for 28x28, grey, ten classes | size for 32x32, colour |
+|---|---|---|---|
+";
+
 /// Renders the page.
 pub fn guide() -> String {
     let mut page = HEAD.to_owned();
@@ -38,11 +48,28 @@ pub fn guide() -> String {
     for row in TABLE {
         section(&mut page, row);
     }
-    page.push_str("\n# Models\n\nThe names for `model.name`.\n\n| model | what it is |\n|---|---|\n");
-    for model::Row { name, summary, .. } in model::TABLE {
-        line(&mut page, format_args!("| `{name}` | {summary} |"));
+    page.push_str(MODELS);
+    for row @ model::Row { name, summary, .. } in model::TABLE {
+        let [small, large] = [1, 3].map(|channels| size(row, channels));
+        line(&mut page, format_args!("| `{name}` | {summary} | {small} | {large} |"));
     }
     page
+}
+
+/// Says how large a model is for images of 28x28 in grey or of 32x32 in colour, and ten classes.
+fn size(row: &model::Row, channels: usize) -> String {
+    let input = if channels == 1 { [1, 28, 28] } else { [3, 32, 32] };
+    let Ok(layers) = (row.layers)(input, 10) else { return "–".into() };
+    let net = model::Net::new(layers);
+    let parameters: usize = net.parameters().iter().map(model::Parameter::n_values).sum();
+    format!("{} · {:.2} M", grouped(parameters), net.multiply_adds() as f64 / 1e6)
+}
+
+/// Writes a number with its thousands apart.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let is_gap = |at: usize| at > 0 && (digits.len() - at).is_multiple_of(3);
+    digits.chars().enumerate().flat_map(|(at, digit)| is_gap(at).then_some(',').into_iter().chain([digit])).collect()
 }
 
 fn section(page: &mut String, row: &Row) {

@@ -10,6 +10,7 @@ use crate::algorithm::{Part, Role};
 use crate::class_statistics::ClassStatistics;
 use crate::error::LearnError;
 use crate::last_stage;
+use crate::model::multiply_adds;
 use crate::pool::Predictor;
 use crate::train;
 
@@ -30,11 +31,13 @@ impl Learner {
     /// Adds up the statistics instead of training; from then on they are what this node shares.
     pub(super) fn gather_statistics(&mut self) -> LocalUpdate {
         let (algorithm, samples, tensors) = (self.algorithm.as_ref(), &self.data.train, self.device.tensors());
+        let mut multiply_adds = 0;
         if let Some((_, statistics)) = &mut self.statistics {
-            self.device.run(|| statistics.gather(algorithm, samples, tensors));
+            let work = || statistics.gather(algorithm, samples, tensors);
+            ((), multiply_adds) = self.device.run(|| multiply_adds::counted(work));
         }
         let train_loss = self.score(&self.data.train).score.loss;
-        self.report(train::Outcome { train_loss, ..train::Outcome::default() })
+        self.report(train::Outcome { train_loss, multiply_adds, ..train::Outcome::default() })
     }
 
     /// Makes the classifier of the sums that were adopted.

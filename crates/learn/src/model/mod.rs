@@ -10,6 +10,7 @@ mod embedding;
 mod fasttext;
 mod lenet5;
 mod mlp;
+pub(crate) mod multiply_adds;
 mod net;
 mod vgg16;
 

@@ -14,6 +14,7 @@ use fednode_core::Layout;
 
 use super::cpu;
 use super::embedding::Embedding;
+use super::multiply_adds;
 use crate::weights::Weights;
 
 /// A convolution with bias, followed by max-pooling and ReLU.
@@ -200,6 +201,16 @@ impl Net {
         self.parameters.iter().map(|parameter| (parameter.name.clone(), parameter.shape.clone())).collect()
     }
 
+    /// Returns the multiply-adds of its convolutions and fully connected layers for one sample, forward.
+    pub fn multiply_adds(&self) -> u64 {
+        let of = |layer: &Layer| match layer {
+            Layer::Conv(conv) => conv.multiply_adds(),
+            Layer::Linear(linear) => linear.multiply_adds(),
+            Layer::Norm(_) | Layer::Embedding(_) => 0,
+        };
+        self.layers.iter().map(of).sum()
+    }
+
     /// Returns the features it takes.
     pub fn n_inputs(&self) -> usize {
         self.layers.first().map_or(0, Layer::n_inputs)
@@ -298,9 +309,20 @@ fn next<'a>(tensors: &mut impl Iterator<Item = &'a Tensor<1>>) -> Tensor<1> {
 impl Conv {
     /// Returns channels, height and width of the output.
     pub fn output(&self) -> [usize; 3] {
+        let [height, width] = self.convolved();
+        [self.filters, height / self.pool, width / self.pool]
+    }
+
+    /// Returns height and width before the pooling.
+    fn convolved(&self) -> [usize; 2] {
         let [_, height, width] = self.input;
         let convolved = |side: usize, padding: usize| (side + 2 * padding + 1).saturating_sub(self.kernel);
-        [self.filters, convolved(height, self.padding[0]) / self.pool, convolved(width, self.padding[1]) / self.pool]
+        [convolved(height, self.padding[0]), convolved(width, self.padding[1])]
+    }
+
+    fn multiply_adds(&self) -> u64 {
+        let [height, width] = self.convolved();
+        (self.filters * height * width * self.input[0] * self.kernel * self.kernel) as u64
     }
 
     fn parameters(&self) -> Vec<Parameter> {
@@ -313,6 +335,7 @@ impl Conv {
 
     fn forward<'a>(&self, tensors: &mut impl Iterator<Item = &'a Tensor<1>>, input: Tensor<2>) -> Tensor<2> {
         let (weight, bias) = (next(tensors), next(tensors));
+        multiply_adds::count(self.multiply_adds(), &input, &weight);
         cpu::conv(self, &input, &weight, &bias).unwrap_or_else(|| self.compose(input, weight, bias))
     }
 
@@ -341,8 +364,13 @@ impl Linear {
 
     fn forward<'a>(&self, tensors: &mut impl Iterator<Item = &'a Tensor<1>>, input: Tensor<2>) -> Tensor<2> {
         let weight = next(tensors);
+        multiply_adds::count(self.multiply_adds(), &input, &weight);
         let bias = self.bias.then(|| next(tensors));
         cpu::linear(self, &input, &weight, bias.as_ref()).unwrap_or_else(|| self.compose(input, weight, bias))
+    }
+
+    const fn multiply_adds(&self) -> u64 {
+        (self.inputs * self.outputs) as u64
     }
 
     /// Composes the layer of the tensor library's operations.

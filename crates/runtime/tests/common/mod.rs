@@ -104,6 +104,7 @@ impl Trainer for Toy {
             n_samples: 10,
             train_loss: 1.0 / f64::from(round.0),
             expert_share: vec![0.5, 0.5],
+            multiply_adds: 0,
         })
     }
 
