@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fednode_core::{BlobId, FederationSpec};
-use fednode_data::partition::{self, Request, Rule};
+use fednode_data::partition::{self, Partition, Request, Rule};
 use fednode_data::{
-    ClassCounts, DataSource, NodeIndices, Samples, ShardParams, Split, check_vocabulary, load_shard, n_validation,
-    source,
+    ClassCounts, DataSource, NodeIndices, Pool, Samples, ShardParams, Source, Split, check_vocabulary, load_shard,
+    n_validation, source,
 };
 use fednode_learn::last_stage;
 use fednode_runtime::TrainerCard;
@@ -108,6 +108,41 @@ pub(crate) fn refuse_own(spec: &FederationSpec, what: &str) -> anyhow::Result<()
     }
 }
 
+/// A data set and its division among the nodes, without any sample.
+pub(crate) struct Divided {
+    /// The data set.
+    pub(crate) opened: Box<dyn Source>,
+    /// Its labels and shapes.
+    pub(crate) pool: Pool,
+    /// Which samples each node has.
+    pub(crate) partition: Partition,
+    rule: Rule,
+}
+
+impl Divided {
+    /// Divides as the spec says.
+    ///
+    /// # Errors
+    /// Fails if the data cannot be read or are too few.
+    pub(crate) fn new(source: &DataSource, spec: &FederationSpec, file: Option<&Path>) -> anyhow::Result<Self> {
+        let rule: Rule = partition_text(&spec.data.partition, file)?.parse().or_fail(ExitCode::Configuration)?;
+        let opened = source.open().or_fail(ExitCode::Data)?;
+        check_vocabulary(&rule, opened.as_ref()).or_fail(ExitCode::Data)?;
+        let pool = opened.pool().or_fail(ExitCode::Data)?;
+        let (classes, nodes) = (pool.class_names.len(), spec.nodes as usize);
+        let request = Request { labels: &pool.labels, classes, nodes, samples_per_node: spec.data.samples_per_node };
+        let partition = rule.divide(&request, spec.seed).or_fail(ExitCode::Data)?;
+        Ok(Self { opened, pool, partition, rule })
+    }
+
+    /// Counts the classes of some samples.
+    pub(crate) fn count(&self, indices: &[u32]) -> Vec<usize> {
+        let mut counts = vec![0; self.pool.class_names.len()];
+        indices.iter().for_each(|index| counts[usize::from(self.pool.labels[*index as usize])] += 1);
+        counts
+    }
+}
+
 /// How the data is divided among all nodes; known without reading a single image.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Division {
@@ -125,26 +160,16 @@ impl Division {
     /// # Errors
     /// Fails if the data are too few, or a node would get none.
     pub(crate) fn make(source: &DataSource, spec: &FederationSpec, file: Option<&Path>) -> anyhow::Result<Self> {
-        let rule: Rule = partition_text(&spec.data.partition, file)?.parse().or_fail(ExitCode::Configuration)?;
-        let opened = source.open().or_fail(ExitCode::Data)?;
-        check_vocabulary(&rule, opened.as_ref()).or_fail(ExitCode::Data)?;
-        let pool = opened.pool().or_fail(ExitCode::Data)?;
-        let classes = pool.class_names.len();
-        let (nodes, samples_per_node) = (spec.nodes as usize, spec.data.samples_per_node);
-        let request = Request { labels: &pool.labels, classes, nodes, samples_per_node };
-        let partition = rule.divide(&request, spec.seed).or_fail(ExitCode::Data)?;
+        let divided = Divided::new(source, spec, file)?;
+        let Divided { partition, rule, .. } = &divided;
         let fewest = last_stage::fewest_samples(spec).or_fail(ExitCode::Configuration)?;
         for (shard, indices) in (1..).zip(partition.nodes()) {
             refuse_empty(shard, indices)?;
             let kept = indices.train.len() - n_validation(indices.train.len(), spec.data.validation_share);
             refuse_too_few(&format!("shard {shard}"), kept, fewest, spec)?;
         }
-        let count = |indices: &[u32]| {
-            let mut counts = vec![0; classes];
-            indices.iter().for_each(|index| counts[usize::from(pool.labels[*index as usize])] += 1);
-            counts
-        };
-        let floor = |node: &NodeIndices| majority_class_accuracy(&count(&node.train), &count(&node.test));
+        let floor =
+            |node: &NodeIndices| majority_class_accuracy(&divided.count(&node.train), &divided.count(&node.test));
         let hash = if rule.is_own() { String::new() } else { partition.hash() };
         let samples = partition.nodes().iter().map(|node| node.train.len() + node.test.len()).sum();
         Ok(Self { hash, floors: partition.nodes().iter().map(floor).collect(), samples })
@@ -266,7 +291,7 @@ fn position(shard: &str, spec: &FederationSpec) -> anyhow::Result<usize> {
 }
 
 /// Refuses data of another division: its training samples may be others' test samples.
-fn check_hash(spec: &FederationSpec, hash: &str) -> anyhow::Result<()> {
+pub(crate) fn check_hash(spec: &FederationSpec, hash: &str) -> anyhow::Result<()> {
     let expected = &spec.data.partition_hash;
     if spec.data.partition == OWN || expected.is_empty() || expected == hash {
         return Ok(());

@@ -18,6 +18,7 @@ mod config;
 mod data;
 mod device;
 mod dotted;
+mod everyone;
 mod failure;
 mod federation;
 mod initial;

@@ -37,7 +37,7 @@ fn records(out: &Path) -> Vec<Value> {
 
 #[test]
 fn a_simulation_learns_what_a_swarm_learns() {
-    compare_with_a_swarm(&[]);
+    compare_with_a_swarm(&["--global-test"]);
 }
 
 /// The same where nodes train while they wait.
@@ -70,6 +70,15 @@ fn compare_with_a_swarm(more: &[&str]) -> tempfile::TempDir {
     let wire = |summary: &Value, kind: &str| summary["bytes_per_round"][kind].as_f64().unwrap();
     let (of_simulated, of_live) = (wire(&simulated, "peer_to_peer"), wire(&live, "peer_to_peer"));
     assert!((of_simulated / of_live - 1.0).abs() < 0.02, "{of_simulated} bytes, live {of_live}");
+    let global = |summary: &Value| -> Vec<Option<f64>> {
+        let nodes = summary["per_node"].as_array().unwrap();
+        nodes.iter().map(|node| node["everyones_test"]["accuracy"].as_f64()).collect()
+    };
+    assert_eq!(global(&simulated)[0].is_some(), more.contains(&"--global-test"));
+    for (simulated, live) in global(&simulated).into_iter().zip(global(&live)) {
+        assert_eq!(simulated.is_some(), live.is_some());
+        assert!((simulated.unwrap_or(0.0) - live.unwrap_or(0.0)).abs() < 0.02, "{simulated:?} {live:?}");
+    }
     let work = |name: &str| {
         let counts = records(&folder.path().join(name)).into_iter().map(|record| record["multiply_adds"].as_u64());
         counts.collect::<Option<Vec<u64>>>().unwrap().iter().sum::<u64>() as f64

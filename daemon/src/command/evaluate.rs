@@ -1,6 +1,6 @@
 //! `fednode evaluate`: how good a node's model is, on its own test samples or on any data.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fednode_data::Samples;
 use fednode_learn::{ClassCount, Evaluation};
@@ -8,7 +8,8 @@ use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
 use crate::data::{self, Mine};
-use crate::failure::OrFail;
+use crate::everyone::Everyone;
+use crate::failure::{OrFail, fail};
 use crate::model::{self, ModelArgs, Typed};
 use crate::output::{self, Form, Report};
 use crate::table::{number, percent, render, text};
@@ -24,13 +25,19 @@ pub(crate) struct Args {
     /// Of that data, only the test samples of this part, divided as the federation's spec says.
     #[arg(long, value_name = "I/N", requires = "data")]
     shard: Option<String>,
+    /// Evaluate on the test samples of all nodes, where one data set is divided among them.
+    #[arg(long, conflicts_with = "shard")]
+    everyone: bool,
     /// The file of index lists, if the federation is divided by one.
-    #[arg(long, value_name = "FILE", requires = "shard")]
+    #[arg(long, value_name = "FILE")]
     partition_file: Option<PathBuf>,
 }
 
 /// Evaluates and prints.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
+    if args.partition_file.is_some() && args.shard.is_none() && !args.everyone {
+        return Err(fail(ExitCode::Usage, "--partition-file goes with --shard or --everyone"));
+    }
     let model = args.model.load()?;
     let (on, samples) = samples(args, &model)?;
     let learner = model.learner(&samples, &args.model.device)?;
@@ -43,10 +50,15 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 /// Returns what is evaluated on, in words and as samples.
 fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples)> {
     match (&args.data, &args.shard) {
-        (Some(source), None) => Ok((format!("all of {source}"), data::everything(source)?)),
+        (Some(source), None) if !args.everyone => Ok((format!("all of {source}"), data::everything(source)?)),
         (source, shard) => {
             let (data, shard, partition_file) = (source.as_deref(), shard.as_deref(), args.partition_file.as_deref());
             let config = args.model.samples_of(Typed { data, shard, partition_file })?;
+            if args.everyone {
+                let file = (!config.partition_file.is_empty()).then(|| Path::new(&config.partition_file));
+                let everyone = Everyone::load(&data::source(&config.data)?, model.spec(), file)?;
+                return Ok((format!("everyone's test samples of {}", config.data), everyone.samples));
+            }
             let mine = Mine::load(&config, model.spec())?;
             let on = format!("test samples of {} {}", config.data, config.shard);
             Ok((on, mine.split.test.clone()))

@@ -14,6 +14,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::data::{self, Division};
 use crate::device::Choice;
+use crate::everyone::Everyone;
 use crate::failure::{OrFail, fail};
 use crate::federation;
 use crate::layers;
@@ -51,6 +52,9 @@ pub(crate) struct Args {
     /// Go on when a process dies; otherwise the swarm fails.
     #[arg(long)]
     keep_going: bool,
+    /// Evaluate every node's result on everyone's test samples too.
+    #[arg(long)]
+    global_test: bool,
     /// Start no fedboot: the nodes average among themselves.
     #[arg(long)]
     no_aggregator: bool,
@@ -146,11 +150,18 @@ fn conclude(
     division: &Division,
     outcome: Outcome,
 ) -> anyhow::Result<Summary> {
-    let observed = observe(plan, division, outcome.statuses)?;
+    let mut observed = observe(plan, division, outcome.statuses)?;
     let all: Vec<RoundRecord> = observed.iter().flat_map(|observed| observed.records.clone()).collect();
     plan.folder.write_metrics(all)?;
-    for observed in &observed {
-        keep_model(plan, observed.shard)?;
+    let everyone = match args.global_test {
+        true => Some(Everyone::load(&data::source(&args.data)?, spec, args.federation.partition_file.as_deref())?),
+        false => None,
+    };
+    for observed in &mut observed {
+        let model = keep_model(plan, observed.shard)?;
+        if let (Some(everyone), Some(model)) = (&everyone, model) {
+            observed.everyones_test = Some(everyone.test(&model, &plan.node.device, observed.shard as usize - 1)?);
+        }
     }
     let device = observed.iter().map(|observed| observed.card.device.clone()).find(|device| !device.is_empty());
     let run = collect::Run {
@@ -182,12 +193,13 @@ fn observe(
     Ok(observed)
 }
 
-/// Copies a node's final model; a node that died has none.
-fn keep_model(plan: &Plan, shard: u32) -> anyhow::Result<()> {
+/// Copies a node's final model and returns it; a node that died has none.
+fn keep_model(plan: &Plan, shard: u32) -> anyhow::Result<Option<Model>> {
     let state = plan.folder.node_state(shard);
     if !state.join(final_model::FOLDER).exists() {
-        return Ok(());
+        return Ok(None);
     }
     let model = Model::of_state(&state)?;
-    plan.folder.write_model(shard, &model.params.to_bytes(), &(serde_json::to_string_pretty(&model.card)? + "\n"))
+    plan.folder.write_model(shard, &model.params.to_bytes(), &(serde_json::to_string_pretty(&model.card)? + "\n"))?;
+    Ok(Some(model))
 }

@@ -96,7 +96,7 @@ type Number = (&'static str, fn(&Headline) -> Option<f64>);
 type Question = (&'static str, fn(&Node) -> Option<f64>);
 
 /// The numbers of a headline, by name.
-pub(crate) const HEADLINES: [Number; 8] = [
+pub(crate) const HEADLINES: [Number; 10] = [
     ("mean, last round", |headline| headline.mean_accuracy),
     ("before exchange", |headline| headline.mean_accuracy_before_exchange),
     ("after the last stage", |headline| headline.mean_accuracy_after_last_stage),
@@ -104,6 +104,8 @@ pub(crate) const HEADLINES: [Number; 8] = [
     ("worst tenth", |headline| headline.worst_tenth_accuracy),
     ("unweighted mean, end", |headline| headline.unweighted_mean_after_last_stage),
     ("worst tenth, end", |headline| headline.worst_tenth_after_last_stage),
+    ("global test", |headline| headline.accuracy_on_everyone),
+    ("local test", |headline| headline.accuracy_on_own_classes),
     ("majority-class floor", |headline| headline.majority_class_accuracy),
 ];
 
@@ -290,6 +292,10 @@ fn against(runs: &[Run], base: &Group, group: &Group) -> Vec<Contrast> {
     if has_last_stage {
         questions.push(("accuracy of the model that the node ends with", Node::final_accuracy));
     }
+    if both().flat_map(|run| &run.nodes).any(|node| node.on_everyone.is_some()) {
+        questions.push(("accuracy on everyone’s test samples (global test)", |node| node.on_everyone));
+        questions.push(("the same, classes weighted as the node has them (local test)", |node| node.on_own_classes));
+    }
     let pairs = pairs(runs, base, group);
     let contrast = |(what, of): Question| {
         let differences: Vec<f64> = pairs.iter().filter_map(|(base, node)| Some(of(node)? - of(base)?)).collect();
@@ -369,6 +375,19 @@ mod tests {
         let mut other = runs();
         other[2].partition_hash = "another division".into();
         assert_eq!(compare(&other, None).contrasts[0].paired, None);
+    }
+
+    #[test]
+    fn what_was_tested_on_everyones_samples_is_compared_there_too() {
+        let mut runs = runs();
+        assert!(compare(&runs, None).contrasts.iter().all(|contrast| !contrast.what.contains("test)")));
+        for (at, run) in runs.iter_mut().enumerate() {
+            run.nodes.iter_mut().for_each(|node| node.on_everyone = Some(0.5 + 0.1 * at as f64));
+        }
+        let got = compare(&runs, None);
+        assert!((got.groups[1].moments["global test"].mean - 0.75).abs() < 1e-12);
+        let contrast = got.contrasts.iter().find(|contrast| contrast.what.contains("global test")).unwrap();
+        assert!((contrast.paired.as_ref().unwrap().mean - 0.1).abs() < 1e-12, "{contrast:?}");
     }
 
     /// Makes the run of an algorithm on a division of the data.

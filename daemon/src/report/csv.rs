@@ -59,7 +59,7 @@ fn kinds(bytes: Bytes) -> [String; 5] {
 fn nodes(runs: &[Run]) -> String {
     let header = "run,algorithm,seed,node,node id,last round,train samples,test samples,classes,\
                   accuracy after exchange (0 to 1),accuracy before exchange (0 to 1),accuracy after last stage (0 to 1),\
-                  majority-class floor (0 to 1),sent (bytes),received (bytes),peak memory (bytes)\n";
+                  global test (0 to 1),local test (0 to 1),majority-class floor (0 to 1),sent (bytes),received (bytes),peak memory (bytes)\n";
     let mut text = header.to_owned();
     for run in runs {
         for node in &run.nodes {
@@ -69,7 +69,8 @@ fn nodes(runs: &[Run]) -> String {
                 vec![run.name.clone(), run.algorithm.clone(), seed, node.label.clone(), node.node_id.clone()];
             fields.extend([node.last_round, node.train_samples, node.test_samples].map(|count| count.to_string()));
             fields.push(classes.join(" "));
-            fields.extend([node.accuracy, node.before_exchange, node.after_last_stage, node.floor].map(number));
+            fields.extend([node.accuracy, node.before_exchange, node.after_last_stage].map(number));
+            fields.extend([node.on_everyone, node.on_own_classes, node.floor].map(number));
             fields.extend([node.bytes_sent, node.bytes_received, node.peak_rss_bytes].map(number));
             text += &line(&fields);
         }

@@ -1,7 +1,7 @@
 //! The pieces of a page: its frame and style, tables, figures. What lies in them is put there by [`super::page`].
 
 use super::svg::{self, Plot};
-use super::words::escape;
+use super::words::{ABSENT, escape};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1f2328;--soft:#59636e;--paper:#fff;--card:#f6f8fa;--rule:#d8dee4;--warn:#8a4600;--link:#0059a8}
@@ -72,6 +72,15 @@ pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> String {
     format!("<div class=\"wide\"><table>\n<thead>{head}</thead>\n<tbody>\n{body}</tbody></table></div>\n")
 }
 
+/// Returns a table without the columns in which no row has anything.
+pub(crate) fn table_of_known(columns: &[Column], rows: &[Vec<String>]) -> String {
+    let is_known = |at: &usize| rows.iter().any(|row| row.get(*at).is_some_and(|cell| cell != ABSENT));
+    let kept: Vec<usize> = (0..columns.len()).filter(is_known).collect();
+    let pick = |row: &Vec<String>| kept.iter().filter_map(|at| row.get(*at).cloned()).collect();
+    let columns: Vec<Column> = kept.iter().map(|at| columns[*at].clone()).collect();
+    table(&columns, &rows.iter().map(pick).collect::<Vec<_>>())
+}
+
 /// Returns a number that stands out: its name, the value, what it means.
 pub(crate) fn number(name: &str, value: &str, means: &str) -> String {
     format!(
@@ -100,6 +109,12 @@ mod tests {
         let page = page("<runs>", &table(&[words("a<b"), numbers("n")], &[vec!["x".into(), "1".into()]]));
         assert!(page.contains("<title>&lt;runs&gt;</title>") && page.contains("<th>a&lt;b</th><th class=\"n\">n</th>"));
         assert!(page.contains("<td>x</td><td class=\"n\">1</td>"), "{page}");
+        let columns = [words("a"), numbers("b"), numbers("c")];
+        let rows = [["x", ABSENT, "1"], ["y", ABSENT, ABSENT]].map(|row| row.map(str::to_owned).to_vec());
+        let table = table_of_known(&columns, &rows);
+        assert!(
+            table.contains("<th>a</th><th class=\"n\">c</th>") && table.contains("<td>y</td><td class=\"n\">–</td>")
+        );
         for foreign in ["<script", "http://", "https://", "src="] {
             assert!(!page.contains(foreign), "{foreign}");
         }

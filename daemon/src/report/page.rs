@@ -80,13 +80,15 @@ fn overview(shown: &[Shown<'_>]) -> String {
         cells
     };
     let rows: Vec<Vec<String>> = shown.iter().enumerate().map(row).collect();
-    format!("<h3>Runs</h3>\n{}", html::table(&columns, &rows))
+    format!("<h3>Runs</h3>\n{}", html::table_of_known(&columns, &rows))
 }
 
 const DEFINITIONS: &str = "<p class=\"soft\">Accuracies on test samples. “mean, last round” is after the exchange and, like \
     “before exchange”, “after the last stage” and the floor, weighted by each node’s test samples; in “unweighted mean” \
     every node counts the same; “worst tenth” is the mean of the lowest tenth of the nodes, both after the last round’s \
-    exchange and, marked “end”, after the stage that follows it; the floor is what always saying \
+    exchange and, marked “end”, after the stage that follows it; “global test” is the mean over the nodes of the accuracy of \
+    the models that they end with on everyone’s test samples, “local test” the same with classes weighted as each node has \
+    them; the floor is what always saying \
     a node’s commonest training class would reach.</p>\n";
 
 fn rounds(run: &Run) -> String {
@@ -124,7 +126,7 @@ fn side_by_side(comparison: &Comparison) -> String {
         cells.extend(HEADLINES.iter().map(|(name, _)| moments(group.moments.get(name))));
         cells
     });
-    text += &html::table(&columns, &rows.collect::<Vec<_>>());
+    text += &html::table_of_known(&columns, &rows.collect::<Vec<_>>());
     text += &comparison.plot.as_ref().map_or(String::new(), html::figure);
     if let Some(target) = comparison.target {
         let groups = comparison.groups.iter();
@@ -298,13 +300,26 @@ fn headline(run: &Run) -> String {
             "after the stage that follows the last round; mean of the lowest tenth of the nodes",
         ),
         (
+            "Global test",
+            headline.accuracy_on_everyone,
+            "on everyone’s test samples, the models that the nodes end with; every node counts the same",
+        ),
+        (
+            "Local test",
+            headline.accuracy_on_own_classes,
+            "on everyone’s test samples, classes weighted as each node has them; every node counts the same",
+        ),
+        (
             "Majority-class floor",
             headline.majority_class_accuracy,
             "what always saying a node’s commonest training class would reach; weighted by test samples",
         ),
     ]
+    .into_iter()
+    // Only some runs are tested on everyone's samples.
+    .filter(|(name, value, _)| value.is_some() || !name.ends_with("test"))
     .map(|(name, value, means)| html::number(name, &percent(value), means))
-    .concat();
+    .collect::<String>();
     let Some(summary) = &run.summary else { return text };
     let traffic = summary.bytes_per_round;
     let kinds = format!(

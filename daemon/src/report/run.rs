@@ -64,6 +64,10 @@ pub(crate) struct Node {
     pub(crate) before_exchange: Option<f64>,
     /// Accuracy after the stage that follows the last round.
     pub(crate) after_last_stage: Option<f64>,
+    /// Accuracy of the model that it ends with on everyone's test samples, if that was asked for: the global test.
+    pub(crate) on_everyone: Option<f64>,
+    /// The same with classes weighted as the node has them: the local test.
+    pub(crate) on_own_classes: Option<f64>,
     /// Accuracy of always saying its commonest training class.
     pub(crate) floor: Option<f64>,
     /// What became of its pool.
@@ -95,6 +99,10 @@ pub(crate) struct Headline {
     pub(crate) unweighted_mean_after_last_stage: Option<f64>,
     /// After that stage, mean of the worst tenth of the nodes.
     pub(crate) worst_tenth_after_last_stage: Option<f64>,
+    /// On everyone's test samples, every node counting the same.
+    pub(crate) accuracy_on_everyone: Option<f64>,
+    /// The same with classes weighted as each node has them.
+    pub(crate) accuracy_on_own_classes: Option<f64>,
     /// Always saying a node's commonest training class, weighted by test samples.
     pub(crate) majority_class_accuracy: Option<f64>,
 }
@@ -185,6 +193,8 @@ impl Run {
                 accuracy: known(node.accuracy).filter(|_| evaluated),
                 before_exchange: known(node.accuracy_after_local_training),
                 after_last_stage: known(node.accuracy_after_finishing),
+                on_everyone: known(node.everyones_test.map(|test| test.accuracy)),
+                on_own_classes: known(node.everyones_test.map(|test| test.accuracy_on_own_classes)),
                 floor: known(node.majority_class_accuracy),
                 pool: node.pool.clone(),
                 expert_share: node.expert_share.clone(),
@@ -287,6 +297,7 @@ impl Run {
         let accuracies: Vec<f64> = last.iter().filter_map(|node| node.accuracy).collect();
         let all: Vec<&Node> = self.nodes.iter().collect();
         let ends: Vec<f64> = all.iter().filter_map(|node| node.after_last_stage).collect();
+        let each = |of: fn(&Node) -> Option<f64>| all.iter().filter_map(|node| of(node)).collect::<Vec<f64>>();
         let any = |values: &[f64], of: fn(&[f64]) -> f64| (!values.is_empty()).then(|| of(values));
         Headline {
             mean_accuracy: weighted(&last, |node| node.accuracy),
@@ -296,6 +307,8 @@ impl Run {
             worst_tenth_accuracy: any(&accuracies, summary::worst_tenth),
             unweighted_mean_after_last_stage: any(&ends, summary::mean),
             worst_tenth_after_last_stage: any(&ends, summary::worst_tenth),
+            accuracy_on_everyone: any(&each(|node| node.on_everyone), summary::mean),
+            accuracy_on_own_classes: any(&each(|node| node.on_own_classes), summary::mean),
             majority_class_accuracy: weighted(&last, |node| node.floor),
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fednode_core::{FederationSpec, MAX_INLINE_PROXY_BYTES};
 use fednode_data::{ClassCounts, Shard, ShardParams, Split, load_shard, load_shards};
 use fednode_engine::sim::{self, Past, Scenario};
-use fednode_learn::{ClassCount, ComputeDevice, Learner, own_model};
+use fednode_learn::{ComputeDevice, Learner, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::trainer::TrainerCard;
 
@@ -269,6 +269,8 @@ impl Prepared {
                 classes: shard.classes_present.iter().copied().map(u32::from).collect(),
                 partition_hash: shard.partition_hash.clone(),
             };
+            let ClassCounts { train, validation, .. } = &shard.counts;
+            let own: Vec<usize> = train.iter().zip(validation).map(|(train, kept)| train + kept).collect();
             Observed {
                 shard: member as u32 + 1,
                 node_id: sim::node_id(self.spec.seed, member),
@@ -277,7 +279,7 @@ impl Prepared {
                 bytes_received: total(received),
                 peak_rss_bytes: memory,
                 last_stage: models.last_stage(member).clone(),
-                everyones_test: models.on_everyone(member).map(|classes| everyones_test(classes, &shard.counts)),
+                everyones_test: models.on_everyone(member).map(|classes| EveryonesTest::new(classes, &own)),
                 records: models.records(member).to_vec(),
                 majority_class_accuracy: self.division.floors.get(member).copied().unwrap_or(0.0),
             }
@@ -331,33 +333,5 @@ pub(super) fn scenario(spec: &FederationSpec, aggregator: bool) -> Scenario {
         time_limit: Duration::from_secs(3600).saturating_mul(spec.rounds.max(1)),
         spec: spec.clone(),
         ..Scenario::new(spec.seed, spec.nodes as usize, spec.rounds)
-    }
-}
-
-/// The local and the global test of PFL-MoE (`moe-systems` §2.4).
-fn everyones_test(classes: &[ClassCount], counts: &ClassCounts) -> EveryonesTest {
-    let total: u32 = classes.iter().map(|class| class.total).sum();
-    let correct: u32 = classes.iter().map(|class| class.correct).sum();
-    let own: Vec<usize> = counts.train.iter().zip(&counts.validation).map(|(train, kept)| train + kept).collect();
-    let share = |count: usize| count as f64 / own.iter().sum::<usize>().max(1) as f64;
-    let accuracy = |class: &ClassCount| f64::from(class.correct) / f64::from(class.total.max(1));
-    EveryonesTest {
-        accuracy: f64::from(correct) / f64::from(total.max(1)),
-        accuracy_on_own_classes: classes.iter().zip(&own).map(|(class, own)| share(*own) * accuracy(class)).sum(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Test vector TV5: accuracies 0.9, 0.8 and 0.5 by class, training shares 0.5, 0.3 and 0.2 give 0.79.
-    #[test]
-    fn the_local_test_weighs_classes_as_the_node_has_them() {
-        let counts = ClassCounts { train: vec![4, 3, 1], validation: vec![1, 0, 1], test: vec![1, 1, 1] };
-        let class = |correct| ClassCount { correct, total: 10 };
-        let test = everyones_test(&[class(9), class(8), class(5)], &counts);
-        assert!((test.accuracy_on_own_classes - 0.79).abs() < 1e-12);
-        assert!((test.accuracy - 22.0 / 30.0).abs() < 1e-12);
     }
 }

@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 
 use fednode_core::{PoolOutcome, Served};
+use fednode_learn::ClassCount;
 use serde::{Deserialize, Serialize};
 
 /// Everything worth keeping of a swarm.
@@ -149,6 +150,21 @@ pub(crate) struct EveryonesTest {
     /// Accuracy by class, each class weighted by its share of the node's own training samples: PFL-MoE's local test, with
     /// less noise than the node's few test samples have.
     pub(crate) accuracy_on_own_classes: f64,
+}
+
+impl EveryonesTest {
+    /// Reckons both of what was recognised of each class, and of how many samples of each the node has to learn from
+    /// (`moe-systems` §2.4).
+    pub(crate) fn new(classes: &[ClassCount], own: &[usize]) -> Self {
+        let total: u32 = classes.iter().map(|class| class.total).sum();
+        let correct: u32 = classes.iter().map(|class| class.correct).sum();
+        let share = |count: usize| count as f64 / own.iter().sum::<usize>().max(1) as f64;
+        let accuracy = |class: &ClassCount| f64::from(class.correct) / f64::from(class.total.max(1));
+        Self {
+            accuracy: f64::from(correct) / f64::from(total.max(1)),
+            accuracy_on_own_classes: classes.iter().zip(own).map(|(class, own)| share(*own) * accuracy(class)).sum(),
+        }
+    }
 }
 
 /// A node that died.
@@ -289,6 +305,15 @@ mod tests {
 
     fn close(got: f64, want: f64) {
         assert!((got - want).abs() < 1e-12, "got {got}, want {want}");
+    }
+
+    /// Test vector TV5: accuracies 0.9, 0.8 and 0.5 by class, training shares 0.5, 0.3 and 0.2 give 0.79.
+    #[test]
+    fn the_local_test_weighs_classes_as_the_node_has_them() {
+        let class = |correct| ClassCount { correct, total: 10 };
+        let test = EveryonesTest::new(&[class(9), class(8), class(5)], &[5, 3, 2]);
+        close(test.accuracy_on_own_classes, 0.79);
+        close(test.accuracy, 22.0 / 30.0);
     }
 
     #[test]
