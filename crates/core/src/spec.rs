@@ -262,6 +262,12 @@ impl FederationSpec {
         self.statistics.enabled && round.0 == self.rounds
     }
 
+    /// Tells whether proxies are published in a round: as [`Exchange::refreshes_in`] has it, but not where statistics are
+    /// gathered, in which experts stay as they are.
+    pub fn refreshes_in(&self, round: Round) -> bool {
+        self.exchange.refreshes_in(round) && !self.gathers_statistics_in(round)
+    }
+
     /// Returns how parts of a round are weighted when they are averaged: as the algorithm wants it, but statistics by samples,
     /// since they are divided by those.
     pub fn weighting(&self, round: Round) -> Weighting {

@@ -57,6 +57,20 @@ fn five_nodes_in_good_weather() {
     assert!(outcome.elapsed < Duration::from_secs(6 * 6), "{:?}", outcome.elapsed);
 }
 
+/// In the last round nothing is trained, whether it would renew the plans (7, with I = 2) or not (6).
+#[test]
+fn experts_are_not_mixed_where_statistics_are_gathered() {
+    for rounds in [6, 7] {
+        let mut scenario = Scenario::new(seed(), 5, rounds);
+        scenario.spec.statistics.enabled = true;
+        let outcome = play(&scenario);
+        assert_one_lineage(&outcome);
+        let last = outcome.used.iter().map(|used| used.1).max();
+        assert_eq!(last, Some(Round(rounds - 1)), "seed {}", outcome.seed);
+        assert!(outcome.proxies.keys().all(|(round, _)| *round < Round(rounds)), "seed {}", outcome.seed);
+    }
+}
+
 #[test]
 fn similar_nodes_find_each_other() {
     let scenario = Scenario::new(seed(), 9, 4);

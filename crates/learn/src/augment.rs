@@ -1,7 +1,7 @@
 //! Random crops and flips of training images (PFL-MoE and pFedMoE, as their code does; `moe-systems` §2.3).
 //!
 //! Drawn by (seed, node, round, epoch), so that a round that is repeated sees the same images. Evaluation, validation,
-//! statistics and the pool take images as they are.
+//! statistics, prototypes and the pool take images as they are.
 
 use fednode_core::{Augmentation, CROP_SHIFT};
 use fednode_data::Samples;

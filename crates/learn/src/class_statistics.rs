@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! last round   nobody trains; every node shares its sums over the features of the common base, divided by its samples
-//! mean         weighted by samples, so it is exactly the sum over everybody, divided by everybody's samples
+//! mean         weighted by samples, so it is exactly the sum over all who were counted, divided by their samples
 //! then         every node solves for the same classifier and predicts with its own prior, mixed with its own head:
 //!              log p = log(lambda · p_statistics + (1 - lambda) · p_own)
 //! ```

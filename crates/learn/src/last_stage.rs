@@ -78,9 +78,6 @@ pub(crate) fn statistics_width(
         let text = format!("`statistics.enabled` is not possible with algorithm `{}`: {why}", spec.algorithm);
         Err(ConfigError(text).into())
     };
-    if spec.exchange.experts.is_some() {
-        return refuse("its experts go from peer to peer every round");
-    }
     let one = Tensor::zeros([1, spec.model.input.iter().product()], device);
     let Some(features) = algorithm.features(one) else {
         return refuse("its nodes have no extractor in common");
@@ -91,10 +88,11 @@ pub(crate) fn statistics_width(
                        (`fine_tuning_epochs`, or `personal_epochs` and `gate_epochs`)",
         );
     }
-    if !spec.exchange.averaging.as_ref().is_some_and(|averaging| averaging.rule == Rule::Mean) {
-        return refuse("the sums are exact only if parts are averaged with `aggregation=mean`");
+    match spec.exchange.averaging.as_ref().map(|averaging| averaging.rule) {
+        Some(Rule::Mean) => Ok(features.dims()[1]),
+        Some(_) => refuse("the sums are exact only if parts are averaged with `aggregation=mean`"),
+        None => refuse("nothing of it is averaged, and sums are added up as means are"),
     }
-    Ok(features.dims()[1])
 }
 
 #[cfg(test)]
@@ -151,6 +149,7 @@ mod tests {
         assert_eq!(
             names,
             [
+                "fedmoe-da",
                 "fedavg",
                 "fedper",
                 "fedrep",
@@ -165,7 +164,8 @@ mod tests {
                 "pfedmoe",
                 "fml",
                 "fedkd",
-                "fedapen"
+                "fedapen",
+                "fedpac"
             ]
         );
     }

@@ -219,7 +219,8 @@ impl Learner {
         let total = f64::from(routed.iter().sum::<u32>().max(1));
         LocalUpdate {
             shared: self.shared(),
-            experts: self.experts().into_iter().zip(routed.iter().copied()).collect(),
+            // Where statistics were gathered instead, nobody counted.
+            experts: self.experts().into_iter().zip(routed.iter().copied().chain(std::iter::repeat(0))).collect(),
             proxies: self.proxies(),
             n_samples: self.data.train.len() as u32,
             train_loss,

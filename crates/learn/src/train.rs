@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor};
-use fednode_core::Round;
 use fednode_core::spec::TrainingSpec;
+use fednode_core::{Augmentation, Round};
 use fednode_data::Samples;
 use rand_chacha::ChaCha8Rng;
 
@@ -194,7 +194,9 @@ impl Epoch<'_, '_> {
         let Schedule { training, round, .. } = self.schedule;
         let order = self.order();
         let stream = self.stream([Purpose::Augmentation, Purpose::FinishingAugmentation]);
-        self.source.begin_epoch(Augmenter::new(training.augmentation, stream));
+        let looks_only = self.algorithm.looks_only(self.stage);
+        let augmentation = if looks_only { Augmentation::None } else { training.augmentation };
+        self.source.begin_epoch(Augmenter::new(augmentation, stream));
         let batches = order.len().div_ceil(self.batch_size) as u32;
         let mut total_loss = 0.0;
         for (batch, positions) in (1..).zip(batch::divide(&order, self.batch_size)) {

@@ -124,7 +124,7 @@ impl<M: Machine> Driver<M> {
 
     fn train(&mut self, round: Round) {
         let (Some(trainer), Some(state)) = (&self.trainer, self.machine.training_state()) else { return };
-        let with_proxies = self.spec.exchange.refreshes_in(round);
+        let with_proxies = self.spec.refreshes_in(round);
         let with_sketches = self.spec.uses_sketches().then(|| self.spec.id());
         let precision = self.spec.transfer.precision;
         let purpose = Purpose { round, lineage: state.lineage, with_proxies, with_sketches, precision };

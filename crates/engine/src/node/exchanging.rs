@@ -256,7 +256,7 @@ impl Node {
     /// Proxies that came before this node's own update was ready are fetched now.
     fn want_everybodys_proxies(&mut self) {
         let round = self.state.round;
-        if !self.spec.exchange.refreshes_in(round) || self.spec.uses_sketches() {
+        if !self.spec.refreshes_in(round) || self.spec.uses_sketches() {
             return;
         }
         let lineage = self.state.lineage;
@@ -335,7 +335,7 @@ impl Node {
         }
         let on_trial = self.must_verify(author, round, &global);
         let Some(exchange) = &mut self.exchange else { return };
-        if self.state.phase == Phase::Exchanging && self.spec.exchange.refreshes_in(exchange.round) {
+        if self.state.phase == Phase::Exchanging && self.spec.refreshes_in(exchange.round) {
             let members = global.members.iter().map(|member| member.node);
             let unknown = members.filter(|node| self.view.local(*node, exchange.round).is_none());
             let me = self.me;
@@ -369,17 +369,19 @@ impl Node {
 
     pub(super) fn merge(&mut self) {
         let oldest = self.oldest_to_mix(self.state.round);
-        let Some(exchange) = &mut self.exchange else { return };
+        let Some(mut exchange) = self.exchange.take() else { return };
         let mut missing = exchange.missing_experts(self.me);
         if weighs_by_use(&self.spec) {
             let report = self.state.report.as_ref();
             let own = report.filter(|report| report.round == exchange.round).map(|report| report.experts.as_slice());
             let offers = |owner| match owner == self.me {
                 true => own,
-                false => self.view.local(owner, exchange.round).map(|local| local.experts.as_slice()),
+                false => self.offer_of(owner, exchange.round).map(|local| local.experts.as_slice()),
             };
-            weigh_by_use(&mut exchange.rows, offers);
+            let mut rows = std::mem::take(&mut exchange.rows);
+            weigh_by_use(&mut rows, offers);
             missing.retain(|expert| offers(expert.owner).is_none_or(|offers| use_of(offers, expert.slot) > 0.0));
+            exchange.rows = rows;
         }
         let mut unavailable = Vec::new();
         for expert in missing {
@@ -398,6 +400,7 @@ impl Node {
             sources: exchange.sources.clone(),
         };
         let round = exchange.round;
+        self.exchange = Some(exchange);
         if !unavailable.is_empty() {
             self.note(Note::MissingExperts { round, experts: unavailable });
         }

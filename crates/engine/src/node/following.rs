@@ -42,7 +42,7 @@ impl Node {
     /// Fetches the proxies of those whose sketches are like the own ones, once all that are heard have spoken.
     pub(super) fn fetch_shortlist(&mut self) {
         let (round, lineage, me) = (self.state.round, self.state.lineage, self.me);
-        let refreshes = self.spec.exchange.refreshes_in(round) && self.cohort.contains(self.me);
+        let refreshes = self.spec.refreshes_in(round) && self.cohort.contains(self.me);
         let is_due = self.spec.uses_sketches() && refreshes;
         if !is_due || !self.exchange.as_mut().is_some_and(super::Exchange::is_first_shortlist) {
             return;

@@ -26,7 +26,7 @@ impl Node {
             return;
         }
         let (_, late) = self.progress_of_others(round);
-        if self.spec.exchange.refreshes_in(round)
+        if self.spec.refreshes_in(round)
             && let Some(exchange) = &mut self.exchange
         {
             exchange.updates_awaited = late.into_iter().collect();

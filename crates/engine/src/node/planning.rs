@@ -38,6 +38,11 @@ impl Node {
     pub(super) fn ranked_by_similarity(&self) -> Vec<NodeId> {
         let every = self.spec.exchange.experts.as_ref().map_or(1, |experts| experts.refresh_every);
         let newest = refresh_before(Round(self.state.round.0 + 1), every);
+        // The round of statistics has no proxies.
+        let newest = newest.and_then(|round| match self.spec.gathers_statistics_in(round) {
+            true => refresh_before(round, every),
+            false => Some(round),
+        });
         let known = newest.and_then(|round| {
             let lineage = self.view.local(self.me, round)?.lineage;
             Some(self.view.proxies(round, lineage))
@@ -47,8 +52,13 @@ impl Node {
     }
 
     /// Computes the own rows of A from the newest refresh round before this one, if that is not done yet (Eq. 8 to 10).
+    /// Where statistics are gathered nothing was trained: experts stay as they are, and are not mixed once more.
     pub(super) fn update_plan(&mut self) {
         let Some(exchange) = &self.spec.exchange.experts else { return };
+        if self.spec.gathers_statistics_in(self.state.round) {
+            self.state.plan = None;
+            return;
+        }
         // A node that rested in the last refresh has no newer plan; one that has outlived its rounds is none.
         let is_old = |plan: &AggregationPlan| plan.round.0 + exchange.refresh_every < self.state.round.0;
         if self.state.plan.as_ref().is_some_and(is_old) {

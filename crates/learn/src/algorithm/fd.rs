@@ -20,7 +20,7 @@ use super::class_means::{self, Gathered, Known};
 use super::hyper::{Hyper, Kind};
 use super::part::{Part, Role, descend, plain, record_only};
 use super::whole::{self, BASE, HEAD};
-use super::{Algorithm, Output, Row, Setup, Step};
+use super::{Algorithm, Output, Row, Setup, Stage, Step};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::random::Draws;
@@ -89,6 +89,10 @@ impl Algorithm for Fd {
     fn begin_round(&mut self, _draws: Draws) {
         self.known = Known::of(&self.parts[LOGITS].weights);
         self.gathered = Gathered::default();
+    }
+
+    fn looks_only(&self, stage: Stage) -> bool {
+        stage == Stage::Pass(GATHERING)
     }
 
     fn step(&mut self, pass: usize, batch: Batch) -> Step {

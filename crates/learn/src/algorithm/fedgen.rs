@@ -97,6 +97,8 @@ const SHARES: usize = 3;
 
 struct FedGen {
     parts: [Part; 4],
+    /// The generator as it is drawn.
+    untaught: Weights,
     /// The share of each class in the node's samples.
     own_shares: Vec<f32>,
     /// The classes that features are generated of in this round.
@@ -121,8 +123,10 @@ impl FedGen {
         ]);
         let shares = Net::arrays(&[(generator::SHARES, &[classes], Initial::Zeros)]);
         let part = |net| Part::new(Role::Shared, net, setup.seed, 0, setup.device);
+        let generator = part(generator);
         Ok(Self {
-            parts: [base, head, part(generator), part(shares)],
+            untaught: generator.weights.clone(),
+            parts: [base, head, generator, part(shares)],
             own_shares: vec![1.0 / classes as f32; classes],
             classes: Vec::new(),
             draws: None,
@@ -160,9 +164,15 @@ impl Algorithm for FedGen {
     }
 
     fn begin_round(&mut self, draws: Draws) {
+        // Until a mean came in, the shares are the node's own, and nobody has taught the generator.
+        let numbers = |weights: &Weights| weights.tensors().map(weights::values).collect::<Vec<_>>();
+        self.classes.clear();
+        self.draws = Some(draws);
+        if numbers(&self.parts[GENERATOR].weights) == numbers(&self.untaught) {
+            return;
+        }
         let shares = weights::values(&self.parts[SHARES].weights.tensor(0));
         self.classes = (0..shares.len()).filter(|class| shares[*class] > 0.0).collect();
-        self.draws = Some(draws);
     }
 
     fn step(&mut self, _pass: usize, batch: Batch) -> Step {

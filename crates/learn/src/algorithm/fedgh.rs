@@ -16,7 +16,7 @@ use fednode_core::{Averaging, Exchange, Rule, Weighting};
 
 use super::hyper::{Hyper, Kind};
 use super::part::{Part, Role, descend, plain, record_only};
-use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step};
+use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Stage, Step};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut, Initial, Net, affine};
@@ -127,6 +127,10 @@ impl Algorithm for FedGh {
     fn begin_round(&mut self, _draws: Draws) {
         self.received = self.parts[HEAD].weights.clone();
         self.gathered = None;
+    }
+
+    fn looks_only(&self, stage: Stage) -> bool {
+        stage == Stage::Pass(GATHERING)
     }
 
     fn step(&mut self, pass: usize, batch: Batch) -> Step {

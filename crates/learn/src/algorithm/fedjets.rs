@@ -37,7 +37,7 @@ use super::fedmix::SELECTED;
 use super::hyper::{Hyper, Kind};
 use super::part::{Part, Role, descend, plain, record_only};
 use super::whole::{self, BASE, HEAD};
-use super::{Algorithm, Output, Row, Setup, Step};
+use super::{Algorithm, Output, Row, Setup, Stage, Step};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::{self, Gated, one_hot};
@@ -261,6 +261,10 @@ impl Algorithm for FedJets {
             let n_experts = self.n_experts();
             self.parts[EXPERTS..EXPERTS + n_experts].iter_mut().for_each(|expert| expert.weights = common.clone());
         }
+    }
+
+    fn looks_only(&self, stage: Stage) -> bool {
+        stage == Stage::Pass(LOOKING)
     }
 
     fn step(&mut self, pass: usize, batch: Batch) -> Step {

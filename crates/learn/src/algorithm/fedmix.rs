@@ -32,7 +32,7 @@ use fednode_core::spec::TrainingSpec;
 use super::common_experts::{self, Tally, array};
 use super::hyper::{Hyper, Kind};
 use super::part::{Part, Role, descend, plain, record_only};
-use super::{Algorithm, Output, Row, Setup, Step};
+use super::{Algorithm, Output, Row, Setup, Stage, Step};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::argmax;
@@ -175,6 +175,10 @@ impl Algorithm for FedMix {
     fn begin_round(&mut self, _draws: Draws) {
         self.looked = None;
         self.used = Tally::new(self.n_experts());
+    }
+
+    fn looks_only(&self, stage: Stage) -> bool {
+        stage == Stage::Pass(LOOKING)
     }
 
     fn step(&mut self, pass: usize, batch: Batch) -> Step {

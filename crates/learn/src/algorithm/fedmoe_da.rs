@@ -17,8 +17,16 @@
 //! `head = private`, which the paper does not have, keeps every expert's last layer at its node, as FedPer does: what is
 //! fetched and mixed are the layers between, and the mix leaves alone what tells this node's classes apart. Profile
 //! `personal` is `robust` with that.
+//!
+//! In the paper all nodes take part in every round. Where only some do (`round.participation`), a node mixes in the rounds
+//! for which it has a plan: it trained in the last refresh, and the plan is no older than I rounds.
+//!
+//! With `statistics.enabled` the last round adds up statistics of the embedding (`beyond`, "Open"): its maps, too many numbers
+//! as they are, are averaged over squares of places first. Experts are neither trained nor mixed in that round.
 
 use burn::tensor::Tensor;
+use burn::tensor::module::avg_pool2d;
+use burn::tensor::ops::AvgPoolOptions;
 use fednode_core::{Averaging, ConfigError, Exchange, ExpertExchange, Matching, Slot, Weighting};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
@@ -138,6 +146,9 @@ const HYPER: &[Hyper] = &[
 /// The embedding is trained, and averaged every round.
 const AVERAGED: &str = "averaged";
 
+/// Most numbers of a sample that statistics are made of: the embedding is a convolution, whose maps have thousands.
+const MOST_FEATURES: usize = 1024;
+
 /// The last layers of the experts never leave the node.
 const PRIVATE: &str = "private";
 
@@ -241,6 +252,12 @@ impl Algorithm for FedMoeDa {
         Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed }
     }
 
+    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
+        let embedding = &self.parts[EMBEDDING];
+        (embedding.role == Role::Shared)
+            .then(|| condensed(&embedding.net, embedding.net.forward(&embedding.weights, inputs)))
+    }
+
     fn modular(&self) -> Option<&dyn Modular> {
         Some(self)
     }
@@ -250,6 +267,18 @@ impl Algorithm for FedMoeDa {
         let gated = self.run(&weights, inputs);
         Output { logits: gated.logits, chosen: Some(gated.chosen), n_experts: self.n_experts }
     }
+}
+
+/// Averages the maps of a convolution over the smallest squares of places that leave no more than [`MOST_FEATURES`]; what
+/// fills no square at the right and at the bottom is left out.
+fn condensed(net: &Net, features: Tensor<2>) -> Tensor<2> {
+    let Some([maps, height, width]) = net.maps() else { return features };
+    let left = |side: &usize| maps * (height / side) * (width / side);
+    let side = (1..=height.min(width)).find(|side| left(side) <= MOST_FEATURES).unwrap_or(1);
+    let n_samples = features.dims()[0];
+    let images = features.reshape([n_samples, maps, height, width]);
+    let squares = avg_pool2d(images, AvgPoolOptions::new([side, side]));
+    squares.reshape([n_samples, left(&side)])
 }
 
 /// The module is the gate with all experts and their heads.

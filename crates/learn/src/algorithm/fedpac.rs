@@ -13,13 +13,15 @@
 //! ([`fednode_mix::collaboration`]). In the code a server solves it for all; here statistics are gossiped as proxies,
 //! every node solves its own programme, and fetches from their owners just the heads that it weights. So a plan is one
 //! round old: the heads of a round are mixed by the statistics of the round before, and in round 1 none are. Both sets
-//! were measured under one base, the one that the round began with, as there. In a federation of more than
-//! `scale.full_proxies` nodes those take part whose statistics have the sketches most like the node's own.
+//! were measured under one base, the one that the round began with, as there. Where only some nodes train in a round
+//! (`round.participation`), a node that did not train in the round before has no statistics of it, and keeps its head, and so
+//! does one that `peers_per_expert` leaves nobody. In a federation of more than `scale.full_proxies` nodes and with a number
+//! of `peers_per_expert`, those take part whose statistics have the sketches most like the node's own.
 //!
 //! The paper was not at hand; the authors' code is followed. There is no alignment in the first round, and the head's
 //! step size is 0.1, ten times the base's there. A class without a centroid adds nothing to the loss, where the code
 //! takes the node's own mean; this happens only to a node that was not counted. The code trains all its methods with
-//! momentum 0.5 and weight decay; here descent is plain, as for every other row. The two passes that gather train
+//! momentum 0.5 and weight decay: that is `training.momentum` and `training.weight_decay`, 0 by default. The two passes that gather train
 //! nothing, count among the update's steps and report the loss of the model.
 
 use burn::tensor::Tensor;
@@ -195,6 +197,10 @@ impl Algorithm for FedPac {
 
     fn frozen(&self, stage: Stage, inputs: Tensor<2>) -> Option<Tensor<2>> {
         (stage == Stage::Pass(HEAD_ALONE)).then(|| whole::features(&self.parts, inputs))
+    }
+
+    fn looks_only(&self, stage: Stage) -> bool {
+        matches!(stage, Stage::Pass(MEASURING | GATHERING))
     }
 
     fn step(&mut self, pass: usize, batch: Batch) -> Step {

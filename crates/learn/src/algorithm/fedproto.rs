@@ -24,7 +24,7 @@ use super::class_means::{self, Gathered, Known};
 use super::hyper::{Hyper, Kind};
 use super::part::{Part, Role, descend, plain, record_only};
 use super::whole::{self, BASE, HEAD};
-use super::{Algorithm, Output, Row, Setup, Step};
+use super::{Algorithm, Output, Row, Setup, Stage, Step};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::random::Draws;
@@ -108,6 +108,10 @@ impl Algorithm for FedProto {
     fn begin_round(&mut self, _draws: Draws) {
         self.known = Known::of(&self.parts[PROTOTYPES].weights);
         self.gathered = Gathered::default();
+    }
+
+    fn looks_only(&self, stage: Stage) -> bool {
+        stage == Stage::Pass(GATHERING)
     }
 
     fn step(&mut self, pass: usize, batch: Batch) -> Step {

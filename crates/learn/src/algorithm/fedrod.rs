@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Predictions are g + h(r). Both losses read the weights from before the step and share no trained parameter, so one
-//! step on their sum is the reference's two steps. h is linear and starts as a copy of the head. A class that the node
+//! step on their sum is the reference's two steps (but for `training.clip_norm`, which then bounds both together). h is linear and starts as a copy of the head. A class that the node
 //! has no sample of is left out of the balanced softmax; PFLlib counts classes in incomplete epochs and so gets infinite
 //! losses.
 

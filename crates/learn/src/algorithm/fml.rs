@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `KL(t -> s)` is `sum_c t_c (log t_c - log s_c)`, a mean over the samples. Both losses read the weights from before the
-//! step and share no trained parameter, so one step on their sum is the reference's two. Alpha and beta are one half, as
+//! step and share no trained parameter, so one step on their sum is the reference's two (but for `training.clip_norm`). Alpha and beta are one half, as
 //! in the authors' code; HtFLlib's defaults of 1 leave no mutual term. That code's momentum of 0.9 is `training.momentum`, 0
 //! by default. The own model predicts; it may be another on every node.
 

@@ -12,7 +12,7 @@
 //!
 //! Base, E, gamma and beta are averaged, the head and both conditions z are private; E, gamma and beta lose `mu` of
 //! themselves per step (times the learning rate). As in the reference, the conditions of a round come from the E that the
-//! node itself trained in the round before, not from the average, and are zero in a node's first round. The defaults of
+//! node itself trained when it last did, not from the average, and are zero in a node's first round. The defaults of
 //! lambda and mu are the authors' for CNNs (PFLlib's 1 and 0 are not meant for this algorithm), those of profile `text`
 //! theirs for fastText. E starts with the mean
 //! and variance of the reference's N(0, 1).

@@ -273,6 +273,11 @@ pub trait Algorithm: Send + Sync {
         Selection::ALL
     }
 
+    /// Tells whether a stage trains nothing and only looks at the samples: those are then as they are, not augmented.
+    fn looks_only(&self, _stage: Stage) -> bool {
+        false
+    }
+
     /// Returns how often each pass after the last round goes over the samples, for the node alone; most algorithms have no
     /// such pass.
     fn finishing_passes(&self) -> Vec<u32> {

@@ -1,4 +1,5 @@
-//! Optimisers with a memory, for what a node trains after the last round; in the rounds all algorithms take plain steps.
+//! Optimisers with a memory, for what a node trains after the last round; those of the rounds are in
+//! [`super::descent`].
 //!
 //! ```text
 //! both       g = gradient + weight_decay * w

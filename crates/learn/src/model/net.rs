@@ -221,6 +221,14 @@ impl Net {
         self.layers.last().map_or(0, Layer::n_outputs)
     }
 
+    /// Returns channels, height and width of the maps that it makes, if it ends with a convolution.
+    pub(crate) fn maps(&self) -> Option<[usize; 3]> {
+        match self.layers.last() {
+            Some(Layer::Conv(conv)) => Some(conv.output()),
+            _ => None,
+        }
+    }
+
     /// Cuts it in two.
     pub fn split(&self, cut: Cut) -> (Self, Self) {
         let is_linear = |layer: &Layer| matches!(layer, Layer::Linear(_));

@@ -60,7 +60,7 @@ impl World<'_> {
             }
             experts.push(ExpertOffer { blob, samples_routed });
         }
-        let refreshes = self.spec.exchange.refreshes_in(round);
+        let refreshes = self.spec.refreshes_in(round);
         let proxies = update.proxies.filter(|_| refreshes);
         let sketches = proxies.as_ref().filter(|_| self.spec.uses_sketches());
         let sketches = sketches.map(|proxies| fednode_mix::sketch::sketches(proxies, self.federation));
