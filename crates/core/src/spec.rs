@@ -159,6 +159,9 @@ crate::config! {
     pub struct StatisticsSpec {
         /// Whether there is one.
         enabled: bool = false,
+        /// What is added up: `extractor`, the features of the extractor that all nodes share; or `random`, images seen through
+        /// random filters that all nodes draw alike, for which they need no extractor in common.
+        features: String = "extractor".into(),
         /// To how many numbers the features are projected before they are added up, by a draw that everybody repeats (fewer than
         /// there are, 4096 at most; 0 for as they are). D numbers take D (D + 1) / 2 to share, and say the less of single samples the fewer they are.
         dimensions: usize = 0,

@@ -10,6 +10,9 @@
 //!
 //! Probabilities are mixed, where `beyond` mixes their logarithms: neither can rule out what the other says.
 //!
+//! The features are those of the common extractor or, with `statistics.features=random`, of filters that nobody trains
+//! ([`crate::maps`]): then nodes need no extractor in common, and what they share says nothing of their models.
+//!
 //! The features may be projected first, to fewer numbers, by a matrix of nearly normal draws of the federation's seed
 //! (`statistics.dimensions`). Temperature and lambda are chosen on the node's validation samples by log loss; lambda 0 is
 //! among the choices, so the mixture is never worse on them than the own head. With `statistics.gate=sample` a gate makes
@@ -19,7 +22,7 @@
 
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Device, Tensor, TensorData};
-use fednode_core::spec::StatisticsSpec;
+use fednode_core::FederationSpec;
 use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::blend::{Gate, Seen};
@@ -28,6 +31,7 @@ use fednode_mix::statistics::{EPSILON, PRIOR_FLOOR, tempered};
 use crate::algorithm::{Algorithm, Output, Part, Role};
 use crate::batch;
 use crate::evaluate::BATCH;
+use crate::maps::RandomMaps;
 use crate::model::{Initial, Net, affine};
 use crate::pool::Predictor;
 use crate::random::{Purpose, nearly_normal, stream};
@@ -50,6 +54,7 @@ pub(crate) struct ClassStatistics {
     pub(crate) sums: Part,
     /// Temperature and weight, the node's prior, and the gate; zeros until they are chosen, and where there is no gate.
     pub(crate) choice: Part,
+    source: Features,
     classes: usize,
     /// How many numbers the sums are over.
     width: usize,
@@ -68,6 +73,25 @@ struct Solved {
     mixing: Mixing,
 }
 
+/// What is added up.
+#[derive(Debug)]
+pub(crate) enum Features {
+    /// What the common extractor says.
+    Extractor,
+    /// Random maps, the same for everybody.
+    Random(RandomMaps),
+}
+
+impl Features {
+    /// Returns the features of a batch; nothing without a common extractor.
+    pub(crate) fn of(&self, algorithm: &dyn Algorithm, inputs: Tensor<2>) -> Option<Tensor<2>> {
+        match self {
+            Self::Extractor => algorithm.features(inputs),
+            Self::Random(maps) => Some(maps.features(inputs)),
+        }
+    }
+}
+
 /// A validation sample's class, its own probabilities, and the statistics expert's logits.
 type Judged = (usize, Vec<f64>, Vec<f64>);
 
@@ -82,7 +106,9 @@ enum Mixing {
 
 impl ClassStatistics {
     /// Makes the empty statistics of features of this width.
-    pub(crate) fn new(spec: &StatisticsSpec, classes: usize, features: usize, seed: u64, device: &Device) -> Self {
+    pub(crate) fn new(spec: &FederationSpec, source: Features, features: usize, device: &Device) -> Self {
+        let FederationSpec { statistics: spec, model, seed, .. } = spec;
+        let (classes, seed) = (model.classes, *seed);
         let projects = spec.dimensions > 0;
         let width = if projects { spec.dimensions } else { features };
         let projection = projects.then(|| projection(features, width, seed, device));
@@ -100,12 +126,12 @@ impl ClassStatistics {
         ]);
         let part = |net| Part::new(Role::Private, net, 0, 0, device);
         let gates_samples = spec.gate == "sample";
-        Self { sums: part(sums), choice: part(choice), classes, width, projection, gates_samples, solved: None }
+        Self { sums: part(sums), choice: part(choice), source, classes, width, projection, gates_samples, solved: None }
     }
 
     /// Returns what is added up of inputs.
     fn features(&self, algorithm: &dyn Algorithm, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        let features = algorithm.features(inputs)?;
+        let features = self.source.of(algorithm, inputs)?;
         Some(match &self.projection {
             Some(projection) => features.matmul(projection.clone()),
             None => features,
@@ -239,7 +265,10 @@ impl ClassStatistics {
     /// Runs the mixture; the node's own prediction alone while there is no classifier.
     pub(crate) fn forward(&self, predictor: &Predictor<'_>, inputs: Tensor<2>) -> Output {
         let own = predictor.forward(inputs.clone());
-        let (Some(solved), Some(features)) = (&self.solved, predictor.algorithm.features(inputs)) else { return own };
+        let features = || self.source.of(predictor.algorithm, inputs);
+        let Some((solved, features)) = self.solved.as_ref().and_then(|solved| Some((solved, features()?))) else {
+            return own;
+        };
         let logits = affine(features, solved.weights.clone(), Some(solved.offsets.clone()));
         let (statistics, alone) = (softmax(logits, 1), softmax(own.logits, 1));
         let mixed = match solved.mixing {

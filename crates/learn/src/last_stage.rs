@@ -5,7 +5,9 @@ use burn::tensor::{Device, Tensor};
 use fednode_core::{ConfigError, FederationSpec, Rule};
 
 use crate::algorithm::{self, Algorithm, Stage};
+use crate::class_statistics::Features;
 use crate::error::LearnError;
+use crate::maps::RandomMaps;
 use crate::own_model;
 
 /// Checks that the algorithm of a spec has what its last stages need.
@@ -24,7 +26,7 @@ pub fn check(spec: &FederationSpec) -> Result<(), LearnError> {
         return Err(ConfigError(text).into());
     }
     match spec.statistics.enabled {
-        true => check_dimensions(statistics_width(algorithm.as_ref(), spec, &device)?, spec),
+        true => check_dimensions(statistics_features(algorithm.as_ref(), spec, &device)?.1, spec),
         false => Ok(()),
     }
 }
@@ -47,7 +49,7 @@ pub(crate) fn check_dimensions(width: usize, spec: &FederationSpec) -> Result<()
 pub fn suits_statistics(spec: &FederationSpec) -> Result<bool, LearnError> {
     let device = Device::flex();
     let algorithm = built(spec, &device)?;
-    Ok(statistics_width(algorithm.as_ref(), spec, &device).is_ok())
+    Ok(statistics_features(algorithm.as_ref(), spec, &device).is_ok())
 }
 
 /// Builds the algorithm as the first node has it: where nodes have models of their own, `model.name` may be nobody's.
@@ -68,19 +70,23 @@ pub fn fewest_samples(spec: &FederationSpec) -> Result<usize, LearnError> {
     Ok((1..20).find(suffices).unwrap_or(20))
 }
 
-/// Returns how many features the extractor has that all nodes share.
-pub(crate) fn statistics_width(
+/// Returns what statistics are made of, and how many numbers that are.
+pub(crate) fn statistics_features(
     algorithm: &dyn Algorithm,
     spec: &FederationSpec,
     device: &Device,
-) -> Result<usize, LearnError> {
+) -> Result<(Features, usize), LearnError> {
     let refuse = |why: &str| {
         let text = format!("`statistics.enabled` is not possible with algorithm `{}`: {why}", spec.algorithm);
         Err(ConfigError(text).into())
     };
+    let source = match spec.statistics.features.as_str() {
+        "random" => Features::Random(RandomMaps::new(&spec.model, spec.seed, device)?),
+        _ => Features::Extractor,
+    };
     let one = Tensor::zeros([1, spec.model.input.iter().product()], device);
-    let Some(features) = algorithm.features(one) else {
-        return refuse("its nodes have no extractor in common");
+    let Some(features) = source.of(algorithm, one) else {
+        return refuse("its nodes have no extractor in common (`statistics.features=random` needs none)");
     };
     if algorithm.finishing_passes().iter().any(|epochs| *epochs > 0) {
         return refuse(
@@ -89,7 +95,7 @@ pub(crate) fn statistics_width(
         );
     }
     match spec.exchange.averaging.as_ref().map(|averaging| averaging.rule) {
-        Some(Rule::Mean) => Ok(features.dims()[1]),
+        Some(Rule::Mean) => Ok((source, features.dims()[1])),
         Some(_) => refuse("the sums are exact only if parts are averaged with `aggregation=mean`"),
         None => refuse("nothing of it is averaged, and sums are added up as means are"),
     }
@@ -168,6 +174,23 @@ mod tests {
                 "fedpac"
             ]
         );
+    }
+
+    #[test]
+    fn random_features_need_no_extractor_in_common() {
+        let with_random = |name: &str| {
+            let mut spec = spec(name);
+            spec.statistics.features = "random".into();
+            spec
+        };
+        let gained =
+            |name: &&str| suits_statistics(&with_random(name)).unwrap() && !suits_statistics(&spec(name)).unwrap();
+        let names: Vec<_> = algorithm::TABLE.iter().map(|row| row.name).filter(gained).collect();
+        assert_eq!(names, ["lg-fedavg", "fedproto", "fd"]);
+        let mut spec = with_random("local");
+        (spec.statistics.enabled, spec.pool.enabled) = (true, false);
+        let error = check(&spec).unwrap_err().to_string();
+        assert!(error.contains("nothing of it is averaged"), "{error}");
     }
 
     #[test]

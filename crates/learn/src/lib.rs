@@ -65,6 +65,7 @@ mod error;
 mod evaluate;
 mod frozen;
 mod learner;
+mod maps;
 mod pool;
 mod random;
 mod train;

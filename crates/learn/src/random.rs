@@ -26,6 +26,8 @@ pub(crate) enum Purpose {
     FinishingAugmentation = 7,
     /// Where the features are projected to before their statistics are added up.
     Projection = 8,
+    /// The filters of features that nobody trains.
+    RandomMaps = 9,
     /// The initial parameters of a pool's gate.
     PoolGate = 16,
     /// The order of samples in an epoch of the pool stage.

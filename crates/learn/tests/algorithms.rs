@@ -324,6 +324,26 @@ fn statistics_join_what_all_nodes_have_seen() {
     }
 }
 
+/// Nodes have no extractor in common, and gain all the same.
+#[test]
+fn statistics_of_random_features_need_no_common_extractor() {
+    let mut spec = with_statistics("lg-fedavg", 4);
+    spec.statistics.features = "random".into();
+    let mut learners = [learner(&spec, 0), learner(&spec, 1)];
+    rounds(&spec, &mut learners, 1..=3);
+    let own: Vec<_> = learners.iter().map(|learner| learner.evaluate(Subset::Test).score.accuracy).collect();
+    let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, 4)).collect();
+    let mean = combine_in(Round(4), &spec, &updates).unwrap();
+    for (learner, own) in learners.iter_mut().zip(own) {
+        learner.adopt(Some(mean.clone()), Vec::new()).unwrap();
+        let mixed = learner.evaluate(Subset::Test).score.accuracy;
+        assert!(mixed > own, "{own} alone, {mixed} mixed");
+    }
+    let mut again = self::learner(&spec, 0);
+    again.restore(&learners[0].state()).unwrap();
+    assert_eq!(again.evaluate(Subset::Test), learners[0].evaluate(Subset::Test));
+}
+
 /// Ten dimensions instead of 32: 55 numbers of scatter, and the same classifier for everybody all the same.
 #[test]
 fn statistics_of_projected_features_take_fewer_numbers() {

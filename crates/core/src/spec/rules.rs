@@ -115,6 +115,11 @@ fn bounds(scale: &ScaleSpec, limits: &LimitsSpec) -> Vec<Rule> {
 
 fn statistics(statistics: &StatisticsSpec) -> Vec<Rule> {
     vec![
+        (
+            ["extractor", "random"].contains(&statistics.features.as_str()),
+            "statistics.features",
+            "`extractor` or `random`",
+        ),
         (statistics.dimensions <= 4096, "statistics.dimensions", "0 to 4096"),
         (["weight", "sample"].contains(&statistics.gate.as_str()), "statistics.gate", "`weight` or `sample`"),
     ]

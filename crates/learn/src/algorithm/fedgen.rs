@@ -222,6 +222,8 @@ mod tests {
         assert_eq!(node.step(0, batch()), average.step(0, batch()));
         node.end_round();
         assert_close(&values(&node.parts[SHARES].weights.tensor(0)), &[0.75, 0.25], 0.0);
+        node.begin_round(Draws::new(1, 0, 2));
+        assert!(node.generate(1, &Device::flex()).is_none(), "no mean came: nobody has taught the generator");
 
         let generator = &mut node.parts[GENERATOR].weights;
         *generator = Weights::new(generator.tensors().map(|tensor| tensor.clone().mul_scalar(0.0)).collect());
@@ -240,6 +242,8 @@ mod tests {
             let mut node = setup("fedgen", &[], |setup| FedGen::new(setup).unwrap());
             let shares = Tensor::from_floats([0.0, 1.0], &Device::flex());
             node.parts[SHARES].weights = Weights::new(vec![shares]);
+            let generator = &mut node.parts[GENERATOR].weights;
+            *generator = Weights::new(generator.tensors().map(|tensor| tensor.clone().mul_scalar(0.5)).collect());
             node.begin_round(Draws::new(1, 0, round));
             let (features, targets) = node.generate(3, &Device::flex()).unwrap();
             assert_eq!(values(&targets), [0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);

@@ -25,8 +25,6 @@
 //! as they are, are averaged over squares of places first. Experts are neither trained nor mixed in that round.
 
 use burn::tensor::Tensor;
-use burn::tensor::module::avg_pool2d;
-use burn::tensor::ops::AvgPoolOptions;
 use fednode_core::{Averaging, ConfigError, Exchange, ExpertExchange, Matching, Slot, Weighting};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
@@ -35,6 +33,7 @@ use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, 
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::{self, Gated};
+use crate::maps::condensed;
 use crate::model::{self, Activation, Cut, Layer, Linear, Net};
 use crate::train::cross_entropy;
 use crate::weights::Weights;
@@ -145,9 +144,6 @@ const HYPER: &[Hyper] = &[
 
 /// The embedding is trained, and averaged every round.
 const AVERAGED: &str = "averaged";
-
-/// Most numbers of a sample that statistics are made of: the embedding is a convolution, whose maps have thousands.
-const MOST_FEATURES: usize = 1024;
 
 /// The last layers of the experts never leave the node.
 const PRIVATE: &str = "private";
@@ -267,18 +263,6 @@ impl Algorithm for FedMoeDa {
         let gated = self.run(&weights, inputs);
         Output { logits: gated.logits, chosen: Some(gated.chosen), n_experts: self.n_experts }
     }
-}
-
-/// Averages the maps of a convolution over the smallest squares of places that leave no more than [`MOST_FEATURES`]; what
-/// fills no square at the right and at the bottom is left out.
-fn condensed(net: &Net, features: Tensor<2>) -> Tensor<2> {
-    let Some([maps, height, width]) = net.maps() else { return features };
-    let left = |side: &usize| maps * (height / side) * (width / side);
-    let side = (1..=height.min(width)).find(|side| left(side) <= MOST_FEATURES).unwrap_or(1);
-    let n_samples = features.dims()[0];
-    let images = features.reshape([n_samples, maps, height, width]);
-    let squares = avg_pool2d(images, AvgPoolOptions::new([side, side]));
-    squares.reshape([n_samples, left(&side)])
 }
 
 /// The module is the gate with all experts and their heads.

@@ -18,9 +18,9 @@ impl Learner {
     /// Makes the statistics of the features that all nodes share.
     pub(super) fn empty_statistics(&self, spec: &FederationSpec) -> Result<ClassStatistics, LearnError> {
         let (algorithm, tensors) = (self.algorithm.as_ref(), self.device.tensors());
-        let width = self.device.run(|| last_stage::statistics_width(algorithm, spec, tensors))?;
+        let (source, width) = self.device.run(|| last_stage::statistics_features(algorithm, spec, tensors))?;
         last_stage::check_dimensions(width, spec)?;
-        Ok(ClassStatistics::new(&spec.statistics, self.model.classes, width, spec.seed, tensors))
+        Ok(ClassStatistics::new(spec, source, width, tensors))
     }
 
     /// Tells whether a round adds up statistics instead of training.
