@@ -88,6 +88,28 @@ fn compare_with_a_swarm(more: &[&str]) -> tempfile::TempDir {
     folder
 }
 
+/// Steps too small for 32 bits: every mean is the one before it, and rounds end all the same, live and simulated.
+#[test]
+fn rounds_end_in_which_nothing_is_learned() {
+    let folder = tempfile::tempdir().unwrap();
+    for more in [&[][..], &["--no-aggregator"]] {
+        let settings = [&["--nodes", "3", "--rounds", "3", "--lr", "1e-30", "--algorithm", "fedavg"], more].concat();
+        let mut swarm = fednode();
+        let out = folder.path().join(format!("live{}", more.len()));
+        swarm.args(["swarm", "--json", "--device", "cpu", "--out"]).arg(out).args(&settings);
+        let simulated = json_of(&run(simulate(&folder.path().join(format!("simulated{}", more.len())), &settings)));
+        for summary in [simulated, json_of(&run(swarm))] {
+            let rounds: Vec<u64> = summary["per_node"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|node| node["last_round"].as_u64().unwrap())
+                .collect();
+            assert_eq!(rounds, [3; 3], "{more:?}");
+        }
+    }
+}
+
 /// Live and simulated, two of five train in a round; how good they are in the end is known of all.
 #[test]
 fn a_share_of_the_nodes_trains_in_a_round() {

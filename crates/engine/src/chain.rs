@@ -45,7 +45,11 @@ pub(crate) fn judge(
     let is_ours = head.mean.is_some_and(|mean| mean.id == global.mean.id);
     // Another closing of a round that this node has already followed comes too late, whoever signed it.
     let is_sibling = head.parent == Some(global.parent);
-    if is_ours || is_sibling || global.history <= head.history {
+    // A round in which nothing was learned has the mean of the one before, and the next one has its parent.
+    let is_later = round > head.round;
+    let stands_still = head.mean.map(|mean| mean.id) == head.parent;
+    let is_done = is_ours && !is_later || is_sibling && !(stands_still && is_later);
+    if is_done || global.history <= head.history {
         return Verdict::Old;
     }
     if (global.members.len() as u64) < u64::from(min_members) {
