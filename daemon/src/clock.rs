@@ -1,5 +1,8 @@
 //! The wall clock as text: the one place that turns seconds into a date, for names of folders.
 
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Returns the time as `2026-11-21T10-40-00Z`: sorts by time and is a name on every file system.
@@ -9,6 +12,25 @@ pub(crate) fn utc_name(now: SystemTime) -> String {
     let (year, month, day) = civil(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}-{minute:02}-{second:02}Z")
+}
+
+/// Makes a new folder in `runs`, named by the time; of several in one second each has its own.
+///
+/// # Errors
+/// As the disk does.
+pub(crate) fn new_run(now: SystemTime) -> io::Result<PathBuf> {
+    let runs = Path::new("runs");
+    fs::create_dir_all(runs)?;
+    let name = utc_name(now);
+    let names = std::iter::once(name.clone()).chain((2..).map(|number| format!("{name}-{number}")));
+    for name in names {
+        let folder = runs.join(name);
+        match fs::create_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| folder),
+        }
+    }
+    unreachable!("there is always another number")
 }
 
 /// Turns days since 1970-01-01 into year, month and day (H. Hinnant, "chrono-compatible low-level date algorithms").

@@ -71,6 +71,34 @@ pub(crate) fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
     })
 }
 
+/// Rows of a table that are looked at for their scale.
+const ROWS: u32 = 1000;
+/// Largest amount of a value that can be learned from as it is.
+const LARGEST: f32 = 50.0;
+
+/// Says aloud if the columns of a table are so large that training would blow up: values are taken as they are.
+///
+/// # Errors
+/// As [`facts`].
+pub(crate) fn warn_of_scale(source: &DataSource) -> anyhow::Result<()> {
+    if source.kind().name != "csv" {
+        return Ok(());
+    }
+    let opened = source.open().or_fail(ExitCode::Data)?;
+    let pool = opened.pool().or_fail(ExitCode::Data)?;
+    let some: Vec<u32> = (0..ROWS.min(pool.labels.len() as u32)).collect();
+    let mut values = Vec::new();
+    opened.read(&pool, &some).or_fail(ExitCode::Data)?.write_batch(&some, &mut values);
+    let largest = values.iter().fold(0_f32, |largest, value| largest.max(value.abs()));
+    if largest > LARGEST {
+        eprintln!(
+            "warning: the table has values up to {largest}, and they are taken as they are: scale each column beforehand, all \
+             members alike (mean 0, deviation 1 is best), or training may blow up"
+        );
+    }
+    Ok(())
+}
+
 /// Reads all samples of a source.
 ///
 /// # Errors

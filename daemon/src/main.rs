@@ -35,6 +35,7 @@ mod swarm;
 mod table;
 mod trainer;
 mod unlabelled;
+mod whole_file;
 
 use std::process;
 

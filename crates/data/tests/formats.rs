@@ -257,6 +257,9 @@ fn csv_names_line_and_cell() {
     };
     assert_eq!(error("a,b,label\n1,2,x\n1,oops,y\n", ""), "holds `oops` in column 1 of line 3, not a number");
     assert_eq!(error("a,b,label\n1,2,x\n1,nan,y\n", ""), "holds `nan` in column 1 of line 3, not a number");
+    assert_eq!(error("a,b,label\r\n1,2,x\r\n1,oops,y\r\n", ""), "holds `oops` in column 1 of line 3, not a number");
+    let fraction = "has the label `0.5`, a number with a fraction: name the column of the classes with `,label=COLUMN`";
+    assert_eq!(error("diagnosis,age,bmi\n1,2,3\n0,2,0.5\n", ""), fraction);
     assert_eq!(error("1,2,0\n1,0\n", ""), "has 2 cells in line 2, but 3 before");
     assert_eq!(error("", ""), "is empty");
     assert_eq!(error("1,2,0\n", ",label=kind"), "has no column `kind` (names from the header, or 0 to 2)");

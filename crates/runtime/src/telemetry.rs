@@ -86,7 +86,18 @@ pub fn install(format: Format, target: &Target) -> Result<(), TelemetryError> {
 
 fn filter() -> Result<EnvFilter, TelemetryError> {
     match std::env::var(FILTER_VARIABLE) {
-        Ok(text) => EnvFilter::try_new(text).map_err(|error| TelemetryError::Filter(error.to_string())),
+        Ok(text) => {
+            // A lone word is a level; taken for the name of a part it would turn off all the others.
+            let is_level = |word: &str| word.parse::<tracing::level_filters::LevelFilter>().is_ok();
+            if let Some(word) = text
+                .split(',')
+                .map(str::trim)
+                .find(|word| word.bytes().all(|b| b.is_ascii_alphanumeric()) && !is_level(word))
+            {
+                return Err(TelemetryError::Filter(format!("`{word}` is no level: error, warn, info, debug or trace")));
+            }
+            EnvFilter::try_new(text).map_err(|error| TelemetryError::Filter(error.to_string()))
+        }
         Err(_) => Ok(EnvFilter::new(DEFAULT_FILTER)),
     }
 }

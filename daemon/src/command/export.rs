@@ -2,7 +2,6 @@
 //!
 //! Names and layouts are PyTorch's, so the file loads there without a conversion.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use fednode_runtime::exit::ExitCode;
@@ -12,6 +11,7 @@ use crate::failure::fail;
 use crate::model::{Model, ModelArgs};
 use crate::output::{self, Form, Report};
 use crate::table::bytes;
+use crate::whole_file;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]
@@ -54,7 +54,8 @@ pub(crate) fn write_model(path: &Path, model: &Model) -> anyhow::Result<PathBuf>
 }
 
 fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    fs::write(path, bytes).map_err(|error| fail(ExitCode::State, format!("cannot write `{}`: {error}", path.display())))
+    whole_file::write(path, bytes)
+        .map_err(|error| fail(ExitCode::State, format!("cannot write `{}`: {error}", path.display())))
 }
 
 #[derive(Debug, Serialize)]

@@ -17,6 +17,7 @@ use crate::failure::{OrFail, fail};
 use crate::federation;
 use crate::origin;
 use crate::output::{self, Form, Report};
+use crate::whole_file;
 
 /// The node's settings.
 const NODE_FILE: &str = "node.toml";
@@ -118,6 +119,7 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
     }
     let source = data::source(args.data.as_deref().unwrap_or(DATA))?;
     let facts = data::facts(&source)?;
+    data::warn_of_scale(&source)?;
     let mut spec = federation::spec(&args.federation, &facts).or_fail(ExitCode::Configuration)?;
     spec.data.partition_hash = Division::make(&source, &spec, args.federation.partition_file.as_deref())?.hash;
     write_if_absent(&path, || Ok(spec.to_toml()))?;
@@ -137,7 +139,7 @@ fn absolute(path: &Path) -> String {
 fn write_if_absent(path: &Path, text: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<Entry> {
     let entry = Entry::of(path);
     if !entry.existed {
-        fs::write(path, text()?).map_err(|error| unwritable(path, &error))?;
+        whole_file::write(path, text()?.as_bytes()).map_err(|error| unwritable(path, &error))?;
     }
     Ok(entry)
 }

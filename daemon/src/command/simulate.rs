@@ -81,6 +81,9 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         fednode_runtime::allocator::settle();
     }
     layers::warn_of_variables("simulate");
+    if let Some(source) = args.data.as_ref().or(experiment.data.as_ref()).filter(|_| !experiment.no_training) {
+        data::warn_of_scale(&data::source(source)?)?;
+    }
     match experiment.no_training {
         true => {
             let wanted =
@@ -94,12 +97,12 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 
 fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyhow::Result<()> {
     if args.dry_run {
-        return list(&out(args), &planned, form);
+        return list(&out(args)?, &planned, form);
     }
     let interrupts = Interrupts::install().or_fail(ExitCode::Internal)?;
     let device = Choice::find(&args.device)?;
     let means = Means { device: &device, threads: threads(args), interrupts: &interrupts, quiet: form == Form::Json };
-    let out = out(args);
+    let out = out(args)?;
     let mut table: Table<P::Row> = Table { rows: Vec::new(), out: out.display().to_string() };
     let total = total(&planned);
     let (mut number, mut failures) = (0, Vec::new());
@@ -265,10 +268,12 @@ fn threads(args: &Args) -> usize {
     args.threads.unwrap_or_else(cores).max(1)
 }
 
-fn out(args: &Args) -> PathBuf {
-    let default = || {
-        let name = args.file.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
-        PathBuf::from("runs").join(name.unwrap_or_else(|| clock::utc_name(SystemTime::now())))
-    };
-    args.out.clone().unwrap_or_else(default)
+fn out(args: &Args) -> anyhow::Result<PathBuf> {
+    let name = args.file.as_deref().and_then(Path::file_stem);
+    match (&args.out, name) {
+        (Some(out), _) => Ok(out.clone()),
+        (None, Some(name)) => Ok(Path::new("runs").join(name)),
+        (None, None) if args.dry_run => Ok(Path::new("runs").join(clock::utc_name(SystemTime::now()))),
+        (None, None) => clock::new_run(SystemTime::now()).or_fail(ExitCode::State),
+    }
 }

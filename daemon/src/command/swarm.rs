@@ -88,6 +88,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 fn prepare(args: &Args) -> anyhow::Result<(FederationSpec, Division)> {
     let source = data::source(&args.data)?;
     let facts = data::facts(&source)?;
+    data::warn_of_scale(&source)?;
     let mut spec = federation::spec(&args.federation, &facts).or_fail(ExitCode::Configuration)?;
     data::refuse_own(&spec, "a swarm")?;
     let division = Division::make(&source, &spec, args.federation.partition_file.as_deref())?;
@@ -96,8 +97,11 @@ fn prepare(args: &Args) -> anyhow::Result<(FederationSpec, Division)> {
 }
 
 fn folder(args: &Args) -> anyhow::Result<Folder> {
-    let default = || PathBuf::from("runs").join(clock::utc_name(SystemTime::now()));
-    Folder::create(&args.out.clone().unwrap_or_else(default))
+    let out = match &args.out {
+        Some(out) => out.clone(),
+        None => clock::new_run(SystemTime::now()).or_fail(ExitCode::State)?,
+    };
+    Folder::create(&out)
 }
 
 /// Returns what all nodes have in common.

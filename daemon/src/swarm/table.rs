@@ -55,13 +55,14 @@ impl Summary {
         });
         let finished = [finished, everyones].into_iter().flatten().collect::<String>();
         format!(
-            "\nmean accuracy  {} after the last exchange ({} before it), weighted by test samples\n{}\
+            "\nmean accuracy  {} after the last exchange ({} before it{}), weighted by test samples\n{}\
              worst tenth    {} of the nodes' accuracies after the last exchange{}\n\
              floor          {} is what always saying the commonest class of each node would reach\n\
              traffic        per node and round: {} with the aggregator, {} from peer to peer, {} gossip\n\
              time           {} in all, {} of it training; {} of the rounds' time was not training{}\n{}",
             percent(self.mean_accuracy),
             percent(self.accuracy_before_exchange()),
+            self.who_trained_last(),
             finished,
             percent(self.worst_tenth_accuracy),
             self.worst_tenth_after_finishing()
@@ -79,6 +80,15 @@ impl Summary {
                 percent(share)
             )),
         )
+    }
+
+    /// Says whose accuracy before the exchange is known, where only some nodes trained in the last round.
+    fn who_trained_last(&self) -> String {
+        let trained = self.per_node.iter().filter(|node| node.accuracy_after_local_training.is_some()).count();
+        match trained < self.per_node.len() {
+            true => format!(", of the {trained} nodes that trained in the last round"),
+            false => String::new(),
+        }
     }
 
     /// Names the three largest causes of overhead.

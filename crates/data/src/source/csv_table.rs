@@ -126,10 +126,17 @@ impl CsvTable {
     fn number(&self, row: &StringRecord, column: usize) -> Result<f32, DataError> {
         let cell = &row[column];
         cell.parse::<f32>().ok().filter(|value| value.is_finite()).ok_or_else(|| {
-            let line = row.position().map_or(0, csv::Position::line);
+            let line = std::fs::read(&self.path).map_or(0, |bytes| line_of(&bytes, row));
             DataError::malformed(&self.path, format!("holds `{cell}` in column {column} of line {line}, not a number"))
         })
     }
+}
+
+/// Returns the line of a row, counting from 1: the reader's own count is one too low where lines end with CR and LF.
+fn line_of(bytes: &[u8], row: &StringRecord) -> usize {
+    let start = row.position().map_or(0, |position| position.byte() as usize).min(bytes.len());
+    let ends = bytes[start..].iter().take_while(|byte| b"\r\n".contains(byte)).count();
+    1 + bytes[..start + ends].iter().filter(|byte| **byte == b'\n').count()
 }
 
 /// Reads rows of numbers without any label, one after the other; a first row without any number is a header.
@@ -144,7 +151,7 @@ pub fn numbers(bytes: &[u8], width: usize) -> Result<Vec<f32>, String> {
         if at == 0 && !row.iter().any(is_number) {
             continue;
         }
-        let line = row.position().map_or(0, csv::Position::line);
+        let line = line_of(bytes, &row);
         if row.len() != width {
             return Err(format!("has {} values in line {line}, but the model takes {width}", row.len()));
         }
@@ -210,8 +217,17 @@ fn classes_of(layout: &Layout, labels: &[Arc<str>], distinct: &BTreeSet<Arc<str>
             "has the label `{name}` in its first row and numbers in all others: if that row is a header, name the column \
              with `,label={name}`"
         )),
-        None => class_names(distinct),
+        None => match distinct.iter().find(|label| is_fraction(label)) {
+            Some(label) if distinct.iter().all(|label| is_number(label)) => Err(format!(
+                "has the label `{label}`, a number with a fraction: name the column of the classes with `,label=COLUMN`"
+            )),
+            _ => class_names(distinct),
+        },
     }
+}
+
+fn is_fraction(label: &str) -> bool {
+    label.parse::<f64>().is_ok_and(|value| value.fract() != 0.0)
 }
 
 /// Returns the first label if it is the only one that is no whole number: most likely the name of the column.
