@@ -71,6 +71,9 @@ fednode_core::config! {
         control: String = "127.0.0.1:0".into(),
         /// Most mebibytes of other nodes' experts kept on disk.
         quota_mib: u64 = 10_240,
+        /// Most mebibytes of memory for what frozen parts of the model make of the samples, computed once where only a head, a
+        /// gate or a pool learns. What does not fit lies in a file in the state folder while it is needed.
+        feature_memory_mib: u64 = 1024,
         /// How log lines are written: `human` or `json`.
         log_format: String = "human".into(),
         /// Whether to stop after the last round instead of serving experts to others.

@@ -105,7 +105,7 @@ fn error(error: LearnError) -> TrainerError {
     let text = error.to_string();
     match error {
         LearnError::Abandoned => TrainerError::Abandoned,
-        LearnError::Diverged { .. } | LearnError::Config(_) => TrainerError::Training(text),
+        LearnError::Diverged { .. } | LearnError::Config(_) | LearnError::Room(_) => TrainerError::Training(text),
         LearnError::NoTrainingSamples
         | LearnError::Classes { .. }
         | LearnError::ClassNames { .. }

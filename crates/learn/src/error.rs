@@ -70,6 +70,9 @@ pub enum LearnError {
     /// The caller asked to stop; the parameters are those from before the local update.
     #[error("local update abandoned")]
     Abandoned,
+    /// What was computed once for all epochs could not be written to disk, or read back.
+    #[error("cannot keep on disk what frozen parts make of the samples: {0}")]
+    Room(#[from] std::io::Error),
     /// Parameters do not fit the model.
     #[error("{part} does not fit the model: {mismatch}")]
     Layout {

@@ -6,19 +6,16 @@
 //! ```
 //!
 //! Where only parts behind frozen ones learn (FedRep's head, FedBABU's tuning of the head, both stages of PFL-MoE), no epoch
-//! but the first passes through what is frozen, unless images are augmented. What would not fit into [`MAX_BYTES`] is
-//! computed again in every epoch.
+//! but the first passes through what is frozen, unless images are augmented. They are kept where there is [`Room`], exactly
+//! as they were: what is learned is the same to the last bit. What has no room is computed again in every epoch.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use fednode_data::Samples;
 
 use crate::algorithm::{Algorithm, Stage};
 use crate::augment::Augmenter;
 use crate::batch::{self, Batch};
-use crate::weights;
-
-/// Most memory for the constants of one stage: 130,000 samples of 512 features.
-const MAX_BYTES: usize = 256 << 20;
+use crate::room::{Room, Rows};
 
 /// The samples of a stage on their way to its steps.
 pub(crate) struct Source<'a> {
@@ -27,21 +24,27 @@ pub(crate) struct Source<'a> {
     device: &'a Device,
     stage: Stage,
     augmenter: Option<Augmenter>,
+    room: &'a Room,
     kept: Option<Kept>,
 }
 
-/// Features by sample; empty until their width is known.
+/// Features by sample; none until their width is known.
 struct Kept {
-    width: usize,
-    values: Vec<f32>,
+    rows: Option<Rows>,
     is_known: Vec<bool>,
 }
 
 impl<'a> Source<'a> {
     /// Makes the source of a stage of so many epochs. Constants are kept only if there is a second one.
-    pub(crate) fn new(samples: &'a Samples, classes: usize, device: &'a Device, (stage, epochs): (Stage, u32)) -> Self {
-        let kept = (epochs > 1).then(|| Kept { width: 0, values: Vec::new(), is_known: vec![false; samples.len()] });
-        Self { samples, classes, device, stage, augmenter: None, kept }
+    pub(crate) fn new(
+        samples: &'a Samples,
+        classes: usize,
+        device: &'a Device,
+        room: &'a Room,
+        (stage, epochs): (Stage, u32),
+    ) -> Self {
+        let kept = (epochs > 1).then(|| Kept { rows: None, is_known: vec![false; samples.len()] });
+        Self { samples, classes, device, stage, augmenter: None, room, kept }
     }
 
     /// Begins an epoch; images that are changed are other ones in every epoch, so that nothing of them is constant.
@@ -59,9 +62,9 @@ impl<'a> Source<'a> {
 
     /// Returns what a step takes of the samples at these positions.
     pub(crate) fn batch(&mut self, algorithm: &dyn Algorithm, positions: &[u32]) -> Batch {
-        if let Some(kept) = self.kept.as_ref().filter(|kept| kept.has(positions)) {
+        if let Some(inputs) = self.kept.as_ref().and_then(|kept| kept.gather(positions, self.device)) {
             let targets = batch::targets(self.samples, positions, self.classes, self.device);
-            return Batch { inputs: kept.gather(positions, self.device), targets };
+            return Batch { inputs, targets };
         }
         let Self { samples, classes, device, .. } = *self;
         let batch = match &mut self.augmenter {
@@ -72,38 +75,29 @@ impl<'a> Source<'a> {
             self.kept = None;
             return batch;
         };
-        let fits = |kept: &&mut Kept| kept.is_known.len() * features.dims()[1] * size_of::<f32>() <= MAX_BYTES;
-        match self.kept.as_mut().filter(fits) {
-            Some(kept) => kept.keep(positions, &features),
-            None => self.kept = None,
-        }
+        // What cannot be kept is computed again.
+        self.kept = self.kept.take().and_then(|kept| kept.keep(positions, &features, self.room));
         Batch { inputs: features, ..batch }
     }
 }
 
 impl Kept {
-    fn has(&self, positions: &[u32]) -> bool {
-        positions.iter().all(|at| self.is_known[*at as usize])
+    /// Keeps features; nothing is left if there is no room for those of all samples.
+    fn keep(mut self, positions: &[u32], features: &Tensor<2>, room: &Room) -> Option<Self> {
+        let (samples, width) = (self.is_known.len(), features.dims()[1]);
+        let rows = match &mut self.rows {
+            Some(rows) => rows,
+            rows => rows.insert(Rows::new(&room.place(samples * width, true)?, samples)),
+        };
+        rows.put(positions, features).ok()?;
+        positions.iter().for_each(|at| self.is_known[*at as usize] = true);
+        Some(self)
     }
 
-    fn keep(&mut self, positions: &[u32], features: &Tensor<2>) {
-        self.width = features.dims()[1];
-        self.values.resize(self.is_known.len() * self.width, 0.0);
-        let rows = weights::values(features);
-        for (at, row) in positions.iter().zip(rows.chunks_exact(self.width.max(1))) {
-            let at = *at as usize;
-            self.values[at * self.width..(at + 1) * self.width].copy_from_slice(row);
-            self.is_known[at] = true;
-        }
-    }
-
-    fn gather(&self, positions: &[u32], device: &Device) -> Tensor<2> {
-        let mut rows = Vec::with_capacity(positions.len() * self.width);
-        for at in positions {
-            let at = *at as usize * self.width;
-            rows.extend_from_slice(&self.values[at..at + self.width]);
-        }
-        Tensor::from_data(TensorData::new(rows, [positions.len(), self.width]), device)
+    /// Returns what was kept of the samples at these positions, if it was, of all of them, and comes back.
+    fn gather(&self, positions: &[u32], device: &Device) -> Option<Tensor<2>> {
+        let is_known = positions.iter().all(|at| self.is_known[*at as usize]);
+        self.rows.as_ref().filter(|_| is_known)?.tensor(positions, device).ok()
     }
 }
 
@@ -197,8 +191,13 @@ mod tests {
     }
 
     fn learn_from(augmentation: Augmentation, algorithm: &mut dyn Algorithm) -> Vec<f32> {
+        learn_in(&Room::default(), augmentation, algorithm)
+    }
+
+    fn learn_in(room: &Room, augmentation: Augmentation, algorithm: &mut dyn Algorithm) -> Vec<f32> {
         let training = &TrainingSpec { batch_size: 4, learning_rate: 0.1, augmentation, ..TrainingSpec::default() };
-        let schedule = Schedule { training, classes: 2, seed: 1, node_seed: 2, round: Round(1), epochs: Epochs::All };
+        let (round, epochs) = (Round(1), Epochs::All);
+        let schedule = Schedule { training, classes: 2, seed: 1, node_seed: 2, round, epochs, room };
         let (samples, device, mut watch) = (samples(), Device::flex(), |_| ControlFlow::Continue(()));
         train(algorithm, &samples, schedule, &device, &mut watch).unwrap();
         finish(algorithm, &samples, schedule, &device, &mut watch).unwrap();
@@ -235,6 +234,21 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_fit_into_memory_lies_in_a_file_or_is_computed_again() {
+        let (name, hyper, batches) = CASES[0];
+        let expected = learn(build(name, hyper).as_mut());
+        let folder = tempfile::tempdir().unwrap();
+        let on_disk = Room { memory_bytes: 100, folder: Some(folder.path().to_owned()), disk_bytes: 1 << 20 };
+        let rooms = [(on_disk.in_memory(), 3 * batches), (Room { disk_bytes: 100, ..on_disk.clone() }, 3 * batches)];
+        for (room, computed) in rooms.into_iter().chain([(on_disk, batches)]) {
+            let mut counting = Counting(build(name, hyper), AtomicU32::new(0));
+            assert_eq!(learn_in(&room, Augmentation::None, &mut counting), expected, "{room:?}");
+            assert_eq!(counting.1.into_inner(), computed, "{room:?}");
+        }
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0, "the file has no name");
+    }
+
+    #[test]
     fn augmented_images_are_others_in_every_epoch_and_the_same_in_a_repeated_round() {
         let (name, hyper, batches) = CASES[0];
         let mut counting = Counting(build(name, hyper), AtomicU32::new(0));
@@ -248,10 +262,11 @@ mod tests {
     fn one_epoch_keeps_nothing() {
         let (samples, device) = (samples(), Device::flex());
         let algorithm = build("fedrep", &[]);
-        let mut source = Source::new(&samples, 2, &device, (Stage::Pass(0), 1));
+        let room = Room::default();
+        let mut source = Source::new(&samples, 2, &device, &room, (Stage::Pass(0), 1));
         source.batch(algorithm.as_ref(), &[0, 1]);
         assert!(source.kept.is_none());
-        let mut whole = Source::new(&samples, 2, &device, (Stage::Pass(1), 2));
+        let mut whole = Source::new(&samples, 2, &device, &room, (Stage::Pass(1), 2));
         assert_eq!(whole.batch(algorithm.as_ref(), &[0]).inputs.dims(), [1, 4], "the base learns: nothing is frozen");
         assert!(whole.kept.is_none());
     }

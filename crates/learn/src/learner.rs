@@ -20,6 +20,7 @@ use crate::error::LearnError;
 use crate::evaluate::{self, Evaluation, Prediction};
 use crate::model::multiply_adds;
 use crate::pool::Mixture;
+use crate::room::Room;
 use crate::train::{self, Epochs, Progress, Schedule};
 use crate::weights::Weights;
 
@@ -83,6 +84,7 @@ pub struct Learner {
     seed: u64,
     node_seed: u64,
     max_norm_ratio: f64,
+    room: Room,
     initial_shared: Option<ParamSet>,
     /// The statistics expert, if the spec wants one, and the round in which its sums are gathered.
     statistics: Option<(Round, ClassStatistics)>,
@@ -127,6 +129,7 @@ impl Learner {
             seed: spec.seed,
             node_seed,
             max_norm_ratio: spec.limits.max_norm_ratio,
+            room: Room::default(),
             initial_shared: None,
             statistics: None,
             pool: None,
@@ -138,6 +141,11 @@ impl Learner {
             learner.statistics = Some((Round(spec.rounds), learner.empty_statistics(spec)?));
         }
         Ok(learner)
+    }
+
+    /// Says where to keep what frozen parts make of the samples; by default [`Room::default`].
+    pub fn keep_in(&mut self, room: Room) {
+        self.room = room;
     }
 
     /// Returns the shared part as it was in the beginning, the same on all nodes; its blob id is the lineage
@@ -200,7 +208,8 @@ impl Learner {
     ) -> Result<train::Outcome, LearnError> {
         let before = self.weights();
         let (training, seed, node_seed) = (&self.training, self.seed, self.node_seed);
-        let schedule = Schedule { training, classes: self.model.classes, seed, node_seed, round, epochs };
+        let schedule =
+            Schedule { training, classes: self.model.classes, seed, node_seed, round, epochs, room: &self.room };
         let (samples, algorithm) = (&self.data.train, &mut self.algorithm);
         let tensors = self.device.tensors();
         let work = || train(algorithm.as_mut(), samples, schedule, tensors, watch);

@@ -17,7 +17,8 @@
 //! - [`gate`]: top-1 routing, the core of the mixture of experts.
 //! - [`device`] and [`probe`]: GPU through Vulkan, or the CPU; how to find out without being taken down by a driver.
 //! - `pool`: the stage after the last round, a mixture of everybody's private modules.
-//! - `frozen`: what frozen parts make of each sample, computed once per stage; `augment`: random crops and flips.
+//! - `frozen`: what frozen parts make of each sample, computed once per stage; [`Room`]: where that is kept, memory or a
+//!   file; `augment`: random crops and flips.
 //! - the rest: the training loop, evaluation, and the way of numbers to the device and back.
 //!
 //! There is no network here, no round logic, no clock that anything depends on and no global random generator.
@@ -68,6 +69,7 @@ mod learner;
 mod maps;
 mod pool;
 mod random;
+mod room;
 mod train;
 mod weights;
 
@@ -77,5 +79,6 @@ pub use error::LearnError;
 pub use evaluate::{ClassCount, Evaluation, Prediction};
 pub use learner::{Learner, LocalUpdate, PrivateModule, Subset};
 pub use random::Draws;
+pub use room::Room;
 pub use train::{Progress, cross_entropy};
 pub use weights::Weights;

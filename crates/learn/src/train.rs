@@ -20,6 +20,7 @@ use crate::batch;
 use crate::error::LearnError;
 use crate::frozen::Source;
 use crate::random::{self, Draws, Purpose};
+use crate::room::Room;
 
 /// How far a local update is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,6 +49,7 @@ pub(crate) struct Schedule<'a> {
     pub(crate) node_seed: u64,
     pub(crate) round: Round,
     pub(crate) epochs: Epochs,
+    pub(crate) room: &'a Room,
 }
 
 /// Which epochs of a local update are run, counting from 1.
@@ -152,7 +154,7 @@ fn run(
             algorithm.begin_finishing(*pass);
         }
         let batch_size = selection.batch_size.unwrap_or(schedule.training.batch_size);
-        let source = &mut Source::new(samples, schedule.classes, device, (*stage, *stage_epochs));
+        let source = &mut Source::new(samples, schedule.classes, device, schedule.room, (*stage, *stage_epochs));
         for _ in 0..*stage_epochs {
             epoch += 1;
             if !schedule.epochs.contain(epoch) {
@@ -267,8 +269,8 @@ mod tests {
         let labels = |twentieths, round| {
             let selection = Selection { twentieths, ..Selection::ALL };
             let training = &TrainingSpec::default();
-            let schedule =
-                Schedule { training, classes: 50, seed: 1, node_seed: 2, round: Round(round), epochs: Epochs::All };
+            let (round, room) = (Round(round), &Room::default());
+            let schedule = Schedule { training, classes: 50, seed: 1, node_seed: 2, round, epochs: Epochs::All, room };
             select(&samples, &selection, schedule).labels.clone()
         };
         let (gate, personal) = (labels(0..5, 1), labels(5..20, 1));

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use fednode_core::spec::PoolSpec;
 use fednode_core::{NodeId, ParamSet, Round};
-use fednode_learn::{ComputeDevice, Learner, Subset};
+use fednode_learn::{ComputeDevice, Learner, Room, Subset};
 
 /// A module as another node might have it: the own one, each number a little off.
 fn disturbed(module: &ParamSet, seed: u32) -> Arc<ParamSet> {
@@ -37,19 +37,24 @@ fn a_node_of_450_samples_with_a_pool_of_20() {
         let own = learner.module().unwrap().params;
         let members: Vec<_> = (1..20).map(|n| (NodeId::from_bytes([n; 32]), disturbed(&own, n.into()))).collect();
         let pool = PoolSpec::preset("fixed").unwrap();
-
-        let (started, mut trained) = (Instant::now(), None);
-        let mut watch = |progress: fednode_learn::Progress| {
-            if progress.epoch == 1 {
-                trained.get_or_insert_with(Instant::now);
-            }
-            ControlFlow::Continue(())
-        };
-        let outcome = learner.assemble_pool(&pool, members, &mut watch).unwrap();
-        let (cached, whole) = (trained.unwrap() - started, started.elapsed());
-        let epochs = pool.epochs * pool.learning_rates.len() as u32;
-        eprintln!("{algorithm}: {whole:.2?} in all, {cached:.2?} of them before the first epoch; {:?}", outcome.served);
-        eprintln!("{algorithm}: computed anew in each of {epochs} epochs, {:.1?} more", cached * (epochs - 1));
+        let folder = tempfile::tempdir().unwrap();
+        let spilled = Room { memory_bytes: 0, folder: Some(folder.path().to_owned()), ..Room::default() };
+        for (place, room) in [("in memory", Room::default()), ("in a file", spilled)] {
+            learner.keep_in(room);
+            let (started, mut trained) = (Instant::now(), None);
+            let mut watch = |progress: fednode_learn::Progress| {
+                if progress.epoch == 1 {
+                    trained.get_or_insert_with(Instant::now);
+                }
+                ControlFlow::Continue(())
+            };
+            let outcome = learner.assemble_pool(&pool, members.clone(), &mut watch).unwrap();
+            let (cached, whole) = (trained.unwrap() - started, started.elapsed());
+            let epochs = pool.epochs * pool.learning_rates.len() as u32;
+            let served = outcome.served;
+            eprintln!("{algorithm}, {place}: {whole:.2?}, {cached:.2?} before the first epoch; {served:?}");
+            eprintln!("{algorithm}, computed anew in each of {epochs} epochs: {:.1?} more", cached * (epochs - 1));
+        }
         let evaluating = Instant::now();
         let n_samples = learner.evaluate(Subset::Train).score.n_samples;
         eprintln!("{algorithm}: {:.2?} to predict {n_samples} samples", evaluating.elapsed());

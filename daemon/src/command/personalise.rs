@@ -4,11 +4,11 @@
 //! common model and the node's own samples. The state folder is only read; the result is a file of its own.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fednode_core::{FederationSpec, ParamSet, Round, Score};
-use fednode_learn::{Learner, Subset, algorithm};
+use fednode_learn::{Learner, Room, Subset, algorithm};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::trainer::Evaluations;
 use serde::Serialize;
@@ -59,6 +59,8 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let mine = Mine::load(&config, &spec)?;
     let device = Choice::find(&args.model.device)?.open(0)?;
     let mut learner = Learner::new(&spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
+    let folder = args.out.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+    learner.keep_in(Room { folder: folder.map(Path::to_owned), ..Room::default() });
     if args.algorithm.is_none() {
         learner.restore(&model.params).or_fail(ExitCode::State)?;
     }

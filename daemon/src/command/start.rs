@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use fednode_core::FederationSpec;
 use fednode_data::Samples;
-use fednode_learn::{Learner, algorithm, own_model};
+use fednode_learn::{Learner, Room, algorithm, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::{signals, telemetry};
 use serde::Serialize;
@@ -110,6 +110,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MIB")]
     #[serde(skip_serializing_if = "Option::is_none")]
     quota_mib: Option<u64>,
+    /// Most mebibytes of memory for what frozen parts make of the samples; the rest lies in the state folder.
+    #[arg(long, value_name = "MIB")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    feature_memory_mib: Option<u64>,
     /// How log lines are written: human or json.
     #[arg(long = "log", value_name = "FORM")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -206,6 +210,8 @@ fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Resul
     let initial = Some(config.initial.as_str()).filter(|file| !file.is_empty());
     let initial = initial::of(spec, initial.map(Path::new))?;
     let mut learner = Learner::new(spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
+    let memory_bytes = config.feature_memory_mib.saturating_mul(1 << 20);
+    learner.keep_in(Room { memory_bytes, folder: Some(config.state.clone().into()), ..Room::default() });
     initial::start(&mut learner, initial.as_deref())?;
     tracing::info!(
         device = device.name(),
@@ -294,6 +300,7 @@ mod tests {
             "--compression=zstd",
             "--control=off",
             "--quota-mib=1",
+            "--feature-memory-mib=1",
             "--log=json",
             "--exit-when-finished",
             "--evaluate-every=1",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fednode_core::{FederationSpec, MAX_INLINE_PROXY_BYTES};
 use fednode_data::{ClassCounts, Shard, ShardParams, Split, load_shard, load_shards};
 use fednode_engine::sim::{self, Past, Scenario};
-use fednode_learn::{ComputeDevice, Learner, own_model};
+use fednode_learn::{ComputeDevice, Learner, Room, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::trainer::TrainerCard;
 
@@ -148,7 +148,8 @@ impl Prepared {
             (Arc::new(split), About { partition_hash, classes_present, counts })
         };
         let (data, shards): (Vec<_>, Vec<_>) = self.shards()?.into_iter().map(split).unzip();
-        let learners = self.learners(&data, means)?;
+        let room = Room { folder: file.parent().map(Path::to_owned), ..Room::default() };
+        let learners = self.learners(&data, means, &room)?;
         let sizes: Vec<usize> = learners[0].iter().map(|learner| learner.state().n_values()).collect();
         let initial: Vec<Knowledge> = learners[0].iter().map(Knowledge::of).collect();
         let pool = Pool::start(learners, &spec.pool, means.interrupts).or_fail(ExitCode::Internal)?;
@@ -187,13 +188,14 @@ impl Prepared {
     }
 
     /// Makes the learners: for each thread one of each model.
-    fn learners(&self, data: &[Arc<Split>], means: &Means<'_>) -> anyhow::Result<Vec<Vec<Learner>>> {
+    fn learners(&self, data: &[Arc<Split>], means: &Means<'_>, room: &Room) -> anyhow::Result<Vec<Vec<Learner>>> {
         let spec = &self.spec;
         let initial = initial::of(spec, self.run.federation.initial.as_deref())?;
         let workers = if means.device.is_cpu() { means.threads.clamp(1, data.len()) } else { 1 };
         let learner = |device: &ComputeDevice, model: usize| {
             let own = own_model::by_number(spec, model);
             let mut learner = Learner::new(&own, 0, Arc::clone(&data[0]), device).map_err(no_learner)?;
+            learner.keep_in(room.clone());
             initial::start(&mut learner, initial.as_deref())?;
             anyhow::Ok(learner)
         };

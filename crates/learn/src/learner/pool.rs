@@ -114,6 +114,7 @@ impl Learner {
             classes: self.model.classes,
             device: self.device.tensors(),
             seeds: [self.seed, self.node_seed],
+            room: &self.room,
             max_norm_ratio: self.max_norm_ratio,
         })
     }

@@ -10,7 +10,7 @@ use fednode_mix::{Measure, energy};
 
 use super::Node;
 use super::admit::{Members, admit};
-use super::cache::{Cache, Keeps, Rows, Source};
+use super::cache::{Cache, Keeps, Source};
 use super::gate::{Form, Gate};
 use super::gating::{Trained, rates};
 use super::mixture::Mixture;
@@ -18,6 +18,7 @@ use super::train::Meter;
 use crate::algorithm::Output;
 use crate::error::LearnError;
 use crate::evaluate;
+use crate::room::Rows;
 use crate::train::Watch;
 
 /// On how many samples modules are compared before it is known which come in.
@@ -57,7 +58,7 @@ pub(crate) fn assemble(
 ) -> Result<(PoolOutcome, Option<Mixture>), LearnError> {
     let mut meter = Meter { watch, epoch: 0, epochs: epochs(node, spec) };
     let stage = Pool::prepare(node, spec, offered, &mut meter)?;
-    let scores = stage.scores();
+    let scores = stage.scores()?;
     let kept = energy::kept(&scores, OWN, spec.drop_share);
     let kept: Vec<usize> = (0..kept.len()).filter(|member| kept[*member]).collect();
     let candidate = stage.candidate(&kept, &mut meter)?;
@@ -107,12 +108,12 @@ impl<'a> Pool<'a> {
         meter: &mut Meter<'_, '_>,
     ) -> Result<Self, LearnError> {
         let mut members = admit(node, offered);
-        let Node { algorithm, modular, classes, device, seeds, .. } = *node;
+        let Node { algorithm, modular, classes, device, seeds, room, .. } = *node;
         let keeps = Keeps::GateInput(Form::of(spec).sees);
-        let source = Source { algorithm, modular, classes, device, seeds, keeps, epochs: meter.epochs };
+        let source = Source { algorithm, modular, classes, device, seeds, room, keeps, epochs: meter.epochs };
         if members.weights.len() > spec.max_members {
             let sample = Cache::fill(&source, &members.weights, &some_of(&node.data.train), meter.watch)?;
-            members.keep_best(spec.max_members, &scores(spec, &sample.outputs));
+            members.keep_best(spec.max_members, &scores(spec, &sample.outputs)?);
         }
         let mut training = Cache::fill(&source, &members.weights, &node.data.train, meter.watch)?;
         let mut validation = Cache::fill(&source, &members.weights, &node.data.validation, meter.watch)?;
@@ -127,7 +128,7 @@ impl<'a> Pool<'a> {
     }
 
     /// Returns how well each member fits the own one, over the training samples.
-    fn scores(&self) -> Vec<f64> {
+    fn scores(&self) -> Result<Vec<f64>, LearnError> {
         scores(self.spec, &self.training.outputs)
     }
 
@@ -143,7 +144,7 @@ impl<'a> Pool<'a> {
         let Some(Trained { gate, epoch, learning_rate }) = self.train_gate(kept, meter)? else {
             return Ok(Err("the gate's training diverged at every step size"));
         };
-        let mass = self.gate_mass(&gate);
+        let mass = self.gate_mass(&gate)?;
         Ok(Ok(Candidate { mixture: self.mixture(gate, kept), mass, epoch, learning_rate }))
     }
 
@@ -208,15 +209,16 @@ impl<'a> Pool<'a> {
 }
 
 /// Returns how well the outputs of each member fit the own one's, the first.
-fn scores(spec: &PoolSpec, outputs: &[Rows]) -> Vec<f64> {
+fn scores(spec: &PoolSpec, outputs: &[Rows]) -> Result<Vec<f64>, LearnError> {
     let measure = match spec.score.as_str() {
         "cosine" => Measure::Cosine,
         _ => Measure::Energy(spec.energy_temperature),
     };
     let own = &outputs[OWN];
     let score = |other: &Rows| {
-        let of_sample = |at: usize| measure.of_sample(&own.row(at), &other.row(at));
-        (0..own.len()).map(of_sample).sum::<f64>() / own.len().max(1) as f64
+        let of_sample = |at: usize| Ok(measure.of_sample(&own.row(at)?, &other.row(at)?));
+        let sum = (0..own.len()).map(of_sample).sum::<Result<f64, LearnError>>()?;
+        Ok(sum / own.len().max(1) as f64)
     };
     outputs.iter().map(score).collect()
 }

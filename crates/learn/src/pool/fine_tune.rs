@@ -9,7 +9,7 @@ use fednode_core::spec::PoolSpec;
 use super::Node;
 use super::cache::{Cache, CachedBatch, Keeps, Source};
 use super::mixture::{self, Member};
-use super::train::{self, Meter, Plan, Stage};
+use super::train::{self, Judge, Meter, Plan, Stage};
 use crate::error::LearnError;
 use crate::train::cross_entropy;
 use crate::weights::Weights;
@@ -28,22 +28,22 @@ pub(crate) fn fine_tune(
     if spec.guard && node.data.validation.is_empty() {
         return Ok((start, 0));
     }
-    let Node { algorithm, modular, classes, device, seeds, .. } = *node;
+    let Node { algorithm, modular, classes, device, seeds, room, .. } = *node;
     let (keeps, epochs) = (Keeps::ModuleInput, meter.epochs);
-    let source = Source { algorithm, modular, classes, device, seeds, keeps, epochs };
+    let source = Source { algorithm, modular, classes, device, seeds, room, keeps, epochs };
     let cache = Cache::fill(&source, &[], &node.data.train, meter.watch)?;
     let validation = Cache::fill(&source, &[], &node.data.validation, meter.watch)?;
     let judge = |member: &Member| loss(node, &validation, member);
     let step = |member: &mut Member, positions: &[u32]| {
         let tape: Vec<Weights> = member.iter().map(Weights::recorded).collect();
-        let CachedBatch { input, side, targets } = cache.batch(positions, device);
+        let CachedBatch { input, side, targets } = cache.batch(positions, device)?;
         let logits = modular.close(side, modular.run_module(&tape, input));
-        train::descend(member, tape, cross_entropy(logits, targets), node.training.learning_rate)
+        Ok(train::descend(member, tape, cross_entropy(logits, targets), node.training.learning_rate))
     };
     let (stage, samples, batch_size) = (Stage::FineTuning, cache.len(), node.training.batch_size);
     let plan = Plan { stage, seeds, samples, epochs: spec.epochs, batch_size, drops_last: false };
-    let before = spec.guard.then(|| judge(&start));
-    let judge: Option<&dyn Fn(&Member) -> f64> = if spec.guard { Some(&judge) } else { None };
+    let before = spec.guard.then(|| judge(&start)).transpose()?;
+    let judge: Option<Judge<'_, Member>> = if spec.guard { Some(&judge) } else { None };
     let (best, steps) = train::run(&plan, start.clone(), step, judge, meter)?;
     let is_better = |loss: Option<f64>| match (loss, before) {
         (Some(after), Some(before)) => after < before,
@@ -53,11 +53,12 @@ pub(crate) fn fine_tune(
 }
 
 /// Returns the mean loss of a module.
-fn loss(node: &Node<'_>, cache: &Cache, member: &Member) -> f64 {
-    let of = |positions: &Vec<u32>| {
-        let CachedBatch { input, side, .. } = cache.batch(positions, node.device);
+fn loss(node: &Node<'_>, cache: &Cache, member: &Member) -> Result<f64, LearnError> {
+    let mut sum = 0.0;
+    for positions in &cache.chunks() {
+        let CachedBatch { input, side, .. } = cache.batch(positions, node.device)?;
         let logits = node.modular.close(side, node.modular.run_module(member, input));
-        train::log_loss(&logits, &cache.labels(positions))
-    };
-    cache.chunks().iter().map(of).sum::<f64>() / cache.len().max(1) as f64
+        sum += train::log_loss(&logits, &cache.labels(positions));
+    }
+    Ok(sum / cache.len().max(1) as f64)
 }

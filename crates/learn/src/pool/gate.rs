@@ -9,6 +9,8 @@
 //!
 //! Members that were dropped have no output here, which is the same as masking them with minus infinity.
 
+use std::io;
+
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::ParamSet;
@@ -175,15 +177,23 @@ impl Selection {
 }
 
 impl Standard {
-    /// Measures rows of gate inputs, each `[G]`.
-    pub(crate) fn of(rows: impl Iterator<Item = Vec<f32>> + Clone, width: usize, device: &Device) -> Self {
+    /// Measures rows of gate inputs, each `[G]`, in two passes.
+    ///
+    /// # Errors
+    /// Fails with the first row that is none.
+    pub(crate) fn of(
+        rows: impl Iterator<Item = io::Result<Vec<f32>>> + Clone,
+        width: usize,
+        device: &Device,
+    ) -> io::Result<Self> {
         let (mut mean, mut square, mut count) = (vec![0f64; width], vec![0f64; width], 0f64);
         for row in rows.clone() {
-            mean.iter_mut().zip(&row).for_each(|(sum, value)| *sum += f64::from(*value));
+            mean.iter_mut().zip(&row?).for_each(|(sum, value)| *sum += f64::from(*value));
             count += 1.0;
         }
         mean.iter_mut().for_each(|sum| *sum /= count.max(1.0));
         for row in rows {
+            let row = row?;
             let deviations = row.iter().zip(&mean).map(|(value, mean)| (f64::from(*value) - mean).powi(2));
             square.iter_mut().zip(deviations).for_each(|(sum, value)| *sum += value);
         }
@@ -193,7 +203,7 @@ impl Standard {
             let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
             Tensor::from_data(TensorData::new(values, [width]), device)
         };
-        Self { mean: upload(&mean), deviation: upload(&deviations) }
+        Ok(Self { mean: upload(&mean), deviation: upload(&deviations) })
     }
 
     /// Returns the arrays as they are saved.
@@ -436,7 +446,7 @@ mod tests {
     #[test]
     fn standardised_inputs_have_mean_0_and_deviation_1() {
         let rows = [vec![1.0, 5.0], vec![3.0, 5.0], vec![5.0, 5.0]];
-        let Standard { mean, deviation } = Standard::of(rows.iter().cloned(), 2, &Device::flex());
+        let Standard { mean, deviation } = Standard::of(rows.iter().cloned().map(Ok), 2, &Device::flex()).unwrap();
         assert_eq!(values(&mean), [3.0, 5.0]);
         assert_eq!(values(&deviation), [(8f64 / 3.0).sqrt() as f32, 1.0], "what never varies is only centred");
     }

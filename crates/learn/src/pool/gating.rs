@@ -7,7 +7,7 @@ use super::Node;
 use super::assemble::Pool;
 use super::cache::CachedBatch;
 use super::gate::{self, Dropout, Form, Gate, Sees, Selection, Standard};
-use super::train::{self, Best, Meter, Plan, Stage};
+use super::train::{self, Best, Judge, Meter, Plan, Stage};
 use crate::algorithm::ModuleKind;
 use crate::error::LearnError;
 use crate::random::{self, Purpose};
@@ -34,9 +34,9 @@ impl Pool<'_> {
         let net = gate::net(form, self.training.inputs.width(), kept.len());
         let mut rng = random::stream(Purpose::PoolGate, [seed, node_seed, 0]);
         let weights = gate::initial(&net, self.spec.biases == "uniform", &mut rng, device);
-        let gate = Gate { form, net, weights, selection: self.selection(), standard: self.standard(form.sees) };
+        let gate = Gate { form, net, weights, selection: self.selection(), standard: self.standard(form.sees)? };
         let judge = |weights: &Weights| self.validation_loss(&gate, weights, kept);
-        let judge: Option<&dyn Fn(&Weights) -> f64> = if self.spec.guard { Some(&judge) } else { None };
+        let judge: Option<Judge<'_, Weights>> = if self.spec.guard { Some(&judge) } else { None };
         let PoolSpec { epochs, batch_size, drop_last: drops_last, .. } = *self.spec;
         let (stage, seeds, samples) = (Stage::Gate, [seed, node_seed], self.training.len());
         let plan = Plan { stage, seeds, samples, epochs, batch_size, drops_last };
@@ -46,11 +46,11 @@ impl Pool<'_> {
             let mut dropout = (self.spec.dropout > 0.0).then_some(Dropout { rng, share: self.spec.dropout });
             let step = |weights: &mut Weights, positions: &[u32]| {
                 let tape = weights.recorded();
-                let CachedBatch { input, side, targets } = self.training.batch(positions, device);
+                let CachedBatch { input, side, targets } = self.training.batch(positions, device)?;
                 let shares = gate.shares(&tape, input, dropout.as_mut());
-                let mixed = gate::mix(shares, self.training.outputs(positions, kept, device));
+                let mixed = gate::mix(shares, self.training.outputs(positions, kept, device)?);
                 let loss = cross_entropy(modular.close(side, mixed), targets);
-                train::descend(std::slice::from_mut(weights), vec![tape], loss, *learning_rate)
+                Ok(train::descend(std::slice::from_mut(weights), vec![tape], loss, *learning_rate))
             };
             let (found, _) = train::run(&plan, gate.weights.clone(), step, judge, meter)?;
             let loss = |best: &Best<Weights>| best.loss.unwrap_or(f64::INFINITY);
@@ -77,34 +77,38 @@ impl Pool<'_> {
     }
 
     /// Measures gate inputs that are samples, if they are to be standardised.
-    fn standard(&self, sees: Sees) -> Option<Standard> {
+    fn standard(&self, sees: Sees) -> Result<Option<Standard>, LearnError> {
+        let is_raw = sees == Sees::Samples || self.node.modular.module().kind == ModuleKind::Extractor;
+        if !(is_raw && self.spec.standardize) {
+            return Ok(None);
+        }
         let inputs = &self.training.inputs;
         let rows = (0..inputs.len()).map(|at| inputs.row(at));
-        let is_raw = sees == Sees::Samples || self.node.modular.module().kind == ModuleKind::Extractor;
-        (is_raw && self.spec.standardize).then(|| Standard::of(rows, inputs.width(), self.node.device))
+        Ok(Some(Standard::of(rows, inputs.width(), self.node.device)?))
     }
 
     /// Returns the mean loss of the mixture on the validation samples.
-    fn validation_loss(&self, gate: &Gate, weights: &Weights, kept: &[usize]) -> f64 {
-        let of = |positions: &Vec<u32>| {
-            let CachedBatch { input, side, .. } = self.validation.batch(positions, self.node.device);
-            let outputs = self.validation.outputs(positions, kept, self.node.device);
+    fn validation_loss(&self, gate: &Gate, weights: &Weights, kept: &[usize]) -> Result<f64, LearnError> {
+        let mut sum = 0.0;
+        for positions in &self.validation.chunks() {
+            let CachedBatch { input, side, .. } = self.validation.batch(positions, self.node.device)?;
+            let outputs = self.validation.outputs(positions, kept, self.node.device)?;
             let logits = self.node.modular.close(side, gate::mix(gate.shares(weights, input, None), outputs));
-            train::log_loss(&logits, &self.validation.labels(positions))
-        };
-        self.validation.chunks().iter().map(of).sum::<f64>() / self.validation.len().max(1) as f64
+            sum += train::log_loss(&logits, &self.validation.labels(positions));
+        }
+        Ok(sum / self.validation.len().max(1) as f64)
     }
 
     /// Returns the mean weight of every kept member.
-    pub(super) fn gate_mass(&self, gate: &Gate) -> Vec<f64> {
+    pub(super) fn gate_mass(&self, gate: &Gate) -> Result<Vec<f64>, LearnError> {
         let cache = if self.validation.len() > 0 { &self.validation } else { &self.training };
         let mut mass = vec![0.0; gate.net.n_outputs()];
         for positions in cache.chunks() {
-            let shares = gate.shares(&gate.weights, cache.batch(&positions, self.node.device).input, None);
+            let shares = gate.shares(&gate.weights, cache.batch(&positions, self.node.device)?.input, None);
             for row in weights::values(&shares).chunks_exact(mass.len()) {
                 mass.iter_mut().zip(row).for_each(|(sum, share)| *sum += f64::from(*share));
             }
         }
-        mass.iter().map(|sum| sum / cache.len().max(1) as f64).collect()
+        Ok(mass.iter().map(|sum| sum / cache.len().max(1) as f64).collect())
     }
 }

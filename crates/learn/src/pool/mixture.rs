@@ -257,7 +257,7 @@ mod tests {
             let width = pool.gate.net.n_inputs();
             if name == "fedgh" {
                 let rows = [vec![0.5; width], vec![0.25; width]];
-                pool.gate.standard = Some(Standard::of(rows.into_iter(), width, &device));
+                pool.gate.standard = Standard::of(rows.into_iter().map(Ok), width, &device).ok();
             }
             let parts = parts(algorithm.as_ref(), modular);
             let saved = ParamSet::decode(&pool.save(parts).to_bytes()).unwrap();

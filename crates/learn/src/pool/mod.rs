@@ -30,6 +30,7 @@ use fednode_core::spec::TrainingSpec;
 use fednode_data::Split;
 
 use crate::algorithm::{Algorithm, Modular, ModuleKind};
+use crate::room::Room;
 
 pub(crate) use assemble::assemble;
 pub(crate) use fine_tune::fine_tune;
@@ -48,6 +49,7 @@ pub(crate) struct Node<'a> {
     pub(crate) device: &'a Device,
     /// The federation's seed and the node's.
     pub(crate) seeds: [u64; 2],
+    pub(crate) room: &'a Room,
     /// How much larger than usual a foreign module may be.
     pub(crate) max_norm_ratio: f64,
 }

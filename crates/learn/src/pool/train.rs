@@ -49,6 +49,9 @@ impl Plan {
     }
 }
 
+/// Returns the validation loss of weights.
+pub(super) type Judge<'a, W> = &'a dyn Fn(&W) -> Result<f64, LearnError>;
+
 /// The result of training.
 #[derive(Debug, Clone)]
 pub(super) struct Best<W> {
@@ -64,12 +67,12 @@ pub(super) struct Best<W> {
 /// `step` trains on the samples at some positions and returns their loss.
 ///
 /// # Errors
-/// Fails when the watcher breaks off.
+/// Fails when the watcher breaks off, and with what `step` and `judge` fail with.
 pub(super) fn run<W: Clone>(
     plan: &Plan,
     mut weights: W,
-    mut step: impl FnMut(&mut W, &[u32]) -> f64,
-    judge: Option<&dyn Fn(&W) -> f64>,
+    mut step: impl FnMut(&mut W, &[u32]) -> Result<f64, LearnError>,
+    judge: Option<Judge<'_, W>>,
     meter: &mut Meter<'_, '_>,
 ) -> Result<(Option<Best<W>>, u32), LearnError> {
     let mut best: Option<Best<W>> = None;
@@ -82,7 +85,7 @@ pub(super) fn run<W: Clone>(
         let divided = plan.batches(&order);
         let batches = divided.len() as u32;
         for (batch, positions) in (1..).zip(divided) {
-            let loss = step(&mut weights, positions);
+            let loss = step(&mut weights, positions)?;
             steps += 1;
             let progress = Progress { epoch: meter.epoch, epochs: meter.epochs, batch, batches, loss };
             if (meter.watch)(progress) == ControlFlow::Break(()) {
@@ -93,7 +96,7 @@ pub(super) fn run<W: Clone>(
                 return Ok((best.filter(|_| judge.is_some()), steps));
             }
         }
-        let loss = judge.map(|judge| judge(&weights));
+        let loss = judge.map(|judge| judge(&weights)).transpose()?;
         let is_better = match (loss, best.as_ref().and_then(|best| best.loss)) {
             (Some(loss), Some(least)) => loss < least,
             (Some(loss), None) => loss.is_finite(),
