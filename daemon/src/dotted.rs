@@ -43,6 +43,20 @@ impl Assignment {
     }
 }
 
+/// Returns a key without `hyper.`: a hyper-parameter may be called by its bare name.
+pub(crate) fn bare(key: &str) -> &str {
+    key.strip_prefix(HYPER).unwrap_or(key)
+}
+
+/// Returns the first two assignments of one key that differ.
+pub(crate) fn contradiction(assignments: &[Assignment]) -> Option<[&Assignment; 2]> {
+    let mut pairs = assignments
+        .iter()
+        .enumerate()
+        .flat_map(|(at, later)| assignments[..at].iter().map(move |earlier| [earlier, later]));
+    pairs.find(|[earlier, later]| bare(&earlier.key) == bare(&later.key) && earlier.value != later.value)
+}
+
 /// Returns the spec with the values assigned in order; later ones win. `hyper_names` are the algorithm's own keys.
 ///
 /// # Errors

@@ -116,6 +116,11 @@ pub(crate) struct DataFacts {
 /// # Errors
 /// Names the first key that is unknown or out of range.
 pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError> {
+    if let Some([one, other]) = dotted::contradiction(&typed(args)) {
+        let text =
+            format!("`{}` is given twice, as `{}` and as `{}`: drop one of them", other.key, one.value, other.value);
+        return Err(ConfigError(text));
+    }
     let mut spec = recipe(data);
     let synchronous = args.gate_synchronous.then(|| algorithm::SYNCHRONOUS_GATE.to_owned());
     spec.algorithm = synchronous.or(args.algorithm.clone()).unwrap_or(spec.algorithm);
@@ -150,13 +155,18 @@ pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, Conf
 
 /// Returns the keys that flags set, those of `--set` included.
 pub(crate) fn keys_of_flags(args: &Args) -> Vec<String> {
-    let flags = assignments(&Args { defaults: Vec::new(), ..args.clone() });
+    let flags = typed(args);
     let named = [("algorithm", args.algorithm.is_some() || args.gate_synchronous), ("initial", args.initial.is_some())];
     let named = named.into_iter().filter(|(_, is_set)| *is_set).map(|(key, _)| key.to_owned());
     flags.into_iter().map(|assignment| assignment.key).chain(named).collect()
 }
 
-/// Turns flags into assignments, weakest first.
+/// Returns what flags and `--set` say.
+fn typed(args: &Args) -> Vec<Assignment> {
+    assignments(&Args { defaults: Vec::new(), ..args.clone() })
+}
+
+/// Turns defaults and flags into assignments, weakest first.
 fn assignments(args: &Args) -> Vec<Assignment> {
     let mut assignments = args.defaults.clone();
     let mut put = |key: &str, value: Option<String>| {
@@ -240,13 +250,22 @@ mod tests {
     }
 
     #[test]
-    fn flags_beat_the_recipe_and_set_beats_flags() {
-        let set = vec!["training.learning_rate=0.5".parse().unwrap(), "load_balance=0.25".parse().unwrap()];
-        let args = Args { lr: Some(0.1), batch_size: Some(3), set, ..Args::default() };
+    fn flags_beat_defaults_and_contradict_nothing() {
+        let set = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Assignment>>();
+        let defaults = set(&["training.batch_size=7", "rounds=9"]);
+        let flags = Args { lr: Some(0.1), batch_size: Some(3), defaults, ..Args::default() };
+        let args = Args { set: set(&["training.learning_rate=0.1", "load_balance=0.25"]), ..flags.clone() };
         let made = spec(&args, &digits()).unwrap();
-        assert_eq!((made.training.learning_rate, made.training.batch_size), (0.5, 3));
+        assert_eq!((made.training.learning_rate, made.training.batch_size, made.rounds), (0.1, 3, 9));
         assert_eq!(made.hyper["load_balance"], HyperValue::Real(0.25));
         assert_eq!((made.model.input, made.model.classes), ([1, 8, 8], 10));
+        for (typed, key) in [
+            (&["training.learning_rate=0.5"][..], "training.learning_rate"),
+            (&["load_balance=0.25", "hyper.load_balance=0.5"], "hyper.load_balance"),
+        ] {
+            let refused = spec(&Args { set: set(typed), ..flags.clone() }, &digits()).unwrap_err().0;
+            assert!(refused.starts_with(&format!("`{key}` is given twice")), "{refused}");
+        }
     }
 
     #[test]

@@ -101,17 +101,27 @@ fn explain(message: &str) -> String {
     }
 }
 
-/// Says that a name is unknown and which valid ones are nearest.
+/// What likeness of last parts counts, of that of whole names.
+const LAST_PART: f64 = 0.97;
+
+/// Says that a name is unknown and which valid ones are nearest. Of dotted names the last part may be all that was typed:
+/// `batch_size` is as near to `training.batch_size` as to `pool.batch_size`, so both are offered.
 pub fn unknown_name(kind: &str, unknown: &str, valid: &[&str]) -> String {
-    let mut near: Vec<(f64, &str)> = valid.iter().map(|name| (strsim::jaro_winkler(unknown, name), *name)).collect();
+    let last = |name: &str| name.rsplit('.').next().map_or_else(String::new, str::to_owned);
+    let likeness = |name: &str| {
+        let whole = strsim::jaro_winkler(unknown, name);
+        whole.max(strsim::jaro_winkler(&last(unknown), &last(name)) * LAST_PART)
+    };
+    let mut near: Vec<(f64, &str)> = valid.iter().map(|name| (likeness(name), *name)).collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let quoted = |names: Vec<&str>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
     match near.as_slice() {
         [] => format!("unknown {kind} `{unknown}`: none is allowed here"),
-        [(score, best), ..] if *score > 0.8 => format!("unknown {kind} `{unknown}`: did you mean `{best}`?"),
-        _ => {
-            let all: Vec<String> = valid.iter().map(|name| format!("`{name}`")).collect();
-            format!("unknown {kind} `{unknown}`: expected one of {}", all.join(", "))
+        [(score, _), ..] if *score > 0.8 => {
+            let best = quoted(near.iter().take_while(|(other, _)| other == score).map(|(_, name)| *name).collect());
+            format!("unknown {kind} `{unknown}`: did you mean {}?", best.join(" or "))
         }
+        _ => format!("unknown {kind} `{unknown}`: expected one of {}", quoted(valid.to_vec()).join(", ")),
     }
 }
 
@@ -194,5 +204,10 @@ mod tests {
     fn offers_the_nearest_key() {
         let error = parse::<Outer>("\n[inner]\ndepht = 1").unwrap_err();
         assert_eq!(error.0, "line 3: unknown key `depht`: did you mean `depth`?");
+        let keys = ["pool.batch_size", "pool.epochs", "seed", "training.batch_size", "training.local_epochs"];
+        let offer = |typed| unknown_name("key", typed, &keys).split_once("mean ").unwrap().1.to_owned();
+        assert_eq!(offer("batch_size"), "`pool.batch_size` or `training.batch_size`?");
+        assert_eq!(offer("local_epochs"), "`training.local_epochs`?");
+        assert_eq!(offer("pool.batchsize"), "`pool.batch_size`?");
     }
 }

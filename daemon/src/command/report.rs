@@ -120,6 +120,8 @@ struct Entry {
     name: String,
     folder: String,
     finished: bool,
+    #[serde(skip)]
+    standing: &'static str,
     last_round: u32,
     #[serde(flatten)]
     headline: Headline,
@@ -133,6 +135,7 @@ impl Entry {
             name: run.name.clone(),
             folder: run.folder.display().to_string(),
             finished: run.is_finished(),
+            standing: run.standing(),
             last_round: run.last_round(),
             headline: run.headline(),
             pool: shown.pools.clone(),
@@ -141,8 +144,7 @@ impl Entry {
 
     fn row(&self) -> Vec<String> {
         let headline = &self.headline;
-        let under_way = if self.finished { "" } else { " (under way)" };
-        let mut cells = vec![format!("{}{under_way}", self.name), self.last_round.to_string()];
+        let mut cells = vec![format!("{}{}", self.name, self.standing), self.last_round.to_string()];
         cells.extend([
             percent(headline.mean_accuracy),
             percent(headline.mean_accuracy_before_exchange),
@@ -204,6 +206,7 @@ mod tests {
             name: "x".into(),
             folder: "x".into(),
             finished: false,
+            standing: " (under way or broken off)",
             last_round: 3,
             headline: Headline { mean_accuracy: Some(0.5), ..Headline::default() },
             pool: vec![],
@@ -215,7 +218,7 @@ mod tests {
             comparison: None,
         };
         let text = answer.human();
-        assert!(text.contains("x (under way)      3         50.0 %                –"), "{text}");
+        assert!(text.contains("x (under way or broken off)      3         50.0 %                –"), "{text}");
         assert!(text.ends_with("the report is x/report.html\n"), "{text}");
     }
 }

@@ -10,7 +10,7 @@ use fednode_runtime::exit::ExitCode;
 use crate::clock;
 use crate::data;
 use crate::device::Choice;
-use crate::dotted::Assignment;
+use crate::dotted::{self, Assignment};
 use crate::failure::{self, OrFail, fail};
 use crate::federation;
 use crate::layers;
@@ -185,6 +185,10 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
             Experiment::parse(&text, folder).map_err(named)?
         }
     };
+    if let Some([Assignment { key, .. }, _]) = dotted::contradiction(&args.sweep) {
+        let text = format!("`--sweep {key}` is given twice: give all its values at once, as `--sweep {key}=A,B`");
+        return Err(fail(ExitCode::Configuration, text));
+    }
     for Assignment { key, value } in &args.sweep {
         let values = value.split(',').map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned).collect();
         experiment.add_axis(key, values).or_fail(ExitCode::Configuration)?;

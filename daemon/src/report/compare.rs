@@ -46,7 +46,7 @@ pub(crate) struct Comparison {
     pub(crate) pools: Vec<Contrast>,
     /// The accuracy, 0 to 1, whose cost is asked for.
     pub(crate) target: Option<f64>,
-    /// Runs that are left out because they are under way.
+    /// Runs that are left out because they have no summary.
     pub(crate) unfinished: Vec<String>,
     /// The groups' accuracies by round.
     #[serde(skip)]

@@ -66,11 +66,7 @@ fn overview(shown: &[Shown<'_>]) -> String {
         let run = shown.run;
         let headline = run.headline();
         let mut cells = vec![
-            format!(
-                "<a href=\"#run-{at}\">{}</a>{}",
-                escape(&run.name),
-                if run.is_finished() { "" } else { " (under way)" }
-            ),
+            format!("<a href=\"#run-{at}\">{}</a>{}", escape(&run.name), run.standing()),
             escape(&run.algorithm),
             run.seed.map_or(ABSENT.into(), |seed| seed.to_string()),
             run.nodes.len().to_string(),
@@ -102,7 +98,9 @@ fn side_by_side(comparison: &Comparison) -> String {
     let mut text = "<h2 class=\"first\">Side by side</h2>\n".to_owned();
     if !comparison.unfinished.is_empty() {
         let names = escape(&comparison.unfinished.join(", "));
-        text += &format!("<p class=\"warn\">Left out because they are under way: {names}</p>\n");
+        text += &format!(
+            "<p class=\"warn\">Left out because they have no summary, being under way, broken off, or one node's records: {names}</p>\n"
+        );
     }
     let names: Vec<&str> = comparison.groups.iter().map(|group| group.name.as_str()).collect();
     text += "<h3>Settings that differ</h3>\n";

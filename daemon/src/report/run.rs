@@ -255,6 +255,16 @@ impl Run {
         self.summary.is_some()
     }
 
+    /// Says what a run lacks that has no result; nothing of one that has.
+    pub(crate) fn standing(&self) -> &'static str {
+        let is_through = |node: &Node| self.rounds.is_some_and(|rounds| node.last_round >= rounds);
+        match (&self.summary, self.nodes.iter().all(is_through)) {
+            (Some(_), _) => "",
+            (None, true) => " (all rounds, no summary)",
+            (None, false) => " (under way or broken off)",
+        }
+    }
+
     /// Returns the nodes that died, and of what.
     pub(crate) fn failed(&self) -> &[Failed] {
         self.summary.as_ref().map_or(&[], |summary| &summary.failed_nodes)

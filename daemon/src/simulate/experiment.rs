@@ -26,7 +26,7 @@ use std::path::Path;
 
 use fednode_core::config::{ConfigError, unknown_name};
 
-use crate::dotted::Assignment;
+use crate::dotted::{Assignment, bare};
 
 const KEYS: [&str; 12] = [
     "data",
@@ -235,11 +235,6 @@ impl Experiment {
 /// What the folder of a setting is called.
 pub(crate) fn folder_name(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || ".=-".contains(c) { c } else { '_' }).collect()
-}
-
-/// A hyper-parameter may be called by its bare name.
-fn bare(key: &str) -> &str {
-    key.strip_prefix("hyper.").unwrap_or(key)
 }
 
 fn first_repeated<T: PartialEq>(values: &[T]) -> Option<&T> {
