@@ -1,9 +1,11 @@
 //! What a person types. Only words are checked here; what they mean is checked where they are used.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use fednode_core::config::unknown_name;
 use fednode_net::Compression;
 use fednode_runtime::telemetry::Format;
 
@@ -119,10 +121,31 @@ pub(crate) struct StartArgs {
     pub(crate) stop_when_stdin_closes: bool,
 }
 
+/// What every variable of ours begins with.
+const PREFIX: &str = "FEDBOOT_";
+
+/// Says which of these variables looks like a setting and is none, and which ones there are.
+pub(crate) fn unknown_variable(names: impl IntoIterator<Item = String>) -> Option<String> {
+    let program = Cli::command();
+    let settings = program.get_subcommands().flat_map(clap::Command::get_arguments).filter_map(clap::Arg::get_env);
+    let known: BTreeSet<&str> = settings.filter_map(|name| name.to_str()).collect();
+    let unknown = names.into_iter().find(|name| name.starts_with(PREFIX) && !known.contains(name.as_str()))?;
+    Some(unknown_name("variable", &unknown, &known.into_iter().collect::<Vec<_>>()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+
+    #[test]
+    fn a_misspelt_variable_is_found() {
+        let found = |name: &str| unknown_variable(["PATH".to_owned(), name.to_owned()]);
+        assert_eq!(found("FEDBOOT_MAX_PEERS"), None);
+        assert_eq!(
+            found("FEDBOOT_MAXPEERS").unwrap(),
+            "unknown variable `FEDBOOT_MAXPEERS`: did you mean `FEDBOOT_MAX_PEERS`?"
+        );
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -38,12 +38,11 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Start(args) => start::start(*args),
-        Command::Status(args) => status(&args.state, args.json),
-        Command::Stop(args) => stop(&args.state),
-        Command::Id(args) => id(&args.state, args.json),
-        Command::Completions { shell } => completions(shell),
+    let command = Cli::parse().command;
+    let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let result = match cli::unknown_variable(variables) {
+        Some(text) => Err(Failure::new(Cause::Configuration, text)),
+        None => run(command),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -51,6 +50,16 @@ fn main() -> ExitCode {
             eprintln!("fedboot: {}", failure.text);
             failure.cause.into()
         }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Start(args) => start::start(*args),
+        Command::Status(args) => status(&args.state, args.json),
+        Command::Stop(args) => stop(&args.state),
+        Command::Id(args) => id(&args.state, args.json),
+        Command::Completions { shell } => completions(shell),
     }
 }
 

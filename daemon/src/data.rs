@@ -26,7 +26,7 @@ pub(crate) const OWN: &str = "own";
 /// The partition that a file of index lists describes; each node says for itself where that file is.
 const FILE: &str = "file";
 
-/// Most classes whose names a spec holds, which people read.
+/// Most classes, and most columns, whose names a spec holds, which people read.
 const MOST_NAMES: usize = 1000;
 
 /// Returns the help of a flag that names a data source.
@@ -60,15 +60,34 @@ pub(crate) fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
     let opened = source.open().or_fail(ExitCode::Data)?;
     let pool = opened.pool().or_fail(ExitCode::Data)?;
     let vocabulary = opened.vocabulary().or_fail(ExitCode::Data)?;
+    let columns = opened.columns().or_fail(ExitCode::Data)?.filter(|columns| columns.len() <= MOST_NAMES);
     let (entries, hash) = vocabulary.map_or((0, String::new()), |words| (words.len(), words.hash().to_owned()));
     Ok(DataFacts {
         name: source.kind().name.to_owned(),
         input: pool.shape,
         classes: pool.class_names.len(),
         class_names: if pool.class_names.len() <= MOST_NAMES { pool.class_names.to_vec() } else { Vec::new() },
+        columns: columns.unwrap_or_default(),
         vocabulary: entries,
         vocabulary_hash: hash,
     })
+}
+
+/// Images that are looked at before anything is trained.
+const SOME: usize = 100;
+
+/// Returns what a source says of itself once some of its samples were read: of a table or of texts all, of images the first.
+///
+/// # Errors
+/// As [`facts`].
+pub(crate) fn look_at(source: &DataSource) -> anyhow::Result<DataFacts> {
+    let facts = facts(source)?;
+    let opened = source.open().or_fail(ExitCode::Data)?;
+    let pool = opened.pool().or_fail(ExitCode::Data)?;
+    let is_table = pool.shape[..2] == [1, 1];
+    let count = if is_table { pool.labels.len() } else { pool.labels.len().min(SOME) };
+    opened.read(&pool, &(0..count as u32).collect::<Vec<_>>()).or_fail(ExitCode::Data)?;
+    Ok(facts)
 }
 
 /// Rows of a table that are looked at for their scale.
@@ -76,15 +95,22 @@ const ROWS: u32 = 1000;
 /// Largest amount of a value that can be learned from as it is.
 const LARGEST: f32 = 50.0;
 
-/// Says aloud if the columns of a table are so large that training would blow up: values are taken as they are.
+/// Says aloud if the columns of a table are so large that training would blow up, since values are taken as they are, or if
+/// nothing tells that they are those of the federation.
 ///
 /// # Errors
 /// As [`facts`].
-pub(crate) fn warn_of_scale(source: &DataSource) -> anyhow::Result<()> {
+pub(crate) fn warn_of_table(source: &DataSource, columns: &[String]) -> anyhow::Result<()> {
     if source.kind().name != "csv" {
         return Ok(());
     }
-    let opened = source.open().or_fail(ExitCode::Data)?;
+    let opened = source.clone().with_columns(columns).open().or_fail(ExitCode::Data)?;
+    if let Some([first, ..]) = opened.columns().or_fail(ExitCode::Data)?.is_none().then_some(columns) {
+        eprintln!(
+            "warning: the table has no header, so its columns are taken in their order: it must be that of `model.columns` in \
+             federation.toml, which begins with `{first}`"
+        );
+    }
     let pool = opened.pool().or_fail(ExitCode::Data)?;
     let some: Vec<u32> = (0..ROWS.min(pool.labels.len() as u32)).collect();
     let mut values = Vec::new();
@@ -99,12 +125,12 @@ pub(crate) fn warn_of_scale(source: &DataSource) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads all samples of a source.
+/// Reads all samples of a source, of a table these columns.
 ///
 /// # Errors
 /// As [`facts`].
-pub(crate) fn everything(text: &str) -> anyhow::Result<Samples> {
-    let opened = source(text)?.open().or_fail(ExitCode::Data)?;
+pub(crate) fn everything(text: &str, columns: &[String]) -> anyhow::Result<Samples> {
+    let opened = source(text)?.with_columns(columns).open().or_fail(ExitCode::Data)?;
     let pool = opened.pool().or_fail(ExitCode::Data)?;
     let all: Vec<u32> = (0..pool.labels.len() as u32).collect();
     opened.read(&pool, &all).or_fail(ExitCode::Data)
@@ -246,7 +272,7 @@ impl Mine {
     /// # Errors
     /// Fails if the data cannot be read, do not fit the spec, or come from another division than the spec's.
     pub(crate) fn load(config: &Config, spec: &FederationSpec) -> anyhow::Result<Self> {
-        let source = source(&config.data)?;
+        let source = source(&config.data)?.with_columns(&spec.model.columns);
         let file = (!config.partition_file.is_empty()).then(|| Path::new(&config.partition_file));
         let partition = partition_text(&spec.data.partition, file)?;
         let position = position(&config.shard, spec)?;
@@ -402,6 +428,30 @@ mod tests {
         spec.data.partition = OWN.into();
         let error = Division::make(&source(&text).unwrap(), &spec, None).unwrap_err().to_string();
         assert!(error.contains("vocabularies would differ"), "{error}");
+    }
+
+    #[test]
+    fn tables_are_read_by_the_columns_of_the_spec() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = |name: &str, header: &str, row: &str| {
+            let row = |at: u32| row.replace('#', &at.to_string()).replace('C', &(at % 2).to_string());
+            let path = folder.path().join(name);
+            std::fs::write(&path, format!("{header}\n{}", (0..40).map(row).collect::<String>())).unwrap();
+            format!("csv:{}", path.display())
+        };
+        let hers = table("a.csv", "age,bmi,label", "#,1#.5,C\n");
+        let his = table("b.csv", "bmi,label,ward,age", "1#.5,C,7,#\n");
+        let facts = look_at(&source(&hers).unwrap()).unwrap();
+        assert_eq!(facts.columns, ["age", "bmi"]);
+        let args = crate::federation::Args { nodes: Some(2), partition: Some(OWN.into()), ..Default::default() };
+        let spec = crate::federation::spec(&args, &facts).unwrap();
+        let first = |data: &str| {
+            let config = Config { data: data.into(), ..config("") };
+            let (mut values, mine) = (Vec::new(), Mine::load(&config, &spec).unwrap());
+            mine.split.train.write_batch(&[0], &mut values);
+            (mine.split.train.shape, values)
+        };
+        assert_eq!(first(&hers), first(&his));
     }
 
     #[test]

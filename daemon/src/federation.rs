@@ -1,10 +1,12 @@
 //! Making a federation's spec: from flags, from what the data is, and from what suits that data.
 //!
 //! ```text
-//! recipe for the data  <  flags (--lr)  <  --set key=value  ─►  FederationSpec  ─►  exchange, from the algorithm
+//! recipe for the data  <  an experiment's settings  <  flags, --set key=value  ─►  FederationSpec  ─►  exchange, from the algorithm
 //! ```
 //!
 //! Used by `fednode init`, which writes the result for people to edit, and by `fednode swarm`.
+
+use std::path::Path;
 
 use fednode_core::spec::PoolSpec;
 use fednode_core::{ConfigError, FederationSpec};
@@ -105,6 +107,8 @@ pub(crate) struct DataFacts {
     pub(crate) classes: usize,
     /// What they are called; nothing if there are too many for a spec.
     pub(crate) class_names: Vec<String>,
+    /// What the columns of a table are called; nothing if they have no names, or are too many for a spec.
+    pub(crate) columns: Vec<String>,
     /// Entries of the vocabulary; 0 unless the samples are texts.
     pub(crate) vocabulary: usize,
     /// Which vocabulary; empty unless the samples are texts.
@@ -151,6 +155,18 @@ pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, Conf
     fednode_learn::model::build(&own_model::by_number(&spec, 0).model)?;
     own_model::check(&spec).map_err(|error| ConfigError(error.to_string()))?;
     Ok(spec)
+}
+
+/// Refuses the name of a preset where a file or a folder is expected: `--pool best` reads as `--pool` and then `best`.
+///
+/// # Errors
+/// Says how it is written.
+pub(crate) fn refuse_preset(args: &Args, path: &Path) -> Result<(), ConfigError> {
+    let preset = path.to_str().filter(|name| args.pool.is_some() && PoolSpec::PRESETS.contains(name) && !path.exists());
+    match preset {
+        Some(name) => Err(ConfigError(format!("a preset follows an equals sign: `--pool={name}`"))),
+        None => Ok(()),
+    }
 }
 
 /// Returns the keys that flags set, those of `--set` included.
@@ -211,6 +227,7 @@ fn recipe(data: &DataFacts) -> FederationSpec {
     spec.model.input = data.input;
     spec.model.classes = data.classes;
     spec.model.class_names.clone_from(&data.class_names);
+    spec.model.columns.clone_from(&data.columns);
     spec.model.vocabulary = data.vocabulary;
     spec.model.vocabulary_hash.clone_from(&data.vocabulary_hash);
     let [channels, height, width] = data.input;
@@ -266,6 +283,14 @@ mod tests {
             let refused = spec(&Args { set: set(typed), ..flags.clone() }, &digits()).unwrap_err().0;
             assert!(refused.starts_with(&format!("`{key}` is given twice")), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_preset_behind_a_space_is_no_folder() {
+        let pooled = Args { pool: Some("fixed".into()), ..Args::default() };
+        assert!(refuse_preset(&pooled, Path::new("best")).unwrap_err().0.contains("`--pool=best`"));
+        assert_eq!(refuse_preset(&pooled, Path::new("demo")), Ok(()));
+        assert_eq!(refuse_preset(&Args::default(), Path::new("best")), Ok(()));
     }
 
     #[test]

@@ -57,6 +57,18 @@ pub(crate) fn recall(config: &mut Config) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Says how the samples of a state folder differ from those that the settings name; nothing where they are the same, or
+/// nobody was here before.
+pub(crate) fn change(config: &Config) -> Option<String> {
+    let mut before = config.clone();
+    recall(&mut before).ok()?;
+    let (was, is) = (text(&before).ok()?, text(config).ok()?);
+    let whole = |config: &Config| format!("{} {}", config.data, config.shard).trim().to_owned();
+    (was != is).then(|| {
+        format!("what this node knows it learned from `{}`, and now it is given `{}`", whole(&before), whole(config))
+    })
+}
+
 /// Returns a data source whose paths, if it has any, begin at the root.
 pub(crate) fn rooted_source(text: &str) -> String {
     source::with_paths(text, rooted)
@@ -78,6 +90,7 @@ mod tests {
         let mut unknown = settings.clone();
         recall(&mut unknown).unwrap();
         assert_eq!(unknown, settings, "nothing was kept");
+        assert_eq!(change(&settings), None);
 
         let kept = Config {
             data: "csv:no.csv,label=x".into(),
@@ -92,6 +105,10 @@ mod tests {
         assert_eq!(found.data, format!("csv:{},label=x", here.join("no.csv").display()));
         let lists = here.join("lists").display().to_string();
         assert_eq!((found.shard.as_str(), &found.partition_file), ("2/3", &lists));
+
+        assert_eq!(change(&kept), None);
+        let other = change(&Config { shard: "1/3".into(), ..kept }).unwrap();
+        assert!(other.contains("no.csv,label=x 2/3`") && other.ends_with("no.csv,label=x 1/3`"), "{other}");
 
         std::fs::write(folder.path().join(FILE), "data = 3").unwrap();
         let error = recall(&mut found).unwrap_err().to_string();

@@ -4,7 +4,8 @@
 //! - **IDX** (also `.gz`): every image of the file; they must have the model's size. Files that are called as EMNIST's
 //!   (`emnist-…`) hold their images transposed, which is put right as it is for training.
 //! - **Text**, if the model reads texts: every line that is not empty.
-//! - **CSV**: every row of numbers; a first row without any is a heading, as for training. Values are taken as they are.
+//! - **CSV**: every row of numbers; a first row without any is a heading, as for training: where the federation names its
+//!   columns, they are found by it, and others are left out. Values are taken as they are.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -40,7 +41,7 @@ pub(crate) fn read(path: &Path, model: &ModelSpec, vocabulary: Option<&Arc<Vocab
     let pixels = match (vocabulary, ending.as_str()) {
         (Some(vocabulary), _) => texts(&unpacked(path)?, model.input, vocabulary),
         (None, "png" | "jpg" | "jpeg") => image(path, model.input),
-        (None, "csv") => csv(&unpacked(path)?, model.input),
+        (None, "csv") => csv(&unpacked(path)?, model),
         (None, _) => idx(&unpacked(path)?, model.input, source::is_transposed(path)),
     };
     let pixels = pixels.map_err(|cause| fail(ExitCode::Data, format!("`{}` {cause}", path.display())))?;
@@ -125,9 +126,9 @@ fn texts(bytes: &[u8], input: [usize; 3], vocabulary: &Arc<Vocabulary>) -> Resul
     Ok(Pixels::Tokens { ids, vocabulary: Arc::clone(vocabulary) })
 }
 
-fn csv(bytes: &[u8], input: [usize; 3]) -> Result<Pixels, String> {
-    let width: usize = input.iter().product();
-    let values = source::numbers(bytes, width)?;
+fn csv(bytes: &[u8], model: &ModelSpec) -> Result<Pixels, String> {
+    let width: usize = model.input.iter().product();
+    let values = source::numbers(bytes, width, &model.columns)?;
     if values.is_empty() { Err("holds no rows of numbers".into()) } else { Ok(Pixels::Floats(values)) }
 }
 
@@ -144,6 +145,19 @@ mod tests {
         let mut values = Vec::new();
         samples.write_batch(&(0..samples.len() as u32).collect::<Vec<_>>(), &mut values);
         values
+    }
+
+    #[test]
+    fn columns_are_found_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        std::fs::write(&path, "bmi,label,age\n20.5,x,40\n21.5,y,50\n").unwrap();
+        let named = ModelSpec { columns: vec!["age".into(), "bmi".into()], ..model([1, 1, 2]) };
+        assert_eq!(batch(&read(&path, &named, None).unwrap()), [40.0, 20.5, 50.0, 21.5]);
+        let other = ModelSpec { columns: vec!["age".into(), "dose".into()], ..model([1, 1, 2]) };
+        assert!(read(&path, &other, None).unwrap_err().to_string().contains("has no column `dose`"));
+        let unnamed = read(&path, &model([1, 1, 2]), None).unwrap_err().to_string();
+        assert!(unnamed.contains("has 3 values in line 2, but the model takes 2"), "{unnamed}");
     }
 
     #[test]
@@ -182,13 +196,16 @@ mod tests {
 
     #[test]
     fn rows_may_have_a_heading() {
-        assert_eq!(csv(b"a,b\n1, 2\n\n3,\"4\"\n", [1, 1, 2]).unwrap(), Pixels::Floats(vec![1.0, 2.0, 3.0, 4.0]));
+        assert_eq!(
+            csv(b"a,b\n1, 2\n\n3,\"4\"\n", &model([1, 1, 2])).unwrap(),
+            Pixels::Floats(vec![1.0, 2.0, 3.0, 4.0])
+        );
         for (text, line, cell) in [("1,2\nx,2", 2, "x"), ("1,\n3,4", 1, ""), ("a,b\n1,nan", 2, "nan")] {
-            let error = csv(text.as_bytes(), [1, 1, 2]).unwrap_err();
+            let error = csv(text.as_bytes(), &model([1, 1, 2])).unwrap_err();
             assert_eq!(error, format!("holds `{cell}` in line {line}, not a finite number"));
         }
-        assert_eq!(csv(b"1,2,3", [1, 1, 2]).unwrap_err(), "has 3 values in line 1, but the model takes 2");
-        assert!(csv(b"a,b", [1, 1, 2]).is_err());
+        assert_eq!(csv(b"1,2,3", &model([1, 1, 2])).unwrap_err(), "has 3 values in line 1, but the model takes 2");
+        assert!(csv(b"a,b", &model([1, 1, 2])).is_err());
     }
 
     #[test]

@@ -97,6 +97,9 @@ crate::config! {
         /// What they are called, in the order of their numbers; a node whose data call them otherwise is refused. Empty takes
         /// any names.
         class_names: Vec<String> = Vec::new(),
+        /// What the columns of a table are called, in the order of the model's inputs: a node's own table is read by these names,
+        /// whatever the order of its columns. Empty takes all columns as they come.
+        columns: Vec<String> = Vec::new(),
         /// K: experts per node, for algorithms that have any (1 to 64).
         experts: usize = 4,
         /// Entries of the vocabulary of models of texts, 0 for other models; `fednode init` takes it from the data.

@@ -216,6 +216,59 @@ fn csv_with_header_finds_the_label_column_and_sorts_classes() {
 }
 
 #[test]
+fn csv_columns_are_found_by_the_federations_names() {
+    let folder = tempdir().unwrap();
+    let (hers, his, bare) = ("age,bmi,label\n40,21.5,0\n", "bmi,ward,label,age\n30.5,7,1,50\n", "60,19.5,1\n");
+    let open = |name: &str, text: &str, columns: &[&str]| {
+        put(&folder, name, text.as_bytes());
+        let parsed: DataSource = source("csv", &folder.path().join(name), ",classes=2").parse().unwrap();
+        let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
+        parsed.with_columns(&columns).open().unwrap()
+    };
+    let first = open("hers.csv", hers, &[]);
+    let names = first.columns().unwrap().unwrap();
+    assert_eq!(names, ["age", "bmi"]);
+    let values = |opened: &dyn fednode_data::Source| {
+        let pool = opened.pool().map_err(|error| error.to_string())?;
+        opened.read(&pool, &[0]).map(|samples| (samples.shape, samples.pixels)).map_err(|error| error.to_string())
+    };
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let second = open("his.csv", his, &names);
+    assert_eq!(values(second.as_ref()), Ok(([1, 1, 2], Pixels::Floats(vec![50.0, 30.5]))));
+    let unnamed = open("bare.csv", bare, &names);
+    assert_eq!(
+        (unnamed.columns().unwrap(), values(unnamed.as_ref()).unwrap().1),
+        (None, Pixels::Floats(vec![60.0, 19.5]))
+    );
+    let error = values(open("hers.csv", hers, &["age", "weight"]).as_ref()).unwrap_err();
+    assert!(error.ends_with("has no column `weight`, one of `model.columns` of the federation's spec"), "{error}");
+    let error = values(open("twice.csv", "age,age,label\n1,2,0\n", &["age"]).as_ref()).unwrap_err();
+    assert!(error.contains("has two columns `age`"), "{error}");
+    assert_eq!(open("twice.csv", "age,age,label\n1,2,0\n", &[]).columns().unwrap(), None);
+}
+
+#[test]
+fn classes_have_the_federations_names_whatever_the_data_call_them() {
+    let folder = tempdir().unwrap();
+    put(&folder, "t.csv", b"1,2,M\n3,4,B\n");
+    let path = folder.path().join("t.csv");
+    let samples = read(&source("csv", &path, ",classes=B=benign|M=malignant"), &[0, 1]).unwrap();
+    assert_eq!(
+        (samples.labels.as_slice(), &*samples.class_names),
+        ([1, 0].as_slice(), &["benign".into(), "malignant".into()][..])
+    );
+    let error = read(&source("csv", &path, ",classes=B=benign|malignant"), &[0]).unwrap_err();
+    assert!(error.contains("has label `M` in row 0, which is none of its 2 classes"), "{error}");
+    for twice in ["B=x|M=x", "B=x|B=y"] {
+        let error = read(&source("csv", &path, &format!(",classes={twice}")), &[0]).unwrap_err();
+        assert!(error.contains("expected names like `cat|dog`, `0=cat|1=dog`"), "{error}");
+    }
+    put(&folder, "t.txt", b"1,good film\n0,bad film\n");
+    let text = read(&source("text", &folder.path().join("t.txt"), ",classes=0=bad|1=good"), &[0, 1]).unwrap();
+    assert_eq!((text.labels.as_slice(), &*text.class_names), ([1, 0].as_slice(), &["bad".into(), "good".into()][..]));
+}
+
+#[test]
 fn csv_without_header_uses_the_last_column_or_the_one_named() {
     let folder = tempdir().unwrap();
     put(&folder, "t.csv", b"1,2,0\n3,4,2\n");

@@ -183,7 +183,7 @@ fn disk(config: &Config) -> Finding {
 }
 
 fn readable(source: &str) -> Finding {
-    match data::source(source).and_then(|source| data::facts(&source)) {
+    match data::source(source).and_then(|source| data::look_at(&source)) {
         Ok(facts) => {
             let [channels, height, width] = facts.input;
             let detail = format!("`{source}`: {channels}x{height}x{width}, {} classes", facts.classes);

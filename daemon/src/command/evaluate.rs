@@ -50,13 +50,19 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 /// Returns what is evaluated on, in words and as samples.
 fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples)> {
     match (&args.data, &args.shard) {
-        (Some(source), None) if !args.everyone => Ok((format!("all of {source}"), data::everything(source)?)),
+        (Some(source), None) if !args.everyone => {
+            Ok((format!("all of {source}"), data::everything(source, &model.spec().model.columns)?))
+        }
         (source, shard) => {
             let (data, shard, partition_file) = (source.as_deref(), shard.as_deref(), args.partition_file.as_deref());
             let config = args.model.samples_of(Typed { data, shard, partition_file })?;
             if args.everyone {
                 let file = (!config.partition_file.is_empty()).then(|| Path::new(&config.partition_file));
-                let everyone = Everyone::load(&data::source(&config.data)?, model.spec(), file)?;
+                let everyone = Everyone::load(
+                    &data::source(&config.data)?.with_columns(&model.spec().model.columns),
+                    model.spec(),
+                    file,
+                )?;
                 return Ok((format!("everyone's test samples of {}", config.data), everyone.samples));
             }
             let mine = Mine::load(&config, model.spec())?;

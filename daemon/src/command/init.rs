@@ -52,6 +52,7 @@ pub(crate) struct Args {
 
 /// Writes what is missing and says what there is.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
+    federation::refuse_preset(&args.federation, &args.dir).or_fail(ExitCode::Configuration)?;
     refuse_what_is_kept(args)?;
     fs::create_dir_all(&args.dir).map_err(|error| unwritable(&args.dir, &error))?;
     let (spec, spec_file) = spec(args)?;
@@ -119,7 +120,7 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
     }
     let source = data::source(args.data.as_deref().unwrap_or(DATA))?;
     let facts = data::facts(&source)?;
-    data::warn_of_scale(&source)?;
+    data::warn_of_table(&source, &[])?;
     let mut spec = federation::spec(&args.federation, &facts).or_fail(ExitCode::Configuration)?;
     spec.data.partition_hash = Division::make(&source, &spec, args.federation.partition_file.as_deref())?.hash;
     write_if_absent(&path, || Ok(spec.to_toml()))?;

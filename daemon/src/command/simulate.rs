@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     }
     layers::warn_of_variables("simulate");
     if let Some(source) = args.data.as_ref().or(experiment.data.as_ref()).filter(|_| !experiment.no_training) {
-        data::warn_of_scale(&data::source(source)?)?;
+        data::warn_of_table(&data::source(source)?, &[])?;
     }
     match experiment.no_training {
         true => {
@@ -177,6 +177,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
         None => Experiment::default(),
         Some(path) => {
             let shown = path.display();
+            federation::refuse_preset(&args.federation, path).or_fail(ExitCode::Configuration)?;
             let text = fs::read_to_string(path).map_err(|error| {
                 fail(ExitCode::Configuration, format!("cannot read the experiment `{shown}`: {error}"))
             })?;

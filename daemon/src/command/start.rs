@@ -161,7 +161,10 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     let spec = Arc::new(read_spec(&config)?);
     let mut member = member::config(&config, Arc::clone(&spec))?;
     let mine = Mine::load(&config, &spec)?;
-    data::warn_of_scale(&data::source(&config.data)?)?;
+    data::warn_of_table(&data::source(&config.data)?, &spec.model.columns)?;
+    if let Some(change) = origin::change(&config) {
+        tracing::warn!("{change}: its scores are those of the new samples, of which others may have been its own");
+    }
     let own = match config.model.as_str() {
         "" => own_model::by_number(&spec, mine.position),
         name => own_model::chosen(&spec, name).or_fail(ExitCode::Configuration)?,

@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 fn prepare(args: &Args) -> anyhow::Result<(FederationSpec, Division)> {
     let source = data::source(&args.data)?;
     let facts = data::facts(&source)?;
-    data::warn_of_scale(&source)?;
+    data::warn_of_table(&source, &[])?;
     let mut spec = federation::spec(&args.federation, &facts).or_fail(ExitCode::Configuration)?;
     data::refuse_own(&spec, "a swarm")?;
     let division = Division::make(&source, &spec, args.federation.partition_file.as_deref())?;

@@ -43,6 +43,11 @@ fn general(spec: &FederationSpec) -> Vec<Rule> {
             "model.class_names",
             "as many names as `model.classes` says, or none",
         ),
+        (
+            model.columns.is_empty() || model.columns.len() == model.input.iter().product::<usize>(),
+            "model.columns",
+            "as many names as a sample has values (`model.input`), or none",
+        ),
         ((1..=MAX_EXPERTS).contains(&model.experts), "model.experts", "1 to 64"),
         (
             model.initial.is_empty() || model.initial.parse::<BlobId>().is_ok(),

@@ -6,6 +6,8 @@
 //!   `target`; else the last one.
 //! - **Classes:** whole numbers are the classes themselves, `0` to the largest; other labels are classes in alphabetical
 //!   order. Nodes that each bring their own table must give `classes=`, or the same class may get different numbers.
+//! - **Columns:** all but the label's, in their order; where a federation names its columns ([`Source::arrange`]), those
+//!   of a table with a header by their names, whatever else it has.
 //! - **Values** are taken as they are; scale them beforehand.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +16,7 @@ use std::sync::Arc;
 
 use csv::{Reader, ReaderBuilder, StringRecord};
 
-use super::options::Argument;
+use super::options::{Argument, Classes};
 use super::records::Wanted;
 use super::{Pool, Source, numbered};
 use crate::error::DataError;
@@ -27,21 +29,26 @@ pub(super) const LABEL_NAMES: [&str; 3] = ["label", "class", "target"];
 struct CsvTable {
     path: PathBuf,
     label: Option<String>,
-    classes: Option<Arc<[String]>>,
+    classes: Option<Classes>,
+    /// The columns that are wanted; none are all.
+    wanted: Vec<String>,
 }
 
 /// What the first row tells.
 struct Layout {
     has_header: bool,
     label: usize,
-    columns: usize,
+    /// The columns of a sample's values.
+    features: Vec<usize>,
+    /// What they are called, if there is a header.
+    names: Vec<String>,
 }
 
 /// Opens `csv:FILE[,label=COL][,classes=…]`.
 pub(super) fn open(argument: &str) -> Result<Box<dyn Source>, DataError> {
     let argument = Argument::parse(argument, &["label", "classes"])?;
     let (label, classes) = (argument.get("label").map(str::to_owned), argument.classes()?);
-    Ok(Box::new(CsvTable { path: argument.path, label, classes }))
+    Ok(Box::new(CsvTable { path: argument.path, label, classes, wanted: Vec::new() }))
 }
 
 fn is_number(cell: &str) -> bool {
@@ -84,15 +91,23 @@ impl CsvTable {
         };
         let has_header = match by_name.is_some() || !first.iter().any(is_number) {
             true => true,
-            false => numbers_columns(&first, label) && !self.is_a_class(&first[label], label, columns)?,
+            false => numbers_columns(&first, label) && !self.is_a_class(&first[label], label)?,
         };
-        Ok(Layout { has_header, label, columns })
+        let mut features: Vec<usize> = (0..columns).filter(|column| *column != label).collect();
+        if !has_header {
+            return Ok(Layout { has_header, label, features, names: Vec::new() });
+        }
+        if !self.wanted.is_empty() {
+            features = find(&self.wanted, &first).map_err(|cause| DataError::malformed(&self.path, cause))?;
+        }
+        let names = features.iter().map(|column| first[*column].to_owned()).collect();
+        Ok(Layout { has_header, label, features, names })
     }
 
     /// Tells whether the label of the first row is that of another one too.
-    fn is_a_class(&self, name: &str, label: usize, columns: usize) -> Result<bool, DataError> {
+    fn is_a_class(&self, name: &str, label: usize) -> Result<bool, DataError> {
         let mut rows = 0;
-        self.for_each(&Layout { has_header: false, label, columns }, |_, row| {
+        self.for_each(false, |_, row| {
             rows += usize::from(&row[label] == name);
             Ok(())
         })?;
@@ -110,10 +125,10 @@ impl CsvTable {
     /// Shows each row, with its place among the samples.
     fn for_each(
         &self,
-        layout: &Layout,
+        has_header: bool,
         mut visit: impl FnMut(usize, &StringRecord) -> Result<(), DataError>,
     ) -> Result<(), DataError> {
-        let mut reader = self.reader(layout.has_header)?;
+        let mut reader = self.reader(has_header)?;
         let mut row = StringRecord::new();
         let mut at = 0;
         while reader.read_record(&mut row).map_err(|error| damaged(&self.path, error))? {
@@ -139,23 +154,46 @@ fn line_of(bytes: &[u8], row: &StringRecord) -> usize {
     1 + bytes[..start + ends].iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Reads rows of numbers without any label, one after the other; a first row without any number is a header.
+/// Returns where each of these columns is, by the names of a header.
+fn find(wanted: &[String], header: &StringRecord) -> Result<Vec<usize>, String> {
+    let position = |name: &String| {
+        let mut places = header.iter().enumerate().filter(|(_, cell)| cell == name).map(|(column, _)| column);
+        match (places.next(), places.next()) {
+            (Some(column), None) => Ok(column),
+            (None, _) => Err(format!("has no column `{name}`, one of `model.columns` of the federation's spec")),
+            (Some(_), Some(_)) => {
+                Err(format!("has two columns `{name}`, one of `model.columns` of the federation's spec"))
+            }
+        }
+    };
+    wanted.iter().map(position).collect()
+}
+
+/// Reads rows of numbers without any label, one after the other; a first row without any number is a header. With a header
+/// the columns are found by their names if they have any, and other columns are left out.
 ///
 /// # Errors
-/// Names the line that is no row of so many finite numbers.
-pub fn numbers(bytes: &[u8], width: usize) -> Result<Vec<f32>, String> {
+/// Names the line that is no row of so many finite numbers, or the column that is not there.
+pub fn numbers(bytes: &[u8], width: usize, columns: &[String]) -> Result<Vec<f32>, String> {
     let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).trim(csv::Trim::All).from_reader(bytes);
-    let mut values = Vec::new();
+    let (mut values, mut places) = (Vec::new(), None);
     for (at, row) in reader.records().enumerate() {
         let row = row.map_err(|_| "is no UTF-8 text".to_owned())?;
         if at == 0 && !row.iter().any(is_number) {
+            places = (!columns.is_empty()).then(|| find(columns, &row)).transpose()?.map(|found| (row.len(), found));
             continue;
         }
         let line = line_of(bytes, &row);
-        if row.len() != width {
-            return Err(format!("has {} values in line {line}, but the model takes {width}", row.len()));
+        let expected = places.as_ref().map_or(width, |(cells, _)| *cells);
+        if row.len() != expected {
+            let who = if places.is_some() { "its header has" } else { "the model takes" };
+            return Err(format!("has {} values in line {line}, but {who} {expected}", row.len()));
         }
-        for cell in &row {
+        let cells: Vec<&str> = match &places {
+            Some((_, places)) => places.iter().map(|column| &row[*column]).collect(),
+            None => row.iter().collect(),
+        };
+        for cell in cells {
             let number = cell.parse::<f32>().ok().filter(|value| value.is_finite());
             values.push(number.ok_or_else(|| format!("holds `{cell}` in line {line}, not a finite number"))?);
         }
@@ -168,18 +206,21 @@ impl Source for CsvTable {
         let layout = self.layout()?;
         let mut texts: Vec<Arc<str>> = Vec::new();
         let mut distinct: BTreeSet<Arc<str>> = BTreeSet::new();
-        self.for_each(&layout, |_, row| {
+        self.for_each(layout.has_header, |_, row| {
             let text = &row[layout.label];
             let text = distinct.get(text).cloned().unwrap_or_else(|| Arc::from(text));
             distinct.insert(Arc::clone(&text));
             texts.push(text);
             Ok(())
         })?;
-        let names = match &self.classes {
-            Some(names) => Arc::clone(names),
-            None => classes_of(&layout, &texts, &distinct).map_err(|cause| DataError::malformed(&self.path, cause))?,
+        let Classes { names, labels: written } = match &self.classes {
+            Some(classes) => classes.clone(),
+            None => {
+                let found = classes_of(&layout, &texts, &distinct);
+                Classes::called(found.map_err(|cause| DataError::malformed(&self.path, cause))?)
+            }
         };
-        let by_name: BTreeMap<&str, u16> = names.iter().map(String::as_str).zip(0..).collect();
+        let by_name: BTreeMap<&str, u16> = written.iter().map(String::as_str).zip(0..).collect();
         let label = |(at, text): (usize, &Arc<str>)| {
             by_name.get(text.as_ref()).copied().ok_or_else(|| {
                 let cause = format!("has label `{text}` in row {at}, which is none of its {} classes", names.len());
@@ -187,7 +228,7 @@ impl Source for CsvTable {
             })
         };
         let labels = texts.iter().enumerate().map(label).collect::<Result<_, _>>()?;
-        Ok(Pool { shape: [1, 1, layout.columns - 1], labels, class_names: names })
+        Ok(Pool { shape: [1, 1, layout.features.len()], labels, class_names: names })
     }
 
     fn read(&self, pool: &Pool, indices: &[u32]) -> Result<Samples, DataError> {
@@ -196,17 +237,26 @@ impl Source for CsvTable {
         let wanted = Wanted::new(indices);
         let mut cursor = wanted.within(0..u32::MAX);
         let mut values = vec![0.0; indices.len() * width];
-        self.for_each(&layout, |at, row| {
+        self.for_each(layout.has_header, |at, row| {
             for place in cursor.places(at) {
-                let columns = (0..layout.columns).filter(|column| *column != layout.label);
-                for (value, column) in values[place * width..(place + 1) * width].iter_mut().zip(columns) {
-                    *value = self.number(row, column)?;
+                for (value, column) in values[place * width..(place + 1) * width].iter_mut().zip(&layout.features) {
+                    *value = self.number(row, *column)?;
                 }
             }
             Ok(())
         })?;
         let labels = indices.iter().map(|index| pool.labels[*index as usize]).collect();
         Ok(Samples::new(pool.shape, Pixels::Floats(values), labels, Arc::clone(&pool.class_names))?)
+    }
+
+    fn columns(&self) -> Result<Option<Vec<String>>, DataError> {
+        let names = self.layout()?.names;
+        let distinct: BTreeSet<&String> = names.iter().collect();
+        Ok((!names.is_empty() && distinct.len() == names.len()).then_some(names))
+    }
+
+    fn arrange(&mut self, columns: &[String]) {
+        self.wanted = columns.to_vec();
     }
 }
 

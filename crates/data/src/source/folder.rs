@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
 
-use super::options::Argument;
+use super::options::{Argument, Classes};
 use super::{Pool, Source};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
@@ -43,10 +43,11 @@ pub(super) fn open(argument: &str) -> Result<Box<dyn Source>, DataError> {
     let classes = argument.classes()?;
     let path = argument.path;
     let folders = sorted(&path, |entry| entry.is_dir())?;
-    let class_names = classes.unwrap_or_else(|| folders.iter().map(|folder| name(folder)).collect());
+    let classes = classes.unwrap_or_else(|| Classes::called(folders.iter().map(|folder| name(folder)).collect()));
+    let class_names = classes.names;
     let (mut files, mut labels) = (Vec::new(), Vec::new());
     for folder in folders {
-        let Some(class) = class_names.iter().position(|class| *class == name(&folder)) else {
+        let Some(class) = classes.labels.iter().position(|label| *label == name(&folder)) else {
             return Err(DataError::malformed(&folder, "is none of the classes"));
         };
         let images = sorted(&folder, is_image)?;

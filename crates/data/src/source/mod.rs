@@ -63,6 +63,18 @@ pub trait Source: fmt::Debug + Send {
     fn counts_vocabulary(&self) -> bool {
         false
     }
+
+    /// Returns the names of the values of a sample, in their order; nothing unless it is a table whose columns have names,
+    /// no two the same.
+    ///
+    /// # Errors
+    /// As [`Source::pool`].
+    fn columns(&self) -> Result<Option<Vec<String>>, DataError> {
+        Ok(None)
+    }
+
+    /// Says which columns a sample is to have, and in what order; a table without names has them in its own order all the same.
+    fn arrange(&mut self, _columns: &[String]) {}
 }
 
 /// A row of the table of formats.
@@ -102,13 +114,13 @@ pub const KINDS: [Kind; 10] = [
     Kind { name: "cifar100", form: "cifar100:DIR", about: "CIFAR-100, binary version", open: cifar::open_100 },
     Kind {
         name: "folder",
-        form: "folder:DIR[,resize=HxW][,channels=1|3][,classes=A|B|…]",
+        form: "folder:DIR[,resize=HxW][,channels=1|3][,classes=[LABEL=]A|…]",
         about: "PNG and JPEG images, one sub-folder per class",
         open: folder::open,
     },
     Kind {
         name: "csv",
-        form: "csv:FILE[,label=COL][,classes=A|B|…]",
+        form: "csv:FILE[,label=COL][,classes=[LABEL=]A|…]",
         about: "a table of numbers with a label column",
         open: csv_table::open,
     },
@@ -120,7 +132,7 @@ pub const KINDS: [Kind; 10] = [
     },
     Kind {
         name: "text",
-        form: "text:FILE[,test=FILE][,vocabulary=N][,length=N][,vocabulary_file=FILE][,classes=A|B|…]",
+        form: "text:FILE[,test=FILE][,vocabulary=N][,length=N][,vocabulary_file=FILE][,classes=[LABEL=]A|…]",
         about: "a CSV table whose first column is the class and whose others are text",
         open: text::open,
     },
@@ -131,6 +143,7 @@ pub const KINDS: [Kind; 10] = [
 pub struct DataSource {
     text: String,
     kind: &'static Kind,
+    columns: Vec<String>,
 }
 
 impl DataSource {
@@ -139,12 +152,20 @@ impl DataSource {
         self.kind
     }
 
+    /// Returns the same source with these columns of a table, by their names and in this order; none are all, as they are.
+    #[must_use]
+    pub fn with_columns(self, columns: &[String]) -> Self {
+        Self { columns: columns.to_vec(), ..self }
+    }
+
     /// Finds the files.
     ///
     /// # Errors
     /// Says which files are missing and how to get them.
     pub fn open(&self) -> Result<Box<dyn Source>, DataError> {
-        (self.kind.open)(self.text.split_once(':').map_or("", |(_, argument)| argument))
+        let mut opened = (self.kind.open)(self.text.split_once(':').map_or("", |(_, argument)| argument))?;
+        opened.arrange(&self.columns);
+        Ok(opened)
     }
 }
 
@@ -179,7 +200,7 @@ impl FromStr for DataSource {
         if kind.form.contains(':') == argument.is_empty() {
             return Err(wrong(format!("expected `{}`", kind.form)));
         }
-        Ok(Self { text: text.to_owned(), kind })
+        Ok(Self { text: text.to_owned(), kind, columns: Vec::new() })
     }
 }
 

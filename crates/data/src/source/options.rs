@@ -1,11 +1,27 @@
 //! The argument of a source: a path, then options as `,key=value`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::numbered;
 use crate::error::DataError;
+
+/// The classes of data, in the order of their numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Classes {
+    /// What the federation calls them.
+    pub(super) names: Arc<[String]>,
+    /// What the data call them.
+    pub(super) labels: Arc<[String]>,
+}
+
+impl Classes {
+    /// Returns classes that data and federation call the same.
+    pub(super) fn called(names: Arc<[String]>) -> Self {
+        Self { labels: Arc::clone(&names), names }
+    }
+}
 
 /// A path and its options.
 #[derive(Debug, Clone)]
@@ -46,16 +62,20 @@ impl Argument {
         Ok(Some(parsed))
     }
 
-    /// Reads `classes`: names between bars, or how many there are. Nodes that bring their own data must agree on it,
-    /// else the same label would mean different things.
-    pub(super) fn classes(&self) -> Result<Option<Arc<[String]>>, DataError> {
-        self.parsed("classes", "names like `cat|dog` or a number from 2 to 65535", |value| match value.parse::<u16>() {
-            Ok(n) => (n >= 2).then(|| numbered(n.into())),
+    /// Reads `classes`: names between bars, or how many there are. Nodes that bring their own data must agree on the names
+    /// and their order, else the same label would mean different things; `LABEL=NAME` says what the data call one.
+    pub(super) fn classes(&self) -> Result<Option<Classes>, DataError> {
+        let expected = "names like `cat|dog`, `0=cat|1=dog`, or a number from 2 to 65535";
+        self.parsed("classes", expected, |value| match value.parse::<u16>() {
+            Ok(n) => (n >= 2).then(|| Classes::called(numbered(n.into()))),
             Err(_) => {
-                let names: Arc<[String]> = value.split('|').map(str::to_owned).collect();
-                let distinct: std::collections::BTreeSet<&String> = names.iter().collect();
-                (names.len() >= 2 && distinct.len() == names.len() && names.len() < usize::from(u16::MAX))
-                    .then_some(names)
+                let pairs = value.split('|').map(|class| class.split_once('=').unwrap_or((class, class)));
+                let (labels, names): (Vec<String>, Vec<String>) =
+                    pairs.map(|(label, name)| (label.trim().to_owned(), name.trim().to_owned())).unzip();
+                let are_distinct = |texts: &[String]| texts.iter().collect::<BTreeSet<_>>().len() == texts.len();
+                let is_valid = names.len() >= 2 && names.len() < usize::from(u16::MAX);
+                (is_valid && are_distinct(&labels) && are_distinct(&names))
+                    .then(|| Classes { names: names.into(), labels: labels.into() })
             }
         })
     }
@@ -74,7 +94,7 @@ mod tests {
         let argument = Argument::parse("/a,b/c.csv,label=x,classes=3", &["label", "classes"]).unwrap();
         assert_eq!(argument.path, PathBuf::from("/a,b/c.csv"));
         assert_eq!(argument.get("label"), Some("x"));
-        assert_eq!(argument.classes().unwrap().unwrap().len(), 3);
+        assert_eq!(argument.classes().unwrap().unwrap().names.len(), 3);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::csv_table::{LABEL_NAMES, class_names};
-use super::options::Argument;
+use super::options::{Argument, Classes};
 use super::records::Wanted;
 use super::rows::{Row, Rows};
 use super::{Pool, Source};
@@ -56,7 +56,7 @@ enum Labels {
     /// A number from 1 to 4.
     AgNews,
     /// One of these, or of those that occur.
-    Words(Option<Arc<[String]>>),
+    Words(Option<Classes>),
 }
 
 #[derive(Debug)]
@@ -172,7 +172,7 @@ impl Text {
                 let written = (1..=AG_NEWS_CLASSES.len()).map(|class| class.to_string()).collect();
                 return Ok((AG_NEWS_CLASSES.iter().map(|name| (*name).to_owned()).collect(), written));
             }
-            Labels::Words(Some(names)) => Arc::clone(names),
+            Labels::Words(Some(classes)) => return Ok((Arc::clone(&classes.names), classes.labels.to_vec())),
             Labels::Words(None) => class_names(words).map_err(|cause| DataError::malformed(&self.files[0], cause))?,
         };
         let written = names.to_vec();
