@@ -27,10 +27,14 @@ pub(crate) struct Notebook {
 impl Notebook {
     /// Keeps a line for `status`.
     pub(crate) fn remark(&mut self, at: Timestamp, text: impl Into<String>) {
+        self.keep(Remark { at, text: text.into(), is_trouble: false });
+    }
+
+    fn keep(&mut self, remark: Remark) {
         if self.remarks.len() == SHOWN {
             self.remarks.pop_front();
         }
-        self.remarks.push_back(Remark { at, text: text.into() });
+        self.remarks.push_back(remark);
     }
 
     /// Logs a note of the machine, keeps it and returns its text.
@@ -45,7 +49,7 @@ impl Notebook {
     pub(crate) fn warn(&mut self, at: Timestamp, text: impl Into<String>) {
         let text = text.into();
         warn!("{text}");
-        self.remark(at, text);
+        self.keep(Remark { at, text, is_trouble: true });
     }
 
     pub(crate) fn lines(&self) -> Vec<Remark> {

@@ -86,6 +86,9 @@ pub struct Remark {
     pub at: Timestamp,
     /// What.
     pub text: String,
+    /// Whether it is something to see to.
+    #[serde(default)]
+    pub is_trouble: bool,
 }
 
 /// Bytes in one direction, by purpose.

@@ -2,6 +2,7 @@
 //!
 //! Everything goes to standard error; standard output belongs to the result.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 
 use fednode_runtime::status::Status;
@@ -26,15 +27,20 @@ pub(crate) struct View {
     pub(crate) failed: Option<String>,
 }
 
+/// Most troubles that are said; who has more looks into the logs.
+const MOST_TROUBLES: usize = 50;
+
 /// Shows the nodes of a swarm.
 #[derive(Debug)]
 pub(crate) struct Progress {
     screen: Screen,
+    /// Troubles that were said.
+    troubles: BTreeSet<String>,
 }
 
 #[derive(Debug)]
 enum Screen {
-    Live { _all: MultiProgress, bars: Vec<ProgressBar> },
+    Live { all: MultiProgress, bars: Vec<ProgressBar> },
     Lines(Vec<Said>),
 }
 
@@ -50,7 +56,8 @@ impl Progress {
     /// Prepares a line per node.
     pub(crate) fn new(n_nodes: usize, rounds: u32) -> Self {
         if !std::io::stderr().is_terminal() {
-            return Self { screen: Screen::Lines(vec![Said::default(); n_nodes]) };
+            let screen = Screen::Lines(vec![Said::default(); n_nodes]);
+            return Self { screen, troubles: BTreeSet::new() };
         }
         let all = MultiProgress::new();
         let style = ProgressStyle::with_template("{prefix:>8} {bar:20} {wide_msg}").expect("the template is valid");
@@ -60,7 +67,7 @@ impl Progress {
             bar
         });
         let bars = bars.collect();
-        Self { screen: Screen::Live { _all: all, bars } }
+        Self { screen: Screen::Live { all, bars }, troubles: BTreeSet::new() }
     }
 
     /// Shows what is known now.
@@ -77,12 +84,28 @@ impl Progress {
         }
     }
 
+    /// Says what a process has to have seen to, once.
+    pub(crate) fn trouble(&mut self, name: &str, text: &str) {
+        let Some(line) = new_trouble(&mut self.troubles, name, text) else { return };
+        match &self.screen {
+            // What cannot be written to a terminal cannot be said elsewhere.
+            Screen::Live { all, .. } => drop(all.println(line)),
+            Screen::Lines(_) => eprintln!("{line}"),
+        }
+    }
+
     /// Leaves the last state on the screen.
     pub(crate) fn finish(&self) {
         if let Screen::Live { bars, .. } = &self.screen {
             bars.iter().for_each(ProgressBar::abandon);
         }
     }
+}
+
+/// Returns the line about a trouble that was not said before.
+fn new_trouble(said: &mut BTreeSet<String>, name: &str, text: &str) -> Option<String> {
+    let line = format!("{name}: {text}");
+    (said.len() < MOST_TROUBLES && said.insert(line.clone())).then_some(line)
 }
 
 impl View {
@@ -177,6 +200,19 @@ mod tests {
         let failed = View { failed: Some("killed".into()), ..view(1) };
         assert_eq!(said.news(&failed), ["node 2 failed: killed"]);
         assert_eq!(said.news(&failed), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_trouble_is_said_once_for_everybody_who_has_it() {
+        let mut said = BTreeSet::new();
+        let full = "the disk is full";
+        assert_eq!(new_trouble(&mut said, "node 1", full).unwrap(), "node 1: the disk is full");
+        assert_eq!(new_trouble(&mut said, "node 1", full), None);
+        assert!(new_trouble(&mut said, "node 2", full).is_some());
+        assert_eq!(
+            (0..100).filter_map(|at| new_trouble(&mut said, "node 1", &at.to_string())).count(),
+            MOST_TROUBLES - 2
+        );
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(crate) struct Outcome {
     pub(crate) wall_seconds: f64,
 }
 
-/// A node and who asks it how it is.
+/// A process and who asks it how it is.
 struct Node {
     child: Child,
     watcher: Watcher,
@@ -64,7 +64,7 @@ struct Node {
 struct Swarm<'a> {
     plan: &'a Plan,
     interrupts: &'a Interrupts,
-    aggregator: Option<Child>,
+    aggregator: Option<Node>,
     nodes: Vec<Node>,
     views: Vec<View>,
     failed: Vec<Failed>,
@@ -80,8 +80,8 @@ pub(crate) fn run(plan: &Plan, interrupts: &Interrupts) -> anyhow::Result<Outcom
         Swarm { plan, interrupts, aggregator: None, nodes: Vec::new(), views: Vec::new(), failed: Vec::new() };
     let result = swarm.start().and_then(|()| swarm.watch());
     let wall_seconds = started.elapsed().as_secs_f64();
-    let mut children: Vec<Child> =
-        swarm.nodes.drain(..).map(|node| node.child).chain(swarm.aggregator.take()).collect();
+    let everybody = swarm.nodes.drain(..).chain(swarm.aggregator.take());
+    let mut children: Vec<Child> = everybody.map(|node| node.child).collect();
     stop::all(&mut children, interrupts);
     result?;
     let statuses = swarm.views.into_iter().map(|view| view.status).collect();
@@ -93,10 +93,10 @@ impl Swarm<'_> {
     fn start(&mut self) -> anyhow::Result<()> {
         let mut peers = Vec::new();
         if let Some(program) = &self.plan.aggregator {
-            let mut aggregator = self.start_aggregator(program.clone())?;
-            let watcher = Watcher::start(&aggregator.spec.state);
-            let listeners = self.wait_for_listeners(&mut aggregator, &watcher);
-            self.aggregator = Some(aggregator);
+            let mut child = self.start_aggregator(program.clone())?;
+            let watcher = Watcher::start(&child.spec.state);
+            let listeners = self.wait_for_listeners(&mut child, &watcher);
+            self.aggregator = Some(Node { child, watcher });
             peers = listeners?;
         }
         for shard in 1..=self.plan.nodes {
@@ -170,6 +170,7 @@ impl Swarm<'_> {
         loop {
             let result = self.look();
             progress.update(&self.views);
+            self.tell_troubles(&mut progress);
             if result.is_err() || self.is_over() {
                 progress.finish();
                 return result;
@@ -189,9 +190,9 @@ impl Swarm<'_> {
             }
         }
         if let Some(aggregator) = &mut self.aggregator
-            && let Some(status) = aggregator.ended()
+            && let Some(status) = aggregator.child.ended()
         {
-            self.failed.push(bury(aggregator, status, self.plan.keep_going)?);
+            self.failed.push(bury(&aggregator.child, status, self.plan.keep_going)?);
             self.aggregator = None;
         }
         if self.views.iter().all(|view| view.failed.is_some()) {
@@ -199,6 +200,14 @@ impl Swarm<'_> {
             return Err(fail(ExitCode::Child, format!("every node failed{}", last.unwrap_or_default())));
         }
         Ok(())
+    }
+
+    /// Says what anybody has to see to, a full disk for example: else it would stand in a log that nobody reads.
+    fn tell_troubles(&self, progress: &mut Progress) {
+        for Node { child, watcher } in self.nodes.iter().chain(&self.aggregator) {
+            let notes = watcher.latest().map(|status| status.notes).unwrap_or_default();
+            notes.iter().filter(|note| note.is_trouble).for_each(|note| progress.trouble(&child.spec.name, &note.text));
+        }
     }
 
     fn is_over(&self) -> bool {
