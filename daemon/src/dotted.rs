@@ -37,6 +37,11 @@ impl FromStr for Assignment {
 }
 
 impl Assignment {
+    /// Tells whether it is of the same key as another.
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        bare(&self.key) == bare(&other.key)
+    }
+
     /// Makes an assignment.
     pub(crate) fn new(key: &str, value: impl ToString) -> Self {
         Self { key: key.to_owned(), value: value.to_string() }
@@ -54,7 +59,7 @@ pub(crate) fn contradiction(assignments: &[Assignment]) -> Option<[&Assignment; 
         .iter()
         .enumerate()
         .flat_map(|(at, later)| assignments[..at].iter().map(move |earlier| [earlier, later]));
-    pairs.find(|[earlier, later]| bare(&earlier.key) == bare(&later.key) && earlier.value != later.value)
+    pairs.find(|[earlier, later]| earlier.is_of(later) && earlier.value != later.value)
 }
 
 /// Returns the spec with the values assigned in order; later ones win. `hyper_names` are the algorithm's own keys.

@@ -120,11 +120,7 @@ pub(crate) struct DataFacts {
 /// # Errors
 /// Names the first key that is unknown or out of range.
 pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError> {
-    if let Some([one, other]) = dotted::contradiction(&typed(args)) {
-        let text =
-            format!("`{}` is given twice, as `{}` and as `{}`: drop one of them", other.key, one.value, other.value);
-        return Err(ConfigError(text));
-    }
+    refuse_contradictions(args)?;
     let mut spec = recipe(data);
     let synchronous = args.gate_synchronous.then(|| algorithm::SYNCHRONOUS_GATE.to_owned());
     spec.algorithm = synchronous.or(args.algorithm.clone()).unwrap_or(spec.algorithm);
@@ -175,6 +171,20 @@ pub(crate) fn keys_of_flags(args: &Args) -> Vec<String> {
     let named = [("algorithm", args.algorithm.is_some() || args.gate_synchronous), ("initial", args.initial.is_some())];
     let named = named.into_iter().filter(|(_, is_set)| *is_set).map(|(key, _)| key.to_owned());
     flags.into_iter().map(|assignment| assignment.key).chain(named).collect()
+}
+
+/// Refuses a flag and a `--set` of the same key that say different things. Of two `--set` of one key the later one wins, as
+/// of two flags of one name.
+fn refuse_contradictions(args: &Args) -> Result<(), ConfigError> {
+    let flags = typed(&Args { set: Vec::new(), ..args.clone() });
+    let is_last = |(at, set): &(usize, &Assignment)| !args.set[at + 1..].iter().any(|later| later.is_of(set));
+    let last = args.set.iter().enumerate().filter(is_last).map(|(_, set)| set.clone());
+    match dotted::contradiction(&flags.into_iter().chain(last).collect::<Vec<_>>()) {
+        None => Ok(()),
+        Some([Assignment { value: flag, .. }, Assignment { key, value }]) => Err(ConfigError(format!(
+            "`{key}` is given twice, as `{flag}` by a flag and as `{value}` by --set: drop one of them"
+        ))),
+    }
 }
 
 /// Returns what flags and `--set` say.
@@ -276,12 +286,13 @@ mod tests {
         assert_eq!((made.training.learning_rate, made.training.batch_size, made.rounds), (0.1, 3, 9));
         assert_eq!(made.hyper["load_balance"], HyperValue::Real(0.25));
         assert_eq!((made.model.input, made.model.classes), ([1, 8, 8], 10));
-        for (typed, key) in [
-            (&["training.learning_rate=0.5"][..], "training.learning_rate"),
-            (&["load_balance=0.25", "hyper.load_balance=0.5"], "hyper.load_balance"),
-        ] {
-            let refused = spec(&Args { set: set(typed), ..flags.clone() }, &digits()).unwrap_err().0;
-            assert!(refused.starts_with(&format!("`{key}` is given twice")), "{refused}");
+        let args = Args { set: set(&["load_balance=0.25", "hyper.load_balance=0.5"]), ..flags.clone() };
+        assert_eq!(spec(&args, &digits()).unwrap().hyper["load_balance"], HyperValue::Real(0.5), "the later one");
+        let flags = Args { temperature: Some(2.0), ..flags };
+        for (typed, key) in [("training.learning_rate=0.5", "training.learning_rate"), ("temperature=3", "temperature")]
+        {
+            let refused = spec(&Args { set: set(&[typed]), ..flags.clone() }, &digits()).unwrap_err().0;
+            assert!(refused.starts_with(&format!("`{key}` is given twice, as `")), "{refused}");
         }
     }
 
