@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use fednode_core::config::unknown_name;
+use fednode_core::config::{is_of_a_service, unknown_name};
 use fednode_net::Compression;
 use fednode_runtime::telemetry::Format;
 
@@ -129,7 +129,8 @@ pub(crate) fn unknown_variable(names: impl IntoIterator<Item = String>) -> Optio
     let program = Cli::command();
     let settings = program.get_subcommands().flat_map(clap::Command::get_arguments).filter_map(clap::Arg::get_env);
     let known: BTreeSet<&str> = settings.filter_map(|name| name.to_str()).collect();
-    let unknown = names.into_iter().find(|name| name.starts_with(PREFIX) && !known.contains(name.as_str()))?;
+    let is_meant = |name: &String| name.strip_prefix(PREFIX).is_some_and(|rest| !is_of_a_service(rest));
+    let unknown = names.into_iter().find(|name| is_meant(name) && !known.contains(name.as_str()))?;
     Some(unknown_name("variable", &unknown, &known.into_iter().collect::<Vec<_>>()))
 }
 
@@ -140,7 +141,9 @@ mod tests {
     #[test]
     fn a_misspelt_variable_is_found() {
         let found = |name: &str| unknown_variable(["PATH".to_owned(), name.to_owned()]);
-        assert_eq!(found("FEDBOOT_MAX_PEERS"), None);
+        for fine in ["FEDBOOT_MAX_PEERS", "FEDBOOT_PORT", "FEDBOOT_SERVICE_PORT_P2P", "FEDBOOT_PORT_4001_TCP_ADDR"] {
+            assert_eq!(found(fine), None, "{fine}");
+        }
         assert_eq!(
             found("FEDBOOT_MAXPEERS").unwrap(),
             "unknown variable `FEDBOOT_MAXPEERS`: did you mean `FEDBOOT_MAX_PEERS`?"

@@ -71,8 +71,9 @@ fednode_core::config! {
         control: String = "127.0.0.1:0".into(),
         /// Most mebibytes of other nodes' experts kept on disk.
         quota_mib: u64 = 10_240,
-        /// Most mebibytes of memory for what frozen parts of the model make of the samples, computed once where only a head, a
-        /// gate or a pool learns. What does not fit lies in a file in the state folder while it is needed.
+        /// Most mebibytes of memory for what frozen parts of the model make of the training samples, computed once where only a
+        /// head, a gate or a pool learns (a pool needs as much again, at most, for validation samples). What does not fit lies in
+        /// a file in the state folder while it is needed, which takes half of the free disk at most.
         feature_memory_mib: u64 = 1024,
         /// How log lines are written: `human` or `json`.
         log_format: String = "human".into(),
@@ -100,7 +101,8 @@ pub(crate) struct File<'a> {
 
 /// Tells whether a variable is one of a node's settings.
 pub(crate) fn is_setting(name: &str) -> bool {
-    name.starts_with(PREFIX) && !OTHER_VARIABLES.contains(&name)
+    let is_meant = name.strip_prefix(PREFIX).is_some_and(|rest| !config::is_of_a_service(rest));
+    is_meant && !OTHER_VARIABLES.contains(&name)
 }
 
 impl Config {
@@ -146,6 +148,7 @@ impl Config {
             (self.threads <= 4096, "threads", "at most 4096"),
             (self.evaluate_every >= 1, "evaluate_every", "at least 1"),
             (self.quota_mib >= 1, "quota_mib", "at least 1"),
+            (self.feature_memory_mib >= 1, "feature_memory_mib", "at least 1"),
             ((0.0..=86_400.0).contains(&self.linger_seconds), "linger_seconds", "0 to 86400"),
             (
                 self.control == "off" || self.control.parse::<std::net::SocketAddr>().is_ok(),

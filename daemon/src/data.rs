@@ -76,11 +76,13 @@ pub(crate) fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
 /// Images that are looked at before anything is trained.
 const SOME: usize = 100;
 
-/// Returns what a source says of itself once some of its samples were read: of a table or of texts all, of images the first.
+/// Returns what a source says of itself once some of its samples were read: of a table (these columns) or of texts all, of
+/// images the first.
 ///
 /// # Errors
 /// As [`facts`].
-pub(crate) fn look_at(source: &DataSource) -> anyhow::Result<DataFacts> {
+pub(crate) fn look_at(source: DataSource, columns: &[String]) -> anyhow::Result<DataFacts> {
+    let source = &source.with_columns(columns);
     let facts = facts(source)?;
     let opened = source.open().or_fail(ExitCode::Data)?;
     let pool = opened.pool().or_fail(ExitCode::Data)?;
@@ -441,7 +443,7 @@ mod tests {
         };
         let hers = table("a.csv", "age,bmi,label", "#,1#.5,C\n");
         let his = table("b.csv", "bmi,label,ward,age", "1#.5,C,7,#\n");
-        let facts = look_at(&source(&hers).unwrap()).unwrap();
+        let facts = look_at(source(&hers).unwrap(), &[]).unwrap();
         assert_eq!(facts.columns, ["age", "bmi"]);
         let args = crate::federation::Args { nodes: Some(2), partition: Some(OWN.into()), ..Default::default() };
         let spec = crate::federation::spec(&args, &facts).unwrap();

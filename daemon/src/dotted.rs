@@ -53,13 +53,19 @@ pub(crate) fn bare(key: &str) -> &str {
     key.strip_prefix(HYPER).unwrap_or(key)
 }
 
+/// Tells whether two texts are the same value: numbers may be written in several ways.
+fn are_equal(one: &str, other: &str) -> bool {
+    let number = |text: &str| text.parse::<f64>().ok();
+    one == other || number(one).is_some_and(|one| number(other) == Some(one))
+}
+
 /// Returns the first two assignments of one key that differ.
 pub(crate) fn contradiction(assignments: &[Assignment]) -> Option<[&Assignment; 2]> {
     let mut pairs = assignments
         .iter()
         .enumerate()
         .flat_map(|(at, later)| assignments[..at].iter().map(move |earlier| [earlier, later]));
-    pairs.find(|[earlier, later]| earlier.is_of(later) && earlier.value != later.value)
+    pairs.find(|[earlier, later]| earlier.is_of(later) && !are_equal(&earlier.value, &later.value))
 }
 
 /// Returns the spec with the values assigned in order; later ones win. `hyper_names` are the algorithm's own keys.

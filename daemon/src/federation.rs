@@ -16,6 +16,8 @@ use crate::data;
 use crate::dotted::{self, Assignment};
 use crate::initial;
 
+/// The key of the algorithm.
+const ALGORITHM: &str = "algorithm";
 /// The key of a preset of the pool.
 const POOL: &str = "pool";
 /// The preset that has the statistics expert beside the pool, wherever nodes have an extractor in common.
@@ -122,13 +124,14 @@ pub(crate) struct DataFacts {
 pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError> {
     refuse_contradictions(args)?;
     let mut spec = recipe(data);
-    let synchronous = args.gate_synchronous.then(|| algorithm::SYNCHRONOUS_GATE.to_owned());
-    spec.algorithm = synchronous.or(args.algorithm.clone()).unwrap_or(spec.algorithm);
+    let all = assignments(args);
+    if let Some(named) = all.iter().rfind(|assignment| assignment.key == ALGORITHM) {
+        spec.algorithm.clone_from(&named.value);
+    }
     let row = algorithm::find(&spec.algorithm)?;
     let profile = (!row.profiles.is_empty()).then_some("profile");
     let hyper_names: Vec<&str> = row.hyper.iter().map(|hyper| hyper.name).chain(profile).collect();
-    let (presets, assignments): (Vec<_>, Vec<_>) =
-        assignments(args).into_iter().partition(|assignment| assignment.key == POOL);
+    let (presets, assignments): (Vec<_>, Vec<_>) = all.into_iter().partition(|assignment| assignment.key == POOL);
     let preset = presets.last().map(|preset| preset.value.as_str());
     if let Some(name) = preset {
         spec.pool = PoolSpec::preset(name)?;
@@ -158,7 +161,9 @@ pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, Conf
 /// # Errors
 /// Says how it is written.
 pub(crate) fn refuse_preset(args: &Args, path: &Path) -> Result<(), ConfigError> {
-    let preset = path.to_str().filter(|name| args.pool.is_some() && PoolSpec::PRESETS.contains(name) && !path.exists());
+    let preset = path.to_str().filter(|name| {
+        args.pool.as_deref() == Some(PoolSpec::PRESETS[0]) && PoolSpec::PRESETS.contains(name) && !path.exists()
+    });
     match preset {
         Some(name) => Err(ConfigError(format!("a preset follows an equals sign: `--pool={name}`"))),
         None => Ok(()),
@@ -168,9 +173,8 @@ pub(crate) fn refuse_preset(args: &Args, path: &Path) -> Result<(), ConfigError>
 /// Returns the keys that flags set, those of `--set` included.
 pub(crate) fn keys_of_flags(args: &Args) -> Vec<String> {
     let flags = typed(args);
-    let named = [("algorithm", args.algorithm.is_some() || args.gate_synchronous), ("initial", args.initial.is_some())];
-    let named = named.into_iter().filter(|(_, is_set)| *is_set).map(|(key, _)| key.to_owned());
-    flags.into_iter().map(|assignment| assignment.key).chain(named).collect()
+    let initial = args.initial.as_ref().map(|_| "initial".to_owned());
+    flags.into_iter().map(|assignment| assignment.key).chain(initial).collect()
 }
 
 /// Refuses a flag and a `--set` of the same key that say different things. Of two `--set` of one key the later one wins, as
@@ -181,9 +185,9 @@ fn refuse_contradictions(args: &Args) -> Result<(), ConfigError> {
     let last = args.set.iter().enumerate().filter(is_last).map(|(_, set)| set.clone());
     match dotted::contradiction(&flags.into_iter().chain(last).collect::<Vec<_>>()) {
         None => Ok(()),
-        Some([Assignment { value: flag, .. }, Assignment { key, value }]) => Err(ConfigError(format!(
-            "`{key}` is given twice, as `{flag}` by a flag and as `{value}` by --set: drop one of them"
-        ))),
+        Some([Assignment { value: flag, .. }, Assignment { key, value }]) => {
+            Err(ConfigError(format!("`{key}` is given twice, as `{flag}` and by --set as `{value}`: drop one of them")))
+        }
     }
 }
 
@@ -199,6 +203,8 @@ fn assignments(args: &Args) -> Vec<Assignment> {
         assignments.extend(value.map(|value| Assignment::new(key, value)));
     };
     let text = |number: Option<usize>| number.map(|number| number.to_string());
+    let synchronous = args.gate_synchronous.then(|| algorithm::SYNCHRONOUS_GATE.to_owned());
+    put(ALGORITHM, synchronous.or(args.algorithm.clone()));
     put("nodes", args.nodes.map(|nodes| nodes.to_string()));
     put("rounds", args.rounds.map(|rounds| rounds.to_string()));
     put("model.name", args.model.first().cloned());
@@ -289,8 +295,16 @@ mod tests {
         let args = Args { set: set(&["load_balance=0.25", "hyper.load_balance=0.5"]), ..flags.clone() };
         assert_eq!(spec(&args, &digits()).unwrap().hyper["load_balance"], HyperValue::Real(0.5), "the later one");
         let flags = Args { temperature: Some(2.0), ..flags };
-        for (typed, key) in [("training.learning_rate=0.5", "training.learning_rate"), ("temperature=3", "temperature")]
-        {
+        let args = Args { set: set(&["algorithm=fedper"]), ..Args::default() };
+        assert_eq!(spec(&args, &digits()).unwrap().algorithm, "fedper");
+        let same = Args { set: set(&["training.learning_rate=1e-1"]), ..flags.clone() };
+        assert!(spec(&same, &digits()).is_ok(), "the same number");
+        let flags = Args { algorithm: Some("fedmoe-da".into()), ..flags };
+        for (typed, key) in [
+            ("training.learning_rate=0.5", "training.learning_rate"),
+            ("temperature=3", "temperature"),
+            ("algorithm=fedavg", "algorithm"),
+        ] {
             let refused = spec(&Args { set: set(&[typed]), ..flags.clone() }, &digits()).unwrap_err().0;
             assert!(refused.starts_with(&format!("`{key}` is given twice, as `")), "{refused}");
         }

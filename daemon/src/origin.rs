@@ -62,9 +62,9 @@ pub(crate) fn recall(config: &mut Config) -> anyhow::Result<()> {
 pub(crate) fn change(config: &Config) -> Option<String> {
     let mut before = config.clone();
     recall(&mut before).ok()?;
-    let (was, is) = (text(&before).ok()?, text(config).ok()?);
-    let whole = |config: &Config| format!("{} {}", config.data, config.shard).trim().to_owned();
-    (was != is).then(|| {
+    // What a file of index lists says is held by the spec's hash, wherever the file is now.
+    let whole = |config: &Config| format!("{} {}", rooted_source(&config.data), config.shard).trim().to_owned();
+    (whole(&before) != whole(config)).then(|| {
         format!("what this node knows it learned from `{}`, and now it is given `{}`", whole(&before), whole(config))
     })
 }

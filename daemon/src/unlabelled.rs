@@ -154,6 +154,10 @@ mod tests {
         std::fs::write(&path, "bmi,label,age\n20.5,x,40\n21.5,y,50\n").unwrap();
         let named = ModelSpec { columns: vec!["age".into(), "bmi".into()], ..model([1, 1, 2]) };
         assert_eq!(batch(&read(&path, &named, None).unwrap()), [40.0, 20.5, 50.0, 21.5]);
+        std::fs::write(&path, "2020,2019\n1,2\n").unwrap();
+        let years = ModelSpec { columns: vec!["2019".into(), "2020".into()], ..model([1, 1, 2]) };
+        assert_eq!(batch(&read(&path, &years, None).unwrap()), [2.0, 1.0]);
+        std::fs::write(&path, "bmi,label,age\n20.5,x,40\n21.5,y,50\n").unwrap();
         let other = ModelSpec { columns: vec!["age".into(), "dose".into()], ..model([1, 1, 2]) };
         assert!(read(&path, &other, None).unwrap_err().to_string().contains("has no column `dose`"));
         let unnamed = read(&path, &model([1, 1, 2]), None).unwrap_err().to_string();

@@ -101,6 +101,12 @@ fn explain(message: &str) -> String {
     }
 }
 
+/// Tells whether a variable is one that Kubernetes sets in every container beside a service of our name (`FEDBOOT_PORT`,
+/// `FEDBOOT_SERVICE_HOST`), given what follows our prefix.
+pub fn is_of_a_service(rest: &str) -> bool {
+    rest == "PORT" || ["PORT_", "SERVICE_HOST", "SERVICE_PORT"].iter().any(|start| rest.starts_with(start))
+}
+
 /// What likeness of last parts counts, of that of whole names.
 const LAST_PART: f64 = 0.97;
 

@@ -242,6 +242,11 @@ fn csv_columns_are_found_by_the_federations_names() {
     );
     let error = values(open("hers.csv", hers, &["age", "weight"]).as_ref()).unwrap_err();
     assert!(error.ends_with("has no column `weight`, one of `model.columns` of the federation's spec"), "{error}");
+    // Which column is the label must be clear where more columns are there than are wanted.
+    let error = values(open("ward.csv", "age,bmi,outcome,ward\n1,2,0,1\n", &names).as_ref()).unwrap_err();
+    assert!(error.contains("outcome") && error.contains("`,label=COLUMN`"), "{error}");
+    let error = values(open("last.csv", "outcome,bmi,age\n0,1,2\n", &names).as_ref()).unwrap_err();
+    assert!(error.contains("takes `age` for the label") && error.contains("`,label=COLUMN`"), "{error}");
     let error = values(open("twice.csv", "age,age,label\n1,2,0\n", &["age"]).as_ref()).unwrap_err();
     assert!(error.contains("has two columns `age`"), "{error}");
     assert_eq!(open("twice.csv", "age,age,label\n1,2,0\n", &[]).columns().unwrap(), None);
@@ -252,19 +257,21 @@ fn classes_have_the_federations_names_whatever_the_data_call_them() {
     let folder = tempdir().unwrap();
     put(&folder, "t.csv", b"1,2,M\n3,4,B\n");
     let path = folder.path().join("t.csv");
-    let samples = read(&source("csv", &path, ",classes=B=benign|M=malignant"), &[0, 1]).unwrap();
+    let samples = read(&source("csv", &path, ",classes=B=>benign|M=>malignant"), &[0, 1]).unwrap();
     assert_eq!(
         (samples.labels.as_slice(), &*samples.class_names),
         ([1, 0].as_slice(), &["benign".into(), "malignant".into()][..])
     );
-    let error = read(&source("csv", &path, ",classes=B=benign|malignant"), &[0]).unwrap_err();
+    let error = read(&source("csv", &path, ",classes=B=>benign|malignant"), &[0]).unwrap_err();
     assert!(error.contains("has label `M` in row 0, which is none of its 2 classes"), "{error}");
-    for twice in ["B=x|M=x", "B=x|B=y"] {
+    for twice in ["B=>x|M=>x", "B=>x|B=>y"] {
         let error = read(&source("csv", &path, &format!(",classes={twice}")), &[0]).unwrap_err();
-        assert!(error.contains("expected names like `cat|dog`, `0=cat|1=dog`"), "{error}");
+        assert!(error.contains("expected names like `cat|dog`, `0=>cat|1=>dog`"), "{error}");
     }
+    put(&folder, "t.csv", b"1,2,<=50K\n3,4,>50K\n");
+    assert_eq!(read(&source("csv", &path, ",classes=<=50K|>50K"), &[0, 1]).unwrap().labels, [0, 1]);
     put(&folder, "t.txt", b"1,good film\n0,bad film\n");
-    let text = read(&source("text", &folder.path().join("t.txt"), ",classes=0=bad|1=good"), &[0, 1]).unwrap();
+    let text = read(&source("text", &folder.path().join("t.txt"), ",classes=0=>bad|1=>good"), &[0, 1]).unwrap();
     assert_eq!((text.labels.as_slice(), &*text.class_names), ([1, 0].as_slice(), &["bad".into(), "good".into()][..]));
 }
 

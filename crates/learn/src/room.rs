@@ -137,7 +137,7 @@ impl Spill {
 }
 
 impl Rows {
-    /// Makes room for so many rows; those that are never put are zeros.
+    /// Makes room for so many rows; only those that were put may be read.
     pub(crate) fn new(place: &Place, rows: usize) -> Self {
         let numbers = match (&place.file, place.precision) {
             (Some(spill), precision) => Numbers::Spilled { precision, spill: Arc::clone(spill), start: 0 },

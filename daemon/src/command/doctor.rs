@@ -9,6 +9,7 @@ use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
 use crate::clock;
+use crate::command::start::read_spec;
 use crate::config::Config;
 use crate::data;
 use crate::device::probe_command;
@@ -42,7 +43,9 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     findings.extend(config.listen.iter().map(|address| port(address)));
     findings.push(now());
     findings.push(disk(&config));
-    findings.extend([&config.data].into_iter().chain(&args.data).map(|source| readable(source)));
+    // A table is read as the node would read it, by the names of its federation.
+    let columns = read_spec(&config).map_or_else(|_| Vec::new(), |spec| spec.model.columns);
+    findings.extend([&config.data].into_iter().chain(&args.data).map(|source| readable(source, &columns)));
     let failed: Vec<(&str, ExitCode)> = findings.iter().filter_map(|found| Some((found.what, found.code?))).collect();
     output::print(&Findings(findings.iter().map(Finding::clone).collect()), form)?;
     match failed.first() {
@@ -182,8 +185,8 @@ fn disk(config: &Config) -> Finding {
     }
 }
 
-fn readable(source: &str) -> Finding {
-    match data::source(source).and_then(|source| data::look_at(&source)) {
+fn readable(source: &str, columns: &[String]) -> Finding {
+    match data::source(source).and_then(|source| data::look_at(source, columns)) {
         Ok(facts) => {
             let [channels, height, width] = facts.input;
             let detail = format!("`{source}`: {channels}x{height}x{width}, {} classes", facts.classes);
@@ -209,8 +212,8 @@ mod tests {
 
     #[test]
     fn missing_data_is_a_failure_and_the_built_in_data_never_is() {
-        assert_eq!(readable("digits").verdict, Verdict::Ok);
-        assert_eq!(readable("idx:/nowhere/at/all").verdict, Verdict::Fail);
-        assert_eq!(readable("digts").verdict, Verdict::Fail);
+        assert_eq!(readable("digits", &[]).verdict, Verdict::Ok);
+        assert_eq!(readable("idx:/nowhere/at/all", &[]).verdict, Verdict::Fail);
+        assert_eq!(readable("digts", &[]).verdict, Verdict::Fail);
     }
 }

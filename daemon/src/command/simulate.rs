@@ -257,7 +257,9 @@ fn settings(args: &Args, experiment: &Experiment, variant: &Variant, seed: Optio
     });
     federation.defaults = set;
     federation.seed = seed;
-    federation.partition_file = federation.partition_file.or_else(|| experiment.partition_file.clone());
+    let is_divided_otherwise = args.federation.set.iter().any(|set| set.key == "data.partition");
+    let lists = experiment.partition_file.clone().filter(|_| !is_divided_otherwise);
+    federation.partition_file = federation.partition_file.or(lists);
     Run {
         federation,
         data: args.data.clone().or(experiment.data.clone()).unwrap_or_else(|| "digits".into()),

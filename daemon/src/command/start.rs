@@ -214,7 +214,10 @@ fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Resul
     let initial = initial::of(spec, initial.map(Path::new))?;
     let mut learner = Learner::new(spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
     let memory_bytes = config.feature_memory_mib.saturating_mul(1 << 20);
-    learner.keep_in(Room { memory_bytes, folder: Some(config.state.clone().into()), ..Room::default() });
+    let whole = Room::default();
+    let disk_bytes = fednode_store::disk_free(Path::new(&config.state))
+        .map_or(whole.disk_bytes, |free| whole.disk_bytes.min(free / 2));
+    learner.keep_in(Room { memory_bytes, folder: Some(config.state.clone().into()), disk_bytes });
     initial::start(&mut learner, initial.as_deref())?;
     tracing::info!(
         device = device.name(),

@@ -158,7 +158,11 @@ fn conclude(
     let all: Vec<RoundRecord> = observed.iter().flat_map(|observed| observed.records.clone()).collect();
     plan.folder.write_metrics(all)?;
     let everyone = match args.global_test {
-        true => Some(Everyone::load(&data::source(&args.data)?, spec, args.federation.partition_file.as_deref())?),
+        true => Some(Everyone::load(
+            &data::source(&args.data)?.with_columns(&spec.model.columns),
+            spec,
+            args.federation.partition_file.as_deref(),
+        )?),
         false => None,
     };
     for observed in &mut observed {

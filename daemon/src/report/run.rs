@@ -258,7 +258,7 @@ impl Run {
     /// Says what a run lacks that has no result; nothing of one that has.
     pub(crate) fn standing(&self) -> &'static str {
         let is_through = |node: &Node| self.rounds.is_some_and(|rounds| node.last_round >= rounds);
-        match (&self.summary, self.nodes.iter().all(is_through)) {
+        match (&self.summary, !self.nodes.is_empty() && self.nodes.iter().all(is_through)) {
             (Some(_), _) => "",
             (None, true) => " (all rounds, no summary)",
             (None, false) => " (under way or broken off)",

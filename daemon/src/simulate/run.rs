@@ -148,7 +148,9 @@ impl Prepared {
             (Arc::new(split), About { partition_hash, classes_present, counts })
         };
         let (data, shards): (Vec<_>, Vec<_>) = self.shards()?.into_iter().map(split).unzip();
-        let room = Room { folder: file.parent().map(Path::to_owned), ..Room::default() };
+        let whole = Room::default();
+        let memory_bytes = whole.memory_bytes / means.threads.max(1) as u64;
+        let room = Room { memory_bytes, folder: file.parent().map(Path::to_owned), ..whole };
         let learners = self.learners(&data, means, &room)?;
         let sizes: Vec<usize> = learners[0].iter().map(|learner| learner.state().n_values()).collect();
         let initial: Vec<Knowledge> = learners[0].iter().map(Knowledge::of).collect();
@@ -207,7 +209,7 @@ impl Prepared {
     }
 
     fn shards(&self) -> anyhow::Result<Vec<Shard>> {
-        let source = data::source(&self.run.data)?;
+        let source = data::source(&self.run.data)?.with_columns(&self.spec.model.columns);
         load_shards(&source, &self.partition()?, &self.shard_params()).or_fail(ExitCode::Data)
     }
 
@@ -228,7 +230,7 @@ impl Prepared {
     /// Weighs the models on the first node's data.
     fn load(&self) -> anyhow::Result<Load> {
         let spec = &self.spec;
-        let source = data::source(&self.run.data)?;
+        let source = data::source(&self.run.data)?.with_columns(&self.spec.model.columns);
         let first = load_shard(&source, &self.partition()?, &self.shard_params(), 0).or_fail(ExitCode::Data)?;
         let per_sample = first.split.train.bytes_per_sample() as u64;
         let initial = initial::of(spec, self.run.federation.initial.as_deref())?;

@@ -1,5 +1,7 @@
 //! The range of every key.
 
+use std::collections::BTreeSet;
+
 use super::{FederationSpec, LimitsSpec, PoolSpec, RoundSpec, ScaleSpec, StatisticsSpec, TrainingSpec};
 use crate::config::ConfigError;
 use crate::{BlobId, Exchange, Learning, MAX_EXPERTS};
@@ -44,9 +46,9 @@ fn general(spec: &FederationSpec) -> Vec<Rule> {
             "as many names as `model.classes` says, or none",
         ),
         (
-            model.columns.is_empty() || model.columns.len() == model.input.iter().product::<usize>(),
+            model.columns.is_empty() || are_distinct(&model.columns, model.input.iter().product()),
             "model.columns",
-            "as many names as a sample has values (`model.input`), or none",
+            "as many names as a sample has values (`model.input`), no two the same, or none",
         ),
         ((1..=MAX_EXPERTS).contains(&model.experts), "model.experts", "1 to 64"),
         (
@@ -57,6 +59,10 @@ fn general(spec: &FederationSpec) -> Vec<Rule> {
         (model.vocabulary <= 1_000_000, "model.vocabulary", "0 to 1000000"),
         ((0.0..=0.5).contains(&data.validation_share), "data.validation_share", "0 to 0.5"),
     ]
+}
+
+fn are_distinct(names: &[String], expected: usize) -> bool {
+    names.len() == expected && names.iter().collect::<BTreeSet<_>>().len() == expected
 }
 
 fn training(training: &TrainingSpec, spec: &FederationSpec) -> Vec<Rule> {

@@ -98,7 +98,10 @@ impl CsvTable {
             return Ok(Layout { has_header, label, features, names: Vec::new() });
         }
         if !self.wanted.is_empty() {
-            features = find(&self.wanted, &first).map_err(|cause| DataError::malformed(&self.path, cause))?;
+            let malformed = |cause| DataError::malformed(&self.path, cause);
+            features = find(&self.wanted, &first).map_err(malformed)?;
+            let is_guessed = self.label.is_none() && by_name.is_none();
+            check_label(&first, label, &features, is_guessed).map_err(malformed)?;
         }
         let names = features.iter().map(|column| first[*column].to_owned()).collect();
         Ok(Layout { has_header, label, features, names })
@@ -169,8 +172,25 @@ fn find(wanted: &[String], header: &StringRecord) -> Result<Vec<usize>, String> 
     wanted.iter().map(position).collect()
 }
 
-/// Reads rows of numbers without any label, one after the other; a first row without any number is a header. With a header
-/// the columns are found by their names if they have any, and other columns are left out.
+/// Refuses a label that is a feature, or may be some other column that nobody wants.
+fn check_label(header: &StringRecord, label: usize, features: &[usize], is_guessed: bool) -> Result<(), String> {
+    let others: Vec<&str> =
+        (0..header.len()).filter(|column| !features.contains(column)).map(|column| &header[column]).collect();
+    if features.contains(&label) {
+        let taken = &header[label];
+        return Err(format!(
+            "takes `{taken}` for the label, which is one of `model.columns` of the federation's spec: name the label's column \
+             with `,label=COLUMN`"
+        ));
+    }
+    if is_guessed && others.len() > 1 {
+        return Err(format!("may have its label in any of {}: name it with `,label=COLUMN`", others.join(", ")));
+    }
+    Ok(())
+}
+
+/// Reads rows of numbers without any label, one after the other; a first row without any number, or with all these columns'
+/// names, is a header. With a header the columns are found by their names, and others are left out.
 ///
 /// # Errors
 /// Names the line that is no row of so many finite numbers, or the column that is not there.
@@ -179,7 +199,8 @@ pub fn numbers(bytes: &[u8], width: usize, columns: &[String]) -> Result<Vec<f32
     let (mut values, mut places) = (Vec::new(), None);
     for (at, row) in reader.records().enumerate() {
         let row = row.map_err(|_| "is no UTF-8 text".to_owned())?;
-        if at == 0 && !row.iter().any(is_number) {
+        let names_all = || !columns.is_empty() && columns.iter().all(|name| row.iter().any(|cell| cell == name));
+        if at == 0 && (!row.iter().any(is_number) || names_all()) {
             places = (!columns.is_empty()).then(|| find(columns, &row)).transpose()?.map(|found| (row.len(), found));
             continue;
         }

@@ -114,13 +114,13 @@ pub const KINDS: [Kind; 10] = [
     Kind { name: "cifar100", form: "cifar100:DIR", about: "CIFAR-100, binary version", open: cifar::open_100 },
     Kind {
         name: "folder",
-        form: "folder:DIR[,resize=HxW][,channels=1|3][,classes=[LABEL=]A|…]",
+        form: "folder:DIR[,resize=HxW][,channels=1|3][,classes=[LABEL=>]A|…]",
         about: "PNG and JPEG images, one sub-folder per class",
         open: folder::open,
     },
     Kind {
         name: "csv",
-        form: "csv:FILE[,label=COL][,classes=[LABEL=]A|…]",
+        form: "csv:FILE[,label=COL][,classes=[LABEL=>]A|…]",
         about: "a table of numbers with a label column",
         open: csv_table::open,
     },
@@ -132,7 +132,7 @@ pub const KINDS: [Kind; 10] = [
     },
     Kind {
         name: "text",
-        form: "text:FILE[,test=FILE][,vocabulary=N][,length=N][,vocabulary_file=FILE][,classes=[LABEL=]A|…]",
+        form: "text:FILE[,test=FILE][,vocabulary=N][,length=N][,vocabulary_file=FILE][,classes=[LABEL=>]A|…]",
         about: "a CSV table whose first column is the class and whose others are text",
         open: text::open,
     },

@@ -63,13 +63,13 @@ impl Argument {
     }
 
     /// Reads `classes`: names between bars, or how many there are. Nodes that bring their own data must agree on the names
-    /// and their order, else the same label would mean different things; `LABEL=NAME` says what the data call one.
+    /// and their order, else the same label would mean different things; `LABEL=>NAME` says what the data call one.
     pub(super) fn classes(&self) -> Result<Option<Classes>, DataError> {
-        let expected = "names like `cat|dog`, `0=cat|1=dog`, or a number from 2 to 65535";
+        let expected = "names like `cat|dog`, `0=>cat|1=>dog`, or a number from 2 to 65535";
         self.parsed("classes", expected, |value| match value.parse::<u16>() {
             Ok(n) => (n >= 2).then(|| Classes::called(numbered(n.into()))),
             Err(_) => {
-                let pairs = value.split('|').map(|class| class.split_once('=').unwrap_or((class, class)));
+                let pairs = value.split('|').map(|class| class.split_once("=>").unwrap_or((class, class)));
                 let (labels, names): (Vec<String>, Vec<String>) =
                     pairs.map(|(label, name)| (label.trim().to_owned(), name.trim().to_owned())).unzip();
                 let are_distinct = |texts: &[String]| texts.iter().collect::<BTreeSet<_>>().len() == texts.len();
