@@ -50,6 +50,17 @@ pub(crate) fn print(report: &impl Report, form: Form) -> anyhow::Result<()> {
     write(&text)
 }
 
+/// Prints one of several reports, as JSON in one line.
+///
+/// # Errors
+/// As [`print()`].
+pub(crate) fn print_line(report: &impl Report, form: Form) -> anyhow::Result<()> {
+    match form {
+        Form::Human => write(&report.human()),
+        Form::Json => write(&(serde_json::to_string(report)? + "\n")),
+    }
+}
+
 /// Prints text as it is.
 ///
 /// # Errors

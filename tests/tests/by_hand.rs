@@ -33,6 +33,8 @@ fn the_federation_survives_its_aggregator_and_takes_it_back() {
     let nodes = start_all(&federation, 3, &address);
 
     nodes[0].wait_for_records(2);
+    let listening = nodes[0].status().unwrap()["listeners"][0].as_str().unwrap().to_owned();
+    assert!(nodes[0].log().contains(&format!("listening at {listening}\n")), "it says where others can join");
     fedboot.kill();
     nodes[0].wait_for_records(5);
     let (listen, _) = address.split_once("/p2p/").unwrap();

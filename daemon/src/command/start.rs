@@ -16,6 +16,7 @@ use fednode_learn::{Learner, Room, algorithm, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::{signals, telemetry};
 use serde::Serialize;
+use tokio::sync::mpsc;
 
 use crate::config::Config;
 use crate::data::{self, Mine};
@@ -33,6 +34,8 @@ use crate::trainer::LearnerTrainer;
 const NETWORK_THREADS: usize = 2;
 /// Threads for disk and mixing; each costs memory of its own.
 const BLOCKING_THREADS: usize = 4;
+/// Addresses that may wait to be printed.
+const ADDRESSES: usize = 64;
 /// How long tasks that block may take to end after the last word.
 const LAST_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -179,7 +182,16 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
         if args.stop_when_stdin_closes {
             signals::stop_when_stdin_closes(stop.clone());
         }
+        let (told, mut addresses) = mpsc::channel(ADDRESSES);
+        member.on_listening = Some(told);
+        let printing = tokio::spawn(async move {
+            while let Some(listening) = addresses.recv().await {
+                output::print_line(&Listening { listening }, form)?;
+            }
+            anyhow::Ok(())
+        });
         let finished = fednode_runtime::run_node(member, Box::new(trainer), stop).await;
+        printing.abort();
         finished.map(drop).map_err(|error| fail(error.exit_code(), error.to_string()))
     });
     runtime.shutdown_timeout(LAST_PATIENCE);
@@ -245,6 +257,18 @@ fn facts(
     ];
     facts.extend(samples.vocabulary().map(|vocabulary| (VOCABULARY_FILE, vocabulary.tokens().join("\n") + "\n")));
     Ok(facts)
+}
+
+/// An address at which this node listens, to be copied into `--peers`.
+#[derive(Debug, Serialize)]
+struct Listening {
+    listening: String,
+}
+
+impl Report for Listening {
+    fn human(&self) -> String {
+        format!("listening at {}\n", self.listening)
+    }
 }
 
 /// The settings in force.
