@@ -242,6 +242,8 @@ fn csv_columns_are_found_by_the_federations_names() {
     );
     let error = values(open("hers.csv", hers, &["age", "weight"]).as_ref()).unwrap_err();
     assert!(error.ends_with("has no column `weight`, one of `model.columns` of the federation's spec"), "{error}");
+    let third = open("case.csv", "Label,BMI,Age\n1,22.5,70\n", &names);
+    assert_eq!(values(third.as_ref()).unwrap().1, Pixels::Floats(vec![70.0, 22.5]));
     // Which column is the label must be clear where more columns are there than are wanted.
     let error = values(open("ward.csv", "age,bmi,outcome,ward\n1,2,0,1\n", &names).as_ref()).unwrap_err();
     assert!(error.contains("outcome") && error.contains("`,label=COLUMN`"), "{error}");
@@ -318,6 +320,8 @@ fn csv_names_line_and_cell() {
     assert_eq!(error("a,b,label\n1,2,x\n1,oops,y\n", ""), "holds `oops` in column 1 of line 3, not a number");
     assert_eq!(error("a,b,label\n1,2,x\n1,nan,y\n", ""), "holds `nan` in column 1 of line 3, not a number");
     assert_eq!(error("a,b,label\r\n1,2,x\r\n1,oops,y\r\n", ""), "holds `oops` in column 1 of line 3, not a number");
+    assert_eq!(error("a,b,label\n1,2,x\n1,2,\n", ""), "has no label in line 3: leave that row out");
+    assert_eq!(error("a;b;label\n1;2;x\n", ""), "is separated by ';': write it with commas");
     let fraction = "has the label `0.5`, a number with a fraction: name the column of the classes with `,label=COLUMN`";
     assert_eq!(error("diagnosis,age,bmi\n1,2,3\n0,2,0.5\n", ""), fraction);
     assert_eq!(error("1,2,0\n1,0\n", ""), "has 2 cells in line 2, but 3 before");

@@ -51,7 +51,9 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples)> {
     match (&args.data, &args.shard) {
         (Some(source), None) if !args.everyone => {
-            Ok((format!("all of {source}"), data::everything(source, &model.spec().model.columns)?))
+            let columns = &model.spec().model.columns;
+            data::warn_of_table(&data::source(source)?, columns)?;
+            Ok((format!("all of {source}"), data::everything(source, columns)?))
         }
         (source, shard) => {
             let (data, shard, partition_file) = (source.as_deref(), shard.as_deref(), args.partition_file.as_deref());

@@ -122,6 +122,12 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
     let facts = data::facts(&source)?;
     data::warn_of_table(&source, &[])?;
     let mut spec = federation::spec(&args.federation, &facts).or_fail(ExitCode::Configuration)?;
+    if source.kind().name == "csv" && spec.data.partition == data::OWN && spec.model.columns.is_empty() {
+        eprintln!(
+            "warning: the table's columns have no names, or two the same: nothing will tell whether another node's table has them \
+             in the same order; a header with distinct names would"
+        );
+    }
     spec.data.partition_hash = Division::make(&source, &spec, args.federation.partition_file.as_deref())?.hash;
     write_if_absent(&path, || Ok(spec.to_toml()))?;
     Ok((spec, entry))

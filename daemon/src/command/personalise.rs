@@ -14,7 +14,7 @@ use fednode_runtime::trainer::Evaluations;
 use serde::Serialize;
 
 use crate::command::export;
-use crate::data::Mine;
+use crate::data::{self, Mine};
 use crate::device::Choice;
 use crate::dotted::{self, Assignment};
 use crate::failure::{OrFail, fail, no_learner};
@@ -57,6 +57,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let (data, shard, partition_file) = (args.data.as_deref(), args.shard.as_deref(), args.partition_file.as_deref());
     let config = args.model.samples_of(Typed { data, shard, partition_file })?;
     let mine = Mine::load(&config, &spec)?;
+    data::warn_of_table(&data::source(&config.data)?, &spec.model.columns)?;
     let device = Choice::find(&args.model.device)?.open(0)?;
     let mut learner = Learner::new(&spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
     let folder = args.out.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });

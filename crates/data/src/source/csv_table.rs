@@ -75,7 +75,13 @@ impl CsvTable {
         let first = first.map_err(|error| damaged(&self.path, error))?;
         let columns = first.len();
         if columns < 2 {
-            return Err(DataError::malformed(&self.path, "needs at least a label and one value per row"));
+            let separator =
+                [';', '\t'].into_iter().find(|separator| first.iter().any(|cell| cell.contains(*separator)));
+            let cause = match separator {
+                Some(separator) => format!("is separated by {separator:?}: write it with commas"),
+                None => "needs at least a label and one value per row".to_owned(),
+            };
+            return Err(DataError::malformed(&self.path, cause));
         }
         let by_name = self.named_column(&first);
         let label = match (&self.label, by_name) {
@@ -160,8 +166,13 @@ fn line_of(bytes: &[u8], row: &StringRecord) -> usize {
 /// Returns where each of these columns is, by the names of a header.
 fn find(wanted: &[String], header: &StringRecord) -> Result<Vec<usize>, String> {
     let position = |name: &String| {
-        let mut places = header.iter().enumerate().filter(|(_, cell)| cell == name).map(|(column, _)| column);
-        match (places.next(), places.next()) {
+        let places = |is_it: &dyn Fn(&str) -> bool| -> Vec<usize> {
+            header.iter().enumerate().filter(|(_, cell)| is_it(cell)).map(|(column, _)| column).collect()
+        };
+        // As it is written, else whatever the case of its letters.
+        let exact = places(&|cell| cell == name);
+        let places = if exact.is_empty() { places(&|cell| cell.eq_ignore_ascii_case(name)) } else { exact };
+        match (places.first().copied(), places.get(1)) {
             (Some(column), None) => Ok(column),
             (None, _) => Err(format!("has no column `{name}`, one of `model.columns` of the federation's spec")),
             (Some(_), Some(_)) => {
@@ -229,6 +240,13 @@ impl Source for CsvTable {
         let mut distinct: BTreeSet<Arc<str>> = BTreeSet::new();
         self.for_each(layout.has_header, |_, row| {
             let text = &row[layout.label];
+            if text.is_empty() {
+                let line = std::fs::read(&self.path).map_or(0, |bytes| line_of(&bytes, row));
+                return Err(DataError::malformed(
+                    &self.path,
+                    format!("has no label in line {line}: leave that row out"),
+                ));
+            }
             let text = distinct.get(text).cloned().unwrap_or_else(|| Arc::from(text));
             distinct.insert(Arc::clone(&text));
             texts.push(text);
