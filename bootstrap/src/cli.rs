@@ -43,7 +43,12 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
     /// State folder of the fedboot in question.
-    #[arg(long, value_name = "DIR", default_value = "fedboot-state", env = "FEDBOOT_STATE")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "fedboot-state",
+        env = "FEDBOOT_STATE"
+    )]
     pub(crate) state: PathBuf,
     /// Print JSON.
     #[arg(long)]
@@ -53,7 +58,12 @@ pub(crate) struct ReportArgs {
 #[derive(Debug, Args)]
 pub(crate) struct StartArgs {
     /// The federation's spec, the same file as every node has.
-    #[arg(long, value_name = "FILE", default_value = "federation.toml", env = "FEDBOOT_SPEC")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "federation.toml",
+        env = "FEDBOOT_SPEC"
+    )]
     pub(crate) spec: PathBuf,
     /// Address to listen at, as a multiaddress; may be given more than once.
     #[arg(
@@ -65,13 +75,28 @@ pub(crate) struct StartArgs {
     )]
     pub(crate) listen: Vec<String>,
     /// Address under which others reach this machine, where it cannot know by itself (port forwarding).
-    #[arg(long, value_name = "ADDRESS", env = "FEDBOOT_EXTERNAL", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "FEDBOOT_EXTERNAL",
+        value_delimiter = ','
+    )]
     pub(crate) external: Vec<String>,
     /// Other members to connect to; any member will do.
-    #[arg(long, value_name = "ADDRESS", env = "FEDBOOT_PEERS", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "FEDBOOT_PEERS",
+        value_delimiter = ','
+    )]
     pub(crate) peers: Vec<String>,
     /// State folder: key, checkpoints, blobs.
-    #[arg(long, value_name = "DIR", default_value = "fedboot-state", env = "FEDBOOT_STATE")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "fedboot-state",
+        env = "FEDBOOT_STATE"
+    )]
     pub(crate) state: PathBuf,
     /// File with the pre-shared network key (64 hexadecimal digits).
     #[arg(long, value_name = "FILE", env = "FEDBOOT_NETWORK_KEY")]
@@ -84,10 +109,20 @@ pub(crate) struct StartArgs {
     #[arg(long, env = "FEDBOOT_MDNS")]
     pub(crate) mdns: bool,
     /// How blobs come here: `zstd`, the same numbers in fewer bytes for some processor time, or `off`.
-    #[arg(long, value_name = "METHOD", default_value = "zstd", env = "FEDBOOT_COMPRESSION")]
+    #[arg(
+        long,
+        value_name = "METHOD",
+        default_value = "zstd",
+        env = "FEDBOOT_COMPRESSION"
+    )]
     pub(crate) compression: Compression,
     /// Most peers to keep.
-    #[arg(long, value_name = "N", default_value_t = 1024, env = "FEDBOOT_MAX_PEERS")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1024,
+        env = "FEDBOOT_MAX_PEERS"
+    )]
     pub(crate) max_peers: usize,
     /// Most mebibytes of blobs kept on disk.
     #[arg(
@@ -99,7 +134,12 @@ pub(crate) struct StartArgs {
     )]
     pub(crate) quota_mib: u64,
     /// Where to serve the control API; port 0 takes any free one.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", env = "FEDBOOT_CONTROL")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:0",
+        env = "FEDBOOT_CONTROL"
+    )]
     pub(crate) control: SocketAddr,
     /// Serve no control API.
     #[arg(long)]
@@ -108,10 +148,20 @@ pub(crate) struct StartArgs {
     #[arg(long, env = "FEDBOOT_EXIT_WHEN_FINISHED")]
     pub(crate) exit_when_finished: bool,
     /// Longest time in seconds to go on serving after the last round, with `--exit-when-finished`.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, env = "FEDBOOT_LINGER_SECONDS")]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 600,
+        env = "FEDBOOT_LINGER_SECONDS"
+    )]
     pub(crate) linger_seconds: u64,
     /// Form of the log on standard error: `human` or `json`.
-    #[arg(long, value_name = "FORM", default_value = "human", env = "FEDBOOT_LOG_FORM")]
+    #[arg(
+        long,
+        value_name = "FORM",
+        default_value = "human",
+        env = "FEDBOOT_LOG_FORM"
+    )]
     pub(crate) log: Format,
     /// Print the addresses to listen at as JSON lines.
     #[arg(long)]
@@ -127,11 +177,23 @@ const PREFIX: &str = "FEDBOOT_";
 /// Says which of these variables looks like a setting and is none, and which ones there are.
 pub(crate) fn unknown_variable(names: impl IntoIterator<Item = String>) -> Option<String> {
     let program = Cli::command();
-    let settings = program.get_subcommands().flat_map(clap::Command::get_arguments).filter_map(clap::Arg::get_env);
+    let settings = program
+        .get_subcommands()
+        .flat_map(clap::Command::get_arguments)
+        .filter_map(clap::Arg::get_env);
     let known: BTreeSet<&str> = settings.filter_map(|name| name.to_str()).collect();
-    let is_meant = |name: &String| name.strip_prefix(PREFIX).is_some_and(|rest| !is_of_a_service(rest));
-    let unknown = names.into_iter().find(|name| is_meant(name) && !known.contains(name.as_str()))?;
-    Some(unknown_name("variable", &unknown, &known.into_iter().collect::<Vec<_>>()))
+    let is_meant = |name: &String| {
+        name.strip_prefix(PREFIX)
+            .is_some_and(|rest| !is_of_a_service(rest))
+    };
+    let unknown = names
+        .into_iter()
+        .find(|name| is_meant(name) && !known.contains(name.as_str()))?;
+    Some(unknown_name(
+        "variable",
+        &unknown,
+        &known.into_iter().collect::<Vec<_>>(),
+    ))
 }
 
 #[cfg(test)]
@@ -141,7 +203,12 @@ mod tests {
     #[test]
     fn a_misspelt_variable_is_found() {
         let found = |name: &str| unknown_variable(["PATH".to_owned(), name.to_owned()]);
-        for fine in ["FEDBOOT_MAX_PEERS", "FEDBOOT_PORT", "FEDBOOT_SERVICE_PORT_P2P", "FEDBOOT_PORT_4001_TCP_ADDR"] {
+        for fine in [
+            "FEDBOOT_MAX_PEERS",
+            "FEDBOOT_PORT",
+            "FEDBOOT_SERVICE_PORT_P2P",
+            "FEDBOOT_PORT_4001_TCP_ADDR",
+        ] {
             assert_eq!(found(fine), None, "{fine}");
         }
         assert_eq!(
@@ -157,9 +224,17 @@ mod tests {
 
     #[test]
     fn lists_may_be_repeated_or_separated_by_commas() {
-        let cli =
-            Cli::parse_from(["fedboot", "start", "--peers", "/dns4/a/tcp/1,/dns4/b/tcp/1", "--peers", "/dns4/c/tcp/1"]);
-        let Command::Start(args) = cli.command else { panic!("start was asked for") };
+        let cli = Cli::parse_from([
+            "fedboot",
+            "start",
+            "--peers",
+            "/dns4/a/tcp/1,/dns4/b/tcp/1",
+            "--peers",
+            "/dns4/c/tcp/1",
+        ]);
+        let Command::Start(args) = cli.command else {
+            panic!("start was asked for")
+        };
         assert_eq!(args.peers.len(), 3);
         assert!(Cli::try_parse_from(["fedboot", "start", "--quota-mib", "0"]).is_err());
     }

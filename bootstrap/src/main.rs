@@ -33,7 +33,10 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(cause: Cause, text: impl ToString) -> Self {
-        Self { cause, text: text.to_string() }
+        Self {
+            cause,
+            text: text.to_string(),
+        }
     }
 }
 
@@ -71,19 +74,25 @@ fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
 
 fn status(state: &Path, json: bool) -> Result<(), Failure> {
     let client = Client::of(state).map_err(|error| Failure::new(Cause::State, error))?;
-    let status = client.status().map_err(|error| Failure::new(Cause::State, error))?;
+    let status = client
+        .status()
+        .map_err(|error| Failure::new(Cause::State, error))?;
     print::status(&status, json)
 }
 
 fn stop(state: &Path) -> Result<(), Failure> {
     let client = Client::of(state).map_err(|error| Failure::new(Cause::State, error))?;
-    client.stop().map_err(|error| Failure::new(Cause::State, error))
+    client
+        .stop()
+        .map_err(|error| Failure::new(Cause::State, error))
 }
 
 /// Prints the node id, making the key if there is none yet, so that addresses can be handed out before the first start.
 fn id(state: &Path, json: bool) -> Result<(), Failure> {
     let unusable = |error: &dyn std::fmt::Display| Failure::new(Cause::State, error);
-    std::fs::create_dir_all(state).map_err(|error| unusable(&format!("{}: {error}", state.display())))?;
-    let identity = fednode_net::Identity::load_or_create(&state.join("key")).map_err(|error| unusable(&error))?;
+    std::fs::create_dir_all(state)
+        .map_err(|error| unusable(&format!("{}: {error}", state.display())))?;
+    let identity = fednode_net::Identity::load_or_create(&state.join("key"))
+        .map_err(|error| unusable(&error))?;
     print::id(identity.node_id(), json)
 }

@@ -46,7 +46,12 @@ pub(crate) fn status(status: &Status, json: bool) -> Result<(), Failure> {
 
 fn describe(status: &Status) -> String {
     let mut lines = vec![
-        format!("{} of federation `{}` ({})", status.node_id, status.name, status.federation.short()),
+        format!(
+            "{} of federation `{}` ({})",
+            status.node_id,
+            status.name,
+            status.federation.short()
+        ),
         format!(
             "round {} of {}, {}; {} peers; up {:.0} s",
             status.round,
@@ -58,18 +63,34 @@ fn describe(status: &Status) -> String {
     ];
     lines.extend(status.waiting_for.iter().map(|waiting| {
         let whom: Vec<String> = waiting.whom.iter().map(NodeId::short).collect();
-        let from = if whom.is_empty() { String::new() } else { format!(" from {}", whom.join(", ")) };
-        format!("waiting since {:.0} s for {}{from}", waiting.seconds, waiting.what)
+        let from = if whom.is_empty() {
+            String::new()
+        } else {
+            format!(" from {}", whom.join(", "))
+        };
+        format!(
+            "waiting since {:.0} s for {}{from}",
+            waiting.seconds, waiting.what
+        )
     }));
     let (sent, received) = (status.traffic.sent.wire, status.traffic.received.wire);
-    lines.push(format!("sent {sent} bytes, received {received} bytes, holds {} bytes of blobs", status.blob_bytes));
-    lines.extend(status.listeners.iter().map(|address| format!("listening at {address}")));
+    lines.push(format!(
+        "sent {sent} bytes, received {received} bytes, holds {} bytes of blobs",
+        status.blob_bytes
+    ));
+    lines.extend(
+        status
+            .listeners
+            .iter()
+            .map(|address| format!("listening at {address}")),
+    );
     lines.extend(status.notes.iter().map(|note| format!("  {}", note.text)));
     lines.join("\n")
 }
 
 fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(value).map_err(|error| Failure::new(Cause::Internal, error))?;
+    let text =
+        serde_json::to_string(value).map_err(|error| Failure::new(Cause::Internal, error))?;
     print(&text)
 }
 

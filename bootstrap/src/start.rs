@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use fednode_core::FederationSpec;
 use fednode_net::NetworkKey;
-use fednode_runtime::{ControlConfig, ExitCode as Cause, MemberConfig, allow_list, run_aggregator, signals, telemetry};
+use fednode_runtime::{
+    ControlConfig, ExitCode as Cause, MemberConfig, allow_list, run_aggregator, signals, telemetry,
+};
 use tokio::sync::mpsc;
 
 use crate::cli::StartArgs;
@@ -23,7 +25,8 @@ const LAST_PATIENCE: Duration = Duration::from_millis(500);
 
 pub(crate) fn start(args: StartArgs) -> Result<(), Failure> {
     fednode_runtime::allocator::settle();
-    telemetry::install(args.log, &telemetry::Target::Stderr).map_err(|e| Failure::new(Cause::Configuration, e))?;
+    telemetry::install(args.log, &telemetry::Target::Stderr)
+        .map_err(|e| Failure::new(Cause::Configuration, e))?;
     let (json, with_stdin) = (args.json, args.stop_when_stdin_closes);
     let config = resolve(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -37,7 +40,11 @@ pub(crate) fn start(args: StartArgs) -> Result<(), Failure> {
     result
 }
 
-async fn run(mut config: MemberConfig, json: bool, stop_when_stdin_closes: bool) -> Result<(), Failure> {
+async fn run(
+    mut config: MemberConfig,
+    json: bool,
+    stop_when_stdin_closes: bool,
+) -> Result<(), Failure> {
     let stop = signals::install().map_err(|error| Failure::new(Cause::Internal, error))?;
     if stop_when_stdin_closes {
         signals::stop_when_stdin_closes(stop.clone());
@@ -52,11 +59,17 @@ async fn run(mut config: MemberConfig, json: bool, stop_when_stdin_closes: bool)
     });
     let result = run_aggregator(config, stop).await;
     printing.abort();
-    result.map(|_| ()).map_err(|error| Failure::new(error.exit_code(), error))
+    result
+        .map(|_| ())
+        .map_err(|error| Failure::new(error.exit_code(), error))
 }
 
 fn resolve(args: StartArgs) -> Result<MemberConfig, Failure> {
-    let network_key = args.network_key.as_deref().map(NetworkKey::load).transpose();
+    let network_key = args
+        .network_key
+        .as_deref()
+        .map(NetworkKey::load)
+        .transpose();
     let network_key = network_key.map_err(|error| Failure::new(Cause::Network, error))?;
     let allow = args.allow.as_deref().map(allow_list::read).transpose();
     let allow = allow.map_err(|error| Failure::new(Cause::Configuration, error))?;
@@ -70,7 +83,10 @@ fn resolve(args: StartArgs) -> Result<MemberConfig, Failure> {
         compression: args.compression,
         max_peers: args.max_peers,
         quota_bytes: args.quota_mib.saturating_mul(1 << 20),
-        control: ControlConfig { address: args.control, enabled: !args.no_control },
+        control: ControlConfig {
+            address: args.control,
+            enabled: !args.no_control,
+        },
         exit_when_finished: args.exit_when_finished,
         linger: Duration::from_secs(args.linger_seconds),
         software: concat!("fedboot/", env!("CARGO_PKG_VERSION")).into(),
@@ -80,7 +96,10 @@ fn resolve(args: StartArgs) -> Result<MemberConfig, Failure> {
 
 fn read_spec(path: &Path) -> Result<FederationSpec, Failure> {
     let wrong = |error: &dyn std::fmt::Display| {
-        Failure::new(Cause::Configuration, format!("federation spec {}: {error}", path.display()))
+        Failure::new(
+            Cause::Configuration,
+            format!("federation spec {}: {error}", path.display()),
+        )
     };
     let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
     FederationSpec::from_toml(&text).map_err(|error| wrong(&error))

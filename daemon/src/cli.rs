@@ -87,7 +87,10 @@ impl Cli {
 
 fn exit_codes() -> String {
     let line = |code: &ExitCode| format!("  {:>3}  {}\n", code.number(), code.cause());
-    format!("Exit codes:\n{}", ExitCode::ALL.iter().map(line).collect::<String>())
+    format!(
+        "Exit codes:\n{}",
+        ExitCode::ALL.iter().map(line).collect::<String>()
+    )
 }
 
 #[cfg(test)]

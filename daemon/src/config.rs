@@ -9,7 +9,10 @@
 //! unknown key or variable is an error that names the nearest valid one. What all members must agree on is not here
 //! but in `federation.toml` ([`crate::federation`]).
 
-#![allow(unreachable_pub, reason = "the configuration macro declares public structs")]
+#![allow(
+    unreachable_pub,
+    reason = "the configuration macro declares public structs"
+)]
 
 use std::path::Path;
 
@@ -25,7 +28,14 @@ const OTHER_VARIABLES: [&str; 3] = ["FEDNODE_CONFIG", "FEDNODE_DATA", "FEDNODE_L
 /// The variable of key `data`, whose own name means the folder of data sets.
 const DATA_VARIABLE: &str = "FEDNODE_DATA_SOURCE";
 /// Keys that hold a path. In a file they are relative to that file's folder, elsewhere to the current one.
-const PATH_KEYS: [&str; 6] = ["spec", "partition_file", "initial", "state", "network_key", "allow"];
+const PATH_KEYS: [&str; 6] = [
+    "spec",
+    "partition_file",
+    "initial",
+    "state",
+    "network_key",
+    "allow",
+];
 
 fednode_core::config! {
     /// One node's own settings. Nothing here need be the same on other nodes; what must be is in federation.toml.
@@ -101,7 +111,9 @@ pub(crate) struct File<'a> {
 
 /// Tells whether a variable is one of a node's settings.
 pub(crate) fn is_setting(name: &str) -> bool {
-    let is_meant = name.strip_prefix(PREFIX).is_some_and(|rest| !config::is_of_a_service(rest));
+    let is_meant = name
+        .strip_prefix(PREFIX)
+        .is_some_and(|rest| !config::is_of_a_service(rest));
     is_meant && !OTHER_VARIABLES.contains(&name)
 }
 
@@ -119,7 +131,12 @@ impl Config {
         if let Some(file) = file {
             // Parsed as a whole first: only then does an error know its line.
             config::parse::<Self>(file.text)?;
-            table.extend(rebased(file.text.parse().map_err(|_| ConfigError("not a TOML file".into()))?, file.folder));
+            table.extend(rebased(
+                file.text
+                    .parse()
+                    .map_err(|_| ConfigError("not a TOML file".into()))?,
+                file.folder,
+            ));
         }
         table.extend(from_variables(variables)?);
         table.extend(flags);
@@ -137,19 +154,40 @@ impl Config {
         let text = toml::to_string(&table).map_err(|error| ConfigError(error.to_string()))?;
         // Line numbers of a text that nobody wrote would mislead.
         config::parse(&text).map_err(|error| {
-            ConfigError(error.0.split_once(": ").map_or(error.0.clone(), |(_, message)| message.to_owned()))
+            ConfigError(
+                error
+                    .0
+                    .split_once(": ")
+                    .map_or(error.0.clone(), |(_, message)| message.to_owned()),
+            )
         })
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
         let rules = [
-            (["human", "json"].contains(&self.log_format.as_str()), "log_format", "`human` or `json`"),
-            (self.compression.parse::<Compression>().is_ok(), "compression", "`off` or `zstd`"),
+            (
+                ["human", "json"].contains(&self.log_format.as_str()),
+                "log_format",
+                "`human` or `json`",
+            ),
+            (
+                self.compression.parse::<Compression>().is_ok(),
+                "compression",
+                "`off` or `zstd`",
+            ),
             (self.threads <= 4096, "threads", "at most 4096"),
             (self.evaluate_every >= 1, "evaluate_every", "at least 1"),
             (self.quota_mib >= 1, "quota_mib", "at least 1"),
-            (self.feature_memory_mib >= 1, "feature_memory_mib", "at least 1"),
-            ((0.0..=86_400.0).contains(&self.linger_seconds), "linger_seconds", "0 to 86400"),
+            (
+                self.feature_memory_mib >= 1,
+                "feature_memory_mib",
+                "at least 1",
+            ),
+            (
+                (0.0..=86_400.0).contains(&self.linger_seconds),
+                "linger_seconds",
+                "0 to 86400",
+            ),
             (
                 self.control == "off" || self.control.parse::<std::net::SocketAddr>().is_ok(),
                 "control",
@@ -157,7 +195,9 @@ impl Config {
             ),
         ];
         match rules.into_iter().find(|(holds, ..)| !holds) {
-            Some((_, key, range)) => Err(ConfigError(format!("`{key}` is out of range: it must be {range}"))),
+            Some((_, key, range)) => Err(ConfigError(format!(
+                "`{key}` is out of range: it must be {range}"
+            ))),
             None => Ok(()),
         }
     }
@@ -187,19 +227,25 @@ fn within(folder: &Path, path: &str) -> String {
 }
 
 /// Turns `FEDNODE_*` variables into a table; a value is read as the type that its key has.
-fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> Result<toml::Table, ConfigError> {
+fn from_variables(
+    variables: impl IntoIterator<Item = (String, String)>,
+) -> Result<toml::Table, ConfigError> {
     let defaults = defaults();
     let mut table = toml::Table::new();
     for (name, text) in variables {
         if !is_setting(&name) {
             continue;
         }
-        let key = if name == DATA_VARIABLE { "data".into() } else { name[PREFIX.len()..].to_ascii_lowercase() };
+        let key = if name == DATA_VARIABLE {
+            "data".into()
+        } else {
+            name[PREFIX.len()..].to_ascii_lowercase()
+        };
         let Some(default) = defaults.get(&key) else {
             return Err(unknown_variable(&name, &defaults));
         };
-        let value =
-            typed(&text, default).ok_or_else(|| ConfigError(format!("`{name}={text}`: expected {}", kind(default))))?;
+        let value = typed(&text, default)
+            .ok_or_else(|| ConfigError(format!("`{name}={text}`: expected {}", kind(default))))?;
         table.insert(key, value);
     }
     Ok(table)
@@ -208,20 +254,29 @@ fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> Resu
 fn unknown_variable(name: &str, defaults: &toml::Table) -> ConfigError {
     let keys = defaults.keys().filter(|key| *key != "data");
     let own = keys.map(|key| format!("{PREFIX}{}", key.to_ascii_uppercase()));
-    let valid: Vec<String> = own.chain([DATA_VARIABLE.to_owned()]).chain(OTHER_VARIABLES.map(str::to_owned)).collect();
+    let valid: Vec<String> = own
+        .chain([DATA_VARIABLE.to_owned()])
+        .chain(OTHER_VARIABLES.map(str::to_owned))
+        .collect();
     let valid: Vec<&str> = valid.iter().map(String::as_str).collect();
     ConfigError(unknown_name("variable", name, &valid))
 }
 
 /// Reads a text as the type of `like`; lists are separated by commas.
 fn typed(text: &str, like: &toml::Value) -> Option<toml::Value> {
-    let list = || text.split(',').map(str::trim).filter(|item| !item.is_empty());
+    let list = || {
+        text.split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+    };
     match like {
         toml::Value::String(_) => Some(toml::Value::String(text.to_owned())),
         toml::Value::Integer(_) => text.parse().ok().map(toml::Value::Integer),
         toml::Value::Float(_) => text.parse().ok().map(toml::Value::Float),
         toml::Value::Boolean(_) => text.parse().ok().map(toml::Value::Boolean),
-        toml::Value::Array(_) => Some(toml::Value::Array(list().map(|item| item.to_owned().into()).collect())),
+        toml::Value::Array(_) => Some(toml::Value::Array(
+            list().map(|item| item.to_owned().into()).collect(),
+        )),
         toml::Value::Datetime(_) | toml::Value::Table(_) => None,
     }
 }
@@ -244,16 +299,35 @@ mod tests {
     }
 
     fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
     }
 
     #[test]
     fn stronger_layers_win() {
         let text = "device = \"file\"\nthreads = 1\nshard = \"1/2\"\nstate = \"s\"\ndata = \"csv:ward.csv,label=dx\"";
-        let file = || Some(File { text, folder: Path::new("/etc/fednode") });
-        let environment = variables(&[("FEDNODE_DEVICE", "variable"), ("FEDNODE_THREADS", "2"), ("HOME", "/root")]);
+        let file = || {
+            Some(File {
+                text,
+                folder: Path::new("/etc/fednode"),
+            })
+        };
+        let environment = variables(&[
+            ("FEDNODE_DEVICE", "variable"),
+            ("FEDNODE_THREADS", "2"),
+            ("HOME", "/root"),
+        ]);
         let resolved = Config::resolve(table("device = \"flag\""), environment, file()).unwrap();
-        assert_eq!((resolved.device.as_str(), resolved.threads, resolved.shard.as_str()), ("flag", 2, "1/2"));
+        assert_eq!(
+            (
+                resolved.device.as_str(),
+                resolved.threads,
+                resolved.shard.as_str()
+            ),
+            ("flag", 2, "1/2")
+        );
         assert_eq!(resolved.state, "/etc/fednode/s");
         assert_eq!(resolved.data, "csv:/etc/fednode/ward.csv,label=dx");
         assert_eq!(resolved.log_format, "human");
@@ -275,33 +349,68 @@ mod tests {
         assert!(resolved.mdns);
         assert_eq!(resolved.data, "csv:x");
         assert_eq!(resolved.linger_seconds.to_bits(), 3f64.to_bits());
-        let error = Config::resolve(toml::Table::new(), variables(&[("FEDNODE_THREADS", "two")]), None).unwrap_err();
+        let error = Config::resolve(
+            toml::Table::new(),
+            variables(&[("FEDNODE_THREADS", "two")]),
+            None,
+        )
+        .unwrap_err();
         assert_eq!(error.0, "`FEDNODE_THREADS=two`: expected a whole number");
     }
 
     #[test]
     fn unknown_keys_and_variables_offer_the_nearest() {
-        let error = Config::resolve(toml::Table::new(), variables(&[("FEDNODE_DEVCIE", "cpu")]), None).unwrap_err();
-        assert_eq!(error.0, "unknown variable `FEDNODE_DEVCIE`: did you mean `FEDNODE_DEVICE`?");
-        let file = File { text: "\nthreds = 1", folder: Path::new("") };
+        let error = Config::resolve(
+            toml::Table::new(),
+            variables(&[("FEDNODE_DEVCIE", "cpu")]),
+            None,
+        )
+        .unwrap_err();
+        assert_eq!(
+            error.0,
+            "unknown variable `FEDNODE_DEVCIE`: did you mean `FEDNODE_DEVICE`?"
+        );
+        let file = File {
+            text: "\nthreds = 1",
+            folder: Path::new(""),
+        };
         let error = Config::resolve(toml::Table::new(), [], Some(file)).unwrap_err();
-        assert_eq!(error.0, "line 2: unknown key `threds`: did you mean `threads`?");
+        assert_eq!(
+            error.0,
+            "line 2: unknown key `threds`: did you mean `threads`?"
+        );
     }
 
     #[test]
     fn names_what_is_out_of_range() {
         let error = Config::resolve(table("log_format = \"xml\""), [], None).unwrap_err();
-        assert_eq!(error.0, "`log_format` is out of range: it must be `human` or `json`");
+        assert_eq!(
+            error.0,
+            "`log_format` is out of range: it must be `human` or `json`"
+        );
         let error = Config::resolve(table("compression = \"lz4\""), [], None).unwrap_err();
-        assert_eq!(error.0, "`compression` is out of range: it must be `off` or `zstd`");
+        assert_eq!(
+            error.0,
+            "`compression` is out of range: it must be `off` or `zstd`"
+        );
         let error = Config::resolve(table("control = \"localhost\""), [], None).unwrap_err();
-        assert_eq!(error.0, "`control` is out of range: it must be an address as `127.0.0.1:0`, or `off`");
+        assert_eq!(
+            error.0,
+            "`control` is out of range: it must be an address as `127.0.0.1:0`, or `off`"
+        );
     }
 
     #[test]
     fn sample_file_is_the_default_configuration() {
         let text = Config::default().to_toml();
-        let file = File { text: &text, folder: Path::new("") };
-        assert_eq!(Config::resolve(toml::Table::new(), [], Some(file)).unwrap(), Config::default(), "{text}");
+        let file = File {
+            text: &text,
+            folder: Path::new(""),
+        };
+        assert_eq!(
+            Config::resolve(toml::Table::new(), [], Some(file)).unwrap(),
+            Config::default(),
+            "{text}"
+        );
     }
 }

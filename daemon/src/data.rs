@@ -8,8 +8,8 @@ use std::sync::Arc;
 use fednode_core::{BlobId, FederationSpec};
 use fednode_data::partition::{self, Partition, Request, Rule};
 use fednode_data::{
-    ClassCounts, DataSource, NodeIndices, Pool, Samples, ShardParams, Source, Split, check_vocabulary, load_shard,
-    n_validation, source,
+    ClassCounts, DataSource, NodeIndices, Pool, Samples, ShardParams, Source, Split,
+    check_vocabulary, load_shard, n_validation, source,
 };
 use fednode_learn::last_stage;
 use fednode_runtime::TrainerCard;
@@ -37,7 +37,10 @@ pub(crate) fn help() -> String {
 
 /// Returns how data can be divided; index lists are named by a flag of their own.
 pub(crate) fn partition_help() -> String {
-    let forms = partition::KINDS.iter().filter(|kind| kind.name != "file").map(|kind| kind.form);
+    let forms = partition::KINDS
+        .iter()
+        .filter(|kind| kind.name != "file")
+        .map(|kind| kind.form);
     format!(
         "How the data is divided among the nodes: {} (where each brings its own)",
         forms.collect::<Vec<_>>().join(", ")
@@ -60,13 +63,22 @@ pub(crate) fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
     let opened = source.open().or_fail(ExitCode::Data)?;
     let pool = opened.pool().or_fail(ExitCode::Data)?;
     let vocabulary = opened.vocabulary().or_fail(ExitCode::Data)?;
-    let columns = opened.columns().or_fail(ExitCode::Data)?.filter(|columns| columns.len() <= MOST_NAMES);
-    let (entries, hash) = vocabulary.map_or((0, String::new()), |words| (words.len(), words.hash().to_owned()));
+    let columns = opened
+        .columns()
+        .or_fail(ExitCode::Data)?
+        .filter(|columns| columns.len() <= MOST_NAMES);
+    let (entries, hash) = vocabulary.map_or((0, String::new()), |words| {
+        (words.len(), words.hash().to_owned())
+    });
     Ok(DataFacts {
         name: source.kind().name.to_owned(),
         input: pool.shape,
         classes: pool.class_names.len(),
-        class_names: if pool.class_names.len() <= MOST_NAMES { pool.class_names.to_vec() } else { Vec::new() },
+        class_names: if pool.class_names.len() <= MOST_NAMES {
+            pool.class_names.to_vec()
+        } else {
+            Vec::new()
+        },
         columns: columns.unwrap_or_default(),
         vocabulary: entries,
         vocabulary_hash: hash,
@@ -87,8 +99,14 @@ pub(crate) fn look_at(source: DataSource, columns: &[String]) -> anyhow::Result<
     let opened = source.open().or_fail(ExitCode::Data)?;
     let pool = opened.pool().or_fail(ExitCode::Data)?;
     let is_table = pool.shape[..2] == [1, 1];
-    let count = if is_table { pool.labels.len() } else { pool.labels.len().min(SOME) };
-    opened.read(&pool, &(0..count as u32).collect::<Vec<_>>()).or_fail(ExitCode::Data)?;
+    let count = if is_table {
+        pool.labels.len()
+    } else {
+        pool.labels.len().min(SOME)
+    };
+    opened
+        .read(&pool, &(0..count as u32).collect::<Vec<_>>())
+        .or_fail(ExitCode::Data)?;
     Ok(facts)
 }
 
@@ -106,8 +124,17 @@ pub(crate) fn warn_of_table(source: &DataSource, columns: &[String]) -> anyhow::
     if source.kind().name != "csv" {
         return Ok(());
     }
-    let opened = source.clone().with_columns(columns).open().or_fail(ExitCode::Data)?;
-    if let Some([first, ..]) = opened.columns().or_fail(ExitCode::Data)?.is_none().then_some(columns) {
+    let opened = source
+        .clone()
+        .with_columns(columns)
+        .open()
+        .or_fail(ExitCode::Data)?;
+    if let Some([first, ..]) = opened
+        .columns()
+        .or_fail(ExitCode::Data)?
+        .is_none()
+        .then_some(columns)
+    {
         eprintln!(
             "warning: the table has no header, so its columns are taken in their order: it must be that of `model.columns` in \
              federation.toml, which begins with `{first}`"
@@ -116,8 +143,13 @@ pub(crate) fn warn_of_table(source: &DataSource, columns: &[String]) -> anyhow::
     let pool = opened.pool().or_fail(ExitCode::Data)?;
     let some: Vec<u32> = (0..ROWS.min(pool.labels.len() as u32)).collect();
     let mut values = Vec::new();
-    opened.read(&pool, &some).or_fail(ExitCode::Data)?.write_batch(&some, &mut values);
-    let largest = values.iter().fold(0_f32, |largest, value| largest.max(value.abs()));
+    opened
+        .read(&pool, &some)
+        .or_fail(ExitCode::Data)?
+        .write_batch(&some, &mut values);
+    let largest = values
+        .iter()
+        .fold(0_f32, |largest, value| largest.max(value.abs()));
     if largest > LARGEST {
         eprintln!(
             "warning: the table has values up to {largest}, and they are taken as they are: scale each column beforehand, all \
@@ -132,7 +164,10 @@ pub(crate) fn warn_of_table(source: &DataSource, columns: &[String]) -> anyhow::
 /// # Errors
 /// As [`facts`].
 pub(crate) fn everything(text: &str, columns: &[String]) -> anyhow::Result<Samples> {
-    let opened = source(text)?.with_columns(columns).open().or_fail(ExitCode::Data)?;
+    let opened = source(text)?
+        .with_columns(columns)
+        .open()
+        .or_fail(ExitCode::Data)?;
     let pool = opened.pool().or_fail(ExitCode::Data)?;
     let all: Vec<u32> = (0..pool.labels.len() as u32).collect();
     opened.read(&pool, &all).or_fail(ExitCode::Data)
@@ -143,7 +178,8 @@ pub(crate) fn partition_text(partition: &str, file: Option<&Path>) -> anyhow::Re
     match file {
         Some(path) if partition == FILE => Ok(format!("{FILE}:{}", path.display())),
         None if partition == FILE => {
-            let message = "the federation is divided by a file of index lists: name it with --partition-file";
+            let message =
+                "the federation is divided by a file of index lists: name it with --partition-file";
             Err(fail(ExitCode::Configuration, message))
         }
         _ => Ok(partition.to_owned()),
@@ -157,7 +193,9 @@ pub(crate) fn partition_text(partition: &str, file: Option<&Path>) -> anyhow::Re
 pub(crate) fn refuse_own(spec: &FederationSpec, what: &str) -> anyhow::Result<()> {
     match spec.data.partition == OWN {
         true => {
-            let text = format!("{what} has one data set: partition `{OWN}` is for nodes that bring their own");
+            let text = format!(
+                "{what} has one data set: partition `{OWN}` is for nodes that bring their own"
+            );
             Err(fail(ExitCode::Configuration, text))
         }
         false => Ok(()),
@@ -180,21 +218,39 @@ impl Divided {
     ///
     /// # Errors
     /// Fails if the data cannot be read or are too few.
-    pub(crate) fn new(source: &DataSource, spec: &FederationSpec, file: Option<&Path>) -> anyhow::Result<Self> {
-        let rule: Rule = partition_text(&spec.data.partition, file)?.parse().or_fail(ExitCode::Configuration)?;
+    pub(crate) fn new(
+        source: &DataSource,
+        spec: &FederationSpec,
+        file: Option<&Path>,
+    ) -> anyhow::Result<Self> {
+        let rule: Rule = partition_text(&spec.data.partition, file)?
+            .parse()
+            .or_fail(ExitCode::Configuration)?;
         let opened = source.open().or_fail(ExitCode::Data)?;
         check_vocabulary(&rule, opened.as_ref()).or_fail(ExitCode::Data)?;
         let pool = opened.pool().or_fail(ExitCode::Data)?;
         let (classes, nodes) = (pool.class_names.len(), spec.nodes as usize);
-        let request = Request { labels: &pool.labels, classes, nodes, samples_per_node: spec.data.samples_per_node };
+        let request = Request {
+            labels: &pool.labels,
+            classes,
+            nodes,
+            samples_per_node: spec.data.samples_per_node,
+        };
         let partition = rule.divide(&request, spec.seed).or_fail(ExitCode::Data)?;
-        Ok(Self { opened, pool, partition, rule })
+        Ok(Self {
+            opened,
+            pool,
+            partition,
+            rule,
+        })
     }
 
     /// Counts the classes of some samples.
     pub(crate) fn count(&self, indices: &[u32]) -> Vec<usize> {
         let mut counts = vec![0; self.pool.class_names.len()];
-        indices.iter().for_each(|index| counts[usize::from(self.pool.labels[*index as usize])] += 1);
+        indices
+            .iter()
+            .for_each(|index| counts[usize::from(self.pool.labels[*index as usize])] += 1);
         counts
     }
 }
@@ -215,25 +271,50 @@ impl Division {
     ///
     /// # Errors
     /// Fails if the data are too few, or a node would get none.
-    pub(crate) fn make(source: &DataSource, spec: &FederationSpec, file: Option<&Path>) -> anyhow::Result<Self> {
+    pub(crate) fn make(
+        source: &DataSource,
+        spec: &FederationSpec,
+        file: Option<&Path>,
+    ) -> anyhow::Result<Self> {
         let divided = Divided::new(source, spec, file)?;
-        let Divided { partition, rule, .. } = &divided;
+        let Divided {
+            partition, rule, ..
+        } = &divided;
         let fewest = last_stage::fewest_samples(spec).or_fail(ExitCode::Configuration)?;
         for (shard, indices) in (1..).zip(partition.nodes()) {
             refuse_empty(shard, indices)?;
-            let kept = indices.train.len() - n_validation(indices.train.len(), spec.data.validation_share);
+            let kept =
+                indices.train.len() - n_validation(indices.train.len(), spec.data.validation_share);
             refuse_too_few(&format!("shard {shard}"), kept, fewest, spec)?;
         }
-        let floor =
-            |node: &NodeIndices| majority_class_accuracy(&divided.count(&node.train), &divided.count(&node.test));
-        let hash = if rule.is_own() { String::new() } else { partition.hash() };
-        let samples = partition.nodes().iter().map(|node| node.train.len() + node.test.len()).sum();
-        Ok(Self { hash, floors: partition.nodes().iter().map(floor).collect(), samples })
+        let floor = |node: &NodeIndices| {
+            majority_class_accuracy(&divided.count(&node.train), &divided.count(&node.test))
+        };
+        let hash = if rule.is_own() {
+            String::new()
+        } else {
+            partition.hash()
+        };
+        let samples = partition
+            .nodes()
+            .iter()
+            .map(|node| node.train.len() + node.test.len())
+            .sum();
+        Ok(Self {
+            hash,
+            floors: partition.nodes().iter().map(floor).collect(),
+            samples,
+        })
     }
 }
 
 /// Refuses what is too little for a stage after the last round: it would have nothing to learn from.
-fn refuse_too_few(whose: &str, samples: usize, fewest: usize, spec: &FederationSpec) -> anyhow::Result<()> {
+fn refuse_too_few(
+    whose: &str,
+    samples: usize,
+    fewest: usize,
+    spec: &FederationSpec,
+) -> anyhow::Result<()> {
     if samples >= fewest {
         return Ok(());
     }
@@ -252,7 +333,10 @@ fn refuse_empty(shard: u32, indices: &NodeIndices) -> anyhow::Result<()> {
         (false, true) => "test",
     };
     let advice = "use fewer nodes, another seed or a milder partition";
-    Err(fail(ExitCode::Data, format!("this partition leaves shard {shard} without {missing} samples: {advice}")))
+    Err(fail(
+        ExitCode::Data,
+        format!("this partition leaves shard {shard} without {missing} samples: {advice}"),
+    ))
 }
 
 /// The samples of one node.
@@ -292,7 +376,11 @@ impl Mine {
         tracing::info!(shard = %config.shard, classes = ?train, "data loaded");
         Ok(Self {
             // With `own` all shards are the first: what tells nodes apart is then their data.
-            node_seed: if spec.data.partition == OWN { seed_of(&loaded.split.train) } else { position as u64 },
+            node_seed: if spec.data.partition == OWN {
+                seed_of(&loaded.split.train)
+            } else {
+                position as u64
+            },
             position,
             split: Arc::new(loaded.split),
             partition_hash: loaded.partition_hash,
@@ -301,7 +389,12 @@ impl Mine {
     }
 
     /// Describes data, model and device.
-    pub(crate) fn card(&self, spec: &FederationSpec, device: &str, n_parameters: u64) -> TrainerCard {
+    pub(crate) fn card(
+        &self,
+        spec: &FederationSpec,
+        device: &str,
+        n_parameters: u64,
+    ) -> TrainerCard {
         let count = |samples: &Samples| u32::try_from(samples.len()).unwrap_or(u32::MAX);
         TrainerCard {
             device: device.to_owned(),
@@ -310,7 +403,12 @@ impl Mine {
             train_samples: count(&self.split.train),
             validation_samples: count(&self.split.validation),
             test_samples: count(&self.split.test),
-            classes: self.classes_present.iter().copied().map(u32::from).collect(),
+            classes: self
+                .classes_present
+                .iter()
+                .copied()
+                .map(u32::from)
+                .collect(),
             partition_hash: self.partition_hash.clone(),
         }
     }
@@ -321,7 +419,11 @@ fn seed_of(samples: &Samples) -> u64 {
     let mut values = Vec::new();
     samples.write_batch(&(0..samples.len() as u32).collect::<Vec<_>>(), &mut values);
     let labels = samples.labels.iter().flat_map(|label| label.to_le_bytes());
-    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).chain(labels).collect();
+    let bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .chain(labels)
+        .collect();
     let [a, b, c, d, e, f, g, h, ..] = *BlobId::of(&bytes).as_bytes();
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
@@ -341,7 +443,10 @@ fn position(shard: &str, spec: &FederationSpec) -> anyhow::Result<usize> {
     let shard: Shard = shard.parse().map_err(wrong)?;
     if shard.of != spec.nodes {
         let advice = "the second number of --shard must be `nodes` of federation.toml";
-        return Err(wrong(format!("shard {shard} of data that is divided among {} nodes: {advice}", spec.nodes)));
+        return Err(wrong(format!(
+            "shard {shard} of data that is divided among {} nodes: {advice}",
+            spec.nodes
+        )));
     }
     Ok(shard.position())
 }
@@ -365,13 +470,20 @@ mod tests {
     use super::*;
 
     fn spec() -> FederationSpec {
-        let mut spec = FederationSpec { nodes: 3, ..FederationSpec::default() };
+        let mut spec = FederationSpec {
+            nodes: 3,
+            ..FederationSpec::default()
+        };
         spec.data.partition = "dirichlet:0.5".into();
         spec
     }
 
     fn config(shard: &str) -> Config {
-        Config { data: "digits".into(), shard: shard.into(), ..Config::default() }
+        Config {
+            data: "digits".into(),
+            shard: shard.into(),
+            ..Config::default()
+        }
     }
 
     #[test]
@@ -379,10 +491,20 @@ mod tests {
         let mut spec = spec();
         let division = Division::make(&source("digits").unwrap(), &spec, None).unwrap();
         assert_eq!(division.floors.len(), 3);
-        assert!(division.floors.iter().all(|floor| (0.05..=1.0).contains(floor)), "{:?}", division.floors);
+        assert!(
+            division
+                .floors
+                .iter()
+                .all(|floor| (0.05..=1.0).contains(floor)),
+            "{:?}",
+            division.floors
+        );
         spec.data.partition_hash.clone_from(&division.hash);
         let mine = Mine::load(&config("2/3"), &spec).unwrap();
-        assert_eq!((mine.node_seed, mine.partition_hash.as_str()), (1, division.hash.as_str()));
+        assert_eq!(
+            (mine.node_seed, mine.partition_hash.as_str()),
+            (1, division.hash.as_str())
+        );
         let card = mine.card(&spec, "cpu", 7);
         assert_eq!(card.train_samples as usize, mine.split.train.len());
         spec.seed += 1;
@@ -402,33 +524,65 @@ mod tests {
     fn a_partition_file_is_named_by_each_node() {
         let error = partition_text("file", None).unwrap_err().to_string();
         assert!(error.contains("--partition-file"), "{error}");
-        assert_eq!(partition_text("file", Some(Path::new("/p.json"))).unwrap(), "file:/p.json");
-        assert_eq!(partition_text("iid", Some(Path::new("/p.json"))).unwrap(), "iid");
+        assert_eq!(
+            partition_text("file", Some(Path::new("/p.json"))).unwrap(),
+            "file:/p.json"
+        );
+        assert_eq!(
+            partition_text("iid", Some(Path::new("/p.json"))).unwrap(),
+            "iid"
+        );
     }
 
     #[test]
     fn texts_bring_their_vocabulary_into_the_spec() {
         let folder = tempfile::tempdir().unwrap();
-        let rows: String = (0..40).map(|at| format!("{},about {},word\n", at % 4 + 1, at % 4)).collect();
+        let rows: String = (0..40)
+            .map(|at| format!("{},about {},word\n", at % 4 + 1, at % 4))
+            .collect();
         std::fs::write(folder.path().join("train.csv"), &rows).unwrap();
         std::fs::write(folder.path().join("test.csv"), &rows).unwrap();
         let text = format!("ag-news:{},length=4", folder.path().display());
         let facts = facts(&source(&text).unwrap()).unwrap();
-        assert_eq!((facts.input, facts.classes, facts.vocabulary, facts.vocabulary_hash.len()), ([1, 1, 4], 4, 8, 32));
-        let args = crate::federation::Args { nodes: Some(2), ..crate::federation::Args::default() };
+        assert_eq!(
+            (
+                facts.input,
+                facts.classes,
+                facts.vocabulary,
+                facts.vocabulary_hash.len()
+            ),
+            ([1, 1, 4], 4, 8, 32)
+        );
+        let args = crate::federation::Args {
+            nodes: Some(2),
+            ..crate::federation::Args::default()
+        };
         let mut spec = crate::federation::spec(&args, &facts).unwrap();
-        assert_eq!((spec.model.name.as_str(), spec.model.vocabulary), ("fasttext", 8));
+        assert_eq!(
+            (spec.model.name.as_str(), spec.model.vocabulary),
+            ("fasttext", 8)
+        );
         assert_eq!(spec.model.vocabulary_hash, facts.vocabulary_hash);
-        let config = Config { data: text.clone(), ..config("1/2") };
+        let config = Config {
+            data: text.clone(),
+            ..config("1/2")
+        };
         let mine = Mine::load(&config, &spec).unwrap();
         let device = fednode_learn::ComputeDevice::cpu(1).unwrap();
-        let learner = |spec: &FederationSpec| fednode_learn::Learner::new(spec, 0, Arc::clone(&mine.split), &device);
+        let learner = |spec: &FederationSpec| {
+            fednode_learn::Learner::new(spec, 0, Arc::clone(&mine.split), &device)
+        };
         learner(&spec).unwrap();
         spec.model.vocabulary_hash = "0".repeat(32);
         let error = learner(&spec).unwrap_err().to_string();
-        assert!(error.contains("8 entries (00000000)") && error.contains("the same `vocabulary_file`"), "{error}");
+        assert!(
+            error.contains("8 entries (00000000)") && error.contains("the same `vocabulary_file`"),
+            "{error}"
+        );
         spec.data.partition = OWN.into();
-        let error = Division::make(&source(&text).unwrap(), &spec, None).unwrap_err().to_string();
+        let error = Division::make(&source(&text).unwrap(), &spec, None)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("vocabularies would differ"), "{error}");
     }
 
@@ -436,19 +590,33 @@ mod tests {
     fn tables_are_read_by_the_columns_of_the_spec() {
         let folder = tempfile::tempdir().unwrap();
         let table = |name: &str, header: &str, row: &str| {
-            let row = |at: u32| row.replace('#', &at.to_string()).replace('C', &(at % 2).to_string());
+            let row = |at: u32| {
+                row.replace('#', &at.to_string())
+                    .replace('C', &(at % 2).to_string())
+            };
             let path = folder.path().join(name);
-            std::fs::write(&path, format!("{header}\n{}", (0..40).map(row).collect::<String>())).unwrap();
+            std::fs::write(
+                &path,
+                format!("{header}\n{}", (0..40).map(row).collect::<String>()),
+            )
+            .unwrap();
             format!("csv:{}", path.display())
         };
         let hers = table("a.csv", "age,bmi,label", "#,1#.5,C\n");
         let his = table("b.csv", "bmi,label,ward,age", "1#.5,C,7,#\n");
         let facts = look_at(source(&hers).unwrap(), &[]).unwrap();
         assert_eq!(facts.columns, ["age", "bmi"]);
-        let args = crate::federation::Args { nodes: Some(2), partition: Some(OWN.into()), ..Default::default() };
+        let args = crate::federation::Args {
+            nodes: Some(2),
+            partition: Some(OWN.into()),
+            ..Default::default()
+        };
         let spec = crate::federation::spec(&args, &facts).unwrap();
         let first = |data: &str| {
-            let config = Config { data: data.into(), ..config("") };
+            let config = Config {
+                data: data.into(),
+                ..config("")
+            };
             let (mut values, mine) = (Vec::new(), Mine::load(&config, &spec).unwrap());
             mine.split.train.write_batch(&[0], &mut values);
             (mine.split.train.shape, values)
@@ -458,9 +626,20 @@ mod tests {
 
     #[test]
     fn nobody_gets_an_empty_shard() {
-        let full = NodeIndices { train: vec![1], test: vec![2] };
+        let full = NodeIndices {
+            train: vec![1],
+            test: vec![2],
+        };
         assert!(refuse_empty(1, &full).is_ok());
-        let error = refuse_empty(4, &NodeIndices { train: vec![1], test: vec![] }).unwrap_err().to_string();
+        let error = refuse_empty(
+            4,
+            &NodeIndices {
+                train: vec![1],
+                test: vec![],
+            },
+        )
+        .unwrap_err()
+        .to_string();
         assert!(error.contains("shard 4 without test samples"), "{error}");
     }
 }

@@ -11,7 +11,11 @@ use crate::failure::OrFail;
 /// How to start this program as the child that may crash.
 pub(crate) fn probe_command() -> anyhow::Result<ProbeCommand> {
     let program = std::env::current_exe().or_fail(ExitCode::Internal)?;
-    Ok(ProbeCommand { program, arguments: vec![probe_device::NAME.to_owned()], timeout: probe::TIMEOUT })
+    Ok(ProbeCommand {
+        program,
+        arguments: vec![probe_device::NAME.to_owned()],
+        timeout: probe::TIMEOUT,
+    })
 }
 
 /// A device that works, and why it is not the one that `auto` would have preferred.
@@ -30,8 +34,12 @@ impl Choice {
     /// Says why it cannot be had, and what to choose instead.
     pub(crate) fn find(text: &str) -> anyhow::Result<Self> {
         let choice: DeviceChoice = text.parse().or_fail(ExitCode::Configuration)?;
-        let (selected, reason) = probe::select(choice, &probe_command()?).or_fail(ExitCode::Device)?;
-        Ok(Self { selected, reason: reason.map(|reason| reason.to_string()) })
+        let (selected, reason) =
+            probe::select(choice, &probe_command()?).or_fail(ExitCode::Device)?;
+        Ok(Self {
+            selected,
+            reason: reason.map(|reason| reason.to_string()),
+        })
     }
 
     /// Tells whether it is the CPU.

@@ -28,9 +28,10 @@ impl FromStr for Assignment {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('=') {
-            Some((key, value)) if !key.trim().is_empty() => {
-                Ok(Self { key: key.trim().to_owned(), value: value.trim().to_owned() })
-            }
+            Some((key, value)) if !key.trim().is_empty() => Ok(Self {
+                key: key.trim().to_owned(),
+                value: value.trim().to_owned(),
+            }),
             _ => Err(format!("`{text}` is not of the form key=value")),
         }
     }
@@ -44,7 +45,10 @@ impl Assignment {
 
     /// Makes an assignment.
     pub(crate) fn new(key: &str, value: impl ToString) -> Self {
-        Self { key: key.to_owned(), value: value.to_string() }
+        Self {
+            key: key.to_owned(),
+            value: value.to_string(),
+        }
     }
 }
 
@@ -61,10 +65,11 @@ fn are_equal(one: &str, other: &str) -> bool {
 
 /// Returns the first two assignments of one key that differ.
 pub(crate) fn contradiction(assignments: &[Assignment]) -> Option<[&Assignment; 2]> {
-    let mut pairs = assignments
-        .iter()
-        .enumerate()
-        .flat_map(|(at, later)| assignments[..at].iter().map(move |earlier| [earlier, later]));
+    let mut pairs = assignments.iter().enumerate().flat_map(|(at, later)| {
+        assignments[..at]
+            .iter()
+            .map(move |earlier| [earlier, later])
+    });
     pairs.find(|[earlier, later]| earlier.is_of(later) && !are_equal(&earlier.value, &later.value))
 }
 
@@ -91,8 +96,12 @@ pub(crate) fn assign(
             None => {
                 put(&mut root, assignment, hyper_names)?;
                 // Read back at once: only now is it known which assignment has the wrong type.
-                read_back(&root)
-                    .map_err(|cause| ConfigError(format!("`{}={}`: {cause}", assignment.key, assignment.value)))?;
+                read_back(&root).map_err(|cause| {
+                    ConfigError(format!(
+                        "`{}={}`: {cause}",
+                        assignment.key, assignment.value
+                    ))
+                })?;
             }
         }
     }
@@ -103,15 +112,22 @@ pub(crate) fn assign(
 }
 
 fn read_back(root: &toml::Table) -> Result<FederationSpec, String> {
-    root.clone().try_into().map_err(|error: toml::de::Error| one_line(error.message()))
+    root.clone()
+        .try_into()
+        .map_err(|error: toml::de::Error| one_line(error.message()))
 }
 
 /// Returns the hyper-parameter that a key means, if it means one.
 fn hyper_name<'a>(key: &'a str, root: &toml::Table) -> Option<&'a str> {
-    key.strip_prefix(HYPER).or_else(|| (!key.contains('.') && !root.contains_key(key)).then_some(key))
+    key.strip_prefix(HYPER)
+        .or_else(|| (!key.contains('.') && !root.contains_key(key)).then_some(key))
 }
 
-fn put(root: &mut toml::Table, assignment: &Assignment, hyper_names: &[&str]) -> Result<(), ConfigError> {
+fn put(
+    root: &mut toml::Table,
+    assignment: &Assignment,
+    hyper_names: &[&str],
+) -> Result<(), ConfigError> {
     let unknown = unknown_key(&assignment.key, root, hyper_names);
     let mut path: Vec<&str> = assignment.key.split('.').collect();
     let last = path.pop().unwrap_or_default();
@@ -137,7 +153,10 @@ fn read(text: &str, current: &toml::Value) -> toml::Value {
     if current.is_str() {
         return as_text;
     }
-    let parsed = format!("value = {text}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("value"));
+    let parsed = format!("value = {text}")
+        .parse::<toml::Table>()
+        .ok()
+        .and_then(|mut table| table.remove("value"));
     parsed.unwrap_or(as_text)
 }
 
@@ -156,7 +175,11 @@ fn unknown_key(key: &str, root: &toml::Table, hyper_names: &[&str]) -> ConfigErr
 
 fn flatten(path: &str, table: &toml::Table, keys: &mut Vec<String>) {
     for (key, value) in table {
-        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        let path = if path.is_empty() {
+            key.clone()
+        } else {
+            format!("{path}.{key}")
+        };
         match value {
             toml::Value::Table(inner) => flatten(&path, inner, keys),
             _ => keys.push(path),
@@ -174,7 +197,8 @@ mod tests {
 
     fn set(texts: &[&str]) -> Result<FederationSpec, String> {
         let assignments: Vec<Assignment> = texts.iter().map(|text| text.parse().unwrap()).collect();
-        assign(&FederationSpec::default(), &assignments, &["profile", "mu"]).map_err(|error| error.0)
+        assign(&FederationSpec::default(), &assignments, &["profile", "mu"])
+            .map_err(|error| error.0)
     }
 
     #[test]
@@ -187,8 +211,14 @@ mod tests {
             "name=5",
         ]);
         let spec = spec.unwrap();
-        assert_eq!((spec.training.learning_rate, spec.training.batch_size), (0.5, 7));
-        assert_eq!((spec.round.quorum, spec.model.input, spec.name.as_str()), (1.0, [3, 32, 32], "5"));
+        assert_eq!(
+            (spec.training.learning_rate, spec.training.batch_size),
+            (0.5, 7)
+        );
+        assert_eq!(
+            (spec.round.quorum, spec.model.input, spec.name.as_str()),
+            (1.0, [3, 32, 32], "5")
+        );
     }
 
     #[test]
@@ -210,15 +240,24 @@ mod tests {
             nearest("training.learningrate=1"),
             "unknown key `training.learningrate`: did you mean `training.learning_rate`?"
         );
-        assert_eq!(nearest("profil=1"), "unknown key `profil`: did you mean `profile`?");
-        assert_eq!(nearest("hyper.profil=1"), "unknown key `hyper.profil`: did you mean `hyper.profile`?");
+        assert_eq!(
+            nearest("profil=1"),
+            "unknown key `profil`: did you mean `profile`?"
+        );
+        assert_eq!(
+            nearest("hyper.profil=1"),
+            "unknown key `hyper.profil`: did you mean `hyper.profile`?"
+        );
         assert!(nearest("training=1").starts_with("unknown key `training`"));
     }
 
     #[test]
     fn wrong_types_are_refused_in_one_line() {
         let error = set(&["rounds=2", "training.batch_size=many", "seed=3"]).unwrap_err();
-        assert!(error.starts_with("`training.batch_size=many`: invalid type"), "{error}");
+        assert!(
+            error.starts_with("`training.batch_size=many`: invalid type"),
+            "{error}"
+        );
         assert!(!error.contains('\n'), "{error}");
         assert!("rounds".parse::<Assignment>().is_err());
         assert!("=3".parse::<Assignment>().is_err());
@@ -227,7 +266,13 @@ mod tests {
     #[test]
     fn what_the_algorithm_shares_is_not_set_by_hand() {
         let assignment = Assignment::new("exchange.experts.temperature", 2);
-        let error = assign(&FederationSpec::default(), &[assignment], &["temperature"]).unwrap_err();
-        assert!(error.0.starts_with("unknown key `exchange.experts.temperature`"), "{error}");
+        let error =
+            assign(&FederationSpec::default(), &[assignment], &["temperature"]).unwrap_err();
+        assert!(
+            error
+                .0
+                .starts_with("unknown key `exchange.experts.temperature`"),
+            "{error}"
+        );
     }
 }

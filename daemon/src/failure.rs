@@ -26,7 +26,11 @@ impl std::error::Error for Failure {}
 
 /// Makes an error with an exit code.
 pub(crate) fn fail(code: ExitCode, message: impl Into<String>) -> anyhow::Error {
-    Failure { code, message: message.into() }.into()
+    Failure {
+        code,
+        message: message.into(),
+    }
+    .into()
 }
 
 /// Gives the errors of libraries their exit codes.
@@ -43,13 +47,19 @@ impl<T, E: Into<anyhow::Error>> OrFail<T> for Result<T, E> {
 
 /// Why there is no learner: the settings, or else the data.
 pub(crate) fn no_learner(error: LearnError) -> anyhow::Error {
-    let code = if matches!(error, LearnError::Config(_)) { ExitCode::Configuration } else { ExitCode::Data };
+    let code = if matches!(error, LearnError::Config(_)) {
+        ExitCode::Configuration
+    } else {
+        ExitCode::Data
+    };
     fail(code, error.to_string())
 }
 
 /// Returns the exit code of an error.
 pub(crate) fn code(error: &anyhow::Error) -> ExitCode {
-    let failure = error.chain().find_map(|cause| cause.downcast_ref::<Failure>());
+    let failure = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<Failure>());
     let is_configuration = error.chain().any(|cause| cause.is::<ConfigError>());
     match failure {
         Some(failure) => failure.code,
@@ -61,7 +71,13 @@ pub(crate) fn code(error: &anyhow::Error) -> ExitCode {
 /// Writes an error and its sources in one line. A cause that the error has already quoted is not said twice.
 pub(crate) fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
-    for cause in error.chain().map(|cause| cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ")) {
+    for cause in error.chain().map(|cause| {
+        cause
+            .to_string()
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    }) {
         if !line.contains(&cause) {
             line += if line.is_empty() { "" } else { ": " };
             line += &cause;
@@ -78,20 +94,27 @@ mod tests {
     #[test]
     fn the_innermost_code_counts_and_the_line_has_every_cause() {
         let inner: Result<(), std::io::Error> = Err(std::io::Error::other("disk\non fire"));
-        let error = inner.or_fail(ExitCode::State).context("cannot save").unwrap_err();
+        let error = inner
+            .or_fail(ExitCode::State)
+            .context("cannot save")
+            .unwrap_err();
         assert_eq!(code(&error), ExitCode::State);
         assert_eq!(one_line(&error), "cannot save: disk on fire");
     }
 
     #[test]
     fn a_quoted_cause_is_not_said_twice() {
-        let error = anyhow::Error::new(std::io::Error::other("disk full")).context("cannot save: disk full");
+        let error = anyhow::Error::new(std::io::Error::other("disk full"))
+            .context("cannot save: disk full");
         assert_eq!(one_line(&error), "cannot save: disk full");
     }
 
     #[test]
     fn what_has_no_code_is_ours() {
         assert_eq!(code(&anyhow::anyhow!("surprise")), ExitCode::Internal);
-        assert_eq!(code(&ConfigError("bad".into()).into()), ExitCode::Configuration);
+        assert_eq!(
+            code(&ConfigError("bad".into()).into()),
+            ExitCode::Configuration
+        );
     }
 }

@@ -130,8 +130,15 @@ pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, Conf
     }
     let row = algorithm::find(&spec.algorithm)?;
     let profile = (!row.profiles.is_empty()).then_some("profile");
-    let hyper_names: Vec<&str> = row.hyper.iter().map(|hyper| hyper.name).chain(profile).collect();
-    let (presets, assignments): (Vec<_>, Vec<_>) = all.into_iter().partition(|assignment| assignment.key == POOL);
+    let hyper_names: Vec<&str> = row
+        .hyper
+        .iter()
+        .map(|hyper| hyper.name)
+        .chain(profile)
+        .collect();
+    let (presets, assignments): (Vec<_>, Vec<_>) = all
+        .into_iter()
+        .partition(|assignment| assignment.key == POOL);
     let preset = presets.last().map(|preset| preset.value.as_str());
     if let Some(name) = preset {
         spec.pool = PoolSpec::preset(name)?;
@@ -162,10 +169,14 @@ pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, Conf
 /// Says how it is written.
 pub(crate) fn refuse_preset(args: &Args, path: &Path) -> Result<(), ConfigError> {
     let preset = path.to_str().filter(|name| {
-        args.pool.as_deref() == Some(PoolSpec::PRESETS[0]) && PoolSpec::PRESETS.contains(name) && !path.exists()
+        args.pool.as_deref() == Some(PoolSpec::PRESETS[0])
+            && PoolSpec::PRESETS.contains(name)
+            && !path.exists()
     });
     match preset {
-        Some(name) => Err(ConfigError(format!("a preset follows an equals sign: `--pool={name}`"))),
+        Some(name) => Err(ConfigError(format!(
+            "a preset follows an equals sign: `--pool={name}`"
+        ))),
         None => Ok(()),
     }
 }
@@ -174,26 +185,44 @@ pub(crate) fn refuse_preset(args: &Args, path: &Path) -> Result<(), ConfigError>
 pub(crate) fn keys_of_flags(args: &Args) -> Vec<String> {
     let flags = typed(args);
     let initial = args.initial.as_ref().map(|_| "initial".to_owned());
-    flags.into_iter().map(|assignment| assignment.key).chain(initial).collect()
+    flags
+        .into_iter()
+        .map(|assignment| assignment.key)
+        .chain(initial)
+        .collect()
 }
 
 /// Refuses a flag and a `--set` of the same key that say different things. Of two `--set` of one key the later one wins, as
 /// of two flags of one name.
 fn refuse_contradictions(args: &Args) -> Result<(), ConfigError> {
-    let flags = typed(&Args { set: Vec::new(), ..args.clone() });
-    let is_last = |(at, set): &(usize, &Assignment)| !args.set[at + 1..].iter().any(|later| later.is_of(set));
-    let last = args.set.iter().enumerate().filter(is_last).map(|(_, set)| set.clone());
+    let flags = typed(&Args {
+        set: Vec::new(),
+        ..args.clone()
+    });
+    let is_last =
+        |(at, set): &(usize, &Assignment)| !args.set[at + 1..].iter().any(|later| later.is_of(set));
+    let last = args
+        .set
+        .iter()
+        .enumerate()
+        .filter(is_last)
+        .map(|(_, set)| set.clone());
     match dotted::contradiction(&flags.into_iter().chain(last).collect::<Vec<_>>()) {
         None => Ok(()),
         Some([Assignment { value: flag, .. }, Assignment { key, value }]) => {
-            Err(ConfigError(format!("`{key}` is given twice, as `{flag}` and by --set as `{value}`: drop one of them")))
+            Err(ConfigError(format!(
+                "`{key}` is given twice, as `{flag}` and by --set as `{value}`: drop one of them"
+            )))
         }
     }
 }
 
 /// Returns what flags and `--set` say.
 fn typed(args: &Args) -> Vec<Assignment> {
-    assignments(&Args { defaults: Vec::new(), ..args.clone() })
+    assignments(&Args {
+        defaults: Vec::new(),
+        ..args.clone()
+    })
 }
 
 /// Turns defaults and flags into assignments, weakest first.
@@ -203,27 +232,56 @@ fn assignments(args: &Args) -> Vec<Assignment> {
         assignments.extend(value.map(|value| Assignment::new(key, value)));
     };
     let text = |number: Option<usize>| number.map(|number| number.to_string());
-    let synchronous = args.gate_synchronous.then(|| algorithm::SYNCHRONOUS_GATE.to_owned());
+    let synchronous = args
+        .gate_synchronous
+        .then(|| algorithm::SYNCHRONOUS_GATE.to_owned());
     put(ALGORITHM, synchronous.or(args.algorithm.clone()));
     put("nodes", args.nodes.map(|nodes| nodes.to_string()));
     put("rounds", args.rounds.map(|rounds| rounds.to_string()));
     put("model.name", args.model.first().cloned());
     let quoted = |name: &String| format!("\"{name}\"");
     let several = args.model.iter().map(quoted).collect::<Vec<_>>().join(", ");
-    put("model.by_node", (args.model.len() > 1).then(|| format!("[{several}]")));
+    put(
+        "model.by_node",
+        (args.model.len() > 1).then(|| format!("[{several}]")),
+    );
     put("model.experts", text(args.experts));
-    put("data.partition", args.partition_file.as_ref().map(|_| "file".to_owned()).or(args.partition.clone()));
+    put(
+        "data.partition",
+        args.partition_file
+            .as_ref()
+            .map(|_| "file".to_owned())
+            .or(args.partition.clone()),
+    );
     put("data.samples_per_node", text(args.samples_per_node));
     put("seed", args.seed.map(|seed| seed.to_string()));
-    put("training.local_epochs", args.local_epochs.map(|epochs| epochs.to_string()));
-    put("round.participation", args.participation.map(|share| share.to_string()));
+    put(
+        "training.local_epochs",
+        args.local_epochs.map(|epochs| epochs.to_string()),
+    );
+    put(
+        "round.participation",
+        args.participation.map(|share| share.to_string()),
+    );
     put("training.batch_size", text(args.batch_size));
     put("training.learning_rate", args.lr.map(|lr| lr.to_string()));
     put(POOL, args.pool.clone());
-    put("round.deadline_seconds", args.deadline.map(|deadline| deadline.to_string()));
-    put("hyper.peers_per_expert", args.peers_per_expert.map(peers_text));
-    put("hyper.refresh_every", args.refresh_every.map(|every| every.to_string()));
-    put("hyper.temperature", args.temperature.map(|temperature| temperature.to_string()));
+    put(
+        "round.deadline_seconds",
+        args.deadline.map(|deadline| deadline.to_string()),
+    );
+    put(
+        "hyper.peers_per_expert",
+        args.peers_per_expert.map(peers_text),
+    );
+    put(
+        "hyper.refresh_every",
+        args.refresh_every.map(|every| every.to_string()),
+    );
+    put(
+        "hyper.temperature",
+        args.temperature.map(|temperature| temperature.to_string()),
+    );
     assignments.extend(args.set.iter().cloned());
     assignments
 }
@@ -279,55 +337,129 @@ mod tests {
     use fednode_core::HyperValue;
 
     fn digits() -> DataFacts {
-        DataFacts { name: "digits".into(), input: [1, 8, 8], classes: 10, ..DataFacts::default() }
+        DataFacts {
+            name: "digits".into(),
+            input: [1, 8, 8],
+            classes: 10,
+            ..DataFacts::default()
+        }
     }
 
     #[test]
     fn flags_beat_defaults_and_contradict_nothing() {
-        let set = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Assignment>>();
+        let set = |texts: &[&str]| {
+            texts
+                .iter()
+                .map(|text| text.parse().unwrap())
+                .collect::<Vec<Assignment>>()
+        };
         let defaults = set(&["training.batch_size=7", "rounds=9"]);
-        let flags = Args { lr: Some(0.1), batch_size: Some(3), defaults, ..Args::default() };
-        let args = Args { set: set(&["training.learning_rate=0.1", "load_balance=0.25"]), ..flags.clone() };
+        let flags = Args {
+            lr: Some(0.1),
+            batch_size: Some(3),
+            defaults,
+            ..Args::default()
+        };
+        let args = Args {
+            set: set(&["training.learning_rate=0.1", "load_balance=0.25"]),
+            ..flags.clone()
+        };
         let made = spec(&args, &digits()).unwrap();
-        assert_eq!((made.training.learning_rate, made.training.batch_size, made.rounds), (0.1, 3, 9));
+        assert_eq!(
+            (
+                made.training.learning_rate,
+                made.training.batch_size,
+                made.rounds
+            ),
+            (0.1, 3, 9)
+        );
         assert_eq!(made.hyper["load_balance"], HyperValue::Real(0.25));
         assert_eq!((made.model.input, made.model.classes), ([1, 8, 8], 10));
-        let args = Args { set: set(&["load_balance=0.25", "hyper.load_balance=0.5"]), ..flags.clone() };
-        assert_eq!(spec(&args, &digits()).unwrap().hyper["load_balance"], HyperValue::Real(0.5), "the later one");
-        let flags = Args { temperature: Some(2.0), ..flags };
-        let args = Args { set: set(&["algorithm=fedper"]), ..Args::default() };
+        let args = Args {
+            set: set(&["load_balance=0.25", "hyper.load_balance=0.5"]),
+            ..flags.clone()
+        };
+        assert_eq!(
+            spec(&args, &digits()).unwrap().hyper["load_balance"],
+            HyperValue::Real(0.5),
+            "the later one"
+        );
+        let flags = Args {
+            temperature: Some(2.0),
+            ..flags
+        };
+        let args = Args {
+            set: set(&["algorithm=fedper"]),
+            ..Args::default()
+        };
         assert_eq!(spec(&args, &digits()).unwrap().algorithm, "fedper");
-        let same = Args { set: set(&["training.learning_rate=1e-1"]), ..flags.clone() };
+        let same = Args {
+            set: set(&["training.learning_rate=1e-1"]),
+            ..flags.clone()
+        };
         assert!(spec(&same, &digits()).is_ok(), "the same number");
-        let flags = Args { algorithm: Some("fedmoe-da".into()), ..flags };
+        let flags = Args {
+            algorithm: Some("fedmoe-da".into()),
+            ..flags
+        };
         for (typed, key) in [
             ("training.learning_rate=0.5", "training.learning_rate"),
             ("temperature=3", "temperature"),
             ("algorithm=fedavg", "algorithm"),
         ] {
-            let refused = spec(&Args { set: set(&[typed]), ..flags.clone() }, &digits()).unwrap_err().0;
-            assert!(refused.starts_with(&format!("`{key}` is given twice, as `")), "{refused}");
+            let refused = spec(
+                &Args {
+                    set: set(&[typed]),
+                    ..flags.clone()
+                },
+                &digits(),
+            )
+            .unwrap_err()
+            .0;
+            assert!(
+                refused.starts_with(&format!("`{key}` is given twice, as `")),
+                "{refused}"
+            );
         }
     }
 
     #[test]
     fn a_preset_behind_a_space_is_no_folder() {
-        let pooled = Args { pool: Some("fixed".into()), ..Args::default() };
-        assert!(refuse_preset(&pooled, Path::new("best")).unwrap_err().0.contains("`--pool=best`"));
+        let pooled = Args {
+            pool: Some("fixed".into()),
+            ..Args::default()
+        };
+        assert!(
+            refuse_preset(&pooled, Path::new("best"))
+                .unwrap_err()
+                .0
+                .contains("`--pool=best`")
+        );
         assert_eq!(refuse_preset(&pooled, Path::new("demo")), Ok(()));
         assert_eq!(refuse_preset(&Args::default(), Path::new("best")), Ok(()));
     }
 
     #[test]
     fn a_synchronous_gate_is_an_algorithm() {
-        let args = Args { gate_synchronous: true, ..Args::default() };
-        assert_eq!(spec(&args, &digits()).unwrap().algorithm, algorithm::SYNCHRONOUS_GATE);
+        let args = Args {
+            gate_synchronous: true,
+            ..Args::default()
+        };
+        assert_eq!(
+            spec(&args, &digits()).unwrap().algorithm,
+            algorithm::SYNCHRONOUS_GATE
+        );
     }
 
     #[test]
     fn flags_of_the_exchange_reach_the_exchange() {
         let peers_per_expert = Some(fednode_core::PeersPerExpert::ALL);
-        let args = Args { peers_per_expert, refresh_every: Some(3), temperature: Some(2.0), ..Args::default() };
+        let args = Args {
+            peers_per_expert,
+            refresh_every: Some(3),
+            temperature: Some(2.0),
+            ..Args::default()
+        };
         let made = spec(&args, &digits()).unwrap();
         algorithm::check_exchange(&made).unwrap();
         let experts = made.exchange.experts.unwrap();
@@ -337,25 +469,65 @@ mod tests {
 
     #[test]
     fn flags_that_an_algorithm_does_not_have_are_refused() {
-        let args = Args { algorithm: Some("local".into()), refresh_every: Some(3), ..Args::default() };
-        assert!(spec(&args, &digits()).unwrap_err().0.contains("refresh_every"));
-        let args = Args { algorithm: Some("fedmoeda".into()), ..Args::default() };
-        assert!(spec(&args, &digits()).unwrap_err().0.contains("did you mean `fedmoe-da`"));
-        let args = Args { model: vec!["cnnn".into()], ..Args::default() };
-        assert!(spec(&args, &digits()).unwrap_err().0.contains("did you mean `cnn`"));
+        let args = Args {
+            algorithm: Some("local".into()),
+            refresh_every: Some(3),
+            ..Args::default()
+        };
+        assert!(
+            spec(&args, &digits())
+                .unwrap_err()
+                .0
+                .contains("refresh_every")
+        );
+        let args = Args {
+            algorithm: Some("fedmoeda".into()),
+            ..Args::default()
+        };
+        assert!(
+            spec(&args, &digits())
+                .unwrap_err()
+                .0
+                .contains("did you mean `fedmoe-da`")
+        );
+        let args = Args {
+            model: vec!["cnnn".into()],
+            ..Args::default()
+        };
+        assert!(
+            spec(&args, &digits())
+                .unwrap_err()
+                .0
+                .contains("did you mean `cnn`")
+        );
     }
 
     #[test]
     fn every_recipe_is_a_valid_spec() {
-        for (input, vocabulary) in
-            [([1, 8, 8], 0), ([1, 28, 28], 0), ([3, 32, 32], 0), ([1, 1, 13], 0), ([1, 1, 200], 500)]
-        {
-            let facts = DataFacts { name: "x".into(), input, classes: 3, vocabulary, ..DataFacts::default() };
+        for (input, vocabulary) in [
+            ([1, 8, 8], 0),
+            ([1, 28, 28], 0),
+            ([3, 32, 32], 0),
+            ([1, 1, 13], 0),
+            ([1, 1, 200], 500),
+        ] {
+            let facts = DataFacts {
+                name: "x".into(),
+                input,
+                classes: 3,
+                vocabulary,
+                ..DataFacts::default()
+            };
             for row in algorithm::TABLE {
-                let args = Args { algorithm: Some(row.name.into()), ..Args::default() };
+                let args = Args {
+                    algorithm: Some(row.name.into()),
+                    ..Args::default()
+                };
                 let made = match spec(&args, &facts) {
                     // A gate on the raw input has no use for tokens, and says so here.
-                    Err(ConfigError(reason)) if vocabulary > 0 && reason.contains("texts") => continue,
+                    Err(ConfigError(reason)) if vocabulary > 0 && reason.contains("texts") => {
+                        continue;
+                    }
                     made => made.unwrap(),
                 };
                 assert_eq!(FederationSpec::from_toml(&made.to_toml()), Ok(made));

@@ -15,10 +15,16 @@ use crate::failure::{OrFail, fail};
 /// Names the file and what is wrong with it.
 pub(crate) fn read(path: &Path) -> Result<(ParamSet, String), ConfigError> {
     let shown = path.display();
-    let bytes = std::fs::read(path)
-        .map_err(|error| ConfigError(format!("cannot read the initial parameters `{shown}`: {error}")))?;
-    let params = ParamSet::import(&bytes)
-        .map_err(|error| ConfigError(format!("`{shown}` holds no parameters to start from: {error}")))?;
+    let bytes = std::fs::read(path).map_err(|error| {
+        ConfigError(format!(
+            "cannot read the initial parameters `{shown}`: {error}"
+        ))
+    })?;
+    let params = ParamSet::import(&bytes).map_err(|error| {
+        ConfigError(format!(
+            "`{shown}` holds no parameters to start from: {error}"
+        ))
+    })?;
     let name = BlobId::of(&params.to_bytes()).to_string();
     Ok((params, name))
 }
@@ -27,13 +33,18 @@ pub(crate) fn read(path: &Path) -> Result<(ParamSet, String), ConfigError> {
 ///
 /// # Errors
 /// Says which file is missing, or that it is another one than the spec's.
-pub(crate) fn of(spec: &FederationSpec, file: Option<&Path>) -> anyhow::Result<Option<Arc<ParamSet>>> {
+pub(crate) fn of(
+    spec: &FederationSpec,
+    file: Option<&Path>,
+) -> anyhow::Result<Option<Arc<ParamSet>>> {
     let wanted = spec.model.initial.as_str();
     let refuse = |text: String| Err(fail(ExitCode::Configuration, text));
     let Some(file) = file else {
         return match wanted {
             "" => Ok(None),
-            _ => refuse(format!("the federation starts from the parameters {wanted}: name their file with --initial")),
+            _ => refuse(format!(
+                "the federation starts from the parameters {wanted}: name their file with --initial"
+            )),
         };
     };
     let (params, name) = read(file).or_fail(ExitCode::Configuration)?;
@@ -53,9 +64,17 @@ pub(crate) fn of(spec: &FederationSpec, file: Option<&Path>) -> anyhow::Result<O
 /// # Errors
 /// Fails if its model has none of them.
 pub(crate) fn start(learner: &mut Learner, initial: Option<&ParamSet>) -> anyhow::Result<()> {
-    let Some(initial) = initial else { return Ok(()) };
-    let taken = learner.start_from(initial).or_fail(ExitCode::Configuration)?;
-    tracing::info!(taken, of = learner.state().len(), "parameters to start from; the others are drawn");
+    let Some(initial) = initial else {
+        return Ok(());
+    };
+    let taken = learner
+        .start_from(initial)
+        .or_fail(ExitCode::Configuration)?;
+    tracing::info!(
+        taken,
+        of = learner.state().len(),
+        "parameters to start from; the others are drawn"
+    );
     Ok(())
 }
 
@@ -85,13 +104,22 @@ mod tests {
             (&spec, None, "name their file with --initial"),
             (&spec, Some(wrong.as_path()), "the federation starts from"),
             (&drawn, Some(right.as_path()), "leave out `initial`"),
-            (&spec, Some(folder.path()), "cannot read the initial parameters"),
+            (
+                &spec,
+                Some(folder.path()),
+                "cannot read the initial parameters",
+            ),
         ];
         for (spec, file, expected) in refusals {
             let error = of(spec, file).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
         std::fs::write(&wrong, b"no model").unwrap();
-        assert!(of(&spec, Some(&wrong)).unwrap_err().to_string().contains("holds no parameters to start from"));
+        assert!(
+            of(&spec, Some(&wrong))
+                .unwrap_err()
+                .to_string()
+                .contains("holds no parameters to start from")
+        );
     }
 }

@@ -55,8 +55,16 @@ fn main() -> process::ExitCode {
 
 /// Says in one line what is a defect of ours, and ends the process: whatever state it left must not go on.
 fn panicked(info: &std::panic::PanicHookInfo<'_>) {
-    let message = info.payload_as_str().unwrap_or("no message").split_whitespace().collect::<Vec<_>>().join(" ");
-    let place = info.location().map(|place| format!(" ({}:{})", place.file(), place.line())).unwrap_or_default();
+    let message = info
+        .payload_as_str()
+        .unwrap_or("no message")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    let place = info
+        .location()
+        .map(|place| format!(" ({}:{})", place.file(), place.line()))
+        .unwrap_or_default();
     eprintln!("error: internal error: {message}{place}; please report it with the log");
     process::exit(i32::from(ExitCode::Internal.number()));
 }

@@ -18,8 +18,12 @@ use crate::failure::{OrFail, fail};
 /// Fails on a network key or allow-list that cannot be read.
 pub(crate) fn config(config: &Config, spec: Arc<FederationSpec>) -> anyhow::Result<MemberConfig> {
     let optional = |path: &str| (!path.is_empty()).then(|| Path::new(path).to_owned());
-    let network_key = optional(&config.network_key).map(|path| NetworkKey::load(&path)).transpose();
-    let allow = optional(&config.allow).map(|path| allow_list::read(&path)).transpose();
+    let network_key = optional(&config.network_key)
+        .map(|path| NetworkKey::load(&path))
+        .transpose();
+    let allow = optional(&config.allow)
+        .map(|path| allow_list::read(&path))
+        .transpose();
     let mut member = MemberConfig::new(spec, &config.state);
     member.listen.clone_from(&config.listen);
     member.external.clone_from(&config.external);
@@ -27,7 +31,10 @@ pub(crate) fn config(config: &Config, spec: Arc<FederationSpec>) -> anyhow::Resu
     member.allow = allow.map_err(|error| fail(ExitCode::Configuration, error))?;
     member.network_key = network_key.or_fail(ExitCode::Network)?;
     member.mdns = config.mdns;
-    member.compression = config.compression.parse().expect("validated with the settings");
+    member.compression = config
+        .compression
+        .parse()
+        .expect("validated with the settings");
     member.quota_bytes = config.quota_mib.saturating_mul(1 << 20);
     member.control = control(config);
     member.exit_when_finished = config.exit_when_finished;
@@ -39,9 +46,15 @@ pub(crate) fn config(config: &Config, spec: Arc<FederationSpec>) -> anyhow::Resu
 
 fn control(config: &Config) -> ControlConfig {
     match config.control.parse() {
-        Ok(address) => ControlConfig { address, enabled: true },
+        Ok(address) => ControlConfig {
+            address,
+            enabled: true,
+        },
         // Validated: what is no address is `off`.
-        Err(_) => ControlConfig { enabled: false, ..ControlConfig::default() },
+        Err(_) => ControlConfig {
+            enabled: false,
+            ..ControlConfig::default()
+        },
     }
 }
 
@@ -51,7 +64,13 @@ mod tests {
 
     #[test]
     fn the_control_api_can_be_off() {
-        assert!(!control(&Config { control: "off".into(), ..Config::default() }).enabled);
+        assert!(
+            !control(&Config {
+                control: "off".into(),
+                ..Config::default()
+            })
+            .enabled
+        );
         assert_eq!(control(&Config::default()), ControlConfig::default());
     }
 }

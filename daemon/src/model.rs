@@ -113,7 +113,9 @@ impl ModelArgs {
         }
         config.data = typed.data.map_or(config.data, str::to_owned);
         config.shard = typed.shard.map_or(config.shard, str::to_owned);
-        let file = typed.partition_file.map(|path| path.to_string_lossy().into_owned());
+        let file = typed
+            .partition_file
+            .map(|path| path.to_string_lossy().into_owned());
         config.partition_file = file.unwrap_or(config.partition_file);
         Ok(config)
     }
@@ -128,7 +130,13 @@ impl Model {
     /// Reads an exported model; its card lies beside it.
     fn exported(path: &Path) -> anyhow::Result<Self> {
         let card = read_json(&path.with_extension("json"))?;
-        Ok(Self { params: read_params(path)?, common: None, is_under_way: false, path: path.to_owned(), card })
+        Ok(Self {
+            params: read_params(path)?,
+            common: None,
+            is_under_way: false,
+            path: path.to_owned(),
+            card,
+        })
     }
 
     /// Reads the final model of a state folder, or before the last round the newest checkpoint's.
@@ -136,9 +144,16 @@ impl Model {
         let spec_path = state.join(SPEC_FILE);
         if !spec_path.exists() {
             let advice = "name one with --state, or an exported model with --model";
-            return Err(fail(ExitCode::State, format!("`{}` is no state folder of a node: {advice}", state.display())));
+            return Err(fail(
+                ExitCode::State,
+                format!(
+                    "`{}` is no state folder of a node: {advice}",
+                    state.display()
+                ),
+            ));
         }
-        let text = fs::read_to_string(&spec_path).map_err(|error| unreadable(&spec_path, &error))?;
+        let text =
+            fs::read_to_string(&spec_path).map_err(|error| unreadable(&spec_path, &error))?;
         let spec = FederationSpec::from_toml(&text).or_fail(ExitCode::State)?;
         let names = fs::read_to_string(state.join(CLASSES_FILE)).unwrap_or_default();
         let class_names = names.lines().map(str::to_owned).collect();
@@ -153,21 +168,50 @@ impl Model {
         let path = final_path(state);
         if path.exists() {
             let model = read_json(&state.join(final_model::FOLDER).join("card.json"))?;
-            let card = Card { model, class_names, vocabulary, spec: own(spec) };
-            return Ok(Self { params: read_params(&path)?, common: None, is_under_way: false, card, path });
+            let card = Card {
+                model,
+                class_names,
+                vocabulary,
+                spec: own(spec),
+            };
+            return Ok(Self {
+                params: read_params(&path)?,
+                common: None,
+                is_under_way: false,
+                card,
+                path,
+            });
         }
         let stored = fednode_runtime::stored_model(state, &spec).or_fail(ExitCode::State)?;
         let Some(StoredModel { params, common }) = stored else {
             return Err(fail(
                 ExitCode::State,
-                format!("`{}` holds no model yet: let it finish a round", state.display()),
+                format!(
+                    "`{}` holds no model yet: let it finish a round",
+                    state.display()
+                ),
             ));
         };
-        let node_id = Identity::load(&state.join("key")).or_fail(ExitCode::State)?.node_id();
-        let last = records::read(&records::path_in(state)).or_fail(ExitCode::State)?.pop();
+        let node_id = Identity::load(&state.join("key"))
+            .or_fail(ExitCode::State)?
+            .node_id();
+        let last = records::read(&records::path_in(state))
+            .or_fail(ExitCode::State)?
+            .pop();
         let model = ModelCard::new(&spec, node_id, TrainerCard::default(), last);
-        let card = Card { model, class_names, vocabulary, spec: own(spec) };
-        Ok(Self { params, common, is_under_way: true, card, path: state.join("checkpoints") })
+        let card = Card {
+            model,
+            class_names,
+            vocabulary,
+            spec: own(spec),
+        };
+        Ok(Self {
+            params,
+            common,
+            is_under_way: true,
+            card,
+            path: state.join("checkpoints"),
+        })
     }
 
     /// Makes a learner of it, which can evaluate and predict samples like these.
@@ -177,9 +221,14 @@ impl Model {
     pub(crate) fn learner(&self, like: &Samples, device: &str) -> anyhow::Result<Learner> {
         let empty = like.subset(&[]);
         // A learner wants something to train on; it is never asked to.
-        let split = Split { train: like.clone(), validation: empty.clone(), test: empty };
+        let split = Split {
+            train: like.clone(),
+            validation: empty.clone(),
+            test: empty,
+        };
         let device = Choice::find(device)?.open(0)?;
-        let mut learner = Learner::new(self.spec(), 0, Arc::new(split), &device).map_err(no_learner)?;
+        let mut learner =
+            Learner::new(self.spec(), 0, Arc::new(split), &device).map_err(no_learner)?;
         learner.restore(&self.params).or_fail(ExitCode::State)?;
         Ok(learner)
     }
@@ -193,16 +242,29 @@ impl Model {
             return Ok(None);
         }
         let tokens: Vec<&str> = self.card.vocabulary.iter().map(String::as_str).collect();
-        let vocabulary =
-            Vocabulary::new(&tokens).ok().filter(|found| found.hash() == self.spec().model.vocabulary_hash);
-        let missing = || fail(ExitCode::State, format!("`{}` has not the vocabulary of its spec", self.path.display()));
-        vocabulary.map(|vocabulary| Some(Arc::new(vocabulary))).ok_or_else(missing)
+        let vocabulary = Vocabulary::new(&tokens)
+            .ok()
+            .filter(|found| found.hash() == self.spec().model.vocabulary_hash);
+        let missing = || {
+            fail(
+                ExitCode::State,
+                format!(
+                    "`{}` has not the vocabulary of its spec",
+                    self.path.display()
+                ),
+            )
+        };
+        vocabulary
+            .map(|vocabulary| Some(Arc::new(vocabulary)))
+            .ok_or_else(missing)
     }
 
     /// Returns a class's name, or its number if it has none.
     pub(crate) fn class_name(&self, class: u16) -> String {
         let known = [&self.spec().model.class_names, &self.card.class_names];
-        let name = known.into_iter().find_map(|names| names.get(usize::from(class)));
+        let name = known
+            .into_iter()
+            .find_map(|names| names.get(usize::from(class)));
         name.cloned().unwrap_or_else(|| class.to_string())
     }
 }
@@ -227,7 +289,10 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
 }
 
 fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> anyhow::Error {
-    fail(ExitCode::State, format!("cannot read `{}`: {error}", path.display()))
+    fail(
+        ExitCode::State,
+        format!("cannot read `{}`: {error}", path.display()),
+    )
 }
 
 fn read_params(path: &Path) -> anyhow::Result<ParamSet> {

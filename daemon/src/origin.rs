@@ -34,7 +34,11 @@ pub(crate) fn text(config: &Config) -> anyhow::Result<String> {
     let origin = Origin {
         data: rooted_source(&config.data),
         shard: config.shard.clone(),
-        partition_file: if config.partition_file.is_empty() { String::new() } else { rooted(&config.partition_file) },
+        partition_file: if config.partition_file.is_empty() {
+            String::new()
+        } else {
+            rooted(&config.partition_file)
+        },
     };
     toml::to_string(&origin).or_fail(ExitCode::Internal)
 }
@@ -49,11 +53,22 @@ pub(crate) fn recall(config: &mut Config) -> anyhow::Result<()> {
         return Ok(());
     }
     let failed = |error: &dyn std::fmt::Display| {
-        fail(ExitCode::State, format!("cannot read `{}`: {error}; say --data and --shard", path.display()))
+        fail(
+            ExitCode::State,
+            format!(
+                "cannot read `{}`: {error}; say --data and --shard",
+                path.display()
+            ),
+        )
     };
     let text = std::fs::read_to_string(&path).map_err(|error| failed(&error))?;
-    let origin: Origin = toml::from_str(&text).map_err(|error: toml::de::Error| failed(&error.message()))?;
-    Origin { data: config.data, shard: config.shard, partition_file: config.partition_file } = origin;
+    let origin: Origin =
+        toml::from_str(&text).map_err(|error: toml::de::Error| failed(&error.message()))?;
+    Origin {
+        data: config.data,
+        shard: config.shard,
+        partition_file: config.partition_file,
+    } = origin;
     Ok(())
 }
 
@@ -63,9 +78,17 @@ pub(crate) fn change(config: &Config) -> Option<String> {
     let mut before = config.clone();
     recall(&mut before).ok()?;
     // What a file of index lists says is held by the spec's hash, wherever the file is now.
-    let whole = |config: &Config| format!("{} {}", rooted_source(&config.data), config.shard).trim().to_owned();
+    let whole = |config: &Config| {
+        format!("{} {}", rooted_source(&config.data), config.shard)
+            .trim()
+            .to_owned()
+    };
     (whole(&before) != whole(config)).then(|| {
-        format!("what this node knows it learned from `{}`, and now it is given `{}`", whole(&before), whole(config))
+        format!(
+            "what this node knows it learned from `{}`, and now it is given `{}`",
+            whole(&before),
+            whole(config)
+        )
     })
 }
 
@@ -75,7 +98,10 @@ pub(crate) fn rooted_source(text: &str) -> String {
 }
 
 fn rooted(path: &str) -> String {
-    absolute(path).map_or_else(|_| path.to_owned(), |path| path.to_string_lossy().into_owned())
+    absolute(path).map_or_else(
+        |_| path.to_owned(),
+        |path| path.to_string_lossy().into_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -86,7 +112,10 @@ mod tests {
     fn what_is_kept_comes_back_with_paths_from_the_root() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().to_string_lossy().into_owned();
-        let settings = Config { state: state.clone(), ..Config::default() };
+        let settings = Config {
+            state: state.clone(),
+            ..Config::default()
+        };
         let mut unknown = settings.clone();
         recall(&mut unknown).unwrap();
         assert_eq!(unknown, settings, "nothing was kept");
@@ -99,19 +128,38 @@ mod tests {
             ..settings
         };
         std::fs::write(folder.path().join(FILE), text(&kept).unwrap()).unwrap();
-        let mut found = Config { state, ..Config::default() };
+        let mut found = Config {
+            state,
+            ..Config::default()
+        };
         recall(&mut found).unwrap();
         let here = std::env::current_dir().unwrap();
-        assert_eq!(found.data, format!("csv:{},label=x", here.join("no.csv").display()));
+        assert_eq!(
+            found.data,
+            format!("csv:{},label=x", here.join("no.csv").display())
+        );
         let lists = here.join("lists").display().to_string();
-        assert_eq!((found.shard.as_str(), &found.partition_file), ("2/3", &lists));
+        assert_eq!(
+            (found.shard.as_str(), &found.partition_file),
+            ("2/3", &lists)
+        );
 
         assert_eq!(change(&kept), None);
-        let other = change(&Config { shard: "1/3".into(), ..kept }).unwrap();
-        assert!(other.contains("no.csv,label=x 2/3`") && other.ends_with("no.csv,label=x 1/3`"), "{other}");
+        let other = change(&Config {
+            shard: "1/3".into(),
+            ..kept
+        })
+        .unwrap();
+        assert!(
+            other.contains("no.csv,label=x 2/3`") && other.ends_with("no.csv,label=x 1/3`"),
+            "{other}"
+        );
 
         std::fs::write(folder.path().join(FILE), "data = 3").unwrap();
         let error = recall(&mut found).unwrap_err().to_string();
-        assert!(error.contains("data.toml") && error.lines().count() == 1, "{error}");
+        assert!(
+            error.contains("data.toml") && error.lines().count() == 1,
+            "{error}"
+        );
     }
 }

@@ -23,11 +23,19 @@ impl FromStr for Shard {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let malformed = || format!("shard `{text}` is not of the form I/N with I from 1 to N, as 2/5");
+        let malformed =
+            || format!("shard `{text}` is not of the form I/N with I from 1 to N, as 2/5");
         let (index, of) = text.split_once('/').ok_or_else(malformed)?;
         let number = |text: &str| text.trim().parse::<u32>().map_err(|_| malformed());
-        let shard = Self { index: number(index)?, of: number(of)? };
-        if (1..=shard.of).contains(&shard.index) { Ok(shard) } else { Err(malformed()) }
+        let shard = Self {
+            index: number(index)?,
+            of: number(of)?,
+        };
+        if (1..=shard.of).contains(&shard.index) {
+            Ok(shard)
+        } else {
+            Err(malformed())
+        }
     }
 }
 

@@ -15,51 +15,86 @@ enum Side {
 
 /// A column of words.
 pub(crate) const fn text(heading: &'static str) -> Column {
-    Column { heading, side: Side::Left }
+    Column {
+        heading,
+        side: Side::Left,
+    }
 }
 
 /// A column of numbers.
 pub(crate) const fn number(heading: &'static str) -> Column {
-    Column { heading, side: Side::Right }
+    Column {
+        heading,
+        side: Side::Right,
+    }
 }
 
 /// Writes a table: headings, a rule, the rows. No trailing blanks.
 pub(crate) fn render(columns: &[Column], rows: &[Vec<String>]) -> String {
     let width = |index: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(index)).map(|cell| cell.chars().count());
-        cells.chain([columns[index].heading.chars().count()]).max().unwrap_or(0)
+        let cells = rows
+            .iter()
+            .filter_map(|row| row.get(index))
+            .map(|cell| cell.chars().count());
+        cells
+            .chain([columns[index].heading.chars().count()])
+            .max()
+            .unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
-    let headings: Vec<String> = columns.iter().map(|column| column.heading.to_owned()).collect();
+    let headings: Vec<String> = columns
+        .iter()
+        .map(|column| column.heading.to_owned())
+        .collect();
     let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
-    [headings, rule].iter().chain(rows).map(|row| line(columns, &widths, row)).collect()
+    [headings, rule]
+        .iter()
+        .chain(rows)
+        .map(|row| line(columns, &widths, row))
+        .collect()
 }
 
 fn line(columns: &[Column], widths: &[usize], row: &[String]) -> String {
-    let cells = columns.iter().zip(widths).enumerate().map(|(index, (column, width))| {
-        let cell = row.get(index).map_or("", String::as_str);
-        match column.side {
-            Side::Left => format!("{cell:<width$}"),
-            Side::Right => format!("{cell:>width$}"),
-        }
-    });
+    let cells = columns
+        .iter()
+        .zip(widths)
+        .enumerate()
+        .map(|(index, (column, width))| {
+            let cell = row.get(index).map_or("", String::as_str);
+            match column.side {
+                Side::Left => format!("{cell:<width$}"),
+                Side::Right => format!("{cell:>width$}"),
+            }
+        });
     let line = cells.collect::<Vec<_>>().join("  ");
     format!("{}\n", line.trim_end())
 }
 
 /// Writes a share of 1 as per cent.
 pub(crate) fn percent(share: f64) -> String {
-    if share.is_finite() { format!("{:.1} %", 100.0 * share) } else { "-".into() }
+    if share.is_finite() {
+        format!("{:.1} %", 100.0 * share)
+    } else {
+        "-".into()
+    }
 }
 
 /// Writes a number of bytes with a unit that keeps it short.
 pub(crate) fn bytes(count: u64) -> String {
-    if count < 1000 { format!("{count} B") } else { scaled(count, ["kB", "MB", "GB", "TB"]) }
+    if count < 1000 {
+        format!("{count} B")
+    } else {
+        scaled(count, ["kB", "MB", "GB", "TB"])
+    }
 }
 
 /// Writes a large number of anything with a prefix that keeps it short.
 pub(crate) fn large(count: u64) -> String {
-    if count < 1000 { count.to_string() } else { scaled(count, ["k", "M", "G", "T"]) }
+    if count < 1000 {
+        count.to_string()
+    } else {
+        scaled(count, ["k", "M", "G", "T"])
+    }
 }
 
 /// Writes a number in thousands, millions and so on.
@@ -90,7 +125,10 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let rows = vec![vec!["a".into(), "1".into()], vec!["longer é".into(), "12345".into()]];
+        let rows = vec![
+            vec!["a".into(), "1".into()],
+            vec!["longer é".into(), "12345".into()],
+        ];
         let expected = "\
 node       bytes
 --------  ------
@@ -103,10 +141,16 @@ longer é   12345
 
     #[test]
     fn units_keep_numbers_short() {
-        assert_eq!([0, 999, 1000, 999_949, 999_950].map(bytes), ["0 B", "999 B", "1.0 kB", "999.9 kB", "1.0 MB"]);
+        assert_eq!(
+            [0, 999, 1000, 999_949, 999_950].map(bytes),
+            ["0 B", "999 B", "1.0 kB", "999.9 kB", "1.0 MB"]
+        );
         assert_eq!(bytes(18_750_000_000_000), "18.8 TB");
         assert_eq!(percent(0.876_54), "87.7 %");
         assert_eq!(percent(f64::NAN), "-");
-        assert_eq!([1.25, 59.6, 185.0, 7260.0].map(duration), ["1.2 s", "60 s", "3 min 5 s", "2 h 1 min"]);
+        assert_eq!(
+            [1.25, 59.6, 185.0, 7260.0].map(duration),
+            ["1.2 s", "60 s", "3 min 5 s", "2 h 1 min"]
+        );
     }
 }

@@ -6,7 +6,8 @@ use fednode_core::spec::PoolSpec;
 use fednode_core::{ParamSet, PoolOutcome, Round, Score, Slot};
 use fednode_learn::{LearnError, Learner, Progress, Subset};
 use fednode_runtime::trainer::{
-    Evaluations, Modules, PrivateModule, TrainProgress, Trainer, TrainerCard, TrainerError, Update, Watch,
+    Evaluations, Modules, PrivateModule, TrainProgress, Trainer, TrainerCard, TrainerError, Update,
+    Watch,
 };
 
 /// A learner as the runtime sees it.
@@ -20,7 +21,11 @@ pub(crate) struct LearnerTrainer {
 impl LearnerTrainer {
     /// Wraps a learner; the card says what it trains on.
     pub(crate) fn new(learner: Learner, card: TrainerCard, pool: PoolSpec) -> Self {
-        Self { learner, card, pool }
+        Self {
+            learner,
+            card,
+            pool,
+        }
     }
 }
 
@@ -33,8 +38,15 @@ impl Trainer for LearnerTrainer {
         self.learner.shared()
     }
 
-    fn local_update(&mut self, round: Round, watch: &mut Watch<'_>) -> Result<Update, TrainerError> {
-        let update = self.learner.local_update(round, &mut |now| watch(progress(now))).map_err(error)?;
+    fn local_update(
+        &mut self,
+        round: Round,
+        watch: &mut Watch<'_>,
+    ) -> Result<Update, TrainerError> {
+        let update = self
+            .learner
+            .local_update(round, &mut |now| watch(progress(now)))
+            .map_err(error)?;
         Ok(Update {
             shared: update.shared,
             experts: update.experts,
@@ -47,28 +59,55 @@ impl Trainer for LearnerTrainer {
     }
 
     fn train_ahead(&mut self, round: Round, watch: &mut Watch<'_>) -> Result<(), TrainerError> {
-        self.learner.train_ahead(round, &mut |now| watch(progress(now))).map_err(error)
+        self.learner
+            .train_ahead(round, &mut |now| watch(progress(now)))
+            .map_err(error)
     }
 
-    fn finish(&mut self, last: Round, watch: &mut Watch<'_>) -> Result<Option<Evaluations>, TrainerError> {
-        let steps = self.learner.finish(last, &mut |now| watch(progress(now))).map_err(error)?;
+    fn finish(
+        &mut self,
+        last: Round,
+        watch: &mut Watch<'_>,
+    ) -> Result<Option<Evaluations>, TrainerError> {
+        let steps = self
+            .learner
+            .finish(last, &mut |now| watch(progress(now)))
+            .map_err(error)?;
         (steps > 0).then(|| self.evaluate(true)).transpose()
     }
 
     fn module(&mut self, watch: &mut Watch<'_>) -> Result<Option<PrivateModule>, TrainerError> {
         if self.pool.fine_tune && self.learner.module_layout().is_some() {
-            self.learner.fine_tune_module(&self.pool, &mut |now| watch(progress(now))).map_err(error)?;
+            self.learner
+                .fine_tune_module(&self.pool, &mut |now| watch(progress(now)))
+                .map_err(error)?;
         }
-        let Some(module) = self.learner.module() else { return Ok(None) };
+        let Some(module) = self.learner.module() else {
+            return Ok(None);
+        };
         let score = self.learner.evaluate(Subset::Validation).score.accuracy;
-        Ok(Some(PrivateModule { kind: module.kind.to_owned(), params: module.params, score }))
+        Ok(Some(PrivateModule {
+            kind: module.kind.to_owned(),
+            params: module.params,
+            score,
+        }))
     }
 
-    fn pool(&mut self, modules: Modules, watch: &mut Watch<'_>) -> Result<PoolOutcome, TrainerError> {
-        self.learner.assemble_pool(&self.pool, modules, &mut |now| watch(progress(now))).map_err(error)
+    fn pool(
+        &mut self,
+        modules: Modules,
+        watch: &mut Watch<'_>,
+    ) -> Result<PoolOutcome, TrainerError> {
+        self.learner
+            .assemble_pool(&self.pool, modules, &mut |now| watch(progress(now)))
+            .map_err(error)
     }
 
-    fn adopt(&mut self, shared: Option<ParamSet>, experts: Vec<(Slot, ParamSet)>) -> Result<(), TrainerError> {
+    fn adopt(
+        &mut self,
+        shared: Option<ParamSet>,
+        experts: Vec<(Slot, ParamSet)>,
+    ) -> Result<(), TrainerError> {
         self.learner.adopt(shared, experts).map_err(error)
     }
 
@@ -97,15 +136,29 @@ impl Trainer for LearnerTrainer {
 }
 
 fn progress(now: Progress) -> TrainProgress {
-    let Progress { epoch, epochs, batch, batches, loss } = now;
-    TrainProgress { epoch, epochs, batch, batches, loss }
+    let Progress {
+        epoch,
+        epochs,
+        batch,
+        batches,
+        loss,
+    } = now;
+    TrainProgress {
+        epoch,
+        epochs,
+        batch,
+        batches,
+        loss,
+    }
 }
 
 fn error(error: LearnError) -> TrainerError {
     let text = error.to_string();
     match error {
         LearnError::Abandoned => TrainerError::Abandoned,
-        LearnError::Diverged { .. } | LearnError::Config(_) | LearnError::Room(_) => TrainerError::Training(text),
+        LearnError::Diverged { .. } | LearnError::Config(_) | LearnError::Room(_) => {
+            TrainerError::Training(text)
+        }
         LearnError::NoTrainingSamples
         | LearnError::Classes { .. }
         | LearnError::ClassNames { .. }

@@ -36,32 +36,56 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 ///
 /// # Errors
 /// Names the file and what is wrong with it.
-pub(crate) fn read(path: &Path, model: &ModelSpec, vocabulary: Option<&Arc<Vocabulary>>) -> anyhow::Result<Samples> {
-    let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+pub(crate) fn read(
+    path: &Path,
+    model: &ModelSpec,
+    vocabulary: Option<&Arc<Vocabulary>>,
+) -> anyhow::Result<Samples> {
+    let ending = path
+        .extension()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_ascii_lowercase();
     let pixels = match (vocabulary, ending.as_str()) {
         (Some(vocabulary), _) => texts(&unpacked(path)?, model.input, vocabulary),
         (None, "png" | "jpg" | "jpeg") => image(path, model.input),
         (None, "csv") => csv(&unpacked(path)?, model),
         (None, _) => idx(&unpacked(path)?, model.input, source::is_transposed(path)),
     };
-    let pixels = pixels.map_err(|cause| fail(ExitCode::Data, format!("`{}` {cause}", path.display())))?;
+    let pixels =
+        pixels.map_err(|cause| fail(ExitCode::Data, format!("`{}` {cause}", path.display())))?;
     // Labels are never looked at, but every sample has one.
     let n_samples = pixels.len() / model.input.iter().product::<usize>();
     let numbered = || (0..model.classes).map(|class| class.to_string()).collect();
-    let names: Arc<[String]> =
-        if model.class_names.is_empty() { numbered() } else { model.class_names.iter().cloned().collect() };
+    let names: Arc<[String]> = if model.class_names.is_empty() {
+        numbered()
+    } else {
+        model.class_names.iter().cloned().collect()
+    };
     Samples::new(model.input, pixels, vec![0; n_samples], names).or_fail(ExitCode::Data)
 }
 
 fn unpacked(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let unreadable = |error| fail(ExitCode::Data, format!("cannot read `{}`: {error}", path.display()));
+    let unreadable = |error| {
+        fail(
+            ExitCode::Data,
+            format!("cannot read `{}`: {error}", path.display()),
+        )
+    };
     let mut bytes = Vec::new();
     File::open(path)
-        .and_then(|file| BufReader::new(file).take(MAX_FILE_BYTES).read_to_end(&mut bytes))
+        .and_then(|file| {
+            BufReader::new(file)
+                .take(MAX_FILE_BYTES)
+                .read_to_end(&mut bytes)
+        })
         .map_err(unreadable)?;
     if bytes.starts_with(&GZIP) {
         let mut inner = Vec::new();
-        GzDecoder::new(bytes.as_slice()).take(MAX_FILE_BYTES).read_to_end(&mut inner).map_err(unreadable)?;
+        GzDecoder::new(bytes.as_slice())
+            .take(MAX_FILE_BYTES)
+            .read_to_end(&mut inner)
+            .map_err(unreadable)?;
         return Ok(inner);
     }
     Ok(bytes)
@@ -76,33 +100,59 @@ fn image(path: &Path, input: [usize; 3]) -> Result<Pixels, String> {
     (limits.max_image_width, limits.max_image_height) = (Some(MAX_SIDE), Some(MAX_SIDE));
     limits.max_alloc = Some(MAX_IMAGE_BYTES);
     reader.limits(limits);
-    let decoded: DynamicImage = reader.decode().map_err(|error| format!("is no image: {error}"))?;
+    let decoded: DynamicImage = reader
+        .decode()
+        .map_err(|error| format!("is no image: {error}"))?;
     let is_size = (decoded.width() as usize, decoded.height() as usize) == (width, height);
-    let fitting =
-        if is_size { decoded } else { decoded.resize_exact(width as u32, height as u32, FilterType::Triangle) };
+    let fitting = if is_size {
+        decoded
+    } else {
+        decoded.resize_exact(width as u32, height as u32, FilterType::Triangle)
+    };
     let values = match channels {
         1 => fitting.into_luma8().into_raw(),
         3 => {
             // A file has the channels of a pixel side by side, a model one plane after the other.
             let interleaved = fitting.into_rgb8().into_raw();
             (0..3)
-                .flat_map(|channel| interleaved.iter().skip(channel).step_by(3).copied().collect::<Vec<_>>())
+                .flat_map(|channel| {
+                    interleaved
+                        .iter()
+                        .skip(channel)
+                        .step_by(3)
+                        .copied()
+                        .collect::<Vec<_>>()
+                })
                 .collect()
         }
-        _ => return Err(format!("is an image, but the model takes {channels} channels")),
+        _ => {
+            return Err(format!(
+                "is an image, but the model takes {channels} channels"
+            ));
+        }
     };
-    Ok(Pixels::Bytes { values, white: u8::MAX })
+    Ok(Pixels::Bytes {
+        values,
+        white: u8::MAX,
+    })
 }
 
 fn idx(bytes: &[u8], input: [usize; 3], is_transposed: bool) -> Result<Pixels, String> {
-    let number = |at: usize| bytes.get(at..at + 4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
+    let number = |at: usize| {
+        bytes
+            .get(at..at + 4)
+            .map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
+    };
     let header = (number(4), number(8), number(12));
-    let (true, (Some(count), Some(height), Some(width))) = (bytes.starts_with(&IDX_IMAGES), header) else {
+    let (true, (Some(count), Some(height), Some(width))) = (bytes.starts_with(&IDX_IMAGES), header)
+    else {
         return Err("is neither PNG, JPEG, CSV nor a file of images in IDX form".into());
     };
     if input != [1, height as usize, width as usize] {
         let [channels, h, w] = input;
-        return Err(format!("has images of 1x{height}x{width}, but the model takes {channels}x{h}x{w}"));
+        return Err(format!(
+            "has images of 1x{height}x{width}, but the model takes {channels}x{h}x{w}"
+        ));
     }
     let values = &bytes[16..];
     if values.len() as u64 != u64::from(count) * u64::from(height) * u64::from(width) {
@@ -112,24 +162,37 @@ fn idx(bytes: &[u8], input: [usize; 3], is_transposed: bool) -> Result<Pixels, S
         true => source::transposed(values, height as usize, width as usize),
         false => values.to_vec(),
     };
-    Ok(Pixels::Bytes { values, white: u8::MAX })
+    Ok(Pixels::Bytes {
+        values,
+        white: u8::MAX,
+    })
 }
 
 fn texts(bytes: &[u8], input: [usize; 3], vocabulary: &Arc<Vocabulary>) -> Result<Pixels, String> {
     let text = str::from_utf8(bytes).map_err(|_| "is no UTF-8 text".to_owned())?;
     let length: usize = input.iter().product();
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
     let mut ids = vec![Vocabulary::PADDING; lines.len() * length];
     for (line, places) in lines.iter().zip(ids.chunks_exact_mut(length)) {
         vocabulary.encode(line, places);
     }
-    Ok(Pixels::Tokens { ids, vocabulary: Arc::clone(vocabulary) })
+    Ok(Pixels::Tokens {
+        ids,
+        vocabulary: Arc::clone(vocabulary),
+    })
 }
 
 fn csv(bytes: &[u8], model: &ModelSpec) -> Result<Pixels, String> {
     let width: usize = model.input.iter().product();
     let values = source::numbers(bytes, width, &model.columns)?;
-    if values.is_empty() { Err("holds no rows of numbers".into()) } else { Ok(Pixels::Floats(values)) }
+    if values.is_empty() {
+        Err("holds no rows of numbers".into())
+    } else {
+        Ok(Pixels::Floats(values))
+    }
 }
 
 #[cfg(test)]
@@ -138,7 +201,11 @@ mod tests {
     use std::io::Write;
 
     fn model(input: [usize; 3]) -> ModelSpec {
-        ModelSpec { input, classes: 3, ..ModelSpec::default() }
+        ModelSpec {
+            input,
+            classes: 3,
+            ..ModelSpec::default()
+        }
     }
 
     fn batch(samples: &Samples) -> Vec<f32> {
@@ -152,16 +219,38 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.csv");
         std::fs::write(&path, "bmi,label,age\n20.5,x,40\n21.5,y,50\n").unwrap();
-        let named = ModelSpec { columns: vec!["age".into(), "bmi".into()], ..model([1, 1, 2]) };
-        assert_eq!(batch(&read(&path, &named, None).unwrap()), [40.0, 20.5, 50.0, 21.5]);
+        let named = ModelSpec {
+            columns: vec!["age".into(), "bmi".into()],
+            ..model([1, 1, 2])
+        };
+        assert_eq!(
+            batch(&read(&path, &named, None).unwrap()),
+            [40.0, 20.5, 50.0, 21.5]
+        );
         std::fs::write(&path, "2020,2019\n1,2\n").unwrap();
-        let years = ModelSpec { columns: vec!["2019".into(), "2020".into()], ..model([1, 1, 2]) };
+        let years = ModelSpec {
+            columns: vec!["2019".into(), "2020".into()],
+            ..model([1, 1, 2])
+        };
         assert_eq!(batch(&read(&path, &years, None).unwrap()), [2.0, 1.0]);
         std::fs::write(&path, "bmi,label,age\n20.5,x,40\n21.5,y,50\n").unwrap();
-        let other = ModelSpec { columns: vec!["age".into(), "dose".into()], ..model([1, 1, 2]) };
-        assert!(read(&path, &other, None).unwrap_err().to_string().contains("has no column `dose`"));
-        let unnamed = read(&path, &model([1, 1, 2]), None).unwrap_err().to_string();
-        assert!(unnamed.contains("has 3 values in line 2, but the model takes 2"), "{unnamed}");
+        let other = ModelSpec {
+            columns: vec!["age".into(), "dose".into()],
+            ..model([1, 1, 2])
+        };
+        assert!(
+            read(&path, &other, None)
+                .unwrap_err()
+                .to_string()
+                .contains("has no column `dose`")
+        );
+        let unnamed = read(&path, &model([1, 1, 2]), None)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            unnamed.contains("has 3 values in line 2, but the model takes 2"),
+            "{unnamed}"
+        );
     }
 
     #[test]
@@ -176,26 +265,62 @@ mod tests {
         let grey = read(&path, &model([1, 4, 4]), None).unwrap();
         assert_eq!((grey.len(), grey.shape), (1, [1, 4, 4]));
         std::fs::write(&path, b"nonsense").unwrap();
-        assert!(read(&path, &model([3, 2, 2]), None).unwrap_err().to_string().contains("is no image"));
+        assert!(
+            read(&path, &model([3, 2, 2]), None)
+                .unwrap_err()
+                .to_string()
+                .contains("is no image")
+        );
     }
 
     #[test]
     fn idx_files_may_be_packed() {
         let folder = tempfile::tempdir().unwrap();
-        let bytes = [&IDX_IMAGES[..], &[0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2], &[0, 255, 255, 0]].concat();
+        let bytes = [
+            &IDX_IMAGES[..],
+            &[0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2],
+            &[0, 255, 255, 0],
+        ]
+        .concat();
         let path = folder.path().join("images-idx3-ubyte.gz");
-        let mut packer = flate2::write::GzEncoder::new(File::create(&path).unwrap(), flate2::Compression::fast());
+        let mut packer = flate2::write::GzEncoder::new(
+            File::create(&path).unwrap(),
+            flate2::Compression::fast(),
+        );
         packer.write_all(&bytes).unwrap();
         packer.finish().unwrap();
         let samples = read(&path, &model([1, 1, 2]), None).unwrap();
-        assert_eq!((samples.len(), batch(&samples)), (2, vec![-1.0, 1.0, 1.0, -1.0]));
+        assert_eq!(
+            (samples.len(), batch(&samples)),
+            (2, vec![-1.0, 1.0, 1.0, -1.0])
+        );
         let letters = folder.path().join("emnist-letters-test-images-idx3-ubyte");
-        let columns = [&IDX_IMAGES[..], &[0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2], &[0, 0, 255, 0]].concat();
+        let columns = [
+            &IDX_IMAGES[..],
+            &[0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2],
+            &[0, 0, 255, 0],
+        ]
+        .concat();
         std::fs::write(&letters, columns).unwrap();
-        assert_eq!(batch(&read(&letters, &model([1, 2, 2]), None).unwrap()), [-1.0, 1.0, -1.0, -1.0]);
-        assert!(idx(&bytes[..19], [1, 1, 2], false).unwrap_err().contains("truncated"));
-        assert!(idx(&bytes, [1, 2, 2], false).unwrap_err().contains("but the model takes 1x2x2"));
-        assert!(idx(b"\x00\x00", [1, 1, 1], false).unwrap_err().contains("neither"));
+        assert_eq!(
+            batch(&read(&letters, &model([1, 2, 2]), None).unwrap()),
+            [-1.0, 1.0, -1.0, -1.0]
+        );
+        assert!(
+            idx(&bytes[..19], [1, 1, 2], false)
+                .unwrap_err()
+                .contains("truncated")
+        );
+        assert!(
+            idx(&bytes, [1, 2, 2], false)
+                .unwrap_err()
+                .contains("but the model takes 1x2x2")
+        );
+        assert!(
+            idx(b"\x00\x00", [1, 1, 1], false)
+                .unwrap_err()
+                .contains("neither")
+        );
     }
 
     #[test]
@@ -204,11 +329,21 @@ mod tests {
             csv(b"a,b\n1, 2\n\n3,\"4\"\n", &model([1, 1, 2])).unwrap(),
             Pixels::Floats(vec![1.0, 2.0, 3.0, 4.0])
         );
-        for (text, line, cell) in [("1,2\nx,2", 2, "x"), ("1,\n3,4", 1, ""), ("a,b\n1,nan", 2, "nan")] {
+        for (text, line, cell) in [
+            ("1,2\nx,2", 2, "x"),
+            ("1,\n3,4", 1, ""),
+            ("a,b\n1,nan", 2, "nan"),
+        ] {
             let error = csv(text.as_bytes(), &model([1, 1, 2])).unwrap_err();
-            assert_eq!(error, format!("holds `{cell}` in line {line}, not a finite number"));
+            assert_eq!(
+                error,
+                format!("holds `{cell}` in line {line}, not a finite number")
+            );
         }
-        assert_eq!(csv(b"1,2,3", &model([1, 1, 2])).unwrap_err(), "has 3 values in line 1, but the model takes 2");
+        assert_eq!(
+            csv(b"1,2,3", &model([1, 1, 2])).unwrap_err(),
+            "has 3 values in line 1, but the model takes 2"
+        );
         assert!(csv(b"a,b", &model([1, 1, 2])).is_err());
     }
 
@@ -220,9 +355,16 @@ mod tests {
         let vocabulary = Arc::new(Vocabulary::new(&["dogs", "bark", "cats", "too"]).unwrap());
         let samples = read(&path, &model([1, 1, 4]), Some(&vocabulary)).unwrap();
         // 0 fills up, 1 is unknown: `!`, `,` and `and`.
-        let Pixels::Tokens { ids, .. } = &samples.pixels else { panic!("texts are tokens") };
+        let Pixels::Tokens { ids, .. } = &samples.pixels else {
+            panic!("texts are tokens")
+        };
         assert_eq!(ids, &[2, 3, 1, 0, 4, 1, 5, 1]);
         std::fs::write(&path, [0xff, b'a']).unwrap();
-        assert!(read(&path, &model([1, 1, 4]), Some(&vocabulary)).unwrap_err().to_string().contains("is no UTF-8"));
+        assert!(
+            read(&path, &model([1, 1, 4]), Some(&vocabulary))
+                .unwrap_err()
+                .to_string()
+                .contains("is no UTF-8")
+        );
     }
 }

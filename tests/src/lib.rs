@@ -2,7 +2,10 @@
 //!
 //! Every wait has a deadline and says on failure what the processes wrote. Processes are killed when a test ends,
 //! however it ends.
-#![allow(clippy::unwrap_used, reason = "a test that cannot set up its scene should stop at once")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot set up its scene should stop at once"
+)]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +25,11 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 pub fn binary(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let path = tests.parent().unwrap().parent().unwrap().join(name);
-    assert!(path.is_file(), "{} is missing: run `cargo build --workspace --bins` first", path.display());
+    assert!(
+        path.is_file(),
+        "{} is missing: run `cargo build --workspace --bins` first",
+        path.display()
+    );
     path
 }
 
@@ -44,7 +51,12 @@ fn clean(mut command: Command) -> Command {
 /// # Panics
 /// If it takes longer than [`PATIENCE`].
 pub fn run(mut command: Command) -> Output {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let id = child.id();
     let (done, ended) = std::sync::mpsc::sync_channel(1);
     let waiter = std::thread::spawn(move || {
@@ -55,7 +67,10 @@ pub fn run(mut command: Command) -> Output {
     if ended.recv_timeout(PATIENCE).is_err() {
         signal(id, rustix::process::Signal::KILL);
         let output = waiter.join().unwrap();
-        panic!("took longer than {PATIENCE:?}\n{}", String::from_utf8_lossy(&output.stderr));
+        panic!(
+            "took longer than {PATIENCE:?}\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     waiter.join().unwrap()
 }
@@ -67,8 +82,12 @@ pub fn run(mut command: Command) -> Output {
 pub fn json_of(output: &Output) -> Value {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{stderr}", output.status);
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}\n{stderr}", String::from_utf8_lossy(&output.stdout)))
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!(
+            "{error}: {}\n{stderr}",
+            String::from_utf8_lossy(&output.stdout)
+        )
+    })
 }
 
 /// Sends a signal.
@@ -119,7 +138,11 @@ impl Process {
 
     /// Returns what its control API says, `None` while it does not answer.
     pub fn status(&self) -> Option<Value> {
-        let output = run_quietly(fednode().args(["status", "--json", "--state"]).arg(&self.state));
+        let output = run_quietly(
+            fednode()
+                .args(["status", "--json", "--state"])
+                .arg(&self.state),
+        );
         serde_json::from_slice(&output.stdout).ok()
     }
 
@@ -138,14 +161,22 @@ impl Process {
 
     /// Waits until a number of rounds is recorded.
     pub fn wait_for_records(&self, n: usize) {
-        wait_until(&self.log, &format!("{n} rounds"), || self.records().len() >= n);
+        wait_until(&self.log, &format!("{n} rounds"), || {
+            self.records().len() >= n
+        });
     }
 
     /// Returns its round records in order; of a round that was trained again after a crash the last one.
     pub fn records(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.state.join("metrics.jsonl")).unwrap_or_default();
-        let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        records.map(|record| (round(&record), record)).collect::<BTreeMap<_, _>>().into_values().collect()
+        let records = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        records
+            .map(|record| (round(&record), record))
+            .collect::<BTreeMap<_, _>>()
+            .into_values()
+            .collect()
     }
 }
 
@@ -164,7 +195,11 @@ fn wait_until(log: &Path, what: &str, mut condition: impl FnMut() -> bool) {
     let started = Instant::now();
     while !condition() {
         let log = || fs::read_to_string(log).unwrap_or_default();
-        assert!(started.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}\n{}", log());
+        assert!(
+            started.elapsed() < PATIENCE,
+            "waited {PATIENCE:?} for {what}\n{}",
+            log()
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -181,8 +216,17 @@ impl Federation {
     pub fn new(nodes: u32, rounds: u32, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = fednode();
-        command.args(["init", "--json", "--data", "digits"]).arg(folder.path());
-        command.args(["--nodes", &nodes.to_string(), "--rounds", &rounds.to_string()]).args(arguments);
+        command
+            .args(["init", "--json", "--data", "digits"])
+            .arg(folder.path());
+        command
+            .args([
+                "--nodes",
+                &nodes.to_string(),
+                "--rounds",
+                &rounds.to_string(),
+            ])
+            .args(arguments);
         json_of(&run(command));
         Self { folder, nodes }
     }
@@ -206,9 +250,15 @@ impl Federation {
     pub fn start_aggregator_at(&self, listen: &str) -> (Process, String) {
         let state = self.path().join("fedboot");
         let mut command = clean(Command::new(binary("fedboot")));
-        command.args(["start", "--listen", listen, "--spec"]).arg(self.spec()).arg("--state").arg(&state);
+        command
+            .args(["start", "--listen", listen, "--spec"])
+            .arg(self.spec())
+            .arg("--state")
+            .arg(&state);
         let process = self.spawn(command, state, "fedboot");
-        let status = process.wait_for("fedboot to listen", |status| status["listeners"][0].is_string());
+        let status = process.wait_for("fedboot to listen", |status| {
+            status["listeners"][0].is_string()
+        });
         let address = status["listeners"][0].as_str().unwrap().to_owned();
         (process, address)
     }
@@ -217,8 +267,24 @@ impl Federation {
     pub fn start_node(&self, shard: u32, peers: &[&str], arguments: &[&str]) -> Process {
         let state = self.path().join(format!("node-{shard}"));
         let mut command = fednode();
-        command.args(["start", "--listen", "/ip4/127.0.0.1/tcp/0", "--device", "cpu", "--threads", "1"]);
-        command.args(["--data", "digits", "--shard", &format!("{shard}/{}", self.nodes), "--spec"]).arg(self.spec());
+        command.args([
+            "start",
+            "--listen",
+            "/ip4/127.0.0.1/tcp/0",
+            "--device",
+            "cpu",
+            "--threads",
+            "1",
+        ]);
+        command
+            .args([
+                "--data",
+                "digits",
+                "--shard",
+                &format!("{shard}/{}", self.nodes),
+                "--spec",
+            ])
+            .arg(self.spec());
         command.arg("--state").arg(&state);
         if !peers.is_empty() {
             command.arg("--peers").args(peers);
@@ -230,7 +296,11 @@ impl Federation {
     fn spawn(&self, mut command: Command, state: PathBuf, name: &str) -> Process {
         let log = self.path().join(format!("{name}.log"));
         // A process that is started again goes on writing where the first one stopped.
-        let file = fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
+        let file = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .unwrap();
         let child = command
             .current_dir(self.path())
             .stdin(Stdio::null())
@@ -260,8 +330,12 @@ pub fn algorithms() -> Vec<String> {
     let mut list = fednode();
     list.args(["algorithms", "--json"]);
     let listed = json_of(&run(list));
-    let names: Vec<String> =
-        listed.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect();
+    let names: Vec<String> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["name"].as_str().unwrap().to_owned())
+        .collect();
     assert!(names.len() >= 12, "{names:?}");
     names
 }

@@ -11,11 +11,22 @@ use serde_json::Value;
 fn metadata(arguments: &[&str]) -> Value {
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--locked", "--manifest-path", manifest])
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--locked",
+            "--manifest-path",
+            manifest,
+        ])
         .args(arguments)
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -24,7 +35,10 @@ fn everything() -> Value {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("-vV").output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
-    let host = said.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
+    let host = said
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .unwrap();
     metadata(&["--filter-platform", host])
 }
 
@@ -35,9 +49,14 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let name = |package: &Value| package["name"].as_str().unwrap().to_owned();
     let used = |package: &Value| {
         let all = package["dependencies"].as_array().unwrap().iter();
-        all.filter(|dependency| dependency["kind"] != "dev").map(name).collect()
+        all.filter(|dependency| dependency["kind"] != "dev")
+            .map(name)
+            .collect()
     };
-    packages.iter().map(|package| (name(package), used(package))).collect()
+    packages
+        .iter()
+        .map(|package| (name(package), used(package)))
+        .collect()
 }
 
 #[test]
@@ -51,17 +70,33 @@ fn only_the_drawn_arrows_exist() {
         ("fednode-net", &["core"]),
         ("fednode-engine", &["core", "mix"]),
         ("fednode-learn", &["core", "mix", "data", "kernels"]),
-        ("fednode-runtime", &["core", "mix", "engine", "store", "net"]),
-        ("fednode", &["core", "mix", "engine", "data", "learn", "store", "net", "runtime"]),
+        (
+            "fednode-runtime",
+            &["core", "mix", "engine", "store", "net"],
+        ),
+        (
+            "fednode",
+            &[
+                "core", "mix", "engine", "data", "learn", "store", "net", "runtime",
+            ],
+        ),
         ("fedboot", &["core", "engine", "store", "net", "runtime"]),
     ]
     .into();
     let actual = dependencies();
     for (package, allowed) in drawn {
-        let allowed: BTreeSet<String> = allowed.iter().map(|name| format!("fednode-{name}")).collect();
-        let own = actual[package].iter().filter(|name| name.starts_with("fednode"));
+        let allowed: BTreeSet<String> = allowed
+            .iter()
+            .map(|name| format!("fednode-{name}"))
+            .collect();
+        let own = actual[package]
+            .iter()
+            .filter(|name| name.starts_with("fednode"));
         let extra: Vec<&String> = own.filter(|name| !allowed.contains(*name)).collect();
-        assert!(extra.is_empty(), "{package} uses {extra:?}, which ARCHITECTURE.md does not allow");
+        assert!(
+            extra.is_empty(),
+            "{package} uses {extra:?}, which ARCHITECTURE.md does not allow"
+        );
     }
 }
 
@@ -76,8 +111,13 @@ fn each_heavy_library_lives_in_one_crate() {
     ];
     for (package, used) in dependencies() {
         for (library, home) in homes {
-            let uses = used.iter().any(|name| name == library || name.starts_with(&format!("{library}-")));
-            assert!(!uses || package == home, "{package} depends on {library}, which lives in {home}");
+            let uses = used
+                .iter()
+                .any(|name| name == library || name.starts_with(&format!("{library}-")));
+            assert!(
+                !uses || package == home,
+                "{package} depends on {library}, which lives in {home}"
+            );
         }
     }
 }
@@ -86,19 +126,30 @@ fn each_heavy_library_lives_in_one_crate() {
 fn the_pure_crates_have_no_machinery() {
     let actual = dependencies();
     for package in ["fednode-core", "fednode-mix", "fednode-engine"] {
-        for machinery in ["tokio", "futures", "burn", "libp2p", "rusqlite", "axum", "rayon"] {
-            assert!(!actual[package].contains(machinery), "{package} depends on {machinery}");
+        for machinery in [
+            "tokio", "futures", "burn", "libp2p", "rusqlite", "axum", "rayon",
+        ] {
+            assert!(
+                !actual[package].contains(machinery),
+                "{package} depends on {machinery}"
+            );
         }
     }
     let kernels = ["pulp", "rayon"].map(str::to_owned).into();
-    assert_eq!(actual["fednode-kernels"], kernels, "the inner loops need instructions and threads, nothing else");
+    assert_eq!(
+        actual["fednode-kernels"], kernels,
+        "the inner loops need instructions and threads, nothing else"
+    );
 }
 
 #[test]
 fn the_bootstrap_has_no_tensors() {
     let metadata = everything();
     let nodes = metadata["resolve"]["nodes"].as_array().unwrap();
-    let by_id: BTreeMap<&str, &Value> = nodes.iter().map(|node| (node["id"].as_str().unwrap(), node)).collect();
+    let by_id: BTreeMap<&str, &Value> = nodes
+        .iter()
+        .map(|node| (node["id"].as_str().unwrap(), node))
+        .collect();
     let root = by_id.keys().find(|id| id.contains("/bootstrap#")).unwrap();
     let (mut open, mut seen) = (vec![*root], BTreeSet::new());
     while let Some(id) = open.pop() {
@@ -113,12 +164,19 @@ fn the_bootstrap_has_no_tensors() {
             );
         }
     }
-    let tensors: Vec<&&str> = seen.iter().filter(|id| id.contains("burn") || id.contains("cubecl")).collect();
+    let tensors: Vec<&&str> = seen
+        .iter()
+        .filter(|id| id.contains("burn") || id.contains("cubecl"))
+        .collect();
     assert!(tensors.is_empty(), "fedboot reaches {tensors:?}");
 }
 
 fn is_ordinary(dependency: &Value) -> bool {
-    dependency["dep_kinds"].as_array().unwrap().iter().any(|kind| kind["kind"].is_null())
+    dependency["dep_kinds"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|kind| kind["kind"].is_null())
 }
 
 /// Licences that ask for nothing but attribution, or (MPL, CDLA) only concern their own files.
@@ -150,10 +208,19 @@ fn every_dependency_has_a_licence_we_can_ship() {
     let mut refused = Vec::new();
     for package in metadata["packages"].as_array().unwrap() {
         // A package that states no expression ships a text, which somebody has read.
-        let read = READ_LICENCES.iter().find(|(name, _)| package["name"] == *name).map(|(_, licence)| *licence);
-        let licence = package["license"].as_str().or(read).unwrap_or("none stated");
+        let read = READ_LICENCES
+            .iter()
+            .find(|(name, _)| package["name"] == *name)
+            .map(|(_, licence)| *licence);
+        let licence = package["license"]
+            .as_str()
+            .or(read)
+            .unwrap_or("none stated");
         if !is_acceptable(licence) {
-            refused.push(format!("{} {}: {licence}", package["name"], package["version"]));
+            refused.push(format!(
+                "{} {}: {licence}",
+                package["name"], package["version"]
+            ));
         }
     }
     assert!(refused.is_empty(), "{refused:#?}");
@@ -162,6 +229,9 @@ fn every_dependency_has_a_licence_we_can_ship() {
 /// Every `AND` part must have an acceptable `OR` part.
 fn is_acceptable(expression: &str) -> bool {
     let plain = expression.replace(['(', ')'], " ").replace('/', " OR ");
-    let known = |word: &str| LICENCES.contains(&word.trim().split(" WITH ").next().unwrap_or_default());
-    plain.split(" AND ").all(|part| part.split(" OR ").any(known))
+    let known =
+        |word: &str| LICENCES.contains(&word.trim().split(" WITH ").next().unwrap_or_default());
+    plain
+        .split(" AND ")
+        .all(|part| part.split(" OR ").any(known))
 }

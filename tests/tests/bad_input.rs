@@ -13,17 +13,25 @@ fn assert_fails(mut command: Command, code: i32, words: &[&str]) {
     let output = run(command);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{stderr}");
-    let line =
-        stderr.lines().find(|line| line.starts_with("error")).unwrap_or_else(|| panic!("no error line: {stderr}"));
+    let line = stderr
+        .lines()
+        .find(|line| line.starts_with("error"))
+        .unwrap_or_else(|| panic!("no error line: {stderr}"));
     for word in words {
         assert!(line.contains(word), "`{word}` is not in: {line}");
     }
-    assert!(!stderr.contains("panicked") && !stderr.contains("stack backtrace"), "{stderr}");
+    assert!(
+        !stderr.contains("panicked") && !stderr.contains("stack backtrace"),
+        "{stderr}"
+    );
 }
 
 fn swarm(arguments: &[&str]) -> Command {
     let mut command = fednode();
-    command.current_dir(std::env::temp_dir()).args(["swarm", "--nodes", "2", "--rounds", "1"]).args(arguments);
+    command
+        .current_dir(std::env::temp_dir())
+        .args(["swarm", "--nodes", "2", "--rounds", "1"])
+        .args(arguments);
     command
 }
 
@@ -44,32 +52,62 @@ fn start(federation: &Federation, arguments: &[&str]) -> Command {
 
 #[test]
 fn unknown_names_offer_the_nearest() {
-    assert_fails(swarm(&["--algorithm", "fedmoe-ad"]), 3, &["fedmoe-ad", "fedmoe-da"]);
-    assert_fails(swarm(&["--set", "training.learning_rat=1"]), 3, &["learning_rat", "learning_rate"]);
-    assert_fails(swarm(&["--data", "fashion-mnits"]), 4, &["fashion-mnits", "fashion-mnist"]);
+    assert_fails(
+        swarm(&["--algorithm", "fedmoe-ad"]),
+        3,
+        &["fedmoe-ad", "fedmoe-da"],
+    );
+    assert_fails(
+        swarm(&["--set", "training.learning_rat=1"]),
+        3,
+        &["learning_rat", "learning_rate"],
+    );
+    assert_fails(
+        swarm(&["--data", "fashion-mnits"]),
+        4,
+        &["fashion-mnits", "fashion-mnist"],
+    );
     assert_fails(swarm(&["--partition", "dirichlet:-1"]), 3, &["dirichlet"]);
 }
 
 #[test]
 fn missing_and_damaged_data_are_named() {
-    assert_fails(swarm(&["--data", "idx:/nowhere/at/all"]), 4, &["/nowhere/at/all"]);
+    assert_fails(
+        swarm(&["--data", "idx:/nowhere/at/all"]),
+        4,
+        &["/nowhere/at/all"],
+    );
     let folder = tempfile::tempdir().unwrap();
     write_idx(folder.path(), 7, 20);
-    assert_fails(swarm(&["--data", &format!("idx:{}", folder.path().display())]), 4, &["images"]);
+    assert_fails(
+        swarm(&["--data", &format!("idx:{}", folder.path().display())]),
+        4,
+        &["images"],
+    );
 }
 
 /// Writes a training set whose image file promises more images than it holds.
 fn write_idx(folder: &Path, held: u32, promised: u32) {
     let header = |magic: u32, sizes: &[u32]| {
-        [magic].iter().chain(sizes).flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>()
+        [magic]
+            .iter()
+            .chain(sizes)
+            .flat_map(|word| word.to_be_bytes())
+            .collect::<Vec<u8>>()
     };
     for (name, n) in [("train", promised), ("t10k", held)] {
         let mut images = header(0x803, &[n, 8, 8]);
         images.extend(vec![9u8; held as usize * 64]);
         let mut labels = header(0x801, &[n]);
         labels.extend((0..n).map(|label| (label % 3) as u8));
-        std::fs::File::create(folder.join(format!("{name}-images-idx3-ubyte"))).unwrap().write_all(&images).unwrap();
-        std::fs::File::create(folder.join(format!("{name}-labels-idx1-ubyte"))).unwrap().write_all(&labels).unwrap();
+        std::fs::File::create(folder.join(format!("{name}-images-idx3-ubyte")))
+            .unwrap()
+            .write_all(&images)
+            .unwrap();
+        std::fs::File::create(folder.join(format!("{name}-labels-idx1-ubyte")))
+            .unwrap()
+            .write_all(&labels)
+            .unwrap();
     }
 }
 
@@ -80,16 +118,28 @@ fn a_port_in_use_is_named() {
     let port = taken.local_addr().unwrap().port();
     let address = format!("/ip4/127.0.0.1/tcp/{port}");
     let mut command = fednode();
-    command.current_dir(federation.path()).args(["start", "--device", "cpu", "--state", "s", "--listen", &address]);
-    command.args(["--data", "digits", "--shard", "1/2", "--spec"]).arg(federation.spec());
+    command.current_dir(federation.path()).args([
+        "start", "--device", "cpu", "--state", "s", "--listen", &address,
+    ]);
+    command
+        .args(["--data", "digits", "--shard", "1/2", "--spec"])
+        .arg(federation.spec());
     assert_fails(command, 5, &[&port.to_string(), "in use"]);
 }
 
 #[test]
 fn configuration_mistakes_are_named() {
     let federation = Federation::new(2, 1, &[]);
-    assert_fails(start(&federation, &["--data", "digits", "--shard", "3/2"]), 3, &["3/2"]);
-    assert_fails(start(&federation, &["--data", "digits", "--shard", "1/5"]), 3, &["1/5", "2"]);
+    assert_fails(
+        start(&federation, &["--data", "digits", "--shard", "3/2"]),
+        3,
+        &["3/2"],
+    );
+    assert_fails(
+        start(&federation, &["--data", "digits", "--shard", "1/5"]),
+        3,
+        &["1/5", "2"],
+    );
     let mut unknown = start(&federation, &["--data", "digits", "--shard", "1/2"]);
     unknown.env("FEDNODE_THREDS", "2");
     assert_fails(unknown, 3, &["FEDNODE_THREDS", "FEDNODE_THREADS"]);
@@ -99,7 +149,11 @@ fn configuration_mistakes_are_named() {
     broken.arg("--config").arg(&node);
     assert_fails(broken, 3, &["devise", "device"]);
     std::fs::write(federation.spec(), "rounds = 0\n").unwrap();
-    assert_fails(start(&federation, &["--data", "digits", "--shard", "1/2"]), 3, &["rounds"]);
+    assert_fails(
+        start(&federation, &["--data", "digits", "--shard", "1/2"]),
+        3,
+        &["rounds"],
+    );
 }
 
 #[test]
@@ -112,11 +166,17 @@ fn a_missing_gpu_is_said_and_the_alternative_named() {
 #[test]
 fn an_unreachable_peer_is_said_once_and_retried() {
     let federation = Federation::new(2, 1, &[]);
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     let address = format!("/ip4/127.0.0.1/tcp/{closed}");
     let node = federation.start_node(1, &[&address], &[]);
     let status = node.wait_for("it to say what it waits for", |status| {
-        status["waiting_for"].as_array().is_some_and(|waiting| !waiting.is_empty())
+        status["waiting_for"]
+            .as_array()
+            .is_some_and(|waiting| !waiting.is_empty())
     });
     assert_eq!(status["phase"], "joining");
     let started = std::time::Instant::now();
@@ -125,7 +185,10 @@ fn an_unreachable_peer_is_said_once_and_retried() {
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     std::thread::sleep(std::time::Duration::from_secs(3));
-    let lines =
-        node.log().lines().filter(|line| line.contains("refused") && line.contains(&closed.to_string())).count();
+    let lines = node
+        .log()
+        .lines()
+        .filter(|line| line.contains("refused") && line.contains(&closed.to_string()))
+        .count();
     assert_eq!(lines, 1, "{}", node.log());
 }

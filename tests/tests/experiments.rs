@@ -12,7 +12,11 @@ use serde_json::Value;
 fn write_images(folder: &Path) {
     for (name, count) in [("train", 60_000_u32), ("t10k", 10_000)] {
         let header = |magic: u32, sides: &[u32]| -> Vec<u8> {
-            [&[magic, count], sides].concat().into_iter().flat_map(u32::to_be_bytes).collect()
+            [&[magic, count], sides]
+                .concat()
+                .into_iter()
+                .flat_map(u32::to_be_bytes)
+                .collect()
         };
         let mut images = header(0x0803, &[28, 28]);
         images.resize(images.len() + count as usize * 28 * 28, 0);
@@ -25,8 +29,15 @@ fn write_images(folder: &Path) {
 
 fn experiments() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments");
-    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    paths.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect()
+    let paths = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    paths
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "toml")
+        })
+        .collect()
 }
 
 #[test]
@@ -37,9 +48,14 @@ fn every_experiment_can_be_started() {
     let (mut started, mut runs) = (BTreeSet::new(), 0);
     for path in experiments() {
         let mut command = fednode();
-        command.args(["simulate", "--dry-run", "--json", "--seeds", "1"]).arg(&path);
+        command
+            .args(["simulate", "--dry-run", "--json", "--seeds", "1"])
+            .arg(&path);
         command.arg("--out").arg(folder.path().join("runs"));
-        if !fs::read_to_string(&path).unwrap().contains("no_training = true") {
+        if !fs::read_to_string(&path)
+            .unwrap()
+            .contains("no_training = true")
+        {
             command.args(["--data", &data]);
         }
         let output = run(command);
@@ -54,10 +70,16 @@ fn every_experiment_can_be_started() {
         assert!(output.status.success(), "{name}: {error}");
         let listing: Value = serde_json::from_slice(&output.stdout).unwrap();
         let listed = listing["runs"].as_array().unwrap();
-        assert!(listed.iter().all(|run| run["state"] == "to-do"), "{listed:?}");
+        assert!(
+            listed.iter().all(|run| run["state"] == "to-do"),
+            "{listed:?}"
+        );
         runs += listed.len();
         started.insert(name);
     }
-    assert!(started.contains("pfedmoe") && started.contains("rivals") && runs > 200, "{runs} runs of {started:?}");
+    assert!(
+        started.contains("pfedmoe") && started.contains("rivals") && runs > 200,
+        "{runs} runs of {started:?}"
+    );
     assert!(!folder.path().join("runs").exists(), "nothing was run");
 }

@@ -8,7 +8,10 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fednode_core::{BlobId, BlobRef, BlobStore, Body, ExpertOffer, FederationSpec, Local, Partial, Role, SegmentList};
+use fednode_core::{
+    BlobId, BlobRef, BlobStore, Body, ExpertOffer, FederationSpec, Local, Partial, Role,
+    SegmentList,
+};
 use fednode_e2e::{Federation, is_finished};
 use fednode_net::{Config, Event, Identity, Network};
 
@@ -30,11 +33,15 @@ impl BlobStore for Rubbish {
 
     fn segment_list(&self, id: &BlobId) -> io::Result<SegmentList> {
         let size = self.held(id).ok_or(io::ErrorKind::NotFound)?;
-        SegmentList::verify(BlobRef { id: *id, size }, vec![*id.as_bytes()]).map_err(io::Error::other)
+        SegmentList::verify(BlobRef { id: *id, size }, vec![*id.as_bytes()])
+            .map_err(io::Error::other)
     }
 
     fn read_segment(&self, id: &BlobId, _index: u32) -> io::Result<Vec<u8>> {
-        Ok(vec![0; self.held(id).ok_or(io::ErrorKind::NotFound)? as usize])
+        Ok(vec![
+            0;
+            self.held(id).ok_or(io::ErrorKind::NotFound)? as usize
+        ])
     }
 
     fn begin(&self, _blob: BlobRef) -> io::Result<Partial> {
@@ -58,13 +65,19 @@ impl BlobStore for Rubbish {
 fn imitate(honest: &Local, rubbish: &Rubbish, round: u32) -> Local {
     let forge = |blob: BlobRef, what: &str| {
         let id = BlobId::of(format!("{what} of round {round}").as_bytes());
-        rubbish.announce(BlobRef { id, size: blob.size })
+        rubbish.announce(BlobRef {
+            id,
+            size: blob.size,
+        })
     };
     let experts = honest.experts.iter().enumerate();
     Local {
         shared: honest.shared.map(|blob| forge(blob, "shared part")),
         experts: experts
-            .map(|(slot, offer)| ExpertOffer { blob: forge(offer.blob, &format!("expert {slot}")), ..*offer })
+            .map(|(slot, offer)| ExpertOffer {
+                blob: forge(offer.blob, &format!("expert {slot}")),
+                ..*offer
+            })
             .collect(),
         ..honest.clone()
     }
@@ -73,21 +86,40 @@ fn imitate(honest: &Local, rubbish: &Rubbish, round: u32) -> Local {
 async fn lie(mut network: Network, rubbish: Arc<Rubbish>) {
     let mut newest = 0;
     while let Some(event) = network.events.recv().await {
-        let Event::Advert { advert, .. } = event else { continue };
+        let Event::Advert { advert, .. } = event else {
+            continue;
+        };
         if let Body::Local(honest) = &advert.body
             && advert.round.0 > newest
         {
             newest = advert.round.0;
             let local = imitate(honest, &rubbish, newest);
-            let _ = network.handle.publish(advert.round, Body::Local(local)).await;
+            let _ = network
+                .handle
+                .publish(advert.round, Body::Local(local))
+                .await;
         }
     }
 }
 
 #[test]
 fn a_peer_that_serves_corrupt_bytes_is_struck_and_left_out() {
-    let settings = ["--peers-per-expert", "all", "--refresh-every", "1", "--samples-per-node", "120"];
-    let round = ["--set", "round.quorum=0.6", "--set", "round.deadline_seconds=6", "--set", "round.grace_seconds=1"];
+    let settings = [
+        "--peers-per-expert",
+        "all",
+        "--refresh-every",
+        "1",
+        "--samples-per-node",
+        "120",
+    ];
+    let round = [
+        "--set",
+        "round.quorum=0.6",
+        "--set",
+        "round.deadline_seconds=6",
+        "--set",
+        "round.grace_seconds=1",
+    ];
     let federation = Federation::new(3, 3, &[&settings[..], &round].concat());
     let (_fedboot, address) = federation.start_aggregator();
 
@@ -102,19 +134,31 @@ fn a_peer_that_serves_corrupt_bytes_is_struck_and_left_out() {
         config.listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
         config.peers = vec![address.parse().unwrap()];
         config.sync_every = Duration::from_secs(1);
-        let network = fednode_net::start(config, identity, Arc::clone(&rubbish) as Arc<dyn BlobStore>).await.unwrap();
+        let network =
+            fednode_net::start(config, identity, Arc::clone(&rubbish) as Arc<dyn BlobStore>)
+                .await
+                .unwrap();
         tokio::spawn(lie(network, Arc::clone(&rubbish)));
     });
 
-    let nodes: Vec<_> = (1..=2).map(|shard| federation.start_node(shard, &[&address], &[])).collect();
+    let nodes: Vec<_> = (1..=2)
+        .map(|shard| federation.start_node(shard, &[&address], &[]))
+        .collect();
     for node in &nodes {
         node.wait_for("the last round", is_finished);
         let records = node.records();
         assert_eq!(records.len(), 3);
         // Only the other honest node and the node itself are ever counted and mixed.
-        assert!(records.iter().all(|record| record["members"].as_u64() == Some(2)), "{records:?}");
+        assert!(
+            records
+                .iter()
+                .all(|record| record["members"].as_u64() == Some(2)),
+            "{records:?}"
+        );
         let log = node.log();
-        let struck = log.lines().any(|line| line.contains("corrupt") && line.contains(&liar.short()));
+        let struck = log
+            .lines()
+            .any(|line| line.contains("corrupt") && line.contains(&liar.short()));
         assert!(struck, "nobody struck {liar}:\n{log}");
     }
     assert!(!rubbish.0.lock().unwrap().is_empty());

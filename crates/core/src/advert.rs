@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BlobId, BlobRef, FederationId, FederationSpec, Lineage, MAX_BLOB_BYTES, MAX_EXPERTS, NodeId, Round, Sketches,
-    Timestamp,
+    BlobId, BlobRef, FederationId, FederationSpec, Lineage, MAX_BLOB_BYTES, MAX_EXPERTS, NodeId,
+    Round, Sketches, Timestamp,
 };
 
 /// Largest encoded advert. Gossip costs every byte once per mesh link, so what is larger travels as a blob.
@@ -25,7 +25,9 @@ pub const MAX_WITHDRAWN: usize = 512;
 pub const ADVERT_LIFE: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 /// Orders one author's adverts: the incarnation grows at every start of the node, the counter with every advert.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Sequence {
     /// Starts of the node so far, kept on disk.
     pub incarnation: u64,
@@ -220,7 +222,12 @@ impl Advert {
     ///
     /// # Errors
     /// Names the first rule that is broken.
-    pub fn check(&self, spec: &FederationSpec, id: FederationId, now: Timestamp) -> Result<(), AdvertError> {
+    pub fn check(
+        &self,
+        spec: &FederationSpec,
+        id: FederationId,
+        now: Timestamp,
+    ) -> Result<(), AdvertError> {
         if self.federation != id {
             return Err(AdvertError::Federation(self.federation));
         }
@@ -253,7 +260,10 @@ impl Body {
 
     /// Tells whether it travels on the control topic, where it must not queue behind local updates.
     pub const fn is_control(&self) -> bool {
-        matches!(self, Self::Global(_) | Self::Withdraw(_) | Self::Leave | Self::Fault(_))
+        matches!(
+            self,
+            Self::Global(_) | Self::Withdraw(_) | Self::Leave | Self::Fault(_)
+        )
     }
 
     /// Returns the blobs that an accepted advert allows to be fetched.
@@ -264,8 +274,14 @@ impl Body {
                     Some(ProxyOffer::Blob(blob)) => Some(*blob),
                     _ => None,
                 };
-                let parts = local.shared.into_iter().chain(proxies).chain(local.statistics);
-                parts.chain(local.experts.iter().map(|offer| offer.blob)).collect()
+                let parts = local
+                    .shared
+                    .into_iter()
+                    .chain(proxies)
+                    .chain(local.statistics);
+                parts
+                    .chain(local.experts.iter().map(|offer| offer.blob))
+                    .collect()
             }
             Self::Global(global) => global.blobs(),
             Self::Pool(offer) => offer.blob.into_iter().collect(),
@@ -298,7 +314,17 @@ impl Local {
     pub fn new(lineage: Lineage, n_samples: u32) -> Self {
         let (experts, peers) = (Vec::new(), Vec::new());
         let (shared, proxies, sketches, statistics) = (None, None, None, None);
-        Self { lineage, parent: lineage, shared, experts, proxies, sketches, peers, statistics, n_samples }
+        Self {
+            lineage,
+            parent: lineage,
+            shared,
+            experts,
+            proxies,
+            sketches,
+            peers,
+            statistics,
+            n_samples,
+        }
     }
 
     fn check(&self) -> Result<(), AdvertError> {
@@ -309,10 +335,16 @@ impl Local {
         match () {
             () if self.experts.len() > MAX_EXPERTS => Err(AdvertError::Bounds("too many experts")),
             () if self.peers.len() > MAX_PEERS => Err(AdvertError::Bounds("too many peers")),
-            () if self.sketches.as_ref().is_some_and(|sketches| !sketches.fit(self.experts.len())) => {
+            () if self
+                .sketches
+                .as_ref()
+                .is_some_and(|sketches| !sketches.fit(self.experts.len())) =>
+            {
                 Err(AdvertError::Bounds("sketches that are not one per expert"))
             }
-            () if inline_bytes > MAX_INLINE_PROXY_BYTES => Err(AdvertError::Bounds("oversized inline proxies")),
+            () if inline_bytes > MAX_INLINE_PROXY_BYTES => {
+                Err(AdvertError::Bounds("oversized inline proxies"))
+            }
             () => Ok(()),
         }
     }
@@ -320,18 +352,30 @@ impl Local {
 
 impl Global {
     fn blobs(&self) -> Vec<BlobRef> {
-        self.members.iter().map(|member| member.shared).chain([self.mean]).collect()
+        self.members
+            .iter()
+            .map(|member| member.shared)
+            .chain([self.mean])
+            .collect()
     }
 
     fn check(&self) -> Result<(), AdvertError> {
-        let ordered = self.members.windows(2).all(|pair| pair[0].node < pair[1].node);
-        let weighted = self.members.iter().all(|member| member.weight.is_finite() && member.weight > 0.0);
+        let ordered = self
+            .members
+            .windows(2)
+            .all(|pair| pair[0].node < pair[1].node);
+        let weighted = self
+            .members
+            .iter()
+            .all(|member| member.weight.is_finite() && member.weight > 0.0);
         match () {
             () if self.members.is_empty() => Err(AdvertError::Bounds("no members")),
             () if self.members.len() > MAX_MEMBERS => Err(AdvertError::Bounds("too many members")),
             () if !ordered => Err(AdvertError::Bounds("members out of order or counted twice")),
             () if !weighted => Err(AdvertError::Bounds("a member of impossible weight")),
-            () if self.history < self.members.len() as u64 => Err(AdvertError::Bounds("an impossible history")),
+            () if self.history < self.members.len() as u64 => {
+                Err(AdvertError::Bounds("an impossible history"))
+            }
             () => Ok(()),
         }
     }

@@ -20,7 +20,10 @@ impl Audience {
     /// Takes the sizes from a spec.
     pub fn of(spec: &FederationSpec) -> Self {
         let share = f64::from(spec.scale.speakers) / f64::from(spec.nodes);
-        Self { federation: spec.id(), share: share.min(1.0) }
+        Self {
+            federation: spec.id(),
+            share: share.min(1.0),
+        }
     }
 
     /// Tells whether only some nodes speak to everybody.
@@ -30,7 +33,14 @@ impl Audience {
 
     /// Tells whether everybody hears a node's update of a round.
     pub fn hears(&self, node: NodeId, round: Round) -> bool {
-        !self.is_partial() || happens(self.share, b"fednode speakers 1", self.federation, round, node)
+        !self.is_partial()
+            || happens(
+                self.share,
+                b"fednode speakers 1",
+                self.federation,
+                round,
+                node,
+            )
     }
 
     /// Tells whether an advert is for everybody.
@@ -45,17 +55,30 @@ mod tests {
 
     #[test]
     fn a_small_federation_hears_all_and_a_large_one_as_many_as_it_says() {
-        let spec = |nodes| FederationSpec { nodes, ..FederationSpec::default() };
+        let spec = |nodes| FederationSpec {
+            nodes,
+            ..FederationSpec::default()
+        };
         let node = |n: u32| NodeId::from_bytes(*blake3::hash(&n.to_le_bytes()).as_bytes());
         let small = Audience::of(&spec(256));
         assert!(!small.is_partial() && (0..256).all(|n| small.hears(node(n), Round(1))));
 
         let large = Audience::of(&spec(10_000));
-        let heard = (0..10_000).filter(|n| large.hears(node(*n), Round(7))).count();
+        let heard = (0..10_000)
+            .filter(|n| large.hears(node(*n), Round(7)))
+            .count();
         assert!((200..320).contains(&heard), "{heard} of an expected 256");
-        let again = (0..10_000).filter(|n| large.hears(node(*n), Round(7)) && large.hears(node(*n), Round(8))).count();
+        let again = (0..10_000)
+            .filter(|n| large.hears(node(*n), Round(7)) && large.hears(node(*n), Round(8)))
+            .count();
         assert!(again < 30, "every round draws anew: {again}");
-        let quiet = (0..10_000).map(node).find(|node| !large.hears(*node, Round(1))).unwrap();
-        assert!(large.is_everybody(quiet, Round(1), &Body::Leave), "control is for everybody");
+        let quiet = (0..10_000)
+            .map(node)
+            .find(|node| !large.hears(*node, Round(1)))
+            .unwrap();
+        assert!(
+            large.is_everybody(quiet, Round(1), &Body::Leave),
+            "control is for everybody"
+        );
     }
 }

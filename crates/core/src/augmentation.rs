@@ -47,12 +47,19 @@ mod tests {
         let text = "[training]\naugmentation = \"crop-flip\"\n";
         let training = FederationSpec::from_toml(text).unwrap().training;
         assert!(training.augmentation.crops() && training.augmentation.flips());
-        for other in ["vocabulary = 9", "input = [1, 1, 784]", "input = [3, 4, 32]"] {
+        for other in [
+            "vocabulary = 9",
+            "input = [1, 1, 784]",
+            "input = [3, 4, 32]",
+        ] {
             let error = FederationSpec::from_toml(&format!("{text}[model]\n{other}")).unwrap_err();
             let expected = "`training.augmentation` is out of range: it must be `none` unless inputs are images of 5×5 pixels or more";
             assert_eq!(error.0, expected, "{other}");
         }
         let error = FederationSpec::from_toml("[training]\naugmentation = \"crops\"").unwrap_err();
-        assert_eq!(error.0, "line 2: unknown value `crops`: did you mean `crop`?");
+        assert_eq!(
+            error.0,
+            "line 2: unknown value `crops`: did you mean `crop`?"
+        );
     }
 }

@@ -38,7 +38,10 @@ pub struct BlobRef {
 impl BlobRef {
     /// Names and measures bytes.
     pub fn of(bytes: &[u8]) -> Self {
-        Self { id: BlobId::of(bytes), size: bytes.len() as u64 }
+        Self {
+            id: BlobId::of(bytes),
+            size: bytes.len() as u64,
+        }
     }
 
     /// Returns the number of segments; an empty blob has one, empty.
@@ -48,7 +51,9 @@ impl BlobRef {
 
     /// Returns how many bytes segment `index` has.
     pub fn segment_len(&self, index: u32) -> u64 {
-        self.size.saturating_sub(u64::from(index) * SEGMENT_BYTES).min(SEGMENT_BYTES)
+        self.size
+            .saturating_sub(u64::from(index) * SEGMENT_BYTES)
+            .min(SEGMENT_BYTES)
     }
 }
 
@@ -98,9 +103,16 @@ impl SegmentList {
     pub fn verify(blob: BlobRef, values: Vec<ChainingValue>) -> Result<Self, SegmentError> {
         let expected = blob.n_segments();
         if values.len() != expected as usize {
-            return Err(SegmentError::Count { expected, got: values.len() });
+            return Err(SegmentError::Count {
+                expected,
+                got: values.len(),
+            });
         }
-        if fold(&values) == blob.id { Ok(Self { blob, values }) } else { Err(SegmentError::List) }
+        if fold(&values) == blob.id {
+            Ok(Self { blob, values })
+        } else {
+            Err(SegmentError::List)
+        }
     }
 
     /// Computes the list of complete bytes.
@@ -108,9 +120,17 @@ impl SegmentList {
         let size = bytes.len() as u64;
         let values: Vec<ChainingValue> = match n_segments(size) {
             1 => vec![*BlobId::of(bytes).as_bytes()],
-            n => (0..n).map(|index| chaining_value(index, segment_bytes(bytes, index))).collect(),
+            n => (0..n)
+                .map(|index| chaining_value(index, segment_bytes(bytes, index)))
+                .collect(),
         };
-        Self { blob: BlobRef { id: fold(&values), size }, values }
+        Self {
+            blob: BlobRef {
+                id: fold(&values),
+                size,
+            },
+            values,
+        }
     }
 
     /// Returns the blob it belongs to.
@@ -128,7 +148,10 @@ impl SegmentList {
     /// # Errors
     /// Refuses an index beyond the end, a wrong length and wrong content.
     pub fn check(&self, index: u32, bytes: &[u8]) -> Result<(), SegmentError> {
-        let expected = self.values.get(index as usize).ok_or(SegmentError::Index(index))?;
+        let expected = self
+            .values
+            .get(index as usize)
+            .ok_or(SegmentError::Index(index))?;
         if bytes.len() as u64 != self.blob.segment_len(index) {
             return Err(SegmentError::Corrupt(index));
         }
@@ -136,16 +159,28 @@ impl SegmentList {
             1 => *blake3::hash(bytes).as_bytes(),
             _ => chaining_value(index, bytes),
         };
-        if &actual == expected { Ok(()) } else { Err(SegmentError::Corrupt(index)) }
+        if &actual == expected {
+            Ok(())
+        } else {
+            Err(SegmentError::Corrupt(index))
+        }
     }
 
     /// Checks one segment's bytes and returns them with the proof.
     ///
     /// # Errors
     /// Refuses what [`SegmentList::check`] refuses.
-    pub fn verified<'a>(&self, index: u32, bytes: &'a [u8]) -> Result<VerifiedSegment<'a>, SegmentError> {
+    pub fn verified<'a>(
+        &self,
+        index: u32,
+        bytes: &'a [u8],
+    ) -> Result<VerifiedSegment<'a>, SegmentError> {
         self.check(index, bytes)?;
-        Ok(VerifiedSegment { blob: self.blob, index, bytes })
+        Ok(VerifiedSegment {
+            blob: self.blob,
+            index,
+            bytes,
+        })
     }
 }
 
@@ -295,11 +330,27 @@ mod tests {
 
     #[test]
     fn list_folds_to_the_ordinary_hash() {
-        for len in [0, 1, 1024, SEG - 1, SEG, SEG + 1, 2 * SEG, 3 * SEG + 7, 4 * SEG, 5 * SEG + 1024, 7 * SEG + 9] {
+        for len in [
+            0,
+            1,
+            1024,
+            SEG - 1,
+            SEG,
+            SEG + 1,
+            2 * SEG,
+            3 * SEG + 7,
+            4 * SEG,
+            5 * SEG + 1024,
+            7 * SEG + 9,
+        ] {
             let bytes = bytes(len);
             let list = SegmentList::of(&bytes);
             assert_eq!(list.blob().id, BlobId::of(&bytes), "length {len}");
-            assert_eq!(SegmentList::verify(list.blob(), list.values().to_vec()), Ok(list), "length {len}");
+            assert_eq!(
+                SegmentList::verify(list.blob(), list.values().to_vec()),
+                Ok(list),
+                "length {len}"
+            );
         }
     }
 
@@ -315,11 +366,21 @@ mod tests {
         let mut data = bytes(3 * SEG + 5);
         let list = SegmentList::of(&data);
         data[2 * SEG + 17] ^= 1;
-        let verdicts: Vec<bool> = (0..4).map(|i| list.check(i, segment_bytes(&data, i)).is_ok()).collect();
+        let verdicts: Vec<bool> = (0..4)
+            .map(|i| list.check(i, segment_bytes(&data, i)).is_ok())
+            .collect();
         assert_eq!(verdicts, [true, true, false, true]);
-        assert_eq!(list.check(0, segment_bytes(&data, 1)), Err(SegmentError::Corrupt(0)), "right bytes, wrong place");
+        assert_eq!(
+            list.check(0, segment_bytes(&data, 1)),
+            Err(SegmentError::Corrupt(0)),
+            "right bytes, wrong place"
+        );
         assert_eq!(list.check(4, &[]), Err(SegmentError::Index(4)));
-        assert_eq!(list.check(3, &data[..4]), Err(SegmentError::Corrupt(3)), "short");
+        assert_eq!(
+            list.check(3, &data[..4]),
+            Err(SegmentError::Corrupt(3)),
+            "short"
+        );
     }
 
     #[test]
@@ -327,9 +388,15 @@ mod tests {
         let list = SegmentList::of(&bytes(2 * SEG));
         let mut values = list.values().to_vec();
         values[1][0] ^= 1;
-        assert_eq!(SegmentList::verify(list.blob(), values.clone()), Err(SegmentError::List));
+        assert_eq!(
+            SegmentList::verify(list.blob(), values.clone()),
+            Err(SegmentError::List)
+        );
         values.pop();
-        let count = SegmentError::Count { expected: 2, got: 1 };
+        let count = SegmentError::Count {
+            expected: 2,
+            got: 1,
+        };
         assert_eq!(SegmentList::verify(list.blob(), values), Err(count));
     }
 }

@@ -85,8 +85,12 @@ macro_rules! config {
 /// One line: where, what, and for an unknown key the nearest valid one.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
     toml::from_str(text).map_err(|error| {
-        let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        let line = error
+            .span()
+            .map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        let place = line
+            .map(|line| format!("line {line}: "))
+            .unwrap_or_default();
         ConfigError(format!("{place}{}", explain(error.message())))
     })
 }
@@ -95,8 +99,12 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
 fn explain(message: &str) -> String {
     let names: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     match names.split_first() {
-        Some((unknown, valid)) if message.starts_with("unknown field") => unknown_name("key", unknown, valid),
-        Some((unknown, valid)) if message.starts_with("unknown variant") => unknown_name("value", unknown, valid),
+        Some((unknown, valid)) if message.starts_with("unknown field") => {
+            unknown_name("key", unknown, valid)
+        }
+        Some((unknown, valid)) if message.starts_with("unknown variant") => {
+            unknown_name("value", unknown, valid)
+        }
         _ => message.lines().next().unwrap_or_default().to_owned(),
     }
 }
@@ -104,7 +112,10 @@ fn explain(message: &str) -> String {
 /// Tells whether a variable is one that Kubernetes sets in every container beside a service of our name (`FEDBOOT_PORT`,
 /// `FEDBOOT_SERVICE_HOST`), given what follows our prefix.
 pub fn is_of_a_service(rest: &str) -> bool {
-    rest == "PORT" || ["PORT_", "SERVICE_HOST", "SERVICE_PORT"].iter().any(|start| rest.starts_with(start))
+    rest == "PORT"
+        || ["PORT_", "SERVICE_HOST", "SERVICE_PORT"]
+            .iter()
+            .any(|start| rest.starts_with(start))
 }
 
 /// What likeness of last parts counts, of that of whole names.
@@ -113,21 +124,41 @@ const LAST_PART: f64 = 0.97;
 /// Says that a name is unknown and which valid ones are nearest. Of dotted names the last part may be all that was typed:
 /// `batch_size` is as near to `training.batch_size` as to `pool.batch_size`, so both are offered.
 pub fn unknown_name(kind: &str, unknown: &str, valid: &[&str]) -> String {
-    let last = |name: &str| name.rsplit('.').next().map_or_else(String::new, str::to_owned);
+    let last = |name: &str| {
+        name.rsplit('.')
+            .next()
+            .map_or_else(String::new, str::to_owned)
+    };
     let likeness = |name: &str| {
         let whole = strsim::jaro_winkler(unknown, name);
         whole.max(strsim::jaro_winkler(&last(unknown), &last(name)) * LAST_PART)
     };
     let mut near: Vec<(f64, &str)> = valid.iter().map(|name| (likeness(name), *name)).collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let quoted = |names: Vec<&str>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
+    let quoted = |names: Vec<&str>| {
+        names
+            .iter()
+            .map(|name| format!("`{name}`"))
+            .collect::<Vec<_>>()
+    };
     match near.as_slice() {
         [] => format!("unknown {kind} `{unknown}`: none is allowed here"),
         [(score, _), ..] if *score > 0.8 => {
-            let best = quoted(near.iter().take_while(|(other, _)| other == score).map(|(_, name)| *name).collect());
-            format!("unknown {kind} `{unknown}`: did you mean {}?", best.join(" or "))
+            let best = quoted(
+                near.iter()
+                    .take_while(|(other, _)| other == score)
+                    .map(|(_, name)| *name)
+                    .collect(),
+            );
+            format!(
+                "unknown {kind} `{unknown}`: did you mean {}?",
+                best.join(" or ")
+            )
         }
-        _ => format!("unknown {kind} `{unknown}`: expected one of {}", quoted(valid.to_vec()).join(", ")),
+        _ => format!(
+            "unknown {kind} `{unknown}`: expected one of {}",
+            quoted(valid.to_vec()).join(", ")
+        ),
     }
 }
 
@@ -138,18 +169,27 @@ pub fn unknown_name(kind: &str, unknown: &str, valid: &[&str]) -> String {
 pub fn sample<T: Serialize>(config: &T, doc: &TableDoc) -> String {
     let value = toml::Value::try_from(config).expect("a configuration is a TOML table");
     let mut text = comment(doc.lines);
-    write_table(&mut text, "", value.as_table().expect("a configuration is a TOML table"), doc);
+    write_table(
+        &mut text,
+        "",
+        value.as_table().expect("a configuration is a TOML table"),
+        doc,
+    );
     text
 }
 
 fn write_table(text: &mut String, path: &str, table: &toml::Table, doc: &TableDoc) {
-    let (tables, plain): (Vec<&KeyDoc>, Vec<&KeyDoc>) = doc.keys.iter().partition(|key| key.table.is_some());
+    let (tables, plain): (Vec<&KeyDoc>, Vec<&KeyDoc>) =
+        doc.keys.iter().partition(|key| key.table.is_some());
     for key in plain {
         text.push_str(&comment(key.lines));
         let name = key.key;
         match table.get(name) {
             Some(toml::Value::Table(inner)) => {
-                let entries: Vec<String> = inner.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+                let entries: Vec<String> = inner
+                    .iter()
+                    .map(|(key, value)| format!("{key} = {value}"))
+                    .collect();
                 text.push_str(&format!("{name} = {{ {} }}\n", entries.join(", ")));
             }
             Some(value) => text.push_str(&format!("{name} = {value}\n")),
@@ -159,7 +199,11 @@ fn write_table(text: &mut String, path: &str, table: &toml::Table, doc: &TableDo
     }
     for key in tables {
         let name = key.key;
-        let inner_path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        let inner_path = if path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{path}.{name}")
+        };
         text.push_str(&comment(key.lines));
         match (table.get(name), key.table) {
             (Some(toml::Value::Table(inner)), Some(inner_doc)) => {
@@ -202,17 +246,38 @@ mod tests {
     fn sample_is_read_back_and_carries_the_docs() {
         let text = sample(&Outer::default(), &Outer::doc());
         assert_eq!(parse::<Outer>(&text), Ok(Outer::default()));
-        assert!(text.contains("# What it is called.\ngiven_name = \"x\""), "{text}");
+        assert!(
+            text.contains("# What it is called.\ngiven_name = \"x\""),
+            "{text}"
+        );
         assert!(text.contains("[inner]\n# How deep.\ndepth = 3"), "{text}");
     }
 
     #[test]
     fn offers_the_nearest_key() {
         let error = parse::<Outer>("\n[inner]\ndepht = 1").unwrap_err();
-        assert_eq!(error.0, "line 3: unknown key `depht`: did you mean `depth`?");
-        let keys = ["pool.batch_size", "pool.epochs", "seed", "training.batch_size", "training.local_epochs"];
-        let offer = |typed| unknown_name("key", typed, &keys).split_once("mean ").unwrap().1.to_owned();
-        assert_eq!(offer("batch_size"), "`pool.batch_size` or `training.batch_size`?");
+        assert_eq!(
+            error.0,
+            "line 3: unknown key `depht`: did you mean `depth`?"
+        );
+        let keys = [
+            "pool.batch_size",
+            "pool.epochs",
+            "seed",
+            "training.batch_size",
+            "training.local_epochs",
+        ];
+        let offer = |typed| {
+            unknown_name("key", typed, &keys)
+                .split_once("mean ")
+                .unwrap()
+                .1
+                .to_owned()
+        };
+        assert_eq!(
+            offer("batch_size"),
+            "`pool.batch_size` or `training.batch_size`?"
+        );
         assert_eq!(offer("local_epochs"), "`training.local_epochs`?");
         assert_eq!(offer("pool.batchsize"), "`pool.batch_size`?");
     }

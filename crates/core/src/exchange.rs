@@ -128,7 +128,10 @@ impl std::str::FromStr for PeersPerExpert {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "all" => Ok(Self::ALL),
-            _ => text.parse().map(Self::Count).map_err(|_| format!("`{text}` is neither a number nor `all`")),
+            _ => text
+                .parse()
+                .map(Self::Count)
+                .map_err(|_| format!("`{text}` is neither a number nor `all`")),
         }
     }
 }
@@ -193,7 +196,10 @@ pub struct Exchange {
 impl Exchange {
     /// Tells whether proxies are published in this round: `(t-1) mod I == 0` (`moe-systems` §1.3).
     pub fn refreshes_in(&self, round: crate::Round) -> bool {
-        let every = self.experts.as_ref().map(|experts| experts.refresh_every.max(1));
+        let every = self
+            .experts
+            .as_ref()
+            .map(|experts| experts.refresh_every.max(1));
         every.is_some_and(|every| round.0 > 0 && (round.0 - 1).is_multiple_of(every))
     }
 }

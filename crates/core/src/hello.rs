@@ -42,7 +42,9 @@ pub struct Hello {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Another version of the protocol.
-    #[error("the peer speaks protocol {theirs}, this node speaks {ours}: use the same release on both")]
+    #[error(
+        "the peer speaks protocol {theirs}, this node speaks {ours}: use the same release on both"
+    )]
     Protocol {
         /// Our version.
         ours: u32,
@@ -69,15 +71,27 @@ impl Hello {
     ///
     /// # Errors
     /// Names the reason why the two must not talk.
-    pub fn check(&self, theirs: &Self, max_skew: std::time::Duration, now: Timestamp) -> Result<(), Refusal> {
+    pub fn check(
+        &self,
+        theirs: &Self,
+        max_skew: std::time::Duration,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
         if self.protocol != theirs.protocol {
-            return Err(Refusal::Protocol { ours: self.protocol, theirs: theirs.protocol });
+            return Err(Refusal::Protocol {
+                ours: self.protocol,
+                theirs: theirs.protocol,
+            });
         }
         if self.federation != theirs.federation {
             return Err(first_difference(&self.spec, &theirs.spec));
         }
         let skew = now.distance(theirs.clock);
-        if skew > max_skew { Err(Refusal::Clock(skew.as_secs())) } else { Ok(()) }
+        if skew > max_skew {
+            Err(Refusal::Clock(skew.as_secs()))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -85,15 +99,26 @@ impl Hello {
 fn first_difference(ours: &[Entry], theirs: &[Entry]) -> Refusal {
     let absent = || "absent".to_owned();
     let value = |entries: &[Entry], key: &str| {
-        entries.iter().find(|entry| entry.key == key).map_or_else(absent, |entry| entry.value.clone())
+        entries
+            .iter()
+            .find(|entry| entry.key == key)
+            .map_or_else(absent, |entry| entry.value.clone())
     };
     let keys = ours.iter().chain(theirs).map(|entry| entry.key.as_str());
     for key in keys {
         let (ours, theirs) = (value(ours, key), value(theirs, key));
         if ours != theirs {
-            return Refusal::Spec { key: key.to_owned(), ours, theirs };
+            return Refusal::Spec {
+                key: key.to_owned(),
+                ours,
+                theirs,
+            };
         }
     }
     // The ids differ although no key does: the peer computed its id wrongly or lies.
-    Refusal::Spec { key: "federation id".into(), ours: "computed from the spec".into(), theirs: "not".into() }
+    Refusal::Spec {
+        key: "federation id".into(),
+        ours: "computed from the spec".into(),
+        theirs: "not".into(),
+    }
 }

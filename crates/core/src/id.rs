@@ -107,8 +107,11 @@ impl NodeId {
     /// # Errors
     /// Fails for peer ids that are not the identity multihash of an ed25519 key.
     pub fn from_peer_id_bytes(bytes: &[u8]) -> Result<Self, NameError> {
-        let malformed = || NameError::Malformed(bs58::encode(bytes).into_string(), "ed25519 node id");
-        let key = bytes.strip_prefix(PEER_ID_PREFIX.as_slice()).ok_or_else(malformed)?;
+        let malformed =
+            || NameError::Malformed(bs58::encode(bytes).into_string(), "ed25519 node id");
+        let key = bytes
+            .strip_prefix(PEER_ID_PREFIX.as_slice())
+            .ok_or_else(malformed)?;
         Ok(Self(key.try_into().map_err(|_| malformed())?))
     }
 
@@ -154,8 +157,9 @@ macro_rules! hex_name {
             type Err = NameError;
 
             fn from_str(text: &str) -> Result<Self, NameError> {
-                let hash = blake3::Hash::from_hex(text)
-                    .map_err(|_| NameError::Malformed(text.to_owned(), concat!($label, " (64 hex digits)")))?;
+                let hash = blake3::Hash::from_hex(text).map_err(|_| {
+                    NameError::Malformed(text.to_owned(), concat!($label, " (64 hex digits)"))
+                })?;
                 Ok(Self(*hash.as_bytes()))
             }
         }
@@ -177,7 +181,9 @@ impl BlobId {
 pub type Lineage = BlobId;
 
 /// A round of the federation. Rounds count from 1; round 0 is the initial model that nobody has trained yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Round(pub u32);
 
@@ -248,7 +254,11 @@ mod tests {
     #[test]
     fn rejects_a_name_of_another_kind() {
         assert!("12D3Koo".parse::<NodeId>().is_err());
-        assert!("QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N".parse::<NodeId>().is_err());
+        assert!(
+            "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
+                .parse::<NodeId>()
+                .is_err()
+        );
         assert!("abc".parse::<BlobId>().is_err());
     }
 

@@ -51,19 +51,24 @@ mod time;
 
 pub use advert::{
     ADVERT_LIFE, Advert, AdvertError, Body, ExpertOffer, Fault, Global, Local, MAX_ADVERT_BYTES,
-    MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, MAX_PEERS, Member, PoolOffer, ProxyOffer, Sequence, SignedAdvert, Withdraw,
+    MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, MAX_PEERS, Member, PoolOffer, ProxyOffer, Sequence,
+    SignedAdvert, Withdraw,
 };
 pub use audience::Audience;
 pub use augmentation::{Augmentation, CROP_SHIFT};
 pub use blob::{
-    BlobRef, BlobStore, ChainingValue, MAX_BLOB_BYTES, Partial, SEGMENT_BYTES, SegmentError, SegmentList,
-    VerifiedSegment,
+    BlobRef, BlobStore, ChainingValue, MAX_BLOB_BYTES, Partial, SEGMENT_BYTES, SegmentError,
+    SegmentList, VerifiedSegment,
 };
 pub use config::ConfigError;
-pub use exchange::{All, Averaging, Exchange, ExpertExchange, Learning, Matching, PeersPerExpert, Rule, Weighting};
+pub use exchange::{
+    All, Averaging, Exchange, ExpertExchange, Learning, Matching, PeersPerExpert, Rule, Weighting,
+};
 pub use hello::{Hello, PROTOCOL_VERSION, Refusal, Role};
 pub use id::{BlobId, ExpertId, FederationId, Lineage, NameError, NodeId, Round, Slot};
-pub use params::{Layout, LayoutMismatch, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, ParamSet, ParamsError, Tensor};
+pub use params::{
+    Layout, LayoutMismatch, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, ParamSet, ParamsError, Tensor,
+};
 pub use plan::{AggregationPlan, PlanRow, Source};
 pub use pool::{Controls, PoolMember, PoolOutcome, Scores, Served};
 pub use precision::Precision;

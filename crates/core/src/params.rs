@@ -130,19 +130,40 @@ impl ParamSet {
     ///
     /// # Errors
     /// Refuses a duplicate name, a name, rank or count beyond the limits, and a shape that does not hold the values.
-    pub fn insert(&mut self, name: impl Into<String>, shape: &[usize], values: Vec<f32>) -> Result<(), ParamsError> {
+    pub fn insert(
+        &mut self,
+        name: impl Into<String>,
+        shape: &[usize],
+        values: Vec<f32>,
+    ) -> Result<(), ParamsError> {
         let name = name.into();
-        if name.is_empty() || name.len() > MAX_NAME_BYTES || shape.len() > MAX_RANK || self.len() >= MAX_TENSORS {
+        if name.is_empty()
+            || name.len() > MAX_NAME_BYTES
+            || shape.len() > MAX_RANK
+            || self.len() >= MAX_TENSORS
+        {
             return Err(ParamsError::Limit(name));
         }
-        let count = shape.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
+        let count = shape
+            .iter()
+            .try_fold(1usize, |product, n| product.checked_mul(*n));
         if count != Some(values.len()) {
-            return Err(ParamsError::Shape { name, shape: shape.to_vec(), values: values.len() });
+            return Err(ParamsError::Shape {
+                name,
+                shape: shape.to_vec(),
+                values: values.len(),
+            });
         }
         if self.tensors.contains_key(&name) {
             return Err(ParamsError::Duplicate(name));
         }
-        self.tensors.insert(name, Tensor { shape: shape.to_vec(), values });
+        self.tensors.insert(
+            name,
+            Tensor {
+                shape: shape.to_vec(),
+                values,
+            },
+        );
         Ok(())
     }
 
@@ -158,7 +179,10 @@ impl ParamSet {
 
     /// Returns the number of values in all tensors.
     pub fn n_values(&self) -> usize {
-        self.tensors.values().map(|tensor| tensor.values.len()).sum()
+        self.tensors
+            .values()
+            .map(|tensor| tensor.values.len())
+            .sum()
     }
 
     /// Looks a tensor up.
@@ -168,17 +192,23 @@ impl ParamSet {
 
     /// Visits tensors in name order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor)> {
-        self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor))
+        self.tensors
+            .iter()
+            .map(|(name, tensor)| (name.as_str(), tensor))
     }
 
     /// Visits tensors in name order, for writing values.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut Tensor)> {
-        self.tensors.iter_mut().map(|(name, tensor)| (name.as_str(), tensor))
+        self.tensors
+            .iter_mut()
+            .map(|(name, tensor)| (name.as_str(), tensor))
     }
 
     /// Visits all values, tensor after tensor in name order.
     pub fn values(&self) -> impl Iterator<Item = f32> + '_ {
-        self.tensors.values().flat_map(|tensor| tensor.values.iter().copied())
+        self.tensors
+            .values()
+            .flat_map(|tensor| tensor.values.iter().copied())
     }
 
     /// Takes the set apart, in name order.
@@ -190,9 +220,13 @@ impl ParamSet {
     #[must_use]
     pub fn strip_prefix(&self, prefix: &str) -> Self {
         let stripped = |(name, tensor): (&String, &Tensor)| {
-            name.strip_prefix(prefix).filter(|rest| !rest.is_empty()).map(|rest| (rest.to_owned(), tensor.clone()))
+            name.strip_prefix(prefix)
+                .filter(|rest| !rest.is_empty())
+                .map(|rest| (rest.to_owned(), tensor.clone()))
         };
-        Self { tensors: self.tensors.iter().filter_map(stripped).collect() }
+        Self {
+            tensors: self.tensors.iter().filter_map(stripped).collect(),
+        }
     }
 
     /// Adds all tensors of `other`, each name with `prefix` in front.
@@ -208,7 +242,10 @@ impl ParamSet {
 
     /// Returns names and shapes.
     pub fn layout(&self) -> Layout {
-        self.tensors.iter().map(|(name, tensor)| (name.clone(), tensor.shape.clone())).collect()
+        self.tensors
+            .iter()
+            .map(|(name, tensor)| (name.clone(), tensor.shape.clone()))
+            .collect()
     }
 
     /// Checks names and shapes against a model's.
@@ -222,10 +259,18 @@ impl ParamSet {
             };
             if &tensor.shape != shape {
                 let (expected, got) = (shape.clone(), tensor.shape.clone());
-                return Err(LayoutMismatch::Shape { name: name.clone(), expected, got });
+                return Err(LayoutMismatch::Shape {
+                    name: name.clone(),
+                    expected,
+                    got,
+                });
             }
         }
-        match self.tensors.keys().find(|name| !expected.contains_key(*name)) {
+        match self
+            .tensors
+            .keys()
+            .find(|name| !expected.contains_key(*name))
+        {
             Some(name) => Err(LayoutMismatch::Unexpected(name.clone())),
             None => Ok(()),
         }
@@ -234,7 +279,10 @@ impl ParamSet {
     /// Returns the numbers that a receiver has when these are sent at a precision.
     #[must_use]
     pub fn narrowed(mut self, precision: Precision) -> Self {
-        let values = self.tensors.values_mut().flat_map(|tensor| &mut tensor.values);
+        let values = self
+            .tensors
+            .values_mut()
+            .flat_map(|tensor| &mut tensor.values);
         values.for_each(|value| *value = precision.narrow(*value));
         self
     }
@@ -262,9 +310,17 @@ impl ParamSet {
             let start = end;
             end += tensor.values.len() * precision.n_bytes();
             let (dtype, shape) = (precision.dtype(), tensor.shape.clone());
-            (name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
+            (
+                name.clone(),
+                TensorInfo {
+                    dtype,
+                    shape,
+                    data_offsets: (start, end),
+                },
+            )
         });
-        let header = Metadata::new(None, tensors.collect()).expect("shapes hold their values, one after the other");
+        let header = Metadata::new(None, tensors.collect())
+            .expect("shapes hold their values, one after the other");
         let mut json = serde_json::to_vec(&header).expect("a header has only text keys");
         json.resize(json.len().next_multiple_of(size_of::<u64>()), b' ');
         [(json.len() as u64).to_le_bytes().as_slice(), &json].concat()
@@ -296,14 +352,20 @@ impl ParamSet {
     pub fn decode_as(bytes: &[u8], precision: Precision) -> Result<Self, ParamsError> {
         let params = Self::import(bytes)?;
         // With the canonical header the values lie where they belong, so they alone remain to be compared.
-        let mut values = bytes.strip_prefix(params.header(precision).as_slice()).ok_or(ParamsError::NotCanonical)?;
+        let mut values = bytes
+            .strip_prefix(params.header(precision).as_slice())
+            .ok_or(ParamsError::NotCanonical)?;
         for tensor in params.tensors.values() {
             let own = values.split_off(..tensor.values.len() * precision.n_bytes());
             if !own.is_some_and(|own| precision.is_written(&tensor.values, own)) {
                 return Err(ParamsError::NotCanonical);
             }
         }
-        if values.is_empty() { Ok(params) } else { Err(ParamsError::NotCanonical) }
+        if values.is_empty() {
+            Ok(params)
+        } else {
+            Err(ParamsError::NotCanonical)
+        }
     }
 
     /// Reads any safetensors file of floats of 32 or 16 bits, whatever its order and metadata (PyTorch, burn, …).
@@ -315,7 +377,10 @@ impl ParamSet {
         let mut params = Self::new();
         for (name, view) in file.iter() {
             let precision = Precision::of_dtype(view.dtype());
-            let unknown = || ParamsError::Dtype { name: name.to_owned(), dtype: view.dtype() };
+            let unknown = || ParamsError::Dtype {
+                name: name.to_owned(),
+                dtype: view.dtype(),
+            };
             let values = precision.ok_or_else(unknown)?.read(view.data());
             params.insert(name, view.shape(), values)?;
         }
@@ -331,8 +396,16 @@ mod tests {
 
     fn sample() -> ParamSet {
         let mut params = ParamSet::new();
-        params.insert("fc.weight", &[2, 3], vec![1.0, -2.0, 3.5, 0.0, -0.0, f32::MIN_POSITIVE]).unwrap();
-        params.insert("fc.bias", &[2], vec![0.25, f32::MAX]).unwrap();
+        params
+            .insert(
+                "fc.weight",
+                &[2, 3],
+                vec![1.0, -2.0, 3.5, 0.0, -0.0, f32::MIN_POSITIVE],
+            )
+            .unwrap();
+        params
+            .insert("fc.bias", &[2], vec![0.25, f32::MAX])
+            .unwrap();
         params.insert("scale", &[], vec![7.0]).unwrap();
         params
     }
@@ -340,7 +413,12 @@ mod tests {
     #[test]
     fn equal_parameters_have_equal_bytes_whatever_the_order() {
         let mut other = ParamSet::new();
-        for (name, tensor) in sample().into_tensors().collect::<Vec<_>>().into_iter().rev() {
+        for (name, tensor) in sample()
+            .into_tensors()
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+        {
             other.insert(name, &tensor.shape, tensor.values).unwrap();
         }
         assert_eq!(sample().to_blob().0, other.to_blob().0);
@@ -376,9 +454,17 @@ mod tests {
         for sent in Precision::ALL {
             let bytes = sample().to_bytes_as(sent);
             for agreed in Precision::ALL {
-                assert_eq!(ParamSet::decode_as(&bytes, agreed).is_ok(), sent == agreed, "{sent:?} as {agreed:?}");
+                assert_eq!(
+                    ParamSet::decode_as(&bytes, agreed).is_ok(),
+                    sent == agreed,
+                    "{sent:?} as {agreed:?}"
+                );
             }
-            assert_eq!(ParamSet::import(&bytes).unwrap(), sample().narrowed(sent), "a tool reads all of them");
+            assert_eq!(
+                ParamSet::import(&bytes).unwrap(),
+                sample().narrowed(sent),
+                "a tool reads all of them"
+            );
         }
     }
 
@@ -395,10 +481,20 @@ mod tests {
     fn decode_refuses_metadata_and_import_reads_it() {
         let values = 1.0f32.to_le_bytes();
         let view = TensorView::new(Dtype::F32, vec![1], &values).unwrap();
-        let metadata = Some([("made_by".to_owned(), "torch".to_owned())].into_iter().collect());
+        let metadata = Some(
+            [("made_by".to_owned(), "torch".to_owned())]
+                .into_iter()
+                .collect(),
+        );
         let bytes = safetensors::serialize([("w", view)], metadata).unwrap();
-        assert!(matches!(ParamSet::decode(&bytes), Err(ParamsError::NotCanonical)));
-        assert_eq!(ParamSet::import(&bytes).unwrap().get("w").unwrap().values(), [1.0]);
+        assert!(matches!(
+            ParamSet::decode(&bytes),
+            Err(ParamsError::NotCanonical)
+        ));
+        assert_eq!(
+            ParamSet::import(&bytes).unwrap().get("w").unwrap().values(),
+            [1.0]
+        );
     }
 
     #[test]

@@ -38,8 +38,13 @@ pub struct AggregationPlan {
 impl AggregationPlan {
     /// Visits the distinct experts of other nodes that the plan needs, in order.
     pub fn foreign_experts(&self, own: crate::NodeId) -> Vec<ExpertId> {
-        let sources = self.rows.iter().flat_map(|row| &row.sources).map(|source| source.expert);
-        let foreign: std::collections::BTreeSet<ExpertId> = sources.filter(|expert| expert.owner != own).collect();
+        let sources = self
+            .rows
+            .iter()
+            .flat_map(|row| &row.sources)
+            .map(|source| source.expert);
+        let foreign: std::collections::BTreeSet<ExpertId> =
+            sources.filter(|expert| expert.owner != own).collect();
         foreign.into_iter().collect()
     }
 }

@@ -64,7 +64,11 @@ impl Precision {
         match self {
             Self::F32 => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
             Self::F16 => bytes.extend(values.iter().flat_map(|value| to_f16(*value).to_le_bytes())),
-            Self::Bf16 => bytes.extend(values.iter().flat_map(|value| to_bf16(*value).to_le_bytes())),
+            Self::Bf16 => bytes.extend(
+                values
+                    .iter()
+                    .flat_map(|value| to_bf16(*value).to_le_bytes()),
+            ),
         }
     }
 
@@ -83,9 +87,24 @@ impl Precision {
     /// Reads numbers; what is left over of the bytes is no number.
     pub(crate) fn read(self, bytes: &[u8]) -> Vec<f32> {
         match self {
-            Self::F32 => bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
-            Self::F16 => bytes.as_chunks().0.iter().map(|two| f16::from_le_bytes(*two).to_f32()).collect(),
-            Self::Bf16 => bytes.as_chunks().0.iter().map(|two| bf16::from_le_bytes(*two).to_f32()).collect(),
+            Self::F32 => bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|four| f32::from_le_bytes(*four))
+                .collect(),
+            Self::F16 => bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|two| f16::from_le_bytes(*two).to_f32())
+                .collect(),
+            Self::Bf16 => bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|two| bf16::from_le_bytes(*two).to_f32())
+                .collect(),
         }
     }
 
@@ -98,7 +117,9 @@ impl Precision {
     }
 
     pub(crate) fn of_dtype(dtype: Dtype) -> Option<Self> {
-        Self::ALL.into_iter().find(|precision| precision.dtype() == dtype)
+        Self::ALL
+            .into_iter()
+            .find(|precision| precision.dtype() == dtype)
     }
 }
 
@@ -111,7 +132,11 @@ fn to_bf16(value: f32) -> bf16 {
 }
 
 fn saturate(value: f32, largest: f32) -> f32 {
-    if value.is_finite() { value.clamp(-largest, largest) } else { value }
+    if value.is_finite() {
+        value.clamp(-largest, largest)
+    } else {
+        value
+    }
 }
 
 #[cfg(test)]
@@ -149,7 +174,13 @@ mod tests {
             assert_eq!(Precision::F16.narrow(-value), -65504.0);
         }
         let largest = f32::from_bits(0x7f7f_0000);
-        assert_eq!((Precision::Bf16.narrow(f32::MAX), Precision::Bf16.narrow(f32::MIN)), (largest, -largest));
+        assert_eq!(
+            (
+                Precision::Bf16.narrow(f32::MAX),
+                Precision::Bf16.narrow(f32::MIN)
+            ),
+            (largest, -largest)
+        );
         for precision in Precision::ALL {
             assert!(precision.narrow(f32::NAN).is_nan());
             assert_eq!(precision.narrow(f32::INFINITY), f32::INFINITY);

@@ -27,7 +27,11 @@ impl ProxySet {
         let fits = dimension > 0 && !values.is_empty() && values.len().is_multiple_of(dimension);
         if !fits || values.len() / dimension > MAX_EXPERTS {
             let shape = vec![0, dimension];
-            return Err(ParamsError::Shape { name: TENSOR.into(), shape, values: values.len() });
+            return Err(ParamsError::Shape {
+                name: TENSOR.into(),
+                shape,
+                values: values.len(),
+            });
         }
         Ok(Self { dimension, values })
     }
@@ -56,7 +60,9 @@ impl ProxySet {
     pub fn to_params(&self) -> ParamSet {
         let mut params = ParamSet::new();
         let shape = [self.len(), self.dimension];
-        params.insert(TENSOR, &shape, self.values.clone()).expect("new checked the shape");
+        params
+            .insert(TENSOR, &shape, self.values.clone())
+            .expect("new checked the shape");
         params
     }
 
@@ -65,7 +71,9 @@ impl ProxySet {
     /// # Errors
     /// Refuses anything but one tensor `proxies` of two dimensions within the limits.
     pub fn from_params(params: &ParamSet) -> Result<Self, ParamsError> {
-        let tensor = params.get(TENSOR).filter(|tensor| params.len() == 1 && tensor.shape().len() == 2);
+        let tensor = params
+            .get(TENSOR)
+            .filter(|tensor| params.len() == 1 && tensor.shape().len() == 2);
         let tensor = tensor.ok_or(ParamsError::NotCanonical)?;
         Self::new(tensor.shape()[1], tensor.values().to_vec())
     }
@@ -79,7 +87,10 @@ mod tests {
     fn survives_the_blob_form() {
         let set = ProxySet::new(2, vec![1.0, 2.0, 3.0, 4.0]).unwrap();
         let bytes = set.to_params().to_bytes();
-        assert_eq!(ProxySet::from_params(&ParamSet::decode(&bytes).unwrap()).unwrap(), set);
+        assert_eq!(
+            ProxySet::from_params(&ParamSet::decode(&bytes).unwrap()).unwrap(),
+            set
+        );
         assert_eq!(set.iter().collect::<Vec<_>>(), [[1.0, 2.0], [3.0, 4.0]]);
     }
 

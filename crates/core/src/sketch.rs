@@ -40,9 +40,15 @@ impl Sketches {
 /// Counts the bits in which two sketches differ.
 pub fn differing_bits(a: &Sketch, b: &Sketch) -> u32 {
     let words = |sketch: &Sketch| -> [u64; SKETCH_BYTES / 8] {
-        std::array::from_fn(|word| u64::from_le_bytes(std::array::from_fn(|byte| sketch[8 * word + byte])))
+        std::array::from_fn(|word| {
+            u64::from_le_bytes(std::array::from_fn(|byte| sketch[8 * word + byte]))
+        })
     };
-    words(a).iter().zip(words(b)).map(|(a, b)| (a ^ b).count_ones()).sum()
+    words(a)
+        .iter()
+        .zip(words(b))
+        .map(|(a, b)| (a ^ b).count_ones())
+        .sum()
 }
 
 /// Estimates the cosine of the angle between two proxies from their sketches.

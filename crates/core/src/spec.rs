@@ -39,8 +39,16 @@ impl std::str::FromStr for HyperValue {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let number = || text.parse().map(Self::Integer).or_else(|_| text.parse().map(Self::Real));
-        Ok(text.parse().map(Self::Bool).or_else(|_| number()).unwrap_or_else(|_| Self::Text(text.to_owned())))
+        let number = || {
+            text.parse()
+                .map(Self::Integer)
+                .or_else(|_| text.parse().map(Self::Real))
+        };
+        Ok(text
+            .parse()
+            .map(Self::Bool)
+            .or_else(|_| number())
+            .unwrap_or_else(|_| Self::Text(text.to_owned())))
     }
 }
 
@@ -332,7 +340,8 @@ impl FederationSpec {
 
     /// Returns all keys with their values, in alphabetical order, long values cut.
     pub fn entries(&self) -> Vec<Entry> {
-        let json = serde_json::to_value(self).expect("a spec has only text keys and finite numbers");
+        let json =
+            serde_json::to_value(self).expect("a spec has only text keys and finite numbers");
         let mut entries = Vec::new();
         flatten(String::new(), &json, &mut entries);
         entries
@@ -342,12 +351,19 @@ impl FederationSpec {
 fn flatten(path: String, value: &serde_json::Value, entries: &mut Vec<Entry>) {
     if let serde_json::Value::Object(map) = value {
         for (key, value) in map {
-            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            let path = if path.is_empty() {
+                key.clone()
+            } else {
+                format!("{path}.{key}")
+            };
             flatten(path, value, entries);
         }
     } else {
         let text: String = value.to_string().chars().take(MAX_ENTRY_BYTES).collect();
-        entries.push(Entry { key: path, value: text });
+        entries.push(Entry {
+            key: path,
+            value: text,
+        });
     }
 }
 
@@ -383,14 +399,20 @@ mod tests {
     #[test]
     fn sample_file_is_the_default_spec() {
         let text = FederationSpec::default().to_toml();
-        assert_eq!(FederationSpec::from_toml(&text), Ok(FederationSpec::default()), "{text}");
+        assert_eq!(
+            FederationSpec::from_toml(&text),
+            Ok(FederationSpec::default()),
+            "{text}"
+        );
     }
 
     #[test]
     fn exchange_survives_the_file() {
         let mut spec = FederationSpec::default();
-        spec.exchange.averaging =
-            Some(crate::Averaging { weighting: crate::Weighting::Uniform, rule: crate::Rule::Mean });
+        spec.exchange.averaging = Some(crate::Averaging {
+            weighting: crate::Weighting::Uniform,
+            rule: crate::Rule::Mean,
+        });
         spec.exchange.experts = Some(crate::ExpertExchange {
             peers_per_expert: crate::PeersPerExpert::ALL,
             refresh_every: 5,
@@ -400,7 +422,8 @@ mod tests {
             max_distance: None,
             matching: crate::Matching::Similarity,
         });
-        spec.hyper.insert("profile".into(), HyperValue::Text("robust".into()));
+        spec.hyper
+            .insert("profile".into(), HyperValue::Text("robust".into()));
         assert_eq!(FederationSpec::from_toml(&spec.to_toml()), Ok(spec));
     }
 
@@ -418,11 +441,19 @@ mod tests {
             spec: spec.entries(),
             clock: Timestamp(0),
         };
-        let refusal = hello(&ours).check(&hello(&theirs), Duration::from_secs(1), Timestamp(0)).unwrap_err();
-        let expected =
-            Refusal::Spec { key: "training.learning_rate".into(), ours: "0.01".into(), theirs: "0.05".into() };
+        let refusal = hello(&ours)
+            .check(&hello(&theirs), Duration::from_secs(1), Timestamp(0))
+            .unwrap_err();
+        let expected = Refusal::Spec {
+            key: "training.learning_rate".into(),
+            ours: "0.01".into(),
+            theirs: "0.05".into(),
+        };
         assert_eq!(refusal, expected);
-        assert_eq!(hello(&ours).check(&hello(&ours), Duration::from_secs(1), Timestamp(5000)), Err(Refusal::Clock(5)));
+        assert_eq!(
+            hello(&ours).check(&hello(&ours), Duration::from_secs(1), Timestamp(5000)),
+            Err(Refusal::Clock(5))
+        );
     }
 
     #[test]
@@ -432,6 +463,9 @@ mod tests {
         assert_eq!(spec.transfer.precision, Precision::Bf16);
         assert_ne!(spec.id(), FederationSpec::default().id());
         let error = FederationSpec::from_toml("[transfer]\nprecision = \"bf17\"").unwrap_err();
-        assert_eq!(error.0, "line 2: unknown value `bf17`: did you mean `bf16`?");
+        assert_eq!(
+            error.0,
+            "line 2: unknown value `bf17`: did you mean `bf16`?"
+        );
     }
 }

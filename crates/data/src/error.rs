@@ -76,14 +76,20 @@ pub enum DataError {
 
 impl DataError {
     pub(crate) fn malformed(path: &Path, cause: impl Into<String>) -> Self {
-        Self::Malformed { path: path.to_owned(), cause: cause.into() }
+        Self::Malformed {
+            path: path.to_owned(),
+            cause: cause.into(),
+        }
     }
 
     /// Makes an I/O error one that names its file.
     pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| match source.kind() {
-            io::ErrorKind::UnexpectedEof => Self::Malformed { path, cause: "is truncated".into() },
+            io::ErrorKind::UnexpectedEof => Self::Malformed {
+                path,
+                cause: "is truncated".into(),
+            },
             _ => Self::Read { path, source },
         }
     }

@@ -41,7 +41,10 @@ mod vocabulary;
 pub use error::DataError;
 pub use partition::{NodeIndices, Partition};
 pub use samples::{Pixels, Samples, SamplesError, Split};
-pub use shard::{ClassCounts, Shard, ShardParams, check_vocabulary, divide, load_shard, load_shards, n_validation};
+pub use shard::{
+    ClassCounts, Shard, ShardParams, check_vocabulary, divide, load_shard, load_shards,
+    n_validation,
+};
 pub use source::{DataSource, Pool, Source};
 pub use tokenizer::normalize;
 pub use vocabulary::Vocabulary;

@@ -16,7 +16,10 @@ impl Dice {
     /// Seeds draws for a purpose; different purposes and numbers under one seed are independent.
     pub(crate) fn new(purpose: &str, seed: u64, number: u64) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("fednode data draws 1");
-        hasher.update(&seed.to_le_bytes()).update(&number.to_le_bytes()).update(purpose.as_bytes());
+        hasher
+            .update(&seed.to_le_bytes())
+            .update(&number.to_le_bytes())
+            .update(purpose.as_bytes());
         Self(ChaCha8Rng::from_seed(*hasher.finalize().as_bytes()))
     }
 
@@ -48,7 +51,10 @@ impl Dice {
     ///
     /// Works on logarithms: at a concentration of 0.01 most gamma draws are below the smallest `f64`.
     pub(crate) fn dirichlet(&mut self, concentrations: &[f64]) -> Vec<f64> {
-        let logs: Vec<f64> = concentrations.iter().map(|shape| self.log_gamma(*shape)).collect();
+        let logs: Vec<f64> = concentrations
+            .iter()
+            .map(|shape| self.log_gamma(*shape))
+            .collect();
         let largest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let shares: Vec<f64> = logs.iter().map(|log| libm::exp(log - largest)).collect();
         let total: f64 = shares.iter().sum();
@@ -65,7 +71,10 @@ impl Dice {
             }
         }
         // Rounding can leave a crumb: it belongs to the last index that has a weight at all.
-        weights.iter().rposition(|weight| *weight > 0.0).unwrap_or(0)
+        weights
+            .iter()
+            .rposition(|weight| *weight > 0.0)
+            .unwrap_or(0)
     }
 
     /// The logarithm of a gamma draw of scale 1 (Marsaglia and Tsang 2000, with their boost for shapes below 1).
@@ -128,18 +137,31 @@ mod tests {
         let draws: Vec<Vec<f64>> = (0..n).map(|_| dice.dirichlet(&concentrations)).collect();
         for (i, a) in concentrations.iter().enumerate() {
             let mean = draws.iter().map(|draw| draw[i]).sum::<f64>() / f64::from(n);
-            let variance = draws.iter().map(|draw| (draw[i] - mean).powi(2)).sum::<f64>() / f64::from(n);
+            let variance = draws
+                .iter()
+                .map(|draw| (draw[i] - mean).powi(2))
+                .sum::<f64>()
+                / f64::from(n);
             let expected = a / total;
-            assert!((mean - expected).abs() < 0.01, "mean {mean} against {expected}");
+            assert!(
+                (mean - expected).abs() < 0.01,
+                "mean {mean} against {expected}"
+            );
             let expected = expected * (1.0 - expected) / (total + 1.0);
-            assert!((variance - expected).abs() < 0.005, "variance {variance} against {expected}");
+            assert!(
+                (variance - expected).abs() < 0.005,
+                "variance {variance} against {expected}"
+            );
         }
     }
 
     #[test]
     fn dirichlet_survives_tiny_concentrations() {
         let shares = Dice::new("tiny", 1, 0).dirichlet(&[1e-4; 10]);
-        assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12, "{shares:?}");
+        assert!(
+            (shares.iter().sum::<f64>() - 1.0).abs() < 1e-12,
+            "{shares:?}"
+        );
         assert_eq!(Dice::new("zero", 1, 0).dirichlet(&[0.0, 2.0]), [0.0, 1.0]);
     }
 
@@ -148,13 +170,18 @@ mod tests {
         let mut dice = Dice::new("even", 5, 0);
         let mut counts = [0; 7];
         (0..70_000).for_each(|_| counts[dice.below(7)] += 1);
-        assert!(counts.iter().all(|count| (9_600..10_400).contains(count)), "{counts:?}");
+        assert!(
+            counts.iter().all(|count| (9_600..10_400).contains(count)),
+            "{counts:?}"
+        );
     }
 
     #[test]
     fn weights_are_kept() {
         let mut dice = Dice::new("weights", 5, 0);
-        let ones = (0..10_000).filter(|_| dice.weighted(&[1.0, 3.0, 0.0]) == 1).count();
+        let ones = (0..10_000)
+            .filter(|_| dice.weighted(&[1.0, 3.0, 0.0]) == 1)
+            .count();
         assert!((7_200..7_800).contains(&ones), "{ones}");
     }
 }

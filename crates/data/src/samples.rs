@@ -85,7 +85,10 @@ impl Pixels {
             Self::Bytes { values, white } => {
                 let tail = values.split_off(at);
                 values.shrink_to_fit();
-                Self::Bytes { values: tail, white: *white }
+                Self::Bytes {
+                    values: tail,
+                    white: *white,
+                }
             }
             Self::Floats(values) => {
                 let tail = values.split_off(at);
@@ -95,7 +98,10 @@ impl Pixels {
             Self::Tokens { ids, vocabulary } => {
                 let tail = ids.split_off(at);
                 ids.shrink_to_fit();
-                Self::Tokens { ids: tail, vocabulary: Arc::clone(vocabulary) }
+                Self::Tokens {
+                    ids: tail,
+                    vocabulary: Arc::clone(vocabulary),
+                }
             }
         }
     }
@@ -131,18 +137,41 @@ impl Samples {
     ) -> Result<Self, SamplesError> {
         let per_sample = shape.iter().product();
         if labels.len().checked_mul(per_sample) != Some(pixels.len()) {
-            return Err(SamplesError::Count { labels: labels.len(), per_sample, values: pixels.len() });
+            return Err(SamplesError::Count {
+                labels: labels.len(),
+                per_sample,
+                values: pixels.len(),
+            });
         }
         if let Pixels::Tokens { ids, vocabulary } = &pixels
-            && let Some(token) = ids.iter().copied().find(|token| *token as usize >= vocabulary.len())
+            && let Some(token) = ids
+                .iter()
+                .copied()
+                .find(|token| *token as usize >= vocabulary.len())
         {
-            return Err(SamplesError::Token { token, entries: vocabulary.len() });
+            return Err(SamplesError::Token {
+                token,
+                entries: vocabulary.len(),
+            });
         }
         let classes = class_names.len();
-        if let Some(sample) = labels.iter().position(|label| usize::from(*label) >= classes) {
-            return Err(SamplesError::Label { sample, label: labels[sample], classes });
+        if let Some(sample) = labels
+            .iter()
+            .position(|label| usize::from(*label) >= classes)
+        {
+            return Err(SamplesError::Label {
+                sample,
+                label: labels[sample],
+                classes,
+            });
         }
-        Ok(Self { shape, classes, pixels, labels, class_names })
+        Ok(Self {
+            shape,
+            classes,
+            pixels,
+            labels,
+            class_names,
+        })
     }
 
     /// Returns the number of samples.
@@ -187,15 +216,22 @@ impl Samples {
         let width = self.values_per_sample();
         buffer.clear();
         buffer.reserve(indices.len() * width);
-        let ranges = indices.iter().map(|index| *index as usize * width..(*index as usize + 1) * width);
+        let ranges = indices
+            .iter()
+            .map(|index| *index as usize * width..(*index as usize + 1) * width);
         match &self.pixels {
             Pixels::Bytes { values, white } => {
                 let table = normalised(*white);
-                ranges.for_each(|range| buffer.extend(values[range].iter().map(|byte| table[usize::from(*byte)])));
+                ranges.for_each(|range| {
+                    buffer.extend(values[range].iter().map(|byte| table[usize::from(*byte)]))
+                });
             }
-            Pixels::Floats(values) => ranges.for_each(|range| buffer.extend_from_slice(&values[range])),
+            Pixels::Floats(values) => {
+                ranges.for_each(|range| buffer.extend_from_slice(&values[range]))
+            }
             Pixels::Tokens { ids, .. } => {
-                ranges.for_each(|range| buffer.extend(ids[range].iter().map(|token| *token as f32)));
+                ranges
+                    .for_each(|range| buffer.extend(ids[range].iter().map(|token| *token as f32)));
             }
         }
     }
@@ -228,19 +264,46 @@ impl Samples {
         let range = |index: &u32| *index as usize * width..(*index as usize + 1) * width;
         let pixels = match &self.pixels {
             Pixels::Bytes { values, white } => {
-                let values = indices.iter().flat_map(|index| &values[range(index)]).copied().collect();
-                Pixels::Bytes { values, white: *white }
+                let values = indices
+                    .iter()
+                    .flat_map(|index| &values[range(index)])
+                    .copied()
+                    .collect();
+                Pixels::Bytes {
+                    values,
+                    white: *white,
+                }
             }
-            Pixels::Floats(values) => {
-                Pixels::Floats(indices.iter().flat_map(|index| &values[range(index)]).copied().collect())
-            }
+            Pixels::Floats(values) => Pixels::Floats(
+                indices
+                    .iter()
+                    .flat_map(|index| &values[range(index)])
+                    .copied()
+                    .collect(),
+            ),
             Pixels::Tokens { ids, vocabulary } => {
-                let ids = indices.iter().flat_map(|index| &ids[range(index)]).copied().collect();
-                Pixels::Tokens { ids, vocabulary: Arc::clone(vocabulary) }
+                let ids = indices
+                    .iter()
+                    .flat_map(|index| &ids[range(index)])
+                    .copied()
+                    .collect();
+                Pixels::Tokens {
+                    ids,
+                    vocabulary: Arc::clone(vocabulary),
+                }
             }
         };
-        let labels = indices.iter().map(|index| self.labels[*index as usize]).collect();
-        Self { shape: self.shape, classes: self.classes, pixels, labels, class_names: Arc::clone(&self.class_names) }
+        let labels = indices
+            .iter()
+            .map(|index| self.labels[*index as usize])
+            .collect();
+        Self {
+            shape: self.shape,
+            classes: self.classes,
+            pixels,
+            labels,
+            class_names: Arc::clone(&self.class_names),
+        }
     }
 
     /// Keeps the first `at` samples and returns the others, without holding any sample twice.
@@ -251,13 +314,21 @@ impl Samples {
     pub fn split_off(&mut self, at: usize) -> Self {
         let pixels = self.pixels.split_off(at * self.values_per_sample());
         let labels = self.labels.split_off(at);
-        Self { shape: self.shape, classes: self.classes, pixels, labels, class_names: Arc::clone(&self.class_names) }
+        Self {
+            shape: self.shape,
+            classes: self.classes,
+            pixels,
+            labels,
+            class_names: Arc::clone(&self.class_names),
+        }
     }
 
     /// Returns how many samples each class has.
     pub fn class_counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.classes];
-        self.labels.iter().for_each(|label| counts[usize::from(*label)] += 1);
+        self.labels
+            .iter()
+            .for_each(|label| counts[usize::from(*label)] += 1);
         counts
     }
 }
@@ -287,7 +358,10 @@ mod tests {
     }
 
     fn three() -> Samples {
-        let pixels = Pixels::Bytes { values: vec![0, 255, 51, 102, 153, 204], white: 255 };
+        let pixels = Pixels::Bytes {
+            values: vec![0, 255, 51, 102, 153, 204],
+            white: 255,
+        };
         Samples::new([1, 1, 2], pixels, vec![0, 1, 1], names(2)).unwrap()
     }
 
@@ -297,12 +371,24 @@ mod tests {
         three().write_batch(&[2, 0], &mut buffer);
         let expected = [0.2, 0.6, -1.0, 1.0];
         assert_eq!(buffer.len(), 4);
-        assert!(buffer.iter().zip(expected).all(|(got, want)| (got - want).abs() < 1e-6), "{buffer:?}");
+        assert!(
+            buffer
+                .iter()
+                .zip(expected)
+                .all(|(got, want)| (got - want).abs() < 1e-6),
+            "{buffer:?}"
+        );
     }
 
     #[test]
     fn hands_out_floats_as_they_are() {
-        let samples = Samples::new([1, 1, 1], Pixels::Floats(vec![7.5, -3.0]), vec![0, 0], names(1)).unwrap();
+        let samples = Samples::new(
+            [1, 1, 1],
+            Pixels::Floats(vec![7.5, -3.0]),
+            vec![0, 0],
+            names(1),
+        )
+        .unwrap();
         let mut buffer = Vec::new();
         samples.write_batch(&[1, 1, 0], &mut buffer);
         assert_eq!(buffer, [-3.0, -3.0, 7.5]);
@@ -311,23 +397,46 @@ mod tests {
     #[test]
     fn hands_out_tokens_as_they_are() {
         let words: Vec<String> = (0..70_000).map(|word| word.to_string()).collect();
-        let vocabulary = Arc::new(Vocabulary::new(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap());
-        let tokens = |ids| Pixels::Tokens { ids, vocabulary: Arc::clone(&vocabulary) };
-        let mut samples = Samples::new([1, 1, 2], tokens(vec![70_001, 0, 1, 2, 3, 4]), vec![0; 3], names(1)).unwrap();
+        let vocabulary = Arc::new(
+            Vocabulary::new(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap(),
+        );
+        let tokens = |ids| Pixels::Tokens {
+            ids,
+            vocabulary: Arc::clone(&vocabulary),
+        };
+        let mut samples = Samples::new(
+            [1, 1, 2],
+            tokens(vec![70_001, 0, 1, 2, 3, 4]),
+            vec![0; 3],
+            names(1),
+        )
+        .unwrap();
         let mut buffer = Vec::new();
         samples.write_batch(&[2, 0], &mut buffer);
         assert_eq!(buffer, [3.0, 4.0, 70_001.0, 0.0]);
         assert_eq!(samples.subset(&[2]).pixels, tokens(vec![3, 4]));
         let tail = samples.split_off(1);
-        assert_eq!((samples.pixels, tail.pixels), (tokens(vec![70_001, 0]), tokens(vec![1, 2, 3, 4])));
+        assert_eq!(
+            (samples.pixels, tail.pixels),
+            (tokens(vec![70_001, 0]), tokens(vec![1, 2, 3, 4]))
+        );
         let error = Samples::new([1, 1, 1], tokens(vec![70_002]), vec![0], names(1)).unwrap_err();
-        assert_eq!(error.to_string(), "token 70002 is not in a vocabulary of 70002 entries");
+        assert_eq!(
+            error.to_string(),
+            "token 70002 is not in a vocabulary of 70002 entries"
+        );
     }
 
     #[test]
     fn subset_and_split_off_keep_values_with_their_labels() {
         let subset = three().subset(&[2, 0]);
-        assert_eq!(subset.pixels, Pixels::Bytes { values: vec![153, 204, 0, 255], white: 255 });
+        assert_eq!(
+            subset.pixels,
+            Pixels::Bytes {
+                values: vec![153, 204, 0, 255],
+                white: 255
+            }
+        );
         assert_eq!(subset.labels, [1, 0]);
         let mut head = three();
         let tail = head.split_off(1);
@@ -337,9 +446,18 @@ mod tests {
 
     #[test]
     fn refuses_ragged_values_and_labels_without_class() {
-        let bytes = |n| Pixels::Bytes { values: vec![0; n], white: 255 };
-        assert!(matches!(Samples::new([1, 2, 2], bytes(7), vec![0, 0], names(1)), Err(SamplesError::Count { .. })));
+        let bytes = |n| Pixels::Bytes {
+            values: vec![0; n],
+            white: 255,
+        };
+        assert!(matches!(
+            Samples::new([1, 2, 2], bytes(7), vec![0, 0], names(1)),
+            Err(SamplesError::Count { .. })
+        ));
         let error = Samples::new([1, 1, 1], bytes(2), vec![0, 5], names(2)).unwrap_err();
-        assert_eq!(error.to_string(), "sample 1 has label 5, but there are 2 classes");
+        assert_eq!(
+            error.to_string(),
+            "sample 1 has label 5, but there are 2 classes"
+        );
     }
 }

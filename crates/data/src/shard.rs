@@ -63,14 +63,21 @@ pub fn load_shard(
     let partition = divide(&rule, &pool, params)?;
     let shard = if rule.is_own() { 0 } else { shard };
     let nodes = partition.nodes().len();
-    let indices = partition.nodes().get(shard).ok_or(DataError::NoSuchShard { shard, nodes })?;
+    let indices = partition
+        .nodes()
+        .get(shard)
+        .ok_or(DataError::NoSuchShard { shard, nodes })?;
     let (train, validation) = hold_out(indices, &pool.labels, params, shard)?;
 
     let wanted = [train.as_slice(), &validation, &indices.test].concat();
     let mut train_samples = source.read(&pool, &wanted)?;
     let mut validation_samples = train_samples.split_off(train.len());
     let test = validation_samples.split_off(validation.len());
-    let split = Split { train: train_samples, validation: validation_samples, test };
+    let split = Split {
+        train: train_samples,
+        validation: validation_samples,
+        test,
+    };
     Ok(describe(split, partition.hash()))
 }
 
@@ -79,7 +86,11 @@ pub fn load_shard(
 ///
 /// # Errors
 /// As [`load_shard`].
-pub fn load_shards(source: &DataSource, partition: &str, params: &ShardParams) -> Result<Vec<Shard>, DataError> {
+pub fn load_shards(
+    source: &DataSource,
+    partition: &str,
+    params: &ShardParams,
+) -> Result<Vec<Shard>, DataError> {
     let rule: Rule = partition.parse()?;
     let source = source.open()?;
     check_vocabulary(&rule, source.as_ref())?;
@@ -102,7 +113,14 @@ pub fn load_shards(source: &DataSource, partition: &str, params: &ShardParams) -
         let test = samples.split_off(test);
         let validation = samples.split_off(validation);
         let train = samples.split_off(train);
-        shards.push(describe(Split { train, validation, test }, hash.clone()));
+        shards.push(describe(
+            Split {
+                train,
+                validation,
+                test,
+            },
+            hash.clone(),
+        ));
     }
     shards.reverse();
     Ok(shards)
@@ -127,7 +145,11 @@ pub fn divide(rule: &Rule, pool: &Pool, params: &ShardParams) -> Result<Partitio
 /// # Errors
 /// Says that a vocabulary file is needed.
 pub fn check_vocabulary(rule: &Rule, source: &dyn Source) -> Result<(), DataError> {
-    if rule.is_own() && source.counts_vocabulary() { Err(DataError::OwnVocabulary) } else { Ok(()) }
+    if rule.is_own() && source.counts_vocabulary() {
+        Err(DataError::OwnVocabulary)
+    } else {
+        Ok(())
+    }
 }
 
 /// Returns how many of a node's samples are set aside for validation: at least one if any share is wanted and there are
@@ -151,7 +173,13 @@ fn hold_out(
         }
     }
     let count = n_validation(indices.train.len(), params.validation_share);
-    Ok(stratified(&indices.train, labels, count, params.seed, shard as u64))
+    Ok(stratified(
+        &indices.train,
+        labels,
+        count,
+        params.seed,
+        shard as u64,
+    ))
 }
 
 fn describe(split: Split, partition_hash: String) -> Shard {
@@ -161,6 +189,15 @@ fn describe(split: Split, partition_hash: String) -> Shard {
         test: split.test.class_counts(),
     };
     let parts = [&split.train, &split.validation, &split.test];
-    let present: BTreeSet<u16> = parts.iter().flat_map(|part| &part.labels).copied().collect();
-    Shard { split, partition_hash, classes_present: present.into_iter().collect(), counts }
+    let present: BTreeSet<u16> = parts
+        .iter()
+        .flat_map(|part| &part.labels)
+        .copied()
+        .collect();
+    Shard {
+        split,
+        partition_hash,
+        classes_present: present.into_iter().collect(),
+        counts,
+    }
 }

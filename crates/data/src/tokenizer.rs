@@ -31,24 +31,48 @@ mod tests {
     use super::*;
 
     fn tokens(text: &str) -> Vec<String> {
-        normalize(text).split_whitespace().map(str::to_owned).collect()
+        normalize(text)
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect()
     }
 
     #[test]
     fn agrees_with_the_documentation_of_torchtext() {
-        let expected = ["you", "can", "now", "install", "torchtext", "using", "pip", "!"];
+        let expected = [
+            "you",
+            "can",
+            "now",
+            "install",
+            "torchtext",
+            "using",
+            "pip",
+            "!",
+        ];
         assert_eq!(tokens("You can now install TorchText using pip!"), expected);
         // Its own test of `basic_english`.
         let text = "'\".<br />,()!?;:   Basic English Normalization for a Line of Text   '\".<br />,()!?;:";
         let marks = ["'", ".", ",", "(", ")", "!", "?"];
-        let words = ["basic", "english", "normalization", "for", "a", "line", "of", "text"];
+        let words = [
+            "basic",
+            "english",
+            "normalization",
+            "for",
+            "a",
+            "line",
+            "of",
+            "text",
+        ];
         assert_eq!(tokens(text), [marks.as_slice(), &words, &marks].concat());
     }
 
     #[test]
     fn cuts_news_as_the_table_says() {
-        let got = tokens("Wall St. (Reuters) - Short-sellers' #39;s \\$5.4 \"ultra\"cynics\tSay\u{1f}it\u{a0}ÄÖ");
-        let expected = "wall st . ( reuters ) - short-sellers ' #39 s \\$5 . 4 ultracynics say it äö";
+        let got = tokens(
+            "Wall St. (Reuters) - Short-sellers' #39;s \\$5.4 \"ultra\"cynics\tSay\u{1f}it\u{a0}ÄÖ",
+        );
+        let expected =
+            "wall st . ( reuters ) - short-sellers ' #39 s \\$5 . 4 ultracynics say it äö";
         assert_eq!(got.join(" "), expected);
         assert_eq!(tokens("don't;stop"), ["don", "'", "t", "stop"]);
         assert!(tokens(" \" ;: <BR /> ").is_empty());

@@ -55,7 +55,10 @@ impl Vocabulary {
             hasher.update(token.as_bytes());
             hasher.update(b"\n");
         }
-        Ok(Self { ids, hash: hasher.finalize().to_hex()[..32].to_owned() })
+        Ok(Self {
+            ids,
+            hash: hasher.finalize().to_hex()[..32].to_owned(),
+        })
     }
 
     /// Reads a file of tokens, one a line, the most frequent first; `<pad>` and `<unk>` may stand before them.
@@ -63,20 +66,32 @@ impl Vocabulary {
     /// # Errors
     /// Names the line that holds no single word or one that stood before.
     pub fn read(path: &Path) -> Result<Self, DataError> {
-        let size = std::fs::metadata(path).map_err(DataError::read(path))?.len();
+        let size = std::fs::metadata(path)
+            .map_err(DataError::read(path))?
+            .len();
         if size > MAX_FILE_BYTES {
-            return Err(DataError::malformed(path, format!("is no list of tokens: it has {size} bytes")));
+            return Err(DataError::malformed(
+                path,
+                format!("is no list of tokens: it has {size} bytes"),
+            ));
         }
         let bytes = std::fs::read(path).map_err(DataError::read(path))?;
-        let text = String::from_utf8(bytes).map_err(|_| DataError::malformed(path, "is no UTF-8 text"))?;
+        let text =
+            String::from_utf8(bytes).map_err(|_| DataError::malformed(path, "is no UTF-8 text"))?;
         let lines: Vec<&str> = text.lines().collect();
-        let skipped = if lines.starts_with(&SPECIALS) { SPECIALS.len() } else { 0 };
+        let skipped = if lines.starts_with(&SPECIALS) {
+            SPECIALS.len()
+        } else {
+            0
+        };
         if lines.len() == skipped {
             return Err(DataError::malformed(path, "holds no tokens"));
         }
         Self::new(&lines[skipped..]).map_err(|at| {
             let (line, most) = (at + skipped + 1, MAX_ENTRIES - SPECIALS.len());
-            let cause = format!("must hold up to {most} different words, one a line, but line {line} does not fit");
+            let cause = format!(
+                "must hold up to {most} different words, one a line, but line {line} does not fit"
+            );
             DataError::malformed(path, cause)
         })
     }
@@ -121,7 +136,10 @@ impl Vocabulary {
 
 impl fmt::Debug for Vocabulary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Vocabulary").field("len", &self.len()).field("hash", &self.hash).finish()
+        f.debug_struct("Vocabulary")
+            .field("len", &self.len())
+            .field("hash", &self.hash)
+            .finish()
     }
 }
 
@@ -167,9 +185,15 @@ mod tests {
         let texts = ["Pear apple, apple", "fig pear apple Zeta"];
         let all = counted(&texts, 100);
         assert_eq!(all.tokens(), ["apple", "pear", ",", "fig", "zeta"]);
-        assert_eq!((all.id("apple"), all.id("zeta"), all.id("plum"), all.len()), (2, 6, 1, 7));
+        assert_eq!(
+            (all.id("apple"), all.id("zeta"), all.id("plum"), all.len()),
+            (2, 6, 1, 7)
+        );
         let few = counted(&texts, 4);
-        assert_eq!((few.tokens(), few.len(), few.id(",")), (vec!["apple", "pear"], 4, Vocabulary::UNKNOWN));
+        assert_eq!(
+            (few.tokens(), few.len(), few.id(",")),
+            (vec!["apple", "pear"], 4, Vocabulary::UNKNOWN)
+        );
         let reversed = counted(&[texts[1], texts[0]], 4);
         assert_eq!((few.hash(), &few), (reversed.hash(), &reversed));
         assert_ne!(few.hash(), all.hash());
@@ -197,13 +221,27 @@ mod tests {
             Vocabulary::read(&path).map_err(|error| error.to_string())
         };
         let plain = read(b"the\n.\nzoo\n").unwrap();
-        assert_eq!((plain.tokens(), plain.id(".")), (vec!["the", ".", "zoo"], 3));
+        assert_eq!(
+            (plain.tokens(), plain.id(".")),
+            (vec!["the", ".", "zoo"], 3)
+        );
         assert_eq!(read(b"<pad>\n<unk>\nthe\n.\nzoo").unwrap(), plain);
-        for (text, line) in [(b"a\nb\na\n".as_slice(), 3), (b"a\n\nb", 2), (b"<pad>\n<unk>\na b", 3)] {
+        for (text, line) in [
+            (b"a\nb\na\n".as_slice(), 3),
+            (b"a\n\nb", 2),
+            (b"<pad>\n<unk>\na b", 3),
+        ] {
             let error = read(text).unwrap_err();
-            assert!(error.ends_with(&format!("one a line, but line {line} does not fit")), "{error}");
+            assert!(
+                error.ends_with(&format!("one a line, but line {line} does not fit")),
+                "{error}"
+            );
         }
         assert!(read(b"a\xff").unwrap_err().ends_with("is no UTF-8 text"));
-        assert!(read(b"<pad>\n<unk>\n").unwrap_err().ends_with("holds no tokens"));
+        assert!(
+            read(b"<pad>\n<unk>\n")
+                .unwrap_err()
+                .ends_with("holds no tokens")
+        );
     }
 }

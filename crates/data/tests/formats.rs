@@ -14,7 +14,14 @@ fn be(n: u32) -> [u8; 4] {
 }
 
 fn images(n: u32, height: u32, width: u32, pixels: &[u8]) -> Vec<u8> {
-    [be(0x803).as_slice(), &be(n), &be(height), &be(width), pixels].concat()
+    [
+        be(0x803).as_slice(),
+        &be(n),
+        &be(height),
+        &be(width),
+        pixels,
+    ]
+    .concat()
 }
 
 fn labels(labels: &[u8]) -> Vec<u8> {
@@ -36,10 +43,14 @@ fn source(kind: &str, path: &Path, options: &str) -> String {
 }
 
 fn read(text: &str, wanted: &[u32]) -> Result<Samples, String> {
-    let source: DataSource = text.parse().map_err(|error: fednode_data::DataError| error.to_string())?;
+    let source: DataSource = text
+        .parse()
+        .map_err(|error: fednode_data::DataError| error.to_string())?;
     let source = source.open().map_err(|error| error.to_string())?;
     let pool = source.pool().map_err(|error| error.to_string())?;
-    source.read(&pool, wanted).map_err(|error| error.to_string())
+    source
+        .read(&pool, wanted)
+        .map_err(|error| error.to_string())
 }
 
 fn bytes(samples: &Samples) -> &[u8] {
@@ -52,10 +63,22 @@ fn bytes(samples: &Samples) -> &[u8] {
 /// Three training images and two test images of 1×2, pixels counting up.
 fn tiny_idx() -> TempDir {
     let folder = tempdir().unwrap();
-    put(&folder, "train-images-idx3-ubyte", &images(3, 1, 2, &[0, 1, 2, 3, 4, 5]));
+    put(
+        &folder,
+        "train-images-idx3-ubyte",
+        &images(3, 1, 2, &[0, 1, 2, 3, 4, 5]),
+    );
     put(&folder, "train-labels-idx1-ubyte", &labels(&[0, 1, 2]));
-    put(&folder, "t10k-images-idx3-ubyte.gz", &gzip(&images(2, 1, 2, &[6, 7, 8, 9])));
-    put(&folder, "t10k-labels-idx1-ubyte.gz", &gzip(&labels(&[1, 0])));
+    put(
+        &folder,
+        "t10k-images-idx3-ubyte.gz",
+        &gzip(&images(2, 1, 2, &[6, 7, 8, 9])),
+    );
+    put(
+        &folder,
+        "t10k-labels-idx1-ubyte.gz",
+        &gzip(&labels(&[1, 0])),
+    );
     folder
 }
 
@@ -79,38 +102,77 @@ fn idx_counts_training_images_first_and_reads_in_the_order_wanted() {
 #[test]
 fn idx_names_file_and_damage() {
     let truncated = idx_error(|dir| put(dir, "train-images-idx3-ubyte", &images(3, 1, 2, &[0; 5])));
-    assert_eq!(truncated, "`DIR/train-images-idx3-ubyte` is truncated in record 2 of 3");
+    assert_eq!(
+        truncated,
+        "`DIR/train-images-idx3-ubyte` is truncated in record 2 of 3"
+    );
     let header = idx_error(|dir| put(dir, "train-images-idx3-ubyte", &be(0x803)));
     assert_eq!(header, "`DIR/train-images-idx3-ubyte` is truncated");
     let longer = idx_error(|dir| put(dir, "train-images-idx3-ubyte", &images(3, 1, 2, &[0; 7])));
-    assert_eq!(longer, "`DIR/train-images-idx3-ubyte` goes on after its 3 records");
+    assert_eq!(
+        longer,
+        "`DIR/train-images-idx3-ubyte` goes on after its 3 records"
+    );
     let swapped = idx_error(|dir| put(dir, "train-images-idx3-ubyte", &labels(&[0, 1, 2])));
-    assert!(swapped.contains("is no IDX image file: it starts with 0x00000801"), "{swapped}");
+    assert!(
+        swapped.contains("is no IDX image file: it starts with 0x00000801"),
+        "{swapped}"
+    );
     let fewer = idx_error(|dir| put(dir, "train-labels-idx1-ubyte", &labels(&[0, 1])));
-    assert_eq!(fewer, "`DIR/train-images-idx3-ubyte` holds 3 images, but there are 2 labels");
-    let resized = idx_error(|dir| put(dir, "t10k-images-idx3-ubyte.gz", &gzip(&images(2, 2, 1, &[0; 4]))));
-    assert_eq!(resized, "`DIR/t10k-images-idx3-ubyte.gz` holds images of another size than the training file");
+    assert_eq!(
+        fewer,
+        "`DIR/train-images-idx3-ubyte` holds 3 images, but there are 2 labels"
+    );
+    let resized = idx_error(|dir| {
+        put(
+            dir,
+            "t10k-images-idx3-ubyte.gz",
+            &gzip(&images(2, 2, 1, &[0; 4])),
+        )
+    });
+    assert_eq!(
+        resized,
+        "`DIR/t10k-images-idx3-ubyte.gz` holds images of another size than the training file"
+    );
 }
 
 #[test]
 fn idx_notices_damaged_gzip() {
     let whole = gzip(&images(2, 1, 2, &[6, 7, 8, 9]));
     let cut = idx_error(|dir| put(dir, "t10k-images-idx3-ubyte.gz", &whole[..whole.len() - 9]));
-    assert!(cut.starts_with("`DIR/t10k-images-idx3-ubyte.gz` is truncated"), "{cut}");
+    assert!(
+        cut.starts_with("`DIR/t10k-images-idx3-ubyte.gz` is truncated"),
+        "{cut}"
+    );
     let mut flipped = whole.clone();
     let checksum = flipped.len() - 8;
     flipped[checksum] ^= 1;
     let flipped = idx_error(|dir| put(dir, "t10k-images-idx3-ubyte.gz", &flipped));
-    assert!(flipped.starts_with("cannot read `DIR/t10k-images-idx3-ubyte.gz`: "), "{flipped}");
-    let garbage = idx_error(|dir| put(dir, "t10k-images-idx3-ubyte.gz", &[whole.as_slice(), b"garbage"].concat()));
-    assert!(garbage.contains("DIR/t10k-images-idx3-ubyte.gz"), "{garbage}");
+    assert!(
+        flipped.starts_with("cannot read `DIR/t10k-images-idx3-ubyte.gz`: "),
+        "{flipped}"
+    );
+    let garbage = idx_error(|dir| {
+        put(
+            dir,
+            "t10k-images-idx3-ubyte.gz",
+            &[whole.as_slice(), b"garbage"].concat(),
+        )
+    });
+    assert!(
+        garbage.contains("DIR/t10k-images-idx3-ubyte.gz"),
+        "{garbage}"
+    );
 }
 
 #[test]
 fn idx_allocates_nothing_for_a_false_header() {
     let huge = [be(0x803), be(1 << 30), be(4096), be(4096)].concat();
     let plain = idx_error(|dir| put(dir, "train-images-idx3-ubyte", &huge));
-    assert!(plain.contains("is truncated: it declares 1073741824 records of 16777216 bytes"), "{plain}");
+    assert!(
+        plain.contains("is truncated: it declares 1073741824 records of 16777216 bytes"),
+        "{plain}"
+    );
     let packed = idx_error(|dir| put(dir, "t10k-images-idx3-ubyte.gz", &gzip(&huge)));
     assert!(packed.contains("is truncated: it declares"), "{packed}");
     let wide = [be(0x803), be(1), be(u32::MAX), be(u32::MAX)].concat();
@@ -126,30 +188,71 @@ fn mnist_has_ten_classes_and_needs_all_four_files() {
     assert_eq!(read(&text, &[0]).unwrap().classes, 10);
     put(&folder, "train-labels-idx1-ubyte", &labels(&[0, 10, 2]));
     let error = read(&text, &[0]).unwrap_err();
-    assert!(error.ends_with("train-labels-idx1-ubyte` holds label 10 at 1, beyond its 10 classes"), "{error}");
+    assert!(
+        error.ends_with("train-labels-idx1-ubyte` holds label 10 at 1, beyond its 10 classes"),
+        "{error}"
+    );
     fs::remove_file(folder.path().join("t10k-labels-idx1-ubyte.gz")).unwrap();
     let error = read(&text, &[0]).unwrap_err();
-    assert!(error.contains("lacks `t10k-images-idx3-ubyte` or `t10k-labels-idx1-ubyte`"), "{error}");
+    assert!(
+        error.contains("lacks `t10k-images-idx3-ubyte` or `t10k-labels-idx1-ubyte`"),
+        "{error}"
+    );
 }
 
 #[test]
 fn emnist_is_transposed_and_letters_count_from_one() {
     let folder = tempdir().unwrap();
     for part in ["train", "test"] {
-        put(&folder, &format!("emnist-letters-{part}-images-idx3-ubyte"), &images(1, 2, 2, &[1, 2, 3, 4]));
-        put(&folder, &format!("emnist-letters-{part}-labels-idx1-ubyte"), &labels(&[26]));
+        put(
+            &folder,
+            &format!("emnist-letters-{part}-images-idx3-ubyte"),
+            &images(1, 2, 2, &[1, 2, 3, 4]),
+        );
+        put(
+            &folder,
+            &format!("emnist-letters-{part}-labels-idx1-ubyte"),
+            &labels(&[26]),
+        );
     }
     let samples = read(&source("idx", folder.path(), ""), &[0, 1]).unwrap();
-    assert_eq!((samples.classes, samples.labels.as_slice()), (26, [25, 25].as_slice()));
+    assert_eq!(
+        (samples.classes, samples.labels.as_slice()),
+        (26, [25, 25].as_slice())
+    );
     assert_eq!(bytes(&samples)[..4], [1, 3, 2, 4]);
 
-    put(&folder, "emnist-digits-train-images-idx3-ubyte", &images(1, 2, 2, &[1, 2, 3, 4]));
-    put(&folder, "emnist-digits-train-labels-idx1-ubyte", &labels(&[3]));
+    put(
+        &folder,
+        "emnist-digits-train-images-idx3-ubyte",
+        &images(1, 2, 2, &[1, 2, 3, 4]),
+    );
+    put(
+        &folder,
+        "emnist-digits-train-labels-idx1-ubyte",
+        &labels(&[3]),
+    );
     let error = read(&source("idx", folder.path(), ""), &[0]).unwrap_err();
-    assert!(error.ends_with("holds several data sets: choose one with `,split=digits|letters`"), "{error}");
-    assert_eq!(read(&source("idx", folder.path(), ",split=digits"), &[0]).unwrap().labels, [3]);
-    put(&folder, "emnist-letters-train-labels-idx1-ubyte", &labels(&[0]));
-    assert!(read(&source("idx", folder.path(), ",split=letters"), &[0]).unwrap_err().contains("holds label 0 at 0"));
+    assert!(
+        error.ends_with("holds several data sets: choose one with `,split=digits|letters`"),
+        "{error}"
+    );
+    assert_eq!(
+        read(&source("idx", folder.path(), ",split=digits"), &[0])
+            .unwrap()
+            .labels,
+        [3]
+    );
+    put(
+        &folder,
+        "emnist-letters-train-labels-idx1-ubyte",
+        &labels(&[0]),
+    );
+    assert!(
+        read(&source("idx", folder.path(), ",split=letters"), &[0])
+            .unwrap_err()
+            .contains("holds label 0 at 0")
+    );
 }
 
 /// Writes CIFAR files of one record each; the record's pixels all have the file's number.
@@ -175,7 +278,10 @@ fn cifar10_reads_five_batches_and_the_test_batch() {
     let folder = tempdir().unwrap();
     cifar(&folder, &CIFAR10, &[1]);
     let samples = read(&source("cifar10", folder.path(), ""), &[5, 0]).unwrap();
-    assert_eq!((samples.shape, samples.labels.as_slice()), ([3, 32, 32], [6, 1].as_slice()));
+    assert_eq!(
+        (samples.shape, samples.labels.as_slice()),
+        ([3, 32, 32], [6, 1].as_slice())
+    );
     assert_eq!(bytes(&samples)[..3072], [5; 3072]);
     assert_eq!(samples.class_names[6], "frog");
 }
@@ -189,9 +295,16 @@ fn cifar100_uses_the_fine_label_and_finds_the_unpacked_folder() {
     fs::write(inner.join("train.bin"), [record(42), record(43)].concat()).unwrap();
     fs::write(inner.join("test.bin"), record(99)).unwrap();
     let samples = read(&source("cifar100", outer.path(), ""), &[2, 1]).unwrap();
-    assert_eq!((samples.classes, samples.labels.as_slice()), (100, [99, 43].as_slice()));
+    assert_eq!(
+        (samples.classes, samples.labels.as_slice()),
+        (100, [99, 43].as_slice())
+    );
     fs::write(inner.join("test.bin"), record(100)).unwrap();
-    assert!(read(&source("cifar100", outer.path(), ""), &[0]).unwrap_err().contains("holds label 100 at 0"));
+    assert!(
+        read(&source("cifar100", outer.path(), ""), &[0])
+            .unwrap_err()
+            .contains("holds label 100 at 0")
+    );
 }
 
 #[test]
@@ -199,18 +312,34 @@ fn cifar_names_missing_and_truncated_files() {
     let folder = tempdir().unwrap();
     cifar(&folder, &CIFAR10[..5], &[0]);
     let error = read(&source("cifar10", folder.path(), ""), &[0]).unwrap_err();
-    assert!(error.starts_with("cannot read `") && error.contains("test_batch.bin"), "{error}");
+    assert!(
+        error.starts_with("cannot read `") && error.contains("test_batch.bin"),
+        "{error}"
+    );
     put(&folder, "test_batch.bin", &[0; 3072]);
     let error = read(&source("cifar10", folder.path(), ""), &[0]).unwrap_err();
-    assert!(error.ends_with("test_batch.bin` is truncated or no CIFAR file: 3072 bytes are not whole records of 3073"));
+    assert!(error.ends_with(
+        "test_batch.bin` is truncated or no CIFAR file: 3072 bytes are not whole records of 3073"
+    ));
 }
 
 #[test]
 fn csv_with_header_finds_the_label_column_and_sorts_classes() {
     let folder = tempdir().unwrap();
-    put(&folder, "flowers.csv", b"a,label,b\n1,rose,2.5\n3, daisy ,-4\n5,rose,6e1\n");
-    let samples = read(&source("csv", &folder.path().join("flowers.csv"), ""), &[2, 1]).unwrap();
-    assert_eq!((samples.shape, samples.labels.as_slice()), ([1, 1, 2], [1, 0].as_slice()));
+    put(
+        &folder,
+        "flowers.csv",
+        b"a,label,b\n1,rose,2.5\n3, daisy ,-4\n5,rose,6e1\n",
+    );
+    let samples = read(
+        &source("csv", &folder.path().join("flowers.csv"), ""),
+        &[2, 1],
+    )
+    .unwrap();
+    assert_eq!(
+        (samples.shape, samples.labels.as_slice()),
+        ([1, 1, 2], [1, 0].as_slice())
+    );
     assert_eq!(*samples.class_names, ["daisy", "rose"]);
     assert_eq!(samples.pixels, Pixels::Floats(vec![5.0, 60.0, 3.0, -4.0]));
 }
@@ -218,10 +347,16 @@ fn csv_with_header_finds_the_label_column_and_sorts_classes() {
 #[test]
 fn csv_columns_are_found_by_the_federations_names() {
     let folder = tempdir().unwrap();
-    let (hers, his, bare) = ("age,bmi,label\n40,21.5,0\n", "bmi,ward,label,age\n30.5,7,1,50\n", "60,19.5,1\n");
+    let (hers, his, bare) = (
+        "age,bmi,label\n40,21.5,0\n",
+        "bmi,ward,label,age\n30.5,7,1,50\n",
+        "60,19.5,1\n",
+    );
     let open = |name: &str, text: &str, columns: &[&str]| {
         put(&folder, name, text.as_bytes());
-        let parsed: DataSource = source("csv", &folder.path().join(name), ",classes=2").parse().unwrap();
+        let parsed: DataSource = source("csv", &folder.path().join(name), ",classes=2")
+            .parse()
+            .unwrap();
         let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
         parsed.with_columns(&columns).open().unwrap()
     };
@@ -230,28 +365,55 @@ fn csv_columns_are_found_by_the_federations_names() {
     assert_eq!(names, ["age", "bmi"]);
     let values = |opened: &dyn fednode_data::Source| {
         let pool = opened.pool().map_err(|error| error.to_string())?;
-        opened.read(&pool, &[0]).map(|samples| (samples.shape, samples.pixels)).map_err(|error| error.to_string())
+        opened
+            .read(&pool, &[0])
+            .map(|samples| (samples.shape, samples.pixels))
+            .map_err(|error| error.to_string())
     };
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let second = open("his.csv", his, &names);
-    assert_eq!(values(second.as_ref()), Ok(([1, 1, 2], Pixels::Floats(vec![50.0, 30.5]))));
+    assert_eq!(
+        values(second.as_ref()),
+        Ok(([1, 1, 2], Pixels::Floats(vec![50.0, 30.5])))
+    );
     let unnamed = open("bare.csv", bare, &names);
     assert_eq!(
-        (unnamed.columns().unwrap(), values(unnamed.as_ref()).unwrap().1),
+        (
+            unnamed.columns().unwrap(),
+            values(unnamed.as_ref()).unwrap().1
+        ),
         (None, Pixels::Floats(vec![60.0, 19.5]))
     );
     let error = values(open("hers.csv", hers, &["age", "weight"]).as_ref()).unwrap_err();
-    assert!(error.ends_with("has no column `weight`, one of `model.columns` of the federation's spec"), "{error}");
+    assert!(
+        error.ends_with("has no column `weight`, one of `model.columns` of the federation's spec"),
+        "{error}"
+    );
     let third = open("case.csv", "Label,BMI,Age\n1,22.5,70\n", &names);
-    assert_eq!(values(third.as_ref()).unwrap().1, Pixels::Floats(vec![70.0, 22.5]));
+    assert_eq!(
+        values(third.as_ref()).unwrap().1,
+        Pixels::Floats(vec![70.0, 22.5])
+    );
     // Which column is the label must be clear where more columns are there than are wanted.
-    let error = values(open("ward.csv", "age,bmi,outcome,ward\n1,2,0,1\n", &names).as_ref()).unwrap_err();
-    assert!(error.contains("outcome") && error.contains("`,label=COLUMN`"), "{error}");
+    let error =
+        values(open("ward.csv", "age,bmi,outcome,ward\n1,2,0,1\n", &names).as_ref()).unwrap_err();
+    assert!(
+        error.contains("outcome") && error.contains("`,label=COLUMN`"),
+        "{error}"
+    );
     let error = values(open("last.csv", "outcome,bmi,age\n0,1,2\n", &names).as_ref()).unwrap_err();
-    assert!(error.contains("takes `age` for the label") && error.contains("`,label=COLUMN`"), "{error}");
+    assert!(
+        error.contains("takes `age` for the label") && error.contains("`,label=COLUMN`"),
+        "{error}"
+    );
     let error = values(open("twice.csv", "age,age,label\n1,2,0\n", &["age"]).as_ref()).unwrap_err();
     assert!(error.contains("has two columns `age`"), "{error}");
-    assert_eq!(open("twice.csv", "age,age,label\n1,2,0\n", &[]).columns().unwrap(), None);
+    assert_eq!(
+        open("twice.csv", "age,age,label\n1,2,0\n", &[])
+            .columns()
+            .unwrap(),
+        None
+    );
 }
 
 #[test]
@@ -259,22 +421,51 @@ fn classes_have_the_federations_names_whatever_the_data_call_them() {
     let folder = tempdir().unwrap();
     put(&folder, "t.csv", b"1,2,M\n3,4,B\n");
     let path = folder.path().join("t.csv");
-    let samples = read(&source("csv", &path, ",classes=B=>benign|M=>malignant"), &[0, 1]).unwrap();
+    let samples = read(
+        &source("csv", &path, ",classes=B=>benign|M=>malignant"),
+        &[0, 1],
+    )
+    .unwrap();
     assert_eq!(
         (samples.labels.as_slice(), &*samples.class_names),
-        ([1, 0].as_slice(), &["benign".into(), "malignant".into()][..])
+        (
+            [1, 0].as_slice(),
+            &["benign".into(), "malignant".into()][..]
+        )
     );
     let error = read(&source("csv", &path, ",classes=B=>benign|malignant"), &[0]).unwrap_err();
-    assert!(error.contains("has label `M` in row 0, which is none of its 2 classes"), "{error}");
+    assert!(
+        error.contains("has label `M` in row 0, which is none of its 2 classes"),
+        "{error}"
+    );
     for twice in ["B=>x|M=>x", "B=>x|B=>y"] {
         let error = read(&source("csv", &path, &format!(",classes={twice}")), &[0]).unwrap_err();
-        assert!(error.contains("expected names like `cat|dog`, `0=>cat|1=>dog`"), "{error}");
+        assert!(
+            error.contains("expected names like `cat|dog`, `0=>cat|1=>dog`"),
+            "{error}"
+        );
     }
     put(&folder, "t.csv", b"1,2,<=50K\n3,4,>50K\n");
-    assert_eq!(read(&source("csv", &path, ",classes=<=50K|>50K"), &[0, 1]).unwrap().labels, [0, 1]);
+    assert_eq!(
+        read(&source("csv", &path, ",classes=<=50K|>50K"), &[0, 1])
+            .unwrap()
+            .labels,
+        [0, 1]
+    );
     put(&folder, "t.txt", b"1,good film\n0,bad film\n");
-    let text = read(&source("text", &folder.path().join("t.txt"), ",classes=0=>bad|1=>good"), &[0, 1]).unwrap();
-    assert_eq!((text.labels.as_slice(), &*text.class_names), ([1, 0].as_slice(), &["bad".into(), "good".into()][..]));
+    let text = read(
+        &source(
+            "text",
+            &folder.path().join("t.txt"),
+            ",classes=0=>bad|1=>good",
+        ),
+        &[0, 1],
+    )
+    .unwrap();
+    assert_eq!(
+        (text.labels.as_slice(), &*text.class_names),
+        ([1, 0].as_slice(), &["bad".into(), "good".into()][..])
+    );
 }
 
 #[test]
@@ -283,14 +474,20 @@ fn csv_without_header_uses_the_last_column_or_the_one_named() {
     put(&folder, "t.csv", b"1,2,0\n3,4,2\n");
     let path = folder.path().join("t.csv");
     let last = read(&source("csv", &path, ""), &[0, 1]).unwrap();
-    assert_eq!((last.labels.as_slice(), last.classes), ([0, 2].as_slice(), 3));
+    assert_eq!(
+        (last.labels.as_slice(), last.classes),
+        ([0, 2].as_slice(), 3)
+    );
     let first = read(&source("csv", &path, ",label=0"), &[0, 1]).unwrap();
     assert_eq!(
         (first.labels.as_slice(), &first.pixels),
         ([1, 3].as_slice(), &Pixels::Floats(vec![2.0, 0.0, 4.0, 2.0]))
     );
     let named = read(&source("csv", &path, ",classes=5"), &[1]).unwrap();
-    assert_eq!((named.labels.as_slice(), named.classes), ([2].as_slice(), 5));
+    assert_eq!(
+        (named.labels.as_slice(), named.classes),
+        ([2].as_slice(), 5)
+    );
 }
 
 #[test]
@@ -298,15 +495,30 @@ fn csv_with_numbered_headers_and_a_named_label_is_not_mistaken_for_data() {
     let folder = tempdir().unwrap();
     put(&folder, "t.csv", b"0,1,kind\n5,6,x\n7,8,y\n");
     for options in [",label=kind", ""] {
-        let samples = read(&source("csv", &folder.path().join("t.csv"), options), &[0, 1]).unwrap();
-        assert_eq!(samples.pixels, Pixels::Floats(vec![5.0, 6.0, 7.0, 8.0]), "{options}");
+        let samples = read(
+            &source("csv", &folder.path().join("t.csv"), options),
+            &[0, 1],
+        )
+        .unwrap();
+        assert_eq!(
+            samples.pixels,
+            Pixels::Floats(vec![5.0, 6.0, 7.0, 8.0]),
+            "{options}"
+        );
     }
     put(&folder, "t.csv", b"0,1,x\n5,6,x\n7,8,y\n");
     let samples = read(&source("csv", &folder.path().join("t.csv"), ""), &[0, 1, 2]).unwrap();
-    assert_eq!(samples.labels, [0, 0, 1], "a class that occurs again is no header");
+    assert_eq!(
+        samples.labels,
+        [0, 0, 1],
+        "a class that occurs again is no header"
+    );
     put(&folder, "t.csv", b"10,age,dx\n5,6,0\n7,8,1\n");
     let error = read(&source("csv", &folder.path().join("t.csv"), ""), &[0]).unwrap_err();
-    assert!(error.contains("the label `dx` in its first row") && error.contains("`,label=dx`"), "{error}");
+    assert!(
+        error.contains("the label `dx` in its first row") && error.contains("`,label=dx`"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -314,20 +526,48 @@ fn csv_names_line_and_cell() {
     let folder = tempdir().unwrap();
     let error = |text: &str, options: &str| {
         put(&folder, "t.csv", text.as_bytes());
-        let error = read(&source("csv", &folder.path().join("t.csv"), options), &[0, 1]).unwrap_err();
+        let error = read(
+            &source("csv", &folder.path().join("t.csv"), options),
+            &[0, 1],
+        )
+        .unwrap_err();
         error.rsplit_once("t.csv` ").unwrap().1.to_owned()
     };
-    assert_eq!(error("a,b,label\n1,2,x\n1,oops,y\n", ""), "holds `oops` in column 1 of line 3, not a number");
-    assert_eq!(error("a,b,label\n1,2,x\n1,nan,y\n", ""), "holds `nan` in column 1 of line 3, not a number");
-    assert_eq!(error("a,b,label\r\n1,2,x\r\n1,oops,y\r\n", ""), "holds `oops` in column 1 of line 3, not a number");
-    assert_eq!(error("a,b,label\n1,2,x\n1,2,\n", ""), "has no label in line 3: leave that row out");
-    assert_eq!(error("a;b;label\n1;2;x\n", ""), "is separated by ';': write it with commas");
+    assert_eq!(
+        error("a,b,label\n1,2,x\n1,oops,y\n", ""),
+        "holds `oops` in column 1 of line 3, not a number"
+    );
+    assert_eq!(
+        error("a,b,label\n1,2,x\n1,nan,y\n", ""),
+        "holds `nan` in column 1 of line 3, not a number"
+    );
+    assert_eq!(
+        error("a,b,label\r\n1,2,x\r\n1,oops,y\r\n", ""),
+        "holds `oops` in column 1 of line 3, not a number"
+    );
+    assert_eq!(
+        error("a,b,label\n1,2,x\n1,2,\n", ""),
+        "has no label in line 3: leave that row out"
+    );
+    assert_eq!(
+        error("a;b;label\n1;2;x\n", ""),
+        "is separated by ';': write it with commas"
+    );
     let fraction = "has the label `0.5`, a number with a fraction: name the column of the classes with `,label=COLUMN`";
     assert_eq!(error("diagnosis,age,bmi\n1,2,3\n0,2,0.5\n", ""), fraction);
-    assert_eq!(error("1,2,0\n1,0\n", ""), "has 2 cells in line 2, but 3 before");
+    assert_eq!(
+        error("1,2,0\n1,0\n", ""),
+        "has 2 cells in line 2, but 3 before"
+    );
     assert_eq!(error("", ""), "is empty");
-    assert_eq!(error("1,2,0\n", ",label=kind"), "has no column `kind` (names from the header, or 0 to 2)");
-    assert_eq!(error("1,2,x\n1,2,z\n", ",classes=x|y"), "has label `z` in row 1, which is none of its 2 classes");
+    assert_eq!(
+        error("1,2,0\n", ",label=kind"),
+        "has no column `kind` (names from the header, or 0 to 2)"
+    );
+    assert_eq!(
+        error("1,2,x\n1,2,z\n", ",classes=x|y"),
+        "has label `z` in row 1, which is none of its 2 classes"
+    );
 }
 
 fn picture(folder: &Path, name: &str, image: &image::DynamicImage) {
@@ -351,7 +591,10 @@ fn folder_takes_classes_and_files_in_alphabetical_order() {
     picture(&folder.path().join("cat"), "a.PNG", &grey(3, 2, 10));
     fs::write(folder.path().join("cat/notes.txt"), "no image").unwrap();
     let samples = read(&source("folder", folder.path(), ""), &[2, 0, 1]).unwrap();
-    assert_eq!((samples.shape, samples.labels.as_slice()), ([1, 2, 3], [1, 0, 0].as_slice()));
+    assert_eq!(
+        (samples.shape, samples.labels.as_slice()),
+        ([1, 2, 3], [1, 0, 0].as_slice())
+    );
     assert_eq!(*samples.class_names, ["cat", "dog"]);
     assert_eq!(bytes(&samples), [[30; 6], [10; 6], [20; 6]].concat());
 }
@@ -360,29 +603,59 @@ fn folder_takes_classes_and_files_in_alphabetical_order() {
 fn folder_stores_colours_channel_by_channel_and_reads_jpeg() {
     let folder = tempdir().unwrap();
     picture(&folder.path().join("a"), "1.png", &colour(2, 1, [1, 2, 3]));
-    picture(&folder.path().join("b"), "1.jpg", &colour(2, 1, [200, 200, 200]));
+    picture(
+        &folder.path().join("b"),
+        "1.jpg",
+        &colour(2, 1, [200, 200, 200]),
+    );
     let samples = read(&source("folder", folder.path(), ""), &[0, 1]).unwrap();
-    assert_eq!((samples.shape, &bytes(&samples)[..6]), ([3, 1, 2], [1, 1, 2, 2, 3, 3].as_slice()));
-    assert!(bytes(&samples)[6..].iter().all(|byte| byte.abs_diff(200) < 4));
+    assert_eq!(
+        (samples.shape, &bytes(&samples)[..6]),
+        ([3, 1, 2], [1, 1, 2, 2, 3, 3].as_slice())
+    );
+    assert!(
+        bytes(&samples)[6..]
+            .iter()
+            .all(|byte| byte.abs_diff(200) < 4)
+    );
 }
 
 #[test]
 fn folder_refuses_odd_sizes_and_channels_and_offers_the_option() {
     let folder = tempdir().unwrap();
     picture(&folder.path().join("a"), "1.png", &grey(4, 4, 100));
-    picture(&folder.path().join("b"), "1.png", &colour(8, 8, [100, 100, 100]));
-    let error = |options: &str| read(&source("folder", folder.path(), options), &[0, 1]).unwrap_err();
-    assert!(error("").ends_with("b/1.png` has 3 channels, but the first image has 1: add `,channels=1`"));
+    picture(
+        &folder.path().join("b"),
+        "1.png",
+        &colour(8, 8, [100, 100, 100]),
+    );
+    let error =
+        |options: &str| read(&source("folder", folder.path(), options), &[0, 1]).unwrap_err();
+    assert!(
+        error("")
+            .ends_with("b/1.png` has 3 channels, but the first image has 1: add `,channels=1`")
+    );
     let size = error(",channels=1");
-    assert!(size.ends_with("b/1.png` is 8x8, but the first image is 4x4: add `,resize=4x4`"), "{size}");
-    let samples = read(&source("folder", folder.path(), ",channels=1,resize=2x2"), &[0, 1]).unwrap();
-    assert_eq!((samples.shape, bytes(&samples)), ([1, 2, 2], [100; 8].as_slice()));
+    assert!(
+        size.ends_with("b/1.png` is 8x8, but the first image is 4x4: add `,resize=4x4`"),
+        "{size}"
+    );
+    let samples = read(
+        &source("folder", folder.path(), ",channels=1,resize=2x2"),
+        &[0, 1],
+    )
+    .unwrap();
+    assert_eq!(
+        (samples.shape, bytes(&samples)),
+        ([1, 2, 2], [100; 8].as_slice())
+    );
 }
 
 #[test]
 fn folder_names_damaged_images_and_unknown_classes() {
     let folder = tempdir().unwrap();
-    let error = |options: &str| read(&source("folder", folder.path(), options), &[0, 1]).unwrap_err();
+    let error =
+        |options: &str| read(&source("folder", folder.path(), options), &[0, 1]).unwrap_err();
     assert!(error("").ends_with("holds no sub-folders with PNG or JPEG files"));
     picture(&folder.path().join("a"), "1.png", &grey(4, 4, 100));
     picture(&folder.path().join("b"), "1.png", &grey(4, 4, 100));
@@ -390,6 +663,13 @@ fn folder_names_damaged_images_and_unknown_classes() {
     let whole = fs::read(folder.path().join("b/1.png")).unwrap();
     fs::write(folder.path().join("b/1.png"), &whole[..40]).unwrap();
     let text = error("");
-    assert!(text.contains("b/1.png`") && text.lines().count() == 1, "{text}");
-    assert!(read("folder:/nowhere", &[0]).unwrap_err().starts_with("cannot read `/nowhere`"));
+    assert!(
+        text.contains("b/1.png`") && text.lines().count() == 1,
+        "{text}"
+    );
+    assert!(
+        read("folder:/nowhere", &[0])
+            .unwrap_err()
+            .starts_with("cannot read `/nowhere`")
+    );
 }

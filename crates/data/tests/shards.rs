@@ -5,7 +5,12 @@ use std::collections::BTreeSet;
 
 use fednode_data::{DataError, DataSource, Shard, ShardParams, divide, load_shard, load_shards};
 
-const PARAMS: ShardParams = ShardParams { nodes: 5, seed: 1, samples_per_node: 0, validation_share: 0.1 };
+const PARAMS: ShardParams = ShardParams {
+    nodes: 5,
+    seed: 1,
+    samples_per_node: 0,
+    validation_share: 0.1,
+};
 
 fn digits(partition: &str, params: &ShardParams, shard: usize) -> Result<Shard, DataError> {
     load_shard(&"digits".parse().unwrap(), partition, params, shard)
@@ -21,7 +26,13 @@ fn shards_of_all_nodes_make_up_the_data_set() {
         total += split.train.len() + split.validation.len() + split.test.len();
         assert_eq!(shard.counts.train, split.train.class_counts());
         let n_train = split.train.len() + split.validation.len();
-        assert!(split.validation.len().abs_diff((n_train as f64 * 0.1).round() as usize) <= 1);
+        assert!(
+            split
+                .validation
+                .len()
+                .abs_diff((n_train as f64 * 0.1).round() as usize)
+                <= 1
+        );
         assert!(n_train.abs_diff(split.test.len() * 3) <= 3);
         hashes.insert(shard.partition_hash);
     }
@@ -31,11 +42,30 @@ fn shards_of_all_nodes_make_up_the_data_set() {
 #[test]
 fn validation_has_the_label_shares_of_the_training_samples() {
     let shard = digits("iid", &PARAMS, 0).unwrap();
-    assert!(shard.counts.validation.iter().all(|count| (2..=4).contains(count)), "{:?}", shard.counts);
+    assert!(
+        shard
+            .counts
+            .validation
+            .iter()
+            .all(|count| (2..=4).contains(count)),
+        "{:?}",
+        shard.counts
+    );
     assert_eq!(shard.classes_present, (0..10).collect::<Vec<u16>>());
-    let none = digits("iid", &ShardParams { validation_share: 0.0, ..PARAMS }, 0).unwrap();
+    let none = digits(
+        "iid",
+        &ShardParams {
+            validation_share: 0.0,
+            ..PARAMS
+        },
+        0,
+    )
+    .unwrap();
     assert!(none.split.validation.is_empty());
-    assert_eq!(none.split.train.len(), shard.split.train.len() + shard.split.validation.len());
+    assert_eq!(
+        none.split.train.len(),
+        shard.split.train.len() + shard.split.validation.len()
+    );
 }
 
 #[test]
@@ -45,12 +75,23 @@ fn the_same_seed_gives_the_same_shard_and_another_does_not() {
     let other = digits("dirichlet:0.5", &ShardParams { seed: 2, ..PARAMS }, 2).unwrap();
     assert_ne!(once.partition_hash, other.partition_hash);
     // Pinned: a change here would give every running federation another partition.
-    assert_eq!(once.partition_hash, "a793aa7160e25aba597124c81af423446e27e7c116f653a66ec310fe1c0d1669");
+    assert_eq!(
+        once.partition_hash,
+        "a793aa7160e25aba597124c81af423446e27e7c116f653a66ec310fe1c0d1669"
+    );
 }
 
 #[test]
 fn own_data_is_kept_whole_whatever_the_index() {
-    let shard = digits("own", &ShardParams { nodes: 100, ..PARAMS }, 42).unwrap();
+    let shard = digits(
+        "own",
+        &ShardParams {
+            nodes: 100,
+            ..PARAMS
+        },
+        42,
+    )
+    .unwrap();
     assert_eq!(shard.split.train.len() + shard.split.validation.len(), 1347);
     assert_eq!(shard.split.test.len(), 450);
 }
@@ -59,12 +100,23 @@ fn own_data_is_kept_whole_whatever_the_index() {
 fn a_listed_shard_holds_the_listed_samples() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("list.json");
-    std::fs::write(&path, r#"{"nodes":[{"train":[0,10,20],"test":[5]},{"train":[],"test":[1]}]}"#).unwrap();
+    std::fs::write(
+        &path,
+        r#"{"nodes":[{"train":[0,10,20],"test":[5]},{"train":[],"test":[1]}]}"#,
+    )
+    .unwrap();
     let partition = format!("file:{}", path.display());
-    let params = ShardParams { nodes: 2, validation_share: 0.0, ..PARAMS };
+    let params = ShardParams {
+        nodes: 2,
+        validation_share: 0.0,
+        ..PARAMS
+    };
     let shard = digits(&partition, &params, 0).unwrap();
     assert_eq!(
-        (shard.split.train.labels.as_slice(), shard.split.test.labels.as_slice()),
+        (
+            shard.split.train.labels.as_slice(),
+            shard.split.test.labels.as_slice()
+        ),
         ([0; 3].as_slice(), [5].as_slice())
     );
     let error = digits(&partition, &params, 1).unwrap_err().to_string();
@@ -74,13 +126,33 @@ fn a_listed_shard_holds_the_listed_samples() {
 #[test]
 fn says_what_is_wrong_in_one_line() {
     let error = digits("iid", &PARAMS, 5).unwrap_err().to_string();
-    assert_eq!(error, "there is no shard 5: the data is divided among 5 nodes, counted from 0");
-    let error = digits("iid", &ShardParams { nodes: 0, ..PARAMS }, 0).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "there is no shard 5: the data is divided among 5 nodes, counted from 0"
+    );
+    let error = digits("iid", &ShardParams { nodes: 0, ..PARAMS }, 0)
+        .unwrap_err()
+        .to_string();
     assert!(error.starts_with("0 nodes need"), "{error}");
-    let error = digits("iid", &ShardParams { samples_per_node: 500, ..PARAMS }, 0).unwrap_err().to_string();
-    assert_eq!(error, "5 nodes need at least 2500 samples, but the data set has 1797");
+    let error = digits(
+        "iid",
+        &ShardParams {
+            samples_per_node: 500,
+            ..PARAMS
+        },
+        0,
+    )
+    .unwrap_err()
+    .to_string();
+    assert_eq!(
+        error,
+        "5 nodes need at least 2500 samples, but the data set has 1797"
+    );
     assert!(
-        digits("file:/nowhere.json", &PARAMS, 0).unwrap_err().to_string().starts_with("cannot read `/nowhere.json`")
+        digits("file:/nowhere.json", &PARAMS, 0)
+            .unwrap_err()
+            .to_string()
+            .starts_with("cannot read `/nowhere.json`")
     );
 }
 
@@ -92,27 +164,56 @@ fn reads_fashion_mnist_as_debian_installs_it() {
         eprintln!("skipped: {error}");
         return;
     }
-    let lists = concat!("file:", env!("CARGO_MANIFEST_DIR"), "/tests/data/fm20-dir01-12k.json");
-    let params = ShardParams { nodes: 20, ..PARAMS };
+    let lists = concat!(
+        "file:",
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/fm20-dir01-12k.json"
+    );
+    let params = ShardParams {
+        nodes: 20,
+        ..PARAMS
+    };
     let shard = load_shard(&source, lists, &params, 3).unwrap();
-    assert_eq!((shard.split.train.shape, shard.split.train.class_names[9].as_str()), ([1, 28, 28], "Ankle boot"));
+    assert_eq!(
+        (
+            shard.split.train.shape,
+            shard.split.train.class_names[9].as_str()
+        ),
+        ([1, 28, 28], "Ankle boot")
+    );
     assert_eq!(shard.split.train.len() + shard.split.validation.len(), 66);
     assert_eq!(shard.split.test.len(), 22);
 
     let opened = source.open().unwrap();
     let pool = opened.pool().unwrap();
-    assert_eq!(divide(&lists.parse().unwrap(), &pool, &params).unwrap().hash(), shard.partition_hash);
-    assert_eq!((pool.labels.len(), &pool.labels[..4], pool.labels[60_000]), (70_000, [9, 0, 0, 3].as_slice(), 9));
+    assert_eq!(
+        divide(&lists.parse().unwrap(), &pool, &params)
+            .unwrap()
+            .hash(),
+        shard.partition_hash
+    );
+    assert_eq!(
+        (pool.labels.len(), &pool.labels[..4], pool.labels[60_000]),
+        (70_000, [9, 0, 0, 3].as_slice(), 9)
+    );
     let first = opened.read(&pool, &[69_999, 0]).unwrap();
     assert_eq!(first.labels, [5, 9]);
 }
 
 #[test]
 fn all_shards_at_once_are_the_shards_one_by_one() {
-    let params = ShardParams { nodes: 4, seed: 9, samples_per_node: 0, validation_share: 0.1 };
+    let params = ShardParams {
+        nodes: 4,
+        seed: 9,
+        samples_per_node: 0,
+        validation_share: 0.1,
+    };
     let all = load_shards(&"digits".parse().unwrap(), "dirichlet:0.5", &params).unwrap();
     assert_eq!(all.len(), 4);
     for (shard, loaded) in all.iter().enumerate() {
-        assert_eq!(*loaded, load_shard(&"digits".parse().unwrap(), "dirichlet:0.5", &params, shard).unwrap());
+        assert_eq!(
+            *loaded,
+            load_shard(&"digits".parse().unwrap(), "dirichlet:0.5", &params, shard).unwrap()
+        );
     }
 }

@@ -11,14 +11,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, Audience, BlobId, Body, FederationId, FederationSpec, Global, Lineage, Local, Member, NodeId, Round,
-    Timestamp,
+    Advert, Audience, BlobId, Body, FederationId, FederationSpec, Global, Lineage, Local, Member,
+    NodeId, Round, Timestamp,
 };
 
 use crate::chain;
 use crate::closing::Closing;
 use crate::cohort::Cohort;
-use crate::event::{AverageOrder, AverageReport, Fetch, FetchKind, Input, Note, Output, Purpose, Timer};
+use crate::event::{
+    AverageOrder, AverageReport, Fetch, FetchKind, Input, Note, Output, Purpose, Timer,
+};
 use crate::state::{Head, Phase};
 use crate::status::{Status, Waiting};
 use crate::view::View;
@@ -110,8 +112,15 @@ impl Aggregator {
             Input::Synced => self.synced = true,
             // Timers only wake the machine: what they mean is read off `now` below.
             Input::Timer(_) => {}
-            Input::Leave => self.outputs.push(Output::Publish { round: self.head.round, body: Body::Leave }),
-            Input::Trained(_) | Input::Merged(_) | Input::Proxies { .. } | Input::Module(_) | Input::Pooled(_) => {
+            Input::Leave => self.outputs.push(Output::Publish {
+                round: self.head.round,
+                body: Body::Leave,
+            }),
+            Input::Trained(_)
+            | Input::Merged(_)
+            | Input::Proxies { .. }
+            | Input::Module(_)
+            | Input::Pooled(_) => {
                 debug_assert!(false, "an aggregator neither trains nor merges");
             }
         }
@@ -126,25 +135,50 @@ impl Aggregator {
 
     /// Returns the blobs that garbage collection must not take.
     pub fn needed_blobs(&self) -> BTreeSet<BlobId> {
-        let means = self.head.mean.map(|mean| mean.id).into_iter().chain(self.head.parent);
+        let means = self
+            .head
+            .mean
+            .map(|mean| mean.id)
+            .into_iter()
+            .chain(self.head.parent);
         let tried = self.trial.iter().flat_map(Trial::blobs);
         means.chain(self.closing.blobs()).chain(tried).collect()
     }
 
     /// Returns what is being waited for.
     pub fn status(&self, now: Timestamp) -> Status {
-        let since = self.opened.map(|opened| now.since(opened)).unwrap_or_default();
+        let since = self
+            .opened
+            .map(|opened| now.since(opened))
+            .unwrap_or_default();
         let finished = self.head.round.0 >= self.spec.rounds;
-        let phase = if finished { Phase::Serving } else { Phase::Exchanging };
+        let phase = if finished {
+            Phase::Serving
+        } else {
+            Phase::Exchanging
+        };
         let waiting = match self.opened {
             _ if finished => vec![],
             None => vec![Waiting::new("the first local update of the round", since)],
             Some(_) => {
-                vec![Waiting::from_peers("local updates", self.closing.missing(self.expected().into_iter()), since)]
+                vec![Waiting::from_peers(
+                    "local updates",
+                    self.closing.missing(self.expected().into_iter()),
+                    since,
+                )]
             }
         };
-        let round = if finished { self.head.round } else { self.head.round.next() };
-        Status { phase, round, head: self.head, waiting }
+        let round = if finished {
+            self.head.round
+        } else {
+            self.head.round.next()
+        };
+        Status {
+            phase,
+            round,
+            head: self.head,
+            waiting,
+        }
     }
 
     fn resolve(&mut self, blob: BlobId, held: bool) {
@@ -155,7 +189,10 @@ impl Aggregator {
     fn on_start(&mut self) {
         self.started = Some(self.now);
         let at = self.now + self.spec.round.grace();
-        self.outputs.push(Output::SetTimer { timer: Timer::Join, at });
+        self.outputs.push(Output::SetTimer {
+            timer: Timer::Join,
+            at,
+        });
     }
 
     fn handle_advert(&mut self, advert: &Arc<Advert>) {
@@ -187,11 +224,21 @@ impl Aggregator {
             return;
         }
         let most = chain::most_bytes(&self.head, round, &self.spec);
-        if let Some(size) = local.shared.map(|shared| shared.size).filter(|size| *size > most) {
-            let reason = format!("announced a shared part of {size} bytes, far more than the mean has");
-            return self.outputs.push(Output::Strike { node: author, reason });
+        if let Some(size) = local
+            .shared
+            .map(|shared| shared.size)
+            .filter(|size| *size > most)
+        {
+            let reason =
+                format!("announced a shared part of {size} bytes, far more than the mean has");
+            return self.outputs.push(Output::Strike {
+                node: author,
+                reason,
+            });
         }
-        if self.spec.round.participation < 1.0 && self.overdue.is_some_and(|overdue| round > overdue) {
+        if self.spec.round.participation < 1.0
+            && self.overdue.is_some_and(|overdue| round > overdue)
+        {
             // Others train in this round, which has a time of its own.
             self.collect();
         }
@@ -199,20 +246,38 @@ impl Aggregator {
             if self.opened.is_none() {
                 self.opened = Some(self.now);
                 let deadline = self.now + self.spec.round.deadline();
-                self.outputs.push(Output::SetTimer { timer: Timer::Deadline(self.head.round.next()), at: deadline });
+                self.outputs.push(Output::SetTimer {
+                    timer: Timer::Deadline(self.head.round.next()),
+                    at: deadline,
+                });
             }
             let until = self.now + self.spec.round.deadline();
             let base = self.head.mean.map(|mean| mean.id);
-            self.outputs.push(Output::Fetch(Fetch { blob, kind: FetchKind::Shared, from: vec![author], base, until }));
+            self.outputs.push(Output::Fetch(Fetch {
+                blob,
+                kind: FetchKind::Shared,
+                from: vec![author],
+                base,
+                until,
+            }));
         }
     }
 
     fn follow(&mut self, author: NodeId, round: Round, global: &Global) {
         let (mean, parent) = (Some(global.mean), Some(global.parent));
-        self.head = Head { round, mean, parent, history: global.history };
+        self.head = Head {
+            round,
+            mean,
+            parent,
+            history: global.history,
+        };
         self.n_members = global.members.len();
         let members = self.n_members as u32;
-        self.outputs.push(Output::Note(Note::RoundClosed { round, by: Some(author), members }));
+        self.outputs.push(Output::Note(Note::RoundClosed {
+            round,
+            by: Some(author),
+            members,
+        }));
         self.outputs.push(Output::Save);
         self.open_next();
     }
@@ -244,7 +309,10 @@ impl Aggregator {
 
     /// Returns the round that the others are in: rounds that nobody closed are gone by.
     fn open_round(&self) -> Round {
-        self.closing.round().unwrap_or_default().max(self.head.round.next())
+        self.closing
+            .round()
+            .unwrap_or_default()
+            .max(self.head.round.next())
     }
 
     /// Returns the nodes whose update is waited for: those connected that have not left, that are drawn to train in this
@@ -268,19 +336,37 @@ impl Aggregator {
     }
 
     fn try_to_close(&mut self) {
-        let patient = self.started.is_some_and(|started| self.now < started + self.spec.round.grace());
-        let Some(opened) = self.opened.filter(|_| !self.averaging && (self.synced || !patient)) else { return };
+        let patient = self
+            .started
+            .is_some_and(|started| self.now < started + self.spec.round.grace());
+        let Some(opened) = self
+            .opened
+            .filter(|_| !self.averaging && (self.synced || !patient))
+        else {
+            return;
+        };
         let (company, round) = (self.view.changes_of_company(), self.open_round());
-        let known = self.expected.take().filter(|(then, of, _)| (*then, *of) == (company, round));
+        let known = self
+            .expected
+            .take()
+            .filter(|(then, of, _)| (*then, *of) == (company, round));
         let expected = known.map_or_else(|| self.expected(), |(.., expected)| expected);
-        let quorum = self.spec.round.quorum_of(expected.len().max(self.planned()));
+        let quorum = self
+            .spec
+            .round
+            .quorum_of(expected.len().max(self.planned()));
         let enough = self.closing.n_held() >= quorum;
         if enough && self.quorum_since.is_none() {
             self.quorum_since = Some(self.now);
             let at = self.now + self.spec.round.grace();
-            self.outputs.push(Output::SetTimer { timer: Timer::Grace(self.head.round.next()), at });
+            self.outputs.push(Output::SetTimer {
+                timer: Timer::Grace(self.head.round.next()),
+                at,
+            });
         }
-        let grace_over = self.quorum_since.is_some_and(|since| self.now >= since + self.spec.round.grace());
+        let grace_over = self
+            .quorum_since
+            .is_some_and(|since| self.now >= since + self.spec.round.grace());
         let deadline_over = self.now >= opened + self.spec.round.deadline();
         let in_time = enough && (grace_over || self.closing.all_in(expected.iter().copied()));
         self.expected = Some((company, round, expected));
@@ -301,12 +387,19 @@ impl Aggregator {
             return;
         }
         self.averaging = true;
-        self.outputs.push(Output::Average(AverageOrder { round, purpose: Purpose::Close, members }));
+        self.outputs.push(Output::Average(AverageOrder {
+            round,
+            purpose: Purpose::Close,
+            members,
+        }));
     }
 
     /// Returns the mean that the open round follows; before the first, what most nodes started from.
     fn parent(&self) -> Option<Lineage> {
-        self.head.mean.map(|mean| mean.id).or_else(|| self.closing.common_parent())
+        self.head
+            .mean
+            .map(|mean| mean.id)
+            .or_else(|| self.closing.common_parent())
     }
 
     fn on_averaged(&mut self, report: AverageReport) {
@@ -323,14 +416,30 @@ impl Aggregator {
             self.outputs.push(Output::Strike { node, reason });
         }
         let enough = report.members.len() >= self.spec.fewest_members() as usize;
-        let (Some(mean), Some(parent), true) = (report.mean, self.parent(), enough) else { return };
+        let (Some(mean), Some(parent), true) = (report.mean, self.parent(), enough) else {
+            return;
+        };
         self.announce(report.round, mean, parent, report.members);
     }
 
-    fn announce(&mut self, round: Round, mean: fednode_core::BlobRef, parent: Lineage, members: Vec<Member>) {
+    fn announce(
+        &mut self,
+        round: Round,
+        mean: fednode_core::BlobRef,
+        parent: Lineage,
+        members: Vec<Member>,
+    ) {
         let history = self.head.history + members.len() as u64;
-        let global = Global { members, mean, parent, history };
-        self.outputs.push(Output::Publish { round, body: Body::Global(global.clone()) });
+        let global = Global {
+            members,
+            mean,
+            parent,
+            history,
+        };
+        self.outputs.push(Output::Publish {
+            round,
+            body: Body::Global(global.clone()),
+        });
         self.follow(self.me, round, &global);
     }
 }

@@ -53,24 +53,37 @@ pub(crate) fn judge(
         return Verdict::Old;
     }
     if (global.members.len() as u64) < u64::from(min_members) {
-        return Verdict::False(format!("a round of {} members, fewer than min_members", global.members.len()));
+        return Verdict::False(format!(
+            "a round of {} members, fewer than min_members",
+            global.members.len()
+        ));
     }
     if global.history > u64::from(round.0).saturating_mul(MAX_MEMBERS as u64) {
-        return Verdict::False(format!("a history of {}, more than {round} rounds can have counted", global.history));
+        return Verdict::False(format!(
+            "a history of {}, more than {round} rounds can have counted",
+            global.history
+        ));
     }
     if global.mean.size > most_bytes(head, round, spec) {
-        return Verdict::False(format!("a mean of {} bytes, far more than the one before it", global.mean.size));
+        return Verdict::False(format!(
+            "a mean of {} bytes, far more than the one before it",
+            global.mean.size
+        ));
     }
     if let Some(node) = view.contradiction(round, global, spec.weighting(round)) {
-        return Verdict::False(format!("it counts {} otherwise than that node signed", node.short()));
+        return Verdict::False(format!(
+            "it counts {} otherwise than that node signed",
+            node.short()
+        ));
     }
     let follows = global.parent == lineage_of(head, initial);
     let added = head.history + global.members.len() as u64;
     let is_confirmed = 2 * view.confirmed(round, global) > global.members.len();
     match follows {
-        true if global.history != added => {
-            Verdict::False(format!("a history of {} where {added} were counted", global.history))
-        }
+        true if global.history != added => Verdict::False(format!(
+            "a history of {} where {added} were counted",
+            global.history
+        )),
         true if is_confirmed => Verdict::Next,
         // The sums of everybody's statistics are no model: only who has the model that they were gathered with can use them.
         false if spec.gathers_statistics_in(round) => Verdict::Old,
@@ -83,7 +96,9 @@ pub(crate) fn judge(
 /// a byte of it comes. The sums of statistics are as large as they are, also for whoever is rounds behind.
 pub(crate) fn most_bytes(head: &Head, round: Round, spec: &FederationSpec) -> u64 {
     match head.mean {
-        Some(mean) if !spec.gathers_statistics_in(round) => mean.size.saturating_mul(4).saturating_add(SLACK),
+        Some(mean) if !spec.gathers_statistics_in(round) => {
+            mean.size.saturating_mul(4).saturating_add(SLACK)
+        }
         Some(_) | None => u64::MAX,
     }
 }
@@ -106,7 +121,12 @@ pub(crate) enum Rank {
 impl Rank {
     /// Returns the rank of a node that acts as aggregator in a round.
     pub(crate) fn acting(federation: FederationId, round: Round, node: NodeId) -> Self {
-        Self::Acting(draw(b"fednode acting aggregator 1", federation, round, node))
+        Self::Acting(draw(
+            b"fednode acting aggregator 1",
+            federation,
+            round,
+            node,
+        ))
     }
 }
 
@@ -114,27 +134,48 @@ impl Rank {
 mod tests {
     use std::sync::Arc;
 
-    use fednode_core::{Advert, Averaging, BlobId, BlobRef, Body, Local, Member, Rule, Sequence, Timestamp, Weighting};
+    use fednode_core::{
+        Advert, Averaging, BlobId, BlobRef, Body, Local, Member, Rule, Sequence, Timestamp,
+        Weighting,
+    };
 
     use super::*;
 
     fn blob(n: u8) -> BlobRef {
-        BlobRef { id: BlobId::from_bytes([n; 32]), size: 1 }
+        BlobRef {
+            id: BlobId::from_bytes([n; 32]),
+            size: 1,
+        }
     }
 
     fn global(parent: u8, members: u8, history: u64) -> Global {
-        let member = |n| Member { node: NodeId::from_bytes([n; 32]), shared: blob(100 + n), weight: 1.0 };
+        let member = |n| Member {
+            node: NodeId::from_bytes([n; 32]),
+            shared: blob(100 + n),
+            weight: 1.0,
+        };
         let members = (0..members).map(member).collect();
-        Global { members, mean: blob(50), parent: blob(parent).id, history }
+        Global {
+            members,
+            mean: blob(50),
+            parent: blob(parent).id,
+            history,
+        }
     }
 
     /// What a member said of round 4: what it trained, from what.
     fn update(n: u8, parent: u8) -> Arc<Advert> {
-        let local = Local { shared: Some(blob(100 + n)), ..Local::new(blob(parent).id, 10) };
+        let local = Local {
+            shared: Some(blob(100 + n)),
+            ..Local::new(blob(parent).id, 10)
+        };
         Arc::new(Advert {
             federation: FederationId::from_bytes([0; 32]),
             author: NodeId::from_bytes([n; 32]),
-            sequence: Sequence { incarnation: 1, counter: 0 },
+            sequence: Sequence {
+                incarnation: 1,
+                counter: 0,
+            },
             round: Round(4),
             issued_at: Timestamp(0),
             expires_at: Timestamp(0),
@@ -144,43 +185,105 @@ mod tests {
 
     #[test]
     fn follows_its_own_chain_and_refuses_invented_history() {
-        let head = Head { round: Round(3), mean: Some(blob(7)), parent: Some(blob(6).id), history: 30 };
+        let head = Head {
+            round: Round(3),
+            mean: Some(blob(7)),
+            parent: Some(blob(6).id),
+            history: 30,
+        };
         let (spec, mut view) = (FederationSpec::default(), View::new(2));
         (1..=6).for_each(|n| assert!(view.record(&update(n, 7))));
-        let judge_in = |round, global| judge(&head, blob(0).id, Round(round), &global, &view, &spec);
+        let judge_in =
+            |round, global| judge(&head, blob(0).id, Round(round), &global, &view, &spec);
         let judge = |global| judge_in(4, global);
         assert_eq!(judge(global(7, 5, 35)), Verdict::Next);
         assert!(matches!(judge(global(7, 5, 36)), Verdict::False(_)));
-        assert!(matches!(judge(global(7, 1, 31)), Verdict::False(_)), "below min_members");
+        assert!(
+            matches!(judge(global(7, 1, 31)), Verdict::False(_)),
+            "below min_members"
+        );
         assert_eq!(judge(global(5, 5, 30)), Verdict::Old);
-        assert_eq!(judge(global(6, 6, 31)), Verdict::Old, "the round that was followed is closed a second time");
-        assert_eq!(judge(global(5, 5, 1_000)), Verdict::Unconfirmed, "nobody confirms another chain");
-        assert_eq!(judge_in(99, global(7, 5, 35)), Verdict::Unconfirmed, "nor that all rounds are done");
-        assert!(matches!(judge(global(5, 5, u64::MAX)), Verdict::False(_)), "not in four rounds");
+        assert_eq!(
+            judge(global(6, 6, 31)),
+            Verdict::Old,
+            "the round that was followed is closed a second time"
+        );
+        assert_eq!(
+            judge(global(5, 5, 1_000)),
+            Verdict::Unconfirmed,
+            "nobody confirms another chain"
+        );
+        assert_eq!(
+            judge_in(99, global(7, 5, 35)),
+            Verdict::Unconfirmed,
+            "nor that all rounds are done"
+        );
+        assert!(
+            matches!(judge(global(5, 5, u64::MAX)), Verdict::False(_)),
+            "not in four rounds"
+        );
         let mut strangers = global(7, 5, 35);
-        strangers.members.iter_mut().for_each(|member| member.node = NodeId::from_bytes([99; 32]));
-        assert_eq!(judge(strangers), Verdict::Unconfirmed, "nobody is counted who is not there");
+        strangers
+            .members
+            .iter_mut()
+            .for_each(|member| member.node = NodeId::from_bytes([99; 32]));
+        assert_eq!(
+            judge(strangers),
+            Verdict::Unconfirmed,
+            "nobody is counted who is not there"
+        );
         let mut last = spec.clone();
         (last.rounds, last.statistics.enabled) = (4, true);
-        last.exchange.averaging = Some(Averaging { weighting: Weighting::Uniform, rule: Rule::Mean });
+        last.exchange.averaging = Some(Averaging {
+            weighting: Weighting::Uniform,
+            rule: Rule::Mean,
+        });
         let sums = |parent, history, weight| {
             let mut sums = global(parent, 5, history);
-            sums.members.iter_mut().for_each(|member| member.weight = weight);
+            sums.members
+                .iter_mut()
+                .for_each(|member| member.weight = weight);
             super::judge(&head, blob(0).id, Round(4), &sums, &view, &last)
         };
-        assert_eq!(sums(7, 35, 10.0), Verdict::Next, "weighted by the samples of each, whatever the algorithm says");
+        assert_eq!(
+            sums(7, 35, 10.0),
+            Verdict::Next,
+            "weighted by the samples of each, whatever the algorithm says"
+        );
         assert!(matches!(sums(7, 35, 1.0), Verdict::False(_)));
-        assert_eq!(sums(5, 1_000, 10.0), Verdict::Old, "the sums of another chain's features");
+        assert_eq!(
+            sums(5, 1_000, 10.0),
+            Verdict::Old,
+            "the sums of another chain's features"
+        );
         let mut large = global(7, 5, 35);
         large.mean.size = 1 << 20;
-        assert!(matches!(judge(large.clone()), Verdict::False(_)), "far larger than the mean before");
-        let behind = Head { round: Round(1), mean: Some(blob(6)), parent: Some(blob(5).id), history: 10 };
-        large.members.iter_mut().for_each(|member| member.weight = 10.0);
+        assert!(
+            matches!(judge(large.clone()), Verdict::False(_)),
+            "far larger than the mean before"
+        );
+        let behind = Head {
+            round: Round(1),
+            mean: Some(blob(6)),
+            parent: Some(blob(5).id),
+            history: 10,
+        };
+        large
+            .members
+            .iter_mut()
+            .for_each(|member| member.weight = 10.0);
         let late = super::judge(&behind, blob(0).id, Round(4), &large, &view, &last);
-        assert_eq!(late, Verdict::Old, "sums are as large as they are, and convict nobody of who is behind");
+        assert_eq!(
+            late,
+            Verdict::Old,
+            "sums are as large as they are, and convict nobody of who is behind"
+        );
         let mut heavy = global(7, 5, 35);
         heavy.members[0].weight = 1e12;
-        assert!(matches!(judge(heavy), Verdict::False(_)), "every member counts the same");
+        assert!(
+            matches!(judge(heavy), Verdict::False(_)),
+            "every member counts the same"
+        );
     }
 
     #[test]

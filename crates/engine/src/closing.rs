@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use fednode_core::draw::draw;
 use fednode_core::{
-    BlobId, BlobRef, FederationId, FederationSpec, Lineage, Local, MAX_MEMBERS, Member, NodeId, Round, Weighting,
+    BlobId, BlobRef, FederationId, FederationSpec, Lineage, Local, MAX_MEMBERS, Member, NodeId,
+    Round, Weighting,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +47,14 @@ impl Closing {
     /// Starts collecting.
     pub(crate) fn new(spec: Arc<FederationSpec>) -> Self {
         let (offers, owners, rounds) = (BTreeMap::new(), HashMap::new(), BTreeMap::new());
-        Self { spec, offers, owners, n_wanted: 0, n_held: 0, rounds }
+        Self {
+            spec,
+            offers,
+            owners,
+            n_wanted: 0,
+            n_held: 0,
+            rounds,
+        }
     }
 
     /// Takes note of a local update and returns the blob to fetch, if it offers one that is not known yet.
@@ -61,7 +69,16 @@ impl Closing {
             return None;
         }
         self.remove(node);
-        self.offers.insert(node, Offer { round, parent: local.parent, shared, n_samples, part: Part::Wanted });
+        self.offers.insert(
+            node,
+            Offer {
+                round,
+                parent: local.parent,
+                shared,
+                n_samples,
+                part: Part::Wanted,
+            },
+        );
         self.owners.entry(shared.id).or_default().push(node);
         *self.rounds.entry(round).or_default() += 1;
         self.n_wanted += 1;
@@ -80,7 +97,13 @@ impl Closing {
     pub(crate) fn resolve(&mut self, blob: BlobId, held: bool) {
         for node in self.owners.get(&blob).into_iter().flatten() {
             // What is held stays so, whatever else somebody asked for under its name.
-            let Some(offer) = self.offers.get_mut(node).filter(|offer| offer.part != Part::Held) else { continue };
+            let Some(offer) = self
+                .offers
+                .get_mut(node)
+                .filter(|offer| offer.part != Part::Held)
+            else {
+                continue;
+            };
             self.n_wanted -= usize::from(offer.part == Part::Wanted);
             offer.part = if held { Part::Held } else { Part::Failed };
             self.n_held += usize::from(held);
@@ -89,7 +112,9 @@ impl Closing {
 
     /// Forgets a node's part: it left, was banned, or was screened out.
     pub(crate) fn remove(&mut self, node: NodeId) {
-        let Some(offer) = self.offers.remove(&node) else { return };
+        let Some(offer) = self.offers.remove(&node) else {
+            return;
+        };
         self.n_wanted -= usize::from(offer.part == Part::Wanted);
         self.n_held -= usize::from(offer.part == Part::Held);
         if let Some(owners) = self.owners.get_mut(&offer.shared.id) {
@@ -126,7 +151,10 @@ impl Closing {
             return self.n_held;
         }
         let round = self.round();
-        self.offers.values().filter(|offer| offer.part == Part::Held && Some(offer.round) == round).count()
+        self.offers
+            .values()
+            .filter(|offer| offer.part == Part::Held && Some(offer.round) == round)
+            .count()
     }
 
     /// Tells whether parts of other rounds than the one that is closed do not count: where only some nodes train in a round,
@@ -137,17 +165,28 @@ impl Closing {
 
     /// Returns the expected nodes whose part is not held yet, for `status`.
     pub(crate) fn missing(&self, expected: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
-        let held = |node: &NodeId| self.offers.get(node).is_some_and(|offer| offer.part == Part::Held);
+        let held = |node: &NodeId| {
+            self.offers
+                .get(node)
+                .is_some_and(|offer| offer.part == Part::Held)
+        };
         expected.filter(|node| !held(node)).collect()
     }
 
     /// Returns the parent that most of the held parts have.
     pub(crate) fn common_parent(&self) -> Option<Lineage> {
         let mut votes: BTreeMap<Lineage, usize> = BTreeMap::new();
-        for offer in self.offers.values().filter(|offer| offer.part == Part::Held) {
+        for offer in self
+            .offers
+            .values()
+            .filter(|offer| offer.part == Part::Held)
+        {
             *votes.entry(offer.parent).or_default() += 1;
         }
-        votes.into_iter().max_by_key(|(parent, votes)| (*votes, std::cmp::Reverse(*parent))).map(|(parent, _)| parent)
+        votes
+            .into_iter()
+            .max_by_key(|(parent, votes)| (*votes, std::cmp::Reverse(*parent)))
+            .map(|(parent, _)| parent)
     }
 
     /// Returns the members to average, in node order, and the round that their mean closes.
@@ -155,22 +194,39 @@ impl Closing {
     /// Only parts with the given parent count. With more than [`MAX_MEMBERS`] a draw that everybody can repeat decides.
     /// The round is the members' median, so that no minority can move it; all are weighted as in that round, whatever they
     /// trained for.
-    pub(crate) fn members(&self, parent: Lineage, federation: FederationId) -> (Round, Vec<Member>) {
+    pub(crate) fn members(
+        &self,
+        parent: Lineage,
+        federation: FederationId,
+    ) -> (Round, Vec<Member>) {
         let fits = |offer: &Offer| offer.part == Part::Held && offer.parent == parent;
-        let mut chosen: Vec<(NodeId, Offer)> =
-            self.offers.iter().filter(|(_, offer)| fits(offer)).map(|(node, offer)| (*node, *offer)).collect();
+        let mut chosen: Vec<(NodeId, Offer)> = self
+            .offers
+            .iter()
+            .filter(|(_, offer)| fits(offer))
+            .map(|(node, offer)| (*node, *offer))
+            .collect();
         let mut rounds: Vec<Round> = chosen.iter().map(|(_, offer)| offer.round).collect();
         rounds.sort_unstable();
-        let round = rounds.get(rounds.len().saturating_sub(1) / 2).copied().unwrap_or_default();
+        let round = rounds
+            .get(rounds.len().saturating_sub(1) / 2)
+            .copied()
+            .unwrap_or_default();
         chosen.retain(|(_, offer)| offer.round == round || !self.is_of_one_round());
         if chosen.len() > MAX_MEMBERS {
-            chosen.sort_by_cached_key(|(node, _)| draw(b"fednode members 1", federation, round, *node));
+            chosen.sort_by_cached_key(|(node, _)| {
+                draw(b"fednode members 1", federation, round, *node)
+            });
             chosen.truncate(MAX_MEMBERS);
             chosen.sort_by_key(|(node, _)| *node);
         }
         let member = |(node, offer): (NodeId, Offer)| {
             let weight = self.weight(round, offer.n_samples);
-            (weight > 0.0).then_some(Member { node, shared: offer.shared, weight })
+            (weight > 0.0).then_some(Member {
+                node,
+                shared: offer.shared,
+                weight,
+            })
         };
         (round, chosen.into_iter().filter_map(member).collect())
     }
@@ -188,14 +244,31 @@ mod tests {
 
     fn local(parent: u8, shared: u8, n_samples: u32) -> Local {
         let id = |n| BlobId::from_bytes([n; 32]);
-        let shared = Some(BlobRef { id: id(shared), size: 1 });
-        Local { shared, ..Local::new(id(parent), n_samples) }
+        let shared = Some(BlobRef {
+            id: id(shared),
+            size: 1,
+        });
+        Local {
+            shared,
+            ..Local::new(id(parent), n_samples)
+        }
     }
 
     fn empty() -> Closing {
-        let averaging = Averaging { weighting: Weighting::Samples, rule: Rule::Mean };
-        let exchange = Exchange { averaging: Some(averaging), experts: None, everybody_first: false };
-        Closing::new(Arc::new(FederationSpec { exchange, rounds: 2000, ..FederationSpec::default() }))
+        let averaging = Averaging {
+            weighting: Weighting::Samples,
+            rule: Rule::Mean,
+        };
+        let exchange = Exchange {
+            averaging: Some(averaging),
+            experts: None,
+            everybody_first: false,
+        };
+        Closing::new(Arc::new(FederationSpec {
+            exchange,
+            rounds: 2000,
+            ..FederationSpec::default()
+        }))
     }
 
     fn collect(offers: &[(u8, u32, Local)]) -> Closing {
@@ -209,24 +282,56 @@ mod tests {
 
     #[test]
     fn counts_only_members_of_one_parent_weighted_by_samples() {
-        let closing = collect(&[(1, 4, local(9, 11, 5)), (2, 4, local(9, 12, 7)), (3, 4, local(8, 13, 1))]);
+        let closing = collect(&[
+            (1, 4, local(9, 11, 5)),
+            (2, 4, local(9, 12, 7)),
+            (3, 4, local(8, 13, 1)),
+        ]);
         assert_eq!(closing.common_parent(), Some(BlobId::from_bytes([9; 32])));
-        let (round, members) = closing.members(BlobId::from_bytes([9; 32]), FederationId::from_bytes([0; 32]));
+        let (round, members) = closing.members(
+            BlobId::from_bytes([9; 32]),
+            FederationId::from_bytes([0; 32]),
+        );
         assert_eq!(round, Round(4));
-        assert_eq!(members.iter().map(|m| (m.node, m.weight)).collect::<Vec<_>>(), [(node(1), 5.0), (node(2), 7.0)]);
+        assert_eq!(
+            members
+                .iter()
+                .map(|m| (m.node, m.weight))
+                .collect::<Vec<_>>(),
+            [(node(1), 5.0), (node(2), 7.0)]
+        );
     }
 
     #[test]
     fn a_minority_cannot_move_the_round() {
-        let closing = collect(&[(1, 4, local(9, 11, 1)), (2, 4, local(9, 12, 1)), (3, 1000, local(9, 13, 1))]);
-        assert_eq!(closing.members(BlobId::from_bytes([9; 32]), FederationId::from_bytes([0; 32])).0, Round(4));
+        let closing = collect(&[
+            (1, 4, local(9, 11, 1)),
+            (2, 4, local(9, 12, 1)),
+            (3, 1000, local(9, 13, 1)),
+        ]);
+        assert_eq!(
+            closing
+                .members(
+                    BlobId::from_bytes([9; 32]),
+                    FederationId::from_bytes([0; 32])
+                )
+                .0,
+            Round(4)
+        );
     }
 
     #[test]
     fn the_round_on_offer_is_the_median_and_changes_with_the_parts() {
         let mut closing = empty();
         assert_eq!(closing.round(), None);
-        for (n, round, median) in [(1, 9, 9), (2, 4, 4), (3, 5, 5), (4, 5, 5), (5, 9, 5), (1, 10, 5)] {
+        for (n, round, median) in [
+            (1, 9, 9),
+            (2, 4, 4),
+            (3, 5, 5),
+            (4, 5, 5),
+            (5, 9, 5),
+            (1, 10, 5),
+        ] {
             closing.offer(node(n), Round(round), &local(9, 10 * n + round as u8, 1));
             assert_eq!(closing.round(), Some(Round(median)), "after {n}");
         }
@@ -237,9 +342,20 @@ mod tests {
 
     #[test]
     fn who_is_ahead_or_behind_is_weighted_as_in_the_round_that_closes() {
-        let averaging = Averaging { weighting: Weighting::Uniform, rule: Rule::Mean };
-        let exchange = Exchange { averaging: Some(averaging), experts: None, everybody_first: false };
-        let mut spec = FederationSpec { exchange, rounds: 4, ..FederationSpec::default() };
+        let averaging = Averaging {
+            weighting: Weighting::Uniform,
+            rule: Rule::Mean,
+        };
+        let exchange = Exchange {
+            averaging: Some(averaging),
+            experts: None,
+            everybody_first: false,
+        };
+        let mut spec = FederationSpec {
+            exchange,
+            rounds: 4,
+            ..FederationSpec::default()
+        };
         spec.statistics.enabled = true;
         let weights = |rounds: [u32; 3]| {
             let mut closing = Closing::new(Arc::new(spec.clone()));
@@ -247,11 +363,21 @@ mod tests {
                 closing.offer(node(n), Round(round), &local(9, 10 + n, 5 * u32::from(n)));
                 closing.resolve(BlobId::from_bytes([10 + n; 32]), true);
             }
-            let (_, members) = closing.members(BlobId::from_bytes([9; 32]), FederationId::from_bytes([0; 32]));
-            members.iter().map(|member| member.weight).collect::<Vec<_>>()
+            let (_, members) = closing.members(
+                BlobId::from_bytes([9; 32]),
+                FederationId::from_bytes([0; 32]),
+            );
+            members
+                .iter()
+                .map(|member| member.weight)
+                .collect::<Vec<_>>()
         };
         assert_eq!(weights([3, 3, 4]), [1.0, 1.0, 1.0], "a round of training");
-        assert_eq!(weights([3, 4, 4]), [5.0, 10.0, 15.0], "the round of statistics");
+        assert_eq!(
+            weights([3, 4, 4]),
+            [5.0, 10.0, 15.0],
+            "the round of statistics"
+        );
     }
 
     #[test]
@@ -264,8 +390,15 @@ mod tests {
                 closing.offer(node(n), Round(round), &local(9, 10 + n, 5));
                 closing.resolve(BlobId::from_bytes([10 + n; 32]), true);
             }
-            let (round, members) = closing.members(BlobId::from_bytes([9; 32]), FederationId::from_bytes([0; 32]));
-            assert_eq!((round, members.len(), closing.n_held()), (Round(4), counted, counted), "{participation}");
+            let (round, members) = closing.members(
+                BlobId::from_bytes([9; 32]),
+                FederationId::from_bytes([0; 32]),
+            );
+            assert_eq!(
+                (round, members.len(), closing.n_held()),
+                (Round(4), counted, counted),
+                "{participation}"
+            );
         }
     }
 

@@ -26,11 +26,15 @@ pub(crate) enum Cohort {
 
 impl Cohort {
     /// Draws the cohort of a round from the nodes that are known.
-    pub(crate) fn draw(spec: &FederationSpec, round: Round, known: impl Iterator<Item = NodeId>) -> Self {
+    pub(crate) fn draw(
+        spec: &FederationSpec,
+        round: Round,
+        known: impl Iterator<Item = NodeId>,
+    ) -> Self {
         let share = spec.round.participation;
         // Statistics are gathered once, from all, and so is what round 1 fixes for good.
-        let is_for_all =
-            spec.gathers_statistics_in(round) || spec.exchange.everybody_first && round == Round::ZERO.next();
+        let is_for_all = spec.gathers_statistics_in(round)
+            || spec.exchange.everybody_first && round == Round::ZERO.next();
         if share >= 1.0 || is_for_all {
             return Self::Everybody;
         }
@@ -49,7 +53,9 @@ impl Cohort {
         match self {
             Self::Everybody => true,
             Self::Drawn(nodes) => nodes.contains(&node),
-            Self::ByChance(share, federation, round) => happens(*share, PURPOSE, *federation, *round, node),
+            Self::ByChance(share, federation, round) => {
+                happens(*share, PURPOSE, *federation, *round, node)
+            }
         }
     }
 }
@@ -59,13 +65,19 @@ mod tests {
     use super::*;
 
     fn spec(participation: f64, nodes: u32) -> FederationSpec {
-        let mut spec = FederationSpec { nodes, rounds: 9, ..FederationSpec::default() };
+        let mut spec = FederationSpec {
+            nodes,
+            rounds: 9,
+            ..FederationSpec::default()
+        };
         spec.round.participation = participation;
         spec
     }
 
     fn nodes(n: u16) -> BTreeSet<NodeId> {
-        (0..n).map(|n| NodeId::from_bytes(*blake3_of(n).as_bytes())).collect()
+        (0..n)
+            .map(|n| NodeId::from_bytes(*blake3_of(n).as_bytes()))
+            .collect()
     }
 
     fn blake3_of(n: u16) -> fednode_core::BlobId {
@@ -74,17 +86,25 @@ mod tests {
 
     fn members(spec: &FederationSpec, round: u32, known: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
         let cohort = Cohort::draw(spec, Round(round), known.iter().copied());
-        known.iter().copied().filter(|node| cohort.contains(*node)).collect()
+        known
+            .iter()
+            .copied()
+            .filter(|node| cohort.contains(*node))
+            .collect()
     }
 
     #[test]
     fn a_tenth_of_sixty_is_six_and_another_six_in_every_round() {
         let (spec, known) = (spec(0.1, 60), nodes(60));
-        let rounds: Vec<BTreeSet<NodeId>> = (1..=100).map(|round| members(&spec, round, &known)).collect();
+        let rounds: Vec<BTreeSet<NodeId>> = (1..=100)
+            .map(|round| members(&spec, round, &known))
+            .collect();
         assert!(rounds.iter().all(|cohort| cohort.len() == 6));
         assert_ne!(rounds[0], rounds[1]);
-        let mut turns: Vec<usize> =
-            known.iter().map(|node| rounds.iter().filter(|cohort| cohort.contains(node)).count()).collect();
+        let mut turns: Vec<usize> = known
+            .iter()
+            .map(|node| rounds.iter().filter(|cohort| cohort.contains(node)).count())
+            .collect();
         turns.sort_unstable();
         // Binomial(100, 0.1): 10 ± 3.
         assert!(turns[0] >= 1 && turns[59] <= 21, "{turns:?}");
@@ -93,7 +113,11 @@ mod tests {
     #[test]
     fn a_cohort_is_never_too_small_for_a_round() {
         assert_eq!(members(&spec(0.01, 5), 3, &nodes(5)).len(), 2);
-        assert_eq!(members(&spec(0.01, 5), 3, &nodes(1)).len(), 1, "nobody else is known");
+        assert_eq!(
+            members(&spec(0.01, 5), 3, &nodes(1)).len(),
+            1,
+            "nobody else is known"
+        );
     }
 
     #[test]
@@ -103,7 +127,11 @@ mod tests {
         let lost = *all.first().unwrap();
         let fewer: BTreeSet<NodeId> = known.iter().copied().filter(|node| *node != lost).collect();
         let drawn = members(&spec, 4, &fewer);
-        assert_eq!(drawn.intersection(&all).count(), 9, "those that are left stay in, and one moves up");
+        assert_eq!(
+            drawn.intersection(&all).count(),
+            9,
+            "those that are left stay in, and one moves up"
+        );
         assert_eq!(drawn.len(), 10);
     }
 
@@ -113,17 +141,37 @@ mod tests {
         let (hundred, spec_of) = (nodes(100), spec(0.1, 100));
         let all = members(&spec_of, 4, &hundred);
         let few: BTreeSet<NodeId> = hundred.iter().copied().step_by(10).collect();
-        assert_eq!(members(&spec_of, 4, &few), few.intersection(&all).copied().collect());
-        let sizes: Vec<usize> = (1..=100).map(|round| members(&spec_of, round, &hundred).len()).collect();
-        assert!(sizes.iter().all(|size| (2..=20).contains(size)) && sizes.iter().sum::<usize>().abs_diff(1000) < 100);
+        assert_eq!(
+            members(&spec_of, 4, &few),
+            few.intersection(&all).copied().collect()
+        );
+        let sizes: Vec<usize> = (1..=100)
+            .map(|round| members(&spec_of, round, &hundred).len())
+            .collect();
+        assert!(
+            sizes.iter().all(|size| (2..=20).contains(size))
+                && sizes.iter().sum::<usize>().abs_diff(1000) < 100
+        );
         let known = nodes(2000);
         let drawn = members(&spec(0.1, 2000), 4, &known).len();
         assert!((160..240).contains(&drawn), "{drawn} of 2000");
         let mut last = spec(0.1, 50);
         last.statistics.enabled = true;
-        assert_eq!((members(&last, 9, &nodes(50)).len(), members(&last, 8, &nodes(50)).len()), (50, 5));
+        assert_eq!(
+            (
+                members(&last, 9, &nodes(50)).len(),
+                members(&last, 8, &nodes(50)).len()
+            ),
+            (50, 5)
+        );
         let mut first = spec(0.1, 50);
         first.exchange.everybody_first = true;
-        assert_eq!((members(&first, 1, &nodes(50)).len(), members(&first, 2, &nodes(50)).len()), (50, 5));
+        assert_eq!(
+            (
+                members(&first, 1, &nodes(50)).len(),
+                members(&first, 2, &nodes(50)).len()
+            ),
+            (50, 5)
+        );
     }
 }

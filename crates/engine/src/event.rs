@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, BlobId, BlobRef, Body, ExpertId, LocalReport, Member, NodeId, PlanRow, ProxySet, Role, Round, Timestamp,
+    Advert, BlobId, BlobRef, Body, ExpertId, LocalReport, Member, NodeId, PlanRow, ProxySet, Role,
+    Round, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fednode_core::{BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Rule, Slot};
+use fednode_core::{
+    BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Rule,
+    Slot,
+};
 use fednode_mix::{average as mean, merge as mix, screen};
 
 use crate::event::{AverageOrder, AverageReport, MergeOrder, MergeReport, Purpose};
@@ -38,19 +41,31 @@ pub fn merge(
     load: Load<'_>,
 ) -> (Adoption, MergeReport) {
     let mut adoption = Adoption::default();
-    let mut report = MergeReport { round: order.round, ..MergeReport::default() };
+    let mut report = MergeReport {
+        round: order.round,
+        ..MergeReport::default()
+    };
     for row in &order.rows {
-        let Some(own) = order.own.get(usize::from(row.slot.0)).and_then(|blob| load(&blob.id)) else {
+        let Some(own) = order
+            .own
+            .get(usize::from(row.slot.0))
+            .and_then(|blob| load(&blob.id))
+        else {
             continue;
         };
         let candidates = load_row(order, row, me, load);
         let accepted = screen_row(&own, candidates, spec, &mut report);
-        let own_id = ExpertId { owner: me, slot: row.slot };
+        let own_id = ExpertId {
+            owner: me,
+            slot: row.slot,
+        };
         let mut available = |expert: ExpertId| match expert {
             _ if expert == own_id => Some(Arc::clone(&own)),
             _ => accepted.get(&expert).cloned(),
         };
-        let Ok(merged) = mix::merge_row(row, &mut available) else { continue };
+        let Ok(merged) = mix::merge_row(row, &mut available) else {
+            continue;
+        };
         if merged.is_mixed(own_id) {
             adoption.experts.push((row.slot, merged.params));
         }
@@ -58,7 +73,9 @@ pub fn merge(
     }
     adoption.mixed = by_owner(&order.rows, &adoption.used, me);
     if let (Some(blob), Some(own)) = (order.adopt, own_shared) {
-        match load(&blob.id).map(|mean| (screen::screen(&mean, own, spec.limits.max_norm_ratio), mean)) {
+        match load(&blob.id)
+            .map(|mean| (screen::screen(&mean, own, spec.limits.max_norm_ratio), mean))
+        {
             Some((Ok(()), mean)) => adoption.shared = Some(mean),
             Some((Err(fault), _)) => report.refused_mean = Some(fault.to_string()),
             None => report.lost_mean = true,
@@ -74,11 +91,20 @@ fn by_owner(rows: &[PlanRow], used: &[(Slot, Vec<(ExpertId, f64)>)], me: NodeId)
     let mut owners: BTreeMap<NodeId, MixedIn> = BTreeMap::new();
     for (slot, sources) in used {
         let weights: BTreeMap<ExpertId, f64> = sources.iter().copied().collect();
-        let planned = rows.iter().filter(|row| row.slot == *slot).flat_map(|row| &row.sources);
+        let planned = rows
+            .iter()
+            .filter(|row| row.slot == *slot)
+            .flat_map(|row| &row.sources);
         for source in planned.filter(|source| source.expert.owner != me) {
-            let Some(weight) = weights.get(&source.expert) else { continue };
+            let Some(weight) = weights.get(&source.expert) else {
+                continue;
+            };
             let (node, similarity) = (source.expert.owner, source.similarity);
-            let mixed = owners.entry(node).or_insert(MixedIn { node, similarity, weight: 0.0 });
+            let mixed = owners.entry(node).or_insert(MixedIn {
+                node,
+                similarity,
+                weight: 0.0,
+            });
             mixed.similarity = mixed.similarity.max(similarity);
             mixed.weight += weight / used.len() as f64;
         }
@@ -96,10 +122,18 @@ fn load_row(
         true => order.own.get(usize::from(expert.slot.0)).copied(),
         false => order.sources.get(&expert).copied(),
     };
-    let own = ExpertId { owner: me, slot: row.slot };
-    let others = row.sources.iter().filter(|source| source.weight != 0.0 && source.expert != own);
+    let own = ExpertId {
+        owner: me,
+        slot: row.slot,
+    };
+    let others = row
+        .sources
+        .iter()
+        .filter(|source| source.weight != 0.0 && source.expert != own);
     let others = others.map(|source| source.expert);
-    others.filter_map(|expert| Some((expert, load(&blob_of(expert)?.id)?))).collect()
+    others
+        .filter_map(|expert| Some((expert, load(&blob_of(expert)?.id)?)))
+        .collect()
 }
 
 fn screen_row(
@@ -115,9 +149,18 @@ fn screen_row(
             Err(fault) => report.rejected.push((expert, fault.to_string())),
         }
     }
-    let max_distance = spec.exchange.experts.as_ref().and_then(|experts| experts.max_distance);
-    let far = max_distance.map(|multiple| screen::far_sources(own, &accepted, multiple)).unwrap_or_default();
-    accepted.into_iter().filter(|(expert, _)| !far.contains(expert)).collect()
+    let max_distance = spec
+        .exchange
+        .experts
+        .as_ref()
+        .and_then(|experts| experts.max_distance);
+    let far = max_distance
+        .map(|multiple| screen::far_sources(own, &accepted, multiple))
+        .unwrap_or_default();
+    accepted
+        .into_iter()
+        .filter(|(expert, _)| !far.contains(expert))
+        .collect()
 }
 
 /// Computes a mean; when closing, members that do not fit the rest are left out first.
@@ -125,7 +168,11 @@ fn screen_row(
 /// Parts are loaded one after the other, twice, so that an aggregator's memory does not grow with the number of
 /// members; all rules but the mean need them at once. Returns the mean's parameters beside the report; whoever stores
 /// them enters their name as [`AverageReport::mean`].
-pub fn average(order: &AverageOrder, spec: &FederationSpec, load: Load<'_>) -> (Option<ParamSet>, AverageReport) {
+pub fn average(
+    order: &AverageOrder,
+    spec: &FederationSpec,
+    load: Load<'_>,
+) -> (Option<ParamSet>, AverageReport) {
     let mut report = AverageReport {
         round: order.round,
         purpose: order.purpose,
@@ -134,7 +181,9 @@ pub fn average(order: &AverageOrder, spec: &FederationSpec, load: Load<'_>) -> (
         rejected: Vec::new(),
         lost: Vec::new(),
     };
-    let Some(averaging) = &spec.exchange.averaging else { return (None, report) };
+    let Some(averaging) = &spec.exchange.averaging else {
+        return (None, report);
+    };
     let parts = measure(order, load, &mut report.lost);
     let reference = match order.purpose {
         Purpose::Close => match reference_part(&parts).and_then(|blob| load(&blob)) {
@@ -153,7 +202,9 @@ pub fn average(order: &AverageOrder, spec: &FederationSpec, load: Load<'_>) -> (
                 Purpose::Verify(_) => return (None, report),
             }
         };
-        let judge = |reference: &Arc<ParamSet>| screen::screen(&params, reference, spec.limits.max_norm_ratio);
+        let judge = |reference: &Arc<ParamSet>| {
+            screen::screen(&params, reference, spec.limits.max_norm_ratio)
+        };
         if let Some(Err(fault)) = reference.as_ref().map(judge) {
             report.rejected.push((member.node, fault.to_string()));
         } else if combined.add(member.weight, params) {
@@ -176,7 +227,11 @@ fn measure(order: &AverageOrder, load: Load<'_>, lost: &mut Vec<NodeId>) -> Vec<
     let mut parts = Vec::new();
     for member in &order.members {
         match load(&member.shared.id) {
-            Some(params) => parts.push(Part { member: *member, layout: params.layout(), norm: mean::norm(&params) }),
+            Some(params) => parts.push(Part {
+                member: *member,
+                layout: params.layout(),
+                norm: mean::norm(&params),
+            }),
             None => lost.push(member.node),
         }
     }
@@ -191,7 +246,9 @@ fn reference_part(parts: &[Part]) -> Option<BlobId> {
     }
     let mut common = by_layout.into_values().max_by_key(Vec::len)?;
     common.sort_by(|a, b| a.norm.total_cmp(&b.norm));
-    common.get(common.len() / 2).map(|part| part.member.shared.id)
+    common
+        .get(common.len() / 2)
+        .map(|part| part.member.shared.id)
 }
 
 /// A mean in the making: summed up at once, or kept until all parts are there where the rule needs that.
@@ -204,18 +261,21 @@ impl Combination {
     fn new(rule: Rule) -> Self {
         match rule {
             Rule::Mean => Self::Sum(None),
-            Rule::Median | Rule::TrimmedMean | Rule::Prototypes(_) | Rule::Usage | Rule::Generator(_) => {
-                Self::All(rule, Vec::new())
-            }
+            Rule::Median
+            | Rule::TrimmedMean
+            | Rule::Prototypes(_)
+            | Rule::Usage
+            | Rule::Generator(_) => Self::All(rule, Vec::new()),
         }
     }
 
     /// Adds a part; false if it does not fit those before it.
     fn add(&mut self, weight: f64, params: Arc<ParamSet>) -> bool {
         match self {
-            Self::Sum(sum) => {
-                sum.get_or_insert_with(|| mean::Accumulator::new(params.layout())).add(weight, &params).is_ok()
-            }
+            Self::Sum(sum) => sum
+                .get_or_insert_with(|| mean::Accumulator::new(params.layout()))
+                .add(weight, &params)
+                .is_ok(),
             Self::All(_, parts) => {
                 parts.push((weight, params));
                 true
@@ -240,29 +300,64 @@ mod tests {
     #[test]
     fn what_was_used_is_added_up_by_its_owner() {
         let [me, ann, bob] = [1, 2, 3].map(|byte| NodeId::from_bytes([byte; 32]));
-        let expert = |owner, slot| ExpertId { owner, slot: Slot(slot) };
+        let expert = |owner, slot| ExpertId {
+            owner,
+            slot: Slot(slot),
+        };
         let row = |slot, sources: &[(ExpertId, f64)]| PlanRow {
             slot: Slot(slot),
             sources: sources
                 .iter()
-                .map(|(expert, similarity)| Source { expert: *expert, similarity: *similarity, weight: 0.0 })
+                .map(|(expert, similarity)| Source {
+                    expert: *expert,
+                    similarity: *similarity,
+                    weight: 0.0,
+                })
                 .collect(),
         };
         let rows = [
-            row(0, &[(expert(me, 0), 1.0), (expert(ann, 0), 0.5), (expert(ann, 1), 0.75), (expert(bob, 0), -0.5)]),
-            row(1, &[(expert(me, 1), 1.0), (expert(ann, 0), 0.25), (expert(bob, 1), 0.125)]),
+            row(
+                0,
+                &[
+                    (expert(me, 0), 1.0),
+                    (expert(ann, 0), 0.5),
+                    (expert(ann, 1), 0.75),
+                    (expert(bob, 0), -0.5),
+                ],
+            ),
+            row(
+                1,
+                &[
+                    (expert(me, 1), 1.0),
+                    (expert(ann, 0), 0.25),
+                    (expert(bob, 1), 0.125),
+                ],
+            ),
         ];
         // Bob's second expert was planned and did not come.
         let used = [
             (
                 Slot(0),
-                vec![(expert(me, 0), 0.25), (expert(ann, 0), 0.25), (expert(ann, 1), 0.375), (expert(bob, 0), 0.125)],
+                vec![
+                    (expert(me, 0), 0.25),
+                    (expert(ann, 0), 0.25),
+                    (expert(ann, 1), 0.375),
+                    (expert(bob, 0), 0.125),
+                ],
             ),
             (Slot(1), vec![(expert(me, 1), 0.5), (expert(ann, 0), 0.5)]),
         ];
         let expected = [
-            MixedIn { node: ann, similarity: 0.75, weight: (0.25 + 0.375 + 0.5) / 2.0 },
-            MixedIn { node: bob, similarity: -0.5, weight: 0.0625 },
+            MixedIn {
+                node: ann,
+                similarity: 0.75,
+                weight: (0.25 + 0.375 + 0.5) / 2.0,
+            },
+            MixedIn {
+                node: bob,
+                similarity: -0.5,
+                weight: 0.0625,
+            },
         ];
         assert_eq!(by_owner(&rows, &used, me), expected);
     }

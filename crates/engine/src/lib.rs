@@ -58,8 +58,8 @@ mod view;
 
 pub use aggregator::Aggregator;
 pub use event::{
-    AverageOrder, AverageReport, Fetch, FetchKind, Input, MergeOrder, MergeReport, ModuleReport, Note, Output,
-    PoolOrder, PoolReport, Purpose, Timer,
+    AverageOrder, AverageReport, Fetch, FetchKind, Input, MergeOrder, MergeReport, ModuleReport,
+    Note, Output, PoolOrder, PoolReport, Purpose, Timer,
 };
 pub use node::Node;
 pub use state::{Head, Phase, State};

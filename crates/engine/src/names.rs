@@ -67,6 +67,10 @@ mod tests {
         let set: NameSet<NodeId> = [name(1, 1), name(1, 2), name(1, 1)].into_iter().collect();
         assert_eq!(set.len(), 2);
         let blob = BlobId::of(b"x");
-        assert_ne!(hashes.hash_one(blob), Beginnings::default().hash_one(blob), "the seed is drawn");
+        assert_ne!(
+            hashes.hash_one(blob),
+            Beginnings::default().hash_one(blob),
+            "the seed is drawn"
+        );
     }
 }

@@ -53,7 +53,12 @@ pub struct Head {
 impl Head {
     /// The time before any round is closed; `initial` is what everybody starts from.
     pub const fn initial(initial: Option<BlobRef>) -> Self {
-        Self { round: Round::ZERO, mean: initial, parent: None, history: 0 }
+        Self {
+            round: Round::ZERO,
+            mean: initial,
+            parent: None,
+            history: 0,
+        }
     }
 }
 
@@ -110,13 +115,18 @@ mod held_as_list {
     use super::{BTreeMap, ExpertId, Held};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(map: &BTreeMap<ExpertId, Held>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        map: &BTreeMap<ExpertId, Held>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         map.iter().collect::<Vec<_>>().serialize(serializer)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<BTreeMap<ExpertId, Held>, D::Error> {
-        Ok(Vec::<(ExpertId, Held)>::deserialize(deserializer)?.into_iter().collect())
+        Ok(Vec::<(ExpertId, Held)>::deserialize(deserializer)?
+            .into_iter()
+            .collect())
     }
 }

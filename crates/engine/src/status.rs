@@ -33,11 +33,19 @@ pub struct Waiting {
 impl Waiting {
     /// Something that no peer owes us.
     pub fn new(what: impl Into<String>, since: Duration) -> Self {
-        Self { what: what.into(), whom: Vec::new(), since }
+        Self {
+            what: what.into(),
+            whom: Vec::new(),
+            since,
+        }
     }
 
     /// Something that certain peers owe us.
     pub fn from_peers(what: impl Into<String>, whom: Vec<NodeId>, since: Duration) -> Self {
-        Self { what: what.into(), whom, since }
+        Self {
+            what: what.into(),
+            whom,
+            since,
+        }
     }
 }

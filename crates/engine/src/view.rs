@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, BlobId, BlobRef, Body, Global, Lineage, Local, Member, NodeId, PoolOffer, ProxySet, Role, Round, Weighting,
+    Advert, BlobId, BlobRef, Body, Global, Lineage, Local, Member, NodeId, PoolOffer, ProxySet,
+    Role, Round, Weighting,
 };
 
 use self::member::{NodeView, local_of};
@@ -64,10 +65,15 @@ impl View {
                 self.changes_of_company += 1;
             }
             Body::Pool(_) => {
-                self.node(advert.author).more.get_or_insert_default().offer = Some(Arc::clone(advert));
+                self.node(advert.author).more.get_or_insert_default().offer =
+                    Some(Arc::clone(advert));
             }
             Body::Withdraw(withdraw) => {
-                let is_withdrawn = |offer: &PoolOffer| offer.blob.is_some_and(|blob| withdraw.blobs.contains(&blob.id));
+                let is_withdrawn = |offer: &PoolOffer| {
+                    offer
+                        .blob
+                        .is_some_and(|blob| withdraw.blobs.contains(&blob.id))
+                };
                 let node = self.node(advert.author);
                 if node.offer().is_some_and(is_withdrawn)
                     && let Some(more) = &mut node.more
@@ -107,17 +113,32 @@ impl View {
         let is_talkative = self.globals.iter().filter(is_its).count() >= MAX_GLOBALS_OF_ONE;
         if is_talkative || self.globals.len() >= MAX_GLOBALS {
             // Nobody's talk drives out what others say.
-            let dispensable = self.globals.iter().filter(|global| !is_talkative || is_its(global));
-            let oldest = dispensable.min_by_key(|global| global.round).map(Arc::clone);
-            self.globals.retain(|global| oldest.as_ref().is_none_or(|oldest| !Arc::ptr_eq(global, oldest)));
+            let dispensable = self
+                .globals
+                .iter()
+                .filter(|global| !is_talkative || is_its(global));
+            let oldest = dispensable
+                .min_by_key(|global| global.round)
+                .map(Arc::clone);
+            self.globals.retain(|global| {
+                oldest
+                    .as_ref()
+                    .is_none_or(|oldest| !Arc::ptr_eq(global, oldest))
+            });
         }
         self.globals.push(Arc::clone(advert));
     }
 
     fn node(&mut self, node: NodeId) -> &mut NodeView {
         if self.nodes.len() >= MAX_NODES && !self.nodes.contains_key(&node) {
-            let silent = self.nodes.iter().filter(|(_, view)| view.connected.is_none());
-            if let Some(oldest) = silent.min_by_key(|(node, view)| (view.newest, **node)).map(|(node, _)| *node) {
+            let silent = self
+                .nodes
+                .iter()
+                .filter(|(_, view)| view.connected.is_none());
+            if let Some(oldest) = silent
+                .min_by_key(|(node, view)| (view.newest, **node))
+                .map(|(node, _)| *node)
+            {
                 self.nodes.swap_remove(&oldest);
             }
         }
@@ -166,7 +187,9 @@ impl View {
 
     /// Tells whether a node said that it leaves.
     pub(crate) fn has_left(&self, node: NodeId) -> bool {
-        self.nodes.get(&node).is_some_and(|view| view.left || view.banned)
+        self.nodes
+            .get(&node)
+            .is_some_and(|view| view.left || view.banned)
     }
 
     /// Tells whether a node's last connection was lost and nothing was heard of it since.
@@ -185,7 +208,10 @@ impl View {
             Some(role) => role == Role::Node,
             None => view.newest > Round::ZERO,
         };
-        let present = self.nodes.iter().filter(move |(_, view)| view.is_present() && !view.lost && is_node(view));
+        let present = self
+            .nodes
+            .iter()
+            .filter(move |(_, view)| view.is_present() && !view.lost && is_node(view));
         present.map(|(node, _)| *node)
     }
 
@@ -201,10 +227,12 @@ impl View {
 
     /// Tells whether a node closes rounds by its role: it says that it is an aggregator, or it has never trained.
     pub(crate) fn is_aggregator(&self, node: NodeId) -> bool {
-        self.nodes.get(&node).is_none_or(|view| match view.connected {
-            Some(role) => role == Role::Aggregator,
-            None => view.newest == Round::ZERO,
-        })
+        self.nodes
+            .get(&node)
+            .is_none_or(|view| match view.connected {
+                Some(role) => role == Role::Aggregator,
+                None => view.newest == Round::ZERO,
+            })
     }
 
     /// Returns a node's update of a round.
@@ -221,19 +249,30 @@ impl View {
     /// Visits everybody's newest update; banned and departed nodes are left out.
     pub(crate) fn newest_locals(&self) -> impl Iterator<Item = (NodeId, Round, &Local)> {
         let present = self.nodes.iter().filter(|(_, view)| view.is_present());
-        present.filter_map(|(node, view)| view.update.as_ref().map(|advert| (*node, advert.round, local_of(advert))))
+        present.filter_map(|(node, view)| {
+            view.update
+                .as_ref()
+                .map(|advert| (*node, advert.round, local_of(advert)))
+        })
     }
 
     /// Returns a node's newest update, and its round.
     pub(crate) fn newest_local(&self, node: NodeId) -> Option<(Round, &Local)> {
-        self.nodes.get(&node)?.update.as_ref().map(|advert| (advert.round, local_of(advert)))
+        self.nodes
+            .get(&node)?
+            .update
+            .as_ref()
+            .map(|advert| (advert.round, local_of(advert)))
     }
 
     /// Forgets whoever is neither connected nor followed and has said nothing since a round. In a federation in which
     /// others speak in every round the view would otherwise hold them all.
     pub(crate) fn forget_strangers(&mut self, since: Round, followed: &BTreeSet<NodeId>) {
         self.nodes.retain(|node, view| {
-            view.connected.is_some() || view.banned || view.newest >= since || followed.contains(node)
+            view.connected.is_some()
+                || view.banned
+                || view.newest >= since
+                || followed.contains(node)
         });
     }
 
@@ -257,10 +296,21 @@ impl View {
         let others = self.nodes.iter().filter(|(node, _)| **node != author);
         let said = others.flat_map(|(_, view)| view.blobs());
         let closed = self.globals().flat_map(|(_, _, global)| {
-            global.members.iter().map(|member| member.shared.id).chain([global.mean.id, global.parent])
+            global
+                .members
+                .iter()
+                .map(|member| member.shared.id)
+                .chain([global.mean.id, global.parent])
         });
-        let needed: BTreeSet<BlobId> = said.chain(closed).filter(|blob| blobs.contains(blob)).collect();
-        blobs.iter().copied().filter(|blob| !needed.contains(blob)).collect()
+        let needed: BTreeSet<BlobId> = said
+            .chain(closed)
+            .filter(|blob| blobs.contains(blob))
+            .collect();
+        blobs
+            .iter()
+            .copied()
+            .filter(|blob| !needed.contains(blob))
+            .collect()
     }
 
     /// Keeps a node's proxies of a round.
@@ -272,14 +322,25 @@ impl View {
 
     /// Tells whether a node's proxies of a round are held.
     pub(crate) fn has_proxies(&self, node: NodeId, round: Round) -> bool {
-        self.nodes.get(&node).is_some_and(|view| view.proxies(round).is_some())
+        self.nodes
+            .get(&node)
+            .is_some_and(|view| view.proxies(round).is_some())
     }
 
     /// Returns the held proxies of a round that compare in `lineage`.
-    pub(crate) fn proxies(&self, round: Round, lineage: Lineage) -> BTreeMap<NodeId, Arc<ProxySet>> {
+    pub(crate) fn proxies(
+        &self,
+        round: Round,
+        lineage: Lineage,
+    ) -> BTreeMap<NodeId, Arc<ProxySet>> {
         let present = self.nodes.iter().filter(|(_, view)| view.is_present());
-        let comparable = present.filter(|(_, view)| view.local(round).is_some_and(|local| local.lineage == lineage));
-        comparable.filter_map(|(node, view)| Some((*node, Arc::clone(view.proxies(round)?)))).collect()
+        let comparable = present.filter(|(_, view)| {
+            view.local(round)
+                .is_some_and(|local| local.lineage == lineage)
+        });
+        comparable
+            .filter_map(|(node, view)| Some((*node, Arc::clone(view.proxies(round)?))))
+            .collect()
     }
 
     /// Visits the closed rounds that were announced and whose author is not banned.
@@ -294,13 +355,22 @@ impl View {
     ///
     /// Members whose update of that round is not known here prove nothing, nor do those that signed two of one round: who
     /// closed it may have heard the other one.
-    pub(crate) fn contradiction(&self, round: Round, global: &Global, weighting: Weighting) -> Option<NodeId> {
+    pub(crate) fn contradiction(
+        &self,
+        round: Round,
+        global: &Global,
+        weighting: Weighting,
+    ) -> Option<NodeId> {
         let contradicts = |member: &&Member| {
             if weighting == Weighting::Uniform && member.weight != 1.0 {
                 return true;
             }
-            let speaks = |view: &&NodeView| view.local(round).is_some() && !self.contradictory.contains(&member.node);
-            let Some(view) = self.nodes.get(&member.node).filter(speaks) else { return false };
+            let speaks = |view: &&NodeView| {
+                view.local(round).is_some() && !self.contradictory.contains(&member.node)
+            };
+            let Some(view) = self.nodes.get(&member.node).filter(speaks) else {
+                return false;
+            };
             let counted_so = |local: &Local| match weighting {
                 Weighting::Uniform => true,
                 Weighting::Samples => member.weight == f64::from(local.n_samples),
@@ -311,7 +381,11 @@ impl View {
             };
             !view.locals().any(said)
         };
-        global.members.iter().find(contradicts).map(|member| member.node)
+        global
+            .members
+            .iter()
+            .find(contradicts)
+            .map(|member| member.node)
     }
 
     /// Returns how many members of a closed round have signed that they trained for it, or for a later one, what it counts
@@ -320,9 +394,13 @@ impl View {
         let confirms = |member: &&Member| {
             let said = |advert: &Arc<Advert>| {
                 let local = local_of(advert);
-                advert.round >= round && local.shared == Some(member.shared) && local.parent == global.parent
+                advert.round >= round
+                    && local.shared == Some(member.shared)
+                    && local.parent == global.parent
             };
-            self.nodes.get(&member.node).is_some_and(|view| view.locals().any(said))
+            self.nodes
+                .get(&member.node)
+                .is_some_and(|view| view.locals().any(said))
         };
         global.members.iter().filter(confirms).count()
     }
@@ -353,7 +431,10 @@ mod tests {
         Arc::new(Advert {
             federation: FederationId::from_bytes([0; 32]),
             author: AUTHOR,
-            sequence: Sequence { incarnation: 1, counter: 0 },
+            sequence: Sequence {
+                incarnation: 1,
+                counter: 0,
+            },
             round: Round(round),
             issued_at: none,
             expires_at: none,
@@ -369,14 +450,25 @@ mod tests {
         }
         let newest = view.newest_local(AUTHOR).map(|(round, _)| round.0);
         assert_eq!(newest, heard.iter().map(|(round, _)| *round).max());
-        (1..=6).filter_map(|round| Some((round, view.local(AUTHOR, Round(round))?.n_samples))).collect()
+        (1..=6)
+            .filter_map(|round| Some((round, view.local(AUTHOR, Round(round))?.n_samples)))
+            .collect()
     }
 
     #[test]
     fn one_update_a_round_is_kept_in_whatever_order_they_come() {
-        assert_eq!(known(&[(1, 10), (2, 20), (3, 30)]), [(1, 10), (2, 20), (3, 30)]);
-        assert_eq!(known(&[(3, 30), (1, 10), (2, 20)]), [(1, 10), (2, 20), (3, 30)]);
-        assert_eq!(known(&[(2, 20), (3, 30), (1, 10), (4, 40)]), [(1, 10), (2, 20), (3, 30), (4, 40)]);
+        assert_eq!(
+            known(&[(1, 10), (2, 20), (3, 30)]),
+            [(1, 10), (2, 20), (3, 30)]
+        );
+        assert_eq!(
+            known(&[(3, 30), (1, 10), (2, 20)]),
+            [(1, 10), (2, 20), (3, 30)]
+        );
+        assert_eq!(
+            known(&[(2, 20), (3, 30), (1, 10), (4, 40)]),
+            [(1, 10), (2, 20), (3, 30), (4, 40)]
+        );
     }
 
     #[test]
@@ -392,26 +484,47 @@ mod tests {
     #[test]
     fn who_signs_two_updates_of_a_round_convicts_nobody() {
         let mut view = View::new(3);
-        let member = |weight| Member { node: AUTHOR, shared: BlobRef::of(b"part"), weight };
+        let member = |weight| Member {
+            node: AUTHOR,
+            shared: BlobRef::of(b"part"),
+            weight,
+        };
         let closing = |weight| Global {
             members: vec![member(weight)],
             mean: BlobRef::of(b"mean"),
             parent: BlobId::of(b"initial"),
             history: 1,
         };
-        let contradiction = |view: &View, weight| view.contradiction(Round(2), &closing(weight), Weighting::Samples);
+        let contradiction = |view: &View, weight| {
+            view.contradiction(Round(2), &closing(weight), Weighting::Samples)
+        };
         view.record(&update(1, 9));
         view.record(&update(2, 10));
-        assert_eq!(contradiction(&view, 10.0), Some(AUTHOR), "it signed no such part");
+        assert_eq!(
+            contradiction(&view, 10.0),
+            Some(AUTHOR),
+            "it signed no such part"
+        );
         view.record(&update(2, 10));
-        assert_eq!(contradiction(&view, 10.0), Some(AUTHOR), "the same once more");
+        assert_eq!(
+            contradiction(&view, 10.0),
+            Some(AUTHOR),
+            "the same once more"
+        );
         view.record(&update(2, 11));
-        assert_eq!(contradiction(&view, 10.0), None, "the first may have been another");
+        assert_eq!(
+            contradiction(&view, 10.0),
+            None,
+            "the first may have been another"
+        );
     }
 
     #[test]
     fn rounds_that_are_too_old_are_forgotten_and_not_taken_in() {
         assert_eq!(known(&[(1, 10), (2, 20), (5, 50)]), [(2, 20), (5, 50)]);
-        assert_eq!(known(&[(6, 60), (1, 10), (2, 20), (3, 30)]), [(3, 30), (6, 60)]);
+        assert_eq!(
+            known(&[(6, 60), (1, 10), (2, 20), (3, 30)]),
+            [(3, 30), (6, 60)]
+        );
     }
 }

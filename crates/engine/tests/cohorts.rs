@@ -9,7 +9,10 @@ use fednode_engine::Note;
 use fednode_engine::sim::{self, Incident, Outcome, Scenario};
 
 fn seed() -> u64 {
-    std::env::var("FEDNODE_SIM_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+    std::env::var("FEDNODE_SIM_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(1)
 }
 
 /// A federation that averages one shared part, of which `share` trains in a round.
@@ -22,8 +25,19 @@ fn averaging(nodes: usize, rounds: u32, share: f64) -> Scenario {
 
 fn play(scenario: &Scenario) -> Outcome {
     let outcome = sim::run(scenario);
-    assert_eq!(outcome.unfinished(), [] as [usize; 0], "unfinished after {:?}, seed {}", outcome.elapsed, outcome.seed);
-    assert_eq!(outcome.lineages().len(), 1, "all end with one mean, seed {}", outcome.seed);
+    assert_eq!(
+        outcome.unfinished(),
+        [] as [usize; 0],
+        "unfinished after {:?}, seed {}",
+        outcome.elapsed,
+        outcome.seed
+    );
+    assert_eq!(
+        outcome.lineages().len(),
+        1,
+        "all end with one mean, seed {}",
+        outcome.seed
+    );
     outcome
 }
 
@@ -31,7 +45,12 @@ fn play(scenario: &Scenario) -> Outcome {
 fn members(outcome: &Outcome) -> BTreeMap<Round, Vec<u32>> {
     let mut members: BTreeMap<Round, Vec<u32>> = BTreeMap::new();
     for (_, note) in &outcome.notes {
-        if let Note::RoundClosed { round, members: counted, by: Some(_) } = note {
+        if let Note::RoundClosed {
+            round,
+            members: counted,
+            by: Some(_),
+        } = note
+        {
             members.entry(*round).or_default().push(*counted);
         }
     }
@@ -48,13 +67,29 @@ fn a_third_trains_in_every_round_and_the_others_only_follow() {
     let members = members(&outcome);
     assert_eq!(members.len(), 8);
     // While nodes still meet, one may be drawn too many.
-    assert!(members[&Round(1)].iter().all(|counted| (3..=5).contains(counted)), "{members:?}");
+    assert!(
+        members[&Round(1)]
+            .iter()
+            .all(|counted| (3..=5).contains(counted)),
+        "{members:?}"
+    );
     for (round, counted) in members.iter().skip(1) {
-        assert!(counted.iter().all(|counted| *counted == 3), "{round}: {counted:?}");
+        assert!(
+            counted.iter().all(|counted| *counted == 3),
+            "{round}: {counted:?}"
+        );
     }
-    assert!((8 * 6 - 2..=8 * 6).contains(&rested(&outcome)), "{} rests", rested(&outcome));
+    assert!(
+        (8 * 6 - 2..=8 * 6).contains(&rested(&outcome)),
+        "{} rests",
+        rested(&outcome)
+    );
     // Nobody waits for those who rest: no round takes longer than its training and a grace time.
-    assert!(outcome.elapsed < Duration::from_secs(8 * 6), "{:?}", outcome.elapsed);
+    assert!(
+        outcome.elapsed < Duration::from_secs(8 * 6),
+        "{:?}",
+        outcome.elapsed
+    );
     // Who rests fetches no mean unless it trains next or is done: at most 3 + 3 of 9 in a round, and all in the last.
     let adopted = outcome.adopted.len();
     assert!(adopted <= 8 + 7 * 6 + 9, "{adopted} means were adopted");
@@ -63,7 +98,11 @@ fn a_third_trains_in_every_round_and_the_others_only_follow() {
 #[test]
 fn the_last_mean_is_everybodys() {
     let outcome = play(&averaging(20, 3, 0.1));
-    let last = outcome.adopted.iter().filter(|(_, round, _)| *round == Round(3)).count();
+    let last = outcome
+        .adopted
+        .iter()
+        .filter(|(_, round, _)| *round == Round(3))
+        .count();
     assert_eq!(last, 20);
 }
 
@@ -72,7 +111,12 @@ fn without_an_aggregator_a_drawn_node_closes() {
     let mut scenario = averaging(8, 6, 0.5);
     scenario.aggregator = false;
     let outcome = play(&scenario);
-    assert!(members(&outcome).values().flatten().all(|counted| (3..=5).contains(counted)));
+    assert!(
+        members(&outcome)
+            .values()
+            .flatten()
+            .all(|counted| (3..=5).contains(counted))
+    );
     assert_eq!(outcome.count(|note| matches!(note, Note::Isolated(_))), 0);
 }
 
@@ -89,7 +133,14 @@ fn nodes_die_join_and_come_back_between_their_rounds() {
         .at(30.0, Incident::Restart(10));
     let outcome = play(&scenario);
     assert!(!outcome.up[2]);
-    assert!(members(&outcome).values().flatten().all(|counted| (2..=6).contains(counted)), "{:?}", members(&outcome));
+    assert!(
+        members(&outcome)
+            .values()
+            .flatten()
+            .all(|counted| (2..=6).contains(counted)),
+        "{:?}",
+        members(&outcome)
+    );
 }
 
 #[test]
@@ -97,37 +148,62 @@ fn experts_of_those_who_rest_stand_in() {
     let mut scenario = Scenario::new(seed(), 9, 12);
     scenario.spec.round.participation = 0.5;
     let outcome = play(&scenario);
-    assert!(outcome.used.len() > 20, "{} foreign experts were mixed in", outcome.used.len());
+    assert!(
+        outcome.used.len() > 20,
+        "{} foreign experts were mixed in",
+        outcome.used.len()
+    );
 }
 
 #[test]
 fn so_small_a_share_still_makes_rounds() {
     let outcome = play(&averaging(5, 4, 0.01));
     let later = members(&outcome).into_iter().skip(1);
-    assert!(later.flat_map(|(_, counted)| counted).all(|counted| counted == 2), "as many as a round needs");
+    assert!(
+        later
+            .flat_map(|(_, counted)| counted)
+            .all(|counted| counted == 2),
+        "as many as a round needs"
+    );
 }
 
 /// Of more than 64 nodes chance draws who trains; here so few that in some rounds it is nobody, or one.
 #[test]
 fn a_round_that_too_few_were_drawn_for_costs_the_next_none_of_its_members() {
     for seed in 1..=3 {
-        let outcome = sim::run(&Scenario { seed, ..averaging(80, 24, 0.03) });
-        assert_eq!(outcome.unfinished(), [] as [usize; 0], "unfinished after {:?}, seed {seed}", outcome.elapsed);
+        let outcome = sim::run(&Scenario {
+            seed,
+            ..averaging(80, 24, 0.03)
+        });
+        assert_eq!(
+            outcome.unfinished(),
+            [] as [usize; 0],
+            "unfinished after {:?}, seed {seed}",
+            outcome.elapsed
+        );
         let rests = |(node, note): &(usize, Note)| match note {
             Note::SitsOut(round) => Some((*round, *node)),
             _ => None,
         };
         let rested: BTreeSet<(Round, usize)> = outcome.notes.iter().filter_map(rests).collect();
-        let trained = |round: Round| 80 - rested.range((round, 0)..(round.next(), 0)).count() as u32;
+        let trained =
+            |round: Round| 80 - rested.range((round, 0)..(round.next(), 0)).count() as u32;
         let members = members(&outcome);
-        let is_closed = |round: &Round| members.get(round).is_some_and(|counted| counted.len() > 40);
+        let is_closed =
+            |round: &Round| members.get(round).is_some_and(|counted| counted.len() > 40);
         let (closed, missed): (Vec<Round>, Vec<Round>) = (1..=24).map(Round).partition(is_closed);
-        assert!(!missed.is_empty() && missed.iter().all(|round| trained(*round) < 2), "seed {seed}: {missed:?}");
+        assert!(
+            !missed.is_empty() && missed.iter().all(|round| trained(*round) < 2),
+            "seed {seed}: {missed:?}"
+        );
         for round in closed {
             // Who was alone in its round follows the next one's mean at once, and neither rests nor trains in that.
             let skips = u32::from(missed.contains(&Round(round.0 - 1)));
             let fewest = trained(round) - skips;
-            assert!(members[&round].iter().all(|counted| *counted >= fewest), "seed {seed}, {round}: of {fewest}");
+            assert!(
+                members[&round].iter().all(|counted| *counted >= fewest),
+                "seed {seed}, {round}: of {fewest}"
+            );
         }
     }
 }
@@ -137,7 +213,15 @@ fn after_the_last_round_the_modules_of_all_are_pooled() {
     let mut scenario = averaging(6, 3, 0.4);
     scenario.spec.pool.enabled = true;
     let outcome = play(&scenario);
-    let missing = |note: &Note| matches!(note, Note::PoolGathered { missing, .. } if !missing.is_empty());
+    let missing =
+        |note: &Note| matches!(note, Note::PoolGathered { missing, .. } if !missing.is_empty());
     assert_eq!(outcome.count(missing), 0);
-    assert_eq!(outcome.pools.iter().map(|(_, members)| members.len()).collect::<Vec<_>>(), [5; 6]);
+    assert_eq!(
+        outcome
+            .pools
+            .iter()
+            .map(|(_, members)| members.len())
+            .collect::<Vec<_>>(),
+        [5; 6]
+    );
 }

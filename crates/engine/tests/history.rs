@@ -7,8 +7,8 @@ use fednode_core::{NodeId, ParamSet, Round, Timestamp};
 use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
 use fednode_engine::sim::{
-    self, Answer, ClosedRound, Contents, Incident, LocalUpdate, Moment, Outcome, Past, PrivateModule, Scenario, Toys,
-    Trainers,
+    self, Answer, ClosedRound, Contents, Incident, LocalUpdate, Moment, Outcome, Past,
+    PrivateModule, Scenario, Toys, Trainers,
 };
 
 /// What is known at a moment.
@@ -35,7 +35,14 @@ struct Recording {
 impl Recording {
     fn new(scenario: &Scenario, moments_left: usize) -> Self {
         let toys = Toys::new(scenario.seed, scenario.nodes + 1);
-        Self { toys, closed: Vec::new(), answers: Vec::new(), moments_left, known: None, most: 0 }
+        Self {
+            toys,
+            closed: Vec::new(),
+            answers: Vec::new(),
+            moments_left,
+            known: None,
+            most: 0,
+        }
     }
 }
 
@@ -110,15 +117,30 @@ impl Trainers for Recording {
 
 /// All that a run leaves behind. Lineages are hashes of parameters, so equal ones mean equal bits.
 fn essence(outcome: &Outcome, trainers: &Recording) -> String {
-    let Outcome { elapsed, members, deliveries, blob_bytes, strikes, bans, pools, .. } = outcome;
-    format!("{elapsed:?} {members:?} {deliveries} {blob_bytes} {strikes:?} {bans:?} {pools:?} {:?}", trainers.closed)
+    let Outcome {
+        elapsed,
+        members,
+        deliveries,
+        blob_bytes,
+        strikes,
+        bans,
+        pools,
+        ..
+    } = outcome;
+    format!(
+        "{elapsed:?} {members:?} {deliveries} {blob_bytes} {strikes:?} {bans:?} {pools:?} {:?}",
+        trainers.closed
+    )
 }
 
 fn scenario() -> Scenario {
-    let mut scenario = Scenario { observe: false, ..Scenario::new(5, 9, 7) }
-        .at(6.0, Incident::Kill(3))
-        .at(14.0, Incident::Restart(3))
-        .at(9.0, Incident::Kill(9));
+    let mut scenario = Scenario {
+        observe: false,
+        ..Scenario::new(5, 9, 7)
+    }
+    .at(6.0, Incident::Kill(3))
+    .at(14.0, Incident::Restart(3))
+    .at(9.0, Incident::Kill(9));
     scenario.link.loss = 0.1;
     scenario.spec.pool.enabled = true;
     scenario
@@ -129,7 +151,11 @@ fn an_interruption_anywhere_changes_nothing() {
     let scenario = scenario();
     let mut whole = Recording::new(&scenario, usize::MAX);
     let outcome = sim::run_with(&scenario, &mut whole);
-    assert!(outcome.failed.is_none() && outcome.unfinished().is_empty(), "{:?}", outcome.failed);
+    assert!(
+        outcome.failed.is_none() && outcome.unfinished().is_empty(),
+        "{:?}",
+        outcome.failed
+    );
     let expected = essence(&outcome, &whole);
     let moments = usize::MAX - whole.moments_left;
     assert!(moments > 20, "{moments}");
@@ -138,11 +164,26 @@ fn an_interruption_anywhere_changes_nothing() {
         assert!(sim::run_with(&scenario, &mut first).stopped);
         let known = first.known.unwrap();
         let answers = first.answers[..known.answers].to_vec();
-        let past = Past { events: known.events, answers: Box::new(answers.into_iter()), contents: known.contents };
-        let mut second = Recording { toys: known.toys, closed: known.closed, ..Recording::new(&scenario, usize::MAX) };
+        let past = Past {
+            events: known.events,
+            answers: Box::new(answers.into_iter()),
+            contents: known.contents,
+        };
+        let mut second = Recording {
+            toys: known.toys,
+            closed: known.closed,
+            ..Recording::new(&scenario, usize::MAX)
+        };
         let outcome = sim::go_on(&scenario, &mut second, past);
-        assert_eq!(essence(&outcome, &second), expected, "interrupted at moment {stop} of {moments}");
-        assert_eq!([&first.answers[..known.answers], &second.answers].concat(), whole.answers);
+        assert_eq!(
+            essence(&outcome, &second),
+            expected,
+            "interrupted at moment {stop} of {moments}"
+        );
+        assert_eq!(
+            [&first.answers[..known.answers], &second.answers].concat(),
+            whole.answers
+        );
     }
 }
 
@@ -154,15 +195,27 @@ fn the_past_of_another_run_is_refused() {
     let known = first.known.unwrap();
     let past = |answers: &[Answer], contents: &Contents| {
         let answers: Vec<Answer> = answers.to_vec();
-        Past { events: known.events, answers: Box::new(answers.into_iter()), contents: contents.clone() }
+        Past {
+            events: known.events,
+            answers: Box::new(answers.into_iter()),
+            contents: contents.clone(),
+        }
     };
     let refused = |past: Past| {
         let outcome = sim::go_on(&scenario, &mut Recording::new(&scenario, usize::MAX), past);
-        outcome.failed.is_some_and(|(_, reason)| reason.contains("not of this run"))
+        outcome
+            .failed
+            .is_some_and(|(_, reason)| reason.contains("not of this run"))
     };
     let answers = &first.answers[..known.answers];
-    assert!(refused(past(&answers[1..], &known.contents)), "an answer is missing");
-    assert!(refused(past(answers, &Contents::new())), "contents are missing");
+    assert!(
+        refused(past(&answers[1..], &known.contents)),
+        "an answer is missing"
+    );
+    assert!(
+        refused(past(answers, &Contents::new())),
+        "contents are missing"
+    );
     let twice = [answers, &answers[..1]].concat();
     assert!(refused(past(&twice, &known.contents)), "an answer too many");
 }
@@ -170,9 +223,16 @@ fn the_past_of_another_run_is_refused() {
 #[test]
 fn a_long_run_holds_no_more_than_a_short_one() {
     let most = |rounds| {
-        let scenario = Scenario { observe: false, ..Scenario::new(5, 60, rounds) };
+        let scenario = Scenario {
+            observe: false,
+            ..Scenario::new(5, 60, rounds)
+        };
         let mut trainers = Recording::new(&scenario, usize::MAX);
-        assert!(sim::run_with(&scenario, &mut trainers).unfinished().is_empty());
+        assert!(
+            sim::run_with(&scenario, &mut trainers)
+                .unfinished()
+                .is_empty()
+        );
         trainers.most
     };
     // An update is a shared part, two experts and, every other round, proxies: 180 or 240 blobs per round, and a mean.

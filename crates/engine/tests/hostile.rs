@@ -6,10 +6,12 @@
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, Averaging, BlobId, BlobRef, Body, ExpertOffer, Fault, FederationSpec, Global, Local, Member, NodeId, Role,
-    Round, Rule, Sequence, Timestamp, Weighting, Withdraw,
+    Advert, Averaging, BlobId, BlobRef, Body, ExpertOffer, Fault, FederationSpec, Global, Local,
+    Member, NodeId, Role, Round, Rule, Sequence, Timestamp, Weighting, Withdraw,
 };
-use fednode_engine::{Aggregator, AverageOrder, AverageReport, Fetch, FetchKind, Head, Input, Node, Output, Purpose};
+use fednode_engine::{
+    Aggregator, AverageOrder, AverageReport, Fetch, FetchKind, Head, Input, Node, Output, Purpose,
+};
 
 const NOW: Timestamp = Timestamp(1_000);
 const LIAR: u8 = 9;
@@ -19,17 +21,29 @@ fn id(n: u8) -> NodeId {
 }
 
 fn blob(name: &str) -> BlobRef {
-    BlobRef { id: BlobId::of(name.as_bytes()), size: 100 }
+    BlobRef {
+        id: BlobId::of(name.as_bytes()),
+        size: 100,
+    }
 }
 
 fn spec() -> Arc<FederationSpec> {
-    let mut spec = FederationSpec { nodes: 3, ..FederationSpec::default() };
-    spec.exchange.averaging = Some(Averaging { weighting: Weighting::Uniform, rule: Rule::Mean });
+    let mut spec = FederationSpec {
+        nodes: 3,
+        ..FederationSpec::default()
+    };
+    spec.exchange.averaging = Some(Averaging {
+        weighting: Weighting::Uniform,
+        rule: Rule::Mean,
+    });
     Arc::new(spec)
 }
 
 fn advert(spec: &FederationSpec, author: u8, round: u32, body: Body) -> Input {
-    let sequence = Sequence { incarnation: 1, counter: u64::from(round) };
+    let sequence = Sequence {
+        incarnation: 1,
+        counter: u64::from(round),
+    };
     Input::Advert(Arc::new(Advert {
         federation: spec.id(),
         author: id(author),
@@ -43,20 +57,40 @@ fn advert(spec: &FederationSpec, author: u8, round: u32, body: Body) -> Input {
 
 /// An update whose shared part is called after its author.
 fn update(author: u8) -> Local {
-    let offer = ExpertOffer { blob: blob(&format!("expert of {author}")), samples_routed: 1 };
+    let offer = ExpertOffer {
+        blob: blob(&format!("expert of {author}")),
+        samples_routed: 1,
+    };
     let shared = Some(blob(&format!("part of {author}")));
-    Local { shared, experts: vec![offer], ..Local::new(blob("initial").id, 10) }
+    Local {
+        shared,
+        experts: vec![offer],
+        ..Local::new(blob("initial").id, 10)
+    }
 }
 
 fn closing(members: &[u8], mean: &str) -> Global {
-    let member = |n: &u8| Member { node: id(*n), shared: blob(&format!("part of {n}")), weight: 1.0 };
+    let member = |n: &u8| Member {
+        node: id(*n),
+        shared: blob(&format!("part of {n}")),
+        weight: 1.0,
+    };
     let members: Vec<Member> = members.iter().map(member).collect();
-    Global { history: members.len() as u64, members, mean: blob(mean), parent: blob("initial").id }
+    Global {
+        history: members.len() as u64,
+        members,
+        mean: blob(mean),
+        parent: blob("initial").id,
+    }
 }
 
 fn fetched_parts(outputs: &[Output]) -> Vec<BlobRef> {
     let part = |output: &Output| match output {
-        Output::Fetch(Fetch { blob, kind: FetchKind::Shared, .. }) => Some(*blob),
+        Output::Fetch(Fetch {
+            blob,
+            kind: FetchKind::Shared,
+            ..
+        }) => Some(*blob),
         _ => None,
     };
     outputs.iter().filter_map(part).collect()
@@ -68,7 +102,13 @@ fn aggregator(spec: &Arc<FederationSpec>, heard: &[u8]) -> Aggregator {
     aggregator.handle(NOW, Input::Start);
     aggregator.handle(NOW, Input::Synced);
     for n in heard {
-        aggregator.handle(NOW, Input::PeerUp { node: id(*n), role: Role::Node });
+        aggregator.handle(
+            NOW,
+            Input::PeerUp {
+                node: id(*n),
+                role: Role::Node,
+            },
+        );
         aggregator.handle(NOW, advert(spec, *n, 1, Body::Local(update(*n))));
     }
     aggregator
@@ -78,19 +118,35 @@ fn aggregator(spec: &Arc<FederationSpec>, heard: &[u8]) -> Aggregator {
 fn a_withdrawal_deletes_nothing_that_somebody_else_needs() {
     let spec = spec();
     let wanted = ["expert of 1", "part of 1", "expert of 9", "nobody's"].map(|name| blob(name).id);
-    let withdrawal = || advert(&spec, LIAR, 2, Body::Withdraw(Withdraw { blobs: wanted.to_vec() }));
+    let withdrawal = || {
+        advert(
+            &spec,
+            LIAR,
+            2,
+            Body::Withdraw(Withdraw {
+                blobs: wanted.to_vec(),
+            }),
+        )
+    };
     let mut node = Node::new(Arc::clone(&spec), id(2), Some(blob("initial")));
     node.handle(NOW, Input::Start);
     for n in [1, LIAR] {
         node.handle(NOW, advert(&spec, n, 1, Body::Local(update(n))));
     }
     let mut aggregator = aggregator(&spec, &[1, LIAR]);
-    for outputs in [node.handle(NOW, withdrawal()), aggregator.handle(NOW, withdrawal())] {
+    for outputs in [
+        node.handle(NOW, withdrawal()),
+        aggregator.handle(NOW, withdrawal()),
+    ] {
         let forgotten = outputs.iter().find_map(|output| match output {
             Output::Forget(blobs) => Some(blobs.clone()),
             _ => None,
         });
-        assert_eq!(forgotten.unwrap(), wanted[2..], "its own, and what nobody knows");
+        assert_eq!(
+            forgotten.unwrap(),
+            wanted[2..],
+            "its own, and what nobody knows"
+        );
     }
 }
 
@@ -98,10 +154,20 @@ fn a_withdrawal_deletes_nothing_that_somebody_else_needs() {
 fn members_that_nobody_heard_of_close_no_round() {
     let spec = spec();
     let mut aggregator = aggregator(&spec, &[1]);
-    let outputs = aggregator.handle(NOW, advert(&spec, LIAR, 1, Body::Global(closing(&[3, 4], "mean"))));
+    let outputs = aggregator.handle(
+        NOW,
+        advert(&spec, LIAR, 1, Body::Global(closing(&[3, 4], "mean"))),
+    );
     assert_eq!(fetched_parts(&outputs), []);
-    let outputs = aggregator.handle(NOW, advert(&spec, LIAR, 10, Body::Global(closing(&[1, LIAR], "mean"))));
-    assert_eq!((fetched_parts(&outputs), aggregator.head().round), (vec![], Round::ZERO), "nor all rounds");
+    let outputs = aggregator.handle(
+        NOW,
+        advert(&spec, LIAR, 10, Body::Global(closing(&[1, LIAR], "mean"))),
+    );
+    assert_eq!(
+        (fetched_parts(&outputs), aggregator.head().round),
+        (vec![], Round::ZERO),
+        "nor all rounds"
+    );
 }
 
 #[test]
@@ -113,13 +179,17 @@ fn an_aggregator_recomputes_what_others_averaged_before_it_follows() {
         let parts = fetched_parts(&aggregator.handle(NOW, said));
         assert_eq!(parts, [blob("part of 1"), blob("part of 2")]);
         assert_eq!(aggregator.head().round, Round::ZERO);
-        let outputs: Vec<Output> =
-            parts.iter().flat_map(|part| aggregator.handle(NOW, Input::Fetched(part.id))).collect();
+        let outputs: Vec<Output> = parts
+            .iter()
+            .flat_map(|part| aggregator.handle(NOW, Input::Fetched(part.id)))
+            .collect();
         let order = outputs.iter().find_map(|output| match output {
             Output::Average(order) if order.purpose != Purpose::Close => Some(order.clone()),
             _ => None,
         });
-        let AverageOrder { members, purpose, .. } = order.unwrap();
+        let AverageOrder {
+            members, purpose, ..
+        } = order.unwrap();
         let report = AverageReport {
             round: Round(1),
             purpose,
@@ -129,8 +199,14 @@ fn an_aggregator_recomputes_what_others_averaged_before_it_follows() {
             lost: vec![],
         };
         let outputs = aggregator.handle(NOW, Input::Averaged(report));
-        let banned = outputs.iter().any(|output| matches!(output, Output::Ban { node, .. } if *node == id(LIAR)));
-        assert_eq!((aggregator.head().round == Round(1), banned), (follows, !follows), "{mean}");
+        let banned = outputs
+            .iter()
+            .any(|output| matches!(output, Output::Ban { node, .. } if *node == id(LIAR)));
+        assert_eq!(
+            (aggregator.head().round == Round(1), banned),
+            (follows, !follows),
+            "{mean}"
+        );
     }
 }
 
@@ -141,20 +217,38 @@ fn a_node_that_stops_while_it_joins_again_goes_on_where_it_was() {
     node.handle(NOW, Input::Start);
     node.handle(NOW, Input::Synced);
     for n in [1, 3] {
-        node.handle(NOW, Input::PeerUp { node: id(n), role: Role::Node });
+        node.handle(
+            NOW,
+            Input::PeerUp {
+                node: id(n),
+                role: Role::Node,
+            },
+        );
     }
     let before = node.checkpoint();
     assert_eq!((before.phase.name(), before.round), ("training", Round(1)));
-    let mut again = Node::restore(Arc::clone(&spec), id(2), Some(blob("initial")), before.clone());
+    let mut again = Node::restore(
+        Arc::clone(&spec),
+        id(2),
+        Some(blob("initial")),
+        before.clone(),
+    );
     again.handle(NOW, Input::Start);
-    assert_eq!((again.state().phase.name(), again.checkpoint()), ("joining", before));
+    assert_eq!(
+        (again.state().phase.name(), again.checkpoint()),
+        ("joining", before)
+    );
 }
 
 #[test]
 fn an_accusation_starts_no_trial_that_costs_more_than_it_can_show() {
     let spec = spec();
     let accuse = |accuser: u8, evidence: &Global| {
-        let fault = Fault { accused: id(LIAR), evidence: evidence.clone(), actual: blob("other").id };
+        let fault = Fault {
+            accused: id(LIAR),
+            evidence: evidence.clone(),
+            actual: blob("other").id,
+        };
         advert(&spec, accuser, 1, Body::Fault(fault))
     };
     let mut node = Node::new(Arc::clone(&spec), id(2), Some(blob("initial")));
@@ -170,13 +264,28 @@ fn an_accusation_starts_no_trial_that_costs_more_than_it_can_show() {
         node.handle(NOW, advert(&spec, LIAR, 1, Body::Global(said.clone())));
     }
     assert_eq!(fetched_parts(&node.handle(NOW, accuse(1, &invented))), []);
-    assert_eq!(fetched_parts(&node.handle(NOW, accuse(LIAR, &real))), [], "nobody accuses itself");
+    assert_eq!(
+        fetched_parts(&node.handle(NOW, accuse(LIAR, &real))),
+        [],
+        "nobody accuses itself"
+    );
     let parts = [blob("part of 1"), blob("part of 3")];
     assert_eq!(fetched_parts(&node.handle(NOW, accuse(1, &real))), parts);
-    assert_eq!(fetched_parts(&node.handle(NOW, accuse(3, &real))), [], "once is enough");
-    assert_eq!(fetched_parts(&node.handle(NOW, accuse(1, &other))), parts, "another closing is another trial");
+    assert_eq!(
+        fetched_parts(&node.handle(NOW, accuse(3, &real))),
+        [],
+        "once is enough"
+    );
+    assert_eq!(
+        fetched_parts(&node.handle(NOW, accuse(1, &other))),
+        parts,
+        "another closing is another trial"
+    );
     // Both are averaged at once; the first answer is to the first order, and acquits.
-    let outputs: Vec<Output> = parts.iter().flat_map(|part| node.handle(NOW, Input::Fetched(part.id))).collect();
+    let outputs: Vec<Output> = parts
+        .iter()
+        .flat_map(|part| node.handle(NOW, Input::Fetched(part.id)))
+        .collect();
     let orders: Vec<&AverageOrder> = outputs
         .iter()
         .filter_map(|output| match output {
@@ -188,22 +297,56 @@ fn an_accusation_starts_no_trial_that_costs_more_than_it_can_show() {
     let answer = |order: &AverageOrder| {
         let (round, purpose, members) = (order.round, order.purpose, order.members.clone());
         let mean = Some(blob("mean"));
-        Input::Averaged(AverageReport { round, purpose, mean, members, rejected: vec![], lost: vec![] })
+        Input::Averaged(AverageReport {
+            round,
+            purpose,
+            mean,
+            members,
+            rejected: vec![],
+            lost: vec![],
+        })
     };
-    let bans = |outputs: &[Output]| outputs.iter().filter(|output| matches!(output, Output::Ban { .. })).count();
+    let bans = |outputs: &[Output]| {
+        outputs
+            .iter()
+            .filter(|output| matches!(output, Output::Ban { .. }))
+            .count()
+    };
     assert_eq!(bans(&node.handle(NOW, answer(orders[0]))), 0);
-    assert_eq!(bans(&node.handle(NOW, answer(orders[1]))), 1, "the second mean is false");
+    assert_eq!(
+        bans(&node.handle(NOW, answer(orders[1]))),
+        1,
+        "the second mean is false"
+    );
 }
 
 #[test]
 fn what_is_announced_far_too_large_is_not_fetched() {
     let spec = spec();
-    let head = Head { round: Round(1), mean: Some(blob("mean")), parent: Some(blob("initial").id), history: 2 };
+    let head = Head {
+        round: Round(1),
+        mean: Some(blob("mean")),
+        parent: Some(blob("initial").id),
+        history: 2,
+    };
     let mut aggregator = Aggregator::restore(Arc::clone(&spec), id(7), head);
     aggregator.handle(NOW, Input::Start);
-    let part = |size| Local { shared: Some(BlobRef { size, ..blob("part") }), ..Local::new(blob("mean").id, 10) };
+    let part = |size| Local {
+        shared: Some(BlobRef {
+            size,
+            ..blob("part")
+        }),
+        ..Local::new(blob("mean").id, 10)
+    };
     let outputs = aggregator.handle(NOW, advert(&spec, LIAR, 2, Body::Local(part(512 << 20))));
     assert_eq!(fetched_parts(&outputs), []);
-    assert!(outputs.iter().any(|output| matches!(output, Output::Strike { node, .. } if *node == id(LIAR))));
-    assert_eq!(fetched_parts(&aggregator.handle(NOW, advert(&spec, 1, 2, Body::Local(part(100))))).len(), 1);
+    assert!(
+        outputs
+            .iter()
+            .any(|output| matches!(output, Output::Strike { node, .. } if *node == id(LIAR)))
+    );
+    assert_eq!(
+        fetched_parts(&aggregator.handle(NOW, advert(&spec, 1, 2, Body::Local(part(100))))).len(),
+        1
+    );
 }

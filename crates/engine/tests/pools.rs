@@ -18,11 +18,18 @@ fn one_round(nodes: usize) -> Scenario {
 /// Plays it; returns for every member whom it took into its pool.
 fn play(scenario: &Scenario) -> (Outcome, Vec<Option<BTreeSet<NodeId>>>) {
     let outcome = sim::run(scenario);
-    assert_eq!(outcome.unfinished(), [] as [usize; 0], "unfinished after {:?}", outcome.elapsed);
+    assert_eq!(
+        outcome.unfinished(),
+        [] as [usize; 0],
+        "unfinished after {:?}",
+        outcome.elapsed
+    );
     assert_eq!(outcome.invalid_used(), []);
     let pool = |member| {
         let mut pools = outcome.pools.iter().filter(|(owner, _)| *owner == member);
-        pools.next_back().map(|(_, members)| members.iter().map(|(node, _)| *node).collect())
+        pools
+            .next_back()
+            .map(|(_, members)| members.iter().map(|(node, _)| *node).collect())
     };
     let pools = (0..scenario.nodes).map(pool).collect();
     (outcome, pools)
@@ -32,15 +39,36 @@ fn play(scenario: &Scenario) -> (Outcome, Vec<Option<BTreeSet<NodeId>>>) {
 fn everybody_pools_everybody() {
     let (outcome, pools) = play(&one_round(5));
     for (member, pool) in pools.iter().enumerate() {
-        let others = outcome.ids[..5].iter().copied().filter(|id| *id != outcome.ids[member]).collect();
+        let others = outcome.ids[..5]
+            .iter()
+            .copied()
+            .filter(|id| *id != outcome.ids[member])
+            .collect();
         assert_eq!(*pool, Some(others), "member {member}");
     }
-    let notes = outcome.notes.iter().filter(|(_, note)| matches!(note, Note::PoolGathered { .. }));
-    assert!(notes.clone().count() == 5 && outcome.strikes.is_empty(), "{:?}", outcome.strikes);
+    let notes = outcome
+        .notes
+        .iter()
+        .filter(|(_, note)| matches!(note, Note::PoolGathered { .. }));
+    assert!(
+        notes.clone().count() == 5 && outcome.strikes.is_empty(),
+        "{:?}",
+        outcome.strikes
+    );
     for (_, note) in notes {
-        assert_eq!(*note, Note::PoolGathered { missing: Vec::new(), strangers: Vec::new() });
+        assert_eq!(
+            *note,
+            Note::PoolGathered {
+                missing: Vec::new(),
+                strangers: Vec::new()
+            }
+        );
     }
-    assert!(outcome.elapsed < Duration::from_secs(17), "nobody waits for a deadline: {:?}", outcome.elapsed);
+    assert!(
+        outcome.elapsed < Duration::from_secs(17),
+        "nobody waits for a deadline: {:?}",
+        outcome.elapsed
+    );
 }
 
 /// The toys of one cluster are alike: member 0 is with 3, 6 and 9.
@@ -51,7 +79,11 @@ fn a_bounded_pool_takes_in_the_most_similar() {
     let (outcome, pools) = play(&scenario);
     for (member, pool) in pools.into_iter().enumerate() {
         let alike = (0..12).filter(|other| *other != member && other % 3 == member % 3);
-        assert_eq!(pool, Some(alike.map(|other| outcome.ids[other]).collect()), "member {member}");
+        assert_eq!(
+            pool,
+            Some(alike.map(|other| outcome.ids[other]).collect()),
+            "member {member}"
+        );
     }
 }
 
@@ -62,8 +94,15 @@ fn without_proxies_the_candidates_of_a_bounded_pool_are_a_draw_in_which_everybod
     scenario.spec.exchange.experts = None;
     let (_, pools) = play(&scenario);
     let pools: Vec<_> = pools.into_iter().map(Option::unwrap).collect();
-    assert!(pools.iter().all(|pool| pool.len() == 6), "two for each of the three that a trainer takes in");
-    assert_eq!(pools.iter().flatten().collect::<BTreeSet<_>>().len(), 12, "not the same few for everybody");
+    assert!(
+        pools.iter().all(|pool| pool.len() == 6),
+        "two for each of the three that a trainer takes in"
+    );
+    assert_eq!(
+        pools.iter().flatten().collect::<BTreeSet<_>>().len(),
+        12,
+        "not the same few for everybody"
+    );
 }
 
 #[test]
@@ -72,9 +111,16 @@ fn who_dies_between_the_stages_is_left_out_and_not_waited_for() {
     let dead = outcome.ids[2];
     for (member, pool) in pools.iter().enumerate().filter(|(member, _)| *member != 2) {
         let pool = pool.as_ref().unwrap();
-        assert!(pool.len() == 3 && !pool.contains(&dead), "member {member}: {pool:?}");
+        assert!(
+            pool.len() == 3 && !pool.contains(&dead),
+            "member {member}: {pool:?}"
+        );
     }
-    assert!(outcome.elapsed < Duration::from_secs(20), "{:?}", outcome.elapsed);
+    assert!(
+        outcome.elapsed < Duration::from_secs(20),
+        "{:?}",
+        outcome.elapsed
+    );
 }
 
 #[test]
@@ -86,19 +132,35 @@ fn who_dies_with_its_module_on_offer_is_given_up_after_the_grace_time() {
     let (outcome, pools) = play(&scenario);
     let dead = outcome.ids[2];
     assert!(pools.iter().flatten().all(|pool| !pool.contains(&dead)));
-    assert!(outcome.elapsed < Duration::from_secs(100), "{:?}", outcome.elapsed);
+    assert!(
+        outcome.elapsed < Duration::from_secs(100),
+        "{:?}",
+        outcome.elapsed
+    );
 }
 
 #[test]
 fn who_is_left_alone_has_a_pool_of_one() {
-    let (outcome, pools) = play(&one_round(2).at(7.5, Incident::Kill(1)).at(7.6, Incident::Kill(2)));
+    let (outcome, pools) = play(
+        &one_round(2)
+            .at(7.5, Incident::Kill(1))
+            .at(7.6, Incident::Kill(2)),
+    );
     assert_eq!(pools[0], Some(BTreeSet::new()));
-    assert!(outcome.elapsed < Duration::from_secs(20), "{:?}", outcome.elapsed);
+    assert!(
+        outcome.elapsed < Duration::from_secs(20),
+        "{:?}",
+        outcome.elapsed
+    );
 }
 
 #[test]
 fn who_restarts_between_the_stages_makes_its_module_again() {
-    let (outcome, pools) = play(&one_round(4).at(7.5, Incident::Kill(1)).at(9.0, Incident::Restart(1)));
+    let (outcome, pools) = play(
+        &one_round(4)
+            .at(7.5, Incident::Kill(1))
+            .at(9.0, Incident::Restart(1)),
+    );
     assert_eq!(outcome.members[1].0, Phase::Serving);
     assert_eq!(pools[1].as_ref().map(BTreeSet::len), Some(3));
 }
@@ -111,9 +173,25 @@ fn who_keeps_its_module_is_not_waited_for_and_pools_those_of_the_others() {
         assert!(pool.len() == 2 && !pool.contains(&keeper), "{pool:?}");
     }
     assert_eq!(pools[3].as_ref().map(BTreeSet::len), Some(3));
-    let gathered = Note::PoolGathered { missing: Vec::new(), strangers: Vec::new() };
-    assert_eq!(outcome.notes.iter().filter(|(_, note)| *note == gathered).count(), 4, "{:?}", outcome.notes);
-    assert!(outcome.strikes.is_empty() && outcome.elapsed < Duration::from_secs(17), "{:?}", outcome.elapsed);
+    let gathered = Note::PoolGathered {
+        missing: Vec::new(),
+        strangers: Vec::new(),
+    };
+    assert_eq!(
+        outcome
+            .notes
+            .iter()
+            .filter(|(_, note)| *note == gathered)
+            .count(),
+        4,
+        "{:?}",
+        outcome.notes
+    );
+    assert!(
+        outcome.strikes.is_empty() && outcome.elapsed < Duration::from_secs(17),
+        "{:?}",
+        outcome.elapsed
+    );
 }
 
 #[test]
@@ -123,6 +201,9 @@ fn a_module_that_is_not_finite_is_refused_and_costs_its_owner() {
     for pool in pools[..3].iter().flatten() {
         assert!(pool.len() == 2 && !pool.contains(&liar), "{pool:?}");
     }
-    let refusals = outcome.strikes.iter().filter(|(_, node, reason)| *node == liar && reason.starts_with("module"));
+    let refusals = outcome
+        .strikes
+        .iter()
+        .filter(|(_, node, reason)| *node == liar && reason.starts_with("module"));
     assert_eq!(refusals.count(), 3);
 }

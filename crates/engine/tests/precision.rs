@@ -41,15 +41,24 @@ impl Noted {
         let mut mix = vec![0.0; 5];
         for (expert, weight) in sources {
             let params = ParamSet::clone(&self.trained[expert]);
-            let params = if as_sent && expert.owner != me { params.narrowed(self.precision) } else { params };
-            mix.iter_mut().zip(params.values()).for_each(|(sum, value)| *sum += weight * f64::from(value));
+            let params = if as_sent && expert.owner != me {
+                params.narrowed(self.precision)
+            } else {
+                params
+            };
+            mix.iter_mut()
+                .zip(params.values())
+                .for_each(|(sum, value)| *sum += weight * f64::from(value));
         }
         mix
     }
 }
 
 fn distance(params: &ParamSet, expected: &[f64]) -> f64 {
-    let differences = params.values().zip(expected).map(|(value, expected)| (f64::from(value) - expected).abs());
+    let differences = params
+        .values()
+        .zip(expected)
+        .map(|(value, expected)| (f64::from(value) - expected).abs());
     differences.fold(0.0, f64::max)
 }
 
@@ -65,9 +74,15 @@ impl Trainers for Noted {
     fn finish(&mut self, member: usize, round: Round) -> Result<LocalUpdate, String> {
         let update = self.toys.finish(member, round)?;
         for (slot, (params, _)) in (0..).map(Slot).zip(&update.experts) {
-            let expert = ExpertId { owner: sim::node_id(self.seed, member), slot };
+            let expert = ExpertId {
+                owner: sim::node_id(self.seed, member),
+                slot,
+            };
             self.trained.insert(expert, Arc::clone(params));
-            self.sent.insert((expert, params.to_blob_as(self.precision).0.id), Arc::clone(params));
+            self.sent.insert(
+                (expert, params.to_blob_as(self.precision).0.id),
+                Arc::clone(params),
+            );
         }
         Ok(update)
     }
@@ -94,7 +109,11 @@ impl Trainers for Noted {
 
     fn begin_pool(&mut self, member: usize, modules: Vec<(NodeId, Arc<ParamSet>)>) {
         for (_, params) in &modules {
-            assert_eq!(ParamSet::clone(params).narrowed(self.precision), **params, "a module came as it was sent");
+            assert_eq!(
+                ParamSet::clone(params).narrowed(self.precision),
+                **params,
+                "a module came as it was sent"
+            );
         }
         self.toys.begin_pool(member, modules);
     }
@@ -120,20 +139,35 @@ fn play(precision: Precision) -> (Noted, sim::Outcome) {
     scenario.training = (scenario.training.0, scenario.training.0);
     let mut noted = Noted::new(&scenario);
     let outcome = sim::run_with(&scenario, &mut noted);
-    assert!(outcome.unfinished().is_empty() && outcome.strikes.is_empty(), "{:?}", outcome.strikes);
+    assert!(
+        outcome.unfinished().is_empty() && outcome.strikes.is_empty(),
+        "{:?}",
+        outcome.strikes
+    );
     (noted, outcome)
 }
 
 #[test]
 fn others_are_mixed_as_they_were_sent_and_the_own_expert_as_it_was_trained() {
-    for (precision, step) in [(Precision::F16, 2f64.powi(-12)), (Precision::Bf16, 2f64.powi(-9))] {
+    for (precision, step) in [
+        (Precision::F16, 2f64.powi(-12)),
+        (Precision::Bf16, 2f64.powi(-9)),
+    ] {
         let (noted, outcome) = play(precision);
         assert!(noted.n_mixed >= 5, "{}", noted.n_mixed);
         let (error, lost) = noted.errors;
         assert!(error < 1e-6, "{precision:?}: a mix is off by {error}");
         // Toy values are below 1.5, so rounding moves some of them by about half a step at 1.
-        assert!(lost > step / 4.0 && lost < 4.0 * step, "{precision:?}: {lost} lost");
-        assert!(outcome.used.iter().all(|(_, _, expert, blob)| noted.sent.contains_key(&(*expert, *blob))));
+        assert!(
+            lost > step / 4.0 && lost < 4.0 * step,
+            "{precision:?}: {lost} lost"
+        );
+        assert!(
+            outcome
+                .used
+                .iter()
+                .all(|(_, _, expert, blob)| noted.sent.contains_key(&(*expert, *blob)))
+        );
     }
 }
 
@@ -141,9 +175,19 @@ fn others_are_mixed_as_they_were_sent_and_the_own_expert_as_it_was_trained() {
 fn nobody_fetches_an_expert_as_it_was_trained() {
     let (noted, outcome) = play(Precision::F16);
     let fetched: BTreeSet<BlobId> = outcome.fetches.keys().map(|(_, blob)| *blob).collect();
-    let sent = noted.sent.keys().filter(|(_, blob)| fetched.contains(blob)).count();
+    let sent = noted
+        .sent
+        .keys()
+        .filter(|(_, blob)| fetched.contains(blob))
+        .count();
     assert!(sent >= 5, "{sent}");
     let whole = |params: &Arc<ParamSet>| fetched.contains(&params.to_blob().0.id);
-    assert!(!noted.sent.values().any(whole), "an expert went out in 32 bits");
-    assert!(outcome.fetches.values().all(|times| *times == 1), "nothing is fetched twice");
+    assert!(
+        !noted.sent.values().any(whole),
+        "an expert went out in 32 bits"
+    );
+    assert!(
+        outcome.fetches.values().all(|times| *times == 1),
+        "nothing is fetched twice"
+    );
 }

@@ -12,14 +12,26 @@ use fednode_engine::sim::{self, Behaviour, Incident, Outcome, Scenario};
 use fednode_engine::{Note, Phase};
 
 fn seed() -> u64 {
-    std::env::var("FEDNODE_SIM_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+    std::env::var("FEDNODE_SIM_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(1)
 }
 
 fn play(scenario: &Scenario) -> Outcome {
     let outcome = sim::run(scenario);
     let seed = outcome.seed;
-    assert_eq!(outcome.unfinished(), [] as [usize; 0], "unfinished after {:?}, seed {seed}", outcome.elapsed);
-    assert_eq!(outcome.invalid_used(), [], "invalid experts were counted, seed {seed}");
+    assert_eq!(
+        outcome.unfinished(),
+        [] as [usize; 0],
+        "unfinished after {:?}, seed {seed}",
+        outcome.elapsed
+    );
+    assert_eq!(
+        outcome.invalid_used(),
+        [],
+        "invalid experts were counted, seed {seed}"
+    );
     outcome
 }
 
@@ -52,9 +64,18 @@ fn five_nodes_in_good_weather() {
     assert_eq!(outcome.plans.len(), 5 * 3, "seed {}", outcome.seed);
     assert!(outcome.used.iter().all(|used| used.1 >= Round(2)));
     assert!(outcome.used.iter().any(|used| used.1 == Round(2)));
-    assert!(outcome.strikes.is_empty() && outcome.bans.is_empty(), "{:?} {:?}", outcome.strikes, outcome.bans);
+    assert!(
+        outcome.strikes.is_empty() && outcome.bans.is_empty(),
+        "{:?} {:?}",
+        outcome.strikes,
+        outcome.bans
+    );
     // Rounds of at most 5 s of training need not wait for a deadline or a grace time.
-    assert!(outcome.elapsed < Duration::from_secs(6 * 6), "{:?}", outcome.elapsed);
+    assert!(
+        outcome.elapsed < Duration::from_secs(6 * 6),
+        "{:?}",
+        outcome.elapsed
+    );
 }
 
 /// In the last round nothing is trained, whether it would renew the plans (7, with I = 2) or not (6).
@@ -67,7 +88,14 @@ fn experts_are_not_mixed_where_statistics_are_gathered() {
         assert_one_lineage(&outcome);
         let last = outcome.used.iter().map(|used| used.1).max();
         assert_eq!(last, Some(Round(rounds - 1)), "seed {}", outcome.seed);
-        assert!(outcome.proxies.keys().all(|(round, _)| *round < Round(rounds)), "seed {}", outcome.seed);
+        assert!(
+            outcome
+                .proxies
+                .keys()
+                .all(|(round, _)| *round < Round(rounds)),
+            "seed {}",
+            outcome.seed
+        );
     }
 }
 
@@ -76,10 +104,21 @@ fn similar_nodes_find_each_other() {
     let scenario = Scenario::new(seed(), 9, 4);
     let outcome = play(&scenario);
     let number = |id| outcome.ids.iter().position(|known| *known == id).unwrap();
-    let foreign = outcome.used.iter().filter(|used| used.0 != number(used.2.owner));
-    let (same, all) =
-        foreign.fold((0, 0), |(same, all), used| (same + usize::from(used.0 % 3 == number(used.2.owner) % 3), all + 1));
-    assert!(same * 10 > all * 9, "{same} of {all} mixed experts come from the own cluster, seed {}", outcome.seed);
+    let foreign = outcome
+        .used
+        .iter()
+        .filter(|used| used.0 != number(used.2.owner));
+    let (same, all) = foreign.fold((0, 0), |(same, all), used| {
+        (
+            same + usize::from(used.0 % 3 == number(used.2.owner) % 3),
+            all + 1,
+        )
+    });
+    assert!(
+        same * 10 > all * 9,
+        "{same} of {all} mixed experts come from the own cluster, seed {}",
+        outcome.seed
+    );
 }
 
 #[test]
@@ -102,14 +141,21 @@ fn whoever_trains_longer_fetches_the_experts_of_the_others_meanwhile() {
 fn both_sides_still_hold_the_version_before() {
     let outcome = play(&Scenario::new(seed(), 5, 6));
     let fetches: u32 = outcome.fetches.values().sum();
-    let of = format!("{} of {fetches}, seed {}", outcome.fetched_after, outcome.seed);
+    let of = format!(
+        "{} of {fetches}, seed {}",
+        outcome.fetched_after, outcome.seed
+    );
     assert!(3 * outcome.fetched_after > u64::from(fetches), "{of}");
 }
 
 #[test]
 fn no_blob_is_fetched_twice() {
     let outcome = play(&Scenario::new(seed(), 8, 6));
-    let twice: Vec<_> = outcome.fetches.iter().filter(|(_, count)| **count > 1).collect();
+    let twice: Vec<_> = outcome
+        .fetches
+        .iter()
+        .filter(|(_, count)| **count > 1)
+        .collect();
     assert!(twice.is_empty(), "seed {}: {twice:?}", outcome.seed);
 }
 
@@ -136,23 +182,48 @@ fn without_an_aggregator_nodes_close_the_rounds_themselves() {
 
 #[test]
 fn the_aggregator_dies_and_comes_back() {
-    let scenario = Scenario::new(seed(), 6, 8).at(9.0, Incident::Kill(6)).at(26.0, Incident::Restart(6));
+    let scenario = Scenario::new(seed(), 6, 8)
+        .at(9.0, Incident::Kill(6))
+        .at(26.0, Incident::Restart(6));
     let outcome = play(&scenario);
     assert_one_lineage(&outcome);
-    assert!(outcome.count(|note| matches!(note, Note::Acting(_))) >= 1, "seed {}", outcome.seed);
+    assert!(
+        outcome.count(|note| matches!(note, Note::Acting(_))) >= 1,
+        "seed {}",
+        outcome.seed
+    );
     let aggregator = outcome.ids[6];
-    let closed_by = |note: &Note| matches!(note, Note::RoundClosed { by, .. } if *by == Some(aggregator));
+    let closed_by =
+        |note: &Note| matches!(note, Note::RoundClosed { by, .. } if *by == Some(aggregator));
     let closings: Vec<bool> = outcome
         .notes
         .iter()
         .filter(|(member, note)| *member == 0 && matches!(note, Note::RoundClosed { .. }))
         .map(|(_, note)| closed_by(note))
         .collect();
-    assert_eq!(closings.first(), Some(&true), "seed {}: {closings:?}", outcome.seed);
-    assert_eq!(closings.last(), Some(&true), "seed {}: {closings:?}", outcome.seed);
-    assert!(closings.contains(&false), "seed {}: {closings:?}", outcome.seed);
+    assert_eq!(
+        closings.first(),
+        Some(&true),
+        "seed {}: {closings:?}",
+        outcome.seed
+    );
+    assert_eq!(
+        closings.last(),
+        Some(&true),
+        "seed {}: {closings:?}",
+        outcome.seed
+    );
+    assert!(
+        closings.contains(&false),
+        "seed {}: {closings:?}",
+        outcome.seed
+    );
     // Acting in place costs at most the grace times of a few candidates, not a deadline.
-    assert!(outcome.elapsed < Duration::from_secs(80), "{:?}", outcome.elapsed);
+    assert!(
+        outcome.elapsed < Duration::from_secs(80),
+        "{:?}",
+        outcome.elapsed
+    );
 }
 
 #[test]
@@ -160,12 +231,19 @@ fn a_node_dies_and_the_others_do_not_wait_for_it() {
     let scenario = Scenario::new(seed(), 6, 6).at(7.0, Incident::Kill(2));
     let outcome = play(&scenario);
     assert!(!outcome.up[2]);
-    assert!(outcome.elapsed < Duration::from_secs(60), "{:?}, seed {}", outcome.elapsed, outcome.seed);
+    assert!(
+        outcome.elapsed < Duration::from_secs(60),
+        "{:?}, seed {}",
+        outcome.elapsed,
+        outcome.seed
+    );
 }
 
 #[test]
 fn a_node_that_restarts_catches_up() {
-    let scenario = Scenario::new(seed(), 5, 8).at(8.0, Incident::Kill(1)).at(21.0, Incident::Restart(1));
+    let scenario = Scenario::new(seed(), 5, 8)
+        .at(8.0, Incident::Kill(1))
+        .at(21.0, Incident::Restart(1));
     let outcome = play(&scenario);
     assert_one_lineage(&outcome);
     assert_eq!(outcome.members[1].0, Phase::Serving);
@@ -181,42 +259,75 @@ fn a_latecomer_adopts_the_current_embedding_before_it_publishes() {
         Note::RoundStarted(round) if *member == 5 => Some(*round),
         _ => None,
     });
-    assert!(first > Some(Round(1)), "the latecomer began with {first:?}, seed {}", outcome.seed);
-    let adopted_first = outcome.adopted.iter().find(|(member, ..)| *member == 5).unwrap();
-    assert!(outcome.adopted.iter().any(|(member, _, mean)| *member == 0 && *mean == adopted_first.2));
+    assert!(
+        first > Some(Round(1)),
+        "the latecomer began with {first:?}, seed {}",
+        outcome.seed
+    );
+    let adopted_first = outcome
+        .adopted
+        .iter()
+        .find(|(member, ..)| *member == 5)
+        .unwrap();
+    assert!(
+        outcome
+            .adopted
+            .iter()
+            .any(|(member, _, mean)| *member == 0 && *mean == adopted_first.2)
+    );
 }
 
 #[test]
 fn a_leaver_is_not_waited_for() {
     let scenario = Scenario::new(seed(), 5, 6).at(10.0, Incident::Leave(3));
     let outcome = play(&scenario);
-    assert!(outcome.elapsed < Duration::from_secs(50), "{:?}", outcome.elapsed);
+    assert!(
+        outcome.elapsed < Duration::from_secs(50),
+        "{:?}",
+        outcome.elapsed
+    );
 }
 
 #[test]
 fn the_smaller_side_of_a_partition_rejoins_the_larger_one() {
     // Two of nine are cut off for a while, then everything heals.
-    let scenario = Scenario::new(seed(), 9, 14).at(10.0, Incident::Partition(vec![0, 1])).at(40.0, Incident::Heal);
+    let scenario = Scenario::new(seed(), 9, 14)
+        .at(10.0, Incident::Partition(vec![0, 1]))
+        .at(40.0, Incident::Heal);
     let outcome = play(&scenario);
     assert_one_lineage(&outcome);
 }
 
 #[test]
 fn a_node_alone_trains_on_and_says_so() {
-    let mut scenario = Scenario::new(seed(), 4, 10).at(8.0, Incident::Partition(vec![0])).at(60.0, Incident::Heal);
+    let mut scenario = Scenario::new(seed(), 4, 10)
+        .at(8.0, Incident::Partition(vec![0]))
+        .at(60.0, Incident::Heal);
     scenario.spec.round.deadline_seconds = 10.0;
     let outcome = play(&scenario);
-    let isolated = outcome.notes.iter().any(|(member, note)| *member == 0 && matches!(note, Note::Isolated(_)));
+    let isolated = outcome
+        .notes
+        .iter()
+        .any(|(member, note)| *member == 0 && matches!(note, Note::Isolated(_)));
     assert!(isolated, "seed {}", outcome.seed);
 }
 
 #[test]
 fn invalid_experts_are_screened_out() {
-    let scenario = Scenario::new(seed(), 8, 6).with(0, Behaviour::NanExperts).with(3, Behaviour::HugeExperts);
+    let scenario = Scenario::new(seed(), 8, 6)
+        .with(0, Behaviour::NanExperts)
+        .with(3, Behaviour::HugeExperts);
     let outcome = play(&scenario);
     assert!(!outcome.invalid.is_empty());
     for liar in [0, 3] {
-        assert!(outcome.strikes.iter().any(|(_, node, _)| *node == outcome.ids[liar]), "seed {}", outcome.seed);
+        assert!(
+            outcome
+                .strikes
+                .iter()
+                .any(|(_, node, _)| *node == outcome.ids[liar]),
+            "seed {}",
+            outcome.seed
+        );
     }
 }
 
@@ -225,10 +336,18 @@ fn a_shared_part_of_another_shape_is_not_averaged() {
     let scenario = Scenario::new(seed(), 6, 4).with(2, Behaviour::ForeignShape);
     let outcome = play(&scenario);
     let counted = outcome.notes.iter().filter_map(|(_, note)| match note {
-        Note::RoundClosed { members, by: Some(_), .. } => Some(*members),
+        Note::RoundClosed {
+            members,
+            by: Some(_),
+            ..
+        } => Some(*members),
         _ => None,
     });
-    assert!(counted.clone().count() > 0 && counted.max() == Some(5), "seed {}", outcome.seed);
+    assert!(
+        counted.clone().count() > 0 && counted.max() == Some(5),
+        "seed {}",
+        outcome.seed
+    );
 }
 
 #[test]
@@ -237,25 +356,51 @@ fn a_false_mean_is_found_and_its_author_dropped() {
     scenario.spec.round.audit = 0.5;
     let outcome = play(&scenario);
     assert!(!outcome.false_means.is_empty());
-    assert!(outcome.count(|note| matches!(note, Note::CheatFound { .. })) > 0, "seed {}", outcome.seed);
+    assert!(
+        outcome.count(|note| matches!(note, Note::CheatFound { .. })) > 0,
+        "seed {}",
+        outcome.seed
+    );
     for honest in 0..8 {
         let cheat = outcome.ids[8];
-        assert!(outcome.bans.contains(&(honest, cheat)), "node {honest} still trusts it, seed {}", outcome.seed);
+        assert!(
+            outcome.bans.contains(&(honest, cheat)),
+            "node {honest} still trusts it, seed {}",
+            outcome.seed
+        );
     }
     // Nobody goes on from a false mean once the cheat is known: the last rounds are honest.
-    let late: Vec<_> = outcome.adopted.iter().filter(|(_, round, _)| *round >= Round(5)).collect();
-    assert!(!late.is_empty() && late.iter().all(|(.., mean)| !outcome.false_means.contains(mean)));
+    let late: Vec<_> = outcome
+        .adopted
+        .iter()
+        .filter(|(_, round, _)| *round >= Round(5))
+        .collect();
+    assert!(
+        !late.is_empty()
+            && late
+                .iter()
+                .all(|(.., mean)| !outcome.false_means.contains(mean))
+    );
 }
 
 #[test]
 fn an_acting_aggregator_cannot_cheat_with_small_parts() {
-    let mut scenario = Scenario::new(seed(), 6, 5).with(1, Behaviour::FalseMean).with(4, Behaviour::FalseMean);
+    let mut scenario = Scenario::new(seed(), 6, 5)
+        .with(1, Behaviour::FalseMean)
+        .with(4, Behaviour::FalseMean);
     scenario.aggregator = false;
     let outcome = play(&scenario);
-    let honest = outcome.adopted.iter().filter(|(member, ..)| ![1, 4].contains(member));
+    let honest = outcome
+        .adopted
+        .iter()
+        .filter(|(member, ..)| ![1, 4].contains(member));
     assert!(honest.clone().count() > 0);
     for (member, round, mean) in honest {
-        assert!(!outcome.false_means.contains(mean), "member {member} in round {round}, seed {}", outcome.seed);
+        assert!(
+            !outcome.false_means.contains(mean),
+            "member {member} in round {round}, seed {}",
+            outcome.seed
+        );
     }
 }
 
@@ -264,15 +409,34 @@ fn a_false_accusation_costs_the_accuser() {
     let mut scenario = Scenario::new(seed(), 6, 4).with(2, Behaviour::FalseAccuser);
     scenario.spec.round.audit = 1.0;
     let outcome = play(&scenario);
-    assert!(outcome.bans.is_empty(), "seed {}: {:?}", outcome.seed, outcome.bans);
-    assert!(outcome.strikes.iter().any(|(_, node, _)| *node == outcome.ids[2]), "seed {}", outcome.seed);
+    assert!(
+        outcome.bans.is_empty(),
+        "seed {}: {:?}",
+        outcome.seed,
+        outcome.bans
+    );
+    assert!(
+        outcome
+            .strikes
+            .iter()
+            .any(|(_, node, _)| *node == outcome.ids[2]),
+        "seed {}",
+        outcome.seed
+    );
 }
 
 #[test]
 fn corrupt_servers_do_not_stop_the_rounds() {
     let scenario = Scenario::new(seed(), 6, 5).with(0, Behaviour::CorruptServer);
     let outcome = play(&scenario);
-    assert!(outcome.strikes.iter().any(|(_, node, _)| *node == outcome.ids[0]), "seed {}", outcome.seed);
+    assert!(
+        outcome
+            .strikes
+            .iter()
+            .any(|(_, node, _)| *node == outcome.ids[0]),
+        "seed {}",
+        outcome.seed
+    );
 }
 
 #[test]
@@ -296,10 +460,20 @@ fn a_thousand_nodes() {
     assert_one_lineage(&outcome);
     // 256 of them speak in a round, so a quarter of the best are heard of, and what is chosen instead is nearly as like.
     let agreement = outcome.agreement(scenario.spec.exchange.experts.as_ref().unwrap(), 10);
-    let Some((round, first)) = agreement.first_key_value() else { panic!("no plans, seed {}", outcome.seed) };
-    assert!(first.recall > 0.15 && first.similarity_lost < 0.02, "{round}: {first:?}, seed {}", outcome.seed);
+    let Some((round, first)) = agreement.first_key_value() else {
+        panic!("no plans, seed {}", outcome.seed)
+    };
+    assert!(
+        first.recall > 0.15 && first.similarity_lost < 0.02,
+        "{round}: {first:?}, seed {}",
+        outcome.seed
+    );
     let heard = outcome.deliveries / (2 * 1000);
-    assert!(heard < 350, "{heard} adverts per node and round, seed {}", outcome.seed);
+    assert!(
+        heard < 350,
+        "{heard} adverts per node and round, seed {}",
+        outcome.seed
+    );
 }
 
 /// `moe-systems` §1.12.1: the exact proxies of a shortlist are enough.
@@ -310,13 +484,26 @@ fn sketches_find_nearly_what_all_proxies_would() {
     let outcome = play(&scenario);
     assert_one_lineage(&outcome);
     let agreement = outcome.agreement(scenario.spec.exchange.experts.as_ref().unwrap(), 1);
-    assert_eq!(agreement.len(), 2, "refreshes in rounds 1 and 3, seed {}", outcome.seed);
+    assert_eq!(
+        agreement.len(),
+        2,
+        "refreshes in rounds 1 and 3, seed {}",
+        outcome.seed
+    );
     for (round, agreement) in agreement {
-        assert!(agreement.recall > 0.9, "{round}: {agreement:?}, seed {}", outcome.seed);
+        assert!(
+            agreement.recall > 0.9,
+            "{round}: {agreement:?}, seed {}",
+            outcome.seed
+        );
     }
     let everybodys = play(&Scenario::new(seed(), 60, 4));
     let (few, all) = (outcome.fetches.len(), everybodys.fetches.len());
-    assert!(10 * few < 8 * all, "{few} fetches against {all}, seed {}", outcome.seed);
+    assert!(
+        10 * few < 8 * all,
+        "{few} fetches against {all}, seed {}",
+        outcome.seed
+    );
 }
 
 /// A node hears a sixth of the others in a round; whoever is like it leads it to more of its kind.
@@ -326,11 +513,22 @@ fn friends_of_friends_are_found_where_not_everybody_is_heard() {
     (scenario.spec.scale.speakers, scenario.spec.scale.follows) = (64, 48);
     let outcome = play(&scenario);
     let agreement = outcome.agreement(scenario.spec.exchange.experts.as_ref().unwrap(), 4);
-    let recalls: Vec<f64> = agreement.values().map(|agreement| agreement.recall).collect();
+    let recalls: Vec<f64> = agreement
+        .values()
+        .map(|agreement| agreement.recall)
+        .collect();
     let (first, last) = (recalls[0], recalls[recalls.len() - 1]);
-    assert!(last > 0.4 && last > first + 0.2, "{recalls:?}, seed {}", outcome.seed);
+    assert!(
+        last > 0.4 && last > first + 0.2,
+        "{recalls:?}, seed {}",
+        outcome.seed
+    );
     let heard = outcome.deliveries / (14 * 400);
-    assert!(heard < 64 + 48 + 15, "{heard} adverts per node and round, seed {}", outcome.seed);
+    assert!(
+        heard < 64 + 48 + 15,
+        "{heard} adverts per node and round, seed {}",
+        outcome.seed
+    );
 }
 
 /// The aggregator dies, and those who act in its place are among the speakers.
@@ -341,14 +539,23 @@ fn a_large_federation_survives_its_aggregator() {
     let outcome = play(&scenario);
     assert_one_lineage(&outcome);
     let acting = outcome.count(|note| matches!(note, Note::Acting(_)));
-    assert!((1..=12).contains(&acting), "{acting} acted, seed {}", outcome.seed);
+    assert!(
+        (1..=12).contains(&acting),
+        "{acting} acted, seed {}",
+        outcome.seed
+    );
 }
 
 #[test]
 fn the_same_seed_plays_the_same_run() {
-    let mut scenario = Scenario::new(seed(), 20, 4).at(9.0, Incident::Kill(20)).with(3, Behaviour::NanExperts);
+    let mut scenario = Scenario::new(seed(), 20, 4)
+        .at(9.0, Incident::Kill(20))
+        .with(3, Behaviour::NanExperts);
     scenario.link.loss = 0.2;
     let (a, b) = (sim::run(&scenario), sim::run(&scenario));
-    assert_eq!((a.elapsed, a.deliveries, a.notes), (b.elapsed, b.deliveries, b.notes));
+    assert_eq!(
+        (a.elapsed, a.deliveries, a.notes),
+        (b.elapsed, b.deliveries, b.notes)
+    );
     assert_eq!(a.adopted, b.adopted);
 }

@@ -9,7 +9,12 @@ const BLOCK: usize = 16;
 ///
 /// `target` has `columns` lines of `stride` numbers.
 #[inline(always)]
-pub(crate) fn transpose(source: &[f32], [rows, columns]: [usize; 2], target: &mut [f32], stride: usize) {
+pub(crate) fn transpose(
+    source: &[f32],
+    [rows, columns]: [usize; 2],
+    target: &mut [f32],
+    stride: usize,
+) {
     for first_column in (0..columns).step_by(BLOCK) {
         let n_columns = BLOCK.min(columns - first_column);
         let target = &mut target[first_column * stride..];

@@ -48,7 +48,11 @@ pub struct Gradients {
 impl Layer {
     /// Runs a batch: `[batch, inputs]` with weights `[inputs, outputs]` to `[batch, outputs]`.
     pub fn forward(&self, input: &[f32], weight: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
-        debug_assert_eq!(weight.len(), self.inputs * self.outputs, "weights have the layer's shape");
+        debug_assert_eq!(
+            weight.len(),
+            self.inputs * self.outputs,
+            "weights have the layer's shape"
+        );
         let n_samples = input.len() / self.inputs;
         let width = padded(self.outputs);
         let mut padded_bias = vec![0.0; width];
@@ -58,18 +62,45 @@ impl Layer {
         let (bias, mut output) = (&padded_bias[..], vec![0.0; n_samples * self.outputs]);
         if self.outputs < 2 * LEAST_COLUMNS {
             let share = share(n_samples);
-            let shares = output.par_chunks_mut(share * self.outputs).zip(input.par_chunks(share * self.inputs));
+            let shares = output
+                .par_chunks_mut(share * self.outputs)
+                .zip(input.par_chunks(share * self.inputs));
             shares.for_each(|(output, input)| {
-                let columns = Span { start: 0, count: self.outputs };
-                tile::dispatch(width, Forward { layer: self, input, weight, bias, columns, output });
+                let columns = Span {
+                    start: 0,
+                    count: self.outputs,
+                };
+                tile::dispatch(
+                    width,
+                    Forward {
+                        layer: self,
+                        input,
+                        weight,
+                        bias,
+                        columns,
+                        output,
+                    },
+                );
             });
         } else {
             by_columns(n_samples, self.outputs, &mut output, |columns, output| {
-                tile::dispatch(width, Forward { layer: self, input, weight, bias, columns, output });
+                tile::dispatch(
+                    width,
+                    Forward {
+                        layer: self,
+                        input,
+                        weight,
+                        bias,
+                        columns,
+                        output,
+                    },
+                );
             });
         }
         if self.activation == Activation::Relu {
-            output.iter_mut().for_each(|value| *value = if *value <= 0.0 { 0.0 } else { *value });
+            output
+                .iter_mut()
+                .for_each(|value| *value = if *value <= 0.0 { 0.0 } else { *value });
         }
         output
     }
@@ -86,46 +117,92 @@ impl Layer {
         let n_samples = input.len() / self.inputs;
         let passed: Vec<f32> = match self.activation {
             Activation::Relu => {
-                let pass = |(gradient, output): (&f32, &f32)| if *output <= 0.0 { 0.0 } else { *gradient };
+                let pass =
+                    |(gradient, output): (&f32, &f32)| if *output <= 0.0 { 0.0 } else { *gradient };
                 gradient.iter().zip(output).map(pass).collect()
             }
             Activation::Identity => gradient.to_vec(),
         };
         let mut bias = vec![0.0; self.outputs];
         for line in passed.chunks_exact(self.outputs) {
-            bias.iter_mut().zip(line).for_each(|(sum, value)| *sum += value);
+            bias.iter_mut()
+                .zip(line)
+                .for_each(|(sum, value)| *sum += value);
         }
         let mut weight_gradient = vec![0.0; self.inputs * self.outputs];
         let gradient = &passed[..];
         let rows = share(self.inputs);
-        weight_gradient.par_chunks_mut(rows * self.outputs).enumerate().for_each(|(number, weight)| {
-            let first = number * rows;
-            tile::dispatch(padded(self.outputs), WeightGradient { layer: self, input, gradient, first, weight });
-        });
+        weight_gradient
+            .par_chunks_mut(rows * self.outputs)
+            .enumerate()
+            .for_each(|(number, weight)| {
+                let first = number * rows;
+                tile::dispatch(
+                    padded(self.outputs),
+                    WeightGradient {
+                        layer: self,
+                        input,
+                        gradient,
+                        first,
+                        weight,
+                    },
+                );
+            });
         let input = (wants_input == Wants::InputGradient).then(|| {
             let mut target = vec![0.0; n_samples * self.inputs];
             if self.inputs < 2 * LEAST_COLUMNS {
                 let share = share(n_samples);
-                let shares = target.par_chunks_mut(share * self.inputs).zip(gradient.par_chunks(share * self.outputs));
+                let shares = target
+                    .par_chunks_mut(share * self.inputs)
+                    .zip(gradient.par_chunks(share * self.outputs));
                 shares.for_each(|(target, gradient)| {
-                    let (width, columns) =
-                        (padded(gradient.len() / self.outputs), Span { start: 0, count: self.inputs });
-                    tile::dispatch(width, InputGradient { layer: self, weight, gradient, columns, target });
+                    let (width, columns) = (
+                        padded(gradient.len() / self.outputs),
+                        Span {
+                            start: 0,
+                            count: self.inputs,
+                        },
+                    );
+                    tile::dispatch(
+                        width,
+                        InputGradient {
+                            layer: self,
+                            weight,
+                            gradient,
+                            columns,
+                            target,
+                        },
+                    );
                 });
             } else {
                 by_columns(n_samples, self.inputs, &mut target, |columns, target| {
-                    tile::dispatch(padded(n_samples), InputGradient { layer: self, weight, gradient, columns, target });
+                    tile::dispatch(
+                        padded(n_samples),
+                        InputGradient {
+                            layer: self,
+                            weight,
+                            gradient,
+                            columns,
+                            target,
+                        },
+                    );
                 });
             }
             target
         });
-        Gradients { input, weight: weight_gradient, bias }
+        Gradients {
+            input,
+            weight: weight_gradient,
+            bias,
+        }
     }
 }
 
 /// Returns how many of so many rows a thread takes; every row's sums are the same, however they are shared out.
 fn share(n_rows: usize) -> usize {
-    n_rows.div_ceil(rayon::current_num_threads()).max(LEAST_SHARE)
+    n_rows
+        .div_ceil(rayon::current_num_threads())
+        .max(LEAST_SHARE)
 }
 
 /// Fewest rows that are worth another thread: each share arranges the other operand anew.
@@ -134,21 +211,38 @@ const LEAST_SHARE: usize = 32;
 /// Computes a result with many columns, shared out among threads: each computes its own, `[rows, its columns]`, which then go
 /// where they belong. So each thread reads its share of the weights only, which are most of what is read in small batches.
 /// Every column's sums are the same, however they are shared out.
-fn by_columns(rows: usize, columns: usize, result: &mut [f32], compute: impl Fn(Span, &mut [f32]) + Sync) {
+fn by_columns(
+    rows: usize,
+    columns: usize,
+    result: &mut [f32],
+    compute: impl Fn(Span, &mut [f32]) + Sync,
+) {
     let threads = rayon::current_num_threads();
     if threads == 1 {
-        return compute(Span { start: 0, count: columns }, result);
+        return compute(
+            Span {
+                start: 0,
+                count: columns,
+            },
+            result,
+        );
     }
     let share = columns.div_ceil(threads).next_multiple_of(LEAST_COLUMNS);
     let shares = (0..columns.div_ceil(share)).into_par_iter().map(|number| {
         let start = number * share;
-        let span = Span { start, count: share.min(columns - start) };
+        let span = Span {
+            start,
+            count: share.min(columns - start),
+        };
         let mut part = vec![0.0; rows * span.count];
         compute(span, &mut part);
         (span, part)
     });
     for (Span { start, count }, part) in shares.collect::<Vec<_>>() {
-        for (line, part) in result.chunks_exact_mut(columns).zip(part.chunks_exact(count)) {
+        for (line, part) in result
+            .chunks_exact_mut(columns)
+            .zip(part.chunks_exact(count))
+        {
             line[start..start + count].copy_from_slice(part);
         }
     }
@@ -161,7 +255,10 @@ const LEAST_COLUMNS: usize = 64;
 #[inline(always)]
 fn pack(source: &[f32], columns: usize, start: usize, count: usize, lines: &mut [f32]) {
     let present = count.min(columns - start);
-    for (line, source) in lines.chunks_exact_mut(count).zip(source.chunks_exact(columns)) {
+    for (line, source) in lines
+        .chunks_exact_mut(count)
+        .zip(source.chunks_exact(columns))
+    {
         line[..present].copy_from_slice(&source[start..start + present]);
         line[present..].fill(0.0);
     }
@@ -183,11 +280,21 @@ impl WithSimd for Forward<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Layer { inputs, outputs, .. } = *self.layer;
-        let (n_samples, width, Span { start, count }) = (self.input.len() / inputs, padded(outputs), self.columns);
+        let Layer {
+            inputs, outputs, ..
+        } = *self.layer;
+        let (n_samples, width, Span { start, count }) =
+            (self.input.len() / inputs, padded(outputs), self.columns);
         // Lines far apart in memory are slow to read more than once, and incomplete ones cannot be read as vectors.
         let packs = width != outputs || n_samples > 2 * MAX_ROWS;
-        let mut lines = vec![0.0; if packs { inputs * width.min(2 * S::F32_LANES) } else { 0 }];
+        let mut lines = vec![
+            0.0;
+            if packs {
+                inputs * width.min(2 * S::F32_LANES)
+            } else {
+                0
+            }
+        ];
         let is_wanted = |panel: &Span| (start..start + count).contains(&panel.start);
         for panel in tile::panel_spans::<S>(width).filter(is_wanted) {
             let vectors = panel.count / S::F32_LANES;
@@ -195,16 +302,30 @@ impl WithSimd for Forward<'_> {
                 true => {
                     let lines = &mut lines[..inputs * panel.count];
                     pack(self.weight, outputs, panel.start, panel.count, lines);
-                    Lines { values: lines, stride: panel.count }
+                    Lines {
+                        values: lines,
+                        stride: panel.count,
+                    }
                 }
-                false => Lines { values: &self.weight[panel.start..], stride: outputs },
+                false => Lines {
+                    values: &self.weight[panel.start..],
+                    stride: outputs,
+                },
             };
             for samples in tile::row_spans::<S>(n_samples, vectors) {
                 let input = &self.input[samples.start * inputs..];
                 let output = &mut self.output[samples.start * count + panel.start - start..];
                 let present = panel.count.min(outputs - panel.start);
                 let bias = &self.bias[panel.start..];
-                let tile = ForwardTile { input, inputs, weight: panel_lines, bias, output, outputs: count, present };
+                let tile = ForwardTile {
+                    input,
+                    inputs,
+                    weight: panel_lines,
+                    bias,
+                    output,
+                    outputs: count,
+                    present,
+                };
                 tile::run(simd, samples.count, vectors, tile);
             }
         }
@@ -228,15 +349,28 @@ impl Tile for ForwardTile<'_> {
         let tile: Registers<S, M, V> = tile::filled(simd, Some(self.bias));
         let tile = tile::rows(simd, tile, rows, self.weight.values, self.weight.stride);
         for row in 0..M {
-            store_present(&mut self.output[row * self.outputs..], self.present, tile[row], simd);
+            store_present(
+                &mut self.output[row * self.outputs..],
+                self.present,
+                tile[row],
+                simd,
+            );
         }
     }
 }
 
 /// Stores as many numbers of a row as there is room for.
 #[inline(always)]
-fn store_present<S: Simd, const V: usize>(values: &mut [f32], present: usize, row: [S::f32s; V], simd: S) {
-    for (vector, values) in row.into_iter().zip(values[..present].chunks_mut(S::F32_LANES)) {
+fn store_present<S: Simd, const V: usize>(
+    values: &mut [f32],
+    present: usize,
+    row: [S::f32s; V],
+    simd: S,
+) {
+    for (vector, values) in row
+        .into_iter()
+        .zip(values[..present].chunks_mut(S::F32_LANES))
+    {
         match values.len() == S::F32_LANES {
             true => tile::store::<S, 1>(values, [vector]),
             false => simd.partial_store_f32s(values, vector),
@@ -258,7 +392,9 @@ impl WithSimd for WeightGradient<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Layer { inputs, outputs, .. } = *self.layer;
+        let Layer {
+            inputs, outputs, ..
+        } = *self.layer;
         let (n_samples, width) = (self.input.len() / inputs, padded(outputs));
         let n_rows = self.weight.len() / outputs;
         let mut panels = vec![0.0; n_samples * width];
@@ -269,13 +405,32 @@ impl WithSimd for WeightGradient<'_> {
         let mut columns = vec![0.0; n_samples * MAX_ROWS];
         for span in tile::row_spans::<S>(n_rows, width.div_ceil(S::F32_LANES).min(2)) {
             let columns = &mut columns[..n_samples * span.count];
-            pack(self.input, inputs, self.first + span.start, span.count, columns);
+            pack(
+                self.input,
+                inputs,
+                self.first + span.start,
+                span.count,
+                columns,
+            );
             for panel in tile::panel_spans::<S>(width).filter(|panel| panel.start < outputs) {
-                let left = Lines { values: columns, stride: span.count };
-                let right = Lines { values: &panels[n_samples * panel.start..], stride: panel.count };
+                let left = Lines {
+                    values: columns,
+                    stride: span.count,
+                };
+                let right = Lines {
+                    values: &panels[n_samples * panel.start..],
+                    stride: panel.count,
+                };
                 let weight = &mut self.weight[span.start * outputs + panel.start..];
                 let present = panel.count.min(outputs - panel.start);
-                let tile = WeightTile { left, right, n_samples, weight, outputs, present };
+                let tile = WeightTile {
+                    left,
+                    right,
+                    n_samples,
+                    weight,
+                    outputs,
+                    present,
+                };
                 tile::run(simd, span.count, panel.count / S::F32_LANES, tile);
             }
         }
@@ -297,7 +452,12 @@ impl Tile for WeightTile<'_> {
         let tile: Registers<S, M, V> = tile::filled(simd, None);
         let tile = tile::outer(simd, tile, self.left, self.right, self.n_samples);
         for row in 0..M {
-            store_present(&mut self.weight[row * self.outputs..], self.present, tile[row], simd);
+            store_present(
+                &mut self.weight[row * self.outputs..],
+                self.present,
+                tile[row],
+                simd,
+            );
         }
     }
 }
@@ -317,7 +477,13 @@ impl WithSimd for InputGradient<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let (Layer { outputs, .. }, Span { start, count: inputs }) = (*self.layer, self.columns);
+        let (
+            Layer { outputs, .. },
+            Span {
+                start,
+                count: inputs,
+            },
+        ) = (*self.layer, self.columns);
         let n_samples = self.gradient.len() / outputs;
         let width = padded(n_samples);
         let mut gradient = vec![0.0; outputs * width];
@@ -335,10 +501,20 @@ impl WithSimd for InputGradient<'_> {
         for span in tile::row_spans::<S>(inputs, width.div_ceil(S::F32_LANES).min(2)) {
             let weight = &self.weight[(start + span.start) * outputs..];
             for panel in tile::panel_spans::<S>(width).filter(|panel| panel.start < n_samples) {
-                let lines = Lines { values: &panels[panel.start * outputs..], stride: panel.count };
+                let lines = Lines {
+                    values: &panels[panel.start * outputs..],
+                    stride: panel.count,
+                };
                 let present = panel.count.min(n_samples - panel.start);
                 let target = &mut self.target[panel.start * inputs + span.start..];
-                let tile = InputTile { weight, outputs, gradient: lines, target, inputs, present };
+                let tile = InputTile {
+                    weight,
+                    outputs,
+                    gradient: lines,
+                    target,
+                    inputs,
+                    present,
+                };
                 tile::run(simd, span.count, panel.count / S::F32_LANES, tile);
             }
         }

@@ -33,9 +33,15 @@ fn random(count: usize, seed: u32) -> Vec<f32> {
 #[track_caller]
 fn assert_close(what: &str, got: &[f32], expected: &[f64]) {
     assert_eq!(got.len(), expected.len(), "{what}");
-    let scale = expected.iter().fold(0f64, |largest, value| largest.max(value.abs())).max(1e-3);
+    let scale = expected
+        .iter()
+        .fold(0f64, |largest, value| largest.max(value.abs()))
+        .max(1e-3);
     for (at, (got, expected)) in got.iter().zip(expected).enumerate() {
-        assert!((f64::from(*got) - expected).abs() < 1e-5 * scale, "{what}[{at}]: {got}, expected {expected}");
+        assert!(
+            (f64::from(*got) - expected).abs() < 1e-5 * scale,
+            "{what}[{at}]: {got}, expected {expected}"
+        );
     }
 }
 
@@ -45,26 +51,47 @@ fn block(shape: &Block, x: &[f32], w: &[f32], b: &[f32], gradient: &[f32]) -> [V
     let (k, pool, [top, left]) = (shape.kernel, shape.pool, shape.padding);
     let (rows, columns) = (height + 2 * top + 1 - k, width + 2 * left + 1 - k);
     let n_inputs = channels * height * width;
-    let [mut output, mut dx, mut dw, mut db] = [Vec::new(), vec![0.0; x.len()], vec![0.0; w.len()], vec![0.0; b.len()]];
+    let [mut output, mut dx, mut dw, mut db] = [
+        Vec::new(),
+        vec![0.0; x.len()],
+        vec![0.0; w.len()],
+        vec![0.0; b.len()],
+    ];
     // Position of the input under a number of the kernel, if that is not padding.
     let under = |sample: usize, c: usize, y: usize, x: usize| {
         let inside = y >= top && x >= left && y - top < height && x - left < width;
-        inside.then(|| sample * n_inputs + (c * height + y.wrapping_sub(top)) * width + x.wrapping_sub(left))
+        inside.then(|| {
+            sample * n_inputs + (c * height + y.wrapping_sub(top)) * width + x.wrapping_sub(left)
+        })
     };
-    let offsets: Vec<[usize; 3]> = (0..channels * k * k).map(|at| [at / (k * k), at / k % k, at % k]).collect();
+    let offsets: Vec<[usize; 3]> = (0..channels * k * k)
+        .map(|at| [at / (k * k), at / k % k, at % k])
+        .collect();
     for sample in 0..x.len() / n_inputs {
         for f in 0..shape.filters {
-            for (py, px) in (0..rows / pool).flat_map(|py| (0..columns / pool).map(move |px| (py, px))) {
+            for (py, px) in
+                (0..rows / pool).flat_map(|py| (0..columns / pool).map(move |px| (py, px)))
+            {
                 let sum = |y: usize, x_at: usize| {
                     let product = |at: usize, [c, ky, kx]: [usize; 3]| {
-                        let value = under(sample, c, y + ky, x_at + kx).map_or(0.0, |at| f64::from(x[at]));
+                        let value =
+                            under(sample, c, y + ky, x_at + kx).map_or(0.0, |at| f64::from(x[at]));
                         value * f64::from(w[f * offsets.len() + at])
                     };
-                    f64::from(b[f]) + offsets.iter().enumerate().map(|(at, o)| product(at, *o)).sum::<f64>()
+                    f64::from(b[f])
+                        + offsets
+                            .iter()
+                            .enumerate()
+                            .map(|(at, o)| product(at, *o))
+                            .sum::<f64>()
                 };
                 let window = (0..pool * pool).map(|q| [py * pool + q / pool, px * pool + q % pool]);
                 let values: Vec<_> = window.map(|[y, x]| (sum(y, x), y, x)).collect();
-                let best = values.iter().fold(values[0], |best, value| if value.0 > best.0 { *value } else { best });
+                let best =
+                    values.iter().fold(
+                        values[0],
+                        |best, value| if value.0 > best.0 { *value } else { best },
+                    );
                 let g = f64::from(gradient[output.len()]);
                 output.push(best.0.max(0.0));
                 if best.0 <= 0.0 {
@@ -84,7 +111,13 @@ fn block(shape: &Block, x: &[f32], w: &[f32], b: &[f32], gradient: &[f32]) -> [V
 }
 
 fn blocks_agree_with_plain_loops() {
-    let shape = |input, filters, kernel, padding, pool| Block { input, filters, kernel, padding, pool };
+    let shape = |input, filters, kernel, padding, pool| Block {
+        input,
+        filters,
+        kernel,
+        padding,
+        pool,
+    };
     let shapes = [
         (shape([1, 28, 28], 32, 5, [0, 0], 2), 3),
         (shape([32, 12, 12], 64, 5, [0, 0], 2), 3),
@@ -98,7 +131,10 @@ fn blocks_agree_with_plain_loops() {
         assert!(shape.is_supported());
         let n_inputs: usize = shape.input.iter().product();
         let x = random(n_samples * n_inputs, 1);
-        let w = random(shape.filters * shape.input[0] * shape.kernel * shape.kernel, 2);
+        let w = random(
+            shape.filters * shape.input[0] * shape.kernel * shape.kernel,
+            2,
+        );
         let b = random(shape.filters, 3);
         let gradient = random(n_samples * shape.n_outputs(), 4);
         let [output, dx, dw, db] = block(&shape, &x, &w, &b, &gradient);
@@ -110,21 +146,38 @@ fn blocks_agree_with_plain_loops() {
         assert_close("bias gradient", &gradients.bias, &db);
         let parameters = shape.backward(&trace, &w, &gradient, Wants::ParametersOnly);
         assert!(parameters.input.is_none());
-        assert_eq!((parameters.weight, parameters.bias), (gradients.weight, gradients.bias));
+        assert_eq!(
+            (parameters.weight, parameters.bias),
+            (gradients.weight, gradients.bias)
+        );
     }
 }
 
 /// The layer in plain loops: output, and gradients of input, weight and bias.
 fn layer(shape: &Layer, x: &[f32], w: &[f32], b: &[f32], gradient: &[f32]) -> [Vec<f64>; 4] {
-    let Layer { inputs, outputs, activation } = *shape;
-    let [mut output, mut dx, mut dw, mut db] = [Vec::new(), vec![0.0; x.len()], vec![0.0; w.len()], vec![0.0; b.len()]];
+    let Layer {
+        inputs,
+        outputs,
+        activation,
+    } = *shape;
+    let [mut output, mut dx, mut dw, mut db] = [
+        Vec::new(),
+        vec![0.0; x.len()],
+        vec![0.0; w.len()],
+        vec![0.0; b.len()],
+    ];
     for sample in 0..x.len() / inputs {
         for o in 0..outputs {
-            let product = |i: usize| f64::from(x[sample * inputs + i]) * f64::from(w[i * outputs + o]);
+            let product =
+                |i: usize| f64::from(x[sample * inputs + i]) * f64::from(w[i * outputs + o]);
             let sum = f64::from(b[o]) + (0..inputs).map(product).sum::<f64>();
             let cut = activation == Activation::Relu && sum <= 0.0;
             output.push(if cut { 0.0 } else { sum });
-            let g = if cut { 0.0 } else { f64::from(gradient[sample * outputs + o]) };
+            let g = if cut {
+                0.0
+            } else {
+                f64::from(gradient[sample * outputs + o])
+            };
             db[o] += g;
             for i in 0..inputs {
                 dw[i * outputs + o] += g * f64::from(x[sample * inputs + i]);
@@ -147,7 +200,11 @@ fn layers_agree_with_plain_loops() {
         (13, 17, 40),
     ] {
         for activation in [Activation::Relu, Activation::Identity] {
-            let shape = Layer { inputs, outputs, activation };
+            let shape = Layer {
+                inputs,
+                outputs,
+                activation,
+            };
             let x = random(n_samples * inputs, 1);
             let (w, b) = (random(inputs * outputs, 2), random(outputs, 3));
             let gradient = random(n_samples * outputs, 4);
@@ -158,7 +215,12 @@ fn layers_agree_with_plain_loops() {
             assert_close("input gradient", &gradients.input.unwrap(), &dx);
             assert_close("weight gradient", &gradients.weight, &dw);
             assert_close("bias gradient", &gradients.bias, &db);
-            assert!(shape.backward(&x, &got, &w, &gradient, Wants::ParametersOnly).input.is_none());
+            assert!(
+                shape
+                    .backward(&x, &got, &w, &gradient, Wants::ParametersOnly)
+                    .input
+                    .is_none()
+            );
         }
     }
 }
@@ -166,13 +228,27 @@ fn layers_agree_with_plain_loops() {
 #[test]
 fn numbers_do_not_depend_on_the_number_of_threads() {
     // Columns are shared out where there are 128 or more, else rows from 33 on; 205 columns fill neither vectors nor tiles.
-    let shapes = [(1024, 512, 10), (205, 205, 32), (160, 10, 10), (160, 10, 100), (10, 300, 7), (300, 130, 100)];
+    let shapes = [
+        (1024, 512, 10),
+        (205, 205, 32),
+        (160, 10, 10),
+        (160, 10, 100),
+        (10, 300, 7),
+        (300, 130, 100),
+    ];
     for (inputs, outputs, n_samples) in shapes {
-        let shape = Layer { inputs, outputs, activation: Activation::Relu };
+        let shape = Layer {
+            inputs,
+            outputs,
+            activation: Activation::Relu,
+        };
         let (x, w) = (random(n_samples * inputs, 1), random(inputs * outputs, 2));
         let (b, gradient) = (random(outputs, 3), random(n_samples * outputs, 4));
         let run = |threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .unwrap();
             pool.install(|| {
                 let output = shape.forward(&x, &w, Some(&b));
                 let gradients = shape.backward(&x, &output, &w, &gradient, Wants::InputGradient);
@@ -180,17 +256,30 @@ fn numbers_do_not_depend_on_the_number_of_threads() {
             })
         };
         let alone = run(1);
-        assert!([2, 3, 5].into_iter().all(|threads| run(threads) == alone), "{inputs} to {outputs}");
+        assert!(
+            [2, 3, 5].into_iter().all(|threads| run(threads) == alone),
+            "{inputs} to {outputs}"
+        );
     }
 }
 
 #[test]
 fn nan_is_never_hidden() {
-    let shape = Block { input: [1, 4, 4], filters: 1, kernel: 1, padding: [0, 0], pool: 2 };
+    let shape = Block {
+        input: [1, 4, 4],
+        filters: 1,
+        kernel: 1,
+        padding: [0, 0],
+        pool: 2,
+    };
     let mut x = vec![1.0; 16];
     x[5] = f32::NAN;
     let (output, _) = shape.forward(&x, &[1.0], &[0.0]);
     assert!(output[0].is_nan() && output[1..] == [1.0; 3]);
-    let layer = Layer { inputs: 1, outputs: 1, activation: Activation::Relu };
+    let layer = Layer {
+        inputs: 1,
+        outputs: 1,
+        activation: Activation::Relu,
+    };
     assert!(layer.forward(&[f32::NAN], &[1.0], None)[0].is_nan());
 }

@@ -18,7 +18,11 @@ pub(crate) const MAX_ROWS: usize = 12;
 
 /// Returns the width that vectors of so many numbers are padded to, on every instruction set.
 pub(crate) const fn padded(width: usize) -> usize {
-    if width <= 8 { 8 } else { width.next_multiple_of(16) }
+    if width <= 8 {
+        8
+    } else {
+        width.next_multiple_of(16)
+    }
 }
 
 /// Runs code compiled for the best instruction set of this processor, for vectors of this padded width.
@@ -57,7 +61,8 @@ fn widest() -> usize {
 }
 
 #[cfg(test)]
-pub(crate) static WIDEST: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(usize::MAX);
+pub(crate) static WIDEST: std::sync::atomic::AtomicUsize =
+    std::sync::atomic::AtomicUsize::new(usize::MAX);
 
 /// Something to do for one tile of `M` rows and `V` vectors.
 pub(crate) trait Tile {
@@ -105,18 +110,27 @@ pub(crate) fn row_spans<S: Simd>(n_rows: usize, vectors: usize) -> impl Iterator
     let n_spans = n_rows.div_ceil(highest);
     (0..n_spans).map(move |span| {
         let (start, end) = (span * n_rows / n_spans, (span + 1) * n_rows / n_spans);
-        Span { start, count: end - start }
+        Span {
+            start,
+            count: end - start,
+        }
     })
 }
 
 /// Divides a padded width into panels of two vectors, the last of one if need be; counts are in numbers.
 #[inline(always)]
 pub(crate) fn panel_spans<S: Simd>(padded: usize) -> impl Iterator<Item = Span> {
-    debug_assert!(padded.is_multiple_of(S::F32_LANES), "the width was padded and the instructions chosen for it");
+    debug_assert!(
+        padded.is_multiple_of(S::F32_LANES),
+        "the width was padded and the instructions chosen for it"
+    );
     let widest = 2 * S::F32_LANES;
     (0..padded.div_ceil(widest)).map(move |panel| {
         let start = panel * widest;
-        Span { start, count: widest.min(padded - start) }
+        Span {
+            start,
+            count: widest.min(padded - start),
+        }
     })
 }
 
@@ -125,7 +139,10 @@ pub(crate) type Registers<S, const M: usize, const V: usize> = [[<S as Simd>::f3
 
 /// Returns a tile with the same vectors in every row, or zeros.
 #[inline(always)]
-pub(crate) fn filled<S: Simd, const M: usize, const V: usize>(simd: S, row: Option<&[f32]>) -> Registers<S, M, V> {
+pub(crate) fn filled<S: Simd, const M: usize, const V: usize>(
+    simd: S,
+    row: Option<&[f32]>,
+) -> Registers<S, M, V> {
     match row {
         Some(row) => [load::<S, V>(row); M],
         None => [[simd.splat_f32s(0.0); V]; M],
@@ -207,13 +224,24 @@ mod tests {
         for n in 1..100 {
             let spans: Vec<Span> = row_spans::<pulp::Scalar>(n, 2).collect();
             assert_eq!(spans.iter().map(|span| span.count).sum::<usize>(), n);
-            assert!(spans.windows(2).all(|pair| pair[0].start + pair[0].count == pair[1].start));
-            assert!(spans.iter().all(|span| span.count <= MAX_ROWS && span.count > 0));
+            assert!(
+                spans
+                    .windows(2)
+                    .all(|pair| pair[0].start + pair[0].count == pair[1].start)
+            );
+            assert!(
+                spans
+                    .iter()
+                    .all(|span| span.count <= MAX_ROWS && span.count > 0)
+            );
         }
     }
 
     #[test]
     fn widths_are_padded_to_whole_vectors() {
-        assert_eq!([1, 6, 8, 9, 16, 17, 64].map(padded), [8, 8, 8, 16, 16, 32, 64]);
+        assert_eq!(
+            [1, 6, 8, 9, 16, 17, 64].map(padded),
+            [8, 8, 8, 16, 16, 32, 64]
+        );
     }
 }

@@ -25,7 +25,9 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 /// Samples of a local update.
 const SAMPLES: usize = 1024;
 /// What is measured if nothing else is asked for.
-const MODELS: [&str; 8] = ["cnn", "lenet5", "mlp", "cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"];
+const MODELS: [&str; 8] = [
+    "cnn", "lenet5", "mlp", "cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5",
+];
 const BATCHES: [usize; 3] = [10, 64, 256];
 
 /// What is typed.
@@ -42,8 +44,15 @@ struct Options {
 impl Options {
     fn typed() -> Outcome<Self> {
         let (algorithm, device) = ("local".to_owned(), DeviceChoice::Cpu);
-        let mut options =
-            Self { threads: 1, seconds: 3.0, model: None, batch: None, algorithm, device, requests: false };
+        let mut options = Self {
+            threads: 1,
+            seconds: 3.0,
+            model: None,
+            batch: None,
+            algorithm,
+            device,
+            requests: false,
+        };
         let mut arguments = std::env::args().skip(1);
         while let Some(key) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("{key} takes a value"));
@@ -66,8 +75,12 @@ impl Options {
         if self.device == DeviceChoice::Cpu {
             return Ok(ComputeDevice::cpu(self.threads)?);
         }
-        let found = probe_in_process(self.device).map_err(|reason| format!("no GPU to train on: {reason}"))?;
-        Ok(ComputeDevice::open(&Selected::Vulkan(found.adapter), self.threads)?)
+        let found = probe_in_process(self.device)
+            .map_err(|reason| format!("no GPU to train on: {reason}"))?;
+        Ok(ComputeDevice::open(
+            &Selected::Vulkan(found.adapter),
+            self.threads,
+        )?)
     }
 }
 
@@ -77,7 +90,11 @@ fn main() -> Outcome {
     if options.requests {
         return serve(&options, &device);
     }
-    for name in options.model.as_deref().map_or(MODELS.to_vec(), |name| vec![name]) {
+    for name in options
+        .model
+        .as_deref()
+        .map_or(MODELS.to_vec(), |name| vec![name])
+    {
         for size in options.batch.map_or(BATCHES.to_vec(), |size| vec![size]) {
             report(&options.algorithm, name, size, options.seconds, &device)?;
         }
@@ -90,21 +107,46 @@ fn serve(options: &Options, device: &ComputeDevice) -> Outcome {
     for line in std::io::stdin().lines() {
         let line = line?;
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [model, batch, seconds] = words.as_slice() else { return Err("expected MODEL BATCH SECONDS".into()) };
-        report(&options.algorithm, model, batch.parse()?, seconds.parse()?, device)?;
+        let [model, batch, seconds] = words.as_slice() else {
+            return Err("expected MODEL BATCH SECONDS".into());
+        };
+        report(
+            &options.algorithm,
+            model,
+            batch.parse()?,
+            seconds.parse()?,
+            device,
+        )?;
     }
     Ok(())
 }
 
-fn report(algorithm: &str, model: &str, batch: usize, seconds: f64, device: &ComputeDevice) -> Outcome {
+fn report(
+    algorithm: &str,
+    model: &str,
+    batch: usize,
+    seconds: f64,
+    device: &ComputeDevice,
+) -> Outcome {
     let (wall, processor) = measure(algorithm, model, batch, seconds, device)?;
-    println!("ours  {model:7} batch {batch:4}: {wall:8.0} samples/s, {processor:8.0} per processor second");
+    println!(
+        "ours  {model:7} batch {batch:4}: {wall:8.0} samples/s, {processor:8.0} per processor second"
+    );
     Ok(())
 }
 
 /// Returns samples per second of wall time and of processor time.
-fn measure(algorithm: &str, model: &str, batch: usize, seconds: f64, device: &ComputeDevice) -> Outcome<(f64, f64)> {
-    let mut spec = FederationSpec { algorithm: algorithm.into(), ..FederationSpec::default() };
+fn measure(
+    algorithm: &str,
+    model: &str,
+    batch: usize,
+    seconds: f64,
+    device: &ComputeDevice,
+) -> Outcome<(f64, f64)> {
+    let mut spec = FederationSpec {
+        algorithm: algorithm.into(),
+        ..FederationSpec::default()
+    };
     spec.model.name = model.into();
     spec.training.batch_size = batch;
     spec.training.local_epochs = 1;
@@ -120,7 +162,10 @@ fn measure(algorithm: &str, model: &str, batch: usize, seconds: f64, device: &Co
         update(1 + rounds)?;
     }
     let n_samples = f64::from(rounds) * SAMPLES as f64;
-    Ok((n_samples / start.elapsed().as_secs_f64(), n_samples / (processor_seconds()? - processor)))
+    Ok((
+        n_samples / start.elapsed().as_secs_f64(),
+        n_samples / (processor_seconds()? - processor),
+    ))
 }
 
 /// Makes random images of ten classes.
@@ -130,17 +175,27 @@ fn split() -> Outcome<Split> {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         state >> 8
     };
-    let pixels = (0..SAMPLES * 784).map(|_| random() as f32 / 16_777_216.0).collect();
+    let pixels = (0..SAMPLES * 784)
+        .map(|_| random() as f32 / 16_777_216.0)
+        .collect();
     let labels = (0..SAMPLES).map(|_| (random() % 10) as u16).collect();
     let names: Arc<[String]> = (0..10).map(|class| class.to_string()).collect();
     let samples = Samples::new([1, 28, 28], Pixels::Floats(pixels), labels, names)?;
-    Ok(Split { train: samples.clone(), validation: samples.clone(), test: samples })
+    Ok(Split {
+        train: samples.clone(),
+        validation: samples.clone(),
+        test: samples,
+    })
 }
 
 /// Returns the user and system time of this process; from Linux' `/proc`, in ticks of a hundredth of a second.
 fn processor_seconds() -> Outcome<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let fields = stat.rsplit(')').next().ok_or("no fields")?.split_whitespace();
+    let fields = stat
+        .rsplit(')')
+        .next()
+        .ok_or("no fields")?
+        .split_whitespace();
     let ticks: Result<Vec<f64>, _> = fields.skip(11).take(2).map(str::parse).collect();
     Ok(ticks?.iter().sum::<f64>() / 100.0)
 }

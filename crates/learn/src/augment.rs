@@ -28,7 +28,10 @@ struct Change {
 impl Augmenter {
     /// Makes the augmenter of an epoch; nothing if images stay as they are.
     pub(crate) fn new(augmentation: Augmentation, stream: ChaCha8Rng) -> Option<Self> {
-        (augmentation != Augmentation::None).then_some(Self { augmentation, stream })
+        (augmentation != Augmentation::None).then_some(Self {
+            augmentation,
+            stream,
+        })
     }
 
     /// Changes a batch of images, `[batch, channels * height * width]`.
@@ -48,22 +51,39 @@ impl Augmenter {
         };
         let crops = self.augmentation.crops();
         let [down, right] = [(); 2].map(|()| number(crops, 2 * CROP_SHIFT + 1, CROP_SHIFT));
-        Change { down, right, flips: number(self.augmentation.flips(), 2, 0) == 1 }
+        Change {
+            down,
+            right,
+            flips: number(self.augmentation.flips(), 2, 0) == 1,
+        }
     }
 }
 
 /// Appends a changed image.
-fn write(image: &[f32], [channels, height, width]: [usize; 3], change: Change, black: f32, to: &mut Vec<f32>) {
+fn write(
+    image: &[f32],
+    [channels, height, width]: [usize; 3],
+    change: Change,
+    black: f32,
+    to: &mut Vec<f32>,
+) {
     let Change { down, right, flips } = change;
     for channel in 0..channels {
         let plane = &image[channel * height * width..(channel + 1) * height * width];
         for y in 0..height {
             // Where this row lies in the image without its frame.
-            let row = (y + down).checked_sub(CROP_SHIFT).filter(|row| *row < height);
+            let row = (y + down)
+                .checked_sub(CROP_SHIFT)
+                .filter(|row| *row < height);
             for x in 0..width {
                 let x = if flips { width - 1 - x } else { x };
-                let column = (x + right).checked_sub(CROP_SHIFT).filter(|column| *column < width);
-                to.push(row.zip(column).map_or(black, |(row, column)| plane[row * width + column]));
+                let column = (x + right)
+                    .checked_sub(CROP_SHIFT)
+                    .filter(|column| *column < width);
+                to.push(
+                    row.zip(column)
+                        .map_or(black, |(row, column)| plane[row * width + column]),
+                );
             }
         }
     }
@@ -86,7 +106,13 @@ mod tests {
         let image = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
         let changed = |down, right, flips| {
             let mut to = Vec::new();
-            write(&image, [1, 2, 3], Change { down, right, flips }, 0.0, &mut to);
+            write(
+                &image,
+                [1, 2, 3],
+                Change { down, right, flips },
+                0.0,
+                &mut to,
+            );
             to
         };
         assert_eq!(changed(4, 4, false), image);
@@ -102,24 +128,48 @@ mod tests {
     fn every_change_is_drawn_and_every_channel_shares_it() {
         let names: Arc<[String]> = ["a", "b"].map(String::from).into();
         let bytes = [vec![10, 20, 30, 40], vec![110, 120, 130, 140]].concat();
-        let samples = Samples::new([2, 2, 2], Pixels::Bytes { values: bytes, white: 255 }, vec![0], names).unwrap();
+        let samples = Samples::new(
+            [2, 2, 2],
+            Pixels::Bytes {
+                values: bytes,
+                white: 255,
+            },
+            vec![0],
+            names,
+        )
+        .unwrap();
         let kinds = |augmentation| {
-            let mut augmenter = Augmenter::new(augmentation, stream(Purpose::Augmentation, [1, 2, 3])).unwrap();
+            let mut augmenter =
+                Augmenter::new(augmentation, stream(Purpose::Augmentation, [1, 2, 3])).unwrap();
             let draw = |augmenter: &mut Augmenter| {
                 let mut batch = Vec::new();
                 samples.write_batch(&[0], &mut batch);
                 augmenter.change(&mut batch, &samples);
                 let (first, second) = batch.split_at(4);
                 let black = samples.black();
-                assert!(first.iter().zip(second).all(|(a, b)| (*a == black) == (*b == black)), "{batch:?}");
-                batch.iter().map(|value| value.to_bits()).collect::<Vec<u32>>()
+                assert!(
+                    first
+                        .iter()
+                        .zip(second)
+                        .all(|(a, b)| (*a == black) == (*b == black)),
+                    "{batch:?}"
+                );
+                batch
+                    .iter()
+                    .map(|value| value.to_bits())
+                    .collect::<Vec<u32>>()
             };
-            (0..2000).map(|_| draw(&mut augmenter)).collect::<BTreeSet<_>>().len()
+            (0..2000)
+                .map(|_| draw(&mut augmenter))
+                .collect::<BTreeSet<_>>()
+                .len()
         };
         assert_eq!(kinds(Augmentation::Flip), 2);
         // Nine places, or out of sight; each both ways.
         assert_eq!(kinds(Augmentation::Crop), 10);
         assert_eq!(kinds(Augmentation::CropFlip), 19);
-        assert!(Augmenter::new(Augmentation::None, stream(Purpose::Augmentation, [1, 2, 3])).is_none());
+        assert!(
+            Augmenter::new(Augmentation::None, stream(Purpose::Augmentation, [1, 2, 3])).is_none()
+        );
     }
 }

@@ -20,7 +20,10 @@ pub struct Batch {
 impl Batch {
     /// Uploads the samples at these positions, for a model with so many classes.
     pub fn gather(samples: &Samples, positions: &[u32], classes: usize, device: &Device) -> Self {
-        Self { inputs: inputs(samples, positions, device), targets: targets(samples, positions, classes, device) }
+        Self {
+            inputs: inputs(samples, positions, device),
+            targets: targets(samples, positions, classes, device),
+        }
     }
 
     /// Uploads the samples at these positions, cropped and flipped.
@@ -36,13 +39,24 @@ impl Batch {
         augmenter.change(&mut values, samples);
         let shape = [positions.len(), samples.values_per_sample()];
         let inputs = Tensor::from_data(TensorData::new(values, shape), device);
-        Self { inputs, targets: targets(samples, positions, classes, device) }
+        Self {
+            inputs,
+            targets: targets(samples, positions, classes, device),
+        }
     }
 }
 
 /// Uploads the labels of the samples at these positions, `[batch, classes]`.
-pub(crate) fn targets(samples: &Samples, positions: &[u32], classes: usize, device: &Device) -> Tensor<2> {
-    let labels: Vec<usize> = positions.iter().map(|at| usize::from(samples.labels[*at as usize])).collect();
+pub(crate) fn targets(
+    samples: &Samples,
+    positions: &[u32],
+    classes: usize,
+    device: &Device,
+) -> Tensor<2> {
+    let labels: Vec<usize> = positions
+        .iter()
+        .map(|at| usize::from(samples.labels[*at as usize]))
+        .collect();
     one_hot(&labels, classes, device)
 }
 
@@ -54,7 +68,9 @@ pub(crate) fn targets(samples: &Samples, positions: &[u32], classes: usize, devi
 /// accuracy. Leaving it out, as PFLlib does, is no way for a node with fewer samples than a batch.
 pub(crate) fn divide(order: &[u32], size: usize) -> impl ExactSizeIterator<Item = &[u32]> {
     let batches = order.len().div_ceil(size);
-    (0..batches).map(move |batch| &order[batch * order.len() / batches..(batch + 1) * order.len() / batches])
+    (0..batches).map(move |batch| {
+        &order[batch * order.len() / batches..(batch + 1) * order.len() / batches]
+    })
 }
 
 /// Uploads the values of the samples at these positions, `[batch, features]`.
@@ -68,16 +84,26 @@ pub(crate) fn inputs(samples: &Samples, positions: &[u32], device: &Device) -> T
 /// Checks that samples fit a model's input: their shape, and for texts what their tokens are numbered by.
 pub(crate) fn check_inputs(samples: &Samples, model: &ModelSpec) -> Result<(), LearnError> {
     if samples.shape != model.input {
-        return Err(LearnError::SampleShape { got: samples.shape, expected: model.input });
+        return Err(LearnError::SampleShape {
+            got: samples.shape,
+            expected: model.input,
+        });
     }
-    let (entries, hash) = samples.vocabulary().map_or((0, ""), |words| (words.len(), words.hash()));
+    let (entries, hash) = samples
+        .vocabulary()
+        .map_or((0, ""), |words| (words.len(), words.hash()));
     let is_same = model.vocabulary_hash.is_empty() || hash == model.vocabulary_hash;
     if entries == model.vocabulary && is_same {
         return Ok(());
     }
-    let describe = |entries: usize, hash: &str| format!("{entries} entries ({})", hash.get(..8).unwrap_or("any"));
+    let describe = |entries: usize, hash: &str| {
+        format!("{entries} entries ({})", hash.get(..8).unwrap_or("any"))
+    };
     let expected = describe(model.vocabulary, &model.vocabulary_hash);
-    Err(LearnError::Vocabulary { got: describe(entries, hash), expected })
+    Err(LearnError::Vocabulary {
+        got: describe(entries, hash),
+        expected,
+    })
 }
 
 /// Checks that samples and their labels fit a model. Labels below the data's own number of classes are [`Samples`]'
@@ -85,14 +111,26 @@ pub(crate) fn check_inputs(samples: &Samples, model: &ModelSpec) -> Result<(), L
 pub(crate) fn check(samples: &Samples, model: &ModelSpec) -> Result<(), LearnError> {
     check_inputs(samples, model)?;
     if samples.classes > model.classes {
-        return Err(LearnError::Classes { got: samples.classes, expected: model.classes });
+        return Err(LearnError::Classes {
+            got: samples.classes,
+            expected: model.classes,
+        });
     }
-    let pairs = samples.class_names.iter().zip(&model.class_names).enumerate();
-    match pairs.into_iter().find(|(_, (got, expected))| got != expected) {
+    let pairs = samples
+        .class_names
+        .iter()
+        .zip(&model.class_names)
+        .enumerate();
+    match pairs
+        .into_iter()
+        .find(|(_, (got, expected))| got != expected)
+    {
         None => Ok(()),
-        Some((number, (got, expected))) => {
-            Err(LearnError::ClassNames { number, got: got.clone(), expected: expected.clone() })
-        }
+        Some((number, (got, expected))) => Err(LearnError::ClassNames {
+            number,
+            got: got.clone(),
+            expected: expected.clone(),
+        }),
     }
 }
 
@@ -102,14 +140,26 @@ mod tests {
 
     #[test]
     fn batches_are_of_nearly_one_size_and_hold_every_sample_once() {
-        for (samples, size, sizes) in
-            [(21, 10, vec![7, 7, 7]), (20, 10, vec![10, 10]), (3, 10, vec![3]), (0, 10, vec![])]
-        {
+        for (samples, size, sizes) in [
+            (21, 10, vec![7, 7, 7]),
+            (20, 10, vec![10, 10]),
+            (3, 10, vec![3]),
+            (0, 10, vec![]),
+        ] {
             let order: Vec<u32> = (0..samples).rev().collect();
-            assert_eq!(divide(&order, size).map(<[u32]>::len).collect::<Vec<_>>(), sizes);
-            assert_eq!(divide(&order, size).flatten().copied().collect::<Vec<_>>(), order);
+            assert_eq!(
+                divide(&order, size).map(<[u32]>::len).collect::<Vec<_>>(),
+                sizes
+            );
+            assert_eq!(
+                divide(&order, size).flatten().copied().collect::<Vec<_>>(),
+                order
+            );
         }
         let order: Vec<u32> = (0..391).collect();
-        assert!(divide(&order, 10).len() == 40 && divide(&order, 10).all(|batch| (9..=10).contains(&batch.len())));
+        assert!(
+            divide(&order, 10).len() == 40
+                && divide(&order, 10).all(|batch| (9..=10).contains(&batch.len()))
+        );
     }
 }

@@ -106,8 +106,18 @@ enum Mixing {
 
 impl ClassStatistics {
     /// Makes the empty statistics of features of this width.
-    pub(crate) fn new(spec: &FederationSpec, source: Features, features: usize, device: &Device) -> Self {
-        let FederationSpec { statistics: spec, model, seed, .. } = spec;
+    pub(crate) fn new(
+        spec: &FederationSpec,
+        source: Features,
+        features: usize,
+        device: &Device,
+    ) -> Self {
+        let FederationSpec {
+            statistics: spec,
+            model,
+            seed,
+            ..
+        } = spec;
         let (classes, seed) = (model.classes, *seed);
         let projects = spec.dimensions > 0;
         let width = if projects { spec.dimensions } else { features };
@@ -126,7 +136,16 @@ impl ClassStatistics {
         ]);
         let part = |net| Part::new(Role::Private, net, 0, 0, device);
         let gates_samples = spec.gate == "sample";
-        Self { sums: part(sums), choice: part(choice), source, classes, width, projection, gates_samples, solved: None }
+        Self {
+            sums: part(sums),
+            choice: part(choice),
+            source,
+            classes,
+            width,
+            projection,
+            gates_samples,
+            solved: None,
+        }
     }
 
     /// Returns what is added up of inputs.
@@ -140,30 +159,53 @@ impl ClassStatistics {
 
     /// Tells whether sums are there, so that they are what is shared.
     pub(crate) fn is_gathered(&self) -> bool {
-        weights::values(&self.sums.weights.tensor(COUNTS)).iter().any(|count| *count != 0.0)
+        weights::values(&self.sums.weights.tensor(COUNTS))
+            .iter()
+            .any(|count| *count != 0.0)
     }
 
     /// Adds up over the training samples.
     pub(crate) fn gather(&mut self, algorithm: &dyn Algorithm, samples: &Samples, device: &Device) {
         let mut statistics = Statistics::new(self.classes, self.width);
         for_each_batch(samples, device, |positions, inputs| {
-            let features = self.features(algorithm, inputs).map(|features| weights::values(&features));
-            for (at, features) in positions.iter().zip(features.unwrap_or_default().chunks_exact(self.width)) {
+            let features = self
+                .features(algorithm, inputs)
+                .map(|features| weights::values(&features));
+            for (at, features) in positions
+                .iter()
+                .zip(features.unwrap_or_default().chunks_exact(self.width))
+            {
                 statistics.add(features, usize::from(samples.labels[*at as usize]));
             }
         });
         statistics.scale(1.0 / samples.len().max(1) as f64);
         let tensor = |values: &[f64]| upload(values, device);
-        let Statistics { counts, sums, scatter, .. } = &statistics;
+        let Statistics {
+            counts,
+            sums,
+            scatter,
+            ..
+        } = &statistics;
         self.sums.weights = Weights::new(vec![tensor(counts), tensor(sums), tensor(scatter)]);
         self.solved = None;
     }
 
     /// Solves for the classifier of everybody's sums, and chooses temperature and weight on validation samples.
-    pub(crate) fn adopt(&mut self, own: &Predictor<'_>, class_counts: &[u32], validation: &Samples, device: &Device) {
+    pub(crate) fn adopt(
+        &mut self,
+        own: &Predictor<'_>,
+        class_counts: &[u32],
+        validation: &Samples,
+        device: &Device,
+    ) {
         let total = f64::from(class_counts.iter().sum::<u32>().max(1));
-        let prior: Vec<f64> = class_counts.iter().map(|count| f64::from(*count) / total).collect();
-        let (temperature, mixing) = self.choose(own, &prior, validation, device).unwrap_or((1.0, Mixing::Weight(0.0)));
+        let prior: Vec<f64> = class_counts
+            .iter()
+            .map(|count| f64::from(*count) / total)
+            .collect();
+        let (temperature, mixing) = self
+            .choose(own, &prior, validation, device)
+            .unwrap_or((1.0, Mixing::Weight(0.0)));
         let (weight, gate) = match mixing {
             Mixing::Weight(weight) => (weight, [0.0; 3]),
             Mixing::Gate(Gate(gate)) => (0.0, gate),
@@ -197,28 +239,52 @@ impl ClassStatistics {
             && temperature > 0.0
             && (weight > 0.0 || is_gated)
         {
-            let mixing = if is_gated { Mixing::Gate(gate) } else { Mixing::Weight(weight) };
+            let mixing = if is_gated {
+                Mixing::Gate(gate)
+            } else {
+                Mixing::Weight(weight)
+            };
             let prior = self.chosen(1);
-            let scaled: Vec<f64> = solved.weights.iter().map(|value| value / temperature).collect();
-            let offset = |(b, pi): (&f64, &f64)| (b / temperature).max(-1e30) + (pi + PRIOR_FLOOR).ln();
+            let scaled: Vec<f64> = solved
+                .weights
+                .iter()
+                .map(|value| value / temperature)
+                .collect();
+            let offset =
+                |(b, pi): (&f64, &f64)| (b / temperature).max(-1e30) + (pi + PRIOR_FLOOR).ln();
             let offsets: Vec<f64> = solved.offsets.iter().zip(&prior).map(offset).collect();
-            let weights = upload(&scaled, device).reshape([self.classes, self.width]).transpose();
+            let weights = upload(&scaled, device)
+                .reshape([self.classes, self.width])
+                .transpose();
             let weights = match &self.projection {
                 Some(projection) => projection.clone().matmul(weights),
                 None => weights,
             };
-            self.solved = Some(Solved { weights, offsets: upload(&offsets, device), mixing });
+            self.solved = Some(Solved {
+                weights,
+                offsets: upload(&offsets, device),
+                mixing,
+            });
         }
     }
 
     fn chosen(&self, array: usize) -> Vec<f64> {
-        weights::values(&self.choice.weights.tensor(array)).into_iter().map(f64::from).collect()
+        weights::values(&self.choice.weights.tensor(array))
+            .into_iter()
+            .map(f64::from)
+            .collect()
     }
 
     fn statistics(&self) -> Statistics {
-        let numbers = |at: usize| weights::values(&self.sums.weights.tensor(at)).into_iter().map(f64::from).collect();
+        let numbers = |at: usize| {
+            weights::values(&self.sums.weights.tensor(at))
+                .into_iter()
+                .map(f64::from)
+                .collect()
+        };
         let mut statistics = Statistics::new(self.classes, self.width);
-        (statistics.counts, statistics.sums, statistics.scatter) = (numbers(COUNTS), numbers(SUMS), numbers(SCATTER));
+        (statistics.counts, statistics.sums, statistics.scatter) =
+            (numbers(COUNTS), numbers(SUMS), numbers(SCATTER));
         statistics
     }
 
@@ -231,64 +297,115 @@ impl ClassStatistics {
         validation: &Samples,
         device: &Device,
     ) -> Option<(f64, Mixing)> {
-        let solved = self.statistics().solve(EPSILON).ok().filter(|_| !validation.is_empty())?;
+        let solved = self
+            .statistics()
+            .solve(EPSILON)
+            .ok()
+            .filter(|_| !validation.is_empty())?;
         let mut seen: Vec<Judged> = Vec::with_capacity(validation.len());
         for_each_batch(validation, device, |positions, inputs| {
             let own = weights::values(&softmax(predictor.forward(inputs.clone()).logits, 1));
             let features = self.features(predictor.algorithm, inputs);
-            let features = features.map(|features| weights::values(&features)).unwrap_or_default();
-            for ((at, own), features) in
-                positions.iter().zip(own.chunks_exact(self.classes)).zip(features.chunks_exact(self.width))
+            let features = features
+                .map(|features| weights::values(&features))
+                .unwrap_or_default();
+            for ((at, own), features) in positions
+                .iter()
+                .zip(own.chunks_exact(self.classes))
+                .zip(features.chunks_exact(self.width))
             {
                 let class = usize::from(validation.labels[*at as usize]);
-                seen.push((class, own.iter().copied().map(f64::from).collect(), solved.logits(features)));
+                seen.push((
+                    class,
+                    own.iter().copied().map(f64::from).collect(),
+                    solved.logits(features),
+                ));
             }
         });
         let loss = |temperature: f64, weight: f64| -> f64 {
             let of = |(class, own, logits): &Judged| {
                 let statistics = tempered(logits, temperature, prior)[*class];
-                -(weight * statistics + (1.0 - weight) * own[*class]).max(SMALLEST).ln()
+                -(weight * statistics + (1.0 - weight) * own[*class])
+                    .max(SMALLEST)
+                    .ln()
             };
             seen.iter().map(of).sum()
         };
-        let choices = TEMPERATURES.iter().flat_map(|temperature| WEIGHTS.map(|weight| (*temperature, weight)));
-        let (temperature, weight) = choices.min_by(|a, b| loss(a.0, a.1).total_cmp(&loss(b.0, b.1)))?;
+        let choices = TEMPERATURES
+            .iter()
+            .flat_map(|temperature| WEIGHTS.map(|weight| (*temperature, weight)));
+        let (temperature, weight) =
+            choices.min_by(|a, b| loss(a.0, a.1).total_cmp(&loss(b.0, b.1)))?;
         let both = |(class, own, logits): &Judged| {
             let statistics = tempered(logits, temperature, prior);
             let entropies = [own, &statistics].map(|probabilities| relative_entropy(probabilities));
-            Seen { own: own[*class], statistics: statistics[*class], entropies }
+            Seen {
+                own: own[*class],
+                statistics: statistics[*class],
+                entropies,
+            }
         };
-        let gate = self.gates_samples.then(|| Gate::fit(&seen.iter().map(both).collect::<Vec<_>>())).flatten();
-        Some((temperature, gate.map_or(Mixing::Weight(weight), Mixing::Gate)))
+        let gate = self
+            .gates_samples
+            .then(|| Gate::fit(&seen.iter().map(both).collect::<Vec<_>>()))
+            .flatten();
+        Some((
+            temperature,
+            gate.map_or(Mixing::Weight(weight), Mixing::Gate),
+        ))
     }
 
     /// Runs the mixture; the node's own prediction alone while there is no classifier.
     pub(crate) fn forward(&self, predictor: &Predictor<'_>, inputs: Tensor<2>) -> Output {
         let own = predictor.forward(inputs.clone());
         let features = || self.source.of(predictor.algorithm, inputs);
-        let Some((solved, features)) = self.solved.as_ref().and_then(|solved| Some((solved, features()?))) else {
+        let Some((solved, features)) = self
+            .solved
+            .as_ref()
+            .and_then(|solved| Some((solved, features()?)))
+        else {
             return own;
         };
-        let logits = affine(features, solved.weights.clone(), Some(solved.offsets.clone()));
+        let logits = affine(
+            features,
+            solved.weights.clone(),
+            Some(solved.offsets.clone()),
+        );
         let (statistics, alone) = (softmax(logits, 1), softmax(own.logits, 1));
         let mixed = match solved.mixing {
-            Mixing::Weight(weight) => statistics.mul_scalar(weight) + alone.mul_scalar(1.0 - weight),
+            Mixing::Weight(weight) => {
+                statistics.mul_scalar(weight) + alone.mul_scalar(1.0 - weight)
+            }
             Mixing::Gate(gate) => {
                 let weight = weights_of(gate, &alone, &statistics);
                 alone.clone() + weight * (statistics - alone)
             }
         };
-        Output { logits: mixed.add_scalar(SMALLEST).log(), ..own }
+        Output {
+            logits: mixed.add_scalar(SMALLEST).log(),
+            ..own
+        }
     }
 }
 
 /// Returns the gate's lambda for each sample, `[batch, 1]`.
-fn weights_of(Gate([bias, own, statistics]): Gate, alone: &Tensor<2>, by_statistics: &Tensor<2>) -> Tensor<2> {
+fn weights_of(
+    Gate([bias, own, statistics]): Gate,
+    alone: &Tensor<2>,
+    by_statistics: &Tensor<2>,
+) -> Tensor<2> {
     let entropy = |probabilities: &Tensor<2>| {
         let most = (probabilities.dims()[1] as f64).ln();
-        (probabilities.clone() * probabilities.clone().add_scalar(SMALLEST).log()).sum_dim(1).div_scalar(-most)
+        (probabilities.clone() * probabilities.clone().add_scalar(SMALLEST).log())
+            .sum_dim(1)
+            .div_scalar(-most)
     };
-    sigmoid(entropy(alone).mul_scalar(own) + entropy(by_statistics).mul_scalar(statistics).add_scalar(bias))
+    sigmoid(
+        entropy(alone).mul_scalar(own)
+            + entropy(by_statistics)
+                .mul_scalar(statistics)
+                .add_scalar(bias),
+    )
 }
 
 /// Returns the entropy of probabilities, divided by that of as many equal ones.
@@ -301,7 +418,10 @@ fn relative_entropy(probabilities: &[f64]) -> f64 {
 fn projection(from: usize, to: usize, seed: u64, device: &Device) -> Tensor<2> {
     let mut draws = stream(Purpose::Projection, [seed, from as u64, to as u64]);
     let scale = 1.0 / (to as f64).sqrt();
-    let values: Vec<f64> = nearly_normal(&mut draws, from * to).into_iter().map(|value| value * scale).collect();
+    let values: Vec<f64> = nearly_normal(&mut draws, from * to)
+        .into_iter()
+        .map(|value| value * scale)
+        .collect();
     upload(&values, device).reshape([from, to])
 }
 

@@ -42,7 +42,9 @@ impl FromStr for DeviceChoice {
     type Err = ParseDeviceError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let adapter = text.strip_prefix("vulkan:").and_then(|number| number.parse().ok());
+        let adapter = text
+            .strip_prefix("vulkan:")
+            .and_then(|number| number.parse().ok());
         match (text, adapter) {
             ("auto", _) => Ok(Self::Auto),
             ("vulkan", _) => Ok(Self::Vulkan),
@@ -96,7 +98,10 @@ pub struct Adapter {
 impl Adapter {
     /// Tells whether it is hardware that we can use.
     pub const fn is_hardware(&self) -> bool {
-        matches!(self.kind, AdapterKind::Discrete(_) | AdapterKind::Integrated(_) | AdapterKind::Virtual(_))
+        matches!(
+            self.kind,
+            AdapterKind::Discrete(_) | AdapterKind::Integrated(_) | AdapterKind::Virtual(_)
+        )
     }
 
     /// Returns the selector that burn knows it by, if it does.
@@ -133,7 +138,9 @@ pub enum OpenError {
         source: rayon::ThreadPoolBuildError,
     },
     /// The adapter is of no kind that can be addressed.
-    #[error("adapter `{0}` does not say what kind of device it is and cannot be used: try another, or `cpu`")]
+    #[error(
+        "adapter `{0}` does not say what kind of device it is and cannot be used: try another, or `cpu`"
+    )]
     Unknown(String),
 }
 
@@ -148,7 +155,10 @@ pub struct ComputeDevice {
 impl fmt::Debug for ComputeDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let threads = self.threads.current_num_threads();
-        f.debug_struct("ComputeDevice").field("name", &self.name).field("threads", &threads).finish()
+        f.debug_struct("ComputeDevice")
+            .field("name", &self.name)
+            .field("threads", &threads)
+            .finish()
     }
 }
 
@@ -163,11 +173,24 @@ impl ComputeDevice {
         let (tensors, name, threads) = match selected {
             Selected::Cpu => (Device::flex(), "cpu".to_owned(), threads),
             // The host only prepares batches; the work is the adapter's.
-            Selected::Vulkan(adapter) => (open_adapter(adapter)?, format!("vulkan: {}", adapter.name), 1),
+            Selected::Vulkan(adapter) => (
+                open_adapter(adapter)?,
+                format!("vulkan: {}", adapter.name),
+                1,
+            ),
         };
-        let pool = ThreadPoolBuilder::new().num_threads(threads).thread_name(|number| format!("compute-{number}"));
-        let threads = Arc::new(pool.build().map_err(|source| OpenError::Threads { threads, source })?);
-        Ok(Self { tensors, threads, name })
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|number| format!("compute-{number}"));
+        let threads = Arc::new(
+            pool.build()
+                .map_err(|source| OpenError::Threads { threads, source })?,
+        );
+        Ok(Self {
+            tensors,
+            threads,
+            name,
+        })
     }
 
     /// Opens the CPU path; 0 threads for one per core.
@@ -201,7 +224,9 @@ impl ComputeDevice {
 
 /// Opens an adapter without any check; for the probe, and for what the probe found to work.
 pub(crate) fn open_adapter(adapter: &Adapter) -> Result<Device, OpenError> {
-    let selector = adapter.selector().ok_or_else(|| OpenError::Unknown(adapter.name.clone()))?;
+    let selector = adapter
+        .selector()
+        .ok_or_else(|| OpenError::Unknown(adapter.name.clone()))?;
     Ok(Device::vulkan(selector))
 }
 
@@ -221,7 +246,10 @@ mod tests {
 
     #[test]
     fn each_device_has_its_own_threads() {
-        let (one, two) = (ComputeDevice::cpu(1).unwrap(), ComputeDevice::cpu(2).unwrap());
+        let (one, two) = (
+            ComputeDevice::cpu(1).unwrap(),
+            ComputeDevice::cpu(2).unwrap(),
+        );
         assert_eq!(one.run(rayon::current_num_threads), 1);
         assert_eq!(two.run(rayon::current_num_threads), 2);
     }

@@ -9,7 +9,9 @@ pub enum LearnError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// There is nothing to train on.
-    #[error("the training set is empty: give this node a larger shard or a smaller validation share")]
+    #[error(
+        "the training set is empty: give this node a larger shard or a smaller validation share"
+    )]
     NoTrainingSamples,
     /// The data has classes that the model cannot name.
     #[error("the data has {got} classes, but `model.classes` is {expected}")]

@@ -48,7 +48,12 @@ pub struct Prediction {
 pub(crate) type Forward<'a> = &'a (dyn Fn(Tensor<2>) -> Output + Sync);
 
 /// Evaluates on samples that have been checked; none give a score of zero samples.
-pub(crate) fn evaluate(forward: Forward<'_>, samples: &Samples, n_classes: usize, device: &Device) -> Evaluation {
+pub(crate) fn evaluate(
+    forward: Forward<'_>,
+    samples: &Samples,
+    n_classes: usize,
+    device: &Device,
+) -> Evaluation {
     let mut classes = vec![ClassCount::default(); n_classes];
     let mut routed: Vec<u32> = Vec::new();
     let mut loss = 0.0;
@@ -66,37 +71,73 @@ pub(crate) fn evaluate(forward: Forward<'_>, samples: &Samples, n_classes: usize
     let n_samples = samples.len() as u32;
     let correct: u32 = classes.iter().map(|class| class.correct).sum();
     let n = f64::from(n_samples.max(1));
-    let score = Score { accuracy: f64::from(correct) / n, loss: loss / n, n_samples };
-    let expert_share = routed.into_iter().map(|count| f64::from(count) / n).collect();
-    Evaluation { score, classes, expert_share }
+    let score = Score {
+        accuracy: f64::from(correct) / n,
+        loss: loss / n,
+        n_samples,
+    };
+    let expert_share = routed
+        .into_iter()
+        .map(|count| f64::from(count) / n)
+        .collect();
+    Evaluation {
+        score,
+        classes,
+        expert_share,
+    }
 }
 
 /// Predicts every sample.
 pub(crate) fn predict(forward: Forward<'_>, samples: &Samples, device: &Device) -> Vec<Prediction> {
     let mut predictions = Vec::with_capacity(samples.len());
-    for_each(forward, samples, device, |_, prediction, _| predictions.push(prediction));
+    for_each(forward, samples, device, |_, prediction, _| {
+        predictions.push(prediction)
+    });
     predictions
 }
 
 /// Visits position, prediction and number of experts for every sample, in order.
-fn for_each(forward: Forward<'_>, samples: &Samples, device: &Device, mut visit: impl FnMut(usize, Prediction, usize)) {
+fn for_each(
+    forward: Forward<'_>,
+    samples: &Samples,
+    device: &Device,
+    mut visit: impl FnMut(usize, Prediction, usize),
+) {
     let positions: Vec<u32> = (0..samples.len() as u32).collect();
     for chunk in positions.chunks(BATCH) {
-        let Output { logits, chosen, n_experts } = forward(batch::inputs(samples, chunk, device));
+        let Output {
+            logits,
+            chosen,
+            n_experts,
+        } = forward(batch::inputs(samples, chunk, device));
         let n_classes = logits.dims()[1];
         let logits = weights::values(&logits);
         let best = argmax(&logits, n_classes);
         for (row, at) in chunk.iter().enumerate() {
             let probabilities = softmax(&logits[row * n_classes..(row + 1) * n_classes]);
             let expert = chosen.as_ref().map(|chosen| Slot(chosen[row] as u16));
-            visit(*at as usize, Prediction { class: best[row] as u16, probabilities, expert }, n_experts);
+            visit(
+                *at as usize,
+                Prediction {
+                    class: best[row] as u16,
+                    probabilities,
+                    expert,
+                },
+                n_experts,
+            );
         }
     }
 }
 
 fn softmax(logits: &[f32]) -> Vec<f32> {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let powers: Vec<f64> = logits.iter().map(|logit| f64::from(logit - largest).exp()).collect();
+    let powers: Vec<f64> = logits
+        .iter()
+        .map(|logit| f64::from(logit - largest).exp())
+        .collect();
     let total: f64 = powers.iter().sum();
-    powers.into_iter().map(|power| (power / total) as f32).collect()
+    powers
+        .into_iter()
+        .map(|power| (power / total) as f32)
+        .collect()
 }

@@ -43,8 +43,19 @@ impl<'a> Source<'a> {
         room: &'a Room,
         (stage, epochs): (Stage, u32),
     ) -> Self {
-        let kept = (epochs > 1).then(|| Kept { rows: None, is_known: vec![false; samples.len()] });
-        Self { samples, classes, device, stage, augmenter: None, room, kept }
+        let kept = (epochs > 1).then(|| Kept {
+            rows: None,
+            is_known: vec![false; samples.len()],
+        });
+        Self {
+            samples,
+            classes,
+            device,
+            stage,
+            augmenter: None,
+            room,
+            kept,
+        }
     }
 
     /// Begins an epoch; images that are changed are other ones in every epoch, so that nothing of them is constant.
@@ -62,13 +73,24 @@ impl<'a> Source<'a> {
 
     /// Returns what a step takes of the samples at these positions.
     pub(crate) fn batch(&mut self, algorithm: &dyn Algorithm, positions: &[u32]) -> Batch {
-        if let Some(inputs) = self.kept.as_ref().and_then(|kept| kept.gather(positions, self.device)) {
+        if let Some(inputs) = self
+            .kept
+            .as_ref()
+            .and_then(|kept| kept.gather(positions, self.device))
+        {
             let targets = batch::targets(self.samples, positions, self.classes, self.device);
             return Batch { inputs, targets };
         }
-        let Self { samples, classes, device, .. } = *self;
+        let Self {
+            samples,
+            classes,
+            device,
+            ..
+        } = *self;
         let batch = match &mut self.augmenter {
-            Some(augmenter) => Batch::gather_changed(samples, positions, classes, device, augmenter),
+            Some(augmenter) => {
+                Batch::gather_changed(samples, positions, classes, device, augmenter)
+            }
             None => Batch::gather(samples, positions, classes, device),
         };
         let Some(features) = algorithm.frozen(self.stage, batch.inputs.clone()) else {
@@ -76,8 +98,14 @@ impl<'a> Source<'a> {
             return batch;
         };
         // What cannot be kept is computed again.
-        self.kept = self.kept.take().and_then(|kept| kept.keep(positions, &features, self.room));
-        Batch { inputs: features, ..batch }
+        self.kept = self
+            .kept
+            .take()
+            .and_then(|kept| kept.keep(positions, &features, self.room));
+        Batch {
+            inputs: features,
+            ..batch
+        }
     }
 }
 
@@ -90,14 +118,20 @@ impl Kept {
             rows => rows.insert(Rows::new(&room.place(samples * width, true)?, samples)),
         };
         rows.put(positions, features).ok()?;
-        positions.iter().for_each(|at| self.is_known[*at as usize] = true);
+        positions
+            .iter()
+            .for_each(|at| self.is_known[*at as usize] = true);
         Some(self)
     }
 
     /// Returns what was kept of the samples at these positions, if it was, of all of them, and comes back.
     fn gather(&self, positions: &[u32], device: &Device) -> Option<Tensor<2>> {
         let is_known = positions.iter().all(|at| self.is_known[*at as usize]);
-        self.rows.as_ref().filter(|_| is_known)?.tensor(positions, device).ok()
+        self.rows
+            .as_ref()
+            .filter(|_| is_known)?
+            .tensor(positions, device)
+            .ok()
     }
 }
 
@@ -174,15 +208,35 @@ mod tests {
 
     fn samples() -> Samples {
         let names: Arc<[String]> = ["a", "b"].map(String::from).into();
-        let values = (0..4 * 23).map(|at| ((at * 37) % 101) as f32 / 101.0).collect();
-        Samples::new([1, 2, 2], Pixels::Floats(values), (0..23).map(|at| at % 2).collect(), names).unwrap()
+        let values = (0..4 * 23)
+            .map(|at| ((at * 37) % 101) as f32 / 101.0)
+            .collect();
+        Samples::new(
+            [1, 2, 2],
+            Pixels::Floats(values),
+            (0..23).map(|at| at % 2).collect(),
+            names,
+        )
+        .unwrap()
     }
 
     /// Builds an algorithm on a small `mlp` for two classes.
     fn build(name: &str, hyper: &[(&str, &str)]) -> Box<dyn Algorithm> {
-        let mut spec = FederationSpec { algorithm: name.into(), ..FederationSpec::default() };
-        spec.model = ModelSpec { name: "mlp".into(), input: [1, 2, 2], classes: 2, experts: 1, ..ModelSpec::default() };
-        spec.hyper = hyper.iter().map(|(key, value)| ((*key).to_owned(), value.parse().unwrap())).collect();
+        let mut spec = FederationSpec {
+            algorithm: name.into(),
+            ..FederationSpec::default()
+        };
+        spec.model = ModelSpec {
+            name: "mlp".into(),
+            input: [1, 2, 2],
+            classes: 2,
+            experts: 1,
+            ..ModelSpec::default()
+        };
+        spec.hyper = hyper
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), value.parse().unwrap()))
+            .collect();
         algorithm::build(&spec, &Device::flex()).unwrap()
     }
 
@@ -194,11 +248,29 @@ mod tests {
         learn_in(&Room::default(), augmentation, algorithm)
     }
 
-    fn learn_in(room: &Room, augmentation: Augmentation, algorithm: &mut dyn Algorithm) -> Vec<f32> {
-        let training = &TrainingSpec { batch_size: 4, learning_rate: 0.1, augmentation, ..TrainingSpec::default() };
+    fn learn_in(
+        room: &Room,
+        augmentation: Augmentation,
+        algorithm: &mut dyn Algorithm,
+    ) -> Vec<f32> {
+        let training = &TrainingSpec {
+            batch_size: 4,
+            learning_rate: 0.1,
+            augmentation,
+            ..TrainingSpec::default()
+        };
         let (round, epochs) = (Round(1), Epochs::All);
-        let schedule = Schedule { training, classes: 2, seed: 1, node_seed: 2, round, epochs, room };
-        let (samples, device, mut watch) = (samples(), Device::flex(), |_| ControlFlow::Continue(()));
+        let schedule = Schedule {
+            training,
+            classes: 2,
+            seed: 1,
+            node_seed: 2,
+            round,
+            epochs,
+            room,
+        };
+        let (samples, device, mut watch) =
+            (samples(), Device::flex(), |_| ControlFlow::Continue(()));
         train(algorithm, &samples, schedule, &device, &mut watch).unwrap();
         finish(algorithm, &samples, schedule, &device, &mut watch).unwrap();
         numbers(algorithm, "")
@@ -209,16 +281,43 @@ mod tests {
     type Case = (&'static str, &'static [(&'static str, &'static str)], u32);
     const CASES: [Case; 5] = [
         ("fedrep", &[("head_epochs", "3")], 6),
-        ("fedbabu", &[("fine_tuning", "head"), ("fine_tuning_epochs", "3")], 6),
-        ("pfl-fb", &[("personal_epochs", "4"), ("finishing_batch_size", "3")], 6),
-        ("pfl-mf", &[("personal_epochs", "4"), ("gate_epochs", "5"), ("finishing_batch_size", "3")], 6 + 2),
-        ("pfl-mfe", &[("personal_epochs", "4"), ("gate_epochs", "5"), ("finishing_batch_size", "3")], 6 + 2),
+        (
+            "fedbabu",
+            &[("fine_tuning", "head"), ("fine_tuning_epochs", "3")],
+            6,
+        ),
+        (
+            "pfl-fb",
+            &[("personal_epochs", "4"), ("finishing_batch_size", "3")],
+            6,
+        ),
+        (
+            "pfl-mf",
+            &[
+                ("personal_epochs", "4"),
+                ("gate_epochs", "5"),
+                ("finishing_batch_size", "3"),
+            ],
+            6 + 2,
+        ),
+        (
+            "pfl-mfe",
+            &[
+                ("personal_epochs", "4"),
+                ("gate_epochs", "5"),
+                ("finishing_batch_size", "3"),
+            ],
+            6 + 2,
+        ),
     ];
 
     #[test]
     fn kept_constants_teach_what_recomputed_ones_do() {
         for (name, hyper, _) in CASES {
-            let (start, kept) = (numbers(build(name, hyper).as_ref(), ""), learn(build(name, hyper).as_mut()));
+            let (start, kept) = (
+                numbers(build(name, hyper).as_ref(), ""),
+                learn(build(name, hyper).as_mut()),
+            );
             assert_eq!(kept, learn(&mut Forgetful(build(name, hyper))), "{name}");
             assert_ne!(kept, start, "{name}");
         }
@@ -238,14 +337,35 @@ mod tests {
         let (name, hyper, batches) = CASES[0];
         let expected = learn(build(name, hyper).as_mut());
         let folder = tempfile::tempdir().unwrap();
-        let on_disk = Room { memory_bytes: 100, folder: Some(folder.path().to_owned()), disk_bytes: 1 << 20 };
-        let rooms = [(on_disk.in_memory(), 3 * batches), (Room { disk_bytes: 100, ..on_disk.clone() }, 3 * batches)];
+        let on_disk = Room {
+            memory_bytes: 100,
+            folder: Some(folder.path().to_owned()),
+            disk_bytes: 1 << 20,
+        };
+        let rooms = [
+            (on_disk.in_memory(), 3 * batches),
+            (
+                Room {
+                    disk_bytes: 100,
+                    ..on_disk.clone()
+                },
+                3 * batches,
+            ),
+        ];
         for (room, computed) in rooms.into_iter().chain([(on_disk, batches)]) {
             let mut counting = Counting(build(name, hyper), AtomicU32::new(0));
-            assert_eq!(learn_in(&room, Augmentation::None, &mut counting), expected, "{room:?}");
+            assert_eq!(
+                learn_in(&room, Augmentation::None, &mut counting),
+                expected,
+                "{room:?}"
+            );
             assert_eq!(counting.1.into_inner(), computed, "{room:?}");
         }
-        assert_eq!(folder.path().read_dir().unwrap().count(), 0, "the file has no name");
+        assert_eq!(
+            folder.path().read_dir().unwrap().count(),
+            0,
+            "the file has no name"
+        );
     }
 
     #[test]
@@ -253,8 +373,15 @@ mod tests {
         let (name, hyper, batches) = CASES[0];
         let mut counting = Counting(build(name, hyper), AtomicU32::new(0));
         let flipped = learn_from(Augmentation::Flip, &mut counting);
-        assert_eq!(counting.1.into_inner(), 3 * batches, "three epochs of the head");
-        assert_eq!(flipped, learn_from(Augmentation::Flip, build(name, hyper).as_mut()));
+        assert_eq!(
+            counting.1.into_inner(),
+            3 * batches,
+            "three epochs of the head"
+        );
+        assert_eq!(
+            flipped,
+            learn_from(Augmentation::Flip, build(name, hyper).as_mut())
+        );
         assert_ne!(flipped, learn(build(name, hyper).as_mut()));
     }
 
@@ -267,7 +394,11 @@ mod tests {
         source.batch(algorithm.as_ref(), &[0, 1]);
         assert!(source.kept.is_none());
         let mut whole = Source::new(&samples, 2, &device, &room, (Stage::Pass(1), 2));
-        assert_eq!(whole.batch(algorithm.as_ref(), &[0]).inputs.dims(), [1, 4], "the base learns: nothing is frozen");
+        assert_eq!(
+            whole.batch(algorithm.as_ref(), &[0]).inputs.dims(),
+            [1, 4],
+            "the base learns: nothing is frozen"
+        );
         assert!(whole.kept.is_none());
     }
 }

@@ -22,11 +22,16 @@ pub fn check(spec: &FederationSpec) -> Result<(), LearnError> {
     let algorithm = built(spec, &device)?;
     if spec.pool.enabled && algorithm.modular().is_none() {
         let name = &spec.algorithm;
-        let text = format!("algorithm `{name}` has no private module that could be pooled: leave out `--pool`");
+        let text = format!(
+            "algorithm `{name}` has no private module that could be pooled: leave out `--pool`"
+        );
         return Err(ConfigError(text).into());
     }
     match spec.statistics.enabled {
-        true => check_dimensions(statistics_features(algorithm.as_ref(), spec, &device)?.1, spec),
+        true => check_dimensions(
+            statistics_features(algorithm.as_ref(), spec, &device)?.1,
+            spec,
+        ),
         false => Ok(()),
     }
 }
@@ -37,8 +42,9 @@ pub(crate) fn check_dimensions(width: usize, spec: &FederationSpec) -> Result<()
     if dimensions < width {
         return Ok(());
     }
-    let text =
-        format!("`statistics.dimensions` is {dimensions}, and the features are {width} numbers: give less, or 0");
+    let text = format!(
+        "`statistics.dimensions` is {dimensions}, and the features are {width} numbers: give less, or 0"
+    );
     Err(ConfigError(text).into())
 }
 
@@ -63,8 +69,12 @@ fn built(spec: &FederationSpec, device: &Device) -> Result<Box<dyn Algorithm>, L
 /// As [`crate::Learner::new`], if the cause lies in the spec.
 pub fn fewest_samples(spec: &FederationSpec) -> Result<usize, LearnError> {
     let algorithm = built(spec, &Device::flex())?;
-    let passes = (0..).zip(algorithm.finishing_passes()).filter(|(_, epochs)| *epochs > 0);
-    let stages: Vec<_> = passes.map(|(pass, _)| algorithm.selection(Stage::Finishing(pass))).collect();
+    let passes = (0..)
+        .zip(algorithm.finishing_passes())
+        .filter(|(_, epochs)| *epochs > 0);
+    let stages: Vec<_> = passes
+        .map(|(pass, _)| algorithm.selection(Stage::Finishing(pass)))
+        .collect();
     let suffices = |samples: &usize| stages.iter().all(|stage| !stage.of(*samples).is_empty());
     // Of twenty, every twentieth is one.
     Ok((1..20).find(suffices).unwrap_or(20))
@@ -77,7 +87,10 @@ pub(crate) fn statistics_features(
     device: &Device,
 ) -> Result<(Features, usize), LearnError> {
     let refuse = |why: &str| {
-        let text = format!("`statistics.enabled` is not possible with algorithm `{}`: {why}", spec.algorithm);
+        let text = format!(
+            "`statistics.enabled` is not possible with algorithm `{}`: {why}",
+            spec.algorithm
+        );
         Err(ConfigError(text).into())
     };
     let source = match spec.statistics.features.as_str() {
@@ -86,15 +99,26 @@ pub(crate) fn statistics_features(
     };
     let one = Tensor::zeros([1, spec.model.input.iter().product()], device);
     let Some(features) = source.of(algorithm, one) else {
-        return refuse("its nodes have no extractor in common (`statistics.features=random` needs none)");
+        return refuse(
+            "its nodes have no extractor in common (`statistics.features=random` needs none)",
+        );
     };
-    if algorithm.finishing_passes().iter().any(|epochs| *epochs > 0) {
+    if algorithm
+        .finishing_passes()
+        .iter()
+        .any(|epochs| *epochs > 0)
+    {
         return refuse(
             "nodes train on after the last round, when the mixture is chosen; set its epochs after the last round to 0 \
                        (`fine_tuning_epochs`, or `personal_epochs` and `gate_epochs`)",
         );
     }
-    match spec.exchange.averaging.as_ref().map(|averaging| averaging.rule) {
+    match spec
+        .exchange
+        .averaging
+        .as_ref()
+        .map(|averaging| averaging.rule)
+    {
         Some(Rule::Mean) => Ok((source, features.dims()[1])),
         Some(_) => refuse("the sums are exact only if parts are averaged with `aggregation=mean`"),
         None => refuse("nothing of it is averaged, and sums are added up as means are"),
@@ -107,7 +131,10 @@ mod tests {
     use crate::algorithm;
 
     fn spec(algorithm: &str) -> FederationSpec {
-        let mut spec = FederationSpec { algorithm: algorithm.into(), ..FederationSpec::default() };
+        let mut spec = FederationSpec {
+            algorithm: algorithm.into(),
+            ..FederationSpec::default()
+        };
         spec.model.input = [1, 8, 8];
         spec.pool.enabled = true;
         algorithm::fill_exchange(&mut spec).unwrap();
@@ -116,7 +143,10 @@ mod tests {
 
     #[test]
     fn who_has_nothing_private_cannot_pool() {
-        let poolable: Vec<_> = algorithm::TABLE.iter().filter(|row| check(&spec(row.name)).is_ok()).collect();
+        let poolable: Vec<_> = algorithm::TABLE
+            .iter()
+            .filter(|row| check(&spec(row.name)).is_ok())
+            .collect();
         let names: Vec<_> = poolable.iter().map(|row| row.name).collect();
         let expected = [
             "fedmoe-da",
@@ -133,24 +163,37 @@ mod tests {
         ];
         assert_eq!(names, expected);
         let error = check(&spec("fedavg")).unwrap_err().to_string();
-        assert_eq!(error, "algorithm `fedavg` has no private module that could be pooled: leave out `--pool`");
+        assert_eq!(
+            error,
+            "algorithm `fedavg` has no private module that could be pooled: leave out `--pool`"
+        );
     }
 
     #[test]
     fn a_projection_has_fewer_numbers_than_it_is_made_from() {
         let with = |dimensions| {
             let mut spec = spec("fedper");
-            spec.statistics = fednode_core::spec::StatisticsSpec { enabled: true, dimensions, ..spec.statistics };
+            spec.statistics = fednode_core::spec::StatisticsSpec {
+                enabled: true,
+                dimensions,
+                ..spec.statistics
+            };
             check(&spec)
         };
         assert!(with(0).is_ok() && with(511).is_ok());
         let error = with(512).unwrap_err().to_string();
-        assert_eq!(error, "`statistics.dimensions` is 512, and the features are 512 numbers: give less, or 0");
+        assert_eq!(
+            error,
+            "`statistics.dimensions` is 512, and the features are 512 numbers: give less, or 0"
+        );
     }
 
     #[test]
     fn statistics_need_a_common_extractor_that_stays_as_it_is() {
-        let suited: Vec<_> = algorithm::TABLE.iter().filter(|row| suits_statistics(&spec(row.name)).unwrap()).collect();
+        let suited: Vec<_> = algorithm::TABLE
+            .iter()
+            .filter(|row| suits_statistics(&spec(row.name)).unwrap())
+            .collect();
         let names: Vec<_> = suited.iter().map(|row| row.name).collect();
         assert_eq!(
             names,
@@ -183,9 +226,14 @@ mod tests {
             spec.statistics.features = "random".into();
             spec
         };
-        let gained =
-            |name: &&str| suits_statistics(&with_random(name)).unwrap() && !suits_statistics(&spec(name)).unwrap();
-        let names: Vec<_> = algorithm::TABLE.iter().map(|row| row.name).filter(gained).collect();
+        let gained = |name: &&str| {
+            suits_statistics(&with_random(name)).unwrap() && !suits_statistics(&spec(name)).unwrap()
+        };
+        let names: Vec<_> = algorithm::TABLE
+            .iter()
+            .map(|row| row.name)
+            .filter(gained)
+            .collect();
         assert_eq!(names, ["lg-fedavg", "fedproto", "fd"]);
         let mut spec = with_random("local");
         (spec.statistics.enabled, spec.pool.enabled) = (true, false);
@@ -195,8 +243,18 @@ mod tests {
 
     #[test]
     fn a_gate_that_learns_from_a_quarter_needs_four_samples() {
-        for (algorithm, fewest) in [("pfl-mf", 4), ("pfl-mfe", 4), ("pfl-fb", 1), ("fedbabu", 1), ("fedavg", 1)] {
-            assert_eq!(fewest_samples(&spec(algorithm)).unwrap(), fewest, "{algorithm}");
+        for (algorithm, fewest) in [
+            ("pfl-mf", 4),
+            ("pfl-mfe", 4),
+            ("pfl-fb", 1),
+            ("fedbabu", 1),
+            ("fedavg", 1),
+        ] {
+            assert_eq!(
+                fewest_samples(&spec(algorithm)).unwrap(),
+                fewest,
+                "{algorithm}"
+            );
         }
     }
 }

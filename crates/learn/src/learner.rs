@@ -96,7 +96,9 @@ pub struct Learner {
 
 impl std::fmt::Debug for Learner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Learner").field("device", &self.device).finish_non_exhaustive()
+        f.debug_struct("Learner")
+            .field("device", &self.device)
+            .finish_non_exhaustive()
     }
 }
 
@@ -169,7 +171,9 @@ impl Learner {
             return Ok(self.gather_statistics());
         }
         let Some(ahead) = ahead else {
-            return self.run(round, Epochs::All, watch, train::train).map(|outcome| self.report(outcome));
+            return self
+                .run(round, Epochs::All, watch, train::train)
+                .map(|outcome| self.report(outcome));
         };
         let received = self.weights();
         let (first, epochs) = self.catch_up(ahead);
@@ -195,7 +199,8 @@ impl Learner {
         round: Round,
         watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
     ) -> Result<u32, LearnError> {
-        self.run(round, Epochs::All, watch, train::finish).map(|outcome| outcome.steps)
+        self.run(round, Epochs::All, watch, train::finish)
+            .map(|outcome| outcome.steps)
     }
 
     /// Trains, or leaves all parameters as they are.
@@ -208,8 +213,15 @@ impl Learner {
     ) -> Result<train::Outcome, LearnError> {
         let before = self.weights();
         let (training, seed, node_seed) = (&self.training, self.seed, self.node_seed);
-        let schedule =
-            Schedule { training, classes: self.model.classes, seed, node_seed, round, epochs, room: &self.room };
+        let schedule = Schedule {
+            training,
+            classes: self.model.classes,
+            seed,
+            node_seed,
+            round,
+            epochs,
+            room: &self.room,
+        };
         let (samples, algorithm) = (&self.data.train, &mut self.algorithm);
         let tensors = self.device.tensors();
         let work = || train(algorithm.as_mut(), samples, schedule, tensors, watch);
@@ -220,20 +232,35 @@ impl Learner {
         if result.is_err() {
             self.put_back(before);
         }
-        result.map(|outcome| train::Outcome { multiply_adds, ..outcome })
+        result.map(|outcome| train::Outcome {
+            multiply_adds,
+            ..outcome
+        })
     }
 
     fn report(&self, outcome: train::Outcome) -> LocalUpdate {
-        let train::Outcome { train_loss, routed, steps, multiply_adds } = outcome;
+        let train::Outcome {
+            train_loss,
+            routed,
+            steps,
+            multiply_adds,
+        } = outcome;
         let total = f64::from(routed.iter().sum::<u32>().max(1));
         LocalUpdate {
             shared: self.shared(),
             // Where statistics were gathered instead, nobody counted.
-            experts: self.experts().into_iter().zip(routed.iter().copied().chain(std::iter::repeat(0))).collect(),
+            experts: self
+                .experts()
+                .into_iter()
+                .zip(routed.iter().copied().chain(std::iter::repeat(0)))
+                .collect(),
             proxies: self.proxies(),
             n_samples: self.data.train.len() as u32,
             train_loss,
-            expert_share: routed.iter().map(|count| f64::from(*count) / total).collect(),
+            expert_share: routed
+                .iter()
+                .map(|count| f64::from(*count) / total)
+                .collect(),
             steps,
             multiply_adds,
         }
@@ -249,7 +276,8 @@ impl Learner {
     /// Returns the current experts in slot order.
     pub fn experts(&self) -> Vec<ParamSet> {
         let parts = self.parts(|role| matches!(role, Role::Expert(_)));
-        self.device.run(|| parts.into_iter().map(Part::params).collect())
+        self.device
+            .run(|| parts.into_iter().map(Part::params).collect())
     }
 
     /// Returns the current gating proxies, if there is a gate.
@@ -271,24 +299,35 @@ impl Learner {
 
     /// Returns names and shapes of one expert; all experts have the same.
     pub fn expert_layout(&self) -> Option<Layout> {
-        self.parts(|role| matches!(role, Role::Expert(_))).first().map(|part| part.layout())
+        self.parts(|role| matches!(role, Role::Expert(_)))
+            .first()
+            .map(|part| part.layout())
     }
 
     /// Takes over a shared part and experts, all or none of them. A pool that was assembled over others is dropped.
     ///
     /// # Errors
     /// Names the first part that this node does not have, does not fit or holds a value that is not finite.
-    pub fn adopt(&mut self, shared: Option<ParamSet>, experts: Vec<(Slot, ParamSet)>) -> Result<(), LearnError> {
+    pub fn adopt(
+        &mut self,
+        shared: Option<ParamSet>,
+        experts: Vec<(Slot, ParamSet)>,
+    ) -> Result<(), LearnError> {
         let mut changes = Vec::new();
         let adopts_statistics = shared.is_some() && self.shares_statistics();
         if let Some(shared) = shared {
-            let layout = self.shared_layout().ok_or_else(|| LearnError::NoSuchPart("shared part".into()))?;
+            let layout = self
+                .shared_layout()
+                .ok_or_else(|| LearnError::NoSuchPart("shared part".into()))?;
             check("the shared part", &shared, &layout)?;
             changes.extend(self.pick(&shared, |role| role == Role::Shared, |_| String::new()));
         }
         for (slot, expert) in experts {
             let is_slot = |role| role == Role::Expert(slot);
-            let part = self.parts(is_slot).pop().ok_or_else(|| LearnError::NoSuchPart(format!("expert {slot}")))?;
+            let part = self
+                .parts(is_slot)
+                .pop()
+                .ok_or_else(|| LearnError::NoSuchPart(format!("expert {slot}")))?;
             check(&part.title(), &expert, &part.layout())?;
             changes.extend(self.pick(&expert, is_slot, |_| String::new()));
         }
@@ -325,7 +364,8 @@ impl Learner {
 
     fn score(&self, samples: &Samples) -> Evaluation {
         let (classes, tensors) = (self.model.classes, self.device.tensors());
-        self.device.run(|| evaluate::evaluate(&|inputs| self.forward(inputs), samples, classes, tensors))
+        self.device
+            .run(|| evaluate::evaluate(&|inputs| self.forward(inputs), samples, classes, tensors))
     }
 
     /// Runs the model, with the pool if one is served, mixed with the statistics expert if there is one.
@@ -342,7 +382,13 @@ impl Learner {
     /// Fails on samples that do not fit the model.
     pub fn predict(&self, samples: &Samples) -> Result<Vec<Prediction>, LearnError> {
         batch::check_inputs(samples, &self.model)?;
-        Ok(self.device.run(|| evaluate::predict(&|inputs| self.forward(inputs), samples, self.device.tensors())))
+        Ok(self.device.run(|| {
+            evaluate::predict(
+                &|inputs| self.forward(inputs),
+                samples,
+                self.device.tensors(),
+            )
+        }))
     }
 
     /// Returns everything this node has learned, for checkpoints and export.
@@ -353,9 +399,13 @@ impl Learner {
         let prefixed = |part: &Part| {
             let mut params = ParamSet::new();
             let result = params.extend_prefixed(&part.prefix(), part.params());
-            result.map(|()| params).expect("prefixes are short and keep names distinct")
+            result
+                .map(|()| params)
+                .expect("prefixes are short and keep names distinct")
         };
-        let own = self.device.run(|| join(self.parts(|_| true).into_iter().map(prefixed)));
+        let own = self
+            .device
+            .run(|| join(self.parts(|_| true).into_iter().map(prefixed)));
         join([own, self.pool_state()].into_iter())
     }
 
@@ -366,10 +416,17 @@ impl Learner {
     pub fn restore(&mut self, state: &ParamSet) -> Result<(), LearnError> {
         let layout = |part: &Part| {
             let prefix = part.prefix();
-            part.layout().into_iter().map(move |(name, shape)| (format!("{prefix}{name}"), shape)).collect::<Layout>()
+            part.layout()
+                .into_iter()
+                .map(move |(name, shape)| (format!("{prefix}{name}"), shape))
+                .collect::<Layout>()
         };
         let (pool, own) = self.read_pool(state)?;
-        check("the state", &own, &self.parts(|_| true).into_iter().flat_map(layout).collect())?;
+        check(
+            "the state",
+            &own,
+            &self.parts(|_| true).into_iter().flat_map(layout).collect(),
+        )?;
         let changes = self.pick(&own, |_| true, Part::prefix);
         self.load(changes);
         (self.pool, self.ahead) = (pool, None);
@@ -384,7 +441,9 @@ impl Learner {
     /// that is served is in it.
     pub fn private_state(&self) -> ParamSet {
         let parts = self.parts(|role| matches!(role, Role::Gate | Role::Private));
-        let own = self.device.run(|| join(parts.into_iter().map(Part::params)));
+        let own = self
+            .device
+            .run(|| join(parts.into_iter().map(Part::params)));
         join([own, self.pool_state()].into_iter())
     }
 
@@ -419,7 +478,11 @@ impl Learner {
 
     /// Returns the numbers of all parts.
     fn weights(&self) -> Vec<Weights> {
-        self.algorithm.parts().iter().map(|part| part.weights.clone()).collect()
+        self.algorithm
+            .parts()
+            .iter()
+            .map(|part| part.weights.clone())
+            .collect()
     }
 
     fn put_back(&mut self, weights: Vec<Weights>) {
@@ -436,7 +499,11 @@ impl Learner {
 
     /// Returns the parts with a role, in order.
     fn parts(&self, has_role: impl Fn(Role) -> bool) -> Vec<&Part> {
-        self.roles().into_iter().filter(|(role, _)| has_role(*role)).map(|(_, part)| part).collect()
+        self.roles()
+            .into_iter()
+            .filter(|(role, _)| has_role(*role))
+            .map(|(_, part)| part)
+            .collect()
     }
 
     /// Picks from `params` what belongs to each part with a role, given the prefix of the part's names.
@@ -446,12 +513,19 @@ impl Learner {
         has_role: impl Fn(Role) -> bool,
         prefix: impl Fn(&Part) -> String,
     ) -> Vec<(usize, ParamSet)> {
-        let parts = self.roles().into_iter().enumerate().filter(|(_, (role, _))| has_role(*role));
+        let parts = self
+            .roles()
+            .into_iter()
+            .enumerate()
+            .filter(|(_, (role, _))| has_role(*role));
         let picked = parts.map(|(at, (_, part))| {
             let mut own = ParamSet::new();
             for (name, shape) in part.layout() {
-                let tensor = params.get(&format!("{}{name}", prefix(part))).expect("the layout was checked");
-                own.insert(name, &shape, tensor.values().to_vec()).expect("a layout is a valid set");
+                let tensor = params
+                    .get(&format!("{}{name}", prefix(part)))
+                    .expect("the layout was checked");
+                own.insert(name, &shape, tensor.values().to_vec())
+                    .expect("a layout is a valid set");
             }
             (at, own)
         });
@@ -461,11 +535,19 @@ impl Learner {
     fn load(&mut self, changes: Vec<(usize, ParamSet)>) {
         let tensors = self.device.tensors();
         let statistics = self.statistics.iter_mut();
-        let statistics = statistics.flat_map(|(_, statistics)| [&mut statistics.sums, &mut statistics.choice]);
-        let mut parts: Vec<&mut Part> = self.algorithm.parts_mut().iter_mut().chain(statistics).collect();
+        let statistics =
+            statistics.flat_map(|(_, statistics)| [&mut statistics.sums, &mut statistics.choice]);
+        let mut parts: Vec<&mut Part> = self
+            .algorithm
+            .parts_mut()
+            .iter_mut()
+            .chain(statistics)
+            .collect();
         self.device.run(|| {
             for (at, params) in changes {
-                parts[at].load(&params, tensors).expect("the layout was checked");
+                parts[at]
+                    .load(&params, tensors)
+                    .expect("the layout was checked");
             }
         });
     }
@@ -484,17 +566,28 @@ fn count(samples: &Samples, classes: usize) -> Vec<u32> {
 fn join(sets: impl Iterator<Item = ParamSet>) -> ParamSet {
     let mut joined = ParamSet::new();
     for set in sets {
-        joined.extend_prefixed("", set).expect("the parts of a model have distinct names");
+        joined
+            .extend_prefixed("", set)
+            .expect("the parts of a model have distinct names");
     }
     joined
 }
 
 /// Checks layout and finiteness.
 fn check(part: &str, params: &ParamSet, layout: &Layout) -> Result<(), LearnError> {
-    params.check_layout(layout).map_err(|mismatch| LearnError::Layout { part: part.into(), mismatch })?;
-    let is_finite = |tensor: &fednode_core::Tensor| tensor.values().iter().all(|value| value.is_finite());
+    params
+        .check_layout(layout)
+        .map_err(|mismatch| LearnError::Layout {
+            part: part.into(),
+            mismatch,
+        })?;
+    let is_finite =
+        |tensor: &fednode_core::Tensor| tensor.values().iter().all(|value| value.is_finite());
     match params.iter().find(|(_, tensor)| !is_finite(tensor)) {
-        Some((name, _)) => Err(LearnError::NotFinite { part: part.into(), tensor: name.into() }),
+        Some((name, _)) => Err(LearnError::NotFinite {
+            part: part.into(),
+            tensor: name.into(),
+        }),
         None => Ok(()),
     }
 }

@@ -31,9 +31,13 @@ const POOL: usize = 2;
 /// Averages the maps that a net ends with over the smallest squares of places that leave no more than 1,024 numbers; what
 /// fills no square at the right and at the bottom is left out. Features that are no maps stay as they are.
 pub(crate) fn condensed(net: &Net, features: Tensor<2>) -> Tensor<2> {
-    let Some([maps, height, width]) = net.maps() else { return features };
+    let Some([maps, height, width]) = net.maps() else {
+        return features;
+    };
     let left = |side: &usize| maps * (height / side) * (width / side);
-    let side = (1..=height.min(width)).find(|side| left(side) <= MOST).unwrap_or(1);
+    let side = (1..=height.min(width))
+        .find(|side| left(side) <= MOST)
+        .unwrap_or(1);
     let n_samples = features.dims()[0];
     let images = features.reshape([n_samples, maps, height, width]);
     avg_pool2d(images, AvgPoolOptions::new([side, side])).reshape([n_samples, left(&side)])
@@ -60,8 +64,14 @@ impl RandomMaps {
             );
             return Err(ConfigError(text));
         }
-        let conv =
-            Conv { name: "random", input: model.input, filters: FILTERS, kernel: KERNEL, padding: [0, 0], pool: POOL };
+        let conv = Conv {
+            name: "random",
+            input: model.input,
+            filters: FILTERS,
+            kernel: KERNEL,
+            padding: [0, 0],
+            pool: POOL,
+        };
         let size = channels * KERNEL * KERNEL;
         let mut draws = stream(Purpose::RandomMaps, [seed, channels as u64, 0]);
         let values: Vec<f64> = nearly_normal(&mut draws, FILTERS * size);
@@ -71,7 +81,10 @@ impl RandomMaps {
             Tensor::from_data(TensorData::new(values, [length]), device)
         };
         let weights = Weights::new(vec![upload(filters), upload(vec![0.0; FILTERS])]);
-        Ok(Self { net: Net::new(vec![Layer::Conv(conv)]), weights })
+        Ok(Self {
+            net: Net::new(vec![Layer::Conv(conv)]),
+            weights,
+        })
     }
 
     /// Returns the features of a batch, `[batch, features]`.
@@ -83,8 +96,15 @@ impl RandomMaps {
 /// Gives a filter mean 0 and length 1.
 fn centred(filter: &[f64]) -> Vec<f32> {
     let mean = filter.iter().sum::<f64>() / filter.len() as f64;
-    let length = filter.iter().map(|value| (value - mean).powi(2)).sum::<f64>().sqrt();
-    filter.iter().map(|value| ((value - mean) / length) as f32).collect()
+    let length = filter
+        .iter()
+        .map(|value| (value - mean).powi(2))
+        .sum::<f64>()
+        .sqrt();
+    filter
+        .iter()
+        .map(|value| ((value - mean) / length) as f32)
+        .collect()
 }
 
 #[cfg(test)]
@@ -93,29 +113,55 @@ mod tests {
     use crate::weights::values;
 
     fn maps(input: [usize; 3], seed: u64) -> RandomMaps {
-        RandomMaps::new(&ModelSpec { input, ..ModelSpec::default() }, seed, &Device::flex()).unwrap()
+        RandomMaps::new(
+            &ModelSpec {
+                input,
+                ..ModelSpec::default()
+            },
+            seed,
+            &Device::flex(),
+        )
+        .unwrap()
     }
 
     #[test]
     fn sizes_are_bounded() {
         let width = |input: [usize; 3]| {
-            maps(input, 1).features(Tensor::zeros([1, input.iter().product()], &Device::flex())).dims()[1]
+            maps(input, 1)
+                .features(Tensor::zeros([1, input.iter().product()], &Device::flex()))
+                .dims()[1]
         };
         // 64 maps of 12², 14² and 2² places, of which 4², 4² and 2² means are left.
-        assert_eq!([[1, 28, 28], [3, 32, 32], [1, 8, 8]].map(width), [1024, 1024, 256]);
-        let (net, _) = crate::model::build(&ModelSpec::default()).unwrap().split(crate::model::Cut::Embedding);
+        assert_eq!(
+            [[1, 28, 28], [3, 32, 32], [1, 8, 8]].map(width),
+            [1024, 1024, 256]
+        );
+        let (net, _) = crate::model::build(&ModelSpec::default())
+            .unwrap()
+            .split(crate::model::Cut::Embedding);
         let features = Tensor::<2>::ones([2, net.n_outputs()], &Device::flex());
-        assert_eq!(condensed(&net, features).dims(), [2, 512], "32 maps of 12² places, 4² means");
+        assert_eq!(
+            condensed(&net, features).dims(),
+            [2, 512],
+            "32 maps of 12² places, 4² means"
+        );
     }
 
     /// A map of 1 to 4,608 in order: of the first, the mean over the first three of its first three rows of 12.
     #[test]
     fn squares_are_averaged() {
-        let (net, _) = crate::model::build(&ModelSpec::default()).unwrap().split(crate::model::Cut::Embedding);
+        let (net, _) = crate::model::build(&ModelSpec::default())
+            .unwrap()
+            .split(crate::model::Cut::Embedding);
         let numbers: Vec<f32> = (1..=4608).map(|value| value as f32).collect();
-        let got = values(&condensed(&net, Tensor::from_data(TensorData::new(numbers, [1, 4608]), &Device::flex())));
+        let got = values(&condensed(
+            &net,
+            Tensor::from_data(TensorData::new(numbers, [1, 4608]), &Device::flex()),
+        ));
         assert!(
-            (got[0] - 14.0).abs() < 1e-4 && (got[1] - 17.0).abs() < 1e-4 && (got[4] - 50.0).abs() < 1e-4,
+            (got[0] - 14.0).abs() < 1e-4
+                && (got[1] - 17.0).abs() < 1e-4
+                && (got[4] - 50.0).abs() < 1e-4,
             "{got:?}"
         );
     }
@@ -126,15 +172,27 @@ mod tests {
         assert_eq!(filters(1), filters(1));
         assert_ne!(filters(1), filters(2));
         for filter in filters(1).chunks_exact(75) {
-            let (sum, square) = filter.iter().fold((0.0, 0.0), |(sum, square), v| (sum + v, square + v * v));
-            assert!(sum.abs() < 1e-5 && (square - 1.0).abs() < 1e-5, "{sum} {square}");
+            let (sum, square) = filter
+                .iter()
+                .fold((0.0, 0.0), |(sum, square), v| (sum + v, square + v * v));
+            assert!(
+                sum.abs() < 1e-5 && (square - 1.0).abs() < 1e-5,
+                "{sum} {square}"
+            );
         }
     }
 
     #[test]
     fn what_has_no_maps_is_refused() {
         let refused = |model: ModelSpec| RandomMaps::new(&model, 1, &Device::flex()).is_err();
-        assert!(refused(ModelSpec { input: [1, 1, 30], ..ModelSpec::default() }));
-        assert!(refused(ModelSpec { input: [1, 28, 28], vocabulary: 10, ..ModelSpec::default() }));
+        assert!(refused(ModelSpec {
+            input: [1, 1, 30],
+            ..ModelSpec::default()
+        }));
+        assert!(refused(ModelSpec {
+            input: [1, 28, 28],
+            vocabulary: 10,
+            ..ModelSpec::default()
+        }));
     }
 }

@@ -11,7 +11,9 @@ use crate::error::LearnError;
 pub fn by_number(spec: &FederationSpec, number: usize) -> FederationSpec {
     let mut own = spec.clone();
     if !spec.model.by_node.is_empty() {
-        own.model.name.clone_from(&spec.model.by_node[number % spec.model.by_node.len()]);
+        own.model
+            .name
+            .clone_from(&spec.model.by_node[number % spec.model.by_node.len()]);
     }
     own
 }
@@ -24,7 +26,12 @@ pub fn chosen(spec: &FederationSpec, model: &str) -> Result<FederationSpec, Lear
     let mut own = by_number(spec, 0);
     let common = shared(&own)?;
     model.clone_into(&mut own.model.name);
-    compare(&common, &shared(&own)?, &own, &by_number(spec, 0).model.name)?;
+    compare(
+        &common,
+        &shared(&own)?,
+        &own,
+        &by_number(spec, 0).model.name,
+    )?;
     Ok(own)
 }
 
@@ -34,26 +41,50 @@ pub fn chosen(spec: &FederationSpec, model: &str) -> Result<FederationSpec, Lear
 /// As [`chosen`].
 pub fn check(spec: &FederationSpec) -> Result<(), LearnError> {
     shared(&by_number(spec, 0))?;
-    spec.model.by_node.iter().try_for_each(|name| chosen(spec, name).map(drop))
+    spec.model
+        .by_node
+        .iter()
+        .try_for_each(|name| chosen(spec, name).map(drop))
 }
 
 /// Returns names and shapes of what nodes share: the averaged part, then one expert.
 fn shared(spec: &FederationSpec) -> Result<Vec<Layout>, LearnError> {
     let algorithm = algorithm::build(spec, &Device::flex())?;
-    Ok([Role::Shared, Role::Expert(fednode_core::Slot(0))].map(|role| layout(algorithm.as_ref(), role)).into())
+    Ok([Role::Shared, Role::Expert(fednode_core::Slot(0))]
+        .map(|role| layout(algorithm.as_ref(), role))
+        .into())
 }
 
 fn layout(algorithm: &dyn Algorithm, role: Role) -> Layout {
-    algorithm.parts().iter().filter(|part| part.role == role).flat_map(|part| part.layout()).collect()
+    algorithm
+        .parts()
+        .iter()
+        .filter(|part| part.role == role)
+        .flat_map(|part| part.layout())
+        .collect()
 }
 
-fn compare(common: &[Layout], own: &[Layout], spec: &FederationSpec, model: &str) -> Result<(), LearnError> {
+fn compare(
+    common: &[Layout],
+    own: &[Layout],
+    spec: &FederationSpec,
+    model: &str,
+) -> Result<(), LearnError> {
     let differs = |(common, own): (&Layout, &Layout)| {
         let names = common.keys().chain(own.keys());
-        names.into_iter().find(|name| common.get(*name) != own.get(*name)).cloned()
+        names
+            .into_iter()
+            .find(|name| common.get(*name) != own.get(*name))
+            .cloned()
     };
-    let Some(name) = common.iter().zip(own).find_map(differs) else { return Ok(()) };
-    let advice = match algorithm::find(&spec.algorithm)?.hyper.iter().any(|hyper| hyper.name == "small_model") {
+    let Some(name) = common.iter().zip(own).find_map(differs) else {
+        return Ok(());
+    };
+    let advice = match algorithm::find(&spec.algorithm)?
+        .hyper
+        .iter()
+        .any(|hyper| hyper.name == "small_model")
+    {
         true => "; set `small_model` to one that all share",
         false => "",
     };
@@ -71,9 +102,14 @@ mod tests {
     use fednode_core::HyperValue;
 
     fn spec(algorithm: &str, small_model: Option<&str>) -> FederationSpec {
-        let mut spec = FederationSpec { algorithm: algorithm.into(), ..FederationSpec::default() };
+        let mut spec = FederationSpec {
+            algorithm: algorithm.into(),
+            ..FederationSpec::default()
+        };
         spec.model.by_node = ["cnn-1", "cnn-3", "cnn-5"].map(str::to_owned).into();
-        spec.hyper.extend(small_model.map(|name| ("small_model".to_owned(), HyperValue::Text(name.into()))));
+        spec.hyper.extend(
+            small_model.map(|name| ("small_model".to_owned(), HyperValue::Text(name.into()))),
+        );
         spec
     }
 
@@ -82,24 +118,34 @@ mod tests {
         for algorithm in ["pfedmoe", "fml", "fedkd", "fedapen"] {
             check(&spec(algorithm, Some("cnn-5"))).unwrap();
             let error = check(&spec(algorithm, None)).unwrap_err().to_string();
-            assert!(error.contains("cannot have model `cnn-3`") && error.contains("set `small_model`"), "{error}");
+            assert!(
+                error.contains("cannot have model `cnn-3`") && error.contains("set `small_model`"),
+                "{error}"
+            );
         }
         for algorithm in ["local", "fedproto", "fd"] {
             check(&spec(algorithm, None)).unwrap();
         }
         for algorithm in ["fedavg", "fedper", "fedmoe-da"] {
             let error = check(&spec(algorithm, None)).unwrap_err().to_string();
-            assert!(error.contains(&format!("algorithm `{algorithm}` shares `")), "{error}");
+            assert!(
+                error.contains(&format!("algorithm `{algorithm}` shares `")),
+                "{error}"
+            );
         }
     }
 
     #[test]
     fn nodes_have_their_models_in_turn() {
-        let names: Vec<_> = (0..4).map(|number| by_number(&spec("local", None), number).model.name).collect();
+        let names: Vec<_> = (0..4)
+            .map(|number| by_number(&spec("local", None), number).model.name)
+            .collect();
         assert_eq!(names, ["cnn-1", "cnn-3", "cnn-5", "cnn-1"]);
         let plain = FederationSpec::default();
         assert_eq!(by_number(&plain, 3), plain);
-        let error = chosen(&spec("local", None), "cnn-6").unwrap_err().to_string();
+        let error = chosen(&spec("local", None), "cnn-6")
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("unknown model `cnn-6`"), "{error}");
     }
 }

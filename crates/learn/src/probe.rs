@@ -83,7 +83,9 @@ pub enum ProbeError {
         adapters: Vec<String>,
     },
     /// The driver took the child with it.
-    #[error("the Vulkan driver of {what} crashed ({status}): update or remove the driver, or choose device `cpu`")]
+    #[error(
+        "the Vulkan driver of {what} crashed ({status}): update or remove the driver, or choose device `cpu`"
+    )]
     Crashed {
         /// The adapter, or what was being done.
         what: String,
@@ -125,11 +127,18 @@ fn software_hint(names: &[String]) -> String {
     if names.is_empty() {
         return String::new();
     }
-    format!(" (software drivers can be named, but are slower than `cpu`: {})", names.join(", "))
+    format!(
+        " (software drivers can be named, but are slower than `cpu`: {})",
+        names.join(", ")
+    )
 }
 
 fn listed(names: &[String]) -> String {
-    if names.is_empty() { "none was found".to_owned() } else { format!("there are {}", names.join(", ")) }
+    if names.is_empty() {
+        "none was found".to_owned()
+    } else {
+        format!("there are {}", names.join(", "))
+    }
 }
 
 /// Lists the Vulkan adapters, in a child.
@@ -140,8 +149,14 @@ pub fn adapters(command: &ProbeCommand) -> Result<Vec<Adapter>, ProbeError> {
     let what = "this machine";
     match ask(command, "list", what)? {
         Answer::Adapters(adapters) => Ok(adapters),
-        Answer::Fails(reason) => Err(ProbeError::Unusable { what: what.into(), reason }),
-        Answer::Works(_) => Err(ProbeError::Nonsense { what: what.into(), line: "works".into() }),
+        Answer::Fails(reason) => Err(ProbeError::Unusable {
+            what: what.into(),
+            reason,
+        }),
+        Answer::Works(_) => Err(ProbeError::Nonsense {
+            what: what.into(),
+            line: "works".into(),
+        }),
     }
 }
 
@@ -151,10 +166,17 @@ pub fn adapters(command: &ProbeCommand) -> Result<Vec<Adapter>, ProbeError> {
 /// Says what it did instead.
 pub fn probe(command: &ProbeCommand, adapter: &Adapter) -> Result<ProbeReport, ProbeError> {
     let what = title(adapter);
-    match ask(command, &DeviceChoice::VulkanAdapter(adapter.index).to_string(), &what)? {
+    match ask(
+        command,
+        &DeviceChoice::VulkanAdapter(adapter.index).to_string(),
+        &what,
+    )? {
         Answer::Works(report) => Ok(report),
         Answer::Fails(reason) => Err(ProbeError::Unusable { what, reason }),
-        Answer::Adapters(_) => Err(ProbeError::Nonsense { what, line: "adapters".into() }),
+        Answer::Adapters(_) => Err(ProbeError::Nonsense {
+            what,
+            line: "adapters".into(),
+        }),
     }
 }
 
@@ -162,7 +184,10 @@ pub fn probe(command: &ProbeCommand, adapter: &Adapter) -> Result<ProbeReport, P
 ///
 /// # Errors
 /// Says why the chosen device cannot be had, and what to do.
-pub fn select(choice: DeviceChoice, command: &ProbeCommand) -> Result<(Selected, Option<ProbeError>), ProbeError> {
+pub fn select(
+    choice: DeviceChoice,
+    command: &ProbeCommand,
+) -> Result<(Selected, Option<ProbeError>), ProbeError> {
     match choice {
         DeviceChoice::Cpu => Ok((Selected::Cpu, None)),
         DeviceChoice::Auto => match first_hardware(command) {
@@ -173,7 +198,10 @@ pub fn select(choice: DeviceChoice, command: &ProbeCommand) -> Result<(Selected,
         DeviceChoice::VulkanAdapter(index) => {
             let adapters = adapters(command)?;
             let Some(adapter) = adapters.iter().find(|adapter| adapter.index == index) else {
-                return Err(ProbeError::NoSuchAdapter { index, adapters: adapters.iter().map(title).collect() });
+                return Err(ProbeError::NoSuchAdapter {
+                    index,
+                    adapters: adapters.iter().map(title).collect(),
+                });
             };
             Ok((Selected::Vulkan(probe(command, adapter)?.adapter), None))
         }
@@ -182,8 +210,12 @@ pub fn select(choice: DeviceChoice, command: &ProbeCommand) -> Result<(Selected,
 
 /// Returns the first hardware adapter that works, else what the last one did.
 fn first_hardware(command: &ProbeCommand) -> Result<Adapter, ProbeError> {
-    let (hardware, software): (Vec<_>, Vec<_>) = adapters(command)?.into_iter().partition(Adapter::is_hardware);
-    let mut failure = ProbeError::NoHardware { software: software.iter().map(title).collect() };
+    let (hardware, software): (Vec<_>, Vec<_>) = adapters(command)?
+        .into_iter()
+        .partition(Adapter::is_hardware);
+    let mut failure = ProbeError::NoHardware {
+        software: software.iter().map(title).collect(),
+    };
     for adapter in hardware {
         match probe(command, &adapter) {
             Ok(report) => return Ok(report.adapter),
@@ -213,15 +245,25 @@ fn ask(command: &ProbeCommand, question: &str, what: &str) -> Result<Answer, Pro
         // A child that is already gone cannot be killed, which is as good.
         let _ = child.kill();
     }
-    let status = child.wait().map_err(|error| ProbeError::Start(command.program.clone(), error))?;
+    let status = child
+        .wait()
+        .map_err(|error| ProbeError::Start(command.program.clone(), error))?;
     let what = what.to_owned();
     match line {
-        None => Err(ProbeError::Hung { what, timeout: command.timeout }),
+        None => Err(ProbeError::Hung {
+            what,
+            timeout: command.timeout,
+        }),
         Some(_) if !status.success() => Err(ProbeError::Crashed { what, status }),
         Some(line) => {
             // Drivers write to standard output too; the answer is the line that is one.
-            let answer = line.lines().find_map(|line| serde_json::from_str(line).ok());
-            answer.ok_or_else(|| ProbeError::Nonsense { what, line: line.chars().take(200).collect() })
+            let answer = line
+                .lines()
+                .find_map(|line| serde_json::from_str(line).ok());
+            answer.ok_or_else(|| ProbeError::Nonsense {
+                what,
+                line: line.chars().take(200).collect(),
+            })
         }
     }
 }
@@ -252,8 +294,12 @@ pub fn answer(question: &str) -> String {
 /// Lists the Vulkan adapters of this machine. May crash with a bad driver: call it in a child only.
 pub fn adapters_in_process() -> Vec<Adapter> {
     let backends = wgpu::Backends::VULKAN;
-    let descriptor = wgpu::InstanceDescriptor { backends, ..wgpu::InstanceDescriptor::new_without_display_handle() };
-    let found = futures::executor::block_on(wgpu::Instance::new(descriptor).enumerate_adapters(backends));
+    let descriptor = wgpu::InstanceDescriptor {
+        backends,
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    };
+    let found =
+        futures::executor::block_on(wgpu::Instance::new(descriptor).enumerate_adapters(backends));
     // Every kind counts from zero on its own: that is how burn addresses adapters.
     let mut counts = [0; 3];
     let mut number = |kind: usize| {
@@ -269,7 +315,12 @@ pub fn adapters_in_process() -> Vec<Adapter> {
             wgpu::DeviceType::Cpu => AdapterKind::Software,
             wgpu::DeviceType::Other => AdapterKind::Unknown,
         };
-        Adapter { index, name: info.name, driver: info.driver, kind }
+        Adapter {
+            index,
+            name: info.name,
+            driver: info.driver,
+            kind,
+        }
     };
     found.iter().enumerate().map(describe).collect()
 }
@@ -290,16 +341,31 @@ pub fn probe_in_process(choice: DeviceChoice) -> Result<ProbeReport, String> {
     let got = worked_example(&device::open_adapter(&adapter).map_err(|error| error.to_string())?);
     // A result that is not a number is near nothing.
     let is_near = |(a, b): (&f32, &f32)| (a - b).abs() <= TOLERANCE;
-    let n_right = expected.iter().zip(&got).filter(|pair| is_near(*pair)).count();
+    let n_right = expected
+        .iter()
+        .zip(&got)
+        .filter(|pair| is_near(*pair))
+        .count();
     if n_right < expected.len() {
-        return Err(format!("it computes wrong results ({n_right} of {} are right)", expected.len()));
+        return Err(format!(
+            "it computes wrong results ({n_right} of {} are right)",
+            expected.len()
+        ));
     }
-    Ok(ProbeReport { adapter, seconds: started.elapsed().as_secs_f64() })
+    Ok(ProbeReport {
+        adapter,
+        seconds: started.elapsed().as_secs_f64(),
+    })
 }
 
 /// Returns the loss and all gradients of a small convolutional network on one batch.
 fn worked_example(device: &Device) -> Vec<f32> {
-    let spec = fednode_core::spec::ModelSpec { name: "cnn".into(), input: [1, 8, 8], classes: 4, ..Default::default() };
+    let spec = fednode_core::spec::ModelSpec {
+        name: "cnn".into(),
+        input: [1, 8, 8],
+        classes: 4,
+        ..Default::default()
+    };
     let net = crate::model::build(&spec).expect("the model takes 8x8 images");
     let (features, _) = net.split(Cut::Classifier);
     let head = Net::new(vec![crate::model::Layer::Linear(crate::model::Linear {
@@ -311,10 +377,14 @@ fn worked_example(device: &Device) -> Vec<f32> {
     })]);
     let load = |net: &Net| {
         let weights = Weights::load(net, &weights::initial(net, 1, 0), device);
-        weights.expect("initial parameters fit their net").recorded()
+        weights
+            .expect("initial parameters fit their net")
+            .recorded()
     };
     let (base, top) = (load(&features), load(&head));
-    let pixels: Vec<f32> = (0..3 * 64).map(|i| ((i * 37) % 64) as f32 / 32.0 - 1.0).collect();
+    let pixels: Vec<f32> = (0..3 * 64)
+        .map(|i| ((i * 37) % 64) as f32 / 32.0 - 1.0)
+        .collect();
     let input = Tensor::<2>::from_data(TensorData::new(pixels, [3, 64]), device);
     let logits = head.forward(&top, features.forward(&base, input));
     let loss = cross_entropy(logits, crate::gate::one_hot(&[0, 2, 3], 4, device));
@@ -333,7 +403,11 @@ mod tests {
 
     fn shell(script: &str, milliseconds: u64) -> ProbeCommand {
         let arguments = vec!["-c".into(), script.into(), "probe".into()];
-        ProbeCommand { program: "/bin/sh".into(), arguments, timeout: Duration::from_millis(milliseconds) }
+        ProbeCommand {
+            program: "/bin/sh".into(),
+            arguments,
+            timeout: Duration::from_millis(milliseconds),
+        }
     }
 
     const LIST: &str = r#"if [ "$1" = list ]; then
@@ -344,8 +418,13 @@ mod tests {
     #[test]
     fn a_crashing_driver_is_named_and_survived() {
         let command = shell(&format!("{LIST} kill -SEGV $$"), 10_000);
-        let error = select(DeviceChoice::Vulkan, &command).unwrap_err().to_string();
-        assert!(error.contains("`Bad` (vulkan:0) crashed (signal: 11"), "{error}");
+        let error = select(DeviceChoice::Vulkan, &command)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("`Bad` (vulkan:0) crashed (signal: 11"),
+            "{error}"
+        );
         assert!(error.contains("choose device `cpu`"), "{error}");
         let (selected, reason) = select(DeviceChoice::Auto, &command).unwrap();
         assert_eq!(selected, Selected::Cpu);
@@ -361,27 +440,41 @@ mod tests {
 
     #[test]
     fn software_drivers_are_only_taken_by_name() {
-        let works =
-            r#"echo '{"works":{"adapter":{"index":1,"name":"Soft","driver":"d","kind":"software"},"seconds":1.0}}'"#;
+        let works = r#"echo '{"works":{"adapter":{"index":1,"name":"Soft","driver":"d","kind":"software"},"seconds":1.0}}'"#;
         let list = LIST.replace(r#"{"discrete":0}"#, r#""software""#);
         let command = shell(&format!("{list} {works}"), 10_000);
         let error = select(DeviceChoice::Vulkan, &command).unwrap_err();
-        assert!(matches!(&error, ProbeError::NoHardware { software } if software.len() == 2), "{error}");
+        assert!(
+            matches!(&error, ProbeError::NoHardware { software } if software.len() == 2),
+            "{error}"
+        );
         let (selected, _) = select(DeviceChoice::VulkanAdapter(1), &command).unwrap();
         assert!(matches!(selected, Selected::Vulkan(adapter) if adapter.name == "Soft"));
-        let error = select(DeviceChoice::VulkanAdapter(7), &command).unwrap_err().to_string();
+        let error = select(DeviceChoice::VulkanAdapter(7), &command)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("`Soft` (vulkan:1)"), "{error}");
     }
 
     #[test]
     fn a_missing_program_and_nonsense_are_errors() {
-        let command = ProbeCommand { program: "/nonexistent".into(), arguments: vec![], timeout: TIMEOUT };
+        let command = ProbeCommand {
+            program: "/nonexistent".into(),
+            arguments: vec![],
+            timeout: TIMEOUT,
+        };
         assert!(matches!(adapters(&command), Err(ProbeError::Start(..))));
-        assert!(matches!(adapters(&shell("echo hello", 10_000)), Err(ProbeError::Nonsense { .. })));
+        assert!(matches!(
+            adapters(&shell("echo hello", 10_000)),
+            Err(ProbeError::Nonsense { .. })
+        ));
     }
 
     #[test]
     fn the_worked_example_is_the_same_every_time() {
-        assert_eq!(worked_example(&Device::flex()), worked_example(&Device::flex()));
+        assert_eq!(
+            worked_example(&Device::flex()),
+            worked_example(&Device::flex())
+        );
     }
 }

@@ -61,7 +61,10 @@ impl Draws {
 
     /// Draws from the uniform distribution over `[0, 1)`.
     pub(crate) fn unit(&mut self, count: usize) -> Vec<f32> {
-        uniform(&mut self.0, 0.5, count).into_iter().map(|value| value + 0.5).collect()
+        uniform(&mut self.0, 0.5, count)
+            .into_iter()
+            .map(|value| value + 0.5)
+            .collect()
     }
 
     /// Draws whole numbers below a bound.
@@ -89,21 +92,28 @@ pub(crate) fn stream(purpose: Purpose, indices: [u64; 3]) -> ChaCha8Rng {
 pub(crate) fn uniform(rng: &mut ChaCha8Rng, bound: f32, count: usize) -> Vec<f32> {
     // 24 bits fill a float's mantissa, so the conversion and the scaling by a power of two are exact.
     let unit = |bits: u32| (bits >> 8) as f32 / (1u32 << 24) as f32;
-    (0..count).map(|_| (2.0 * unit(rng.next_u32()) - 1.0) * bound).collect()
+    (0..count)
+        .map(|_| (2.0 * unit(rng.next_u32()) - 1.0) * bound)
+        .collect()
 }
 
 /// Draws from nearly the standard normal distribution (Irwin and Hall: the sum of twelve uniform numbers), without
 /// functions that differ from machine to machine.
 pub(crate) fn nearly_normal(rng: &mut ChaCha8Rng, count: usize) -> Vec<f64> {
-    let uniform = |rng: &mut ChaCha8Rng| f64::from(rng.next_u32() >> 8) / f64::from(1u32 << 24) - 0.5;
-    (0..count).map(|_| (0..12).map(|_| uniform(rng)).sum()).collect()
+    let uniform =
+        |rng: &mut ChaCha8Rng| f64::from(rng.next_u32() >> 8) / f64::from(1u32 << 24) - 0.5;
+    (0..count)
+        .map(|_| (0..12).map(|_| uniform(rng)).sum())
+        .collect()
 }
 
 /// Draws factors of dropout: 0 with the probability `share`, else `1 / (1 - share)`, so that the mean is 1.
 pub(crate) fn dropout(rng: &mut ChaCha8Rng, share: f64, count: usize) -> Vec<f32> {
     let stays = |bits: u32| f64::from(bits >> 8) >= share * f64::from(1u32 << 24);
     let scale = (1.0 / (1.0 - share)) as f32;
-    (0..count).map(|_| if stays(rng.next_u32()) { scale } else { 0.0 }).collect()
+    (0..count)
+        .map(|_| if stays(rng.next_u32()) { scale } else { 0.0 })
+        .collect()
 }
 
 /// Returns the numbers below `count` in random order (Fisher and Yates).
@@ -134,7 +144,10 @@ mod tests {
         assert_eq!(name_index("a"), 0xaf63_dc4c_8601_ec8c);
         let drawn = uniform(&mut rng, 0.2, 3);
         assert!(drawn.iter().all(|value| (-0.2..0.2).contains(value)));
-        assert_eq!(permutation(&mut stream(Purpose::Order, [1, 2, 3]), 8), PINNED_ORDER);
+        assert_eq!(
+            permutation(&mut stream(Purpose::Order, [1, 2, 3]), 8),
+            PINNED_ORDER
+        );
     }
 
     const PINNED_ORDER: [u32; 8] = [1, 3, 4, 2, 5, 6, 7, 0];
@@ -142,7 +155,8 @@ mod tests {
     #[test]
     fn permutation_holds_every_number_once() {
         for count in [0, 1, 2, 100] {
-            let mut order = permutation(&mut stream(Purpose::Order, [7, 0, u64::from(count)]), count);
+            let mut order =
+                permutation(&mut stream(Purpose::Order, [7, 0, u64::from(count)]), count);
             order.sort_unstable();
             assert_eq!(order, (0..count).collect::<Vec<_>>());
         }
@@ -153,7 +167,10 @@ mod tests {
         let drawn = uniform(&mut stream(Purpose::Initial, [0, 0, 0]), 1.0, 10_000);
         let mean = drawn.iter().sum::<f32>() / 10_000.0;
         let square = drawn.iter().map(|x| x * x).sum::<f32>() / 10_000.0;
-        assert!(mean.abs() < 0.02 && (square - 1.0 / 3.0).abs() < 0.01, "mean {mean}, square {square}");
+        assert!(
+            mean.abs() < 0.02 && (square - 1.0 / 3.0).abs() < 0.01,
+            "mean {mean}, square {square}"
+        );
     }
 
     #[test]
@@ -161,7 +178,10 @@ mod tests {
         let drawn = nearly_normal(&mut stream(Purpose::PoolGate, [0, 0, 0]), 20_000);
         let mean = drawn.iter().sum::<f64>() / 20_000.0;
         let variance = drawn.iter().map(|x| x * x).sum::<f64>() / 20_000.0;
-        assert!(mean.abs() < 0.03 && (variance - 1.0).abs() < 0.04, "mean {mean}, variance {variance}");
+        assert!(
+            mean.abs() < 0.03 && (variance - 1.0).abs() < 0.04,
+            "mean {mean}, variance {variance}"
+        );
     }
 
     #[test]
@@ -169,7 +189,10 @@ mod tests {
         let drawn = dropout(&mut stream(Purpose::PoolDropout, [0, 0, 0]), 0.25, 20_000);
         let zeros = drawn.iter().filter(|factor| **factor == 0.0).count() as f64 / 20_000.0;
         let mean = drawn.iter().sum::<f32>() / 20_000.0;
-        assert!((zeros - 0.25).abs() < 0.02 && (mean - 1.0).abs() < 0.02, "zeros {zeros}, mean {mean}");
+        assert!(
+            (zeros - 0.25).abs() < 0.02 && (mean - 1.0).abs() < 0.02,
+            "zeros {zeros}, mean {mean}"
+        );
     }
 
     #[test]
@@ -188,7 +211,10 @@ mod tests {
         let mean = drawn.iter().sum::<f32>() / 20_000.0;
         let variance = drawn.iter().map(|x| x * x).sum::<f32>() / 20_000.0;
         // The variance is pi^2 / 3 = 3.29.
-        assert!(mean.abs() < 0.05 && (variance - 3.29).abs() < 0.15, "mean {mean}, variance {variance}");
+        assert!(
+            mean.abs() < 0.05 && (variance - 3.29).abs() < 0.15,
+            "mean {mean}, variance {variance}"
+        );
         assert_eq!(drawn, Draws::new(1, 2, 3).logistic(20_000));
     }
 }

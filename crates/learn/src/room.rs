@@ -34,7 +34,11 @@ pub struct Room {
 /// One gibibyte in memory, and no folder.
 impl Default for Room {
     fn default() -> Self {
-        Self { memory_bytes: 1 << 30, folder: None, disk_bytes: 16 << 30 }
+        Self {
+            memory_bytes: 1 << 30,
+            folder: None,
+            disk_bytes: 16 << 30,
+        }
     }
 }
 
@@ -75,22 +79,40 @@ pub(crate) struct Rows {
 enum Numbers {
     Single(Vec<f32>),
     Half(Vec<f16>),
-    Spilled { precision: Precision, spill: Arc<Spill>, start: u64 },
+    Spilled {
+        precision: Precision,
+        spill: Arc<Spill>,
+        start: u64,
+    },
 }
 
 impl Room {
     /// Returns the same without the folder.
     pub(crate) fn in_memory(&self) -> Self {
-        Self { folder: None, ..self.clone() }
+        Self {
+            folder: None,
+            ..self.clone()
+        }
     }
 
     /// Finds a place for so many numbers; nothing if they fit nowhere.
     pub(crate) fn place(&self, numbers: usize, is_exact: bool) -> Option<Place> {
         let single = Precision::Single.bytes(numbers);
-        let kept = if is_exact { single } else { Precision::Half.bytes(numbers) };
-        let precision = if is_exact || single <= self.memory_bytes / 4 { Precision::Single } else { Precision::Half };
+        let kept = if is_exact {
+            single
+        } else {
+            Precision::Half.bytes(numbers)
+        };
+        let precision = if is_exact || single <= self.memory_bytes / 4 {
+            Precision::Single
+        } else {
+            Precision::Half
+        };
         if kept <= self.memory_bytes {
-            return Some(Place { precision, file: None });
+            return Some(Place {
+                precision,
+                file: None,
+            });
         }
         let folder = self.folder.as_ref().filter(|_| kept <= self.disk_bytes)?;
         let file = Some(Arc::new(Spill::new(tempfile::tempfile_in(folder).ok()?)));
@@ -103,7 +125,11 @@ impl Room {
             Some(_) => self.memory_bytes.max(self.disk_bytes),
             None => self.memory_bytes,
         };
-        let precision = if is_exact { Precision::Single } else { Precision::Half };
+        let precision = if is_exact {
+            Precision::Single
+        } else {
+            Precision::Half
+        };
         usize::try_from(bytes / precision.bytes(1)).unwrap_or(usize::MAX)
     }
 }
@@ -121,18 +147,31 @@ impl Precision {
 impl Place {
     /// Returns memory, whatever it takes.
     pub(crate) const fn memory(is_exact: bool) -> Self {
-        Self { precision: if is_exact { Precision::Single } else { Precision::Half }, file: None }
+        Self {
+            precision: if is_exact {
+                Precision::Single
+            } else {
+                Precision::Half
+            },
+            file: None,
+        }
     }
 
     #[cfg(test)]
     pub(crate) fn of(precision: Precision, file: Option<File>) -> Self {
-        Self { precision, file: file.map(|file| Arc::new(Spill::new(file))) }
+        Self {
+            precision,
+            file: file.map(|file| Arc::new(Spill::new(file))),
+        }
     }
 }
 
 impl Spill {
     const fn new(file: File) -> Self {
-        Self { file, end: AtomicU64::new(0) }
+        Self {
+            file,
+            end: AtomicU64::new(0),
+        }
     }
 }
 
@@ -140,11 +179,20 @@ impl Rows {
     /// Makes room for so many rows; only those that were put may be read.
     pub(crate) fn new(place: &Place, rows: usize) -> Self {
         let numbers = match (&place.file, place.precision) {
-            (Some(spill), precision) => Numbers::Spilled { precision, spill: Arc::clone(spill), start: 0 },
+            (Some(spill), precision) => Numbers::Spilled {
+                precision,
+                spill: Arc::clone(spill),
+                start: 0,
+            },
             (None, Precision::Single) => Numbers::Single(Vec::new()),
             (None, Precision::Half) => Numbers::Half(Vec::new()),
         };
-        Self { rows, width: 0, is_finite: true, numbers }
+        Self {
+            rows,
+            width: 0,
+            is_finite: true,
+            numbers,
+        }
     }
 
     /// Puts one row of a tensor `[positions, width]` at each of these positions.
@@ -162,17 +210,33 @@ impl Rows {
             match &mut self.numbers {
                 Numbers::Single(numbers) => numbers[range].copy_from_slice(row),
                 Numbers::Half(numbers) => {
-                    numbers[range.clone()].iter_mut().zip(row).for_each(|(kept, value)| *kept = f16::from_f32(*value));
+                    numbers[range.clone()]
+                        .iter_mut()
+                        .zip(row)
+                        .for_each(|(kept, value)| *kept = f16::from_f32(*value));
                     self.is_finite &= numbers[range].iter().all(|value| value.is_finite());
                 }
-                Numbers::Spilled { precision, spill, start } => {
+                Numbers::Spilled {
+                    precision,
+                    spill,
+                    start,
+                } => {
                     let bytes: Vec<u8> = match precision {
-                        Precision::Single => row.iter().flat_map(|value| value.to_le_bytes()).collect(),
-                        Precision::Half => row.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect(),
+                        Precision::Single => {
+                            row.iter().flat_map(|value| value.to_le_bytes()).collect()
+                        }
+                        Precision::Half => row
+                            .iter()
+                            .flat_map(|value| f16::from_f32(*value).to_le_bytes())
+                            .collect(),
                     };
-                    let is_finite = |value: &f32| *precision == Precision::Single || f16::from_f32(*value).is_finite();
+                    let is_finite = |value: &f32| {
+                        *precision == Precision::Single || f16::from_f32(*value).is_finite()
+                    };
                     self.is_finite &= row.iter().all(is_finite);
-                    spill.file.write_all_at(&bytes, *start + precision.bytes(range.start))?;
+                    spill
+                        .file
+                        .write_all_at(&bytes, *start + precision.bytes(range.start))?;
                 }
             }
         }
@@ -186,8 +250,14 @@ impl Rows {
         match &mut self.numbers {
             Numbers::Single(kept) => kept.resize(numbers, 0.0),
             Numbers::Half(kept) => kept.resize(numbers, f16::ZERO),
-            Numbers::Spilled { precision, spill, start } => {
-                *start = spill.end.fetch_add(precision.bytes(numbers), Ordering::Relaxed);
+            Numbers::Spilled {
+                precision,
+                spill,
+                start,
+            } => {
+                *start = spill
+                    .end
+                    .fetch_add(precision.bytes(numbers), Ordering::Relaxed);
             }
         }
     }
@@ -226,13 +296,31 @@ impl Rows {
         match &self.numbers {
             Numbers::Single(numbers) => to.extend_from_slice(&numbers[range]),
             Numbers::Half(numbers) => to.extend(numbers[range].iter().map(|value| value.to_f32())),
-            Numbers::Spilled { precision, spill, start } => {
+            Numbers::Spilled {
+                precision,
+                spill,
+                start,
+            } => {
                 let mut bytes = vec![0; precision.bytes(self.width) as usize];
-                spill.file.read_exact_at(&mut bytes, *start + precision.bytes(range.start))?;
+                spill
+                    .file
+                    .read_exact_at(&mut bytes, *start + precision.bytes(range.start))?;
                 match precision {
-                    Precision::Single => to.extend(bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four))),
+                    Precision::Single => to.extend(
+                        bytes
+                            .as_chunks()
+                            .0
+                            .iter()
+                            .map(|four| f32::from_le_bytes(*four)),
+                    ),
                     Precision::Half => {
-                        to.extend(bytes.as_chunks().0.iter().map(|two| f16::from_le_bytes(*two).to_f32()));
+                        to.extend(
+                            bytes
+                                .as_chunks()
+                                .0
+                                .iter()
+                                .map(|two| f16::from_le_bytes(*two).to_f32()),
+                        );
                     }
                 }
             }
@@ -246,8 +334,13 @@ impl Rows {
     /// Fails when the file cannot be read.
     pub(crate) fn tensor(&self, positions: &[u32], device: &Device) -> io::Result<Tensor<2>> {
         let mut values = Vec::with_capacity(positions.len() * self.width);
-        positions.iter().try_for_each(|at| self.write(*at as usize, &mut values))?;
-        Ok(Tensor::from_data(TensorData::new(values, [positions.len(), self.width]), device))
+        positions
+            .iter()
+            .try_for_each(|at| self.write(*at as usize, &mut values))?;
+        Ok(Tensor::from_data(
+            TensorData::new(values, [positions.len(), self.width]),
+            device,
+        ))
     }
 }
 
@@ -257,7 +350,11 @@ mod tests {
 
     fn folder_and_room(memory_bytes: u64, disk_bytes: u64) -> (tempfile::TempDir, Room) {
         let folder = tempfile::tempdir().unwrap();
-        let room = Room { memory_bytes, folder: Some(folder.path().to_owned()), disk_bytes };
+        let room = Room {
+            memory_bytes,
+            folder: Some(folder.path().to_owned()),
+            disk_bytes,
+        };
         (folder, room)
     }
 
@@ -269,16 +366,35 @@ mod tests {
     fn memory_is_bounded_and_so_is_the_disk() {
         // 6413 samples: features of 512 and 20 heads, then images and 20 extractors (263 MB of outputs as 32-bit floats,
         // `pm-moe` §2.6), then a thousand extractors, 6.6 GB as 16-bit floats.
-        let (few, many, thousand) = (6413 * (512 + 20 * 10), 6413 * (784 + 20 * 512), 6413 * (784 + 1000 * 512));
+        let (few, many, thousand) = (
+            6413 * (512 + 20 * 10),
+            6413 * (784 + 20 * 512),
+            6413 * (784 + 1000 * 512),
+        );
         let none = Room::default();
-        assert_eq!(kept(none.place(few, false)), Some((Precision::Single, false)));
-        assert_eq!(kept(none.place(many, false)), Some((Precision::Half, false)));
-        assert_eq!(kept(none.place(many, true)), Some((Precision::Single, false)));
+        assert_eq!(
+            kept(none.place(few, false)),
+            Some((Precision::Single, false))
+        );
+        assert_eq!(
+            kept(none.place(many, false)),
+            Some((Precision::Half, false))
+        );
+        assert_eq!(
+            kept(none.place(many, true)),
+            Some((Precision::Single, false))
+        );
         assert_eq!(kept(none.place(thousand, false)), None);
         assert_eq!((none.most(false), none.most(true)), (1 << 29, 1 << 28));
         let (_folder, room) = folder_and_room(1 << 30, 7 << 30);
-        assert_eq!(kept(room.place(many, false)), Some((Precision::Half, false)));
-        assert_eq!(kept(room.place(thousand, false)), Some((Precision::Half, true)));
+        assert_eq!(
+            kept(room.place(many, false)),
+            Some((Precision::Half, false))
+        );
+        assert_eq!(
+            kept(room.place(thousand, false)),
+            Some((Precision::Half, true))
+        );
         assert_eq!(kept(room.place(thousand, true)), None, "13 GB");
         assert_eq!(room.most(false), 7 << 29);
         assert_eq!(kept(room.in_memory().place(thousand, false)), None);
@@ -301,26 +417,41 @@ mod tests {
                 let (mut rows, mut others) = (Rows::new(&place, 3), Rows::new(&place, 1));
                 rows.put(&[2, 0], &first).unwrap();
                 others.put(&[0], &second).unwrap();
-                rows.put(&[1], &Tensor::from_floats([[4.0, 5.0]], &device)).unwrap();
+                rows.put(&[1], &Tensor::from_floats([[4.0, 5.0]], &device))
+                    .unwrap();
                 assert_eq!((rows.len(), rows.width(), rows.is_finite()), (3, 2, true));
                 let exact = [-2.5, 1e-3, 4.0, 5.0, 1.0, 0.1];
                 let expected = exact.map(|value| match precision {
                     Precision::Single => value,
                     Precision::Half => f16::from_f32(value).to_f32(),
                 });
-                assert_eq!(weights::values(&rows.tensor(&[0, 1, 2], &device).unwrap()), expected, "{place:?}");
+                assert_eq!(
+                    weights::values(&rows.tensor(&[0, 1, 2], &device).unwrap()),
+                    expected,
+                    "{place:?}"
+                );
                 assert_eq!(others.row(0).unwrap(), [7.0, 8.0, 9.0], "{place:?}");
-                rows.put(&[1], &Tensor::from_floats([[1e6, 0.0]], &device)).unwrap();
-                assert_eq!(rows.is_finite(), precision == Precision::Single, "{place:?}: 10⁶ is no 16-bit number");
+                rows.put(&[1], &Tensor::from_floats([[1e6, 0.0]], &device))
+                    .unwrap();
+                assert_eq!(
+                    rows.is_finite(),
+                    precision == Precision::Single,
+                    "{place:?}: 10⁶ is no 16-bit number"
+                );
             }
         }
     }
 
     #[test]
     fn a_full_disk_is_an_error() {
-        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let full = std::fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
         let mut rows = Rows::new(&Place::of(Precision::Single, Some(full)), 1);
-        let error = rows.put(&[0], &Tensor::from_floats([[1.0]], &Device::flex())).unwrap_err();
+        let error = rows
+            .put(&[0], &Tensor::from_floats([[1.0]], &Device::flex()))
+            .unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     }
 }

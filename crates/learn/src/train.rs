@@ -108,10 +108,19 @@ pub(crate) fn train(
     device: &Device,
     watch: &mut Watch<'_>,
 ) -> Result<Outcome, LearnError> {
-    let Schedule { seed, node_seed, round, .. } = schedule;
+    let Schedule {
+        seed,
+        node_seed,
+        round,
+        ..
+    } = schedule;
     algorithm.begin_round(Draws::new(seed, node_seed, u64::from(round.0)));
     let passes = algorithm.passes(schedule.training);
-    let stages: Vec<_> = passes.into_iter().enumerate().map(|(pass, epochs)| (Stage::Pass(pass), epochs)).collect();
+    let stages: Vec<_> = passes
+        .into_iter()
+        .enumerate()
+        .map(|(pass, epochs)| (Stage::Pass(pass), epochs))
+        .collect();
     let outcome = run(algorithm, &stages, samples, schedule, device, watch)?;
     algorithm.end_round();
     Ok(outcome)
@@ -126,7 +135,9 @@ pub(crate) fn finish(
     watch: &mut Watch<'_>,
 ) -> Result<Outcome, LearnError> {
     let passes = algorithm.finishing_passes().into_iter().enumerate();
-    let stages: Vec<_> = passes.map(|(pass, epochs)| (Stage::Finishing(pass), epochs)).collect();
+    let stages: Vec<_> = passes
+        .map(|(pass, epochs)| (Stage::Finishing(pass), epochs))
+        .collect();
     run(algorithm, &stages, samples, schedule, device, watch)
 }
 
@@ -154,13 +165,27 @@ fn run(
             algorithm.begin_finishing(*pass);
         }
         let batch_size = selection.batch_size.unwrap_or(schedule.training.batch_size);
-        let source = &mut Source::new(samples, schedule.classes, device, schedule.room, (*stage, *stage_epochs));
+        let source = &mut Source::new(
+            samples,
+            schedule.classes,
+            device,
+            schedule.room,
+            (*stage, *stage_epochs),
+        );
         for _ in 0..*stage_epochs {
             epoch += 1;
             if !schedule.epochs.contain(epoch) {
                 continue;
             }
-            let mut run = Epoch { algorithm, source, schedule, stage: *stage, epoch, epochs, batch_size };
+            let mut run = Epoch {
+                algorithm,
+                source,
+                schedule,
+                stage: *stage,
+                epoch,
+                epochs,
+                batch_size,
+            };
             outcome.train_loss = run.run(&mut outcome, watch)?;
         }
     }
@@ -169,7 +194,11 @@ fn run(
 }
 
 /// Returns some of a node's samples; which those are is the same in every round.
-fn select<'a>(samples: &'a Samples, selection: &Selection, schedule: Schedule<'_>) -> Cow<'a, Samples> {
+fn select<'a>(
+    samples: &'a Samples,
+    selection: &Selection,
+    schedule: Schedule<'_>,
+) -> Cow<'a, Samples> {
     if selection.twentieths == Selection::ALL.twentieths {
         return Cow::Borrowed(samples);
     }
@@ -193,12 +222,19 @@ struct Epoch<'a, 'b> {
 impl Epoch<'_, '_> {
     /// Returns the mean loss over the samples.
     fn run(&mut self, outcome: &mut Outcome, watch: &mut Watch<'_>) -> Result<f64, LearnError> {
-        let Schedule { training, round, .. } = self.schedule;
+        let Schedule {
+            training, round, ..
+        } = self.schedule;
         let order = self.order();
         let stream = self.stream([Purpose::Augmentation, Purpose::FinishingAugmentation]);
         let looks_only = self.algorithm.looks_only(self.stage);
-        let augmentation = if looks_only { Augmentation::None } else { training.augmentation };
-        self.source.begin_epoch(Augmenter::new(augmentation, stream));
+        let augmentation = if looks_only {
+            Augmentation::None
+        } else {
+            training.augmentation
+        };
+        self.source
+            .begin_epoch(Augmenter::new(augmentation, stream));
         let batches = order.len().div_ceil(self.batch_size) as u32;
         let mut total_loss = 0.0;
         for (batch, positions) in (1..).zip(batch::divide(&order, self.batch_size)) {
@@ -209,12 +245,24 @@ impl Epoch<'_, '_> {
             };
             let (loss, learning_rate) = (step.loss, training.learning_rate);
             if !loss.is_finite() {
-                return Err(LearnError::Diverged { round, epoch: self.epoch, batch, loss, learning_rate });
+                return Err(LearnError::Diverged {
+                    round,
+                    epoch: self.epoch,
+                    batch,
+                    loss,
+                    learning_rate,
+                });
             }
             total_loss += loss * positions.len() as f64;
             outcome.steps += 1;
             outcome.count(&step.routed);
-            let progress = Progress { epoch: self.epoch, epochs: self.epochs, batch, batches, loss };
+            let progress = Progress {
+                epoch: self.epoch,
+                epochs: self.epochs,
+                batch,
+                batches,
+                loss,
+            };
             if watch(progress).is_break() {
                 return Err(LearnError::Abandoned);
             }
@@ -230,12 +278,24 @@ impl Epoch<'_, '_> {
 
     /// Returns this epoch's stream of the first purpose in a local update, of the second after the last round.
     fn stream(&self, [update, finishing]: [Purpose; 2]) -> ChaCha8Rng {
-        let Schedule { seed, node_seed, round, .. } = self.schedule;
+        let Schedule {
+            seed,
+            node_seed,
+            round,
+            ..
+        } = self.schedule;
         let purpose = match self.stage {
             Stage::Pass(_) => update,
             Stage::Finishing(_) => finishing,
         };
-        random::stream(purpose, [seed, node_seed, u64::from(round.0) << 32 | u64::from(self.epoch)])
+        random::stream(
+            purpose,
+            [
+                seed,
+                node_seed,
+                u64::from(round.0) << 32 | u64::from(self.epoch),
+            ],
+        )
     }
 }
 
@@ -251,7 +311,9 @@ impl Outcome {
 /// Returns the mean cross-entropy of logits against one-hot targets.
 pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
     let n_samples = logits.dims()[0];
-    (log_softmax(logits, 1) * targets).sum().mul_scalar(-1.0 / n_samples as f64)
+    (log_softmax(logits, 1) * targets)
+        .sum()
+        .mul_scalar(-1.0 / n_samples as f64)
 }
 
 #[cfg(test)]
@@ -265,16 +327,37 @@ mod tests {
     #[test]
     fn twentieths_divide_the_samples_once_for_all() {
         let names: Arc<[String]> = (0..50).map(|class| class.to_string()).collect();
-        let samples = Samples::new([1, 1, 1], Pixels::Floats(vec![0.0; 50]), (0..50).collect(), names).unwrap();
+        let samples = Samples::new(
+            [1, 1, 1],
+            Pixels::Floats(vec![0.0; 50]),
+            (0..50).collect(),
+            names,
+        )
+        .unwrap();
         let labels = |twentieths, round| {
-            let selection = Selection { twentieths, ..Selection::ALL };
+            let selection = Selection {
+                twentieths,
+                ..Selection::ALL
+            };
             let training = &TrainingSpec::default();
             let (round, room) = (Round(round), &Room::default());
-            let schedule = Schedule { training, classes: 50, seed: 1, node_seed: 2, round, epochs: Epochs::All, room };
+            let schedule = Schedule {
+                training,
+                classes: 50,
+                seed: 1,
+                node_seed: 2,
+                round,
+                epochs: Epochs::All,
+                room,
+            };
             select(&samples, &selection, schedule).labels.clone()
         };
         let (gate, personal) = (labels(0..5, 1), labels(5..20, 1));
-        assert_eq!((gate.len(), personal.len()), (12, 38), "the first quarter, rounded down, and the rest");
+        assert_eq!(
+            (gate.len(), personal.len()),
+            (12, 38),
+            "the first quarter, rounded down, and the rest"
+        );
         assert_eq!(gate, labels(0..5, 7), "in every round the same");
         let mut all = [gate, personal].concat();
         assert_ne!(all, samples.labels);

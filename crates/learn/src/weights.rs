@@ -42,8 +42,11 @@ impl Weights {
         let mut params = ParamSet::new();
         for (parameter, tensor) in net.parameters().iter().zip(&self.0) {
             let values = values(tensor);
-            let values =
-                if parameter.transposed { transpose(&values, parameter.shape[1], parameter.shape[0]) } else { values };
+            let values = if parameter.transposed {
+                transpose(&values, parameter.shape[1], parameter.shape[0])
+            } else {
+                values
+            };
             params
                 .insert(parameter.name.as_str(), &parameter.shape, values)
                 .expect("a net's parameters have distinct names and the shapes of its tensors");
@@ -75,7 +78,12 @@ impl Weights {
 
     /// Takes the gradients of recorded weights; plain ones and those that the loss does not depend on have none.
     pub fn take_gradients(self, gradients: &mut Gradients) -> Vec<Option<Tensor<1>>> {
-        let mut take = |tensor: &Tensor<1>| tensor.is_require_grad().then(|| tensor.grad_remove(gradients)).flatten();
+        let mut take = |tensor: &Tensor<1>| {
+            tensor
+                .is_require_grad()
+                .then(|| tensor.grad_remove(gradients))
+                .flatten()
+        };
         self.0.iter().map(&mut take).collect()
     }
 
@@ -89,7 +97,12 @@ impl Weights {
 
     /// Makes one step of plain gradient descent, `w -= learning_rate * (gradient + weight_decay * w)`; parameters
     /// without a gradient stay as they are, bit for bit.
-    pub fn descend(&mut self, gradients: Vec<Option<Tensor<1>>>, learning_rate: f64, weight_decay: f64) {
+    pub fn descend(
+        &mut self,
+        gradients: Vec<Option<Tensor<1>>>,
+        learning_rate: f64,
+        weight_decay: f64,
+    ) {
         for (tensor, gradient) in self.0.iter_mut().zip(gradients) {
             if let Some(mut gradient) = gradient {
                 if weight_decay > 0.0 {
@@ -107,7 +120,13 @@ impl Weights {
 /// algorithm, whatever else the algorithm holds.
 pub(crate) fn initial(net: &Net, seed: u64, slot: u64) -> ParamSet {
     let mut params = ParamSet::new();
-    for Parameter { name, shape, initial, .. } in net.parameters() {
+    for Parameter {
+        name,
+        shape,
+        initial,
+        ..
+    } in net.parameters()
+    {
         let mut rng = random::stream(Purpose::Initial, [seed, random::name_index(name), slot]);
         let count = shape.iter().product();
         let mut uniform = |bound: f32| random::uniform(&mut rng, bound, count);
@@ -123,14 +142,20 @@ pub(crate) fn initial(net: &Net, seed: u64, slot: u64) -> ParamSet {
                 values
             }
         };
-        params.insert(name.as_str(), shape, values).expect("a net's parameters have distinct names");
+        params
+            .insert(name.as_str(), shape, values)
+            .expect("a net's parameters have distinct names");
     }
     params
 }
 
 /// Reads a tensor back.
 pub(crate) fn values<const D: usize>(tensor: &Tensor<D>) -> Vec<f32> {
-    tensor.clone().without_autodiff().try_into_vec_as::<f32>().expect("all tensors here hold 32-bit floats")
+    tensor
+        .clone()
+        .without_autodiff()
+        .try_into_vec_as::<f32>()
+        .expect("all tensors here hold 32-bit floats")
 }
 
 /// Turns a row-major `rows × columns` matrix into `columns × rows`.
@@ -180,19 +205,25 @@ mod tests {
         let (rows, columns) = (33, 18);
         let values: Vec<f32> = (0..rows * columns).map(|at| at as f32).collect();
         let transposed = transpose(&values, rows, columns);
-        let expected = (0..columns).flat_map(|column| (0..rows).map(move |row| (row * columns + column) as f32));
+        let expected = (0..columns)
+            .flat_map(|column| (0..rows).map(move |row| (row * columns + column) as f32));
         assert!(transposed.iter().copied().eq(expected));
     }
 
     #[test]
     fn initial_values_depend_on_seed_name_and_slot_only() {
         let head = net().split(crate::model::Cut::Head).1;
-        assert_eq!(initial(&head, 1, 0).get("fc.weight"), initial(&net(), 1, 0).get("fc.weight"));
+        assert_eq!(
+            initial(&head, 1, 0).get("fc.weight"),
+            initial(&net(), 1, 0).get("fc.weight")
+        );
         assert_ne!(initial(&net(), 1, 0), initial(&net(), 2, 0));
         assert_ne!(initial(&net(), 1, 0), initial(&net(), 1, 1));
         let bound = 1.0 / 512f32.sqrt();
         let params = initial(&head, 1, 0);
-        let largest = params.values().fold(0f32, |largest, value| largest.max(value.abs()));
+        let largest = params
+            .values()
+            .fold(0f32, |largest, value| largest.max(value.abs()));
         assert!(largest <= bound && largest > 0.99 * bound);
     }
 
@@ -208,16 +239,30 @@ mod tests {
         for (name, tensor) in after.iter() {
             let moved = if name == "conv1.0.bias" { 0.5 } else { 0.0 };
             let old = before.get(name).unwrap().values();
-            assert!(tensor.values().iter().zip(old).all(|(new, old)| *new == old - moved), "{name}");
+            assert!(
+                tensor
+                    .values()
+                    .iter()
+                    .zip(old)
+                    .all(|(new, old)| *new == old - moved),
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn decays_only_what_is_trained() {
-        let net = Net::arrays(&[("ones", &[2], Initial::Ones), ("still", &[2], Initial::Ones)]);
+        let net = Net::arrays(&[
+            ("ones", &[2], Initial::Ones),
+            ("still", &[2], Initial::Ones),
+        ]);
         let device = Device::flex();
         let mut weights = Weights::load(&net, &initial(&net, 1, 0), &device).unwrap();
-        weights.descend(vec![Some(Tensor::from_floats([2.0, 0.0], &device)), None], 0.5, 0.1);
+        weights.descend(
+            vec![Some(Tensor::from_floats([2.0, 0.0], &device)), None],
+            0.5,
+            0.1,
+        );
         // 1 - 0.5 * (2 + 0.1) and 1 - 0.5 * 0.1.
         assert_eq!(values(&weights.tensor(0)), [1.0 - 0.5 * 2.1, 0.95]);
         assert_eq!(values(&weights.tensor(1)), [1.0, 1.0]);

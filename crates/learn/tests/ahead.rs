@@ -16,40 +16,69 @@ fn two_epochs(algorithm: &str, ahead_epochs: u32) -> FederationSpec {
 }
 
 fn train_ahead(learner: &mut Learner, round: u32) {
-    learner.train_ahead(Round(round), &mut |_| ControlFlow::Continue(())).unwrap();
+    learner
+        .train_ahead(Round(round), &mut |_| ControlFlow::Continue(()))
+        .unwrap();
 }
 
 /// Returns the parameters with 0.25 added to each.
 fn moved(params: &ParamSet) -> ParamSet {
     let mut moved = ParamSet::new();
     for (name, tensor) in params.iter() {
-        moved.insert(name, tensor.shape(), tensor.values().iter().map(|value| value + 0.25).collect()).unwrap();
+        moved
+            .insert(
+                name,
+                tensor.shape(),
+                tensor.values().iter().map(|value| value + 0.25).collect(),
+            )
+            .unwrap();
     }
     moved
 }
 
 fn largest_difference(a: &ParamSet, b: &ParamSet) -> f32 {
-    a.values().zip(b.values()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    a.values()
+        .zip(b.values())
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f32::max)
 }
 
 #[test]
 fn without_an_exchange_it_makes_no_difference() {
-    for algorithm in ["fedmoe-da", "fedavg", "local", "fedper", "lg-fedavg", "fedrod"] {
+    for algorithm in [
+        "fedmoe-da",
+        "fedavg",
+        "local",
+        "fedper",
+        "lg-fedavg",
+        "fedrod",
+    ] {
         let mut plain = learner(&two_epochs(algorithm, 0), 0);
         let mut ahead = learner(&two_epochs(algorithm, 1), 0);
         update(&mut plain, 1);
         update(&mut ahead, 1);
         let published = ahead.state();
         train_ahead(&mut ahead, 2);
-        assert_eq!(ahead.state(), published, "{algorithm}: the model stays what was published");
+        assert_eq!(
+            ahead.state(),
+            published,
+            "{algorithm}: the model stays what was published"
+        );
         let (plain, plain_state) = (update(&mut plain, 2), plain.state());
         let (ahead, ahead_state) = (update(&mut ahead, 2), ahead.state());
         assert_ne!(plain_state, published);
         let difference = largest_difference(&plain_state, &ahead_state);
         assert!(difference < 1e-4, "{algorithm}: {difference}");
-        assert_eq!((plain.steps, plain.expert_share.len()), (ahead.steps, ahead.expert_share.len()));
-        assert!((plain.train_loss - ahead.train_loss).abs() < 1e-3, "{algorithm}");
-        let routed = |experts: &[(ParamSet, u32)]| experts.iter().map(|(_, routed)| routed).sum::<u32>();
+        assert_eq!(
+            (plain.steps, plain.expert_share.len()),
+            (ahead.steps, ahead.expert_share.len())
+        );
+        assert!(
+            (plain.train_loss - ahead.train_loss).abs() < 1e-3,
+            "{algorithm}"
+        );
+        let routed =
+            |experts: &[(ParamSet, u32)]| experts.iter().map(|(_, routed)| routed).sum::<u32>();
         assert_eq!(routed(&plain.experts), routed(&ahead.experts));
     }
 }
@@ -65,14 +94,29 @@ fn what_was_learned_ahead_is_added_to_what_the_exchange_brings() {
     train_ahead(&mut node, 2);
     let mean = moved(&published);
     node.adopt(Some(mean.clone()), Vec::new()).unwrap();
-    assert_eq!(node.shared().unwrap(), mean, "evaluated and saved as merged");
+    assert_eq!(
+        node.shared().unwrap(),
+        mean,
+        "evaluated and saved as merged"
+    );
     let update = update(&mut node, 2);
     let learned = alone.shared.unwrap();
-    let expected = mean.values().zip(learned.values()).zip(published.values()).map(|((m, a), w)| m + (a - w));
+    let expected = mean
+        .values()
+        .zip(learned.values())
+        .zip(published.values())
+        .map(|((m, a), w)| m + (a - w));
     let shared = update.shared.unwrap();
-    let difference = shared.values().zip(expected).map(|(got, want)| (got - want).abs()).fold(0.0, f32::max);
+    let difference = shared
+        .values()
+        .zip(expected)
+        .map(|(got, want)| (got - want).abs())
+        .fold(0.0, f32::max);
     assert!(difference < 1e-5, "{difference}");
-    assert_eq!((update.steps, update.train_loss), (alone.steps, alone.train_loss));
+    assert_eq!(
+        (update.steps, update.train_loss),
+        (alone.steps, alone.train_loss)
+    );
 }
 
 #[test]

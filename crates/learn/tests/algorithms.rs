@@ -5,7 +5,9 @@ mod common;
 
 use std::ops::ControlFlow;
 
-use common::federation::{CLASSES, WIDTH, combine, combine_in, data, finish, learner, rounds, spec, update, values};
+use common::federation::{
+    CLASSES, WIDTH, combine, combine_in, data, finish, learner, rounds, spec, update, values,
+};
 use fednode_core::{FederationSpec, HyperValue, ParamSet, Round};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm, last_stage};
 
@@ -56,25 +58,46 @@ fn every_algorithm_beats_the_majority_class() {
             let evaluation = learner.evaluate(Subset::Test);
             assert!(evaluation.score.loss.is_finite(), "{algorithm}");
             assert!(learner.state().values().all(f32::is_finite), "{algorithm}");
-            correct += evaluation.classes.iter().map(|class| class.correct).sum::<u32>();
-            majority += evaluation.classes.iter().map(|class| class.total).max().unwrap();
+            correct += evaluation
+                .classes
+                .iter()
+                .map(|class| class.correct)
+                .sum::<u32>();
+            majority += evaluation
+                .classes
+                .iter()
+                .map(|class| class.total)
+                .max()
+                .unwrap();
             total += evaluation.score.n_samples;
         }
         // At least halfway from the floor to perfection.
-        assert!(2 * correct > majority + total, "{algorithm}: {correct} of {total}, majority {majority}");
+        assert!(
+            2 * correct > majority + total,
+            "{algorithm}: {correct} of {total}, majority {majority}"
+        );
     }
 }
 
 /// The table at the end of `pm-moe` §3, with what the files of DBE, GPFL and FedCP say they add.
 #[test]
 fn shares_and_keeps_what_its_paper_says() {
-    let base = || vec![("fc1.weight", vec![WIDTH, 64]), ("fc2.weight", vec![WIDTH, WIDTH])];
+    let base = || {
+        vec![
+            ("fc1.weight", vec![WIDTH, 64]),
+            ("fc2.weight", vec![WIDTH, WIDTH]),
+        ]
+    };
     let biases = || vec![("fc1.bias", vec![WIDTH]), ("fc2.bias", vec![WIDTH])];
     let head = |weight, bias| vec![(weight, vec![CLASSES, WIDTH]), (bias, vec![CLASSES])];
-    let (f, fc) = (|| [base(), biases()].concat(), || head("fc.weight", "fc.bias"));
+    let (f, fc) = (
+        || [base(), biases()].concat(),
+        || head("fc.weight", "fc.bias"),
+    );
     let personal = || head("personal.weight", "personal.bias");
     let row = |name: &'static str| vec![(name, vec![WIDTH])];
-    let linear = |weight, bias, outputs| vec![(weight, vec![outputs, WIDTH]), (bias, vec![outputs])];
+    let linear =
+        |weight, bias, outputs| vec![(weight, vec![outputs, WIDTH]), (bias, vec![outputs])];
     let norm = |weight, bias, width| vec![(weight, vec![width]), (bias, vec![width])];
     let gamma = || {
         [
@@ -87,10 +110,16 @@ fn shares_and_keeps_what_its_paper_says() {
         .concat()
     };
     let policy = || {
-        [linear("policy.0.weight", "policy.0.bias", 2 * WIDTH), norm("policy.1.weight", "policy.1.bias", 2 * WIDTH)]
-            .concat()
+        [
+            linear("policy.0.weight", "policy.0.bias", 2 * WIDTH),
+            norm("policy.1.weight", "policy.1.bias", 2 * WIDTH),
+        ]
+        .concat()
     };
-    let prototypes = vec![("prototypes", vec![CLASSES, WIDTH]), ("prototypes_present", vec![CLASSES])];
+    let prototypes = vec![
+        ("prototypes", vec![CLASSES, WIDTH]),
+        ("prototypes_present", vec![CLASSES]),
+    ];
     let table = [
         ("fedper", f(), fc()),
         ("lg-fedavg", fc(), f()),
@@ -98,18 +127,45 @@ fn shares_and_keeps_what_its_paper_says() {
         ("fedrod", [f(), fc()].concat(), personal()),
         ("fedgh", [fc(), prototypes].concat(), f()),
         ("fedbabu", f(), fc()),
-        ("gpfl", [f(), gamma()].concat(), [fc(), row("generic_condition"), row("personal_condition")].concat()),
-        ("fedcp", [f(), fc(), policy()].concat(), [personal(), row("context")].concat()),
-        ("dbe", [f(), fc(), row("mean_feature")].concat(), row("personal_bias")),
+        (
+            "gpfl",
+            [f(), gamma()].concat(),
+            [fc(), row("generic_condition"), row("personal_condition")].concat(),
+        ),
+        (
+            "fedcp",
+            [f(), fc(), policy()].concat(),
+            [personal(), row("context")].concat(),
+        ),
+        (
+            "dbe",
+            [f(), fc(), row("mean_feature")].concat(),
+            row("personal_bias"),
+        ),
     ];
     for (algorithm, shared, private) in table {
         let learner = learner(&spec(algorithm, &[]), 0);
         let layout = |entries: Vec<(&str, Vec<usize>)>| {
-            entries.into_iter().map(|(name, shape)| (name.to_owned(), shape)).collect::<fednode_core::Layout>()
+            entries
+                .into_iter()
+                .map(|(name, shape)| (name.to_owned(), shape))
+                .collect::<fednode_core::Layout>()
         };
-        assert_eq!(learner.shared_layout().unwrap(), layout(shared.clone()), "{algorithm}");
-        assert_eq!(learner.state().layout(), layout([shared, private].concat()), "{algorithm}");
-        assert_eq!((learner.experts().len(), learner.proxies()), (0, None), "{algorithm}");
+        assert_eq!(
+            learner.shared_layout().unwrap(),
+            layout(shared.clone()),
+            "{algorithm}"
+        );
+        assert_eq!(
+            learner.state().layout(),
+            layout([shared, private].concat()),
+            "{algorithm}"
+        );
+        assert_eq!(
+            (learner.experts().len(), learner.proxies()),
+            (0, None),
+            "{algorithm}"
+        );
     }
 }
 
@@ -122,10 +178,22 @@ fn goes_on_from_a_checkpoint_and_admits_late_comers() {
         let [mut kept, other] = learners;
         let bytes = kept.state().to_bytes();
         let mut restored = learner(&spec, 0);
-        restored.restore(&ParamSet::decode(&bytes).unwrap()).unwrap();
+        restored
+            .restore(&ParamSet::decode(&bytes).unwrap())
+            .unwrap();
         assert_eq!(restored.state().to_bytes(), bytes, "{}", row.name);
-        assert_eq!(restored.evaluate(Subset::Test), kept.evaluate(Subset::Test), "{}", row.name);
-        assert_eq!(update(&mut restored, 3), update(&mut kept, 3), "{}", row.name);
+        assert_eq!(
+            restored.evaluate(Subset::Test),
+            kept.evaluate(Subset::Test),
+            "{}",
+            row.name
+        );
+        assert_eq!(
+            update(&mut restored, 3),
+            update(&mut kept, 3),
+            "{}",
+            row.name
+        );
         assert_eq!(restored.state(), kept.state(), "{}", row.name);
 
         let mut late = learner(&spec, 1);
@@ -145,7 +213,11 @@ fn a_broken_off_update_leaves_no_trace() {
         let mut batches = 0;
         let result = tried.local_update(Round(2), &mut |_| {
             batches += 1;
-            if batches == 7 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if batches == 7 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         });
         assert!(result.is_err(), "{algorithm}");
         assert_eq!(tried.state(), before, "{algorithm}");
@@ -159,8 +231,10 @@ fn a_broken_off_update_leaves_no_trace() {
 #[test]
 fn fedbabu_moves_its_head_only_after_the_last_round() {
     for (fine_tuning, base_moves) in [("all", true), ("head", false)] {
-        let hyper =
-            [("fine_tuning", HyperValue::Text(fine_tuning.into())), ("fine_tuning_epochs", HyperValue::Integer(2))];
+        let hyper = [
+            ("fine_tuning", HyperValue::Text(fine_tuning.into())),
+            ("fine_tuning_epochs", HyperValue::Integer(2)),
+        ];
         let spec = spec("fedbabu", &hyper);
         let mut learners = [learner(&spec, 0), learner(&spec, 1)];
         let first = learners[0].state();
@@ -175,13 +249,20 @@ fn fedbabu_moves_its_head_only_after_the_last_round() {
         let steps = 2 * node.evaluate(Subset::Train).score.n_samples.div_ceil(10);
         assert_eq!(finish(&mut node, 3), steps);
         assert_ne!(values(&node.state(), &head), values(&before, &head));
-        assert_eq!(values(&node.state(), &BASE) != values(&before, &BASE), base_moves);
+        assert_eq!(
+            values(&node.state(), &BASE) != values(&before, &BASE),
+            base_moves
+        );
         assert!(node.evaluate(Subset::Train).score.loss < loss);
     }
     let mut node = learner(&spec("fedper", &[]), 0);
     let before = node.state();
     assert_eq!(finish(&mut node, 1), 0);
-    assert_eq!(node.state(), before, "nothing follows the last round of other algorithms");
+    assert_eq!(
+        node.state(),
+        before,
+        "nothing follows the last round of other algorithms"
+    );
 }
 
 #[test]
@@ -193,11 +274,22 @@ fn fedgh_sends_prototypes_and_the_head_it_received() {
     let updates = [update(&mut first, 1), update(&mut second, 1)];
     let sent = updates[0].shared.as_ref().unwrap();
     assert_eq!(values(sent, &head), before);
-    let (prototypes, present) = (values(sent, &["prototypes"]), values(sent, &["prototypes_present"]));
+    let (prototypes, present) = (
+        values(sent, &["prototypes"]),
+        values(sent, &["prototypes_present"]),
+    );
     for (class, prototype) in prototypes.chunks(WIDTH).enumerate() {
-        let has = data(0).train.labels.iter().any(|label| usize::from(*label) == class);
+        let has = data(0)
+            .train
+            .labels
+            .iter()
+            .any(|label| usize::from(*label) == class);
         assert_eq!(present[class], if has { 1.0 } else { 0.0 }, "class {class}");
-        assert_eq!(prototype.iter().any(|value| *value != 0.0), has, "class {class}");
+        assert_eq!(
+            prototype.iter().any(|value| *value != 0.0),
+            has,
+            "class {class}"
+        );
     }
     let learned = combine(&spec, &updates).unwrap();
     assert_ne!(values(&learned, &head), before);
@@ -210,23 +302,42 @@ fn dbe_trains_as_fedavg_in_round_1_and_then_holds_on_to_the_common_mean() {
     let (dbe, fedavg) = (spec("dbe", &[]), spec("fedavg", &[]));
     let mut learners = [learner(&dbe, 0), learner(&dbe, 1)];
     let model = [&BASE[..], &["fc.weight", "fc.bias"]].concat();
-    let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, 1)).collect();
+    let updates: Vec<_> = learners
+        .iter_mut()
+        .map(|learner| update(learner, 1))
+        .collect();
     let mut plain = learner(&fedavg, 0);
     update(&mut plain, 1);
-    assert_eq!(values(&learners[0].state(), &model), values(&plain.state(), &model));
-    assert!(values(&learners[0].state(), &["personal_bias"]).iter().all(|value| *value == 0.0));
+    assert_eq!(
+        values(&learners[0].state(), &model),
+        values(&plain.state(), &model)
+    );
+    assert!(
+        values(&learners[0].state(), &["personal_bias"])
+            .iter()
+            .all(|value| *value == 0.0)
+    );
 
     let mean = combine(&dbe, &updates);
     let common = values(mean.as_ref().unwrap(), &["mean_feature"]);
     assert!(common.iter().all(|value| *value >= 0.0) && common.iter().any(|value| *value > 0.0));
-    learners.iter_mut().for_each(|learner| learner.adopt(mean.clone(), Vec::new()).unwrap());
+    learners
+        .iter_mut()
+        .for_each(|learner| learner.adopt(mean.clone(), Vec::new()).unwrap());
     rounds(&dbe, &mut learners, 2..=3);
     let states: Vec<_> = learners.iter().map(Learner::state).collect();
     for state in &states {
         assert_eq!(values(state, &["mean_feature"]), common);
-        assert!(values(state, &["personal_bias"]).iter().any(|value| *value != 0.0));
+        assert!(
+            values(state, &["personal_bias"])
+                .iter()
+                .any(|value| *value != 0.0)
+        );
     }
-    assert_ne!(values(&states[0], &["personal_bias"]), values(&states[1], &["personal_bias"]));
+    assert_ne!(
+        values(&states[0], &["personal_bias"]),
+        values(&states[1], &["personal_bias"])
+    );
 }
 
 #[test]
@@ -234,56 +345,117 @@ fn gpfl_conditions_come_from_the_embeddings_the_node_trained() {
     let spec = spec("gpfl", &[]);
     let mut learners = [learner(&spec, 0), learner(&spec, 1)];
     let conditions = ["generic_condition", "personal_condition"];
-    assert!(values(&learners[0].state(), &conditions).iter().all(|value| *value == 0.0));
+    assert!(
+        values(&learners[0].state(), &conditions)
+            .iter()
+            .all(|value| *value == 0.0)
+    );
     update(&mut learners[0], 1);
     let state = learners[0].state();
     let table = values(&state, &["class_embedding"]);
     let split = data(0);
     let share = |class: usize| {
-        let count = split.train.labels.iter().filter(|label| usize::from(**label) == class).count();
+        let count = split
+            .train
+            .labels
+            .iter()
+            .filter(|label| usize::from(**label) == class)
+            .count();
         count as f64 / split.train.len() as f64
     };
     let expected = |weight: &dyn Fn(usize) -> f64| {
-        let at = |feature: usize| (0..CLASSES).map(|c| weight(c) * f64::from(table[c * WIDTH + feature])).sum();
+        let at = |feature: usize| {
+            (0..CLASSES)
+                .map(|c| weight(c) * f64::from(table[c * WIDTH + feature]))
+                .sum()
+        };
         (0..WIDTH).map(at).collect::<Vec<f64>>()
     };
-    for (name, expected) in [(conditions[0], expected(&|_| 1.0 / CLASSES as f64)), (conditions[1], expected(&share))] {
+    for (name, expected) in [
+        (conditions[0], expected(&|_| 1.0 / CLASSES as f64)),
+        (conditions[1], expected(&share)),
+    ] {
         let got = values(&state, &[name]);
-        assert!(got.iter().zip(expected).all(|(got, expected)| (f64::from(*got) - expected).abs() < 1e-5), "{name}");
+        assert!(
+            got.iter()
+                .zip(expected)
+                .all(|(got, expected)| (f64::from(*got) - expected).abs() < 1e-5),
+            "{name}"
+        );
     }
     let other = learners[1].shared();
     learners[0].adopt(other, Vec::new()).unwrap();
-    assert_eq!(values(&learners[0].state(), &conditions), values(&state, &conditions));
+    assert_eq!(
+        values(&learners[0].state(), &conditions),
+        values(&state, &conditions)
+    );
 }
 
 #[test]
 fn fedcp_blends_its_heads_and_renews_its_context_when_a_round_ends() {
     let spec = spec("fedcp", &[]);
-    let (mut node, mut again, mut other) = (learner(&spec, 0), learner(&spec, 0), learner(&spec, 1));
+    let (mut node, mut again, mut other) =
+        (learner(&spec, 0), learner(&spec, 0), learner(&spec, 1));
     let before = node.state();
-    assert_eq!(values(&before, &["personal.weight"]), values(&before, &["fc.weight"]));
-    assert!(values(&before, &["context"]).iter().all(|value| (0.0..1.0).contains(value)));
-    assert_eq!(values(&before, &["context"]), values(&other.state(), &["context"]));
-    assert_eq!(update(&mut node, 1), update(&mut again, 1), "the noise is seeded");
+    assert_eq!(
+        values(&before, &["personal.weight"]),
+        values(&before, &["fc.weight"])
+    );
+    assert!(
+        values(&before, &["context"])
+            .iter()
+            .all(|value| (0.0..1.0).contains(value))
+    );
+    assert_eq!(
+        values(&before, &["context"]),
+        values(&other.state(), &["context"])
+    );
+    assert_eq!(
+        update(&mut node, 1),
+        update(&mut again, 1),
+        "the noise is seeded"
+    );
     update(&mut other, 1);
     let after = node.state();
-    for (personal, global) in [("personal.weight", "fc.weight"), ("personal.bias", "fc.bias")] {
+    for (personal, global) in [
+        ("personal.weight", "fc.weight"),
+        ("personal.bias", "fc.bias"),
+    ] {
         let (own, old) = (values(&after, &[personal]), values(&before, &[global]));
-        let blend: Vec<f32> = own.iter().zip(old).map(|(own, old)| (own + old) * 0.5).collect();
+        let blend: Vec<f32> = own
+            .iter()
+            .zip(old)
+            .map(|(own, old)| (own + old) * 0.5)
+            .collect();
         assert_eq!(values(&after, &[global]), blend);
     }
     let weight = values(&after, &["personal.weight"]);
     for (feature, got) in values(&after, &["context"]).into_iter().enumerate() {
-        let expected: f32 = (0..CLASSES).map(|class| weight[class * WIDTH + feature]).sum();
+        let expected: f32 = (0..CLASSES)
+            .map(|class| weight[class * WIDTH + feature])
+            .sum();
         assert!((got - expected).abs() < 1e-5);
     }
-    assert_ne!(values(&after, &["context"]), values(&other.state(), &["context"]));
-    assert_ne!(values(&after, &["policy.0.weight"]), values(&before, &["policy.0.weight"]));
-    assert_eq!(node.evaluate(Subset::Test), node.evaluate(Subset::Test), "there is no noise in evaluation");
+    assert_ne!(
+        values(&after, &["context"]),
+        values(&other.state(), &["context"])
+    );
+    assert_ne!(
+        values(&after, &["policy.0.weight"]),
+        values(&before, &["policy.0.weight"])
+    );
+    assert_eq!(
+        node.evaluate(Subset::Test),
+        node.evaluate(Subset::Test),
+        "there is no noise in evaluation"
+    );
 }
 
 fn with_statistics(algorithm: &str, rounds: u32) -> FederationSpec {
-    let mut spec = FederationSpec { rounds, ..spec(algorithm, &[]) };
+    let mut spec = FederationSpec {
+        rounds,
+        ..spec(algorithm, &[])
+    };
     spec.statistics.enabled = true;
     spec
 }
@@ -293,33 +465,69 @@ fn with_statistics(algorithm: &str, rounds: u32) -> FederationSpec {
 fn statistics_join_what_all_nodes_have_seen() {
     // Which these are, `last_stage` tests.
     let suited = |name: &&str| last_stage::suits_statistics(&with_statistics(name, 4)).unwrap();
-    let algorithms: Vec<&str> = algorithm::TABLE.iter().map(|row| row.name).filter(suited).collect();
+    let algorithms: Vec<&str> = algorithm::TABLE
+        .iter()
+        .map(|row| row.name)
+        .filter(suited)
+        .collect();
     assert!(!algorithms.is_empty());
     for algorithm in algorithms {
         let spec = with_statistics(algorithm, 4);
         let mut learners = [learner(&spec, 0), learner(&spec, 1)];
         rounds(&spec, &mut learners, 1..=3);
-        let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, 4)).collect();
-        let own: Vec<_> = learners.iter().map(|learner| learner.evaluate(Subset::Validation).score.loss).collect();
+        let updates: Vec<_> = learners
+            .iter_mut()
+            .map(|learner| update(learner, 4))
+            .collect();
+        let own: Vec<_> = learners
+            .iter()
+            .map(|learner| learner.evaluate(Subset::Validation).score.loss)
+            .collect();
         let mean = combine_in(Round(4), &spec, &updates).unwrap();
         let names: Vec<&str> = mean.iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["statistics.counts", "statistics.scatter", "statistics.sums"], "{algorithm}");
+        assert_eq!(
+            names,
+            ["statistics.counts", "statistics.scatter", "statistics.sums"],
+            "{algorithm}"
+        );
 
         // The share of each class among the samples of both nodes.
-        let labels: Vec<u16> = [data(0), data(1)].iter().flat_map(|split| split.train.labels.clone()).collect();
-        for (class, share) in mean.get("statistics.counts").unwrap().values().iter().enumerate() {
-            let count = labels.iter().filter(|label| usize::from(**label) == class).count();
-            assert!((f64::from(*share) - count as f64 / labels.len() as f64).abs() < 1e-6, "{algorithm} class {class}");
+        let labels: Vec<u16> = [data(0), data(1)]
+            .iter()
+            .flat_map(|split| split.train.labels.clone())
+            .collect();
+        for (class, share) in mean
+            .get("statistics.counts")
+            .unwrap()
+            .values()
+            .iter()
+            .enumerate()
+        {
+            let count = labels
+                .iter()
+                .filter(|label| usize::from(**label) == class)
+                .count();
+            assert!(
+                (f64::from(*share) - count as f64 / labels.len() as f64).abs() < 1e-6,
+                "{algorithm} class {class}"
+            );
         }
         for (learner, own) in learners.iter_mut().zip(own) {
             learner.adopt(Some(mean.clone()), Vec::new()).unwrap();
             let mixed = learner.evaluate(Subset::Validation).score.loss;
-            assert!(mixed <= own + 1e-6, "{algorithm}: {own} alone, {mixed} mixed");
+            assert!(
+                mixed <= own + 1e-6,
+                "{algorithm}: {own} alone, {mixed} mixed"
+            );
         }
         // A restart changes no prediction.
         let mut again = self::learner(&spec, 0);
         again.restore(&learners[0].state()).unwrap();
-        assert_eq!(again.evaluate(Subset::Test), learners[0].evaluate(Subset::Test), "{algorithm}");
+        assert_eq!(
+            again.evaluate(Subset::Test),
+            learners[0].evaluate(Subset::Test),
+            "{algorithm}"
+        );
         assert_eq!(again.shared(), Some(mean), "{algorithm}");
     }
 }
@@ -331,8 +539,14 @@ fn statistics_of_random_features_need_no_common_extractor() {
     spec.statistics.features = "random".into();
     let mut learners = [learner(&spec, 0), learner(&spec, 1)];
     rounds(&spec, &mut learners, 1..=3);
-    let own: Vec<_> = learners.iter().map(|learner| learner.evaluate(Subset::Test).score.accuracy).collect();
-    let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, 4)).collect();
+    let own: Vec<_> = learners
+        .iter()
+        .map(|learner| learner.evaluate(Subset::Test).score.accuracy)
+        .collect();
+    let updates: Vec<_> = learners
+        .iter_mut()
+        .map(|learner| update(learner, 4))
+        .collect();
     let mean = combine_in(Round(4), &spec, &updates).unwrap();
     for (learner, own) in learners.iter_mut().zip(own) {
         learner.adopt(Some(mean.clone()), Vec::new()).unwrap();
@@ -341,7 +555,10 @@ fn statistics_of_random_features_need_no_common_extractor() {
     }
     let mut again = self::learner(&spec, 0);
     again.restore(&learners[0].state()).unwrap();
-    assert_eq!(again.evaluate(Subset::Test), learners[0].evaluate(Subset::Test));
+    assert_eq!(
+        again.evaluate(Subset::Test),
+        learners[0].evaluate(Subset::Test)
+    );
 }
 
 /// Ten dimensions instead of 32: 55 numbers of scatter, and the same classifier for everybody all the same.
@@ -351,8 +568,14 @@ fn statistics_of_projected_features_take_fewer_numbers() {
     (spec.statistics.dimensions, spec.statistics.gate) = (10, "sample".into());
     let mut learners = [learner(&spec, 0), learner(&spec, 1)];
     rounds(&spec, &mut learners, 1..=3);
-    let own: Vec<_> = learners.iter().map(|learner| learner.evaluate(Subset::Test).score.accuracy).collect();
-    let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, 4)).collect();
+    let own: Vec<_> = learners
+        .iter()
+        .map(|learner| learner.evaluate(Subset::Test).score.accuracy)
+        .collect();
+    let updates: Vec<_> = learners
+        .iter_mut()
+        .map(|learner| update(learner, 4))
+        .collect();
     let mean = combine_in(Round(4), &spec, &updates).unwrap();
     assert_eq!(mean.get("statistics.sums").unwrap().shape(), [CLASSES, 10]);
     assert_eq!(mean.get("statistics.scatter").unwrap().shape(), [55]);
@@ -363,13 +586,19 @@ fn statistics_of_projected_features_take_fewer_numbers() {
     }
     let mut again = self::learner(&spec, 0);
     again.restore(&learners[0].state()).unwrap();
-    assert_eq!(again.evaluate(Subset::Test), learners[0].evaluate(Subset::Test), "a restart changes no prediction");
+    assert_eq!(
+        again.evaluate(Subset::Test),
+        learners[0].evaluate(Subset::Test),
+        "a restart changes no prediction"
+    );
 }
 
 #[test]
 fn statistics_lift_nodes_that_have_seen_little() {
     let accuracy = |learners: &[Learner]| -> f64 {
-        let scores = learners.iter().map(|learner| learner.evaluate(Subset::Test).score);
+        let scores = learners
+            .iter()
+            .map(|learner| learner.evaluate(Subset::Test).score);
         scores.map(|score| score.accuracy).sum::<f64>() / learners.len() as f64
     };
     let (with, without) = (with_statistics("fedper", 7), spec("fedper", &[]));
@@ -379,21 +608,31 @@ fn statistics_lift_nodes_that_have_seen_little() {
         accuracy(&learners)
     };
     let (own, mixed) = (run(&without, 6), run(&with, 7));
-    assert!(mixed > own, "{own} with the own head alone, {mixed} with the statistics of both");
+    assert!(
+        mixed > own,
+        "{own} with the own head alone, {mixed} with the statistics of both"
+    );
 }
 
 #[test]
 fn statistics_need_a_common_extractor_and_exact_means() {
     let refused = |spec: &FederationSpec| {
         let device = ComputeDevice::cpu(1).unwrap();
-        Learner::new(spec, 0, data(0), &device).unwrap_err().to_string()
+        Learner::new(spec, 0, data(0), &device)
+            .unwrap_err()
+            .to_string()
     };
     for algorithm in ["local", "lg-fedavg", "fedgh"] {
-        assert!(refused(&with_statistics(algorithm, 2)).contains("no extractor in common"), "{algorithm}");
+        assert!(
+            refused(&with_statistics(algorithm, 2)).contains("no extractor in common"),
+            "{algorithm}"
+        );
     }
     assert!(refused(&with_statistics("fedbabu", 2)).contains("epochs after the last round to 0"));
     let mut median = with_statistics("fedper", 2);
-    median.hyper.insert("aggregation".into(), HyperValue::Text("median".into()));
+    median
+        .hyper
+        .insert("aggregation".into(), HyperValue::Text("median".into()));
     algorithm::fill_exchange(&mut median).unwrap();
     assert!(refused(&median).contains("aggregation=mean"));
 }

@@ -14,11 +14,26 @@ use common::golden;
 #[test]
 fn single_precision_follows_the_reference_run() {
     let run = golden::run();
-    assert!(run.logits_before < 1e-4, "logits before differ by {}", run.logits_before);
-    let relative: Vec<f64> = run.losses.iter().map(|(got, expected)| (got - expected).abs() / expected).collect();
+    assert!(
+        run.logits_before < 1e-4,
+        "logits before differ by {}",
+        run.logits_before
+    );
+    let relative: Vec<f64> = run
+        .losses
+        .iter()
+        .map(|(got, expected)| (got - expected).abs() / expected)
+        .collect();
     assert_eq!(relative.len(), 64);
-    assert!(relative[..10].iter().all(|error| *error < 1e-3), "{relative:?}");
+    assert!(
+        relative[..10].iter().all(|error| *error < 1e-3),
+        "{relative:?}"
+    );
     assert!(relative.iter().all(|error| *error < 0.05), "{relative:?}");
     assert!(relative.iter().sum::<f64>() / 64.0 < 0.01, "{relative:?}");
-    assert!(run.logits_after < 0.5, "logits after differ by {}", run.logits_after);
+    assert!(
+        run.logits_after < 0.5,
+        "logits after differ by {}",
+        run.logits_after
+    );
 }

@@ -13,10 +13,21 @@ use common::golden;
 fn double_precision_agrees_with_the_reference_run() {
     Device::flex().configure(FloatDType::F64).unwrap();
     let run = golden::run();
-    assert!(run.logits_before < 1e-6, "logits before differ by {}", run.logits_before);
+    assert!(
+        run.logits_before < 1e-6,
+        "logits before differ by {}",
+        run.logits_before
+    );
     for (step, (got, expected)) in run.losses.iter().enumerate() {
-        assert!((got - expected).abs() < 1e-5 * expected, "step {step}: loss {got}, expected {expected}");
+        assert!(
+            (got - expected).abs() < 1e-5 * expected,
+            "step {step}: loss {got}, expected {expected}"
+        );
     }
     assert_eq!(run.losses.len(), 64);
-    assert!(run.logits_after < 1e-5, "logits after differ by {}", run.logits_after);
+    assert!(
+        run.logits_after < 1e-5,
+        "logits after differ by {}",
+        run.logits_after
+    );
 }

@@ -13,8 +13,15 @@ fn the_page_on_algorithms_is_that_of_the_tables() {
         std::fs::write(&path, &page).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == page, "docs/algorithms.md is not up to date: run this test with UPDATE_DOCS=1");
+    assert!(
+        written == page,
+        "docs/algorithms.md is not up to date: run this test with UPDATE_DOCS=1"
+    );
     for row in TABLE {
-        assert!(page.contains(&format!("\n## `{}`\n", row.name)), "{}", row.name);
+        assert!(
+            page.contains(&format!("\n## `{}`\n", row.name)),
+            "{}",
+            row.name
+        );
     }
 }

@@ -20,11 +20,22 @@ fn what_has_the_same_name_is_taken_over_and_the_rest_is_drawn() {
     let pretrained = pretrained();
     let mut node = learner(&spec("fedmoe-da", &[]), 0);
     let (drawn, lineage) = (node.state(), node.initial_shared());
-    assert_eq!(node.start_from(&pretrained).unwrap(), 2, "weight and bias of the embedding");
-    assert_eq!(values(&node.state(), &EMBEDDING), values(&pretrained, &EMBEDDING));
+    assert_eq!(
+        node.start_from(&pretrained).unwrap(),
+        2,
+        "weight and bias of the embedding"
+    );
+    assert_eq!(
+        values(&node.state(), &EMBEDDING),
+        values(&pretrained, &EMBEDDING)
+    );
     let experts = ["experts.0.fc2.weight", "experts.3.fc.bias", "gate.weight"];
     assert_eq!(values(&node.state(), &experts), values(&drawn, &experts));
-    assert_ne!(node.initial_shared(), lineage, "it is the lineage of the first round");
+    assert_ne!(
+        node.initial_shared(),
+        lineage,
+        "it is the lineage of the first round"
+    );
     assert_eq!(node.initial_shared(), node.shared());
 
     let mut whole = learner(&spec("fedavg", &[]), 0);
@@ -44,7 +55,11 @@ fn what_starts_as_a_copy_is_one_of_what_was_taken_over() {
     for (algorithm, [copy, original]) in pairs {
         let mut node = learner(&spec(algorithm, &[]), 0);
         node.start_from(&pretrained).unwrap();
-        assert_eq!(values(&node.state(), &[copy]), values(&pretrained, &[original]), "{algorithm}");
+        assert_eq!(
+            values(&node.state(), &[copy]),
+            values(&pretrained, &[original]),
+            "{algorithm}"
+        );
     }
 }
 
@@ -57,10 +72,20 @@ fn a_frozen_embedding_is_neither_trained_nor_averaged() {
         assert_eq!(spec.exchange.averaging.is_none(), frozen);
         let mut node = learner(&spec, 0);
         node.start_from(&pretrained).unwrap();
-        let before = values(&node.state(), &["experts.0.fc.weight", "experts.1.fc.weight"]);
+        let before = values(
+            &node.state(),
+            &["experts.0.fc.weight", "experts.1.fc.weight"],
+        );
         let update = update(&mut node, 1);
         assert_eq!(update.shared.is_none(), frozen);
-        assert_ne!(values(&node.state(), &["experts.0.fc.weight", "experts.1.fc.weight"]), before, "experts learn");
+        assert_ne!(
+            values(
+                &node.state(),
+                &["experts.0.fc.weight", "experts.1.fc.weight"]
+            ),
+            before,
+            "experts learn"
+        );
         values(&node.state(), &EMBEDDING)
     };
     assert_eq!(embedding(true), values(&pretrained, &EMBEDDING));
@@ -77,7 +102,9 @@ fn parameters_of_another_model_are_refused() {
     let error = node.start_from(&other).unwrap_err().to_string();
     assert!(error.contains("belong to another model"), "{error}");
     let mut broken = before.clone();
-    broken.iter_mut().for_each(|(_, tensor)| tensor.values_mut()[0] = f32::NAN);
+    broken
+        .iter_mut()
+        .for_each(|(_, tensor)| tensor.values_mut()[0] = f32::NAN);
     assert!(node.start_from(&broken).is_err());
     assert_eq!(node.state(), before);
 }

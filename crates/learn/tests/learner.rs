@@ -19,23 +19,38 @@ fn learner(spec: &FederationSpec, samples: &Samples) -> Learner {
 }
 
 fn update(learner: &mut Learner, round: u32) -> LocalUpdate {
-    learner.local_update(Round(round), &mut |_| ControlFlow::Continue(())).unwrap()
+    learner
+        .local_update(Round(round), &mut |_| ControlFlow::Continue(()))
+        .unwrap()
 }
 
 #[test]
 fn every_algorithm_and_model_learns_small_images() {
     let samples = common::small_fashion();
     for algorithm in ["fedmoe-da", "fedavg", "local"] {
-        for (model, rate, goal) in [("cnn", 0.1, 0.45), ("lenet5", 0.3, 0.25), ("mlp", 0.1, 0.45)] {
+        for (model, rate, goal) in [
+            ("cnn", 0.1, 0.45),
+            ("lenet5", 0.3, 0.25),
+            ("mlp", 0.1, 0.45),
+        ] {
             let mut spec = common::spec(algorithm, model, &samples);
             // A gate of K experts divides all gradients by about K at the start.
-            spec.training.learning_rate = if algorithm == "fedmoe-da" { 2.0 * rate } else { rate };
+            spec.training.learning_rate = if algorithm == "fedmoe-da" {
+                2.0 * rate
+            } else {
+                rate
+            };
             spec.training.local_epochs = 6;
-            let mut learner = Learner::new(&spec, 0, common::split(&samples, 500), &device()).unwrap();
+            let mut learner =
+                Learner::new(&spec, 0, common::split(&samples, 500), &device()).unwrap();
             let before = learner.evaluate(Subset::Test);
             update(&mut learner, 1);
             let after = learner.evaluate(Subset::Test);
-            assert!(after.score.accuracy > goal, "{algorithm} {model}: {}", after.score.accuracy);
+            assert!(
+                after.score.accuracy > goal,
+                "{algorithm} {model}: {}",
+                after.score.accuracy
+            );
             assert!(after.score.loss < before.score.loss, "{algorithm} {model}");
             assert_eq!((after.score.n_samples, after.classes.len()), (70, 10));
             let correct: u32 = after.classes.iter().map(|class| class.correct).sum();
@@ -47,10 +62,19 @@ fn every_algorithm_and_model_learns_small_images() {
 #[test]
 fn fedmoe_da_learns_the_digits_in_a_second() {
     let digits: DataSource = "digits".parse().unwrap();
-    let params = ShardParams { nodes: 3, seed: 1, samples_per_node: 0, validation_share: 0.1 };
+    let params = ShardParams {
+        nodes: 3,
+        seed: 1,
+        samples_per_node: 0,
+        validation_share: 0.1,
+    };
     let split = load_shard(&digits, "iid", &params, 0).unwrap().split;
     let mut spec = common::spec("fedmoe-da", "mlp", &split.train);
-    (spec.training.local_epochs, spec.training.batch_size, spec.training.learning_rate) = (4, 10, 0.3);
+    (
+        spec.training.local_epochs,
+        spec.training.batch_size,
+        spec.training.learning_rate,
+    ) = (4, 10, 0.3);
     let mut learner = Learner::new(&spec, 0, Arc::new(split), &device()).unwrap();
     update(&mut learner, 1);
     let accuracy = learner.evaluate(Subset::Test).score.accuracy;
@@ -66,9 +90,15 @@ fn a_local_update_reports_what_it_shares() {
     let initial = learner.initial_shared().unwrap();
     let report = update(&mut learner, 1);
 
-    assert_eq!((report.n_samples, report.steps, report.experts.len()), (200, 20, 4));
+    assert_eq!(
+        (report.n_samples, report.steps, report.experts.len()),
+        (200, 20, 4)
+    );
     let routed: u32 = report.experts.iter().map(|(_, routed)| routed).sum();
-    assert_eq!(routed, 400, "every sample of both epochs went to one expert");
+    assert_eq!(
+        routed, 400,
+        "every sample of both epochs went to one expert"
+    );
     assert!((report.expert_share.iter().sum::<f64>() - 1.0).abs() < 1e-9);
     let proxies = report.proxies.clone().unwrap();
     assert_eq!((proxies.len(), proxies.dimension()), (4, 200));
@@ -83,9 +113,16 @@ fn a_local_update_reports_what_it_shares() {
     assert_eq!(initial, learner.initial_shared().unwrap());
     for ((expert, routed), before) in report.experts.iter().zip(&before) {
         assert_eq!(expert.layout(), learner.expert_layout().unwrap());
-        assert_eq!(*routed == 0, expert == before, "an expert changes exactly if samples were routed to it");
+        assert_eq!(
+            *routed == 0,
+            expert == before,
+            "an expert changes exactly if samples were routed to it"
+        );
     }
-    assert!(before.windows(2).all(|pair| pair[0] == pair[1]), "all experts start alike");
+    assert!(
+        before.windows(2).all(|pair| pair[0] == pair[1]),
+        "all experts start alike"
+    );
     assert!(update(&mut learner, 2).train_loss < report.train_loss);
     let share = learner.evaluate(Subset::Train).expert_share;
     assert!((share.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{share:?}");
@@ -101,11 +138,19 @@ fn a_local_update_counts_its_multiply_adds() {
         update(&mut learner(&spec, &samples), 1).multiply_adds
     };
     let of_an_image = 2 * 784 * 200 + 3 * (200 * 200 + 200 * 10);
-    assert_eq!(counted("fedavg"), 2 * 200 * of_an_image, "200 images, two epochs");
+    assert_eq!(
+        counted("fedavg"),
+        2 * 200 * of_an_image,
+        "200 images, two epochs"
+    );
     // The epoch of the head runs the frozen base, whose outputs are not kept for a single epoch.
     let of_head = 784 * 200 + 200 * 200 + 2 * 200 * 10;
     let of_base = 2 * 784 * 200 + 3 * 200 * 200 + 2 * 200 * 10;
-    assert_eq!(counted("fedrep"), 200 * (of_head + 2 * of_base), "one epoch of the head, two of the base");
+    assert_eq!(
+        counted("fedrep"),
+        200 * (of_head + 2 * of_base),
+        "one epoch of the head, two of the base"
+    );
 }
 
 #[test]
@@ -131,7 +176,11 @@ fn an_expert_that_nobody_chooses_stays_as_it_is() {
     assert_ne!(report.experts[0].0, before[0]);
     let moved = learner.state();
     let proxy = |state: &ParamSet| state.get("gate.weight").unwrap().values()[200..].to_vec();
-    assert_ne!(proxy(&moved), proxy(&state), "the gate of the unused expert still learns");
+    assert_ne!(
+        proxy(&moved),
+        proxy(&state),
+        "the gate of the unused expert still learns"
+    );
 }
 
 #[test]
@@ -142,7 +191,9 @@ fn the_same_seeds_give_the_same_bits_and_other_seeds_do_not() {
     let run = |node_seed, threads, rounds: &[u32]| {
         let device = ComputeDevice::cpu(threads).unwrap();
         let mut learner = Learner::new(&spec, node_seed, Arc::clone(&data), &device).unwrap();
-        rounds.iter().for_each(|round| drop(update(&mut learner, *round)));
+        rounds
+            .iter()
+            .for_each(|round| drop(update(&mut learner, *round)));
         learner.state().to_blob().0
     };
     let first = run(3, 1, &[1, 2]);
@@ -160,15 +211,31 @@ fn an_abandoned_update_changes_nothing() {
     let mut seen: Vec<Progress> = Vec::new();
     let result = learner.local_update(Round(1), &mut |progress| {
         seen.push(progress);
-        if seen.len() == 13 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if seen.len() == 13 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     });
     assert!(matches!(result, Err(LearnError::Abandoned)));
     let last = seen.last().unwrap();
-    assert_eq!((last.epoch, last.epochs, last.batch, last.batches), (2, 2, 3, 10));
+    assert_eq!(
+        (last.epoch, last.epochs, last.batch, last.batches),
+        (2, 2, 3, 10)
+    );
     assert_eq!(learner.state(), before);
-    let mut fresh =
-        Learner::new(&common::spec("fedmoe-da", "mlp", &samples), 3, common::split(&samples, 200), &device()).unwrap();
-    assert_eq!(update(&mut learner, 1), update(&mut fresh, 1), "the repeated round is the round");
+    let mut fresh = Learner::new(
+        &common::spec("fedmoe-da", "mlp", &samples),
+        3,
+        common::split(&samples, 200),
+        &device(),
+    )
+    .unwrap();
+    assert_eq!(
+        update(&mut learner, 1),
+        update(&mut fresh, 1),
+        "the repeated round is the round"
+    );
 }
 
 #[test]
@@ -176,7 +243,8 @@ fn the_last_batch_is_used_however_small() {
     let samples = common::small_fashion();
     let spec = common::spec("local", "mlp", &samples);
     for (n_train, steps) in [(1, 2), (19, 2), (21, 4)] {
-        let mut learner = Learner::new(&spec, 0, common::split(&samples, n_train), &device()).unwrap();
+        let mut learner =
+            Learner::new(&spec, 0, common::split(&samples, n_train), &device()).unwrap();
         assert_eq!(update(&mut learner, 1).steps, steps, "{n_train} samples");
     }
 }
@@ -189,9 +257,16 @@ fn a_learning_rate_that_is_too_high_is_named_and_nothing_is_kept() {
     spec.training.local_epochs = 20;
     let mut learner = learner(&spec, &samples);
     let before = learner.state();
-    let error = learner.local_update(Round(1), &mut |_| ControlFlow::Continue(())).unwrap_err();
+    let error = learner
+        .local_update(Round(1), &mut |_| ControlFlow::Continue(()))
+        .unwrap_err();
     assert!(matches!(error, LearnError::Diverged { .. }), "{error}");
-    assert!(error.to_string().contains("lower `training.learning_rate`, now 1000000"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("lower `training.learning_rate`, now 1000000"),
+        "{error}"
+    );
     assert_eq!(learner.state(), before);
 }
 
@@ -204,9 +279,14 @@ fn state_survives_a_file_bit_for_bit() {
         update(&mut trained, 1);
         let bytes = trained.state().to_bytes();
         let mut restored = learner(&spec, &samples);
-        restored.restore(&ParamSet::decode(&bytes).unwrap()).unwrap();
+        restored
+            .restore(&ParamSet::decode(&bytes).unwrap())
+            .unwrap();
         assert_eq!(restored.state().to_bytes(), bytes);
-        assert_eq!(restored.evaluate(Subset::Test), trained.evaluate(Subset::Test));
+        assert_eq!(
+            restored.evaluate(Subset::Test),
+            trained.evaluate(Subset::Test)
+        );
         assert_eq!(update(&mut restored, 2), update(&mut trained, 2));
     }
 }
@@ -223,21 +303,38 @@ fn adopts_all_or_nothing() {
     broken.iter_mut().last().unwrap().1.values_mut()[3] = f32::NAN;
 
     let shared = || report.shared.clone();
-    let error = target.adopt(shared(), vec![(Slot(1), expert.clone()), (Slot(2), broken)]).unwrap_err();
-    assert!(matches!(&error, LearnError::NotFinite { part, tensor } if part == "expert 2" && tensor == "fc2.weight"));
-    let error = target.adopt(shared(), vec![(Slot(4), expert.clone())]).unwrap_err();
+    let error = target
+        .adopt(shared(), vec![(Slot(1), expert.clone()), (Slot(2), broken)])
+        .unwrap_err();
+    assert!(
+        matches!(&error, LearnError::NotFinite { part, tensor } if part == "expert 2" && tensor == "fc2.weight")
+    );
+    let error = target
+        .adopt(shared(), vec![(Slot(4), expert.clone())])
+        .unwrap_err();
     assert_eq!(error.to_string(), "this node has no expert 4");
     let error = target.adopt(Some(expert.clone()), Vec::new()).unwrap_err();
-    assert_eq!(error.to_string(), "the shared part does not fit the model: tensor `fc1.bias` is missing");
+    assert_eq!(
+        error.to_string(),
+        "the shared part does not fit the model: tensor `fc1.bias` is missing"
+    );
     assert_eq!(target.state(), before);
 
-    target.adopt(shared(), vec![(Slot(1), expert.clone())]).unwrap();
+    target
+        .adopt(shared(), vec![(Slot(1), expert.clone())])
+        .unwrap();
     assert_eq!(target.shared(), shared());
     assert_eq!(target.experts()[1], expert);
     assert_ne!(target.experts()[0], expert);
     let mut alone = learner(&common::spec("local", "mlp", &samples), &samples);
-    assert_eq!((alone.shared(), alone.proxies(), alone.initial_shared()), (None, None, None));
-    assert_eq!(alone.adopt(shared(), Vec::new()).unwrap_err().to_string(), "this node has no shared part");
+    assert_eq!(
+        (alone.shared(), alone.proxies(), alone.initial_shared()),
+        (None, None, None)
+    );
+    assert_eq!(
+        alone.adopt(shared(), Vec::new()).unwrap_err().to_string(),
+        "this node has no shared part"
+    );
 }
 
 #[test]
@@ -245,14 +342,26 @@ fn private_heads_stay_where_they_are_when_experts_are_mixed() {
     let samples = common::small_fashion();
     let mut spec = common::spec("fedmoe-da", "mlp", &samples);
     let whole = learner(&spec, &samples);
-    spec.hyper.insert("head".into(), HyperValue::Text("private".into()));
+    spec.hyper
+        .insert("head".into(), HyperValue::Text("private".into()));
     fednode_learn::algorithm::fill_exchange(&mut spec).unwrap();
     let (mut source, mut target) = (learner(&spec, &samples), learner(&spec, &samples));
-    assert_eq!(target.state(), whole.state(), "a node starts with the same model, under the same names");
+    assert_eq!(
+        target.state(),
+        whole.state(),
+        "a node starts with the same model, under the same names"
+    );
     let names: Vec<String> = target.expert_layout().unwrap().into_keys().collect();
     assert_eq!(names, ["fc2.bias", "fc2.weight"], "what travels");
 
-    let head = |learner: &Learner| learner.state().get("experts.1.fc.weight").unwrap().values().to_vec();
+    let head = |learner: &Learner| {
+        learner
+            .state()
+            .get("experts.1.fc.weight")
+            .unwrap()
+            .values()
+            .to_vec()
+    };
     let (untrained, mixed) = (head(&target), update(&mut source, 1).experts[1].0.clone());
     target.adopt(None, vec![(Slot(1), mixed.clone())]).unwrap();
     assert_eq!(target.experts()[1], mixed);
@@ -271,16 +380,25 @@ fn predicts_what_it_is_evaluated_on() {
     let mut learner = learner(&common::spec("fedmoe-da", "mlp", &samples), &samples);
     update(&mut learner, 1);
     let predictions = learner.predict(&data.test).unwrap();
-    let correct = predictions.iter().zip(&data.test.labels).filter(|(p, label)| p.class == **label).count();
+    let correct = predictions
+        .iter()
+        .zip(&data.test.labels)
+        .filter(|(p, label)| p.class == **label)
+        .count();
     let evaluation = learner.evaluate(Subset::Test);
     assert_eq!(evaluation.score.accuracy, correct as f64 / 70.0);
     let likely = |p: &fednode_learn::Prediction| {
         let sum: f32 = p.probabilities.iter().sum();
         let best = p.probabilities.iter().copied().fold(0.0, f32::max);
-        (sum - 1.0).abs() < 1e-5 && p.probabilities[usize::from(p.class)] == best && p.expert.is_some()
+        (sum - 1.0).abs() < 1e-5
+            && p.probabilities[usize::from(p.class)] == best
+            && p.expert.is_some()
     };
     assert!(predictions.iter().all(likely));
-    assert!(matches!(learner.predict(&common::fashion()), Err(LearnError::SampleShape { .. })));
+    assert!(matches!(
+        learner.predict(&common::fashion()),
+        Err(LearnError::SampleShape { .. })
+    ));
     assert_eq!(learner.evaluate_on(&data.test).unwrap(), evaluation);
 }
 
@@ -290,7 +408,8 @@ fn switch_loss_spreads_the_load() {
     let mut largest = Vec::new();
     for weight in [0, 1] {
         let mut spec = common::spec("fedmoe-da", "mlp", &samples);
-        spec.hyper.insert("load_balance".into(), HyperValue::Integer(weight));
+        spec.hyper
+            .insert("load_balance".into(), HyperValue::Integer(weight));
         spec.training.local_epochs = 6;
         fednode_learn::algorithm::fill_exchange(&mut spec).unwrap();
         let mut learner = learner(&spec, &samples);
@@ -298,7 +417,10 @@ fn switch_loss_spreads_the_load() {
         let share = learner.evaluate(Subset::Train).expert_share;
         largest.push(share.into_iter().fold(0.0, f64::max));
     }
-    assert!(largest[1] < largest[0] && largest[1] < 0.5, "largest shares without and with the loss: {largest:?}");
+    assert!(
+        largest[1] < largest[0] && largest[1] < 0.5,
+        "largest shares without and with the loss: {largest:?}"
+    );
 }
 
 #[test]
@@ -307,24 +429,38 @@ fn refuses_what_cannot_work_when_it_is_built() {
     let data = common::split(&samples, 10);
     let spec = common::spec("fedmoe-da", "mlp", &samples);
     let error = |spec: &FederationSpec, data: &Arc<Split>| {
-        Learner::new(spec, 0, Arc::clone(data), &device()).unwrap_err().to_string()
+        Learner::new(spec, 0, Arc::clone(data), &device())
+            .unwrap_err()
+            .to_string()
     };
     let mut changed = spec.clone();
     changed.algorithm = "fedmo-da".into();
-    assert_eq!(error(&changed, &data), "unknown algorithm `fedmo-da`: did you mean `fedmoe-da`?");
+    assert_eq!(
+        error(&changed, &data),
+        "unknown algorithm `fedmo-da`: did you mean `fedmoe-da`?"
+    );
     changed = spec.clone();
     changed.model.name = "lenet".into();
-    assert_eq!(error(&changed, &data), "unknown model `lenet`: did you mean `lenet5`?");
+    assert_eq!(
+        error(&changed, &data),
+        "unknown model `lenet`: did you mean `lenet5`?"
+    );
     changed = spec.clone();
     changed.model.classes = 9;
-    assert_eq!(error(&changed, &data), "the data has 10 classes, but `model.classes` is 9");
+    assert_eq!(
+        error(&changed, &data),
+        "the data has 10 classes, but `model.classes` is 9"
+    );
     changed = spec.clone();
     changed.exchange.averaging = None;
     assert!(error(&changed, &data).starts_with("`exchange.averaging.rule` is absent"));
     changed = spec.clone();
     changed.model.class_names = (0..10).rev().map(|class| class.to_string()).collect();
     let named = error(&changed, &data);
-    assert!(named.starts_with("class 0 is `0` in the data and `9` in the federation: name all classes"), "{named}");
+    assert!(
+        named.starts_with("class 0 is `0` in the data and `9` in the federation: name all classes"),
+        "{named}"
+    );
     changed.model.class_names.reverse();
     Learner::new(&changed, 0, Arc::clone(&data), &device()).unwrap();
     let shape = "samples are [1, 28, 28] (channels, height, width), but `model.input` is [1, 7, 7]";

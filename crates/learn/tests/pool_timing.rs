@@ -31,14 +31,27 @@ fn a_node_of_450_samples_with_a_pool_of_20() {
     let samples = common::fashion();
     for algorithm in ["fedper", "lg-fedavg"] {
         let spec = common::spec(algorithm, "cnn", &samples);
-        let mut learner =
-            Learner::new(&spec, 0, common::split(&samples, 450), &ComputeDevice::cpu(1).unwrap()).unwrap();
-        learner.local_update(Round(1), &mut |_| ControlFlow::Continue(())).unwrap();
+        let mut learner = Learner::new(
+            &spec,
+            0,
+            common::split(&samples, 450),
+            &ComputeDevice::cpu(1).unwrap(),
+        )
+        .unwrap();
+        learner
+            .local_update(Round(1), &mut |_| ControlFlow::Continue(()))
+            .unwrap();
         let own = learner.module().unwrap().params;
-        let members: Vec<_> = (1..20).map(|n| (NodeId::from_bytes([n; 32]), disturbed(&own, n.into()))).collect();
+        let members: Vec<_> = (1..20)
+            .map(|n| (NodeId::from_bytes([n; 32]), disturbed(&own, n.into())))
+            .collect();
         let pool = PoolSpec::preset("fixed").unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let spilled = Room { memory_bytes: 0, folder: Some(folder.path().to_owned()), ..Room::default() };
+        let spilled = Room {
+            memory_bytes: 0,
+            folder: Some(folder.path().to_owned()),
+            ..Room::default()
+        };
         for (place, room) in [("in memory", Room::default()), ("in a file", spilled)] {
             learner.keep_in(room);
             let (started, mut trained) = (Instant::now(), None);
@@ -48,15 +61,25 @@ fn a_node_of_450_samples_with_a_pool_of_20() {
                 }
                 ControlFlow::Continue(())
             };
-            let outcome = learner.assemble_pool(&pool, members.clone(), &mut watch).unwrap();
+            let outcome = learner
+                .assemble_pool(&pool, members.clone(), &mut watch)
+                .unwrap();
             let (cached, whole) = (trained.unwrap() - started, started.elapsed());
             let epochs = pool.epochs * pool.learning_rates.len() as u32;
             let served = outcome.served;
-            eprintln!("{algorithm}, {place}: {whole:.2?}, {cached:.2?} before the first epoch; {served:?}");
-            eprintln!("{algorithm}, computed anew in each of {epochs} epochs: {:.1?} more", cached * (epochs - 1));
+            eprintln!(
+                "{algorithm}, {place}: {whole:.2?}, {cached:.2?} before the first epoch; {served:?}"
+            );
+            eprintln!(
+                "{algorithm}, computed anew in each of {epochs} epochs: {:.1?} more",
+                cached * (epochs - 1)
+            );
         }
         let evaluating = Instant::now();
         let n_samples = learner.evaluate(Subset::Train).score.n_samples;
-        eprintln!("{algorithm}: {:.2?} to predict {n_samples} samples", evaluating.elapsed());
+        eprintln!(
+            "{algorithm}: {:.2?} to predict {n_samples} samples",
+            evaluating.elapsed()
+        );
     }
 }

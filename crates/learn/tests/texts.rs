@@ -40,7 +40,11 @@ fn texts(node: u32, n: usize, seed: u32) -> Samples {
     let mut dice = Dice(seed * 1000 + node);
     let (mut ids, mut labels) = (Vec::new(), Vec::new());
     for _ in 0..n {
-        let class = if dice.below(3) < 2 { 2 * node + dice.below(2) } else { dice.below(CLASSES as u32) };
+        let class = if dice.below(3) < 2 {
+            2 * node + dice.below(2)
+        } else {
+            dice.below(CLASSES as u32)
+        };
         let mut text = vec![Vocabulary::PADDING; LENGTH];
         let words = 6 + dice.below(7) as usize;
         for place in &mut text[..words] {
@@ -54,17 +58,30 @@ fn texts(node: u32, n: usize, seed: u32) -> Samples {
         labels.push(class as u16);
     }
     let names = (0..CLASSES).map(|class| class.to_string()).collect();
-    Samples::new([1, 1, LENGTH], Pixels::Tokens { ids, vocabulary }, labels, names).unwrap()
+    Samples::new(
+        [1, 1, LENGTH],
+        Pixels::Tokens { ids, vocabulary },
+        labels,
+        names,
+    )
+    .unwrap()
 }
 
 fn data(node: u32) -> Arc<Split> {
-    Arc::new(Split { train: texts(node, 200, 1), validation: texts(node, 60, 2), test: texts(node, 150, 3) })
+    Arc::new(Split {
+        train: texts(node, 200, 1),
+        validation: texts(node, 60, 2),
+        test: texts(node, 150, 3),
+    })
 }
 
 fn spec(algorithm: &str, model: &str) -> FederationSpec {
     let samples = texts(0, 1, 1);
     let words = samples.vocabulary().unwrap();
-    let mut spec = FederationSpec { algorithm: algorithm.into(), ..FederationSpec::default() };
+    let mut spec = FederationSpec {
+        algorithm: algorithm.into(),
+        ..FederationSpec::default()
+    };
     spec.model = ModelSpec {
         name: model.into(),
         input: samples.shape,
@@ -74,28 +91,47 @@ fn spec(algorithm: &str, model: &str) -> FederationSpec {
         vocabulary_hash: words.hash().into(),
         ..ModelSpec::default()
     };
-    spec.training = TrainingSpec { learning_rate: 0.2, batch_size: 10, local_epochs: 1, ..TrainingSpec::default() };
+    spec.training = TrainingSpec {
+        learning_rate: 0.2,
+        batch_size: 10,
+        local_epochs: 1,
+        ..TrainingSpec::default()
+    };
     algorithm::fill_exchange(&mut spec).unwrap();
     spec
 }
 
 fn build(spec: &FederationSpec, node: u32) -> Result<Learner, LearnError> {
-    Learner::new(spec, u64::from(node), data(node), &ComputeDevice::cpu(1).unwrap())
+    Learner::new(
+        spec,
+        u64::from(node),
+        data(node),
+        &ComputeDevice::cpu(1).unwrap(),
+    )
 }
 
 /// Returns right answers, those of always saying a node's commonest class, and all, over both nodes.
 fn counts(learners: &[Learner]) -> [u32; 3] {
-    learners.iter().map(|learner| learner.evaluate(Subset::Test)).fold([0; 3], |[correct, floor, total], now| {
-        let right: u32 = now.classes.iter().map(|class| class.correct).sum();
-        let commonest = now.classes.iter().map(|class| class.total).max().unwrap();
-        [correct + right, floor + commonest, total + now.score.n_samples]
-    })
+    learners
+        .iter()
+        .map(|learner| learner.evaluate(Subset::Test))
+        .fold([0; 3], |[correct, floor, total], now| {
+            let right: u32 = now.classes.iter().map(|class| class.correct).sum();
+            let commonest = now.classes.iter().map(|class| class.total).max().unwrap();
+            [
+                correct + right,
+                floor + commonest,
+                total + now.score.n_samples,
+            ]
+        })
 }
 
 fn after(spec: &FederationSpec, last: u32) -> Vec<Learner> {
     let mut learners = vec![build(spec, 0).unwrap(), build(spec, 1).unwrap()];
     rounds(spec, &mut learners, 1..=last);
-    learners.iter_mut().for_each(|learner| _ = finish(learner, last));
+    learners
+        .iter_mut()
+        .for_each(|learner| _ = finish(learner, last));
     learners
 }
 
@@ -104,8 +140,14 @@ fn fedper_learns_texts_well_above_the_floor() {
     let [correct, floor, total] = counts(&after(&spec("fedper", "fasttext"), 12));
     let [trapped, ..] = counts(&after(&spec("fedper", "fasttext-pfllib"), 12));
     // At least halfway from the floor to perfection; of one text in twenty no word tells the class.
-    assert!(2 * correct > floor + total && 2 * floor < total, "{correct} of {total}, floor {floor}");
-    assert!(trapped < floor, "with the traps nothing is learned in that time, but {trapped} of {total} are right");
+    assert!(
+        2 * correct > floor + total && 2 * floor < total,
+        "{correct} of {total}, floor {floor}"
+    );
+    assert!(
+        trapped < floor,
+        "with the traps nothing is learned in that time, but {trapped} of {total} are right"
+    );
 }
 
 #[test]
@@ -116,20 +158,34 @@ fn every_algorithm_trains_on_texts_or_says_why_not() {
             let error = build(&spec, 0).unwrap_err().to_string();
             assert_eq!(
                 error,
-                format!("algorithm `{}` has a gate on the raw input, which texts have no use for", row.name)
+                format!(
+                    "algorithm `{}` has a gate on the raw input, which texts have no use for",
+                    row.name
+                )
             );
             continue;
         }
         let learners = after(&spec, 3);
         for learner in &learners {
             assert!(learner.state().values().all(f32::is_finite), "{}", row.name);
-            assert!(learner.evaluate(Subset::Train).score.loss.is_finite(), "{}", row.name);
+            assert!(
+                learner.evaluate(Subset::Train).score.loss.is_finite(),
+                "{}",
+                row.name
+            );
         }
         if row.name == "fedmoe-da" {
-            let shared: usize =
-                learners[0].shared_layout().unwrap().values().map(|shape| shape.iter().product::<usize>()).sum();
+            let shared: usize = learners[0]
+                .shared_layout()
+                .unwrap()
+                .values()
+                .map(|shape| shape.iter().product::<usize>())
+                .sum();
             let gate = learners[0].state();
-            assert_eq!((shared, gate.get("gate.weight").unwrap().shape()), (102 * 32, [2, 32].as_slice()));
+            assert_eq!(
+                (shared, gate.get("gate.weight").unwrap().shape()),
+                (102 * 32, [2, 32].as_slice())
+            );
         }
     }
 }
@@ -139,11 +195,18 @@ fn a_pool_of_extractors_is_gated_by_the_mean_embedding() {
     let spec = spec("lg-fedavg", "fasttext");
     let mut learners = after(&spec, 4);
     let foreign = Arc::new(learners[1].module().unwrap().params);
-    let pool = PoolSpec { epochs: 5, ..PoolSpec::preset("best").unwrap() };
+    let pool = PoolSpec {
+        epochs: 5,
+        ..PoolSpec::preset("best").unwrap()
+    };
     let node = &mut learners[0];
-    node.fine_tune_module(&pool, &mut |_| ControlFlow::Continue(())).unwrap();
-    let outcome =
-        node.assemble_pool(&pool, vec![(NodeId::from_bytes([1; 32]), foreign)], &mut |_| ControlFlow::Continue(()));
+    node.fine_tune_module(&pool, &mut |_| ControlFlow::Continue(()))
+        .unwrap();
+    let outcome = node.assemble_pool(
+        &pool,
+        vec![(NodeId::from_bytes([1; 32]), foreign)],
+        &mut |_| ControlFlow::Continue(()),
+    );
     outcome.unwrap();
     if let Some(gate) = node.state().get("pool.gate.0.weight") {
         assert_eq!(gate.shape()[1], 32);
@@ -158,13 +221,20 @@ fn only_the_rows_of_words_that_occur_are_trained() {
     let mut learner = build(&spec, 0).unwrap();
     let before = learner.state();
     let shared = update(&mut learner, 1).shared.unwrap();
-    let table = |params: &fednode_core::ParamSet| params.get("embedding.weight").unwrap().values().to_vec();
+    let table =
+        |params: &fednode_core::ParamSet| params.get("embedding.weight").unwrap().values().to_vec();
     let (before, after) = (table(&before), table(&shared));
-    let Pixels::Tokens { ids, .. } = &data(0).train.pixels else { panic!("texts") };
+    let Pixels::Tokens { ids, .. } = &data(0).train.pixels else {
+        panic!("texts")
+    };
     for token in 0..102 {
         let row = token * 32..(token + 1) * 32;
         let is_trained = token > 1 && ids.contains(&(token as u32));
-        assert_eq!(before[row.clone()] != after[row.clone()], is_trained, "{token}");
+        assert_eq!(
+            before[row.clone()] != after[row.clone()],
+            is_trained,
+            "{token}"
+        );
         assert!(token > 1 || after[row].iter().all(|value| *value == 0.0));
     }
 }
@@ -177,14 +247,28 @@ fn other_vocabularies_and_images_are_refused() {
         build(&spec, 0).unwrap_err().to_string()
     };
     let other = error(&|model| model.vocabulary_hash = "ab".repeat(16));
-    assert!(other.contains("but `model.vocabulary` is 102 entries (abababab): read the same texts"), "{other}");
-    assert!(error(&|model| model.vocabulary = 103).contains("but `model.vocabulary` is 103 entries"));
+    assert!(
+        other.contains("but `model.vocabulary` is 102 entries (abababab): read the same texts"),
+        "{other}"
+    );
+    assert!(
+        error(&|model| model.vocabulary = 103).contains("but `model.vocabulary` is 103 entries")
+    );
     let mut unnamed = spec("fedavg", "fasttext");
     unnamed.model.vocabulary_hash = String::new();
     let learner = build(&unnamed, 0).unwrap();
     let names = (0..CLASSES).map(|class| class.to_string()).collect();
-    let numbers = Samples::new([1, 1, LENGTH], Pixels::Floats(vec![0.0; LENGTH]), vec![0], names).unwrap();
-    assert!(matches!(learner.predict(&numbers), Err(LearnError::Vocabulary { .. })));
+    let numbers = Samples::new(
+        [1, 1, LENGTH],
+        Pixels::Floats(vec![0.0; LENGTH]),
+        vec![0],
+        names,
+    )
+    .unwrap();
+    assert!(matches!(
+        learner.predict(&numbers),
+        Err(LearnError::Vocabulary { .. })
+    ));
     assert!(error(&|model| model.name = "mlp".into()).starts_with("model `mlp` cannot read texts"));
 }
 
@@ -196,20 +280,45 @@ fn a_step_of_ten_texts_with_32000_words() {
     for (length, words) in [(200, 200), (200, 45)] {
         let (vocabulary, mut dice) = (vocabulary(31_998), Dice(7));
         let text = |dice: &mut Dice| -> Vec<u32> {
-            (0..length).map(|at| if at < words { 2 + dice.below(31_998) } else { 0 }).collect()
+            (0..length)
+                .map(|at| {
+                    if at < words {
+                        2 + dice.below(31_998)
+                    } else {
+                        0
+                    }
+                })
+                .collect()
         };
         let ids = (0..N).flat_map(|_| text(&mut dice)).collect();
         let names = (0..CLASSES).map(|class| class.to_string()).collect();
         let labels = (0..N).map(|at| (at % CLASSES) as u16).collect();
-        let train = Samples::new([1, 1, length], Pixels::Tokens { ids, vocabulary }, labels, names).unwrap();
+        let train = Samples::new(
+            [1, 1, length],
+            Pixels::Tokens { ids, vocabulary },
+            labels,
+            names,
+        )
+        .unwrap();
         let mut spec = spec("fedper", "fasttext");
-        (spec.model.input, spec.model.vocabulary, spec.model.vocabulary_hash) = ([1, 1, length], 32_000, String::new());
+        (
+            spec.model.input,
+            spec.model.vocabulary,
+            spec.model.vocabulary_hash,
+        ) = ([1, 1, length], 32_000, String::new());
         let few = train.subset(&[0]);
-        let split = Split { train, validation: few.clone(), test: few };
-        let mut learner = Learner::new(&spec, 0, Arc::new(split), &ComputeDevice::cpu(1).unwrap()).unwrap();
+        let split = Split {
+            train,
+            validation: few.clone(),
+            test: few,
+        };
+        let mut learner =
+            Learner::new(&spec, 0, Arc::new(split), &ComputeDevice::cpu(1).unwrap()).unwrap();
         update(&mut learner, 1);
         let start = Instant::now();
-        learner.local_update(Round(2), &mut |_| ControlFlow::Continue(())).unwrap();
+        learner
+            .local_update(Round(2), &mut |_| ControlFlow::Continue(()))
+            .unwrap();
         let step = start.elapsed().as_secs_f64() * 1e3 / (N / 10) as f64;
         eprintln!("{words} words of {length} places, 32000 x 32, batch 10: {step:.2} ms per step");
     }

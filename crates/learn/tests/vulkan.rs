@@ -33,7 +33,10 @@ fn driver(test: &str) -> Option<PathBuf> {
     if driver.exists() {
         return Some(driver);
     }
-    let reason = format!("{test} SKIPPED: no Vulkan driver at {} (Debian: chromium-common)\n", driver.display());
+    let reason = format!(
+        "{test} SKIPPED: no Vulkan driver at {} (Debian: chromium-common)\n",
+        driver.display()
+    );
     // Not `eprintln`, which the test harness swallows: that a test was skipped must be seen.
     std::io::stderr().write_all(reason.as_bytes()).unwrap();
     None
@@ -48,7 +51,11 @@ fn command(driver: &std::path::Path) -> ProbeCommand {
         program.display()
     );
     let arguments = vec!["-c".into(), script, "probe".into()];
-    ProbeCommand { program: "/bin/sh".into(), arguments, timeout: Duration::from_secs(300) }
+    ProbeCommand {
+        program: "/bin/sh".into(),
+        arguments,
+        timeout: Duration::from_secs(300),
+    }
 }
 
 /// Not a test of its own: the child's side of the probe.
@@ -62,15 +69,28 @@ fn child_answers() {
 
 #[test]
 fn a_software_driver_is_listed_probed_and_taken_only_by_name() {
-    let Some(driver) = driver("a_software_driver_is_listed_probed_and_taken_only_by_name") else { return };
+    let Some(driver) = driver("a_software_driver_is_listed_probed_and_taken_only_by_name") else {
+        return;
+    };
     let command = command(&driver);
     let adapters = probe::adapters(&command).unwrap();
-    let software = adapters.iter().find(|adapter| adapter.kind == AdapterKind::Software).unwrap();
+    let software = adapters
+        .iter()
+        .find(|adapter| adapter.kind == AdapterKind::Software)
+        .unwrap();
     let report = probe::probe(&command, software).unwrap();
     assert_eq!(&report.adapter, software);
     if adapters.iter().all(|adapter| !adapter.is_hardware()) {
-        assert_eq!(probe::select(DeviceChoice::Auto, &command).unwrap().0, Selected::Cpu);
-        assert!(probe::select(DeviceChoice::Vulkan, &command).unwrap_err().to_string().starts_with("no GPU found"));
+        assert_eq!(
+            probe::select(DeviceChoice::Auto, &command).unwrap().0,
+            Selected::Cpu
+        );
+        assert!(
+            probe::select(DeviceChoice::Vulkan, &command)
+                .unwrap_err()
+                .to_string()
+                .starts_with("no GPU found")
+        );
     }
 }
 
@@ -103,7 +123,12 @@ fn in_child(name: &str, compare: fn()) {
         .output()
         .unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}\n{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
 }
 
 fn compare_with_cpu() {
@@ -111,16 +136,30 @@ fn compare_with_cpu() {
     let adapter = probe::adapters_in_process().into_iter().next().unwrap();
     let gpu = ComputeDevice::open(&Selected::Vulkan(adapter), 1).unwrap();
     let cpu = ComputeDevice::cpu(1).unwrap();
-    let plain = ["fedprox", "scaffold", "moon", "fedproto", "fd", "pfl-mfe", "pfedmoe", "fml", "fedkd", "fedapen"];
+    let plain = [
+        "fedprox", "scaffold", "moon", "fedproto", "fd", "pfl-mfe", "pfedmoe", "fml", "fedkd",
+        "fedapen",
+    ];
     let rivals = ["fedgen", "fedpac", "fedmix", "fedjets"];
-    let table = [("fedmoe-da", "cnn"), ("fedavg", "mlp"), ("gpfl", "mlp"), ("fedcp", "mlp")];
-    for (algorithm, model) in
-        table.into_iter().chain(plain.into_iter().chain(rivals).map(|algorithm| (algorithm, "mlp")))
-    {
+    let table = [
+        ("fedmoe-da", "cnn"),
+        ("fedavg", "mlp"),
+        ("gpfl", "mlp"),
+        ("fedcp", "mlp"),
+    ];
+    for (algorithm, model) in table.into_iter().chain(
+        plain
+            .into_iter()
+            .chain(rivals)
+            .map(|algorithm| (algorithm, "mlp")),
+    ) {
         let mut spec = common::spec(algorithm, model, &samples);
         spec.training.local_epochs = 1;
         if algorithm.starts_with("pfl-") {
-            spec.hyper.extend(["personal_epochs", "gate_epochs"].map(|key| (key.to_owned(), HyperValue::Integer(2))));
+            spec.hyper.extend(
+                ["personal_epochs", "gate_epochs"]
+                    .map(|key| (key.to_owned(), HyperValue::Integer(2))),
+            );
         }
         let run = |device: &ComputeDevice| {
             let mut learner = Learner::new(&spec, 0, common::split(&samples, 100), device).unwrap();
@@ -131,14 +170,19 @@ fn compare_with_cpu() {
             };
             let report = learner.local_update(Round(1), &mut watch).unwrap();
             losses.push(learner.evaluate(Subset::Test).score.loss);
-            learner.finish(Round(1), &mut |_| ControlFlow::Continue(())).unwrap();
+            learner
+                .finish(Round(1), &mut |_| ControlFlow::Continue(()))
+                .unwrap();
             losses.push(learner.evaluate(Subset::Test).score.loss);
             (losses, report)
         };
         let ((on_gpu, gpu_report), (on_cpu, cpu_report)) = (run(&gpu), run(&cpu));
         assert!(on_gpu.len() >= 7 && on_gpu.len() == on_cpu.len());
         for (gpu, cpu) in on_gpu.iter().zip(&on_cpu) {
-            assert!((gpu - cpu).abs() < 1e-3 * cpu, "{algorithm} {model}: {on_gpu:?} and {on_cpu:?}");
+            assert!(
+                (gpu - cpu).abs() < 1e-3 * cpu,
+                "{algorithm} {model}: {on_gpu:?} and {on_cpu:?}"
+            );
         }
         assert_eq!(gpu_report.expert_share, cpu_report.expert_share);
     }
@@ -147,13 +191,35 @@ fn compare_with_cpu() {
 /// Twenty texts of up to nine of thirty words, some unknown; the embedding's gradient is scattered over its table.
 fn compare_texts_with_cpu() {
     let words: Vec<String> = (0..30).map(|word| format!("word{word}")).collect();
-    let words = Arc::new(Vocabulary::new(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap());
-    let token = |text: u32, place: u32| if place < text % 10 { 1 + (7 * text + place * place) % 31 } else { 0 };
-    let ids = (0..20).flat_map(|text| (0..12).map(move |place| token(text, place))).collect();
+    let words =
+        Arc::new(Vocabulary::new(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap());
+    let token = |text: u32, place: u32| {
+        if place < text % 10 {
+            1 + (7 * text + place * place) % 31
+        } else {
+            0
+        }
+    };
+    let ids = (0..20)
+        .flat_map(|text| (0..12).map(move |place| token(text, place)))
+        .collect();
     let names = (0..10).map(|class| class.to_string()).collect();
     let labels = (0..20).map(|text| text % 10).collect();
-    let train = Samples::new([1, 1, 12], Pixels::Tokens { ids, vocabulary: words }, labels, names).unwrap();
-    let split = Arc::new(Split { validation: train.clone(), test: train.clone(), train });
+    let train = Samples::new(
+        [1, 1, 12],
+        Pixels::Tokens {
+            ids,
+            vocabulary: words,
+        },
+        labels,
+        names,
+    )
+    .unwrap();
+    let split = Arc::new(Split {
+        validation: train.clone(),
+        test: train.clone(),
+        train,
+    });
     let adapter = probe::adapters_in_process().into_iter().next().unwrap();
     let gpu = ComputeDevice::open(&Selected::Vulkan(adapter), 1).unwrap();
     let cpu = ComputeDevice::cpu(1).unwrap();
@@ -162,13 +228,21 @@ fn compare_texts_with_cpu() {
         spec.model.vocabulary = 32;
         let [on_gpu, on_cpu] = [&gpu, &cpu].map(|device| {
             let mut learner = Learner::new(&spec, 0, Arc::clone(&split), device).unwrap();
-            learner.local_update(Round(1), &mut |_| ControlFlow::Continue(())).unwrap();
+            learner
+                .local_update(Round(1), &mut |_| ControlFlow::Continue(()))
+                .unwrap();
             learner.state()
         });
-        let close = on_gpu.values().zip(on_cpu.values()).all(|(gpu, cpu)| (gpu - cpu).abs() < 1e-4);
+        let close = on_gpu
+            .values()
+            .zip(on_cpu.values())
+            .all(|(gpu, cpu)| (gpu - cpu).abs() < 1e-4);
         assert!(close, "{model}");
         let table = on_gpu.get("embedding.weight").unwrap().values();
-        assert!(table[..2 * 32].iter().all(|value| *value == 0.0), "padding and unknown words have no row");
+        assert!(
+            table[..2 * 32].iter().all(|value| *value == 0.0),
+            "padding and unknown words have no row"
+        );
     }
 }
 
@@ -180,9 +254,12 @@ fn compare_pools_with_cpu() {
     for algorithm in ["fedrod", "lg-fedavg", "dbe"] {
         let spec = common::spec(algorithm, "mlp", &samples);
         let trained = |seed| {
-            let mut learner = Learner::new(&spec, seed, common::split(&samples, 100), &cpu).unwrap();
+            let mut learner =
+                Learner::new(&spec, seed, common::split(&samples, 100), &cpu).unwrap();
             for round in 1..=2 {
-                learner.local_update(Round(round), &mut |_| ControlFlow::Continue(())).unwrap();
+                learner
+                    .local_update(Round(round), &mut |_| ControlFlow::Continue(()))
+                    .unwrap();
             }
             learner
         };
@@ -191,17 +268,32 @@ fn compare_pools_with_cpu() {
             (NodeId::from_bytes([seed; 32]), Arc::new(params))
         };
         let (state, members) = (trained(0).state(), [1, 2, 3].map(module));
-        let pool = PoolSpec { epochs: 1, top_k: 2, guard: false, ..PoolSpec::preset("fixed").unwrap() };
+        let pool = PoolSpec {
+            epochs: 1,
+            top_k: 2,
+            guard: false,
+            ..PoolSpec::preset("fixed").unwrap()
+        };
         let run = |device: &ComputeDevice| {
             let mut learner = Learner::new(&spec, 0, common::split(&samples, 100), device).unwrap();
             learner.restore(&state).unwrap();
-            let outcome = learner.assemble_pool(&pool, members.to_vec(), &mut |_| ControlFlow::Continue(())).unwrap();
+            let outcome = learner
+                .assemble_pool(&pool, members.to_vec(), &mut |_| ControlFlow::Continue(()))
+                .unwrap();
             assert_eq!(outcome.served, Served::Mixture);
-            let numbers = outcome.members.iter().flat_map(|member| [member.score.unwrap_or(0.0), member.gate_mass]);
-            numbers.chain([learner.evaluate(Subset::Test).score.loss]).collect::<Vec<f64>>()
+            let numbers = outcome
+                .members
+                .iter()
+                .flat_map(|member| [member.score.unwrap_or(0.0), member.gate_mass]);
+            numbers
+                .chain([learner.evaluate(Subset::Test).score.loss])
+                .collect::<Vec<f64>>()
         };
         let (on_gpu, on_cpu) = (run(&gpu), run(&cpu));
-        let close = on_gpu.iter().zip(&on_cpu).all(|(gpu, cpu)| (gpu - cpu).abs() < 1e-3 * cpu.max(1.0));
+        let close = on_gpu
+            .iter()
+            .zip(&on_cpu)
+            .all(|(gpu, cpu)| (gpu - cpu).abs() < 1e-3 * cpu.max(1.0));
         assert!(close, "{algorithm}: {on_gpu:?} and {on_cpu:?}");
     }
 }

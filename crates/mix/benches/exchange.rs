@@ -3,7 +3,10 @@
 //! ```text
 //! cargo bench -p fednode-mix --bench exchange
 //! ```
-#![allow(missing_docs, reason = "criterion's macros make functions without docs")]
+#![allow(
+    missing_docs,
+    reason = "criterion's macros make functions without docs"
+)]
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -11,8 +14,8 @@ use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fednode_core::{
-    BlobId, ExpertExchange, ExpertId, Matching, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Rule, Slot,
-    Weighting,
+    BlobId, ExpertExchange, ExpertId, Matching, NodeId, ParamSet, PeersPerExpert, ProxySet, Round,
+    Rule, Slot, Weighting,
 };
 use fednode_mix::Proxies;
 use rand_chacha::ChaCha8Rng;
@@ -43,13 +46,23 @@ fn plan(criterion: &mut Criterion) {
         bencher.iter(|| {
             let proxies = Proxies::collect(&known, DIMENSION);
             for slot in (0..EXPERTS).map(Slot) {
-                let position = proxies.position(ExpertId { owner: own, slot }).expect("its own proxies are known");
+                let position = proxies
+                    .position(ExpertId { owner: own, slot })
+                    .expect("its own proxies are known");
                 black_box(proxies.row(position));
             }
         });
     });
     group.bench_function("whole plan", |bencher| {
-        bencher.iter(|| fednode_mix::plan(own, Round(1), BlobId::of(b"lineage"), black_box(&known), &exchange));
+        bencher.iter(|| {
+            fednode_mix::plan(
+                own,
+                Round(1),
+                BlobId::of(b"lineage"),
+                black_box(&known),
+                &exchange,
+            )
+        });
     });
     group.finish();
 }
@@ -60,23 +73,37 @@ fn proxies() -> BTreeMap<NodeId, Arc<ProxySet>> {
         let values = floats(&mut random, usize::from(EXPERTS) * DIMENSION);
         Arc::new(ProxySet::new(DIMENSION, values).expect("whole proxies"))
     };
-    (1..=NODES).map(|node| (NodeId::from_bytes([node; 32]), set())).collect()
+    (1..=NODES)
+        .map(|node| (NodeId::from_bytes([node; 32]), set()))
+        .collect()
 }
 
 fn mean(criterion: &mut Criterion) {
     let mut random = ChaCha8Rng::seed_from_u64(2);
     let mut member = || {
         let mut params = ParamSet::new();
-        params.insert("w", &[FLOATS], floats(&mut random, FLOATS)).expect("a vector of its own length");
+        params
+            .insert("w", &[FLOATS], floats(&mut random, FLOATS))
+            .expect("a vector of its own length");
         Arc::new(params)
     };
-    let members: Vec<(f64, Arc<ParamSet>)> = (1..=MEMBERS).map(|number| (number as f64, member())).collect();
+    let members: Vec<(f64, Arc<ParamSet>)> = (1..=MEMBERS)
+        .map(|number| (number as f64, member()))
+        .collect();
     let mut group = criterion.benchmark_group("mean");
-    group.throughput(Throughput::Bytes((MEMBERS * FLOATS * size_of::<f32>()) as u64)).sample_size(20);
+    group
+        .throughput(Throughput::Bytes(
+            (MEMBERS * FLOATS * size_of::<f32>()) as u64,
+        ))
+        .sample_size(20);
     group.bench_function("weighted", |bencher| {
-        bencher.iter(|| fednode_mix::average(Rule::Mean, black_box(&members)).expect("members of one layout"));
+        bencher.iter(|| {
+            fednode_mix::average(Rule::Mean, black_box(&members)).expect("members of one layout")
+        });
     });
-    group.bench_function("memory", |bencher| bencher.iter(|| black_box(&members).iter().map(read).sum::<f32>()));
+    group.bench_function("memory", |bencher| {
+        bencher.iter(|| black_box(&members).iter().map(read).sum::<f32>())
+    });
     group.finish();
 }
 
@@ -86,14 +113,18 @@ fn read((_, params): &(f64, Arc<ParamSet>)) -> f32 {
     let mut sums = [0.0; LANES];
     for (_, tensor) in params.iter() {
         for chunk in tensor.values().chunks_exact(LANES) {
-            sums.iter_mut().zip(chunk).for_each(|(sum, value)| *sum += value);
+            sums.iter_mut()
+                .zip(chunk)
+                .for_each(|(sum, value)| *sum += value);
         }
     }
     sums.iter().sum()
 }
 
 fn floats(random: &mut ChaCha8Rng, count: usize) -> Vec<f32> {
-    (0..count).map(|_| random.next_u32() as f32 / u32::MAX as f32 - 0.5).collect()
+    (0..count)
+        .map(|_| random.next_u32() as f32 / u32::MAX as f32 - 0.5)
+        .collect()
 }
 
 criterion_group!(benches, plan, mean);

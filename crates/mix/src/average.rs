@@ -54,8 +54,15 @@ impl Accumulator {
     /// Starts a mean of parameters of this layout.
     pub fn new(layout: Layout) -> Self {
         // Negative zero is the neutral element of floating-point addition; with 0.0, a lone -0.0 would become 0.0.
-        let sums = layout.values().map(|shape| vec![-0.0; shape.iter().product()]).collect();
-        Self { layout, sums, total_weight: 0.0 }
+        let sums = layout
+            .values()
+            .map(|shape| vec![-0.0; shape.iter().product()])
+            .collect();
+        Self {
+            layout,
+            sums,
+            total_weight: 0.0,
+        }
     }
 
     /// Adds a member. A weight of zero adds nothing.
@@ -96,7 +103,8 @@ impl Accumulator {
         let mut mean = ParamSet::new();
         for ((name, shape), sums) in self.layout.into_iter().zip(self.sums) {
             let values = sums.into_iter().map(|sum| (sum / total) as f32).collect();
-            mean.insert(name, &shape, values).expect("every member has this layout");
+            mean.insert(name, &shape, values)
+                .expect("every member has this layout");
         }
         Ok(mean)
     }
@@ -110,7 +118,9 @@ type Combine = fn(&[f32]) -> f32;
 /// # Errors
 /// Refuses an empty list, members of different layouts and unusable weights.
 pub fn average(rule: Rule, members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageError> {
-    let Some((_, first)) = members.first() else { return Err(AverageError::NoMembers) };
+    let Some((_, first)) = members.first() else {
+        return Err(AverageError::NoMembers);
+    };
     match rule {
         Rule::Mean => mean(first.layout(), members),
         Rule::Median => coordinate_wise(median, first, members),
@@ -121,7 +131,10 @@ pub fn average(rule: Rule, members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet,
     }
 }
 
-pub(crate) fn mean(layout: Layout, members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageError> {
+pub(crate) fn mean(
+    layout: Layout,
+    members: &[(f64, Arc<ParamSet>)],
+) -> Result<ParamSet, AverageError> {
     let mut accumulator = Accumulator::new(layout);
     for (weight, params) in members {
         accumulator.add(*weight, params)?;
@@ -140,39 +153,60 @@ fn coordinate_wise(
     }
     let mut combined = ParamSet::new();
     for (name, shape) in layout {
-        let tensors: Vec<&Tensor> = members.iter().filter_map(|(_, params)| params.get(&name)).collect();
+        let tensors: Vec<&Tensor> = members
+            .iter()
+            .filter_map(|(_, params)| params.get(&name))
+            .collect();
         let mut column = vec![0.0; tensors.len()];
         let n_values = tensors[0].values().len();
         let mut values = Vec::with_capacity(n_values);
         for at in 0..n_values {
-            column.iter_mut().zip(&tensors).for_each(|(cell, tensor)| *cell = tensor.values()[at]);
+            column
+                .iter_mut()
+                .zip(&tensors)
+                .for_each(|(cell, tensor)| *cell = tensor.values()[at]);
             column.sort_unstable_by(f32::total_cmp); // not-a-numbers go to the ends, where the robust rules do not look
             values.push(combine(&column));
         }
-        combined.insert(name, &shape, values).expect("every member has this layout");
+        combined
+            .insert(name, &shape, values)
+            .expect("every member has this layout");
     }
     Ok(combined)
 }
 
 fn median(sorted: &[f32]) -> f32 {
     let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[middle] } else { plain_mean(&sorted[middle - 1..=middle]) }
+    if sorted.len() % 2 == 1 {
+        sorted[middle]
+    } else {
+        plain_mean(&sorted[middle - 1..=middle])
+    }
 }
 
 fn trimmed_mean(sorted: &[f32]) -> f32 {
     // Rounded up: with the usual rounding down, the nine members of a small federation would get the plain mean.
-    let cut = if sorted.len() < 3 { 0 } else { sorted.len().div_ceil(TRIM_ONE_IN) };
+    let cut = if sorted.len() < 3 {
+        0
+    } else {
+        sorted.len().div_ceil(TRIM_ONE_IN)
+    };
     plain_mean(&sorted[cut..sorted.len() - cut])
 }
 
 fn plain_mean(values: &[f32]) -> f32 {
-    let sum = values.iter().fold(-0.0, |sum, value| sum + f64::from(*value));
+    let sum = values
+        .iter()
+        .fold(-0.0, |sum, value| sum + f64::from(*value));
     (sum / values.len() as f64) as f32
 }
 
 /// Returns the Euclidean norm of all values.
 pub fn norm(params: &ParamSet) -> f64 {
-    params.values().fold(0.0, |sum, value| sum + f64::from(value).powi(2)).sqrt()
+    params
+        .values()
+        .fold(0.0, |sum, value| sum + f64::from(value).powi(2))
+        .sqrt()
 }
 
 /// Scales parameters down to a norm of `max_norm` if theirs is larger; tells whether it was. Parameters whose norm is
@@ -184,7 +218,10 @@ pub fn clip_norm(params: &mut ParamSet, max_norm: f64) -> bool {
     }
     let scale = max_norm / norm;
     for (_, tensor) in params.iter_mut() {
-        tensor.values_mut().iter_mut().for_each(|value| *value = (f64::from(*value) * scale) as f32);
+        tensor
+            .values_mut()
+            .iter_mut()
+            .for_each(|value| *value = (f64::from(*value) * scale) as f32);
     }
     true
 }
@@ -197,32 +234,57 @@ mod tests {
 
     fn params(values: &[f32]) -> Arc<ParamSet> {
         let mut params = ParamSet::new();
-        params.insert("w", &[values.len()], values.to_vec()).unwrap();
+        params
+            .insert("w", &[values.len()], values.to_vec())
+            .unwrap();
         Arc::new(params)
     }
 
     fn members(values: &[f32]) -> Vec<(f64, Arc<ParamSet>)> {
-        values.iter().map(|value| (1.0, params(&[*value]))).collect()
+        values
+            .iter()
+            .map(|value| (1.0, params(&[*value])))
+            .collect()
     }
 
     fn one(rule: Rule, values: &[f32]) -> f32 {
-        average(rule, &members(values)).unwrap().get("w").unwrap().values()[0]
+        average(rule, &members(values))
+            .unwrap()
+            .get("w")
+            .unwrap()
+            .values()[0]
     }
 
     #[test]
     fn weighs_members_as_fedavg_does() {
         let members = [(1.0, params(&[1.0, 10.0])), (3.0, params(&[5.0, -10.0]))];
-        assert_eq!(average(Rule::Mean, &members).unwrap(), *params(&[4.0, -5.0]));
+        assert_eq!(
+            average(Rule::Mean, &members).unwrap(),
+            *params(&[4.0, -5.0])
+        );
     }
 
     #[test]
     fn every_rule_returns_equal_members_bit_for_bit() {
-        let values = [0.1, -0.0, 0.0, f32::MAX, f32::MIN_POSITIVE / 2.0, -1.0 / 3.0];
+        let values = [
+            0.1,
+            -0.0,
+            0.0,
+            f32::MAX,
+            f32::MIN_POSITIVE / 2.0,
+            -1.0 / 3.0,
+        ];
         let bits = |params: &ParamSet| params.values().map(f32::to_bits).collect::<Vec<_>>();
         for rule in RULES {
             for n in 1..=12 {
-                let members: Vec<_> = (1..=n).map(|i| (0.1 * f64::from(i), params(&values))).collect();
-                assert_eq!(bits(&average(rule, &members).unwrap()), bits(&params(&values)), "{rule:?} of {n}");
+                let members: Vec<_> = (1..=n)
+                    .map(|i| (0.1 * f64::from(i), params(&values)))
+                    .collect();
+                assert_eq!(
+                    bits(&average(rule, &members).unwrap()),
+                    bits(&params(&values)),
+                    "{rule:?} of {n}"
+                );
             }
         }
     }
@@ -231,7 +293,13 @@ mod tests {
     fn robust_rules_agree_with_hand_computed_values() {
         assert_eq!(one(Rule::Median, &[5.0, 1.0, 9.0]), 5.0);
         assert_eq!(one(Rule::Median, &[5.0, 1.0, 9.0, 2.0]), 3.5);
-        assert_eq!(one(Rule::TrimmedMean, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 1000.0]), 5.5);
+        assert_eq!(
+            one(
+                Rule::TrimmedMean,
+                &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 1000.0]
+            ),
+            5.5
+        );
         assert_eq!(one(Rule::TrimmedMean, &[1.0, 3.0]), 2.0);
         assert_eq!(one(Rule::TrimmedMean, &[0.0, 1.0, 1000.0]), 1.0);
     }
@@ -240,7 +308,10 @@ mod tests {
     fn one_liar_moves_the_mean_and_not_the_robust_rules() {
         for lie in [1e30, -1e30, f32::INFINITY, f32::NAN, -f32::NAN] {
             let values = [1.0, 1.1, 0.9, lie, 1.0];
-            assert!((one(Rule::Mean, &values) - 1.0).abs().partial_cmp(&0.2) != Some(std::cmp::Ordering::Less));
+            assert!(
+                (one(Rule::Mean, &values) - 1.0).abs().partial_cmp(&0.2)
+                    != Some(std::cmp::Ordering::Less)
+            );
             assert!((one(Rule::Median, &values) - 1.0).abs() < 0.2, "{lie}");
             assert!((one(Rule::TrimmedMean, &values) - 1.0).abs() < 0.2, "{lie}");
         }
@@ -251,12 +322,21 @@ mod tests {
         for rule in RULES {
             assert_eq!(average(rule, &[]), Err(AverageError::NoMembers));
             let mixed = [(1.0, params(&[1.0])), (1.0, params(&[1.0, 2.0]))];
-            assert!(matches!(average(rule, &mixed), Err(AverageError::Layout(_))));
+            assert!(matches!(
+                average(rule, &mixed),
+                Err(AverageError::Layout(_))
+            ));
         }
         for weight in [-1.0, f64::NAN, f64::INFINITY] {
-            assert!(matches!(average(Rule::Mean, &[(weight, params(&[1.0]))]), Err(AverageError::Weight(_))));
+            assert!(matches!(
+                average(Rule::Mean, &[(weight, params(&[1.0]))]),
+                Err(AverageError::Weight(_))
+            ));
         }
-        assert_eq!(average(Rule::Mean, &[(0.0, params(&[1.0]))]), Err(AverageError::NoMembers));
+        assert_eq!(
+            average(Rule::Mean, &[(0.0, params(&[1.0]))]),
+            Err(AverageError::NoMembers)
+        );
     }
 
     #[test]

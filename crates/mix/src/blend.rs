@@ -54,11 +54,17 @@ impl Gate {
             let fold = |fold: usize| {
                 let is_held_out = |at: usize| at % FOLDS == fold;
                 let part = |held_out: bool| -> Vec<Seen> {
-                    let samples = seen.iter().enumerate().filter(|(at, _)| is_held_out(*at) == held_out);
+                    let samples = seen
+                        .iter()
+                        .enumerate()
+                        .filter(|(at, _)| is_held_out(*at) == held_out);
                     samples.map(|(_, sample)| *sample).collect()
                 };
                 let gate = descend(&part(false), free);
-                part(true).iter().map(|sample| gate.loss(sample)).sum::<f64>()
+                part(true)
+                    .iter()
+                    .map(|sample| gate.loss(sample))
+                    .sum::<f64>()
             };
             (0..FOLDS).map(fold).sum()
         };
@@ -67,7 +73,9 @@ impl Gate {
 
     fn loss(&self, sample: &Seen) -> f64 {
         let weight = self.weight(sample.entropies);
-        -(weight * sample.statistics + (1.0 - weight) * sample.own).max(SMALLEST).ln()
+        -(weight * sample.statistics + (1.0 - weight) * sample.own)
+            .max(SMALLEST)
+            .ln()
     }
 
     /// Returns the slopes of a sample's loss.
@@ -75,7 +83,11 @@ impl Gate {
         let weight = self.weight(sample.entropies);
         let mixed = (weight * sample.statistics + (1.0 - weight) * sample.own).max(SMALLEST);
         let slope = -(sample.statistics - sample.own) / mixed * weight * (1.0 - weight);
-        [slope, slope * sample.entropies[0], slope * sample.entropies[1]]
+        [
+            slope,
+            slope * sample.entropies[0],
+            slope * sample.entropies[1],
+        ]
     }
 }
 
@@ -97,7 +109,11 @@ fn descend(seen: &[Seen], free: usize) -> Gate {
 mod tests {
     use super::*;
 
-    const PLAIN: Seen = Seen { own: 0.6, statistics: 0.3, entropies: [0.2, 0.5] };
+    const PLAIN: Seen = Seen {
+        own: 0.6,
+        statistics: 0.3,
+        entropies: [0.2, 0.5],
+    };
 
     #[test]
     fn slopes_agree_with_finite_differences() {
@@ -117,21 +133,44 @@ mod tests {
     #[test]
     fn a_gate_is_fitted_where_certainty_tells_who_is_right() {
         let sample = |at: usize| match at.is_multiple_of(2) {
-            true => Seen { own: 0.95, statistics: 0.3, entropies: [0.1, 0.6] },
-            false => Seen { own: 0.05, statistics: 0.8, entropies: [0.9, 0.4] },
+            true => Seen {
+                own: 0.95,
+                statistics: 0.3,
+                entropies: [0.1, 0.6],
+            },
+            false => Seen {
+                own: 0.05,
+                statistics: 0.8,
+                entropies: [0.9, 0.4],
+            },
         };
         let seen: Vec<Seen> = (0..60).map(sample).collect();
         let gate = Gate::fit(&seen).unwrap();
-        assert!(gate.weight(seen[0].entropies) < 0.2 && gate.weight(seen[1].entropies) > 0.8, "{gate:?}");
+        assert!(
+            gate.weight(seen[0].entropies) < 0.2 && gate.weight(seen[1].entropies) > 0.8,
+            "{gate:?}"
+        );
     }
 
     #[test]
     fn one_weight_is_enough_where_certainty_tells_nothing() {
         // Who is right does not depend on who is certain: the four combinations are equally many.
         let sample = |at: usize| {
-            let entropies = if (at / 5).is_multiple_of(2) { [0.2, 0.6] } else { [0.6, 0.2] };
-            let (own, statistics) = if (at / 10).is_multiple_of(2) { (0.8, 0.4) } else { (0.4, 0.8) };
-            Seen { own, statistics, entropies }
+            let entropies = if (at / 5).is_multiple_of(2) {
+                [0.2, 0.6]
+            } else {
+                [0.6, 0.2]
+            };
+            let (own, statistics) = if (at / 10).is_multiple_of(2) {
+                (0.8, 0.4)
+            } else {
+                (0.4, 0.8)
+            };
+            Seen {
+                own,
+                statistics,
+                entropies,
+            }
         };
         assert_eq!(Gate::fit(&(0..200).map(sample).collect::<Vec<_>>()), None);
         assert_eq!(Gate::fit(&[PLAIN; FEWEST - 1]), None, "too few");

@@ -32,20 +32,35 @@ const TOLERANCE: f64 = 1e-10;
 const STEPS_PER_UNKNOWN: usize = 2000;
 
 /// Returns the sources of an own head with their weights, the own one first, then by weight.
-pub fn row(own: ExpertId, known: &BTreeMap<NodeId, Arc<ProxySet>>, exchange: &ExpertExchange) -> PlanRow {
+pub fn row(
+    own: ExpertId,
+    known: &BTreeMap<NodeId, Arc<ProxySet>>,
+    exchange: &ExpertExchange,
+) -> PlanRow {
     let others = exchange.peers_per_expert.limit().min(MAX_SOURCES - 1);
     let heads = nearest(own, known, others);
     let weights = minimise(&matrix(&heads), heads.len());
     let source = |(head, weight): (&Head<'_>, f64)| {
         let similarity = cosine(head.features(), heads[0].features());
-        Source { expert: head.expert, similarity, weight: if weight > NEGLIGIBLE { weight } else { 0.0 } }
+        Source {
+            expert: head.expert,
+            similarity,
+            weight: if weight > NEGLIGIBLE { weight } else { 0.0 },
+        }
     };
     let mut sources: Vec<Source> = heads.iter().zip(weights).map(source).collect();
     let mut others = sources.split_off(1);
     others.retain(|source| source.weight > 0.0);
-    others.sort_by(|a, b| b.weight.total_cmp(&a.weight).then_with(|| a.expert.cmp(&b.expert)));
+    others.sort_by(|a, b| {
+        b.weight
+            .total_cmp(&a.weight)
+            .then_with(|| a.expert.cmp(&b.expert))
+    });
     sources.extend(others);
-    PlanRow { slot: own.slot, sources }
+    PlanRow {
+        slot: own.slot,
+        sources,
+    }
 }
 
 /// One head's statistics, seen from the own one.
@@ -62,20 +77,38 @@ impl Head<'_> {
     }
 
     fn variance(&self) -> f64 {
-        self.statistics.last().map_or(0.0, |variance| f64::from(variance.max(0.0)))
+        self.statistics
+            .last()
+            .map_or(0.0, |variance| f64::from(variance.max(0.0)))
     }
 }
 
 /// Returns the own head, then so many others of the same slot, the nearest if there are more.
-fn nearest<'a>(own: ExpertId, known: &'a BTreeMap<NodeId, Arc<ProxySet>>, others: usize) -> Vec<Head<'a>> {
-    let of = |owner: NodeId| known.get(&owner).and_then(|set| set.iter().nth(usize::from(own.slot.0)));
+fn nearest<'a>(
+    own: ExpertId,
+    known: &'a BTreeMap<NodeId, Arc<ProxySet>>,
+    others: usize,
+) -> Vec<Head<'a>> {
+    let of = |owner: NodeId| {
+        known
+            .get(&owner)
+            .and_then(|set| set.iter().nth(usize::from(own.slot.0)))
+    };
     let mine = of(own.owner).unwrap_or(&[0.0]);
     let head = |owner: NodeId, statistics: &'a [f32]| {
         let pairs = statistics[..mine.len() - 1].iter().zip(mine);
-        let difference = pairs.map(|(theirs, mine)| f64::from(*theirs) - f64::from(*mine)).collect();
-        Head { expert: ExpertId { owner, ..own }, statistics, difference }
+        let difference = pairs
+            .map(|(theirs, mine)| f64::from(*theirs) - f64::from(*mine))
+            .collect();
+        Head {
+            expert: ExpertId { owner, ..own },
+            statistics,
+            difference,
+        }
     };
-    let comparable = |statistics: &&[f32]| statistics.len() == mine.len() && statistics.iter().all(|x| x.is_finite());
+    let comparable = |statistics: &&[f32]| {
+        statistics.len() == mine.len() && statistics.iter().all(|x| x.is_finite())
+    };
     let owners = known.keys().filter(|owner| **owner != own.owner);
     let mut rest: Vec<(f64, Head<'_>)> = owners
         .filter_map(|owner| Some(head(*owner, of(*owner).filter(comparable)?)))
@@ -111,11 +144,17 @@ fn minimise(matrix: &[f64], n: usize) -> Vec<f64> {
     shares[0] = 1.0;
     // Half of the slopes: P a.
     let mut slopes = matrix[..n].to_vec();
-    let scale = matrix.iter().fold(0.0f64, |largest, entry| largest.max(entry.abs()));
+    let scale = matrix
+        .iter()
+        .fold(0.0f64, |largest, entry| largest.max(entry.abs()));
     for _ in 0..STEPS_PER_UNKNOWN * n {
         let by_slope = |a: &usize, b: &usize| slopes[*a].total_cmp(&slopes[*b]);
-        let Some(to) = (0..n).min_by(by_slope) else { break };
-        let Some(from) = (0..n).filter(|at| shares[*at] > 0.0).max_by(by_slope) else { break };
+        let Some(to) = (0..n).min_by(by_slope) else {
+            break;
+        };
+        let Some(from) = (0..n).filter(|at| shares[*at] > 0.0).max_by(by_slope) else {
+            break;
+        };
         let gain = slopes[from] - slopes[to];
         if gain <= TOLERANCE * scale {
             break;
@@ -153,15 +192,36 @@ mod tests {
     }
 
     fn known(sets: &[&[f32]]) -> BTreeMap<NodeId, Arc<ProxySet>> {
-        (1..).map(node).zip(sets.iter().map(|set| Arc::new(ProxySet::new(set.len(), set.to_vec()).unwrap()))).collect()
+        (1..)
+            .map(node)
+            .zip(
+                sets.iter()
+                    .map(|set| Arc::new(ProxySet::new(set.len(), set.to_vec()).unwrap())),
+            )
+            .collect()
     }
 
     /// Solves for node 1; weights by node, the own one first.
     fn weights(sets: &[&[f32]], peers: PeersPerExpert) -> Vec<(u8, f64)> {
-        let row = row(ExpertId { owner: node(1), slot: Slot(0) }, &known(sets), &exchange(peers));
-        let mut weights: Vec<(u8, f64)> =
-            row.sources.iter().map(|source| (source.expert.owner.as_bytes()[0], source.weight)).collect();
-        assert!(weights[1..].windows(2).all(|pair| pair[0].1 > pair[1].1 - 1e-9), "the heaviest first");
+        let row = row(
+            ExpertId {
+                owner: node(1),
+                slot: Slot(0),
+            },
+            &known(sets),
+            &exchange(peers),
+        );
+        let mut weights: Vec<(u8, f64)> = row
+            .sources
+            .iter()
+            .map(|source| (source.expert.owner.as_bytes()[0], source.weight))
+            .collect();
+        assert!(
+            weights[1..]
+                .windows(2)
+                .all(|pair| pair[0].1 > pair[1].1 - 1e-9),
+            "the heaviest first"
+        );
         weights[1..].sort_by_key(|(node, _)| *node);
         weights
     }
@@ -169,15 +229,27 @@ mod tests {
     #[track_caller]
     fn assert_close(got: Vec<(u8, f64)>, expected: &[(u8, f64)]) {
         let close = |(a, b): (&(u8, f64), &(u8, f64))| a.0 == b.0 && (a.1 - b.1).abs() < 1e-6;
-        assert!(got.len() == expected.len() && got.iter().zip(expected).all(close), "{got:?} is not {expected:?}");
+        assert!(
+            got.len() == expected.len() && got.iter().zip(expected).all(close),
+            "{got:?} is not {expected:?}"
+        );
     }
 
     /// Two nodes with variances 1 and |d|^2 = 2: a^2 + (1 - a)^2 (1 + 2) is least at a = 3/4.
     #[test]
     fn two_nodes_agree_with_the_closed_form() {
-        assert_close(weights(&[&[0.0, 0.0, 1.0], &[1.0, 1.0, 1.0]], PeersPerExpert::ALL), &[(1, 0.75), (2, 0.25)]);
-        assert_close(weights(&[&[5.0, 5.0, 1.0], &[5.0, 5.0, 1.0]], PeersPerExpert::ALL), &[(1, 0.5), (2, 0.5)]);
-        assert_close(weights(&[&[0.0, 0.0, 0.0], &[1.0, 1.0, 1.0]], PeersPerExpert::ALL), &[(1, 1.0)]);
+        assert_close(
+            weights(&[&[0.0, 0.0, 1.0], &[1.0, 1.0, 1.0]], PeersPerExpert::ALL),
+            &[(1, 0.75), (2, 0.25)],
+        );
+        assert_close(
+            weights(&[&[5.0, 5.0, 1.0], &[5.0, 5.0, 1.0]], PeersPerExpert::ALL),
+            &[(1, 0.5), (2, 0.5)],
+        );
+        assert_close(
+            weights(&[&[0.0, 0.0, 0.0], &[1.0, 1.0, 1.0]], PeersPerExpert::ALL),
+            &[(1, 1.0)],
+        );
     }
 
     /// Others to both sides, d = 1 and -1, all variances 1: with b for each of them (1 - 2b)^2 + 2 b^2 is least at b =
@@ -186,8 +258,14 @@ mod tests {
     fn opposite_biases_cancel() {
         let (own, left, right): (&[f32], &[f32], &[f32]) = (&[0.0, 1.0], &[-1.0, 1.0], &[1.0, 1.0]);
         let third = 1.0 / 3.0;
-        assert_close(weights(&[own, left, right], PeersPerExpert::ALL), &[(1, third), (2, third), (3, third)]);
-        assert_close(weights(&[own, left], PeersPerExpert::ALL), &[(1, 2.0 * third), (2, third)]);
+        assert_close(
+            weights(&[own, left, right], PeersPerExpert::ALL),
+            &[(1, third), (2, third), (3, third)],
+        );
+        assert_close(
+            weights(&[own, left], PeersPerExpert::ALL),
+            &[(1, 2.0 * third), (2, third)],
+        );
     }
 
     /// An own head of great variance is given up for one that costs no bias; it stays the first source.
@@ -199,12 +277,24 @@ mod tests {
 
     #[test]
     fn what_is_negligible_broken_or_too_far_is_left_out() {
-        let sets: [&[f32]; 6] =
-            [&[0.0, 1.0], &[40.0, 1.0], &[f32::NAN, 1.0], &[0.0, 0.0, 1.0], &[1.0, -7.0], &[0.0, 1.0]];
+        let sets: [&[f32]; 6] = [
+            &[0.0, 1.0],
+            &[40.0, 1.0],
+            &[f32::NAN, 1.0],
+            &[0.0, 0.0, 1.0],
+            &[1.0, -7.0],
+            &[0.0, 1.0],
+        ];
         // 1 and 6 are alike and share what 5 leaves: its bias of 1 without variance, 2 a^2 + (1 - 2a)^2, a = 1/3.
         let third = 1.0 / 3.0;
-        assert_close(weights(&sets, PeersPerExpert::ALL), &[(1, third), (5, third), (6, third)]);
-        assert_close(weights(&sets, PeersPerExpert::Count(1)), &[(1, 0.5), (6, 0.5)]);
+        assert_close(
+            weights(&sets, PeersPerExpert::ALL),
+            &[(1, third), (5, third), (6, third)],
+        );
+        assert_close(
+            weights(&sets, PeersPerExpert::Count(1)),
+            &[(1, 0.5), (6, 0.5)],
+        );
         assert_close(weights(&sets, PeersPerExpert::Count(0)), &[(1, 1.0)]);
     }
 
@@ -212,17 +302,34 @@ mod tests {
     #[test]
     fn solves_larger_programmes_to_the_optimum() {
         let mut draws = crate::exact::Stream::of(&fednode_core::ParamSet::new());
-        let sets: Vec<Vec<f32>> = (0..40).map(|_| (0..6).map(|_| draws.unit() as f32).collect()).collect();
+        let sets: Vec<Vec<f32>> = (0..40)
+            .map(|_| (0..6).map(|_| draws.unit() as f32).collect())
+            .collect();
         let sets: Vec<&[f32]> = sets.iter().map(Vec::as_slice).collect();
         let known = known(&sets);
-        let heads = nearest(ExpertId { owner: node(1), slot: Slot(0) }, &known, 100);
+        let heads = nearest(
+            ExpertId {
+                owner: node(1),
+                slot: Slot(0),
+            },
+            &known,
+            100,
+        );
         let (matrix, n) = (matrix(&heads), heads.len());
         let shares = minimise(&matrix, n);
-        assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9 && shares.iter().all(|share| *share >= 0.0));
-        let slopes: Vec<f64> = (0..n).map(|at| dot(&matrix[at * n..(at + 1) * n], &shares)).collect();
+        assert!(
+            (shares.iter().sum::<f64>() - 1.0).abs() < 1e-9
+                && shares.iter().all(|share| *share >= 0.0)
+        );
+        let slopes: Vec<f64> = (0..n)
+            .map(|at| dot(&matrix[at * n..(at + 1) * n], &shares))
+            .collect();
         let least = slopes.iter().copied().fold(f64::INFINITY, f64::min);
         for (slope, share) in slopes.iter().zip(&shares) {
-            assert!(*share == 0.0 || slope - least < 1e-8, "{share} of slope {slope}, least {least}");
+            assert!(
+                *share == 0.0 || slope - least < 1e-8,
+                "{share} of slope {slope}, least {least}"
+            );
         }
     }
 }

@@ -33,7 +33,10 @@ impl Measure {
     pub fn of_sample(self, own: &[f32], other: &[f32]) -> f64 {
         assert_eq!(own.len(), other.len(), "outputs of one length");
         let norms = norm(own) * norm(other) + EPSILON;
-        let product = own.iter().zip(other).map(|(a, b)| f64::from(*a) * f64::from(*b) / norms);
+        let product = own
+            .iter()
+            .zip(other)
+            .map(|(a, b)| f64::from(*a) * f64::from(*b) / norms);
         match self {
             Self::Energy(temperature) => free_energy(&product.collect::<Vec<_>>(), temperature),
             Self::Cosine => product.sum(),
@@ -55,18 +58,31 @@ impl Measure {
 /// Returns `T log sum_d exp(v_d / T)`, without overflow at any temperature above 0.
 fn free_energy(product: &[f64], temperature: f64) -> f64 {
     let largest = product.iter().copied().fold(f64::NEG_INFINITY, f64::max) / temperature;
-    let sum: f64 = product.iter().map(|value| (value / temperature - largest).exp()).sum();
+    let sum: f64 = product
+        .iter()
+        .map(|value| (value / temperature - largest).exp())
+        .sum();
     temperature * (largest + sum.ln())
 }
 
 fn norm(values: &[f32]) -> f64 {
-    values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt()
+    values
+        .iter()
+        .map(|value| f64::from(*value).powi(2))
+        .sum::<f64>()
+        .sqrt()
 }
 
 /// Returns the foreign members from the best to the worst; of equal scores the earlier member is the better one, and a
 /// score that is no number is the worst.
 pub fn ranking(scores: &[f64], own: usize) -> Vec<usize> {
-    let value = |member: usize| if scores[member].is_nan() { f64::NEG_INFINITY } else { scores[member] };
+    let value = |member: usize| {
+        if scores[member].is_nan() {
+            f64::NEG_INFINITY
+        } else {
+            scores[member]
+        }
+    };
     let mut members: Vec<usize> = (0..scores.len()).filter(|member| *member != own).collect();
     members.sort_by(|a, b| value(*b).total_cmp(&value(*a)).then(a.cmp(b)));
     members
@@ -95,7 +111,10 @@ mod tests {
         let (own, other) = ([3.0, 4.0], [4.0, 3.0]);
         for temperature in [1e-3, 0.1, 1.0, 10.0] {
             let expected = temperature * 2f64.ln() + 0.48;
-            assert!((Measure::Energy(temperature).of_sample(&own, &other) - expected).abs() < 1e-9, "{temperature}");
+            assert!(
+                (Measure::Energy(temperature).of_sample(&own, &other) - expected).abs() < 1e-9,
+                "{temperature}"
+            );
         }
         assert!((Measure::Cosine.of_sample(&own, &other) - 0.96).abs() < 1e-9);
         // A second sample with a zero vector has H = T log 2 and cosine 0.
@@ -107,8 +126,17 @@ mod tests {
     #[test]
     fn of_equal_scores_the_later_member_goes_first() {
         assert_eq!(ranking(&[1.0, 0.5, 1.0, 0.5, f64::NAN], 0), [2, 1, 3, 4]);
-        assert_eq!(kept(&[1.0, 0.5, 1.0, 0.5], 0, 0.4), [true, true, true, false]);
-        assert_eq!(kept(&[0.0; 101], 0, 0.29).iter().filter(|kept| !**kept).count(), 29);
+        assert_eq!(
+            kept(&[1.0, 0.5, 1.0, 0.5], 0, 0.4),
+            [true, true, true, false]
+        );
+        assert_eq!(
+            kept(&[0.0; 101], 0, 0.29)
+                .iter()
+                .filter(|kept| !**kept)
+                .count(),
+            29
+        );
         assert_eq!(kept(&[0.0], 0, 1.0), [true]);
     }
 

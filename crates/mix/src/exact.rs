@@ -16,7 +16,9 @@ pub(crate) fn exp(x: f64) -> f64 {
     let halvings = (x / LN_2).round();
     let rest = x - halvings * LN_2;
     // |rest| is at most 0.35, so the first term that is left out is below 1e-18.
-    let series = (1..=14).rev().fold(1.0, |sum, term| 1.0 + rest * sum / f64::from(term));
+    let series = (1..=14)
+        .rev()
+        .fold(1.0, |sum, term| 1.0 + rest * sum / f64::from(term));
     series * f64::from_bits(((1023 + halvings as i64) as u64) << 52)
 }
 
@@ -35,7 +37,9 @@ pub(crate) struct Stream(u64);
 impl Stream {
     /// Starts a stream of its own for these parameters: it depends on every bit of them (FNV-1a).
     pub(crate) fn of(params: &ParamSet) -> Self {
-        let fold = |hash: u64, value: f32| (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0000_0100_0000_01b3);
+        let fold = |hash: u64, value: f32| {
+            (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0000_0100_0000_01b3)
+        };
         Self(params.values().fold(0xcbf2_9ce4_8422_2325, fold))
     }
 
@@ -75,13 +79,19 @@ mod tests {
         for x in [0.0, -1e-9, -0.3, -1.0, -7.5, -50.0, -699.9] {
             assert!((exp(x) / f64::exp(x) - 1.0).abs() < 1e-12, "{x}");
         }
-        assert_eq!((exp(0.0), exp(-701.0), exp(f64::NEG_INFINITY)), (1.0, 0.0, 0.0));
+        assert_eq!(
+            (exp(0.0), exp(-701.0), exp(f64::NEG_INFINITY)),
+            (1.0, 0.0, 0.0)
+        );
     }
 
     #[test]
     fn probabilities_add_up_and_keep_their_ratios() {
         let got = softmax(&[1000.0, 1000.0 + 3f64.ln(), -1000.0]);
-        assert!((got[0] - 0.25).abs() < 1e-12 && (got[1] - 0.75).abs() < 1e-12 && got[2] == 0.0, "{got:?}");
+        assert!(
+            (got[0] - 0.25).abs() < 1e-12 && (got[1] - 0.75).abs() < 1e-12 && got[2] == 0.0,
+            "{got:?}"
+        );
     }
 
     /// The first numbers of the reference implementation of SplitMix64 for the seed 1234567.
@@ -89,7 +99,14 @@ mod tests {
     fn draws_are_those_of_the_reference() {
         let mut stream = Stream(1_234_567);
         let drawn = [stream.next(), stream.next(), stream.next()];
-        assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+        assert_eq!(
+            drawn,
+            [
+                6_457_827_717_110_365_317,
+                3_203_168_211_198_807_973,
+                9_817_491_932_198_370_423
+            ]
+        );
     }
 
     #[test]

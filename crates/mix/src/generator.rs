@@ -57,12 +57,22 @@ const UNSUITED: AverageError = AverageError::Unsuited("a model with a generator 
 /// # Errors
 /// Refuses an empty list, members of different layouts, unusable weights, and parts that are not a model whose head
 /// reads what their generator makes.
-pub fn learn_generator(learning: Learning, members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageError> {
-    let Some((_, first)) = members.first() else { return Err(AverageError::NoMembers) };
+pub fn learn_generator(
+    learning: Learning,
+    members: &[(f64, Arc<ParamSet>)],
+) -> Result<ParamSet, AverageError> {
+    let Some((_, first)) = members.first() else {
+        return Err(AverageError::NoMembers);
+    };
     check(first).ok_or(UNSUITED)?;
     let mut averaged = mean(first.layout(), members)?;
-    let teachers: Vec<Teacher> = members.iter().map(|(weight, params)| Teacher::of(*weight, params)).collect();
-    let Some(ensemble) = Ensemble::new(teachers) else { return Ok(averaged) };
+    let teachers: Vec<Teacher> = members
+        .iter()
+        .map(|(weight, params)| Teacher::of(*weight, params))
+        .collect();
+    let Some(ensemble) = Ensemble::new(teachers) else {
+        return Ok(averaged);
+    };
     let mut generator = Generator::of(&averaged);
     let mut draws = Stream::of(&averaged);
     let mut adam = Adam::default();
@@ -80,7 +90,8 @@ fn check(params: &ParamSet) -> Option<()> {
     let layer = |name: &str| {
         let shape = |suffix: &str| params.get(&format!("{name}.{suffix}")).map(Tensor::shape);
         let (weight, bias) = (shape("weight")?, shape("bias")?);
-        (weight.len() == 2 && *bias == weight[..1] && !weight.contains(&0)).then_some((weight[1], weight[0]))
+        (weight.len() == 2 && *bias == weight[..1] && !weight.contains(&0))
+            .then_some((weight[1], weight[0]))
     };
     let (reads, classes) = layer(HEAD)?;
     let (inputs, hidden) = layer(HIDDEN)?;
@@ -101,13 +112,23 @@ impl Dense {
     fn of(params: &ParamSet, name: &str) -> Self {
         let values = |suffix: &str| {
             let tensor = params.get(&format!("{name}.{suffix}"));
-            tensor.into_iter().flat_map(Tensor::values).map(|value| f64::from(*value)).collect()
+            tensor
+                .into_iter()
+                .flat_map(Tensor::values)
+                .map(|value| f64::from(*value))
+                .collect()
         };
-        Self { weight: values("weight"), bias: values("bias") }
+        Self {
+            weight: values("weight"),
+            bias: values("bias"),
+        }
     }
 
     fn zeros_like(&self) -> Self {
-        Self { weight: vec![0.0; self.weight.len()], bias: vec![0.0; self.bias.len()] }
+        Self {
+            weight: vec![0.0; self.weight.len()],
+            bias: vec![0.0; self.bias.len()],
+        }
     }
 
     fn n_inputs(&self) -> usize {
@@ -119,7 +140,9 @@ impl Dense {
     }
 
     fn run(&self, input: &[f64]) -> Vec<f64> {
-        let row = |(row, bias): (&[f64], &f64)| row.iter().zip(input).fold(*bias, |sum, (w, x)| sum + w * x);
+        let row = |(row, bias): (&[f64], &f64)| {
+            row.iter().zip(input).fold(*bias, |sum, (w, x)| sum + w * x)
+        };
         self.rows().zip(&self.bias).map(row).collect()
     }
 
@@ -127,7 +150,10 @@ impl Dense {
     fn back(&self, slopes: &[f64]) -> Vec<f64> {
         let mut inputs = vec![0.0; self.n_inputs()];
         for (row, slope) in self.rows().zip(slopes) {
-            inputs.iter_mut().zip(row).for_each(|(input, weight)| *input += slope * weight);
+            inputs
+                .iter_mut()
+                .zip(row)
+                .for_each(|(input, weight)| *input += slope * weight);
         }
         inputs
     }
@@ -135,8 +161,15 @@ impl Dense {
     /// Adds up the slopes of weights and biases, given an input and the slopes of the outputs.
     fn gather(&mut self, input: &[f64], slopes: &[f64]) {
         let width = self.n_inputs();
-        for ((row, bias), slope) in self.weight.chunks_exact_mut(width).zip(&mut self.bias).zip(slopes) {
-            row.iter_mut().zip(input).for_each(|(weight, x)| *weight += slope * x);
+        for ((row, bias), slope) in self
+            .weight
+            .chunks_exact_mut(width)
+            .zip(&mut self.bias)
+            .zip(slopes)
+        {
+            row.iter_mut()
+                .zip(input)
+                .for_each(|(weight, x)| *weight += slope * x);
             *bias += slope;
         }
     }
@@ -161,7 +194,11 @@ struct Generator {
 impl Generator {
     fn of(params: &ParamSet) -> Self {
         let n_classes = params.get(SHARES).map_or(0, |shares| shares.values().len());
-        Self { hidden: Dense::of(params, HIDDEN), features: Dense::of(params, FEATURES), n_classes }
+        Self {
+            hidden: Dense::of(params, HIDDEN),
+            features: Dense::of(params, FEATURES),
+            n_classes,
+        }
     }
 
     fn n_noise(&self) -> usize {
@@ -182,9 +219,14 @@ impl Generator {
         for (layer, name) in [(self.hidden, HIDDEN), (self.features, FEATURES)] {
             for (values, suffix) in [(layer.weight, "weight"), (layer.bias, "bias")] {
                 let name = format!("{name}.{suffix}");
-                let tensor = params.iter_mut().find(|(key, _)| *key == name).map(|(_, tensor)| tensor);
+                let tensor = params
+                    .iter_mut()
+                    .find(|(key, _)| *key == name)
+                    .map(|(_, tensor)| tensor);
                 let target = tensor.into_iter().flat_map(Tensor::values_mut);
-                target.zip(values).for_each(|(target, value)| *target = value as f32);
+                target
+                    .zip(values)
+                    .for_each(|(target, value)| *target = value as f32);
             }
         }
     }
@@ -200,8 +242,13 @@ struct Teacher {
 impl Teacher {
     fn of(weight: f64, params: &ParamSet) -> Self {
         let shares = params.get(SHARES).into_iter().flat_map(Tensor::values);
-        let counts = shares.map(|share| weight * f64::from(*share).clamp(0.0, 1.0)).collect();
-        Self { head: Dense::of(params, HEAD), counts }
+        let counts = shares
+            .map(|share| weight * f64::from(*share).clamp(0.0, 1.0))
+            .collect();
+        Self {
+            head: Dense::of(params, HEAD),
+            counts,
+        }
     }
 }
 
@@ -219,11 +266,19 @@ impl Ensemble {
     /// Makes the teachers' counts shares of each class; nothing if nobody has any samples.
     fn new(mut teachers: Vec<Teacher>) -> Option<Self> {
         let n_classes = teachers.first()?.counts.len();
-        let totals: Vec<f64> = (0..n_classes).map(|c| teachers.iter().map(|teacher| teacher.counts[c]).sum()).collect();
+        let totals: Vec<f64> = (0..n_classes)
+            .map(|c| teachers.iter().map(|teacher| teacher.counts[c]).sum())
+            .collect();
         for teacher in &mut teachers {
-            teacher.counts.iter_mut().zip(&totals).for_each(|(count, total)| *count /= total.max(f64::MIN_POSITIVE));
+            teacher
+                .counts
+                .iter_mut()
+                .zip(&totals)
+                .for_each(|(count, total)| *count /= total.max(f64::MIN_POSITIVE));
         }
-        let classes: Vec<usize> = (0..n_classes).filter(|class| totals[*class] > 0.0).collect();
+        let classes: Vec<usize> = (0..n_classes)
+            .filter(|class| totals[*class] > 0.0)
+            .collect();
         (!classes.is_empty()).then_some(Self { teachers, classes })
     }
 
@@ -237,19 +292,30 @@ impl Ensemble {
 
     /// Returns the slopes of the loss over a batch.
     fn slopes(&self, generator: &Generator, batch: &Batch) -> Generator {
-        let runs: Vec<[Vec<f64>; 3]> = batch.iter().map(|(noise, class)| generator.run(noise, *class)).collect();
-        let features: Vec<&[f64]> = runs.iter().map(|[_, _, features]| features.as_slice()).collect();
+        let runs: Vec<[Vec<f64>; 3]> = batch
+            .iter()
+            .map(|(noise, class)| generator.run(noise, *class))
+            .collect();
+        let features: Vec<&[f64]> = runs
+            .iter()
+            .map(|[_, _, features]| features.as_slice())
+            .collect();
         let apart = diversity_slopes(batch, &features);
         let mut total = Generator {
             hidden: generator.hidden.zeros_like(),
             features: generator.features.zeros_like(),
             n_classes: generator.n_classes,
         };
-        for (([input, hidden, features], (_, class)), mut slopes) in runs.iter().zip(batch).zip(apart) {
+        for (([input, hidden, features], (_, class)), mut slopes) in
+            runs.iter().zip(batch).zip(apart)
+        {
             self.add_teaching(features, *class, 1.0 / batch.len() as f64, &mut slopes);
             total.features.gather(hidden, &slopes);
             let mut back = generator.features.back(&slopes);
-            back.iter_mut().zip(hidden).filter(|(_, value)| **value <= 0.0).for_each(|(slope, _)| *slope = 0.0);
+            back.iter_mut()
+                .zip(hidden)
+                .filter(|(_, value)| **value <= 0.0)
+                .for_each(|(slope, _)| *slope = 0.0);
             total.hidden.gather(input, &back);
         }
         total
@@ -257,11 +323,20 @@ impl Ensemble {
 
     /// Adds the slopes of all teachers' cross-entropies at one feature vector.
     fn add_teaching(&self, features: &[f64], class: usize, scale: f64, slopes: &mut [f64]) {
-        for teacher in self.teachers.iter().filter(|teacher| teacher.counts[class] > 0.0) {
+        for teacher in self
+            .teachers
+            .iter()
+            .filter(|teacher| teacher.counts[class] > 0.0)
+        {
             let mut logits = exact::softmax(&teacher.head.run(features));
             logits[class] -= 1.0;
-            logits.iter_mut().for_each(|slope| *slope *= scale * teacher.counts[class]);
-            slopes.iter_mut().zip(teacher.head.back(&logits)).for_each(|(slope, more)| *slope += more);
+            logits
+                .iter_mut()
+                .for_each(|slope| *slope *= scale * teacher.counts[class]);
+            slopes
+                .iter_mut()
+                .zip(teacher.head.back(&logits))
+                .for_each(|(slope, more)| *slope += more);
         }
     }
 }
@@ -307,18 +382,32 @@ struct Adam {
 }
 
 impl Adam {
-    fn step(&mut self, generator: &mut Generator, slopes: &Generator, learning_rate: f64, step: u32) {
+    fn step(
+        &mut self,
+        generator: &mut Generator,
+        slopes: &Generator,
+        learning_rate: f64,
+        step: u32,
+    ) {
         let slopes = slopes.hidden.values().chain(slopes.features.values());
-        let numbers = generator.hidden.values_mut().chain(generator.features.values_mut());
+        let numbers = generator
+            .hidden
+            .values_mut()
+            .chain(generator.features.values_mut());
         let pairs: Vec<(&mut f64, f64)> = numbers.zip(slopes).collect();
         self.means.resize(pairs.len(), 0.0);
         self.squares.resize(pairs.len(), 0.0);
         let [corrected_mean, corrected_square] = MEMORY.map(|memory| 1.0 - power(memory, step));
-        for (((number, slope), mean), square) in pairs.into_iter().zip(&mut self.means).zip(&mut self.squares) {
+        for (((number, slope), mean), square) in pairs
+            .into_iter()
+            .zip(&mut self.means)
+            .zip(&mut self.squares)
+        {
             let slope = slope + WEIGHT_DECAY * *number;
             *mean = MEMORY[0] * *mean + (1.0 - MEMORY[0]) * slope;
             *square = MEMORY[1] * *square + (1.0 - MEMORY[1]) * slope * slope;
-            *number -= learning_rate * (*mean / corrected_mean) / ((*square / corrected_square).sqrt() + EPSILON);
+            *number -= learning_rate * (*mean / corrected_mean)
+                / ((*square / corrected_square).sqrt() + EPSILON);
         }
     }
 }
@@ -333,7 +422,11 @@ mod tests {
     use super::*;
 
     const CLASSES: usize = 3;
-    const LEARNING: Learning = Learning { learning_rate: 0.005, batch_size: 32, iterations: 40 };
+    const LEARNING: Learning = Learning {
+        learning_rate: 0.005,
+        batch_size: 32,
+        iterations: 40,
+    };
     const WIDTH: usize = 4;
     const HIDDEN_UNITS: usize = 5;
     const NOISE: usize = 2;
@@ -343,8 +436,16 @@ mod tests {
         let mut params = ParamSet::new();
         let mut layer = |name: &str, inputs: usize, outputs: usize| {
             let mut values = |count: usize| (0..count).map(|_| draws.unit() as f32 - 0.5).collect();
-            params.insert(format!("{name}.weight"), &[outputs, inputs], values(inputs * outputs)).unwrap();
-            params.insert(format!("{name}.bias"), &[outputs], values(outputs)).unwrap();
+            params
+                .insert(
+                    format!("{name}.weight"),
+                    &[outputs, inputs],
+                    values(inputs * outputs),
+                )
+                .unwrap();
+            params
+                .insert(format!("{name}.bias"), &[outputs], values(outputs))
+                .unwrap();
         };
         layer("fc1", 2, WIDTH);
         layer(HEAD, WIDTH, CLASSES);
@@ -356,17 +457,28 @@ mod tests {
 
     fn members() -> Vec<(f64, Arc<ParamSet>)> {
         let mut draws = Stream::of(&ParamSet::new());
-        vec![member(1.0, &mut draws, [0.5, 0.5, 0.0]), member(3.0, &mut draws, [0.5, 0.0, 0.5])]
+        vec![
+            member(1.0, &mut draws, [0.5, 0.5, 0.0]),
+            member(3.0, &mut draws, [0.5, 0.0, 0.5]),
+        ]
     }
 
     fn ensemble() -> Ensemble {
-        Ensemble::new(members().iter().map(|(weight, params)| Teacher::of(*weight, params)).collect()).unwrap()
+        Ensemble::new(
+            members()
+                .iter()
+                .map(|(weight, params)| Teacher::of(*weight, params))
+                .collect(),
+        )
+        .unwrap()
     }
 
     /// The loss as the head of this file states it, written down a second time.
     fn loss(ensemble: &Ensemble, generator: &Generator, batch: &Batch) -> f64 {
-        let features: Vec<Vec<f64>> =
-            batch.iter().map(|(noise, class)| generator.run(noise, *class)[2].clone()).collect();
+        let features: Vec<Vec<f64>> = batch
+            .iter()
+            .map(|(noise, class)| generator.run(noise, *class)[2].clone())
+            .collect();
         let n = batch.len() as f64;
         let mut teaching = 0.0;
         for (z, (_, class)) in features.iter().zip(batch) {
@@ -379,8 +491,10 @@ mod tests {
         let mut apart = 0.0;
         for (a, (e, _)) in features.iter().zip(batch) {
             for (b, (f, _)) in features.iter().zip(batch) {
-                let noise: f64 = e.iter().zip(f).map(|(x, y)| (x - y).powi(2)).sum::<f64>() / e.len() as f64;
-                let distance: f64 = a.iter().zip(b).map(|(x, y)| (x - y).abs()).sum::<f64>() / a.len() as f64;
+                let noise: f64 =
+                    e.iter().zip(f).map(|(x, y)| (x - y).powi(2)).sum::<f64>() / e.len() as f64;
+                let distance: f64 =
+                    a.iter().zip(b).map(|(x, y)| (x - y).abs()).sum::<f64>() / a.len() as f64;
                 apart += noise * distance / (n * n);
             }
         }
@@ -392,17 +506,34 @@ mod tests {
         let (ensemble, mut generator) = (ensemble(), Generator::of(&members()[0].1));
         let batch = ensemble.draw(32, NOISE, &mut Stream::of(&members()[1].1));
         let slopes = ensemble.slopes(&generator, &batch);
-        let slopes: Vec<f64> = slopes.hidden.values().chain(slopes.features.values()).collect();
+        let slopes: Vec<f64> = slopes
+            .hidden
+            .values()
+            .chain(slopes.features.values())
+            .collect();
         assert!(slopes.iter().filter(|slope| slope.abs() > 1e-4).count() > 20);
         for (at, slope) in slopes.into_iter().enumerate() {
             let mut at_offset = |offset: f64| {
-                *generator.hidden.values_mut().chain(generator.features.values_mut()).nth(at).unwrap() += offset;
+                *generator
+                    .hidden
+                    .values_mut()
+                    .chain(generator.features.values_mut())
+                    .nth(at)
+                    .unwrap() += offset;
                 let loss = loss(&ensemble, &generator, &batch);
-                *generator.hidden.values_mut().chain(generator.features.values_mut()).nth(at).unwrap() -= offset;
+                *generator
+                    .hidden
+                    .values_mut()
+                    .chain(generator.features.values_mut())
+                    .nth(at)
+                    .unwrap() -= offset;
                 loss
             };
             let estimate = (at_offset(1e-6) - at_offset(-1e-6)) / 2e-6;
-            assert!((estimate - slope).abs() < 1e-7, "number {at}: {slope} is not {estimate}");
+            assert!(
+                (estimate - slope).abs() < 1e-7,
+                "number {at}: {slope} is not {estimate}"
+            );
         }
     }
 
@@ -413,8 +544,16 @@ mod tests {
         assert_eq!(ensemble.teachers[0].counts, [0.25, 1.0, 0.0]);
         assert_eq!(ensemble.teachers[1].counts, [0.75, 0.0, 1.0]);
         let mut draws = Stream::of(&ParamSet::new());
-        let (first, second) = (member(1.0, &mut draws, [0.0, 1.0, 0.0]), member(1.0, &mut draws, [0.0; CLASSES]));
-        let few = Ensemble::new([first, second].map(|(weight, params)| Teacher::of(weight, &params)).into()).unwrap();
+        let (first, second) = (
+            member(1.0, &mut draws, [0.0, 1.0, 0.0]),
+            member(1.0, &mut draws, [0.0; CLASSES]),
+        );
+        let few = Ensemble::new(
+            [first, second]
+                .map(|(weight, params)| Teacher::of(weight, &params))
+                .into(),
+        )
+        .unwrap();
         assert_eq!(few.classes, [1], "classes that nobody has are not drawn");
     }
 
@@ -424,10 +563,17 @@ mod tests {
         let mut generator = Generator::of(&members()[0].1);
         let before: Vec<f64> = generator.features.values().collect();
         let mut slopes = generator.clone();
-        slopes.hidden.values_mut().chain(slopes.features.values_mut()).for_each(|slope| *slope *= 2.0);
+        slopes
+            .hidden
+            .values_mut()
+            .chain(slopes.features.values_mut())
+            .for_each(|slope| *slope *= 2.0);
         Adam::default().step(&mut generator, &slopes, 0.005, 1);
         for (now, then) in generator.features.values().zip(before) {
-            assert!((now - (then - 0.005 * then.signum())).abs() < 1e-6, "{then} became {now}");
+            assert!(
+                (now - (then - 0.005 * then.signum())).abs() < 1e-6,
+                "{then} became {now}"
+            );
         }
     }
 
@@ -440,10 +586,17 @@ mod tests {
             let batch = ensemble.draw(32, NOISE, &mut Stream::of(&ParamSet::new()));
             loss(&ensemble, &generator, &batch)
         };
-        let (start, own) = (mean(members[0].1.layout(), &members).unwrap(), Arc::clone(&members[0].1));
+        let (start, own) = (
+            mean(members[0].1.layout(), &members).unwrap(),
+            Arc::clone(&members[0].1),
+        );
         for _ in 0..5 {
             let learned = learn_generator(LEARNING, &members).unwrap();
-            assert_eq!(learn_generator(LEARNING, &members).unwrap(), learned, "bit for bit");
+            assert_eq!(
+                learn_generator(LEARNING, &members).unwrap(),
+                learned,
+                "bit for bit"
+            );
             for (name, tensor) in mean(own.layout(), &members).unwrap().iter() {
                 if !name.starts_with("generator.") {
                     assert_eq!(learned.get(name), Some(tensor), "{name} is averaged");
@@ -451,14 +604,22 @@ mod tests {
             }
             for (_, params) in &mut members {
                 let mut next = ParamSet::clone(params);
-                for (name, tensor) in next.iter_mut().filter(|(name, _)| name.starts_with("generator.")) {
-                    tensor.values_mut().copy_from_slice(learned.get(name).unwrap().values());
+                for (name, tensor) in next
+                    .iter_mut()
+                    .filter(|(name, _)| name.starts_with("generator."))
+                {
+                    tensor
+                        .values_mut()
+                        .copy_from_slice(learned.get(name).unwrap().values());
                 }
                 *params = Arc::new(next);
             }
         }
         let (before, after) = (recognised(&start), recognised(&members[0].1));
-        assert!(before > 2.0 && after < 1.2, "{before} before, {after} after");
+        assert!(
+            before > 2.0 && after < 1.2,
+            "{before} before, {after} after"
+        );
     }
 
     #[test]
@@ -468,12 +629,19 @@ mod tests {
         let without = |left_out: &str| {
             let mut params = ParamSet::new();
             for (name, tensor) in full.iter().filter(|(name, _)| *name != left_out) {
-                params.insert(name, tensor.shape(), tensor.values().to_vec()).unwrap();
+                params
+                    .insert(name, tensor.shape(), tensor.values().to_vec())
+                    .unwrap();
             }
             learn_generator(LEARNING, &[(1.0, Arc::new(params))])
         };
         assert!(without("").is_ok());
-        for name in ["head.bias", "generator.hidden.weight", "generator.features.bias", SHARES] {
+        for name in [
+            "head.bias",
+            "generator.hidden.weight",
+            "generator.features.bias",
+            SHARES,
+        ] {
             assert_eq!(without(name), Err(UNSUITED), "{name}");
         }
     }

@@ -57,28 +57,48 @@ pub fn merge_row(
     row: &PlanRow,
     available: &mut dyn FnMut(ExpertId) -> Option<Arc<ParamSet>>,
 ) -> Result<Merged, MergeError> {
-    let own = row.sources.first().filter(|source| source.expert.slot == row.slot && source.weight >= 0.0);
+    let own = row
+        .sources
+        .first()
+        .filter(|source| source.expert.slot == row.slot && source.weight >= 0.0);
     let own = own.ok_or(MergeError::OwnMissing(row.slot))?;
     let own_params = available(own.expert).ok_or(MergeError::OwnMissing(row.slot))?;
 
     let mut accumulator = Accumulator::new(own_params.layout());
-    let mut merged = Merged { params: Arc::clone(&own_params), sources: Vec::new(), missing: Vec::new() };
+    let mut merged = Merged {
+        params: Arc::clone(&own_params),
+        sources: Vec::new(),
+        missing: Vec::new(),
+    };
     for source in row.sources.iter().filter(|source| source.weight != 0.0) {
-        let params = if source.expert == own.expert { Some(own_params.clone()) } else { available(source.expert) };
+        let params = if source.expert == own.expert {
+            Some(own_params.clone())
+        } else {
+            available(source.expert)
+        };
         let Some(params) = params else {
             merged.missing.push(source.expert);
             continue;
         };
-        accumulator.add(source.weight, &params).map_err(|error| fault(error, row, source.expert))?;
+        accumulator
+            .add(source.weight, &params)
+            .map_err(|error| fault(error, row, source.expert))?;
         merged.sources.push((source.expert, source.weight));
     }
     let total = accumulator.total_weight();
-    merged.sources.iter_mut().for_each(|(_, weight)| *weight /= total);
+    merged
+        .sources
+        .iter_mut()
+        .for_each(|(_, weight)| *weight /= total);
     if merged.sources.is_empty() {
         merged.sources.push((own.expert, 1.0));
     }
     if merged.is_mixed(own.expert) {
-        merged.params = Arc::new(accumulator.finish().map_err(|error| fault(error, row, own.expert))?);
+        merged.params = Arc::new(
+            accumulator
+                .finish()
+                .map_err(|error| fault(error, row, own.expert))?,
+        );
     }
     Ok(merged)
 }
@@ -86,7 +106,9 @@ pub fn merge_row(
 fn fault(error: AverageError, row: &PlanRow, expert: ExpertId) -> MergeError {
     match error {
         AverageError::Layout(mismatch) => MergeError::Layout { expert, mismatch },
-        AverageError::Weight(_) | AverageError::NoMembers | AverageError::Unsuited(_) => MergeError::Weights(row.slot),
+        AverageError::Weight(_) | AverageError::NoMembers | AverageError::Unsuited(_) => {
+            MergeError::Weights(row.slot)
+        }
     }
 }
 
@@ -96,17 +118,29 @@ mod tests {
     use fednode_core::{NodeId, Slot, Source};
 
     fn expert(byte: u8) -> ExpertId {
-        ExpertId { owner: NodeId::from_bytes([byte; 32]), slot: Slot(0) }
+        ExpertId {
+            owner: NodeId::from_bytes([byte; 32]),
+            slot: Slot(0),
+        }
     }
 
     fn row(weights: &[(u8, f64)]) -> PlanRow {
-        let source = |(byte, weight): &(u8, f64)| Source { expert: expert(*byte), similarity: 0.0, weight: *weight };
-        PlanRow { slot: Slot(0), sources: weights.iter().map(source).collect() }
+        let source = |(byte, weight): &(u8, f64)| Source {
+            expert: expert(*byte),
+            similarity: 0.0,
+            weight: *weight,
+        };
+        PlanRow {
+            slot: Slot(0),
+            sources: weights.iter().map(source).collect(),
+        }
     }
 
     fn params(values: &[f32]) -> Arc<ParamSet> {
         let mut params = ParamSet::new();
-        params.insert("w", &[values.len()], values.to_vec()).unwrap();
+        params
+            .insert("w", &[values.len()], values.to_vec())
+            .unwrap();
         Arc::new(params)
     }
 
@@ -127,9 +161,13 @@ mod tests {
 
     #[test]
     fn renormalises_over_what_arrived() {
-        let merged = merge_row(&row(&[(1, 0.5), (2, 0.25), (4, 0.25)]), &mut without(&[2])).unwrap();
+        let merged =
+            merge_row(&row(&[(1, 0.5), (2, 0.25), (4, 0.25)]), &mut without(&[2])).unwrap();
         assert_eq!(*merged.params, *params(&[2.0])); // (0.5 * 1 + 0.25 * 4) / 0.75
-        assert_eq!(merged.sources, [(expert(1), 0.5 / 0.75), (expert(4), 0.25 / 0.75)]);
+        assert_eq!(
+            merged.sources,
+            [(expert(1), 0.5 / 0.75), (expert(4), 0.25 / 0.75)]
+        );
         assert_eq!(merged.missing, [expert(2)]);
     }
 
@@ -144,7 +182,11 @@ mod tests {
 
     #[test]
     fn sources_of_weight_zero_take_no_part() {
-        let merged = merge_row(&row(&[(1, 0.0), (2, 0.5), (4, 0.5), (9, 0.0)]), &mut without(&[9])).unwrap();
+        let merged = merge_row(
+            &row(&[(1, 0.0), (2, 0.5), (4, 0.5), (9, 0.0)]),
+            &mut without(&[9]),
+        )
+        .unwrap();
         assert_eq!(*merged.params, *params(&[3.0]));
         assert_eq!((merged.sources.len(), merged.missing.len()), (2, 0));
         let merged = merge_row(&row(&[(1, 0.0), (2, 0.0)]), &mut without(&[])).unwrap();
@@ -155,15 +197,27 @@ mod tests {
     #[test]
     fn fails_without_the_own_expert() {
         let missing = Err(MergeError::OwnMissing(Slot(0)));
-        assert_eq!(merge_row(&row(&[(1, 0.5), (2, 0.5)]), &mut without(&[1])), missing);
+        assert_eq!(
+            merge_row(&row(&[(1, 0.5), (2, 0.5)]), &mut without(&[1])),
+            missing
+        );
         assert_eq!(merge_row(&row(&[]), &mut without(&[])), missing);
     }
 
     #[test]
     fn names_the_source_that_does_not_fit() {
-        let mut available = |id| Some(if id == expert(2) { params(&[1.0, 2.0]) } else { params(&[1.0]) });
+        let mut available = |id| {
+            Some(if id == expert(2) {
+                params(&[1.0, 2.0])
+            } else {
+                params(&[1.0])
+            })
+        };
         let error = merge_row(&row(&[(1, 0.5), (2, 0.5)]), &mut available).unwrap_err();
-        assert!(matches!(error, MergeError::Layout { expert: id, .. } if id == expert(2)), "{error}");
+        assert!(
+            matches!(error, MergeError::Layout { expert: id, .. } if id == expert(2)),
+            "{error}"
+        );
         let error = merge_row(&row(&[(1, 0.5), (2, f64::NAN)]), &mut without(&[])).unwrap_err();
         assert_eq!(error, MergeError::Weights(Slot(0)));
     }

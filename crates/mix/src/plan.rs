@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::{
-    AggregationPlan, ExpertExchange, ExpertId, Lineage, Matching, NodeId, PlanRow, ProxySet, Round, Slot, Source,
+    AggregationPlan, ExpertExchange, ExpertId, Lineage, Matching, NodeId, PlanRow, ProxySet, Round,
+    Slot, Source,
 };
 
 use crate::collaboration;
@@ -35,35 +36,62 @@ pub fn plan(
     exchange: &ExpertExchange,
 ) -> AggregationPlan {
     let Some(own_set) = known.get(&own) else {
-        return AggregationPlan { round, lineage, rows: Vec::new() };
+        return AggregationPlan {
+            round,
+            lineage,
+            rows: Vec::new(),
+        };
     };
     let own_experts = slots(own_set.len()).map(|slot| ExpertId { owner: own, slot });
     let rows = match exchange.matching {
         Matching::Similarity => {
             let proxies = Proxies::collect(known, own_set.dimension());
-            own_experts.map(|own| row(&proxies, own, exchange)).collect()
+            own_experts
+                .map(|own| row(&proxies, own, exchange))
+                .collect()
         }
-        Matching::Statistics => own_experts.map(|own| collaboration::row(own, known, exchange)).collect(),
+        Matching::Statistics => own_experts
+            .map(|own| collaboration::row(own, known, exchange))
+            .collect(),
     };
-    AggregationPlan { round, lineage, rows }
+    AggregationPlan {
+        round,
+        lineage,
+        rows,
+    }
 }
 
 /// Returns the plan that mixes nothing: each own expert is its own only source.
 pub fn identity(own: NodeId, n_experts: usize, round: Round, lineage: Lineage) -> AggregationPlan {
     let row = |slot| {
-        let source = Source { expert: ExpertId { owner: own, slot }, similarity: 1.0, weight: 1.0 };
-        PlanRow { slot, sources: vec![source] }
+        let source = Source {
+            expert: ExpertId { owner: own, slot },
+            similarity: 1.0,
+            weight: 1.0,
+        };
+        PlanRow {
+            slot,
+            sources: vec![source],
+        }
     };
-    AggregationPlan { round, lineage, rows: slots(n_experts).map(row).collect() }
+    AggregationPlan {
+        round,
+        lineage,
+        rows: slots(n_experts).map(row).collect(),
+    }
 }
 
 /// Returns the other nodes by how alike an expert of theirs is to one of the own ones, the nearest first.
 pub fn ranking(own: NodeId, known: &BTreeMap<NodeId, Arc<ProxySet>>) -> Vec<(NodeId, f64)> {
-    let Some(own_set) = known.get(&own) else { return Vec::new() };
+    let Some(own_set) = known.get(&own) else {
+        return Vec::new();
+    };
     let proxies = Proxies::collect(known, own_set.dimension());
     let mut best: BTreeMap<NodeId, f64> = BTreeMap::new();
     for slot in slots(own_set.len()) {
-        let row = proxies.position(ExpertId { owner: own, slot }).map(|position| proxies.row(position));
+        let row = proxies
+            .position(ExpertId { owner: own, slot })
+            .map(|position| proxies.row(position));
         for (expert, similarity) in proxies.experts().iter().zip(row.into_iter().flatten()) {
             let known = best.entry(expert.owner).or_insert(similarity);
             *known = known.max(similarity);
@@ -80,28 +108,51 @@ fn slots(n_experts: usize) -> impl Iterator<Item = Slot> {
 }
 
 fn row(proxies: &Proxies<'_>, own: ExpertId, exchange: &ExpertExchange) -> PlanRow {
-    let position = proxies.position(own).expect("collect keeps the set whose dimension it was given");
+    let position = proxies
+        .position(own)
+        .expect("collect keeps the set whose dimension it was given");
     let similarities = proxies.row(position);
-    let mut candidates: Vec<(ExpertId, f64)> = proxies.experts().iter().copied().zip(similarities).collect();
+    let mut candidates: Vec<(ExpertId, f64)> = proxies
+        .experts()
+        .iter()
+        .copied()
+        .zip(similarities)
+        .collect();
     candidates.sort_unstable_by(|a, b| order(own, a, b));
 
     let limit = exchange.peers_per_expert.limit().saturating_add(1);
     let mut cap = SlotCap::new(own.owner, exchange.slots_per_node);
-    let selected = candidates.into_iter().filter(|(expert, _)| cap.admits(expert.owner)).take(limit).collect();
-    PlanRow { slot: own.slot, sources: softmax(selected, exchange.temperature) }
+    let selected = candidates
+        .into_iter()
+        .filter(|(expert, _)| cap.admits(expert.owner))
+        .take(limit)
+        .collect();
+    PlanRow {
+        slot: own.slot,
+        sources: softmax(selected, exchange.temperature),
+    }
 }
 
 /// Best first; never equal for two different experts.
 fn order(own: ExpertId, a: &(ExpertId, f64), b: &(ExpertId, f64)) -> Ordering {
     let own_first = || (b.0 == own).cmp(&(a.0 == own));
-    b.1.total_cmp(&a.1).then_with(own_first).then_with(|| a.0.cmp(&b.0))
+    b.1.total_cmp(&a.1)
+        .then_with(own_first)
+        .then_with(|| a.0.cmp(&b.0))
 }
 
 /// Eq. 10. The own similarity, 1, is the largest: subtracting it keeps the exponentials in range at any temperature.
 fn softmax(selected: Vec<(ExpertId, f64)>, temperature: f64) -> Vec<Source> {
-    let exponentials: Vec<f64> = selected.iter().map(|(_, r)| ((r - 1.0) / temperature).exp()).collect();
+    let exponentials: Vec<f64> = selected
+        .iter()
+        .map(|(_, r)| ((r - 1.0) / temperature).exp())
+        .collect();
     let total: f64 = exponentials.iter().sum();
-    let source = |((expert, similarity), exponential)| Source { expert, similarity, weight: exponential / total };
+    let source = |((expert, similarity), exponential)| Source {
+        expert,
+        similarity,
+        weight: exponential / total,
+    };
     selected.into_iter().zip(exponentials).map(source).collect()
 }
 
@@ -115,11 +166,17 @@ struct SlotCap {
 
 impl SlotCap {
     fn new(own: NodeId, most: Option<u32>) -> Self {
-        Self { own, most, taken: BTreeMap::new() }
+        Self {
+            own,
+            most,
+            taken: BTreeMap::new(),
+        }
     }
 
     fn admits(&mut self, owner: NodeId) -> bool {
-        let Some(most) = self.most.filter(|_| owner != self.own) else { return true };
+        let Some(most) = self.most.filter(|_| owner != self.own) else {
+            return true;
+        };
         let taken = self.taken.entry(owner).or_default();
         *taken += 1;
         *taken <= most
@@ -149,30 +206,60 @@ mod tests {
 
     /// The proxies of TV2 (`moe-systems` §1.11).
     fn tv2() -> BTreeMap<NodeId, Arc<ProxySet>> {
-        let sets = [vec![1.0, 0.0, 0.0, 1.0], vec![2.0, 0.2, -0.3, 1.5], vec![0.6, 0.8, -1.0, -0.1]];
-        (1..).map(node).zip(sets.map(|values| Arc::new(ProxySet::new(2, values).unwrap()))).collect()
+        let sets = [
+            vec![1.0, 0.0, 0.0, 1.0],
+            vec![2.0, 0.2, -0.3, 1.5],
+            vec![0.6, 0.8, -1.0, -0.1],
+        ];
+        (1..)
+            .map(node)
+            .zip(sets.map(|values| Arc::new(ProxySet::new(2, values).unwrap())))
+            .collect()
     }
 
     fn weights(own: u8, slot: usize, exchange: &ExpertExchange) -> BTreeMap<(u8, u16), f64> {
         let plan = plan(node(own), Round(1), BlobId::of(b""), &tv2(), exchange);
         let key = |source: &Source| (source.expert.owner.as_bytes()[0], source.expert.slot.0);
-        plan.rows[slot].sources.iter().map(|source| (key(source), source.weight)).collect()
+        plan.rows[slot]
+            .sources
+            .iter()
+            .map(|source| (key(source), source.weight))
+            .collect()
     }
 
     fn assert_close(got: BTreeMap<(u8, u16), f64>, expected: [((u8, u16), f64); 3]) {
-        assert_eq!(got.keys().collect::<Vec<_>>(), expected.iter().map(|(key, _)| key).collect::<Vec<_>>());
+        assert_eq!(
+            got.keys().collect::<Vec<_>>(),
+            expected.iter().map(|(key, _)| key).collect::<Vec<_>>()
+        );
         for (key, weight) in expected {
-            assert!((got[&key] - weight).abs() < 1e-6, "{key:?}: {} against {weight}", got[&key]);
+            assert!(
+                (got[&key] - weight).abs() < 1e-6,
+                "{key:?}: {} against {weight}",
+                got[&key]
+            );
         }
     }
 
     #[test]
     fn agrees_with_test_vector_2() {
         let paper = exchange(2, 1.0);
-        assert_close(weights(1, 0, &paper), [((1, 0), 0.375182), ((2, 0), 0.373325), ((3, 0), 0.251492)]);
-        assert_close(weights(3, 0, &paper), [((1, 1), 0.322026), ((2, 0), 0.284650), ((3, 0), 0.393324)]);
-        assert_close(weights(3, 1, &paper), [((1, 1), 0.191552), ((2, 1), 0.233279), ((3, 1), 0.575169)]);
-        assert_close(weights(3, 0, &exchange(2, 0.1)), [((1, 1), 0.115204), ((2, 0), 0.033547), ((3, 0), 0.851249)]);
+        assert_close(
+            weights(1, 0, &paper),
+            [((1, 0), 0.375182), ((2, 0), 0.373325), ((3, 0), 0.251492)],
+        );
+        assert_close(
+            weights(3, 0, &paper),
+            [((1, 1), 0.322026), ((2, 0), 0.284650), ((3, 0), 0.393324)],
+        );
+        assert_close(
+            weights(3, 1, &paper),
+            [((1, 1), 0.191552), ((2, 1), 0.233279), ((3, 1), 0.575169)],
+        );
+        assert_close(
+            weights(3, 0, &exchange(2, 0.1)),
+            [((1, 1), 0.115204), ((2, 0), 0.033547), ((3, 0), 0.851249)],
+        );
     }
 
     #[test]
@@ -188,28 +275,55 @@ mod tests {
         // A shared initialisation: every proxy of every node is the same.
         let same = Arc::new(ProxySet::new(1, vec![1.0, 1.0]).unwrap());
         let known = (1..=3).map(|byte| (node(byte), same.clone())).collect();
-        let plan = plan(node(2), Round(1), BlobId::of(b""), &known, &exchange(3, 1.0));
+        let plan = plan(
+            node(2),
+            Round(1),
+            BlobId::of(b""),
+            &known,
+            &exchange(3, 1.0),
+        );
         let names = |row: &PlanRow| {
-            row.sources.iter().map(|s| (s.expert.owner.as_bytes()[0], s.expert.slot.0)).collect::<Vec<_>>()
+            row.sources
+                .iter()
+                .map(|s| (s.expert.owner.as_bytes()[0], s.expert.slot.0))
+                .collect::<Vec<_>>()
         };
         assert_eq!(names(&plan.rows[1]), [(2, 1), (1, 0), (1, 1), (2, 0)]);
-        assert!(plan.rows[1].sources.iter().all(|source| source.weight == 0.25));
+        assert!(
+            plan.rows[1]
+                .sources
+                .iter()
+                .all(|source| source.weight == 0.25)
+        );
     }
 
     #[test]
     fn a_copied_proxy_fills_only_the_capped_slots() {
         let mut known = tv2();
-        known.insert(node(9), Arc::new(ProxySet::new(2, [1.0, 0.0].repeat(8)).unwrap()));
-        let capped = ExpertExchange { slots_per_node: Some(2), ..exchange(5, 1.0) };
+        known.insert(
+            node(9),
+            Arc::new(ProxySet::new(2, [1.0, 0.0].repeat(8)).unwrap()),
+        );
+        let capped = ExpertExchange {
+            slots_per_node: Some(2),
+            ..exchange(5, 1.0)
+        };
         let plan = plan(node(1), Round(1), BlobId::of(b""), &known, &capped);
-        let liars = plan.rows[0].sources.iter().filter(|source| source.expert.owner == node(9)).count();
+        let liars = plan.rows[0]
+            .sources
+            .iter()
+            .filter(|source| source.expert.owner == node(9))
+            .count();
         assert_eq!((liars, plan.rows[0].sources.len()), (2, 6));
     }
 
     #[test]
     fn own_slots_are_not_capped() {
         let known = BTreeMap::from([(node(1), Arc::new(ProxySet::new(1, vec![1.0; 5]).unwrap()))]);
-        let capped = ExpertExchange { slots_per_node: Some(1), ..exchange(9, 1.0) };
+        let capped = ExpertExchange {
+            slots_per_node: Some(1),
+            ..exchange(9, 1.0)
+        };
         let plan = plan(node(1), Round(1), BlobId::of(b""), &known, &capped);
         assert!(plan.rows.iter().all(|row| row.sources.len() == 5));
     }
@@ -217,26 +331,60 @@ mod tests {
     #[test]
     fn broken_and_foreign_shaped_proxies_do_no_harm() {
         let mut known = tv2();
-        known.insert(node(8), Arc::new(ProxySet::new(2, vec![f32::NAN, 1.0, 0.0, 0.0]).unwrap()));
+        known.insert(
+            node(8),
+            Arc::new(ProxySet::new(2, vec![f32::NAN, 1.0, 0.0, 0.0]).unwrap()),
+        );
         known.insert(node(9), Arc::new(ProxySet::new(3, vec![1.0; 3]).unwrap()));
-        let everyone = ExpertExchange { peers_per_expert: PeersPerExpert::ALL, ..exchange(0, 1.0) };
-        let row = plan(node(8), Round(1), BlobId::of(b""), &known, &everyone).rows.remove(0);
-        assert_eq!((row.sources.len(), row.sources[0].expert.owner), (8, node(8)));
-        assert!(row.sources[1..].iter().all(|source| source.similarity == 0.0 && source.weight > 0.0));
+        let everyone = ExpertExchange {
+            peers_per_expert: PeersPerExpert::ALL,
+            ..exchange(0, 1.0)
+        };
+        let row = plan(node(8), Round(1), BlobId::of(b""), &known, &everyone)
+            .rows
+            .remove(0);
+        assert_eq!(
+            (row.sources.len(), row.sources[0].expert.owner),
+            (8, node(8))
+        );
+        assert!(
+            row.sources[1..]
+                .iter()
+                .all(|source| source.similarity == 0.0 && source.weight > 0.0)
+        );
     }
 
     #[test]
     fn nodes_are_ranked_by_their_most_alike_expert() {
         // TV2: r between node 1 and the others is largest for slots (1,0)-(2,0), 0.995037, and (1,1)-(3,0), 0.8.
         let ranked = ranking(node(1), &tv2());
-        assert_eq!(ranked.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [node(2), node(3)]);
-        assert!((ranked[0].1 - 0.995037).abs() < 1e-6 && (ranked[1].1 - 0.8).abs() < 1e-6, "{ranked:?}");
+        assert_eq!(
+            ranked.iter().map(|(node, _)| *node).collect::<Vec<_>>(),
+            [node(2), node(3)]
+        );
+        assert!(
+            (ranked[0].1 - 0.995037).abs() < 1e-6 && (ranked[1].1 - 0.8).abs() < 1e-6,
+            "{ranked:?}"
+        );
         assert_eq!(ranking(node(7), &tv2()), []);
     }
 
     #[test]
     fn a_tiny_temperature_leaves_the_own_expert_alone() {
-        let plan = plan(node(3), Round(1), BlobId::of(b""), &tv2(), &exchange(2, 1e-300));
-        assert_eq!(plan.rows[0].sources.iter().map(|s| s.weight).collect::<Vec<_>>(), [1.0, 0.0, 0.0]);
+        let plan = plan(
+            node(3),
+            Round(1),
+            BlobId::of(b""),
+            &tv2(),
+            &exchange(2, 1e-300),
+        );
+        assert_eq!(
+            plan.rows[0]
+                .sources
+                .iter()
+                .map(|s| s.weight)
+                .collect::<Vec<_>>(),
+            [1.0, 0.0, 0.0]
+        );
     }
 }

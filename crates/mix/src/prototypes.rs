@@ -35,18 +35,31 @@ type Pair<'a> = (&'a [f32], usize);
 /// # Errors
 /// Refuses an empty list, members of different layouts, and parts that are not a head `[classes, features]` with bias and
 /// prototypes.
-pub fn learn_head(learning: Learning, members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageError> {
-    let Some((_, first)) = members.first() else { return Err(AverageError::NoMembers) };
+pub fn learn_head(
+    learning: Learning,
+    members: &[(f64, Arc<ParamSet>)],
+) -> Result<ParamSet, AverageError> {
+    let Some((_, first)) = members.first() else {
+        return Err(AverageError::NoMembers);
+    };
     let names = Names::of(first)?;
     let mut start = Accumulator::new(first.layout());
-    members.iter().try_for_each(|(_, params)| start.add(1.0, params))?;
+    members
+        .iter()
+        .try_for_each(|(_, params)| start.add(1.0, params))?;
     let mut learned = start.finish()?;
     let pairs = pairs(members);
     let mut head = Head::of(&learned, &names);
     let mut draws = Stream::of(&learned);
     for _ in 0..learning.iterations {
-        for batch in draws.shuffled(pairs.len()).chunks(learning.batch_size.max(1) as usize) {
-            head.step(&batch.iter().map(|at| pairs[*at]).collect::<Vec<_>>(), learning.learning_rate);
+        for batch in draws
+            .shuffled(pairs.len())
+            .chunks(learning.batch_size.max(1) as usize)
+        {
+            head.step(
+                &batch.iter().map(|at| pairs[*at]).collect::<Vec<_>>(),
+                learning.learning_rate,
+            );
         }
     }
     let means = mean_prototypes(&pairs, head.n_features, head.bias.len());
@@ -57,7 +70,11 @@ pub fn learn_head(learning: Learning, members: &[(f64, Arc<ParamSet>)]) -> Resul
             PROTOTYPES => &means,
             _ => continue,
         };
-        tensor.values_mut().iter_mut().zip(source).for_each(|(value, source)| *value = *source as f32);
+        tensor
+            .values_mut()
+            .iter_mut()
+            .zip(source)
+            .for_each(|(value, source)| *value = *source as f32);
     }
     Ok(learned)
 }
@@ -75,11 +92,15 @@ impl Names {
             let found = params.iter().find(|(name, _)| name.ends_with(suffix));
             found.map(|(name, _)| name.to_owned()).ok_or(UNSUITED)
         };
-        let names = Self { weight: find(".weight")?, bias: find(".bias")? };
+        let names = Self {
+            weight: find(".weight")?,
+            bias: find(".bias")?,
+        };
         let shape = |name: &str| params.get(name).map(Tensor::shape).unwrap_or_default();
         let (weight, classes) = (shape(&names.weight), shape(&names.bias));
         let fits = weight.len() == 2 && weight[..1] == *classes && !weight.contains(&0);
-        match fits && params.len() == 4 && shape(PROTOTYPES) == weight && shape(PRESENT) == classes {
+        match fits && params.len() == 4 && shape(PROTOTYPES) == weight && shape(PRESENT) == classes
+        {
             true => Ok(names),
             false => Err(UNSUITED),
         }
@@ -90,10 +111,17 @@ impl Names {
 fn pairs(members: &[(f64, Arc<ParamSet>)]) -> Vec<Pair<'_>> {
     let mut pairs = Vec::new();
     for (_, params) in members {
-        let (Some(prototypes), Some(present)) = (params.get(PROTOTYPES), params.get(PRESENT)) else { continue };
+        let (Some(prototypes), Some(present)) = (params.get(PROTOTYPES), params.get(PRESENT))
+        else {
+            continue;
+        };
         let rows = prototypes.values().chunks_exact(prototypes.shape()[1]);
         let with_class = rows.zip(present.values()).enumerate();
-        pairs.extend(with_class.filter(|(_, (_, present))| **present > 0.5).map(|(class, (row, _))| (row, class)));
+        pairs.extend(
+            with_class
+                .filter(|(_, (_, present))| **present > 0.5)
+                .map(|(class, (row, _))| (row, class)),
+        );
     }
     pairs
 }
@@ -105,7 +133,9 @@ fn mean_prototypes(pairs: &[Pair<'_>], n_features: usize, n_classes: usize) -> V
     for (row, class) in pairs {
         counts[*class] += 1.0;
         let sums = &mut sums[class * n_features..(class + 1) * n_features];
-        sums.iter_mut().zip(*row).for_each(|(sum, value)| *sum += f64::from(*value));
+        sums.iter_mut()
+            .zip(*row)
+            .for_each(|(sum, value)| *sum += f64::from(*value));
     }
     for (row, count) in sums.chunks_exact_mut(n_features).zip(counts) {
         row.iter_mut().for_each(|sum| *sum /= count.max(1.0));
@@ -124,22 +154,42 @@ struct Head {
 
 impl Head {
     fn of(params: &ParamSet, names: &Names) -> Self {
-        let values = |name: &str| params.get(name).into_iter().flat_map(Tensor::values).map(|value| f64::from(*value));
-        let (weight, bias): (Vec<f64>, Vec<f64>) = (values(&names.weight).collect(), values(&names.bias).collect());
+        let values = |name: &str| {
+            params
+                .get(name)
+                .into_iter()
+                .flat_map(Tensor::values)
+                .map(|value| f64::from(*value))
+        };
+        let (weight, bias): (Vec<f64>, Vec<f64>) = (
+            values(&names.weight).collect(),
+            values(&names.bias).collect(),
+        );
         let n_features = weight.len() / bias.len().max(1);
-        Self { weight, bias, n_features }
+        Self {
+            weight,
+            bias,
+            n_features,
+        }
     }
 
     /// Makes one step on the mean cross-entropy of a batch: the slope of a logit is its probability, less 1 for the
     /// true class.
     fn step(&mut self, batch: &[Pair<'_>], learning_rate: f64) {
-        let slopes: Vec<Vec<f64>> = batch.iter().map(|(row, class)| self.slopes(row, *class)).collect();
+        let slopes: Vec<Vec<f64>> = batch
+            .iter()
+            .map(|(row, class)| self.slopes(row, *class))
+            .collect();
         let step = learning_rate / batch.len() as f64;
         for ((row, _), slopes) in batch.iter().zip(slopes) {
             for (class, slope) in slopes.into_iter().enumerate() {
                 self.bias[class] -= step * slope;
-                let weights = &mut self.weight[class * self.n_features..(class + 1) * self.n_features];
-                weights.iter_mut().zip(*row).for_each(|(weight, value)| *weight -= step * slope * f64::from(*value));
+                let weights =
+                    &mut self.weight[class * self.n_features..(class + 1) * self.n_features];
+                weights
+                    .iter_mut()
+                    .zip(*row)
+                    .for_each(|(weight, value)| *weight -= step * slope * f64::from(*value));
             }
         }
     }
@@ -147,7 +197,9 @@ impl Head {
     fn slopes(&self, row: &[f32], class: usize) -> Vec<f64> {
         let products = self.weight.chunks_exact(self.n_features).zip(&self.bias);
         let logit = |(weights, bias): (&[f64], &f64)| {
-            weights.iter().zip(row).fold(*bias, |sum, (weight, value)| sum + weight * f64::from(*value))
+            weights.iter().zip(row).fold(*bias, |sum, (weight, value)| {
+                sum + weight * f64::from(*value)
+            })
         };
         let logits: Vec<f64> = products.map(logit).collect();
         let mut slopes = exact::softmax(&logits);
@@ -160,13 +212,21 @@ impl Head {
 mod tests {
     use super::*;
 
-    const LEARNING: Learning = Learning { learning_rate: 1.0, batch_size: 10, iterations: 1 };
+    const LEARNING: Learning = Learning {
+        learning_rate: 1.0,
+        batch_size: 10,
+        iterations: 1,
+    };
 
     fn member(head: [f32; 6], prototypes: [f32; 4], present: [f32; 2]) -> (f64, Arc<ParamSet>) {
         let mut params = ParamSet::new();
-        params.insert("fc.weight", &[2, 2], head[..4].to_vec()).unwrap();
+        params
+            .insert("fc.weight", &[2, 2], head[..4].to_vec())
+            .unwrap();
         params.insert("fc.bias", &[2], head[4..].to_vec()).unwrap();
-        params.insert(PROTOTYPES, &[2, 2], prototypes.to_vec()).unwrap();
+        params
+            .insert(PROTOTYPES, &[2, 2], prototypes.to_vec())
+            .unwrap();
         params.insert(PRESENT, &[2], present.to_vec()).unwrap();
         (1.0, Arc::new(params))
     }
@@ -182,12 +242,17 @@ mod tests {
     fn one_batch_agrees_with_a_worked_example() {
         let zero = [0.0; 6];
         // The absent prototype is there to be ignored.
-        let members =
-            [member(zero, [1.0, 2.0, 99.0, 99.0], [1.0, 0.0]), member(zero, [3.0, 0.0, 0.0, 4.0], [1.0, 1.0])];
+        let members = [
+            member(zero, [1.0, 2.0, 99.0, 99.0], [1.0, 0.0]),
+            member(zero, [3.0, 0.0, 0.0, 4.0], [1.0, 1.0]),
+        ];
         let learned = learn_head(LEARNING, &members).unwrap();
         let close = |name: &str, expected: &[f32]| {
             let got = values(&learned, name);
-            assert!(got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{name}: {got:?}");
+            assert!(
+                got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6),
+                "{name}: {got:?}"
+            );
         };
         let third = 1.0 / 3.0;
         close("fc.weight", &[2.0 * third, -third, -2.0 * third, third]);
@@ -212,11 +277,15 @@ mod tests {
         let mut members = vec![member([0.0; 6], [1.0, 0.0, 0.0, 1.0], [1.0; 2]); 30];
         for _ in 0..3 {
             let learned = learn_head(LEARNING, &members).unwrap();
-            let head: Vec<f32> = [values(&learned, "fc.weight"), values(&learned, "fc.bias")].concat();
+            let head: Vec<f32> =
+                [values(&learned, "fc.weight"), values(&learned, "fc.bias")].concat();
             members = vec![member(head.try_into().unwrap(), [1.0, 0.0, 0.0, 1.0], [1.0; 2]); 30];
         }
         let weight = values(&members[0].1, "fc.weight");
-        assert!(weight[0] - weight[2] > 2.0 && weight[3] - weight[1] > 2.0, "{weight:?}");
+        assert!(
+            weight[0] - weight[2] > 2.0 && weight[3] - weight[1] > 2.0,
+            "{weight:?}"
+        );
     }
 
     #[test]
@@ -224,12 +293,21 @@ mod tests {
         assert_eq!(learn_head(LEARNING, &[]), Err(AverageError::NoMembers));
         let mut plain = ParamSet::new();
         plain.insert("fc.weight", &[2, 2], vec![0.0; 4]).unwrap();
-        assert_eq!(learn_head(LEARNING, &[(1.0, Arc::new(plain.clone()))]), Err(UNSUITED));
+        assert_eq!(
+            learn_head(LEARNING, &[(1.0, Arc::new(plain.clone()))]),
+            Err(UNSUITED)
+        );
         plain.insert("fc.bias", &[2], vec![0.0; 2]).unwrap();
         plain.insert(PROTOTYPES, &[2, 3], vec![0.0; 6]).unwrap();
         plain.insert(PRESENT, &[2], vec![0.0; 2]).unwrap();
-        assert_eq!(learn_head(LEARNING, &[(1.0, Arc::new(plain.clone()))]), Err(UNSUITED));
+        assert_eq!(
+            learn_head(LEARNING, &[(1.0, Arc::new(plain.clone()))]),
+            Err(UNSUITED)
+        );
         let mixed = [member([0.0; 6], [0.0; 4], [1.0; 2]), (1.0, Arc::new(plain))];
-        assert!(matches!(learn_head(LEARNING, &mixed), Err(AverageError::Layout(_))));
+        assert!(matches!(
+            learn_head(LEARNING, &mixed),
+            Err(AverageError::Layout(_))
+        ));
     }
 }

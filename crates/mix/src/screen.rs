@@ -37,24 +37,43 @@ pub enum ScreenFault {
 ///
 /// # Errors
 /// Names the first fault: layout, then finiteness, then norm.
-pub fn screen(candidate: &ParamSet, own: &ParamSet, max_norm_ratio: f64) -> Result<(), ScreenFault> {
+pub fn screen(
+    candidate: &ParamSet,
+    own: &ParamSet,
+    max_norm_ratio: f64,
+) -> Result<(), ScreenFault> {
     candidate.check_layout(&own.layout())?;
-    if let Some((name, _)) = candidate.iter().find(|(_, tensor)| !tensor.values().iter().all(|v| v.is_finite())) {
+    if let Some((name, _)) = candidate
+        .iter()
+        .find(|(_, tensor)| !tensor.values().iter().all(|v| v.is_finite()))
+    {
         return Err(ScreenFault::NotFinite(name.to_owned()));
     }
     // The layouts are equal, so the tensors come in pairs.
-    let pairs = candidate.iter().zip(own.iter()).map(|((_, candidate), (_, own))| [candidate, own].map(square));
-    let [norm, own] = pairs.filter(|[_, own]| *own > 0.0).fold([0.0, 0.0], |[a, b], [c, d]| [a + c, b + d]);
+    let pairs = candidate
+        .iter()
+        .zip(own.iter())
+        .map(|((_, candidate), (_, own))| [candidate, own].map(square));
+    let [norm, own] = pairs
+        .filter(|[_, own]| *own > 0.0)
+        .fold([0.0, 0.0], |[a, b], [c, d]| [a + c, b + d]);
     let (norm, own) = (norm.sqrt(), own.sqrt());
     if own > 0.0 && norm > max_norm_ratio * own {
-        return Err(ScreenFault::Norm { norm, own, ratio: max_norm_ratio });
+        return Err(ScreenFault::Norm {
+            norm,
+            own,
+            ratio: max_norm_ratio,
+        });
     }
     Ok(())
 }
 
 /// Returns the square of a tensor's norm.
 fn square(tensor: &Tensor) -> f64 {
-    tensor.values().iter().fold(0.0, |sum, value| sum + f64::from(*value).powi(2))
+    tensor
+        .values()
+        .iter()
+        .fold(0.0, |sum, value| sum + f64::from(*value).powi(2))
 }
 
 /// Returns the Euclidean distance of two parameter sets; infinite if their layouts differ.
@@ -68,7 +87,9 @@ pub fn distance(a: &ParamSet, b: &ParamSet) -> f64 {
             return f64::INFINITY;
         }
         let pairs = a.values().iter().zip(b.values());
-        sum += pairs.fold(0.0, |sum, (x, y)| sum + (f64::from(*x) - f64::from(*y)).powi(2));
+        sum += pairs.fold(0.0, |sum, (x, y)| {
+            sum + (f64::from(*x) - f64::from(*y)).powi(2)
+        });
     }
     sum.sqrt()
 }
@@ -83,12 +104,25 @@ pub fn far_sources(
     candidates: &[(ExpertId, Arc<ParamSet>)],
     max_multiple_of_median: f64,
 ) -> Vec<ExpertId> {
-    let distances: Vec<f64> = candidates.iter().map(|(_, params)| distance(own, params)).collect();
-    let mut measured: Vec<f64> = distances.iter().copied().filter(|d| d.is_finite() && *d > 0.0).collect();
+    let distances: Vec<f64> = candidates
+        .iter()
+        .map(|(_, params)| distance(own, params))
+        .collect();
+    let mut measured: Vec<f64> = distances
+        .iter()
+        .copied()
+        .filter(|d| d.is_finite() && *d > 0.0)
+        .collect();
     measured.sort_unstable_by(f64::total_cmp);
-    let median = measured.get(measured.len().saturating_sub(1) / 2).copied().unwrap_or(0.0);
+    let median = measured
+        .get(measured.len().saturating_sub(1) / 2)
+        .copied()
+        .unwrap_or(0.0);
     let limit = max_multiple_of_median * median;
-    let far = candidates.iter().zip(distances).filter(|(_, distance)| !(distance.is_finite() && *distance <= limit));
+    let far = candidates
+        .iter()
+        .zip(distances)
+        .filter(|(_, distance)| !(distance.is_finite() && *distance <= limit));
     far.map(|((expert, _), _)| *expert).collect()
 }
 
@@ -99,22 +133,36 @@ mod tests {
 
     fn params(values: &[f32]) -> ParamSet {
         let mut params = ParamSet::new();
-        params.insert("w", &[values.len()], values.to_vec()).unwrap();
+        params
+            .insert("w", &[values.len()], values.to_vec())
+            .unwrap();
         params
     }
 
     fn expert(byte: u8) -> ExpertId {
-        ExpertId { owner: NodeId::from_bytes([byte; 32]), slot: Slot(0) }
+        ExpertId {
+            owner: NodeId::from_bytes([byte; 32]),
+            slot: Slot(0),
+        }
     }
 
     fn far(values: &[f32], multiple: f64) -> Vec<u8> {
-        let candidates: Vec<_> = (0..).zip(values).map(|(i, v)| (expert(i), Arc::new(params(&[*v])))).collect();
-        far_sources(&params(&[0.0]), &candidates, multiple).iter().map(|id| id.owner.as_bytes()[0]).collect()
+        let candidates: Vec<_> = (0..)
+            .zip(values)
+            .map(|(i, v)| (expert(i), Arc::new(params(&[*v]))))
+            .collect();
+        far_sources(&params(&[0.0]), &candidates, multiple)
+            .iter()
+            .map(|id| id.owner.as_bytes()[0])
+            .collect()
     }
 
     #[test]
     fn lets_an_ordinary_part_through() {
-        assert_eq!(screen(&params(&[3.0, 4.0]), &params(&[1.0, 0.0]), 5.0), Ok(()));
+        assert_eq!(
+            screen(&params(&[3.0, 4.0]), &params(&[1.0, 0.0]), 5.0),
+            Ok(())
+        );
         assert_eq!(screen(&params(&[3.0]), &params(&[0.0]), 10.0), Ok(()));
         // A drawn head with prototypes that are zeros still, and what others have learned (FedGH).
         let both = |head: f32, prototype: f32| {
@@ -129,19 +177,31 @@ mod tests {
     #[test]
     fn refuses_another_layout_broken_values_and_large_norms() {
         let own = params(&[1.0, 0.0]);
-        assert!(matches!(screen(&params(&[1.0]), &own, 10.0), Err(ScreenFault::Layout(_))));
+        assert!(matches!(
+            screen(&params(&[1.0]), &own, 10.0),
+            Err(ScreenFault::Layout(_))
+        ));
         for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            assert_eq!(screen(&params(&[1.0, broken]), &own, 10.0), Err(ScreenFault::NotFinite("w".into())));
+            assert_eq!(
+                screen(&params(&[1.0, broken]), &own, 10.0),
+                Err(ScreenFault::NotFinite("w".into()))
+            );
         }
         let fault = screen(&params(&[30.0, 40.0]), &own, 10.0).unwrap_err();
-        assert_eq!(fault.to_string(), "norm 5.000e1 is more than 10 times the own norm 1.000e0");
+        assert_eq!(
+            fault.to_string(),
+            "norm 5.000e1 is more than 10 times the own norm 1.000e0"
+        );
         assert!(screen(&params(&[f32::MAX, f32::MAX]), &own, 10.0).is_err());
     }
 
     #[test]
     fn distance_is_euclidean() {
         assert_eq!(distance(&params(&[0.0, 3.0]), &params(&[4.0, 0.0])), 5.0);
-        assert_eq!(distance(&params(&[0.0]), &params(&[0.0, 0.0])), f64::INFINITY);
+        assert_eq!(
+            distance(&params(&[0.0]), &params(&[0.0, 0.0])),
+            f64::INFINITY
+        );
     }
 
     #[test]

@@ -34,10 +34,17 @@ impl<'a> Proxies<'a> {
     /// Collects the proxies of all nodes whose dimension is `dimension`, ordered by owner and slot. A set of another
     /// dimension lives in another feature space and is left out.
     pub fn collect(known: &'a BTreeMap<NodeId, Arc<ProxySet>>, dimension: usize) -> Self {
-        let mut proxies = Self { experts: Vec::new(), vectors: Vec::new(), inverse_norms: Vec::new() };
+        let mut proxies = Self {
+            experts: Vec::new(),
+            vectors: Vec::new(),
+            inverse_norms: Vec::new(),
+        };
         for (owner, set) in known.iter().filter(|(_, set)| set.dimension() == dimension) {
             for (slot, vector) in (0..).zip(set.iter()) {
-                proxies.experts.push(ExpertId { owner: *owner, slot: Slot(slot) });
+                proxies.experts.push(ExpertId {
+                    owner: *owner,
+                    slot: Slot(slot),
+                });
                 proxies.vectors.push(vector);
                 proxies.inverse_norms.push(inverse_norm(vector));
             }
@@ -62,8 +69,9 @@ impl<'a> Proxies<'a> {
     pub fn row(&self, own: usize) -> Vec<f64> {
         let (vector, inverse) = (self.vectors[own], self.inverse_norms[own]);
         let others = self.vectors.iter().zip(&self.inverse_norms);
-        let mut row: Vec<f64> =
-            others.map(|(other, other_inverse)| scaled(dot(vector, other), inverse, *other_inverse)).collect();
+        let mut row: Vec<f64> = others
+            .map(|(other, other_inverse)| scaled(dot(vector, other), inverse, *other_inverse))
+            .collect();
         row[own] = 1.0;
         row
     }
@@ -84,7 +92,11 @@ fn scaled(dot: f64, inverse_a: f64, inverse_b: f64) -> f64 {
 
 /// Products of `f32` are exact in `f64` and cannot overflow there, so the sum is as good as the input.
 fn dot(a: &[f32], b: &[f32]) -> f64 {
-    debug_assert_eq!(a.len(), b.len(), "only vectors of one feature space are compared");
+    debug_assert_eq!(
+        a.len(),
+        b.len(),
+        "only vectors of one feature space are compared"
+    );
     let mut lanes = [0.0f64; LANES];
     let (a_blocks, a_rest) = a.as_chunks::<LANES>();
     let (b_blocks, b_rest) = b.as_chunks::<LANES>();
@@ -93,7 +105,11 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
             lanes[lane] += f64::from(a[lane]) * f64::from(b[lane]);
         }
     }
-    let rest: f64 = a_rest.iter().zip(b_rest).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum();
+    let rest: f64 = a_rest
+        .iter()
+        .zip(b_rest)
+        .map(|(x, y)| f64::from(*x) * f64::from(*y))
+        .sum();
     lanes.iter().sum::<f64>() + rest
 }
 

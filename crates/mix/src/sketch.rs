@@ -35,15 +35,29 @@ pub fn sketches(proxies: &ProxySet, federation: FederationId) -> Sketches {
     let mut drawn = [0_u8; SKETCH_BYTES];
     for coordinate in 0..proxies.dimension() {
         rng.fill_bytes(&mut drawn);
-        let signs: [f32; BITS] =
-            std::array::from_fn(|bit| if drawn[bit / 8] >> (bit % 8) & 1 == 1 { 1.0 } else { -1.0 });
+        let signs: [f32; BITS] = std::array::from_fn(|bit| {
+            if drawn[bit / 8] >> (bit % 8) & 1 == 1 {
+                1.0
+            } else {
+                -1.0
+            }
+        });
         for (proxy, sums) in proxies.iter().zip(&mut sums) {
             let value = proxy[coordinate];
-            sums.iter_mut().zip(&signs).for_each(|(sum, sign)| *sum += sign * value);
+            sums.iter_mut()
+                .zip(&signs)
+                .for_each(|(sum, sign)| *sum += sign * value);
         }
     }
-    let byte = |sums: &[f32; BITS], at: usize| (0..8).map(|bit| u8::from(sums[8 * at + bit] > 0.0) << bit).sum();
-    let sketches: Vec<_> = sums.iter().map(|sums| std::array::from_fn(|at| byte(sums, at))).collect();
+    let byte = |sums: &[f32; BITS], at: usize| {
+        (0..8)
+            .map(|bit| u8::from(sums[8 * at + bit] > 0.0) << bit)
+            .sum()
+    };
+    let sketches: Vec<_> = sums
+        .iter()
+        .map(|sums| std::array::from_fn(|at| byte(sums, at)))
+        .collect();
     Sketches::new(&sketches)
 }
 
@@ -56,9 +70,12 @@ pub fn shortlist<'a>(
     let others: Vec<(NodeId, &Sketches)> = others.collect();
     let mut owners = BTreeSet::new();
     for sketch in own.iter() {
-        let candidates = others.iter().flat_map(|(node, sketches)| sketches.iter().map(move |other| (node, other)));
-        let mut ranked: Vec<(u32, NodeId)> =
-            candidates.map(|(node, other)| (differing_bits(sketch, other), *node)).collect();
+        let candidates = others
+            .iter()
+            .flat_map(|(node, sketches)| sketches.iter().map(move |other| (node, other)));
+        let mut ranked: Vec<(u32, NodeId)> = candidates
+            .map(|(node, other)| (differing_bits(sketch, other), *node))
+            .collect();
         if per_row < ranked.len() {
             ranked.select_nth_unstable(per_row);
             ranked.truncate(per_row);
@@ -82,7 +99,10 @@ mod tests {
     /// A proxy at an angle from the first axis, in a space of `dimension`.
     fn at(degrees: f32, dimension: usize) -> Vec<f32> {
         let mut proxy = vec![0.0; dimension];
-        (proxy[0], proxy[1]) = (3.0 * degrees.to_radians().cos(), 3.0 * degrees.to_radians().sin());
+        (proxy[0], proxy[1]) = (
+            3.0 * degrees.to_radians().cos(),
+            3.0 * degrees.to_radians().sin(),
+        );
         proxy
     }
 
@@ -92,18 +112,32 @@ mod tests {
     #[test]
     fn sketches_tell_the_cosine() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
-        let mut random =
-            |n: usize| -> Vec<f32> { (0..n).map(|_| rng.next_u32() as f32 / u32::MAX as f32 - 0.5).collect() };
+        let mut random = |n: usize| -> Vec<f32> {
+            (0..n)
+                .map(|_| rng.next_u32() as f32 / u32::MAX as f32 - 0.5)
+                .collect()
+        };
         let (a, noise) = (random(500), random(500));
         for mixed in [0.0_f32, 0.2, 0.5, 1.0, 3.0] {
-            let b: Vec<f32> = a.iter().zip(&noise).map(|(a, noise)| a + mixed * noise).collect();
+            let b: Vec<f32> = a
+                .iter()
+                .zip(&noise)
+                .map(|(a, noise)| a + mixed * noise)
+                .collect();
             let exact = crate::similarity::cosine(&a, &b);
-            let both = sketches(&ProxySet::new(500, [a.clone(), b].concat()).unwrap(), FEDERATION);
+            let both = sketches(
+                &ProxySet::new(500, [a.clone(), b].concat()).unwrap(),
+                FEDERATION,
+            );
             let pair: Vec<_> = both.iter().collect();
             let share = exact.acos() / std::f64::consts::PI;
-            let deviation = exact.acos().sin() * std::f64::consts::PI * (share * (1.0 - share) / 1024.0).sqrt();
+            let deviation =
+                exact.acos().sin() * std::f64::consts::PI * (share * (1.0 - share) / 1024.0).sqrt();
             let estimate = estimated_cosine(pair[0], pair[1]);
-            assert!((estimate - exact).abs() <= 3.0 * deviation + 1e-9, "{estimate} for {exact}");
+            assert!(
+                (estimate - exact).abs() <= 3.0 * deviation + 1e-9,
+                "{estimate} for {exact}"
+            );
         }
     }
 
@@ -111,18 +145,34 @@ mod tests {
     fn everybody_draws_the_same_planes_and_another_federation_others() {
         let set = ProxySet::new(16, at(30.0, 16)).unwrap();
         assert_eq!(sketches(&set, FEDERATION), sketches(&set, FEDERATION));
-        assert_ne!(sketches(&set, FEDERATION), sketches(&set, FederationId::from_bytes([8; 32])));
+        assert_ne!(
+            sketches(&set, FEDERATION),
+            sketches(&set, FederationId::from_bytes([8; 32]))
+        );
     }
 
     #[test]
     fn the_shortlist_holds_the_nearest_of_each_row() {
         let sketch = |proxies: &[f32]| {
-            let values = proxies.iter().flat_map(|degrees| at(*degrees, 64)).collect();
+            let values = proxies
+                .iter()
+                .flat_map(|degrees| at(*degrees, 64))
+                .collect();
             sketches(&ProxySet::new(64, values).unwrap(), FEDERATION)
         };
         let own = sketch(&[0.0, 90.0]);
-        let others = [(node(1), sketch(&[180.0, 45.0])), (node(2), sketch(&[10.0])), (node(3), sketch(&[-90.0, 85.0]))];
-        let listed = |per_row| shortlist(&own, others.iter().map(|(node, sketches)| (*node, sketches)), per_row);
+        let others = [
+            (node(1), sketch(&[180.0, 45.0])),
+            (node(2), sketch(&[10.0])),
+            (node(3), sketch(&[-90.0, 85.0])),
+        ];
+        let listed = |per_row| {
+            shortlist(
+                &own,
+                others.iter().map(|(node, sketches)| (*node, sketches)),
+                per_row,
+            )
+        };
         assert_eq!(listed(1), BTreeSet::from([node(2), node(3)]));
         assert_eq!(listed(100), BTreeSet::from([node(1), node(2), node(3)]));
         assert_eq!(listed(0), BTreeSet::new());

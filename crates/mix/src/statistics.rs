@@ -25,7 +25,9 @@ pub enum StatisticsError {
     #[error("there are no samples to take statistics of")]
     Empty,
     /// The covariance is not finite and positive.
-    #[error("the features' covariance is not a finite positive matrix: they are all alike, or not numbers")]
+    #[error(
+        "the features' covariance is not a finite positive matrix: they are all alike, or not numbers"
+    )]
     Degenerate,
 }
 
@@ -45,7 +47,12 @@ impl Statistics {
     /// Starts with nothing.
     pub fn new(classes: usize, width: usize) -> Self {
         let scatter = vec![0.0; width * (width + 1) / 2];
-        Self { width, counts: vec![0.0; classes], sums: vec![0.0; classes * width], scatter }
+        Self {
+            width,
+            counts: vec![0.0; classes],
+            sums: vec![0.0; classes * width],
+            scatter,
+        }
     }
 
     /// Adds one sample.
@@ -56,7 +63,9 @@ impl Statistics {
         assert_eq!(features.len(), self.width, "features of this width");
         self.counts[class] += 1.0;
         let sums = &mut self.sums[class * self.width..][..self.width];
-        sums.iter_mut().zip(features).for_each(|(sum, value)| *sum += f64::from(*value));
+        sums.iter_mut()
+            .zip(features)
+            .for_each(|(sum, value)| *sum += f64::from(*value));
         let mut row = 0;
         for (at, value) in features.iter().enumerate() {
             let others = &features[at..];
@@ -64,7 +73,9 @@ impl Statistics {
             // Behind a ReLU half of the features are zero.
             if value != 0.0 {
                 let scatter = self.scatter[row..row + others.len()].iter_mut();
-                scatter.zip(others).for_each(|(sum, other)| *sum += value * f64::from(*other));
+                scatter
+                    .zip(others)
+                    .for_each(|(sum, other)| *sum += value * f64::from(*other));
             }
             row += others.len();
         }
@@ -77,7 +88,11 @@ impl Statistics {
 
     /// Divides everything by a number.
     pub fn scale(&mut self, factor: f64) {
-        let all = self.counts.iter_mut().chain(&mut self.sums).chain(&mut self.scatter);
+        let all = self
+            .counts
+            .iter_mut()
+            .chain(&mut self.sums)
+            .chain(&mut self.scatter);
         all.for_each(|value| *value *= factor);
     }
 
@@ -91,7 +106,11 @@ impl Statistics {
             return Err(StatisticsError::Empty);
         }
         let means: Vec<Vec<f64>> = (self.counts.iter().zip(self.sums.chunks_exact(width)))
-            .map(|(count, sums)| sums.iter().map(|sum| if *count > 0.0 { sum / count } else { 0.0 }).collect())
+            .map(|(count, sums)| {
+                sums.iter()
+                    .map(|sum| if *count > 0.0 { sum / count } else { 0.0 })
+                    .collect()
+            })
             .collect();
         let factor = cholesky(self.covariance(&means, epsilon), width)?;
         let mut weights = Vec::with_capacity(self.sums.len());
@@ -99,10 +118,18 @@ impl Statistics {
         for (mean, count) in means.iter().zip(&self.counts) {
             let row = back_substitute(&factor, width, mean);
             let square: f64 = row.iter().zip(mean).map(|(a, mu)| a * mu).sum();
-            offsets.push(if *count > 0.0 { -0.5 * square } else { IMPOSSIBLE });
+            offsets.push(if *count > 0.0 {
+                -0.5 * square
+            } else {
+                IMPOSSIBLE
+            });
             weights.extend(row);
         }
-        Ok(Discriminant { width, weights, offsets })
+        Ok(Discriminant {
+            width,
+            weights,
+            offsets,
+        })
     }
 
     /// Returns W as its lower triangle, row by row in a square.
@@ -110,11 +137,18 @@ impl Statistics {
         let (width, total) = (self.width, self.total());
         let mut matrix = vec![0.0; width * width];
         let mut next = self.scatter.iter();
-        for (row, column) in (0..width).flat_map(|row| (row..width).map(move |column| (row, column))) {
-            let between: f64 = means.iter().zip(&self.counts).map(|(mean, n)| n * mean[row] * mean[column]).sum();
+        for (row, column) in
+            (0..width).flat_map(|row| (row..width).map(move |column| (row, column)))
+        {
+            let between: f64 = means
+                .iter()
+                .zip(&self.counts)
+                .map(|(mean, n)| n * mean[row] * mean[column])
+                .sum();
             matrix[column * width + row] = (next.next().copied().unwrap_or(0.0) - between) / total;
         }
-        let mean_variance = (0..width).map(|at| matrix[at * width + at]).sum::<f64>() / width as f64;
+        let mean_variance =
+            (0..width).map(|at| matrix[at * width + at]).sum::<f64>() / width as f64;
         (0..width).for_each(|at| matrix[at * width + at] += epsilon * mean_variance);
         matrix
     }
@@ -134,7 +168,12 @@ impl Discriminant {
     /// Returns `A r + b`, one number per class.
     pub fn logits(&self, features: &[f32]) -> Vec<f64> {
         let rows = self.weights.chunks_exact(self.width).zip(&self.offsets);
-        let dot = |row: &[f64]| row.iter().zip(features).map(|(a, r)| a * f64::from(*r)).sum::<f64>();
+        let dot = |row: &[f64]| {
+            row.iter()
+                .zip(features)
+                .map(|(a, r)| a * f64::from(*r))
+                .sum::<f64>()
+        };
         rows.map(|(row, offset)| dot(row) + offset).collect()
     }
 
@@ -146,7 +185,10 @@ impl Discriminant {
 
 /// Returns `softmax(logits / T + log(prior + 10⁻³))`.
 pub fn tempered(logits: &[f64], temperature: f64, prior: &[f64]) -> Vec<f64> {
-    let scores = logits.iter().zip(prior).map(|(logit, pi)| logit / temperature + (pi + PRIOR_FLOOR).ln());
+    let scores = logits
+        .iter()
+        .zip(prior)
+        .map(|(logit, pi)| logit / temperature + (pi + PRIOR_FLOOR).ln());
     let scores: Vec<f64> = scores.collect();
     let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let powers: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
@@ -162,7 +204,8 @@ fn cholesky(mut matrix: Vec<f64>, width: usize) -> Result<Vec<f64>, StatisticsEr
             let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
             if column < row {
                 let other = &above[column * width..][..width];
-                current[column] = (current[column] - dot(&current[..column], &other[..column])) / other[column];
+                current[column] =
+                    (current[column] - dot(&current[..column], &other[..column])) / other[column];
             } else {
                 let square = current[row] - dot(&current[..row], &current[..row]);
                 if square.is_nan() || square <= 0.0 || square.is_infinite() {
@@ -179,11 +222,17 @@ fn cholesky(mut matrix: Vec<f64>, width: usize) -> Result<Vec<f64>, StatisticsEr
 fn back_substitute(factor: &[f64], width: usize, y: &[f64]) -> Vec<f64> {
     let mut x = y.to_vec();
     for row in 0..width {
-        let known: f64 = factor[row * width..][..row].iter().zip(&x).map(|(l, value)| l * value).sum();
+        let known: f64 = factor[row * width..][..row]
+            .iter()
+            .zip(&x)
+            .map(|(l, value)| l * value)
+            .sum();
         x[row] = (x[row] - known) / factor[row * width + row];
     }
     for row in (0..width).rev() {
-        let known: f64 = (row + 1..width).map(|below| factor[below * width + row] * x[below]).sum();
+        let known: f64 = (row + 1..width)
+            .map(|below| factor[below * width + row] * x[below])
+            .sum();
         x[row] = (x[row] - known) / factor[row * width + row];
     }
     x
@@ -204,7 +253,12 @@ mod tests {
     #[test]
     fn a_common_factor_changes_nothing() {
         let mut statistics = Statistics::new(2, 2);
-        for (features, class) in [([1.0, 2.0], 0), ([0.5, -1.0], 1), ([0.0, 3.0], 0), ([-1.0, 0.25], 1)] {
+        for (features, class) in [
+            ([1.0, 2.0], 0),
+            ([0.5, -1.0], 1),
+            ([0.0, 3.0], 0),
+            ([-1.0, 0.25], 1),
+        ] {
             statistics.add(&features, class);
         }
         let solved = statistics.solve(EPSILON).unwrap();
@@ -218,7 +272,11 @@ mod tests {
         for (value, class) in [(0.0, 0), (1.0, 0), (3.0, 2), (4.0, 2)] {
             statistics.add(&[value], class);
         }
-        let probabilities = statistics.solve(EPSILON).unwrap().probabilities(&[0.5], 1.0, &[0.4, 0.2, 0.4]);
+        let probabilities =
+            statistics
+                .solve(EPSILON)
+                .unwrap()
+                .probabilities(&[0.5], 1.0, &[0.4, 0.2, 0.4]);
         assert_eq!(probabilities[1], 0.0);
         assert!(probabilities[0] > 0.9, "{probabilities:?}");
     }

@@ -30,14 +30,18 @@ const UNSUITED: AverageError = AverageError::Unsuited("experts with their usage"
 /// Refuses an empty list, members of different layouts, unusable weights, and parts without a share of use for every
 /// expert.
 pub fn by_usage(members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageError> {
-    let Some((_, first)) = members.first() else { return Err(AverageError::NoMembers) };
+    let Some((_, first)) = members.first() else {
+        return Err(AverageError::NoMembers);
+    };
     let n_experts = first.get(USAGE).map_or(0, |usage| usage.values().len());
     let mut averaged = mean(first.layout(), members)?;
     for expert in 0..n_experts.max(1) {
         let prefix = format!("{EXPERTS}{expert}.");
         let used = expert_mean(members, expert, &prefix)?;
         for (name, tensor) in averaged.iter_mut() {
-            let own = name.strip_prefix(&prefix).and_then(|name| used.as_ref()?.get(name));
+            let own = name
+                .strip_prefix(&prefix)
+                .and_then(|name| used.as_ref()?.get(name));
             if let Some(own) = own {
                 tensor.values_mut().copy_from_slice(own.values());
             }
@@ -55,15 +59,21 @@ fn expert_mean(
 ) -> Result<Option<ParamSet>, AverageError> {
     let mut sum: Option<Accumulator> = None;
     for (weight, params) in members {
-        let share = params.get(USAGE).and_then(|usage| usage.values().get(expert)).ok_or(UNSUITED)?;
+        let share = params
+            .get(USAGE)
+            .and_then(|usage| usage.values().get(expert))
+            .ok_or(UNSUITED)?;
         let own = params.strip_prefix(prefix);
         if own.is_empty() {
             return Err(UNSUITED);
         }
         let share = f64::from(*share).clamp(0.0, 1.0);
-        sum.get_or_insert_with(|| Accumulator::new(own.layout())).add(weight * share, &own)?;
+        sum.get_or_insert_with(|| Accumulator::new(own.layout()))
+            .add(weight * share, &own)?;
     }
-    sum.filter(|sum| sum.total_weight() > 0.0).map(Accumulator::finish).transpose()
+    sum.filter(|sum| sum.total_weight() > 0.0)
+        .map(Accumulator::finish)
+        .transpose()
 }
 
 #[cfg(test)]
@@ -73,7 +83,9 @@ mod tests {
     fn member(weight: f64, experts: [f32; 2], usage: [f32; 2], gate: f32) -> (f64, Arc<ParamSet>) {
         let mut params = ParamSet::new();
         for (expert, value) in experts.into_iter().enumerate() {
-            params.insert(format!("experts.{expert}.fc.weight"), &[1], vec![value]).unwrap();
+            params
+                .insert(format!("experts.{expert}.fc.weight"), &[1], vec![value])
+                .unwrap();
         }
         params.insert(USAGE, &[2], usage.to_vec()).unwrap();
         params.insert("gate.weight", &[1], vec![gate]).unwrap();
@@ -88,19 +100,32 @@ mod tests {
     /// (1/2·8 + 3/4·3) / (5/4) = 5. The gate is the plain mean: (1·0 + 3·8) / 4 = 6.
     #[test]
     fn agrees_with_a_worked_example() {
-        let members = [member(1.0, [2.0, 8.0], [0.5, 0.5], 0.0), member(3.0, [6.0, 3.0], [0.5, 0.25], 8.0)];
+        let members = [
+            member(1.0, [2.0, 8.0], [0.5, 0.5], 0.0),
+            member(3.0, [6.0, 3.0], [0.5, 0.25], 8.0),
+        ];
         let averaged = by_usage(&members).unwrap();
         assert_eq!(value(&averaged, "experts.0.fc.weight"), 5.0);
         assert_eq!(value(&averaged, "experts.1.fc.weight"), 5.0);
         assert_eq!(value(&averaged, "gate.weight"), 6.0);
         assert_eq!(averaged.get(USAGE).unwrap().values(), [0.5, 0.3125]);
-        let boast = [member(1.0, [0.0; 2], [9.0, 0.0], 0.0), member(1.0, [4.0; 2], [1.0, 0.0], 0.0)];
-        assert_eq!(value(&by_usage(&boast).unwrap(), "experts.0.fc.weight"), 2.0, "a boast counts as 1");
+        let boast = [
+            member(1.0, [0.0; 2], [9.0, 0.0], 0.0),
+            member(1.0, [4.0; 2], [1.0, 0.0], 0.0),
+        ];
+        assert_eq!(
+            value(&by_usage(&boast).unwrap(), "experts.0.fc.weight"),
+            2.0,
+            "a boast counts as 1"
+        );
     }
 
     #[test]
     fn who_did_not_use_an_expert_does_not_move_it_and_nobody_leaves_it_alone() {
-        let members = [member(1.0, [1.0, 7.0], [1.0, 0.0], 0.0), member(9.0, [50.0, 7.0], [0.0, 0.0], 0.0)];
+        let members = [
+            member(1.0, [1.0, 7.0], [1.0, 0.0], 0.0),
+            member(9.0, [50.0, 7.0], [0.0, 0.0], 0.0),
+        ];
         let averaged = by_usage(&members).unwrap();
         assert_eq!(value(&averaged, "experts.0.fc.weight"), 1.0);
         assert_eq!(value(&averaged, "experts.1.fc.weight"), 7.0);
@@ -110,9 +135,15 @@ mod tests {
     fn refuses_what_has_no_usage() {
         assert_eq!(by_usage(&[]), Err(AverageError::NoMembers));
         let mut plain = ParamSet::new();
-        plain.insert("experts.0.fc.weight", &[1], vec![1.0]).unwrap();
+        plain
+            .insert("experts.0.fc.weight", &[1], vec![1.0])
+            .unwrap();
         assert_eq!(by_usage(&[(1.0, Arc::new(plain.clone()))]), Err(UNSUITED));
         plain.insert(USAGE, &[2], vec![1.0, 0.0]).unwrap();
-        assert_eq!(by_usage(&[(1.0, Arc::new(plain))]), Err(UNSUITED), "there is no expert 1");
+        assert_eq!(
+            by_usage(&[(1.0, Arc::new(plain))]),
+            Err(UNSUITED),
+            "there is no expert 1"
+        );
     }
 }

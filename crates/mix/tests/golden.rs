@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::{
-    BlobId, Exchange, ExpertExchange, ExpertId, Matching, NodeId, ParamSet, PeersPerExpert, ProxySet, Round, Slot,
-    Weighting,
+    BlobId, Exchange, ExpertExchange, ExpertId, Matching, NodeId, ParamSet, PeersPerExpert,
+    ProxySet, Round, Slot, Weighting,
 };
 use fednode_mix::{Measure, energy, merge_row, plan};
 
@@ -37,7 +37,10 @@ impl Case {
         let nodes = (1u8..).zip(&self.experts_per_node);
         nodes
             .flat_map(|(node, n)| (0u16..).take(*n).map(move |slot| (node, slot)))
-            .map(|(node, slot)| ExpertId { owner: NodeId::from_bytes([node; 32]), slot: Slot(slot) })
+            .map(|(node, slot)| ExpertId {
+                owner: NodeId::from_bytes([node; 32]),
+                slot: Slot(slot),
+            })
             .collect()
     }
 
@@ -48,13 +51,24 @@ impl Case {
         }
         values
             .into_iter()
-            .map(|(owner, values)| (owner, Arc::new(ProxySet::new(self.proxy_dim, values).unwrap())))
+            .map(|(owner, values)| {
+                (
+                    owner,
+                    Arc::new(ProxySet::new(self.proxy_dim, values).unwrap()),
+                )
+            })
             .collect()
     }
 
     fn expert(&self, column: usize) -> Arc<ParamSet> {
         let mut params = ParamSet::new();
-        params.insert("w", &[self.experts[column].len()], self.experts[column].clone()).unwrap();
+        params
+            .insert(
+                "w",
+                &[self.experts[column].len()],
+                self.experts[column].clone(),
+            )
+            .unwrap();
         Arc::new(params)
     }
 
@@ -76,19 +90,31 @@ fn check(case: &Case) {
     let column = |id: ExpertId| ids.iter().position(|other| *other == id).unwrap();
     for owner in known.keys() {
         for row in plan(*owner, Round(1), BlobId::of(b""), &known, &case.exchange()).rows {
-            let i = column(ExpertId { owner: *owner, slot: row.slot });
+            let i = column(ExpertId {
+                owner: *owner,
+                slot: row.slot,
+            });
             let mut weights = vec![0.0; ids.len()];
             for source in &row.sources {
                 let j = column(source.expert);
                 weights[j] = source.weight;
-                assert!((source.similarity - case.similarity[i][j]).abs() < TOLERANCE, "similarity {i} {j}");
+                assert!(
+                    (source.similarity - case.similarity[i][j]).abs() < TOLERANCE,
+                    "similarity {i} {j}"
+                );
             }
             for (j, (weight, expected)) in weights.iter().zip(&case.plan[i]).enumerate() {
-                assert!((weight - expected).abs() < TOLERANCE, "plan {i} {j}: {weight} against {expected}");
+                assert!(
+                    (weight - expected).abs() < TOLERANCE,
+                    "plan {i} {j}: {weight} against {expected}"
+                );
             }
             let merged = merge_row(&row, &mut |id| Some(case.expert(column(id)))).unwrap();
             for (value, expected) in merged.params.values().zip(&case.aggregated[i]) {
-                assert!((f64::from(value) - expected).abs() < TOLERANCE, "expert {i}: {value} against {expected}");
+                assert!(
+                    (f64::from(value) - expected).abs() < TOLERANCE,
+                    "expert {i}: {value} against {expected}"
+                );
             }
         }
     }
@@ -104,7 +130,11 @@ fn agrees_with_the_reference_run() {
 #[test]
 fn proxies_refresh_as_in_test_vector_3() {
     let case: Golden = serde_json::from_str(include_str!("data/fedmoe_da_plan.json")).unwrap();
-    let exchange = Exchange { averaging: None, experts: Some(case.cases[0].exchange()), everybody_first: false };
+    let exchange = Exchange {
+        averaging: None,
+        experts: Some(case.cases[0].exchange()),
+        everybody_first: false,
+    };
     let mut newest = None;
     let mut used = Vec::new();
     for round in (1..=12).map(Round) {
@@ -114,14 +144,26 @@ fn proxies_refresh_as_in_test_vector_3() {
         }
     }
     let [none, one, six, eleven] = [None, Some(1), Some(6), Some(11)];
-    assert_eq!(used, [none, one, one, one, one, one, six, six, six, six, six, eleven]);
+    assert_eq!(
+        used,
+        [
+            none, one, one, one, one, one, six, six, six, six, six, eleven
+        ]
+    );
 }
 
 #[test]
 fn an_interval_of_one_refreshes_every_round() {
     let case: Golden = serde_json::from_str(include_str!("data/fedmoe_da_plan.json")).unwrap();
-    let experts = ExpertExchange { refresh_every: 1, ..case.cases[0].exchange() };
-    let exchange = Exchange { averaging: None, experts: Some(experts), everybody_first: false };
+    let experts = ExpertExchange {
+        refresh_every: 1,
+        ..case.cases[0].exchange()
+    };
+    let exchange = Exchange {
+        averaging: None,
+        experts: Some(experts),
+        everybody_first: false,
+    };
     assert!((1..20).map(Round).all(|round| exchange.refreshes_in(round)));
     assert!(!exchange.refreshes_in(Round::ZERO));
 }
@@ -155,16 +197,28 @@ struct StatisticsPrediction {
 /// The classifier from sums, against an independent double-precision run (`tests/data/statistics_expert.json`).
 #[test]
 fn statistics_agree_with_the_reference_run() {
-    let golden: StatisticsGolden = serde_json::from_str(include_str!("data/statistics_expert.json")).unwrap();
+    let golden: StatisticsGolden =
+        serde_json::from_str(include_str!("data/statistics_expert.json")).unwrap();
     let close = |got: &[f64], expected: &[f64]| {
         let near = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-5 * b.abs().max(1.0);
-        assert!(got.len() == expected.len() && got.iter().zip(expected).all(near), "{got:?} is not {expected:?}");
+        assert!(
+            got.len() == expected.len() && got.iter().zip(expected).all(near),
+            "{got:?} is not {expected:?}"
+        );
     };
     let mut pooled = fednode_mix::Statistics::new(golden.b.len(), golden.queries[0].len());
     for node in &golden.nodes {
         let before = pooled.counts.clone();
-        node.features.iter().zip(&node.labels).for_each(|(features, class)| pooled.add(features, *class));
-        let added: Vec<f64> = pooled.counts.iter().zip(before).map(|(now, before)| now - before).collect();
+        node.features
+            .iter()
+            .zip(&node.labels)
+            .for_each(|(features, class)| pooled.add(features, *class));
+        let added: Vec<f64> = pooled
+            .counts
+            .iter()
+            .zip(before)
+            .map(|(now, before)| now - before)
+            .collect();
         close(&added, &node.counts);
     }
     let solved = pooled.solve(golden.epsilon).unwrap();
@@ -172,7 +226,10 @@ fn statistics_agree_with_the_reference_run() {
     close(&solved.offsets, &golden.b);
     for prediction in &golden.predictions {
         for (query, expected) in golden.queries.iter().zip(&prediction.probabilities) {
-            close(&solved.probabilities(query, prediction.temperature, &prediction.prior), expected);
+            close(
+                &solved.probabilities(query, prediction.temperature, &prediction.prior),
+                expected,
+            );
         }
     }
 }
@@ -198,15 +255,29 @@ struct EnergyCase {
 /// The scores of a pool's members, against an independent double-precision run (`tests/data/pm_moe_energy.json`).
 #[test]
 fn energies_agree_with_the_reference_run() {
-    let golden: EnergyGolden = serde_json::from_str(include_str!("data/pm_moe_energy.json")).unwrap();
+    let golden: EnergyGolden =
+        serde_json::from_str(include_str!("data/pm_moe_energy.json")).unwrap();
     for case in &golden.cases {
-        let outputs: Vec<Vec<f32>> = case.features.iter().map(|samples| samples.concat()).collect();
+        let outputs: Vec<Vec<f32>> = case
+            .features
+            .iter()
+            .map(|samples| samples.concat())
+            .collect();
         let scores = |measure: Measure| -> Vec<f64> {
-            outputs.iter().map(|other| measure.mean(&outputs[case.own], other, case.dim)).collect()
+            outputs
+                .iter()
+                .map(|other| measure.mean(&outputs[case.own], other, case.dim))
+                .collect()
         };
         let energies = scores(Measure::Energy(case.temperature));
-        for (got, expected) in [(&energies, &case.scores), (&scores(Measure::Cosine), &case.cosine)] {
-            assert!(got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-7), "{got:?} is not {expected:?}");
+        for (got, expected) in [
+            (&energies, &case.scores),
+            (&scores(Measure::Cosine), &case.cosine),
+        ] {
+            assert!(
+                got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-7),
+                "{got:?} is not {expected:?}"
+            );
         }
         let kept = energy::kept(&energies, case.own, case.gamma);
         let mut dropped = energy::ranking(&energies, case.own);

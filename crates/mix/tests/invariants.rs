@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::{
-    AggregationPlan, BlobId, ExpertExchange, ExpertId, Matching, NodeId, ParamSet, PeersPerExpert, ProxySet, Round,
-    Rule, Slot, Weighting,
+    AggregationPlan, BlobId, ExpertExchange, ExpertId, Matching, NodeId, ParamSet, PeersPerExpert,
+    ProxySet, Round, Rule, Slot, Weighting,
 };
 use fednode_mix::{Proxies, average, cosine, merge_row, plan};
 use proptest::prelude::*;
@@ -38,7 +38,8 @@ fn proxy_set() -> impl Strategy<Value = Vec<f32>> {
 
 /// One to six nodes with one to four experts each.
 fn federation() -> impl Strategy<Value = Known> {
-    prop::collection::vec(proxy_set(), 1..7).prop_map(|sets| (1..).map(node).zip(sets.into_iter().map(set)).collect())
+    prop::collection::vec(proxy_set(), 1..7)
+        .prop_map(|sets| (1..).map(node).zip(sets.into_iter().map(set)).collect())
 }
 
 fn set(values: Vec<f32>) -> Arc<ProxySet> {
@@ -46,27 +47,43 @@ fn set(values: Vec<f32>) -> Arc<ProxySet> {
 }
 
 fn plans(known: &Known, exchange: &ExpertExchange) -> BTreeMap<NodeId, AggregationPlan> {
-    known.keys().map(|own| (*own, plan(*own, Round(1), BlobId::of(b""), known, exchange))).collect()
+    known
+        .keys()
+        .map(|own| (*own, plan(*own, Round(1), BlobId::of(b""), known, exchange)))
+        .collect()
 }
 
 /// The plan as a sparse matrix, to compare plans whose rows are ordered differently.
 fn matrix(plans: &BTreeMap<NodeId, AggregationPlan>) -> BTreeMap<(ExpertId, ExpertId), f64> {
-    let rows = plans.iter().flat_map(|(owner, plan)| plan.rows.iter().map(move |row| (*owner, row)));
+    let rows = plans
+        .iter()
+        .flat_map(|(owner, plan)| plan.rows.iter().map(move |row| (*owner, row)));
     let cells = rows.flat_map(|(owner, row)| {
-        let own = ExpertId { owner, slot: row.slot };
-        row.sources.iter().map(move |source| ((own, source.expert), source.weight))
+        let own = ExpertId {
+            owner,
+            slot: row.slot,
+        };
+        row.sources
+            .iter()
+            .map(move |source| ((own, source.expert), source.weight))
     });
     cells.collect()
 }
 
 fn assert_same(a: &BTreeMap<(ExpertId, ExpertId), f64>, b: &BTreeMap<(ExpertId, ExpertId), f64>) {
     assert!(a.keys().eq(b.keys()));
-    assert!(a.values().zip(b.values()).all(|(x, y)| (x - y).abs() < TOLERANCE));
+    assert!(
+        a.values()
+            .zip(b.values())
+            .all(|(x, y)| (x - y).abs() < TOLERANCE)
+    );
 }
 
 fn expert(values: &[f32]) -> Arc<ParamSet> {
     let mut params = ParamSet::new();
-    params.insert("w", &[values.len()], values.to_vec()).unwrap();
+    params
+        .insert("w", &[values.len()], values.to_vec())
+        .unwrap();
     Arc::new(params)
 }
 
@@ -190,18 +207,42 @@ fn own_rows_of_a_thousand_nodes_select_the_planted_neighbours() {
     let (nodes, experts, dimension) = (1000u16, 4, 512);
     let mut known = Known::new();
     for i in 0..nodes {
-        let values = (0..experts * dimension).map(|_| rng.random_range(-1.0f32..1.0)).collect();
+        let values = (0..experts * dimension)
+            .map(|_| rng.random_range(-1.0f32..1.0))
+            .collect();
         let mut name = [0; 32];
         name[..2].copy_from_slice(&i.to_be_bytes());
-        known.insert(NodeId::from_bytes(name), Arc::new(ProxySet::new(dimension, values).unwrap()));
+        known.insert(
+            NodeId::from_bytes(name),
+            Arc::new(ProxySet::new(dimension, values).unwrap()),
+        );
     }
     let names: Vec<NodeId> = known.keys().copied().collect();
     // Node 500 holds, slot by slot, noisy copies of what node 3 holds.
-    let noisy = known[&names[3]].iter().flatten().map(|value| value + rng.random_range(-0.1f32..0.1)).collect();
-    known.insert(names[500], Arc::new(ProxySet::new(dimension, noisy).unwrap()));
-    let plan = plan(names[3], Round(1), BlobId::of(b""), &known, &exchange(5, 1.0));
+    let noisy = known[&names[3]]
+        .iter()
+        .flatten()
+        .map(|value| value + rng.random_range(-0.1f32..0.1))
+        .collect();
+    known.insert(
+        names[500],
+        Arc::new(ProxySet::new(dimension, noisy).unwrap()),
+    );
+    let plan = plan(
+        names[3],
+        Round(1),
+        BlobId::of(b""),
+        &known,
+        &exchange(5, 1.0),
+    );
     for (slot, row) in (0..).zip(&plan.rows) {
-        assert_eq!(row.sources[1].expert, ExpertId { owner: names[500], slot: Slot(slot) });
+        assert_eq!(
+            row.sources[1].expert,
+            ExpertId {
+                owner: names[500],
+                slot: Slot(slot)
+            }
+        );
         assert!(row.sources[1].similarity > 0.9 && row.sources[2].similarity < 0.5);
     }
 }

@@ -87,7 +87,11 @@ impl Entry {
             self.source = node;
         }
         if self.issued_at < other.issued_at {
-            *self = Self { source: self.source, arrival: self.arrival, ..other };
+            *self = Self {
+                source: self.source,
+                arrival: self.arrival,
+                ..other
+            };
         }
     }
 }
@@ -109,9 +113,15 @@ impl AddressBook {
         now: Timestamp,
         is_wanted: impl Fn(&NodeId) -> bool,
     ) -> Result<NodeId, RecordError> {
-        let record: Record = codec::decode(&signed.payload, MAX_RECORD_BYTES).map_err(|_| RecordError::Malformed)?;
+        let record: Record =
+            codec::decode(&signed.payload, MAX_RECORD_BYTES).map_err(|_| RecordError::Malformed)?;
         let addresses = checked_addresses(&record)?;
-        if !identity::signed_by(&record.node, RECORD_DOMAIN, &signed.payload, &signed.signature) {
+        if !identity::signed_by(
+            &record.node,
+            RECORD_DOMAIN,
+            &signed.payload,
+            &signed.signature,
+        ) {
             return Err(RecordError::Signature);
         }
         if !is_wanted(&record.node) {
@@ -125,7 +135,14 @@ impl AddressBook {
         }
         self.arrivals += 1;
         let (issued_at, arrival) = (record.issued_at, self.arrivals);
-        let entry = Entry { signed, addresses, issued_at, expires_at, source, arrival };
+        let entry = Entry {
+            signed,
+            addresses,
+            issued_at,
+            expires_at,
+            source,
+            arrival,
+        };
         self.keep((record.node, record.scope), entry)
     }
 
@@ -138,7 +155,11 @@ impl AddressBook {
         }
         self.records.insert(key, entry);
         self.enforce_bound();
-        if self.records.contains_key(&key) { Ok(node) } else { Err(RecordError::NoRoom) }
+        if self.records.contains_key(&key) {
+            Ok(node)
+        } else {
+            Err(RecordError::NoRoom)
+        }
     }
 
     /// Remembers where a node might be reached.
@@ -146,7 +167,10 @@ impl AddressBook {
         if self.hints.len() >= MAX_KEPT && !self.hints.contains_key(&node) {
             return;
         }
-        let hint = self.hints.entry(node).or_insert(Hint { addresses: Vec::new(), expires_at: now });
+        let hint = self.hints.entry(node).or_insert(Hint {
+            addresses: Vec::new(),
+            expires_at: now,
+        });
         hint.expires_at = now + HINT_LIFE;
         if !hint.addresses.contains(&address) && hint.addresses.len() < MAX_ADDRESSES {
             hint.addresses.push(address);
@@ -155,10 +179,21 @@ impl AddressBook {
 
     /// Returns where a node can be reached, the same machine first.
     pub(crate) fn addresses(&self, node: &NodeId) -> Vec<Multiaddr> {
-        let record = |scope| self.records.get(&(*node, scope)).into_iter().flat_map(|entry| entry.addresses.clone());
-        let hints = self.hints.get(node).into_iter().flat_map(|hint| hint.addresses.clone());
-        let mut addresses: Vec<Multiaddr> =
-            record(Scope::Loopback).chain(record(Scope::Network)).chain(hints).collect();
+        let record = |scope| {
+            self.records
+                .get(&(*node, scope))
+                .into_iter()
+                .flat_map(|entry| entry.addresses.clone())
+        };
+        let hints = self
+            .hints
+            .get(node)
+            .into_iter()
+            .flat_map(|hint| hint.addresses.clone());
+        let mut addresses: Vec<Multiaddr> = record(Scope::Loopback)
+            .chain(record(Scope::Network))
+            .chain(hints)
+            .collect();
         addresses.sort();
         addresses.dedup();
         addresses.truncate(MAX_ADDRESSES);
@@ -166,10 +201,19 @@ impl AddressBook {
     }
 
     /// Draws records to hand out; those of loopback addresses only to a process of the same machine.
-    pub(crate) fn draw<R: Rng>(&self, to_loopback: Reach, except: &NodeId, rng: &mut R) -> Vec<SignedRecord> {
+    pub(crate) fn draw<R: Rng>(
+        &self,
+        to_loopback: Reach,
+        except: &NodeId,
+        rng: &mut R,
+    ) -> Vec<SignedRecord> {
         let fits = |scope: Scope| scope == Scope::Network || to_loopback == Reach::SameMachine;
-        let entries = self.records.iter().filter(|((node, scope), _)| node != except && fits(*scope));
-        let mut records: Vec<SignedRecord> = entries.map(|(_, entry)| entry.signed.clone()).collect();
+        let entries = self
+            .records
+            .iter()
+            .filter(|((node, scope), _)| node != except && fits(*scope));
+        let mut records: Vec<SignedRecord> =
+            entries.map(|(_, entry)| entry.signed.clone()).collect();
         records.shuffle(rng);
         records.truncate(MAX_RECORDS);
         records
@@ -195,7 +239,11 @@ impl AddressBook {
             let is_hearsay = entry.source != *node;
             (is_hearsay, told.get(&entry.source).copied(), entry.arrival)
         };
-        let surplus = self.records.iter().max_by_key(|((node, _), entry)| rank(node, entry)).map(|(key, _)| *key);
+        let surplus = self
+            .records
+            .iter()
+            .max_by_key(|((node, _), entry)| rank(node, entry))
+            .map(|(key, _)| *key);
         surplus.and_then(|key| self.records.remove(&key));
     }
 }
@@ -210,7 +258,11 @@ pub(crate) enum Reach {
 impl Reach {
     /// Tells it from the address at the other end of a connection.
     pub(crate) fn of(remote: &Multiaddr) -> Self {
-        if is_loopback(remote) { Self::SameMachine } else { Self::Elsewhere }
+        if is_loopback(remote) {
+            Self::SameMachine
+        } else {
+            Self::Elsewhere
+        }
     }
 }
 
@@ -222,18 +274,36 @@ pub(crate) fn own_records(
     addresses: &[Multiaddr],
     now: Timestamp,
 ) -> Vec<SignedRecord> {
-    let (loopback, network): (Vec<&Multiaddr>, Vec<&Multiaddr>) =
-        addresses.iter().filter(|address| is_tellable(address)).partition(|address| is_loopback(address));
+    let (loopback, network): (Vec<&Multiaddr>, Vec<&Multiaddr>) = addresses
+        .iter()
+        .filter(|address| is_tellable(address))
+        .partition(|address| is_loopback(address));
     let sign = |scope, addresses: Vec<&Multiaddr>| {
-        let bytes = addresses.into_iter().map(|address| serde_bytes::ByteBuf::from(bare(address).to_vec()));
+        let bytes = addresses
+            .into_iter()
+            .map(|address| serde_bytes::ByteBuf::from(bare(address).to_vec()));
         let addresses = Bounded::first_of(bytes);
         let node = identity.node_id();
-        let record = Record { federation, node, scope, addresses, issued_at: now, minutes: RECORD_MINUTES };
+        let record = Record {
+            federation,
+            node,
+            scope,
+            addresses,
+            issued_at: now,
+            minutes: RECORD_MINUTES,
+        };
         let payload = codec::encode(&record);
-        SignedRecord { signature: identity.sign(RECORD_DOMAIN, &payload), payload }
+        SignedRecord {
+            signature: identity.sign(RECORD_DOMAIN, &payload),
+            payload,
+        }
     };
     let groups = [(Scope::Network, network), (Scope::Loopback, loopback)];
-    groups.into_iter().filter(|(_, group)| !group.is_empty()).map(|(scope, group)| sign(scope, group)).collect()
+    groups
+        .into_iter()
+        .filter(|(_, group)| !group.is_empty())
+        .map(|(scope, group)| sign(scope, group))
+        .collect()
 }
 
 /// Tells whether an address may stand in a record.
@@ -250,7 +320,9 @@ fn checked_addresses(record: &Record) -> Result<Vec<Multiaddr>, RecordError> {
         (in_scope && is_dialable(&address)).then_some(address)
     };
     let addresses: Option<Vec<Multiaddr>> = record.addresses.as_slice().iter().map(parse).collect();
-    addresses.filter(|addresses| !addresses.is_empty()).ok_or(RecordError::Malformed)
+    addresses
+        .filter(|addresses| !addresses.is_empty())
+        .ok_or(RecordError::Malformed)
 }
 
 /// Tells whether an address is one of a transport that a member may have: a host and a TCP or QUIC port, nothing else.
@@ -258,9 +330,18 @@ fn is_dialable(address: &Multiaddr) -> bool {
     let parts: Vec<Protocol<'_>> = address.iter().collect();
     let host = matches!(
         parts.first(),
-        Some(Protocol::Ip4(_) | Protocol::Ip6(_) | Protocol::Dns(_) | Protocol::Dns4(_) | Protocol::Dns6(_))
+        Some(
+            Protocol::Ip4(_)
+                | Protocol::Ip6(_)
+                | Protocol::Dns(_)
+                | Protocol::Dns4(_)
+                | Protocol::Dns6(_)
+        )
     );
-    let port = matches!(parts.get(1..), Some([Protocol::Tcp(_)] | [Protocol::Udp(_), Protocol::QuicV1]));
+    let port = matches!(
+        parts.get(1..),
+        Some([Protocol::Tcp(_)] | [Protocol::Udp(_), Protocol::QuicV1])
+    );
     host && port && !is_unspecified(address)
 }
 
@@ -277,14 +358,19 @@ pub(crate) fn is_loopback(address: &Multiaddr) -> bool {
     match address.iter().next() {
         Some(Protocol::Ip4(ip)) => ip.is_loopback(),
         Some(Protocol::Ip6(ip)) => ip.is_loopback(),
-        Some(Protocol::Dns(name) | Protocol::Dns4(name) | Protocol::Dns6(name)) => name == "localhost",
+        Some(Protocol::Dns(name) | Protocol::Dns4(name) | Protocol::Dns6(name)) => {
+            name == "localhost"
+        }
         _ => false,
     }
 }
 
 /// Returns the address without the node id at its end.
 pub(crate) fn bare(address: &Multiaddr) -> Multiaddr {
-    address.iter().filter(|part| !matches!(part, Protocol::P2p(_))).collect()
+    address
+        .iter()
+        .filter(|part| !matches!(part, Protocol::P2p(_)))
+        .collect()
 }
 
 /// Returns the node that an address names at its end.
@@ -313,9 +399,19 @@ mod tests {
         let bytes = address.parse::<Multiaddr>().unwrap().to_vec();
         let addresses = Bounded::first_of([serde_bytes::ByteBuf::from(bytes)]);
         let (federation, node) = (HOME, of.node_id());
-        let record = Record { federation, node, scope: Scope::Network, addresses, issued_at: NOW, minutes };
+        let record = Record {
+            federation,
+            node,
+            scope: Scope::Network,
+            addresses,
+            issued_at: NOW,
+            minutes,
+        };
         let payload = codec::encode(&record);
-        SignedRecord { signature: of.sign(RECORD_DOMAIN, &payload), payload }
+        SignedRecord {
+            signature: of.sign(RECORD_DOMAIN, &payload),
+            payload,
+        }
     }
 
     fn anybody(_: &NodeId) -> bool {
@@ -323,14 +419,22 @@ mod tests {
     }
 
     /// Enters a record that `source` sent, now.
-    fn tell(book: &mut AddressBook, signed: SignedRecord, source: NodeId) -> Result<NodeId, RecordError> {
+    fn tell(
+        book: &mut AddressBook,
+        signed: SignedRecord,
+        source: NodeId,
+    ) -> Result<NodeId, RecordError> {
         book.enter(signed, source, HOME, NOW, anybody)
     }
 
     #[test]
     fn loopback_addresses_stay_on_the_machine() {
         let ann = Identity::generate();
-        let all = addresses(&["/ip4/127.0.0.1/tcp/1", "/ip4/10.0.0.1/tcp/1", "/ip6/::1/tcp/1"]);
+        let all = addresses(&[
+            "/ip4/127.0.0.1/tcp/1",
+            "/ip4/10.0.0.1/tcp/1",
+            "/ip6/::1/tcp/1",
+        ]);
         let mut book = AddressBook::default();
         for record in own_records(&ann, HOME, &all, NOW) {
             assert_eq!(tell(&mut book, record, ann.node_id()), Ok(ann.node_id()));
@@ -340,9 +444,18 @@ mod tests {
         assert_eq!(book.draw(Reach::SameMachine, &other, &mut rng).len(), 2);
         let public = book.draw(Reach::Elsewhere, &other, &mut rng);
         let mut elsewhere = AddressBook::default();
-        public.into_iter().for_each(|record| _ = tell(&mut elsewhere, record, other).unwrap());
-        assert_eq!(elsewhere.addresses(&ann.node_id()), addresses(&["/ip4/10.0.0.1/tcp/1"]));
-        assert!(book.draw(Reach::SameMachine, &ann.node_id(), &mut rng).is_empty(), "nobody is told its own");
+        public
+            .into_iter()
+            .for_each(|record| _ = tell(&mut elsewhere, record, other).unwrap());
+        assert_eq!(
+            elsewhere.addresses(&ann.node_id()),
+            addresses(&["/ip4/10.0.0.1/tcp/1"])
+        );
+        assert!(
+            book.draw(Reach::SameMachine, &ann.node_id(), &mut rng)
+                .is_empty(),
+            "nobody is told its own"
+        );
     }
 
     #[test]
@@ -350,12 +463,24 @@ mod tests {
         let (ann, bob) = (Identity::generate(), Identity::generate());
         let good = own_records(&ann, HOME, &addresses(&["/ip4/10.0.0.1/tcp/1"]), NOW).remove(0);
         let mut book = AddressBook::default();
-        let forged = SignedRecord { signature: bob.sign(RECORD_DOMAIN, &good.payload), ..good.clone() };
+        let forged = SignedRecord {
+            signature: bob.sign(RECORD_DOMAIN, &good.payload),
+            ..good.clone()
+        };
         let mut enter = |signed: SignedRecord, federation, after| {
-            book.enter(signed, bob.node_id(), federation, NOW + Duration::from_secs(after), anybody)
+            book.enter(
+                signed,
+                bob.node_id(),
+                federation,
+                NOW + Duration::from_secs(after),
+                anybody,
+            )
         };
         assert_eq!(enter(forged, HOME, 0), Err(RecordError::Signature));
-        assert_eq!(enter(good.clone(), FederationId::from_bytes([8; 32]), 0), Err(RecordError::Stale));
+        assert_eq!(
+            enter(good.clone(), FederationId::from_bytes([8; 32]), 0),
+            Err(RecordError::Stale)
+        );
         assert_eq!(enter(good.clone(), HOME, 1801), Err(RecordError::Stale));
         assert_eq!(enter(good, HOME, 1799), Ok(ann.node_id()));
     }
@@ -363,10 +488,19 @@ mod tests {
     #[test]
     fn a_misplaced_or_odd_address_is_malformed() {
         let ann = Identity::generate();
-        let texts =
-            ["/ip4/127.0.0.1/tcp/1", "/memory/5", "/ip4/10.0.0.1/tcp/1/ws", "/ip4/0.0.0.0/tcp/1", "/ip4/1.1.1.1"];
+        let texts = [
+            "/ip4/127.0.0.1/tcp/1",
+            "/memory/5",
+            "/ip4/10.0.0.1/tcp/1/ws",
+            "/ip4/0.0.0.0/tcp/1",
+            "/ip4/1.1.1.1",
+        ];
         for text in texts {
-            let told = tell(&mut AddressBook::default(), record(&ann, text, 5), ann.node_id());
+            let told = tell(
+                &mut AddressBook::default(),
+                record(&ann, text, 5),
+                ann.node_id(),
+            );
             assert_eq!(told, Err(RecordError::Malformed), "{text}");
         }
     }
@@ -377,10 +511,17 @@ mod tests {
         let at = |text, now| own_records(&ann, HOME, &addresses(&[text]), now).remove(0);
         let later = NOW + Duration::from_secs(60);
         let mut book = AddressBook::default();
-        for signed in [at("/ip4/10.0.0.2/tcp/1", later), at("/ip4/10.0.0.1/tcp/1", NOW)] {
-            book.enter(signed, ann.node_id(), HOME, later, anybody).unwrap();
+        for signed in [
+            at("/ip4/10.0.0.2/tcp/1", later),
+            at("/ip4/10.0.0.1/tcp/1", NOW),
+        ] {
+            book.enter(signed, ann.node_id(), HOME, later, anybody)
+                .unwrap();
         }
-        assert_eq!(book.addresses(&ann.node_id()), addresses(&["/ip4/10.0.0.2/tcp/1"]));
+        assert_eq!(
+            book.addresses(&ann.node_id()),
+            addresses(&["/ip4/10.0.0.2/tcp/1"])
+        );
         book.prune(later + Duration::from_secs(1800));
         assert!(book.addresses(&ann.node_id()).is_empty());
     }
@@ -390,7 +531,12 @@ mod tests {
         let ann = Identity::generate();
         for minutes in [30, 60, u16::MAX] {
             let mut book = AddressBook::default();
-            tell(&mut book, record(&ann, "/ip4/10.0.0.1/tcp/1", minutes), ann.node_id()).unwrap();
+            tell(
+                &mut book,
+                record(&ann, "/ip4/10.0.0.1/tcp/1", minutes),
+                ann.node_id(),
+            )
+            .unwrap();
             book.prune(NOW + Duration::from_secs(1799));
             assert_eq!(book.records.len(), 1, "{minutes}");
             book.prune(NOW + Duration::from_secs(1800));
@@ -403,9 +549,15 @@ mod tests {
         let (ann, bob) = (Identity::generate(), Identity::generate());
         let is_wanted = |node: &NodeId| *node == ann.node_id();
         let mut book = AddressBook::default();
-        for (node, told) in [(&ann, Ok(ann.node_id())), (&bob, Err(RecordError::Unwanted))] {
+        for (node, told) in [
+            (&ann, Ok(ann.node_id())),
+            (&bob, Err(RecordError::Unwanted)),
+        ] {
             let signed = record(node, "/ip4/10.0.0.1/tcp/1", 30);
-            assert_eq!(book.enter(signed, ann.node_id(), HOME, NOW, is_wanted), told);
+            assert_eq!(
+                book.enter(signed, ann.node_id(), HOME, NOW, is_wanted),
+                told
+            );
         }
         assert_eq!(book.records.len(), 1);
         assert!(book.addresses(&bob.node_id()).is_empty());
@@ -414,18 +566,37 @@ mod tests {
     #[test]
     fn a_flood_displaces_only_what_its_sender_told() {
         let mut book = AddressBook::default();
-        let (bob, eve) = (Identity::generate().node_id(), Identity::generate().node_id());
+        let (bob, eve) = (
+            Identity::generate().node_id(),
+            Identity::generate().node_id(),
+        );
         // A new node's record, from whoever is named or else from itself.
         let mut tell_of_another = |source: Option<NodeId>| {
             let node = Identity::generate();
-            tell(&mut book, record(&node, "/ip4/10.0.0.1/tcp/1", 30), source.unwrap_or(node.node_id()))
+            tell(
+                &mut book,
+                record(&node, "/ip4/10.0.0.1/tcp/1", 30),
+                source.unwrap_or(node.node_id()),
+            )
         };
-        let honest: Vec<NodeId> = (0..200).map(|n| tell_of_another((n % 2 == 0).then_some(bob)).unwrap()).collect();
-        let refused = (0..3000).filter(|_| tell_of_another(Some(eve)) == Err(RecordError::NoRoom)).count();
+        let honest: Vec<NodeId> = (0..200)
+            .map(|n| tell_of_another((n % 2 == 0).then_some(bob)).unwrap())
+            .collect();
+        let refused = (0..3000)
+            .filter(|_| tell_of_another(Some(eve)) == Err(RecordError::NoRoom))
+            .count();
         assert_eq!(refused, 3000 + honest.len() - MAX_KEPT);
-        let late = [tell_of_another(None).unwrap(), tell_of_another(Some(bob)).unwrap()];
+        let late = [
+            tell_of_another(None).unwrap(),
+            tell_of_another(Some(bob)).unwrap(),
+        ];
         assert_eq!(book.records.len(), MAX_KEPT);
-        assert!(honest.iter().chain(&late).all(|node| !book.addresses(node).is_empty()));
+        assert!(
+            honest
+                .iter()
+                .chain(&late)
+                .all(|node| !book.addresses(node).is_empty())
+        );
     }
 
     #[test]
@@ -439,9 +610,13 @@ mod tests {
         assert_eq!(source(&book), eve);
         tell(&mut book, old, ann.node_id()).unwrap();
         assert_eq!(source(&book), ann.node_id());
-        book.enter(at("/ip4/10.0.0.2/tcp/1", later), eve, HOME, later, anybody).unwrap();
+        book.enter(at("/ip4/10.0.0.2/tcp/1", later), eve, HOME, later, anybody)
+            .unwrap();
         assert_eq!(source(&book), ann.node_id());
-        assert_eq!(book.addresses(&ann.node_id()), addresses(&["/ip4/10.0.0.2/tcp/1"]));
+        assert_eq!(
+            book.addresses(&ann.node_id()),
+            addresses(&["/ip4/10.0.0.2/tcp/1"])
+        );
     }
 
     #[test]

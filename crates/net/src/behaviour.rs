@@ -11,7 +11,8 @@ use fednode_core::{Advert, Audience, FederationId, NodeId};
 use libp2p::allow_block_list::{self, AllowedPeers, BlockedPeers};
 use libp2p::connection_limits::{self, ConnectionLimits};
 use libp2p::gossipsub::{
-    self, IdentTopic, MessageAuthenticity, MessageId, TopicHash, TopicSubscriptionFilter, ValidationMode,
+    self, IdentTopic, MessageAuthenticity, MessageId, TopicHash, TopicSubscriptionFilter,
+    ValidationMode,
 };
 use libp2p::request_response;
 use libp2p::swarm::NetworkBehaviour;
@@ -61,7 +62,11 @@ impl Topics {
     pub(crate) fn of(federation: FederationId) -> Self {
         let prefix = format!("/fednode/{}/", federation.short());
         let topic = |kind: &str| IdentTopic::new(format!("{prefix}{kind}/1"));
-        Self { advert: topic("advert"), control: topic("control"), prefix }
+        Self {
+            advert: topic("advert"),
+            control: topic("control"),
+            prefix,
+        }
     }
 
     /// Returns the topic of what an author says to those who follow it.
@@ -91,7 +96,11 @@ impl TopicSubscriptionFilter for TopicFilter {
     fn can_subscribe(&mut self, topic: &TopicHash) -> bool {
         let is_common = *topic == self.topics.advert.hash() || *topic == self.topics.control.hash();
         let of_author = || {
-            let author = topic.as_str().strip_prefix(&self.topics.prefix)?.strip_prefix("from/")?.strip_suffix("/1")?;
+            let author = topic
+                .as_str()
+                .strip_prefix(&self.topics.prefix)?
+                .strip_prefix("from/")?
+                .strip_suffix("/1")?;
             author.parse::<NodeId>().ok()
         };
         is_common || (self.by_author && of_author().is_some())
@@ -99,8 +108,10 @@ impl TopicSubscriptionFilter for TopicFilter {
 }
 
 /// Gossip that hears of no topic but the federation's.
-pub(crate) type Gossip =
-    gossipsub::Behaviour<gossipsub::IdentityTransform, gossipsub::MaxCountSubscriptionFilter<TopicFilter>>;
+pub(crate) type Gossip = gossipsub::Behaviour<
+    gossipsub::IdentityTransform,
+    gossipsub::MaxCountSubscriptionFilter<TopicFilter>,
+>;
 
 /// All behaviours of a connection.
 #[derive(NetworkBehaviour)]
@@ -125,15 +136,23 @@ impl Behaviour {
         gossip: Gossip,
         traffic: &Arc<Traffic>,
     ) -> io::Result<Self> {
-        let mdns_config = mdns::Config { query_interval: MDNS_INTERVAL, ..mdns::Config::default() };
+        let mdns_config = mdns::Config {
+            query_interval: MDNS_INTERVAL,
+            ..mdns::Config::default()
+        };
         let local = peer_id(&identity.node_id());
-        let mdns = config.mdns.then(|| mdns::tokio::Behaviour::new(mdns_config, local)).transpose()?;
+        let mdns = config
+            .mdns
+            .then(|| mdns::tokio::Behaviour::new(mdns_config, local))
+            .transpose()?;
         Ok(Self {
             limits: connection_limits::Behaviour::new(limits(config.max_peers)),
             banned: allow_block_list::Behaviour::default(),
             allowed: Toggle::from(config.allow.as_ref().map(|nodes| {
                 let mut allowed = allow_block_list::Behaviour::<AllowedPeers>::default();
-                nodes.iter().for_each(|node| _ = allowed.allow_peer(peer_id(node)));
+                nodes
+                    .iter()
+                    .for_each(|node| _ = allowed.allow_peer(peer_id(node)));
                 allowed
             })),
             hello: rpc::behaviour(traffic.clone()),
@@ -148,14 +167,20 @@ impl Behaviour {
                     .with_hide_listen_addrs(true)
                     .with_cache_size(0),
             ),
-            ping: ping::Behaviour::new(ping::Config::new().with_interval(PING_INTERVAL).with_timeout(PING_TIMEOUT)),
+            ping: ping::Behaviour::new(
+                ping::Config::new()
+                    .with_interval(PING_INTERVAL)
+                    .with_timeout(PING_TIMEOUT),
+            ),
             mdns: Toggle::from(mdns),
         })
     }
 }
 
 fn limits(max_peers: usize) -> ConnectionLimits {
-    let peers = u32::try_from(max_peers).unwrap_or(u32::MAX / 4).min(u32::MAX / 4);
+    let peers = u32::try_from(max_peers)
+        .unwrap_or(u32::MAX / 4)
+        .min(u32::MAX / 4);
     ConnectionLimits::default()
         .with_max_pending_incoming(Some(MAX_PENDING))
         .with_max_pending_outgoing(Some(MAX_PENDING))
@@ -167,17 +192,27 @@ fn limits(max_peers: usize) -> ConnectionLimits {
 /// Makes the gossip behaviour and subscribes to the federation's topics.
 ///
 /// Messages carry no signature of gossipsub's: every advert has its author's own, which is checked before forwarding.
-pub(crate) fn gossip(topics: &Topics, audience: Audience, registry: &mut Registry) -> Result<Gossip, String> {
+pub(crate) fn gossip(
+    topics: &Topics,
+    audience: Audience,
+    registry: &mut Registry,
+) -> Result<Gossip, String> {
     let filter = gossipsub::MaxCountSubscriptionFilter {
-        filter: TopicFilter { topics: topics.clone(), by_author: audience.is_partial() },
+        filter: TopicFilter {
+            topics: topics.clone(),
+            by_author: audience.is_partial(),
+        },
         // A change of all that is followed names the old and the new.
         max_subscribed_topics: MAX_FOLLOWED + 2,
         max_subscriptions_per_request: 2 * MAX_FOLLOWED + 2,
     };
     let config = gossip_config().map_err(|error| error.to_string())?;
-    let gossip = Gossip::new_with_subscription_filter(MessageAuthenticity::Anonymous, config, filter)?;
-    let mut gossip =
-        gossip.with_metrics(registry.sub_registry_with_prefix("gossipsub"), gossipsub::MetricsConfig::default());
+    let gossip =
+        Gossip::new_with_subscription_filter(MessageAuthenticity::Anonymous, config, filter)?;
+    let mut gossip = gossip.with_metrics(
+        registry.sub_registry_with_prefix("gossipsub"),
+        gossipsub::MetricsConfig::default(),
+    );
     for topic in [&topics.advert, &topics.control] {
         gossip.subscribe(topic).map_err(|error| error.to_string())?;
     }
@@ -190,7 +225,10 @@ fn gossip_config() -> Result<gossipsub::Config, gossipsub::ConfigBuilderError> {
         .validate_messages()
         .message_id_fn(|message| {
             let mut hasher = blake3::Hasher::new();
-            hasher.update(message.topic.as_str().as_bytes()).update(b"\n").update(&message.data);
+            hasher
+                .update(message.topic.as_str().as_bytes())
+                .update(b"\n")
+                .update(&message.data);
             MessageId::new(&hasher.finalize().as_bytes()[..20])
         })
         // The receiver compares this with all it has buffered, up to 8 KiB of the next message included, so a limit

@@ -97,16 +97,23 @@ fn advert_bytes(signed: &SignedAdvert) -> usize {
 impl Book {
     /// Makes an empty book of a federation.
     pub(crate) fn of(audience: Audience) -> Self {
-        Self { audience: Some(audience), ..Self::default() }
+        Self {
+            audience: Some(audience),
+            ..Self::default()
+        }
     }
 
     /// Judges an advert without entering it.
     pub(crate) fn judge(&self, author: &NodeId, sequence: Sequence, round: Round) -> Verdict {
-        let Some(known) = self.authors.get(author) else { return Verdict::Fresh };
+        let Some(known) = self.authors.get(author) else {
+            return Verdict::Fresh;
+        };
         let said = known.rounds.get(&round).copied().unwrap_or_default();
         match known.window(sequence) {
             // Of rounds before the counted ones nobody counts how much was said: none of it is taken.
-            Verdict::Fresh if said >= MAX_ADVERTS_PER_ROUND || known.is_beyond_count(round) => Verdict::TooFast,
+            Verdict::Fresh if said >= MAX_ADVERTS_PER_ROUND || known.is_beyond_count(round) => {
+                Verdict::TooFast
+            }
             verdict => verdict,
         }
     }
@@ -114,14 +121,26 @@ impl Book {
     /// Enters an advert that was judged fresh.
     pub(crate) fn insert(&mut self, signed: Arc<SignedAdvert>, advert: &Advert, now: Timestamp) {
         let fleeting = matches!(advert.body, Body::Local(_));
-        let whispered = self.audience.is_some_and(|all| !all.is_everybody(advert.author, advert.round, &advert.body));
-        let kept = Kept { signed, expires_at: advert.expires_at, entered_at: now, fleeting, whispered };
+        let whispered = self
+            .audience
+            .is_some_and(|all| !all.is_everybody(advert.author, advert.round, &advert.body));
+        let kept = Kept {
+            signed,
+            expires_at: advert.expires_at,
+            entered_at: now,
+            fleeting,
+            whispered,
+        };
         self.kept_bytes += kept.bytes();
         let author = self.author(advert.author);
         author.mark(advert.sequence);
         author.count(advert.round);
         let replaced = author.kept.insert(advert.sequence, kept);
-        let surplus = if author.kept.len() > KEPT_PER_AUTHOR { author.drop_least() } else { 0 };
+        let surplus = if author.kept.len() > KEPT_PER_AUTHOR {
+            author.drop_least()
+        } else {
+            0
+        };
         self.kept_bytes -= surplus + replaced.map_or(0, |kept| kept.bytes());
         self.enforce_bounds();
     }
@@ -143,13 +162,25 @@ impl Book {
         let from_here = self.authors.range(first..);
         let mut heard: Vec<Heard> = from_here
             .take(MAX_DIGEST + 1)
-            .map(|(author, known)| Heard { author: *author, newest: known.newest, seen: known.seen })
+            .map(|(author, known)| Heard {
+                author: *author,
+                newest: known.newest,
+                seen: known.seen,
+            })
             .collect();
         let complete = heard.len() <= MAX_DIGEST;
         heard.truncate(MAX_DIGEST);
         let end = NodeId::from_bytes([255; 32]);
-        let last = if complete { end } else { heard.last().map_or(end, |heard| heard.author) };
-        Digest { first, last, heard: Bounded::first_of(heard) }
+        let last = if complete {
+            end
+        } else {
+            heard.last().map_or(end, |heard| heard.author)
+        };
+        Digest {
+            first,
+            last,
+            heard: Bounded::first_of(heard),
+        }
     }
 
     /// Returns what the sender of a digest has not heard, oldest first per author, and whether there is more than fits.
@@ -167,15 +198,24 @@ impl Book {
         if digest.first > digest.last {
             return (Vec::new(), false);
         }
-        let heard: BTreeMap<NodeId, &Heard> =
-            digest.heard.as_slice().iter().map(|heard| (heard.author, heard)).collect();
+        let heard: BTreeMap<NodeId, &Heard> = digest
+            .heard
+            .as_slice()
+            .iter()
+            .map(|heard| (heard.author, heard))
+            .collect();
         let (mut adverts, mut bytes) = (Vec::new(), 0);
         for (author, known) in self.authors.range(digest.first..=digest.last) {
-            let lacks = |sequence: Sequence| heard.get(author).is_none_or(|heard| lacks(heard, sequence));
+            let lacks =
+                |sequence: Sequence| heard.get(author).is_none_or(|heard| lacks(heard, sequence));
             let is_followed = follows.contains(author);
             let is_for = |kept: &Kept| is_followed || !kept.whispered;
-            let due = |kept: &Kept| kept.expires_at >= now && kept.entered_at <= settled && is_for(kept);
-            let missing = known.kept.iter().filter(|(sequence, kept)| due(kept) && lacks(**sequence));
+            let due =
+                |kept: &Kept| kept.expires_at >= now && kept.entered_at <= settled && is_for(kept);
+            let missing = known
+                .kept
+                .iter()
+                .filter(|(sequence, kept)| due(kept) && lacks(**sequence));
             for (_, kept) in missing {
                 bytes += kept.bytes();
                 if bytes > budget || adverts.len() == MAX_SYNC_ADVERTS {
@@ -191,7 +231,12 @@ impl Book {
     pub(crate) fn prune(&mut self, now: Timestamp) {
         for author in self.authors.values_mut() {
             let expired = |kept: &Kept| kept.expires_at < now;
-            self.kept_bytes -= author.kept.values().filter(|kept| expired(kept)).map(Kept::bytes).sum::<usize>();
+            self.kept_bytes -= author
+                .kept
+                .values()
+                .filter(|kept| expired(kept))
+                .map(Kept::bytes)
+                .sum::<usize>();
             author.kept.retain(|_, kept| !expired(kept));
         }
     }
@@ -205,13 +250,23 @@ impl Book {
 
     fn enforce_bounds(&mut self) {
         if self.authors.len() > MAX_AUTHORS {
-            let quietest = self.authors.iter().min_by_key(|(_, author)| author.last_heard).map(|(node, _)| *node);
+            let quietest = self
+                .authors
+                .iter()
+                .min_by_key(|(_, author)| author.last_heard)
+                .map(|(node, _)| *node);
             let forgotten = quietest.and_then(|node| self.authors.remove(&node));
             self.kept_bytes -= forgotten.map_or(0, |author| author.kept_bytes());
         }
         while self.kept_bytes > MAX_KEPT_BYTES {
             // Whoever takes most space gives way, so that nobody can push out the others.
-            let Some(largest) = self.authors.values_mut().max_by_key(|author| author.kept_bytes()) else { return };
+            let Some(largest) = self
+                .authors
+                .values_mut()
+                .max_by_key(|author| author.kept_bytes())
+            else {
+                return;
+            };
             self.kept_bytes -= largest.drop_least();
         }
     }
@@ -235,7 +290,11 @@ impl Author {
             (self.newest, self.seen) = (sequence, 1);
         } else if sequence.counter > self.newest.counter {
             let ahead = sequence.counter - self.newest.counter;
-            self.seen = if ahead >= WINDOW { 1 } else { self.seen << ahead | 1 };
+            self.seen = if ahead >= WINDOW {
+                1
+            } else {
+                self.seen << ahead | 1
+            };
             self.newest = sequence;
         } else {
             self.seen |= 1 << (self.newest.counter - sequence.counter).min(WINDOW - 1);
@@ -261,15 +320,25 @@ impl Author {
 
     /// Drops the oldest local update, or the oldest advert if there is none, and returns its bytes.
     fn drop_least(&mut self) -> usize {
-        let least = self.kept.iter().find(|(_, kept)| kept.fleeting).or_else(|| self.kept.iter().next());
+        let least = self
+            .kept
+            .iter()
+            .find(|(_, kept)| kept.fleeting)
+            .or_else(|| self.kept.iter().next());
         let least = least.map(|(sequence, _)| *sequence);
-        least.and_then(|sequence| self.kept.remove(&sequence)).map_or(0, |kept| kept.bytes())
+        least
+            .and_then(|sequence| self.kept.remove(&sequence))
+            .map_or(0, |kept| kept.bytes())
     }
 }
 
 /// Tells whether someone who heard this much lacks an advert and would accept it.
 fn lacks(heard: &Heard, sequence: Sequence) -> bool {
-    let known = Author { newest: heard.newest, seen: heard.seen, ..Author::default() };
+    let known = Author {
+        newest: heard.newest,
+        seen: heard.seen,
+        ..Author::default()
+    };
     known.window(sequence) == Verdict::Fresh
 }
 

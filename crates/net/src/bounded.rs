@@ -69,7 +69,10 @@ mod tests {
     #[test]
     fn stops_at_the_first_entry_too_many() {
         let exact = encode(&vec![1_u8; 5]);
-        assert_eq!(decode::<Bounded<u8, 5>>(&exact, 100).unwrap().into_vec(), [1; 5]);
+        assert_eq!(
+            decode::<Bounded<u8, 5>>(&exact, 100).unwrap().into_vec(),
+            [1; 5]
+        );
         let error = decode::<Bounded<u8, 4>>(&exact, 100).unwrap_err();
         assert!(error.to_string().contains("more than 4 entries"), "{error}");
     }
@@ -78,7 +81,10 @@ mod tests {
     fn a_claimed_length_reserves_nothing() {
         // An array that claims 2^32 - 1 entries and has none.
         let error = decode::<Bounded<u64, 10>>(&[0x9a, 0xff, 0xff, 0xff, 0xff], 100).unwrap_err();
-        assert!(matches!(error, crate::codec::CodecError::Malformed(_)), "{error}");
+        assert!(
+            matches!(error, crate::codec::CodecError::Malformed(_)),
+            "{error}"
+        );
     }
 
     #[test]

@@ -14,7 +14,12 @@ pub(crate) struct Bucket {
 impl Bucket {
     /// Starts full.
     pub(crate) fn new(limit: f64, per_second: f64, now: Instant) -> Self {
-        Self { tokens: limit, limit, per_second, as_of: now }
+        Self {
+            tokens: limit,
+            limit,
+            per_second,
+            as_of: now,
+        }
     }
 
     /// Tells whether anything is left.
@@ -47,6 +52,9 @@ mod tests {
         assert!(bucket.has_any(start + Duration::from_secs(3)));
         assert!(bucket.has_any(start + Duration::from_secs(999)));
         bucket.take(10.0);
-        assert!(!bucket.has_any(start + Duration::from_secs(999)), "no more than the limit was saved up");
+        assert!(
+            !bucket.has_any(start + Duration::from_secs(999)),
+            "no more than the limit was saved up"
+        );
     }
 }

@@ -9,6 +9,8 @@ use fednode_core::Timestamp;
 
 /// Returns the time of day; a clock set before 1970 reads as 1970 and fails the skew check at hello.
 pub(crate) fn now() -> Timestamp {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since_epoch = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     Timestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
 }

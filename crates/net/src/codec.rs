@@ -51,13 +51,17 @@ impl From<CodecError> for io::Error {
 
 /// Encodes a message.
 pub(crate) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
-    serde_cbor::to_vec(message).expect("messages are plain structs and memory does not fail to be written")
+    serde_cbor::to_vec(message)
+        .expect("messages are plain structs and memory does not fail to be written")
 }
 
 /// Decodes a message that must fill `bytes` exactly.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, CodecError> {
     if bytes.len() > limit {
-        return Err(CodecError::TooLarge { size: bytes.len(), limit });
+        return Err(CodecError::TooLarge {
+            size: bytes.len(),
+            limit,
+        });
     }
     serde_cbor::from_slice(bytes).map_err(|error| CodecError::Malformed(error.to_string()))
 }
@@ -91,9 +95,15 @@ where
 {
     let body = encode(message);
     if body.len() > limit {
-        return Err(CodecError::TooLarge { size: body.len(), limit });
+        return Err(CodecError::TooLarge {
+            size: body.len(),
+            limit,
+        });
     }
-    let length = u32::try_from(body.len()).map_err(|_| CodecError::TooLarge { size: body.len(), limit })?;
+    let length = u32::try_from(body.len()).map_err(|_| CodecError::TooLarge {
+        size: body.len(),
+        limit,
+    })?;
     let frame = [length.to_le_bytes().as_slice(), &body].concat();
     io.write_all(&frame).await?;
     Ok(frame.len() as u64)
@@ -116,8 +126,15 @@ mod tests {
     struct OnlyPrefix(Option<[u8; 4]>);
 
     impl AsyncRead for OnlyPrefix {
-        fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
-            let prefix = self.0.take().expect("the body of an oversized frame must not be read");
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            into: &mut [u8],
+        ) -> Poll<io::Result<usize>> {
+            let prefix = self
+                .0
+                .take()
+                .expect("the body of an oversized frame must not be read");
             into[..4].copy_from_slice(&prefix);
             Poll::Ready(Ok(4))
         }
@@ -127,7 +144,16 @@ mod tests {
     fn refuses_an_oversized_frame_before_its_body() {
         let mut io = OnlyPrefix(Some(1001_u32.to_le_bytes()));
         let error = block_on(read::<BlobAsk, _>(&mut io, 1000)).unwrap_err();
-        assert!(matches!(error, CodecError::TooLarge { size: 1001, limit: 1000 }), "{error}");
+        assert!(
+            matches!(
+                error,
+                CodecError::TooLarge {
+                    size: 1001,
+                    limit: 1000
+                }
+            ),
+            "{error}"
+        );
         let mut io = OnlyPrefix(Some(u32::MAX.to_le_bytes()));
         assert!(block_on(read::<BlobAsk, _>(&mut io, 1 << 20)).is_err());
     }
@@ -136,20 +162,35 @@ mod tests {
     fn a_truncated_frame_is_an_error() {
         let mut io = Cursor::new([[8, 0, 0, 0].as_slice(), &[0x80; 5]].concat());
         let error = block_on(read::<Vec<u8>, _>(&mut io, 1000)).unwrap_err();
-        assert!(matches!(&error, CodecError::Io(cause) if cause.kind() == io::ErrorKind::UnexpectedEof), "{error}");
+        assert!(
+            matches!(&error, CodecError::Io(cause) if cause.kind() == io::ErrorKind::UnexpectedEof),
+            "{error}"
+        );
     }
 
     #[test]
     fn frames_come_back_and_nothing_may_follow() {
-        let signed = SignedAdvert { payload: vec![1; 300], signature: vec![2; 64] };
+        let signed = SignedAdvert {
+            payload: vec![1; 300],
+            signature: vec![2; 64],
+        };
         let mut io = Cursor::new(Vec::new());
         let written = block_on(write(&mut io, &signed, 1000)).unwrap();
         io.set_position(0);
-        assert_eq!(block_on(read(&mut io, 1000)).unwrap(), (signed.clone(), written));
+        assert_eq!(
+            block_on(read(&mut io, 1000)).unwrap(),
+            (signed.clone(), written)
+        );
         let mut bytes = encode(&signed);
         bytes.push(0);
-        assert!(matches!(decode::<SignedAdvert>(&bytes, 1000), Err(CodecError::Malformed(_))));
-        assert!(block_on(write(&mut io, &signed, 300)).is_err(), "our own limit binds us too");
+        assert!(matches!(
+            decode::<SignedAdvert>(&bytes, 1000),
+            Err(CodecError::Malformed(_))
+        ));
+        assert!(
+            block_on(write(&mut io, &signed, 300)).is_err(),
+            "our own limit binds us too"
+        );
     }
 
     #[test]
@@ -162,7 +203,12 @@ mod tests {
             extra: u8,
         }
         let blob = fednode_core::BlobId::of(b"x");
-        let bytes = encode(&Wider { id: 1, blob, want: crate::wire::Want::List, extra: 0 });
+        let bytes = encode(&Wider {
+            id: 1,
+            blob,
+            want: crate::wire::Want::List,
+            extra: 0,
+        });
         assert!(decode::<BlobAsk>(&bytes, 1000).is_err());
     }
 

@@ -71,7 +71,10 @@ struct State {
 impl Dialer {
     /// Adds a configured address, due at once.
     pub(crate) fn add_address(&mut self, address: Multiaddr, node: Option<NodeId>, now: Instant) {
-        let state = self.targets.entry(Target::Address(address)).or_insert_with(|| State::new(node, now));
+        let state = self
+            .targets
+            .entry(Target::Address(address))
+            .or_insert_with(|| State::new(node, now));
         if !state.dialing {
             state.due = now;
         }
@@ -90,17 +93,27 @@ impl Dialer {
     /// Makes every target that leads to a node due at once, because somebody needs it.
     pub(crate) fn hurry(&mut self, node: NodeId, now: Instant) {
         self.learn(node, now);
-        for state in self.leading_to(node).filter(|state| !state.dialing && state.failures == 0) {
+        for state in self
+            .leading_to(node)
+            .filter(|state| !state.dialing && state.failures == 0)
+        {
             state.due = state.due.min(now);
         }
     }
 
     /// Returns the targets that are due, configured ones first, at most `room` learned ones, and marks them as dialing.
-    pub(crate) fn begin(&mut self, now: Instant, room: usize, is_connected: impl Fn(&NodeId) -> bool) -> Vec<Target> {
+    pub(crate) fn begin(
+        &mut self,
+        now: Instant,
+        room: usize,
+        is_connected: impl Fn(&NodeId) -> bool,
+    ) -> Vec<Target> {
         let mut begun = Vec::new();
         let mut room = room;
         for (target, state) in &mut self.targets {
-            let idle = !state.dialing && state.due <= now && !state.node.as_ref().is_some_and(&is_connected);
+            let idle = !state.dialing
+                && state.due <= now
+                && !state.node.as_ref().is_some_and(&is_connected);
             let fits = matches!(target, Target::Address(_)) || room > 0;
             if idle && fits && begun.len() < MAX_BEGUN_AT_ONCE {
                 room -= usize::from(matches!(target, Target::Node(_)));
@@ -157,7 +170,8 @@ impl Dialer {
     /// Notes that the last connection to a welcomed node is gone.
     pub(crate) fn lost<R: Rng>(&mut self, node: NodeId, now: Instant, rng: &mut R) {
         let due = now + wait(1, rng);
-        self.leading_to(node).for_each(|state| (state.dialing, state.due) = (false, due));
+        self.leading_to(node)
+            .for_each(|state| (state.dialing, state.due) = (false, due));
     }
 
     /// Notes a refusal or a ban: no need to hurry back.
@@ -171,7 +185,10 @@ impl Dialer {
 
     /// Returns the configured addresses that lead to a node, for reports.
     pub(crate) fn addresses_of(&self, node: &NodeId) -> Vec<Multiaddr> {
-        let leads = self.targets.iter().filter(|(_, state)| state.node.as_ref() == Some(node));
+        let leads = self
+            .targets
+            .iter()
+            .filter(|(_, state)| state.node.as_ref() == Some(node));
         leads
             .filter_map(|(target, _)| match target {
                 Target::Address(address) => Some(address.clone()),
@@ -188,25 +205,37 @@ impl Dialer {
     fn learn(&mut self, node: NodeId, due: Instant) {
         let target = Target::Node(node);
         if self.targets.len() < MAX_TARGETS || self.targets.contains_key(&target) {
-            self.targets.entry(target).or_insert_with(|| State::new(Some(node), due));
+            self.targets
+                .entry(target)
+                .or_insert_with(|| State::new(Some(node), due));
         }
     }
 
     fn leading_to(&mut self, node: NodeId) -> impl Iterator<Item = &mut State> {
-        self.targets.values_mut().filter(move |state| state.node == Some(node))
+        self.targets
+            .values_mut()
+            .filter(move |state| state.node == Some(node))
     }
 }
 
 impl State {
     fn new(node: Option<NodeId>, due: Instant) -> Self {
-        Self { node, failures: 0, due, dialing: false, told: false }
+        Self {
+            node,
+            failures: 0,
+            due,
+            dialing: false,
+            told: false,
+        }
     }
 }
 
 /// Returns the wait after so many failures in a row, with a quarter of jitter either way.
 fn wait<R: Rng>(failures: u32, rng: &mut R) -> Duration {
     let doubled = SHORTEST_WAIT * 2_u32.saturating_pow(failures.saturating_sub(1).min(16));
-    doubled.min(LONGEST_WAIT).mul_f64(rng.random_range(0.75..1.25))
+    doubled
+        .min(LONGEST_WAIT)
+        .mul_f64(rng.random_range(0.75..1.25))
 }
 
 #[cfg(test)]
@@ -226,7 +255,9 @@ mod tests {
     fn setup() -> (Dialer, Instant, StdRng) {
         let mut dialer = Dialer::default();
         let now = Instant::now();
-        let Target::Address(configured) = address() else { unreachable!() };
+        let Target::Address(configured) = address() else {
+            unreachable!()
+        };
         dialer.add_address(configured, None, now);
         (dialer, now, StdRng::seed_from_u64(3))
     }
@@ -241,8 +272,15 @@ mod tests {
         let (mut told, mut waits) = (Vec::new(), Vec::new());
         for attempt in 1..=12 {
             assert_eq!(dialer.begin(now, 0, nobody), [address()]);
-            assert!(dialer.begin(now, 0, nobody).is_empty(), "one dial at a time");
-            told.extend(dialer.failed(&address(), Failure::Passing, now, &mut rng).map(|attempts| (attempt, attempts)));
+            assert!(
+                dialer.begin(now, 0, nobody).is_empty(),
+                "one dial at a time"
+            );
+            told.extend(
+                dialer
+                    .failed(&address(), Failure::Passing, now, &mut rng)
+                    .map(|attempts| (attempt, attempts)),
+            );
             let due = dialer.targets[&address()].due;
             waits.push(due - now);
             now = due;
@@ -250,14 +288,18 @@ mod tests {
         assert_eq!(told, [(3, 3)]);
         for (n, wait) in waits.iter().enumerate() {
             let middle = 0.25 * f64::from(1 << n.min(7)).min(120.0);
-            assert!((0.75 * middle..1.25 * middle).contains(&wait.as_secs_f64()), "wait {n}: {wait:?}");
+            assert!(
+                (0.75 * middle..1.25 * middle).contains(&wait.as_secs_f64()),
+                "wait {n}: {wait:?}"
+            );
         }
     }
 
     #[test]
     fn a_lasting_failure_is_told_at_once_and_again_after_success() {
         let (mut dialer, now, mut rng) = setup();
-        let mut fail = |dialer: &mut Dialer| dialer.failed(&address(), Failure::Lasting, now, &mut rng);
+        let mut fail =
+            |dialer: &mut Dialer| dialer.failed(&address(), Failure::Lasting, now, &mut rng);
         assert_eq!((fail(&mut dialer), fail(&mut dialer)), (Some(1), None));
         dialer.connected(&address(), ANN);
         dialer.welcomed(ANN);
@@ -270,10 +312,21 @@ mod tests {
         dialer.begin(now, 0, nobody);
         dialer.connected(&address(), ANN);
         dialer.welcomed(ANN);
-        assert!(dialer.begin(now + LONGEST_WAIT, 9, |node| *node == ANN).is_empty());
+        assert!(
+            dialer
+                .begin(now + LONGEST_WAIT, 9, |node| *node == ANN)
+                .is_empty()
+        );
         dialer.lost(ANN, now, &mut rng);
-        assert!(dialer.begin(now + Duration::from_millis(100), 9, nobody).is_empty());
-        assert_eq!(dialer.begin(now + Duration::from_millis(320), 9, nobody), [address()]);
+        assert!(
+            dialer
+                .begin(now + Duration::from_millis(100), 9, nobody)
+                .is_empty()
+        );
+        assert_eq!(
+            dialer.begin(now + Duration::from_millis(320), 9, nobody),
+            [address()]
+        );
     }
 
     #[test]
@@ -282,21 +335,36 @@ mod tests {
         dialer.begin(now, 0, nobody);
         dialer.connected(&address(), ANN);
         dialer.refused(ANN, now, &mut rng);
-        assert!(dialer.begin(now + Duration::from_secs(29), 9, nobody).is_empty());
-        assert_eq!(dialer.begin(now + Duration::from_secs(46), 9, nobody), [address()]);
+        assert!(
+            dialer
+                .begin(now + Duration::from_secs(29), 9, nobody)
+                .is_empty()
+        );
+        assert_eq!(
+            dialer.begin(now + Duration::from_secs(46), 9, nobody),
+            [address()]
+        );
     }
 
     #[test]
     fn learned_nodes_need_room_and_courtesy_and_are_given_up() {
-        let (mut dialer, now, mut rng) = (Dialer::default(), Instant::now(), StdRng::seed_from_u64(3));
+        let (mut dialer, now, mut rng) =
+            (Dialer::default(), Instant::now(), StdRng::seed_from_u64(3));
         let greater = NodeId::from_bytes([10; 32]);
         dialer.add_heard(ANN, OWN, now);
         dialer.add_heard(greater, OWN, now);
         assert!(dialer.begin(now, 0, nobody).is_empty());
-        assert_eq!(dialer.begin(now, 9, nobody), [Target::Node(greater)], "the smaller id dials first");
+        assert_eq!(
+            dialer.begin(now, 9, nobody),
+            [Target::Node(greater)],
+            "the smaller id dials first"
+        );
         assert_eq!(dialer.begin(now + COURTESY, 9, nobody), [Target::Node(ANN)]);
         for _ in 0..FAILURES_UNTIL_DROPPED {
-            assert_eq!(dialer.failed(&Target::Node(ANN), Failure::Passing, now, &mut rng), None);
+            assert_eq!(
+                dialer.failed(&Target::Node(ANN), Failure::Passing, now, &mut rng),
+                None
+            );
         }
         assert!(!dialer.targets.contains_key(&Target::Node(ANN)));
     }

@@ -18,7 +18,10 @@ const OVERFLOW: usize = 512;
 
 /// What happened on the network.
 #[derive(Debug, Clone)]
-#[expect(clippy::large_enum_variant, reason = "the largest, an advert, is the commonest")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the largest, an advert, is the commonest"
+)]
 pub enum Event {
     /// This node listens at a further address (with its node id).
     Listening(Multiaddr),
@@ -93,7 +96,10 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     pub(crate) fn new(queue: mpsc::Sender<Event>) -> Self {
-        Self { queue, overflow: VecDeque::new() }
+        Self {
+            queue,
+            overflow: VecDeque::new(),
+        }
     }
 
     /// Tells whether an advert can be told right now.
@@ -116,7 +122,9 @@ impl Outbox {
         while let Some(event) = self.overflow.pop_front() {
             match self.queue.try_send(event) {
                 Ok(()) => {}
-                Err(mpsc::error::TrySendError::Full(event)) => return self.overflow.push_front(event),
+                Err(mpsc::error::TrySendError::Full(event)) => {
+                    return self.overflow.push_front(event);
+                }
                 Err(mpsc::error::TrySendError::Closed(_)) => self.overflow.clear(),
             }
         }
@@ -130,11 +138,15 @@ mod tests {
     fn down(n: u16) -> Event {
         let mut bytes = [0; 32];
         bytes[..2].copy_from_slice(&n.to_be_bytes());
-        Event::PeerDown { node: NodeId::from_bytes(bytes) }
+        Event::PeerDown {
+            node: NodeId::from_bytes(bytes),
+        }
     }
 
     fn number(event: &Event) -> u16 {
-        let Event::PeerDown { node } = event else { unreachable!() };
+        let Event::PeerDown { node } = event else {
+            unreachable!()
+        };
         u16::from_be_bytes(node.as_bytes()[..2].try_into().unwrap())
     }
 

@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, AdvertError, FederationId, FederationSpec, MAX_ADVERT_BYTES, NodeId, SignedAdvert, Timestamp,
+    Advert, AdvertError, FederationId, FederationSpec, MAX_ADVERT_BYTES, NodeId, SignedAdvert,
+    Timestamp,
 };
 use libp2p::PeerId;
 use libp2p::gossipsub::{MessageId, TopicHash};
@@ -31,19 +32,40 @@ pub(crate) const GATE_QUEUE: usize = 64;
 #[derive(Debug)]
 pub(crate) enum Candidate {
     /// One from gossip.
-    Gossip { id: MessageId, source: PeerId, topic: TopicHash, bytes: Vec<u8> },
+    Gossip {
+        id: MessageId,
+        source: PeerId,
+        topic: TopicHash,
+        bytes: Vec<u8>,
+    },
     /// Those of a sync reply.
-    Sync { peer: NodeId, adverts: Vec<SignedAdvert>, more: bool },
+    Sync {
+        peer: NodeId,
+        adverts: Vec<SignedAdvert>,
+        more: bool,
+    },
 }
 
 /// Adverts judged.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "the largest, one from gossip, is the commonest")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the largest, one from gossip, is the commonest"
+)]
 pub(crate) enum Checked {
     /// One from gossip.
-    Gossip { id: MessageId, source: PeerId, topic: TopicHash, outcome: Result<(SignedAdvert, Advert), Objection> },
+    Gossip {
+        id: MessageId,
+        source: PeerId,
+        topic: TopicHash,
+        outcome: Result<(SignedAdvert, Advert), Objection>,
+    },
     /// Those of a sync reply, in order.
-    Sync { peer: NodeId, outcomes: Vec<Result<(SignedAdvert, Advert), Objection>>, more: bool },
+    Sync {
+        peer: NodeId,
+        outcomes: Vec<Result<(SignedAdvert, Advert), Objection>>,
+        more: bool,
+    },
 }
 
 /// Tells why an advert is not accepted.
@@ -81,7 +103,11 @@ pub(crate) struct Rules {
 
 impl Rules {
     /// Judges one signed advert.
-    pub(crate) fn judge(&self, signed: SignedAdvert, now: Timestamp) -> Result<(SignedAdvert, Advert), Objection> {
+    pub(crate) fn judge(
+        &self,
+        signed: SignedAdvert,
+        now: Timestamp,
+    ) -> Result<(SignedAdvert, Advert), Objection> {
         let advert = identity::verify(&signed)?;
         let allowed = |node: &NodeId| self.allow.as_ref().is_none_or(|allow| allow.contains(node));
         if advert.author != self.own && !allowed(&advert.author) {
@@ -93,20 +119,45 @@ impl Rules {
 
     fn judge_all(&self, candidate: Candidate, now: Timestamp) -> Checked {
         match candidate {
-            Candidate::Gossip { id, source, topic, bytes } => {
+            Candidate::Gossip {
+                id,
+                source,
+                topic,
+                bytes,
+            } => {
                 let signed = codec::decode(&bytes, MAX_SIGNED_BYTES).map_err(Objection::from);
-                Checked::Gossip { id, source, topic, outcome: signed.and_then(|signed| self.judge(signed, now)) }
+                Checked::Gossip {
+                    id,
+                    source,
+                    topic,
+                    outcome: signed.and_then(|signed| self.judge(signed, now)),
+                }
             }
-            Candidate::Sync { peer, adverts, more } => {
-                let outcomes = adverts.into_iter().map(|signed| self.judge(signed, now)).collect();
-                Checked::Sync { peer, outcomes, more }
+            Candidate::Sync {
+                peer,
+                adverts,
+                more,
+            } => {
+                let outcomes = adverts
+                    .into_iter()
+                    .map(|signed| self.judge(signed, now))
+                    .collect();
+                Checked::Sync {
+                    peer,
+                    outcomes,
+                    more,
+                }
             }
         }
     }
 }
 
 /// Judges candidates until the swarm task goes.
-pub(crate) async fn run(rules: Arc<Rules>, mut candidates: mpsc::Receiver<Candidate>, checked: mpsc::Sender<Checked>) {
+pub(crate) async fn run(
+    rules: Arc<Rules>,
+    mut candidates: mpsc::Receiver<Candidate>,
+    checked: mpsc::Sender<Checked>,
+) {
     while let Some(candidate) = candidates.recv().await {
         let (rules, now) = (rules.clone(), crate::clock::now());
         let judged = tokio::task::spawn_blocking(move || rules.judge_all(candidate, now)).await;
@@ -128,14 +179,22 @@ mod tests {
 
     fn rules(allow: Option<BTreeSet<NodeId>>) -> Rules {
         let spec = Arc::new(FederationSpec::default());
-        Rules { federation: spec.id(), spec, own: NodeId::from_bytes([9; 32]), allow }
+        Rules {
+            federation: spec.id(),
+            spec,
+            own: NodeId::from_bytes([9; 32]),
+            allow,
+        }
     }
 
     fn said(author: &Identity, change: impl FnOnce(&mut Advert)) -> SignedAdvert {
         let mut advert = Advert {
             federation: FederationSpec::default().id(),
             author: author.node_id(),
-            sequence: Sequence { incarnation: 1, counter: 1 },
+            sequence: Sequence {
+                incarnation: 1,
+                counter: 1,
+            },
             round: Round(1),
             issued_at: NOW,
             expires_at: Timestamp(NOW.0 + 1000),
@@ -143,28 +202,59 @@ mod tests {
         };
         change(&mut advert);
         let payload = codec::encode(&advert);
-        SignedAdvert { signature: author.sign_advert(&payload), payload }
+        SignedAdvert {
+            signature: author.sign_advert(&payload),
+            payload,
+        }
     }
 
     /// `Some(true)` if refused but innocent, `Some(false)` if refused and guilty.
     fn verdict(rules: &Rules, signed: SignedAdvert) -> Option<bool> {
-        rules.judge(signed, NOW).err().map(|objection| objection.is_innocent())
+        rules
+            .judge(signed, NOW)
+            .err()
+            .map(|objection| objection.is_innocent())
     }
 
     #[test]
     fn only_what_an_honest_node_cannot_send_costs_standing() {
         let (ann, rules) = (Identity::generate(), rules(None));
         assert_eq!(verdict(&rules, said(&ann, |_| ())), None);
-        assert_eq!(verdict(&rules, said(&ann, |advert| advert.expires_at = Timestamp(NOW.0 - 1))), Some(true));
-        assert_eq!(verdict(&rules, said(&ann, |advert| advert.issued_at = Timestamp(NOW.0 + 999_000))), Some(true));
         assert_eq!(
-            verdict(&rules, said(&ann, |advert| advert.federation = FederationId::from_bytes([1; 32]))),
+            verdict(
+                &rules,
+                said(&ann, |advert| advert.expires_at = Timestamp(NOW.0 - 1))
+            ),
+            Some(true)
+        );
+        assert_eq!(
+            verdict(
+                &rules,
+                said(&ann, |advert| advert.issued_at = Timestamp(NOW.0 + 999_000))
+            ),
+            Some(true)
+        );
+        assert_eq!(
+            verdict(
+                &rules,
+                said(&ann, |advert| advert.federation =
+                    FederationId::from_bytes([1; 32]))
+            ),
             Some(false)
         );
-        assert_eq!(verdict(&rules, said(&ann, |advert| advert.round = Round(9999))), Some(false));
-        let forged = SignedAdvert { signature: vec![1; 64], ..said(&ann, |_| ()) };
+        assert_eq!(
+            verdict(&rules, said(&ann, |advert| advert.round = Round(9999))),
+            Some(false)
+        );
+        let forged = SignedAdvert {
+            signature: vec![1; 64],
+            ..said(&ann, |_| ())
+        };
         assert_eq!(verdict(&rules, forged), Some(false));
-        let garbage = SignedAdvert { payload: vec![1; 64], signature: vec![1; 64] };
+        let garbage = SignedAdvert {
+            payload: vec![1; 64],
+            signature: vec![1; 64],
+        };
         assert_eq!(verdict(&rules, garbage), Some(false));
     }
 

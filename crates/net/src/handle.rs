@@ -24,7 +24,9 @@ pub(crate) const COMMAND_QUEUE: usize = 256;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PublishError {
     /// It is larger than an advert may be.
-    #[error("an advert of {size} bytes where at most {limit} are allowed: offer large parts as blobs")]
+    #[error(
+        "an advert of {size} bytes where at most {limit} are allowed: offer large parts as blobs"
+    )]
     TooLarge {
         /// Bytes of the encoded advert.
         size: usize,
@@ -78,7 +80,11 @@ pub struct PeerInfo {
 /// What the application asks of the swarm task.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Publish(Round, Box<Body>, oneshot::Sender<Result<(Advert, SignedAdvert), PublishError>>),
+    Publish(
+        Round,
+        Box<Body>,
+        oneshot::Sender<Result<(Advert, SignedAdvert), PublishError>>,
+    ),
     Dial(Multiaddr),
     Peers(oneshot::Sender<Vec<PeerInfo>>),
     Follow(Vec<NodeId>),
@@ -115,7 +121,13 @@ impl Handle {
         compression: Compression,
         cancel: CancellationToken,
     ) -> Self {
-        Self { commands, fetcher, shared, compression, cancel }
+        Self {
+            commands,
+            fetcher,
+            shared,
+            compression,
+            cancel,
+        }
     }
 
     /// Returns who this node is.
@@ -125,7 +137,11 @@ impl Handle {
 
     /// Returns the addresses at which this node listens, with its node id.
     pub fn listeners(&self) -> Vec<Multiaddr> {
-        self.shared.listeners.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared
+            .listeners
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Says something to the federation: stamps, signs, remembers and gossips it.
@@ -135,9 +151,14 @@ impl Handle {
     ///
     /// # Errors
     /// Fails for what every peer would refuse, and after shutdown.
-    pub async fn publish(&self, round: Round, body: Body) -> Result<(Advert, SignedAdvert), PublishError> {
+    pub async fn publish(
+        &self,
+        round: Round,
+        body: Body,
+    ) -> Result<(Advert, SignedAdvert), PublishError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Command::Publish(round, Box::new(body), reply)).await;
+        self.send(Command::Publish(round, Box::new(body), reply))
+            .await;
         answer.await.unwrap_or(Err(PublishError::Closed))
     }
 
@@ -154,7 +175,14 @@ impl Handle {
         providers: Vec<NodeId>,
         deadline: Duration,
     ) -> Result<Fetched, FetchError> {
-        self.fetcher.fetch(Request { blob, providers, deadline, packing: None }).await
+        self.fetcher
+            .fetch(Request {
+                blob,
+                providers,
+                deadline,
+                packing: None,
+            })
+            .await
     }
 
     /// Does what [`Handle::fetch`] does in fewer bytes, if [`crate::Config::compression`] allows it and the providers can.
@@ -171,7 +199,14 @@ impl Handle {
         packing: Packing,
     ) -> Result<Fetched, FetchError> {
         let packing = (self.compression == Compression::Zstd).then_some(packing);
-        self.fetcher.fetch(Request { blob, providers, deadline, packing }).await
+        self.fetcher
+            .fetch(Request {
+                blob,
+                providers,
+                deadline,
+                packing,
+            })
+            .await
     }
 
     /// Dials an address now and keeps at it with patience, as if it had been configured.

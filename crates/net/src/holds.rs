@@ -26,8 +26,16 @@ impl Holds {
 
     /// Returns what a peer that was told everything below `told` has not heard, and the number to remember.
     pub(crate) fn since(&self, told: u64) -> (Vec<BlobId>, u64) {
-        let new = usize::try_from(self.next.saturating_sub(told)).unwrap_or(usize::MAX).min(self.recent.len());
-        (self.recent.range(self.recent.len() - new..).copied().collect(), self.next)
+        let new = usize::try_from(self.next.saturating_sub(told))
+            .unwrap_or(usize::MAX)
+            .min(self.recent.len());
+        (
+            self.recent
+                .range(self.recent.len() - new..)
+                .copied()
+                .collect(),
+            self.next,
+        )
     }
 }
 
@@ -47,6 +55,9 @@ mod tests {
         assert_eq!(holds.since(2), (vec![], 2));
         (0..1000).for_each(|n| holds.add(blob(n)));
         let (told, number) = holds.since(2);
-        assert_eq!((told.len(), number, told.last().copied()), (MAX_HOLDS, 1002, Some(blob(999))));
+        assert_eq!(
+            (told.len(), number, told.last().copied()),
+            (MAX_HOLDS, 1002, Some(blob(999)))
+        );
     }
 }

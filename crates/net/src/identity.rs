@@ -39,8 +39,13 @@ impl Identity {
     /// Fails if the file is absent, open to others or damaged.
     pub fn load(path: &Path) -> Result<Self, SecretFileError> {
         let bytes = secret_file::read(path)?;
-        let keypair = Keypair::from_protobuf_encoding(&bytes).ok().and_then(|keypair| keypair.try_into_ed25519().ok());
-        keypair.map(Self::of).ok_or(SecretFileError::Corrupt { path: path.to_owned(), what: KEY })
+        let keypair = Keypair::from_protobuf_encoding(&bytes)
+            .ok()
+            .and_then(|keypair| keypair.try_into_ed25519().ok());
+        keypair.map(Self::of).ok_or(SecretFileError::Corrupt {
+            path: path.to_owned(),
+            what: KEY,
+        })
     }
 
     /// Makes a new identity and its key file, which must not exist.
@@ -59,7 +64,11 @@ impl Identity {
     /// # Errors
     /// Fails if the file is open to others, damaged, or cannot be written.
     pub fn load_or_create(path: &Path) -> Result<Self, SecretFileError> {
-        if path.exists() { Self::load(path) } else { Self::create(path) }
+        if path.exists() {
+            Self::load(path)
+        } else {
+            Self::create(path)
+        }
     }
 
     /// Returns the node that this key is.
@@ -70,7 +79,10 @@ impl Identity {
     /// Encodes and signs an advert.
     pub fn seal(&self, advert: &Advert) -> SignedAdvert {
         let payload = codec::encode(advert);
-        SignedAdvert { signature: self.sign_advert(&payload), payload }
+        SignedAdvert {
+            signature: self.sign_advert(&payload),
+            payload,
+        }
     }
 
     /// Signs an encoded advert.
@@ -115,7 +127,12 @@ pub fn encoded_len(advert: &Advert) -> u64 {
 /// Refuses what is not an advert and what its author did not sign.
 pub fn verify(signed: &SignedAdvert) -> Result<Advert, VerifyError> {
     let advert: Advert = codec::decode(&signed.payload, MAX_ADVERT_BYTES)?;
-    if signed_by(&advert.author, ADVERT_DOMAIN, &signed.payload, &signed.signature) {
+    if signed_by(
+        &advert.author,
+        ADVERT_DOMAIN,
+        &signed.payload,
+        &signed.signature,
+    ) {
         Ok(advert)
     } else {
         Err(VerifyError::Signature(advert.author))
@@ -130,7 +147,8 @@ pub(crate) fn signed_by(node: &NodeId, domain: &[u8], payload: &[u8], signature:
 
 /// Returns the node's name in libp2p.
 pub(crate) fn peer_id(node: &NodeId) -> PeerId {
-    PeerId::from_bytes(&node.to_peer_id_bytes()).expect("an identity multihash of 36 bytes is a peer id")
+    PeerId::from_bytes(&node.to_peer_id_bytes())
+        .expect("an identity multihash of 36 bytes is a peer id")
 }
 
 /// Returns the node of a libp2p name, `None` if its key is not ed25519.
@@ -150,7 +168,10 @@ mod tests {
         Advert {
             federation: FederationId::from_bytes([1; 32]),
             author,
-            sequence: Sequence { incarnation: 1, counter: 2 },
+            sequence: Sequence {
+                incarnation: 1,
+                counter: 2,
+            },
             round: Round(3),
             issued_at: Timestamp(4),
             expires_at: Timestamp(5),
@@ -172,11 +193,24 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("node.key");
         let made = Identity::load_or_create(&path).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(Identity::load_or_create(&path).unwrap().node_id(), made.node_id());
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left behind");
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        assert_eq!(
+            Identity::load_or_create(&path).unwrap().node_id(),
+            made.node_id()
+        );
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            1,
+            "no draft is left behind"
+        );
         let error = Identity::create(&path).unwrap_err();
-        assert!(matches!(error, SecretFileError::Create { .. }), "an existing key is never overwritten: {error}");
+        assert!(
+            matches!(error, SecretFileError::Create { .. }),
+            "an existing key is never overwritten: {error}"
+        );
         assert_eq!(Identity::load(&path).unwrap().node_id(), made.node_id());
     }
 
@@ -186,35 +220,61 @@ mod tests {
         let path = folder.path().join("node.key");
         Identity::create(&path).unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
-        assert!(matches!(Identity::load_or_create(&path), Err(SecretFileError::Exposed { mode: 0o640, .. })));
+        assert!(matches!(
+            Identity::load_or_create(&path),
+            Err(SecretFileError::Exposed { mode: 0o640, .. })
+        ));
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
         for at in 0..bytes.len() {
             bytes[at] ^= 4;
             std::fs::write(&path, &bytes).unwrap();
             let error = Identity::load_or_create(&path).unwrap_err();
-            assert!(matches!(error, SecretFileError::Corrupt { .. }), "byte {at}: {error}");
+            assert!(
+                matches!(error, SecretFileError::Corrupt { .. }),
+                "byte {at}: {error}"
+            );
             bytes[at] ^= 4;
         }
         std::fs::write(&path, b"").unwrap();
-        assert!(matches!(Identity::load_or_create(&path), Err(SecretFileError::Corrupt { .. })));
+        assert!(matches!(
+            Identity::load_or_create(&path),
+            Err(SecretFileError::Corrupt { .. })
+        ));
     }
 
     #[test]
     fn only_the_author_can_sign_and_only_these_bytes() {
         let (ann, bob) = (Identity::generate(), Identity::generate());
         let payload = codec::encode(&advert(ann.node_id()));
-        let good = SignedAdvert { signature: ann.sign_advert(&payload), payload: payload.clone() };
+        let good = SignedAdvert {
+            signature: ann.sign_advert(&payload),
+            payload: payload.clone(),
+        };
         assert_eq!(verify(&good).unwrap(), advert(ann.node_id()));
-        let forged = SignedAdvert { signature: bob.sign_advert(&payload), ..good.clone() };
-        assert!(matches!(verify(&forged), Err(VerifyError::Signature(node)) if node == ann.node_id()));
-        let other_domain = SignedAdvert { signature: ann.sign(RECORD_DOMAIN, &payload), ..good.clone() };
-        assert!(matches!(verify(&other_domain), Err(VerifyError::Signature(_))));
+        let forged = SignedAdvert {
+            signature: bob.sign_advert(&payload),
+            ..good.clone()
+        };
+        assert!(
+            matches!(verify(&forged), Err(VerifyError::Signature(node)) if node == ann.node_id())
+        );
+        let other_domain = SignedAdvert {
+            signature: ann.sign(RECORD_DOMAIN, &payload),
+            ..good.clone()
+        };
+        assert!(matches!(
+            verify(&other_domain),
+            Err(VerifyError::Signature(_))
+        ));
         let mut altered = good;
         let last = altered.payload.len() - 6;
         altered.payload[last] ^= 1;
         assert!(verify(&altered).is_err());
-        let short = SignedAdvert { signature: Vec::new(), payload };
+        let short = SignedAdvert {
+            signature: Vec::new(),
+            payload,
+        };
         assert!(matches!(verify(&short), Err(VerifyError::Signature(_))));
     }
 }

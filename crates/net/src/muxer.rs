@@ -84,18 +84,29 @@ enum Flush {
 
 impl<C> Batched<C> {
     fn new(io: C) -> Self {
-        Self { io, state: Flush::Due }
+        Self {
+            io,
+            state: Flush::Due,
+        }
     }
 }
 
 impl<C: AsyncRead + Unpin> AsyncRead for Batched<C> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_read(cx, into)
     }
 }
 
 impl<C: AsyncWrite + Unpin> AsyncWrite for Batched<C> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.state = Flush::Written;
         Pin::new(&mut self.io).poll_write(cx, bytes)
     }
@@ -127,16 +138,32 @@ mod tests {
         let waker = noop_waker();
         let cx = &mut Context::from_waker(&waker);
         for frame in [b"one".as_slice(), b"two"] {
-            assert!(matches!(Pin::new(&mut io).poll_write(cx, frame), Poll::Ready(Ok(3))));
+            assert!(matches!(
+                Pin::new(&mut io).poll_write(cx, frame),
+                Poll::Ready(Ok(3))
+            ));
             assert!(Pin::new(&mut io).poll_flush(cx).is_pending());
             assert_eq!(io.io.get_ref().get_ref(), b"", "put off");
         }
         for _ in 0..2 {
-            assert!(matches!(Pin::new(&mut io).poll_flush(cx), Poll::Ready(Ok(()))));
+            assert!(matches!(
+                Pin::new(&mut io).poll_flush(cx),
+                Poll::Ready(Ok(()))
+            ));
             assert_eq!(io.io.get_ref().get_ref(), b"onetwo");
         }
-        assert!(matches!(Pin::new(&mut io).poll_write(cx, b"."), Poll::Ready(Ok(1))));
-        assert!(matches!(Pin::new(&mut io).poll_close(cx), Poll::Ready(Ok(()))));
-        assert_eq!(io.io.get_ref().get_ref(), b"onetwo.", "closing flushes at once");
+        assert!(matches!(
+            Pin::new(&mut io).poll_write(cx, b"."),
+            Poll::Ready(Ok(1))
+        ));
+        assert!(matches!(
+            Pin::new(&mut io).poll_close(cx),
+            Poll::Ready(Ok(()))
+        ));
+        assert_eq!(
+            io.io.get_ref().get_ref(),
+            b"onetwo.",
+            "closing flushes at once"
+        );
     }
 }

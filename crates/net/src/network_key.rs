@@ -32,8 +32,13 @@ impl NetworkKey {
     /// Fails if the file is absent, open to others or not a key.
     pub fn load(path: &Path) -> Result<Self, SecretFileError> {
         let bytes = secret_file::read(path)?;
-        let key = std::str::from_utf8(&bytes).ok().and_then(|text| text.trim().parse().ok());
-        key.ok_or(SecretFileError::Corrupt { path: path.to_owned(), what: "network key" })
+        let key = std::str::from_utf8(&bytes)
+            .ok()
+            .and_then(|text| text.trim().parse().ok());
+        key.ok_or(SecretFileError::Corrupt {
+            path: path.to_owned(),
+            what: "network key",
+        })
     }
 
     /// Writes the key to a new file.
@@ -54,13 +59,20 @@ impl FromStr for NetworkKey {
     type Err = NetworkKeyError;
 
     fn from_str(text: &str) -> Result<Self, NetworkKeyError> {
-        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let digit = |byte: u8| {
+            char::from(byte)
+                .to_digit(16)
+                .and_then(|digit| u8::try_from(digit).ok())
+        };
         let mut key = [0; 32];
         if text.len() != 64 {
             return Err(NetworkKeyError);
         }
         for (byte, pair) in key.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            let (high, low) = (digit(pair[0]).ok_or(NetworkKeyError)?, digit(pair[1]).ok_or(NetworkKeyError)?);
+            let (high, low) = (
+                digit(pair[0]).ok_or(NetworkKeyError)?,
+                digit(pair[1]).ok_or(NetworkKeyError)?,
+            );
             *byte = high << 4 | low;
         }
         Ok(Self(key))
@@ -83,7 +95,13 @@ mod tests {
         let key: NetworkKey = text.parse().unwrap();
         assert_eq!(key.0[..4], [0, 255, 0, 255]);
         assert_eq!(text.to_uppercase().parse(), Ok(key));
-        for bad in ["", &text[1..], &format!("{text}0"), &text.replace("ff", "fg"), &"é".repeat(32)] {
+        for bad in [
+            "",
+            &text[1..],
+            &format!("{text}0"),
+            &text.replace("ff", "fg"),
+            &"é".repeat(32),
+        ] {
             assert_eq!(bad.parse::<NetworkKey>(), Err(NetworkKeyError), "{bad}");
         }
     }

@@ -26,12 +26,19 @@ struct Member {
 
 impl Roster {
     pub(crate) fn new() -> Self {
-        Self { peers: RwLock::default(), changes: watch::Sender::new(0) }
+        Self {
+            peers: RwLock::default(),
+            changes: watch::Sender::new(0),
+        }
     }
 
     /// Enters a peer after its good hello.
     pub(crate) fn enter(&self, node: NodeId, role: Role) {
-        let member = Member { role, holds: HashSet::new(), order: VecDeque::new() };
+        let member = Member {
+            role,
+            holds: HashSet::new(),
+            order: VecDeque::new(),
+        };
         self.write().entry(node).or_insert(member).role = role;
         self.changed();
     }
@@ -49,7 +56,10 @@ impl Roster {
 
     /// Returns all peers and whether each has said that it holds a blob.
     pub(crate) fn candidates(&self, blob: &BlobId) -> Vec<(NodeId, bool)> {
-        self.read().iter().map(|(node, member)| (*node, member.holds.contains(blob))).collect()
+        self.read()
+            .iter()
+            .map(|(node, member)| (*node, member.holds.contains(blob)))
+            .collect()
     }
 
     /// Notes blobs that a peer says it holds.
@@ -110,7 +120,10 @@ mod tests {
         let (ann, bob) = (NodeId::from_bytes([1; 32]), NodeId::from_bytes([2; 32]));
         let blob = |n: u32| BlobId::of(&n.to_le_bytes());
         roster.note_holds(&ann, &[blob(0)]);
-        assert!(roster.candidates(&blob(0)).is_empty(), "strangers hold nothing");
+        assert!(
+            roster.candidates(&blob(0)).is_empty(),
+            "strangers hold nothing"
+        );
         roster.enter(ann, Role::Node);
         roster.enter(bob, Role::Aggregator);
         for n in 0..2000 {
@@ -120,6 +133,9 @@ mod tests {
         assert_eq!(roster.candidates(&blob(1999)), [(ann, true), (bob, false)]);
         assert_eq!(roster.candidates(&blob(0)), [(ann, false), (bob, false)]);
         roster.remove(&ann);
-        assert_eq!((roster.role(&ann), roster.role(&bob)), (None, Some(Role::Aggregator)));
+        assert_eq!(
+            (roster.role(&ann), roster.role(&bob)),
+            (None, Some(Role::Aggregator))
+        );
     }
 }

@@ -27,7 +27,10 @@ pub(crate) struct Rpc<C> {
 
 impl<C> Clone for Rpc<C> {
     fn clone(&self) -> Self {
-        Self { traffic: self.traffic.clone(), call: PhantomData }
+        Self {
+            traffic: self.traffic.clone(),
+            call: PhantomData,
+        }
     }
 }
 
@@ -37,7 +40,14 @@ pub(crate) fn behaviour<C: Call>(traffic: Arc<Traffic>) -> request_response::Beh
         .with_request_timeout(REQUEST_TIMEOUT)
         .with_max_concurrent_streams(MAX_CONCURRENT);
     let protocol = (StreamProtocol::new(C::PROTOCOL), ProtocolSupport::Full);
-    request_response::Behaviour::with_codec(Rpc { traffic, call: PhantomData }, [protocol], config)
+    request_response::Behaviour::with_codec(
+        Rpc {
+            traffic,
+            call: PhantomData,
+        },
+        [protocol],
+        config,
+    )
 }
 
 impl<C: Call> request_response::Codec for Rpc<C> {
@@ -63,7 +73,12 @@ impl<C: Call> request_response::Codec for Rpc<C> {
         Ok(reply)
     }
 
-    async fn write_request<T>(&mut self, _: &StreamProtocol, io: &mut T, request: C::Request) -> io::Result<()>
+    async fn write_request<T>(
+        &mut self,
+        _: &StreamProtocol,
+        io: &mut T,
+        request: C::Request,
+    ) -> io::Result<()>
     where
         T: AsyncWrite + Unpin + Send,
     {
@@ -72,7 +87,12 @@ impl<C: Call> request_response::Codec for Rpc<C> {
         io.close().await
     }
 
-    async fn write_response<T>(&mut self, _: &StreamProtocol, io: &mut T, reply: C::Reply) -> io::Result<()>
+    async fn write_response<T>(
+        &mut self,
+        _: &StreamProtocol,
+        io: &mut T,
+        reply: C::Reply,
+    ) -> io::Result<()>
     where
         T: AsyncWrite + Unpin + Send,
     {

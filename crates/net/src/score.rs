@@ -73,8 +73,12 @@ impl Standing {
     /// Lifts the bans that are over and returns whose they were.
     pub(crate) fn lift(&mut self, now: Timestamp) -> Vec<NodeId> {
         let over = |account: &Account| account.banned_until.is_some_and(|until| until <= now);
-        let lifted: Vec<NodeId> =
-            self.accounts.iter().filter(|(_, account)| over(account)).map(|(node, _)| *node).collect();
+        let lifted: Vec<NodeId> = self
+            .accounts
+            .iter()
+            .filter(|(_, account)| over(account))
+            .map(|(node, _)| *node)
+            .collect();
         for node in &lifted {
             if let Some(account) = self.accounts.get_mut(node) {
                 account.banned_until = None;
@@ -85,12 +89,16 @@ impl Standing {
 
     /// Tells whether a peer is banned.
     pub(crate) fn is_banned(&self, node: &NodeId) -> bool {
-        self.accounts.get(node).is_some_and(|account| account.banned_until.is_some())
+        self.accounts
+            .get(node)
+            .is_some_and(|account| account.banned_until.is_some())
     }
 
     /// Returns what is on a peer's account; 0 is a clean one.
     pub(crate) fn score(&self, node: &NodeId, now: Timestamp) -> f64 {
-        self.accounts.get(node).map_or(0.0, |account| account.score_at(now))
+        self.accounts
+            .get(node)
+            .map_or(0.0, |account| account.score_at(now))
     }
 
     fn enforce_bound(&mut self, now: Timestamp) {
@@ -137,10 +145,17 @@ mod tests {
         let mut lengths = Vec::new();
         for n in 0..6 {
             let now = minutes(1000 * n);
-            assert_eq!((standing.strike(ANN, now), standing.strike(ANN, now)), (None, None));
+            assert_eq!(
+                (standing.strike(ANN, now), standing.strike(ANN, now)),
+                (None, None)
+            );
             lengths.push(standing.strike(ANN, now).unwrap().as_secs() / 60);
             assert!(standing.is_banned(&ANN));
-            assert!(standing.lift(minutes(1000 * n + lengths[usize::try_from(n).unwrap()] - 1)).is_empty());
+            assert!(
+                standing
+                    .lift(minutes(1000 * n + lengths[usize::try_from(n).unwrap()] - 1))
+                    .is_empty()
+            );
             assert_eq!(standing.lift(minutes(1000 * n + 60)), [ANN]);
             assert!(!standing.is_banned(&ANN));
         }

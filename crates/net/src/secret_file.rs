@@ -40,7 +40,9 @@ pub enum SecretFileError {
         mode: u32,
     },
     /// The content is not such a secret.
-    #[error("{path} is not a valid {what}: restore it from a backup, or delete it to get a new one")]
+    #[error(
+        "{path} is not a valid {what}: restore it from a backup, or delete it to get a new one"
+    )]
     Corrupt {
         /// Which file.
         path: PathBuf,
@@ -51,25 +53,39 @@ pub enum SecretFileError {
 
 /// Reads a secret after checking that nobody else can.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, SecretFileError> {
-    let fail = |source| SecretFileError::Read { path: path.to_owned(), source };
+    let fail = |source| SecretFileError::Read {
+        path: path.to_owned(),
+        source,
+    };
     let file = File::open(path).map_err(fail)?;
     if let Some(mode) = exposed_mode(&file).map_err(fail)? {
-        return Err(SecretFileError::Exposed { path: path.to_owned(), mode });
+        return Err(SecretFileError::Exposed {
+            path: path.to_owned(),
+            mode,
+        });
     }
     let mut bytes = Vec::new();
-    file.take(MAX_SECRET_BYTES).read_to_end(&mut bytes).map_err(fail)?;
+    file.take(MAX_SECRET_BYTES)
+        .read_to_end(&mut bytes)
+        .map_err(fail)?;
     Ok(bytes)
 }
 
 /// Creates a file with a secret; fails if the name is taken.
 pub(crate) fn create(path: &Path, secret: &[u8]) -> Result<(), SecretFileError> {
-    let fail = |source| SecretFileError::Create { path: path.to_owned(), source };
+    let fail = |source| SecretFileError::Create {
+        path: path.to_owned(),
+        source,
+    };
     let mut draft = path.as_os_str().to_owned();
     draft.push(format!(".{}.new", std::process::id()));
     let draft = PathBuf::from(draft);
     let linked = write_draft(&draft, secret).and_then(|()| fs::hard_link(&draft, path));
     let removed = fs::remove_file(&draft);
-    linked.and(removed).and_then(|()| sync_folder(path)).map_err(fail)
+    linked
+        .and(removed)
+        .and_then(|()| sync_folder(path))
+        .map_err(fail)
 }
 
 fn write_draft(draft: &Path, secret: &[u8]) -> io::Result<()> {
@@ -83,7 +99,9 @@ fn write_draft(draft: &Path, secret: &[u8]) -> io::Result<()> {
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 

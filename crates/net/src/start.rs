@@ -67,19 +67,33 @@ pub struct Network {
 ///
 /// # Errors
 /// Fails if an address cannot be listened at (such as a port in use) or the transport cannot be set up.
-pub async fn start(config: Config, identity: Identity, blobs: Arc<dyn BlobStore>) -> Result<Network, StartError> {
+pub async fn start(
+    config: Config,
+    identity: Identity,
+    blobs: Arc<dyn BlobStore>,
+) -> Result<Network, StartError> {
     let setup = |error: io::Error| StartError::Setup(error.to_string());
     let topics = Topics::of(config.federation);
     let mut registry = Registry::default();
-    let gossip = behaviour::gossip(&topics, Audience::of(&config.spec), &mut registry).map_err(StartError::Setup)?;
-    let transport = transport::build(&identity, config.network_key.as_ref(), &mut registry).map_err(setup)?;
+    let gossip = behaviour::gossip(&topics, Audience::of(&config.spec), &mut registry)
+        .map_err(StartError::Setup)?;
+    let transport =
+        transport::build(&identity, config.network_key.as_ref(), &mut registry).map_err(setup)?;
     let traffic = Arc::new(Traffic::new(registry));
     let behaviour = Behaviour::new(&config, &identity, gossip, &traffic).map_err(setup)?;
-    let swarm_config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(IDLE_TIMEOUT);
-    let mut swarm = Swarm::new(transport, behaviour, peer_id(&identity.node_id()), swarm_config);
+    let swarm_config =
+        swarm::Config::with_tokio_executor().with_idle_connection_timeout(IDLE_TIMEOUT);
+    let mut swarm = Swarm::new(
+        transport,
+        behaviour,
+        peer_id(&identity.node_id()),
+        swarm_config,
+    );
     listen(&mut swarm, &config.listen).await?;
     let book = recall(&config).await;
-    Ok(launch(swarm, config, identity, blobs, topics, traffic, book))
+    Ok(launch(
+        swarm, config, identity, blobs, topics, traffic, book,
+    ))
 }
 
 fn launch(
@@ -91,43 +105,104 @@ fn launch(
     traffic: Arc<Traffic>,
     book: Book,
 ) -> Network {
-    let (node, roster, cancel) = (identity.node_id(), Arc::new(Roster::new()), CancellationToken::new());
-    let shared =
-        Arc::new(Shared { node, listeners: RwLock::default(), traffic: traffic.clone(), roster: roster.clone() });
+    let (node, roster, cancel) = (
+        identity.node_id(),
+        Arc::new(Roster::new()),
+        CancellationToken::new(),
+    );
+    let shared = Arc::new(Shared {
+        node,
+        listeners: RwLock::default(),
+        traffic: traffic.clone(),
+        roster: roster.clone(),
+    });
     let (events, received) = mpsc::channel(EVENT_QUEUE);
     let (command, commands) = mpsc::channel(COMMAND_QUEUE);
     let (wish, wishes) = mpsc::channel(WISH_QUEUE);
     let (candidate, candidates) = mpsc::channel(GATE_QUEUE);
     let (judged, checked) = mpsc::channel(GATE_QUEUE);
     let mut control = swarm.behaviour().streams.new_control();
-    let incoming = control.accept(StreamProtocol::new(BLOB_PROTOCOL)).expect("nobody else accepts blob streams");
-    let fetcher = Fetcher::new(blobs.clone(), roster.clone(), traffic.clone(), control, wish, cancel.clone());
+    let incoming = control
+        .accept(StreamProtocol::new(BLOB_PROTOCOL))
+        .expect("nobody else accepts blob streams");
+    let fetcher = Fetcher::new(
+        blobs.clone(),
+        roster.clone(),
+        traffic.clone(),
+        control,
+        wish,
+        cancel.clone(),
+    );
     let compression = config.compression;
-    let rules =
-        Rules { spec: config.spec.clone(), federation: config.federation, own: node, allow: config.allow.clone() };
+    let rules = Rules {
+        spec: config.spec.clone(),
+        federation: config.federation,
+        own: node,
+        allow: config.allow.clone(),
+    };
     let mut helpers = JoinSet::new();
     helpers.spawn(gate::run(Arc::new(rules), candidates, judged));
-    helpers.spawn(blob::serve(incoming, blobs, roster, traffic, cancel.clone()));
-    let inlets = Inlets { commands, wishes, checked, cancel: cancel.clone() };
-    let handle = Handle::new(command, fetcher.clone(), shared.clone(), compression, cancel);
-    let task = Task::new(swarm, config, identity, topics, book, Outbox::new(events), candidate, shared);
-    Network { handle, events: received, task: tokio::spawn(task.run(inlets, helpers, fetcher)) }
+    helpers.spawn(blob::serve(
+        incoming,
+        blobs,
+        roster,
+        traffic,
+        cancel.clone(),
+    ));
+    let inlets = Inlets {
+        commands,
+        wishes,
+        checked,
+        cancel: cancel.clone(),
+    };
+    let handle = Handle::new(
+        command,
+        fetcher.clone(),
+        shared.clone(),
+        compression,
+        cancel,
+    );
+    let task = Task::new(
+        swarm,
+        config,
+        identity,
+        topics,
+        book,
+        Outbox::new(events),
+        candidate,
+        shared,
+    );
+    Network {
+        handle,
+        events: received,
+        task: tokio::spawn(task.run(inlets, helpers, fetcher)),
+    }
 }
 
 /// Listens at every address and waits until each listener has one or has failed.
 async fn listen(swarm: &mut Swarm<Behaviour>, addresses: &[Multiaddr]) -> Result<(), StartError> {
     for address in addresses {
-        let fail = |reason: String| StartError::Listen { address: address.clone(), reason };
+        let fail = |reason: String| StartError::Listen {
+            address: address.clone(),
+            reason,
+        };
         port_is_free(address).map_err(|error| fail(explain_listen(&error)))?;
-        let listener = swarm.listen_on(address.clone()).map_err(|error| match error {
-            TransportError::MultiaddrNotSupported(_) => {
-                fail("this build has no transport for it (with a network key only TCP is possible)".to_owned())
-            }
-            TransportError::Other(error) => fail(explain_listen(&error)),
-        })?;
+        let listener = swarm
+            .listen_on(address.clone())
+            .map_err(|error| match error {
+                TransportError::MultiaddrNotSupported(_) => fail(
+                    "this build has no transport for it (with a network key only TCP is possible)"
+                        .to_owned(),
+                ),
+                TransportError::Other(error) => fail(explain_listen(&error)),
+            })?;
         let settled = timeout(LISTEN_PATIENCE, settled(swarm, listener)).await;
         settled
-            .unwrap_or_else(|_| Err(io::Error::other("no interface of this machine has the address")))
+            .unwrap_or_else(|_| {
+                Err(io::Error::other(
+                    "no interface of this machine has the address",
+                ))
+            })
             .map_err(|error| fail(explain_listen(&error)))?;
     }
     Ok(())
@@ -136,8 +211,14 @@ async fn listen(swarm: &mut Swarm<Behaviour>, addresses: &[Multiaddr]) -> Result
 async fn settled(swarm: &mut Swarm<Behaviour>, listener: ListenerId) -> io::Result<()> {
     loop {
         match swarm.select_next_some().await {
-            SwarmEvent::NewListenAddr { listener_id, .. } if listener_id == listener => return Ok(()),
-            SwarmEvent::ListenerClosed { listener_id, reason, .. } if listener_id == listener => {
+            SwarmEvent::NewListenAddr { listener_id, .. } if listener_id == listener => {
+                return Ok(());
+            }
+            SwarmEvent::ListenerClosed {
+                listener_id,
+                reason,
+                ..
+            } if listener_id == listener => {
                 return reason.and(Err(io::Error::other("the listener closed at once")));
             }
             _ => {}
@@ -163,8 +244,12 @@ fn port_is_free(address: &Multiaddr) -> io::Result<()> {
 fn explain_listen(error: &io::Error) -> String {
     match socket_error(error) {
         Some(io::ErrorKind::AddrInUse) => "the port is in use: is another node running?".to_owned(),
-        Some(io::ErrorKind::AddrNotAvailable) => "no interface of this machine has the address".to_owned(),
-        Some(io::ErrorKind::PermissionDenied) => "permission denied: ports below 1024 need privileges".to_owned(),
+        Some(io::ErrorKind::AddrNotAvailable) => {
+            "no interface of this machine has the address".to_owned()
+        }
+        Some(io::ErrorKind::PermissionDenied) => {
+            "permission denied: ports below 1024 need privileges".to_owned()
+        }
         _ => error.to_string(),
     }
 }
@@ -174,8 +259,8 @@ async fn recall(config: &Config) -> Book {
     let (known, heard) = (config.known.clone(), config.heard.clone());
     let verified = tokio::task::spawn_blocking(move || {
         let verified = known.into_iter().filter_map(|signed| {
-            let advert =
-                identity::verify(&signed).inspect_err(|error| tracing::warn!(%error, "a kept advert is damaged"));
+            let advert = identity::verify(&signed)
+                .inspect_err(|error| tracing::warn!(%error, "a kept advert is damaged"));
             Some((signed, advert.ok()?))
         });
         let mut verified: Vec<(SignedAdvert, Advert)> = verified.collect();
@@ -186,6 +271,8 @@ async fn recall(config: &Config) -> Book {
     for (signed, advert) in verified.await.unwrap_or_default() {
         book.insert(Arc::new(signed), &advert, Timestamp::default());
     }
-    heard.into_iter().for_each(|(author, sequence)| book.remember(author, sequence));
+    heard
+        .into_iter()
+        .for_each(|(author, sequence)| book.remember(author, sequence));
     book
 }

@@ -98,7 +98,10 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    #[expect(clippy::too_many_arguments, reason = "the one place where everything is put together")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the one place where everything is put together"
+    )]
     pub(crate) fn new(
         swarm: Swarm<Behaviour>,
         config: Config,
@@ -139,14 +142,23 @@ impl Task {
             config,
         };
         let listeners: Vec<Multiaddr> = task.swarm.listeners().cloned().collect();
-        listeners.into_iter().for_each(|address| task.on_listening(address));
+        listeners
+            .into_iter()
+            .for_each(|address| task.on_listening(address));
         let configured = task.config.peers.clone();
-        configured.into_iter().for_each(|address| task.add_target(address));
+        configured
+            .into_iter()
+            .for_each(|address| task.add_target(address));
         task
     }
 
     /// Runs until cancelled, or until the application has dropped every handle.
-    pub(crate) async fn run(mut self, mut inlets: Inlets, mut helpers: JoinSet<()>, fetcher: Fetcher) {
+    pub(crate) async fn run(
+        mut self,
+        mut inlets: Inlets,
+        mut helpers: JoinSet<()>,
+        fetcher: Fetcher,
+    ) {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -198,22 +210,44 @@ impl Task {
             SwarmEvent::Behaviour(event) => self.on_behaviour_event(event),
             SwarmEvent::NewListenAddr { address, .. } => self.on_listening(address),
             SwarmEvent::ExpiredListenAddr { address, .. } => self.on_listening_no_more(&address),
-            SwarmEvent::ListenerClosed { addresses, reason, .. } => {
+            SwarmEvent::ListenerClosed {
+                addresses, reason, ..
+            } => {
                 tracing::warn!(?reason, "a listener closed");
-                addresses.iter().for_each(|address| self.on_listening_no_more(address));
+                addresses
+                    .iter()
+                    .for_each(|address| self.on_listening_no_more(address));
             }
-            SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
+            SwarmEvent::ConnectionEstablished {
+                peer_id,
+                connection_id,
+                endpoint,
+                ..
+            } => {
                 self.on_connected(peer_id, connection_id, &endpoint);
             }
-            SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
+            SwarmEvent::ConnectionClosed {
+                peer_id,
+                connection_id,
+                cause,
+                ..
+            } => {
                 self.on_disconnected(&peer_id, connection_id, cause);
             }
-            SwarmEvent::OutgoingConnectionError { connection_id, error, .. } => {
+            SwarmEvent::OutgoingConnectionError {
+                connection_id,
+                error,
+                ..
+            } => {
                 if let Some(target) = self.dials.remove(&connection_id) {
                     self.on_dial_error(&target, &error);
                 }
             }
-            SwarmEvent::IncomingConnectionError { send_back_addr, error, .. } => {
+            SwarmEvent::IncomingConnectionError {
+                send_back_addr,
+                error,
+                ..
+            } => {
                 tracing::debug!(address = %send_back_addr, %error, "an incoming connection failed");
             }
             SwarmEvent::NewExternalAddrCandidate { address } => self.on_observed(address),
@@ -230,9 +264,9 @@ impl Task {
             BehaviourEvent::Ping(event) => self.on_ping(event),
             BehaviourEvent::Mdns(event) => self.on_mdns(event),
             BehaviourEvent::Identify(_) | BehaviourEvent::Streams(()) => {}
-            BehaviourEvent::Limits(never) | BehaviourEvent::Banned(never) | BehaviourEvent::Allowed(never) => {
-                match never {}
-            }
+            BehaviourEvent::Limits(never)
+            | BehaviourEvent::Banned(never)
+            | BehaviourEvent::Allowed(never) => match never {},
         }
     }
 
@@ -256,7 +290,9 @@ impl Task {
         let swarm = &mut self.swarm;
         _ = timeout(LAST_WORDS, async { while swarm.next().await.is_some() {} }).await;
         let connected: Vec<NodeId> = self.peers.keys().copied().collect();
-        connected.iter().for_each(|node| _ = self.swarm.disconnect_peer_id(peer_id(node)));
+        connected
+            .iter()
+            .for_each(|node| _ = self.swarm.disconnect_peer_id(peer_id(node)));
         let swarm = &mut self.swarm;
         let closed = async {
             while swarm.network_info().num_peers() > 0 {

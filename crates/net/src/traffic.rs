@@ -59,7 +59,11 @@ struct ByRole {
 
 impl ByRole {
     fn add(&self, role: Role, bytes: u64) {
-        let counter = if role == Role::Aggregator { &self.aggregators } else { &self.nodes };
+        let counter = if role == Role::Aggregator {
+            &self.aggregators
+        } else {
+            &self.nodes
+        };
         counter.fetch_add(bytes, Ordering::Relaxed);
     }
 }
@@ -67,7 +71,10 @@ impl ByRole {
 impl Traffic {
     /// Takes over the registry in which libp2p registered its counters.
     pub(crate) fn new(registry: Registry) -> Self {
-        Self { registry, ..Self::default() }
+        Self {
+            registry,
+            ..Self::default()
+        }
     }
 
     pub(crate) fn control_sent(&self, bytes: u64) {
@@ -114,8 +121,13 @@ impl Traffic {
             return sums;
         }
         for (name, labels, value) in text.lines().filter_map(parse_counter) {
-            let direction = ["Inbound", "Outbound"].into_iter().find(|direction| labels.contains(direction));
-            let key = direction.map_or_else(|| name.to_owned(), |direction| format!("{name}/{direction}"));
+            let direction = ["Inbound", "Outbound"]
+                .into_iter()
+                .find(|direction| labels.contains(direction));
+            let key = direction.map_or_else(
+                || name.to_owned(),
+                |direction| format!("{name}/{direction}"),
+            );
             *sums.entry(key).or_default() += value;
         }
         sums
@@ -141,8 +153,17 @@ mod tests {
         traffic.blob_sent(Role::Observer, 1);
         traffic.blob_received(Role::Aggregator, 11);
         let seen = traffic.snapshot();
-        assert_eq!((seen.blob_sent_to_aggregators, seen.blob_sent_to_nodes), (5, 8));
-        assert_eq!((seen.blob_received_from_aggregators, seen.blob_received_from_nodes), (11, 0));
+        assert_eq!(
+            (seen.blob_sent_to_aggregators, seen.blob_sent_to_nodes),
+            (5, 8)
+        );
+        assert_eq!(
+            (
+                seen.blob_received_from_aggregators,
+                seen.blob_received_from_nodes
+            ),
+            (11, 0)
+        );
     }
 
     #[test]

@@ -48,7 +48,9 @@ pub(crate) fn build(
         }
     };
     let counted = BandwidthTransport::new(resolving, registry);
-    Ok(counted.map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer))).boxed())
+    Ok(counted
+        .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)))
+        .boxed())
 }
 
 fn secured(identity: &Identity, key: Option<&NetworkKey>) -> io::Result<Boxed<Connection>> {
@@ -56,7 +58,8 @@ fn secured(identity: &Identity, key: Option<&NetworkKey>) -> io::Result<Boxed<Co
     // The network key wraps TCP only; a node that has one must not be reachable around it.
     #[cfg(feature = "quic")]
     if key.is_none() {
-        let quic = libp2p::quic::tokio::Transport::new(libp2p::quic::Config::new(&identity.keypair()));
+        let quic =
+            libp2p::quic::tokio::Transport::new(libp2p::quic::Config::new(&identity.keypair()));
         let either = quic.or_transport(tcp).map(|output, _| match output {
             Either::Left((peer, muxer)) => (peer, StreamMuxerBox::new(muxer)),
             Either::Right(connection) => connection,
@@ -72,11 +75,21 @@ fn over_tcp(identity: &Identity, key: Option<&NetworkKey>) -> io::Result<Boxed<C
     let sockets = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true));
     let fenced = sockets.and_then(move |socket, _| async move {
         match key {
-            Some(key) => PnetConfig::new(key).handshake(socket).await.map(Either::Left).map_err(io::Error::other),
+            Some(key) => PnetConfig::new(key)
+                .handshake(socket)
+                .await
+                .map(Either::Left)
+                .map_err(io::Error::other),
             None => Ok(Either::Right(socket)),
         }
     });
     let buffered = fenced.map(|socket, _| BufReader::with_capacity(READ_BYTES, socket));
-    let secured = buffered.upgrade(Version::V1).authenticate(noise).multiplex(muxer::Upgrade::new());
-    Ok(secured.outbound_timeout(DIAL_TIMEOUT).inbound_timeout(ACCEPT_TIMEOUT).boxed())
+    let secured = buffered
+        .upgrade(Version::V1)
+        .authenticate(noise)
+        .multiplex(muxer::Upgrade::new());
+    Ok(secured
+        .outbound_timeout(DIAL_TIMEOUT)
+        .inbound_timeout(ACCEPT_TIMEOUT)
+        .boxed())
 }

@@ -105,13 +105,25 @@ pub(crate) struct Heard {
 
 impl From<(NodeId, u64, u64, u64)> for Heard {
     fn from((author, incarnation, counter, seen): (NodeId, u64, u64, u64)) -> Self {
-        Self { author, newest: Sequence { incarnation, counter }, seen }
+        Self {
+            author,
+            newest: Sequence {
+                incarnation,
+                counter,
+            },
+            seen,
+        }
     }
 }
 
 impl From<Heard> for (NodeId, u64, u64, u64) {
     fn from(heard: Heard) -> Self {
-        (heard.author, heard.newest.incarnation, heard.newest.counter, heard.seen)
+        (
+            heard.author,
+            heard.newest.incarnation,
+            heard.newest.counter,
+            heard.seen,
+        )
     }
 }
 
@@ -261,31 +273,92 @@ mod tests {
     #[test]
     fn the_largest_honest_messages_fit_their_limits() {
         let node = NodeId::from_bytes([255; 32]);
-        let sequence = Sequence { incarnation: u64::MAX, counter: u64::MAX };
-        let heard = Heard { author: node, newest: sequence, seen: u64::MAX };
-        let digest =
-            Digest { first: node, last: node, heard: Bounded::first_of(std::iter::repeat_n(heard, MAX_DIGEST)) };
-        let holds = Bounded::first_of(std::iter::repeat_n(BlobId::from_bytes([255; 32]), MAX_HOLDS));
+        let sequence = Sequence {
+            incarnation: u64::MAX,
+            counter: u64::MAX,
+        };
+        let heard = Heard {
+            author: node,
+            newest: sequence,
+            seen: u64::MAX,
+        };
+        let digest = Digest {
+            first: node,
+            last: node,
+            heard: Bounded::first_of(std::iter::repeat_n(heard, MAX_DIGEST)),
+        };
+        let holds = Bounded::first_of(std::iter::repeat_n(
+            BlobId::from_bytes([255; 32]),
+            MAX_HOLDS,
+        ));
         let follows = Bounded::first_of(std::iter::repeat_n(node, MAX_FOLLOWED));
-        let request = SyncRequest { digest, everything: true, follows, holds: holds.clone() };
+        let request = SyncRequest {
+            digest,
+            everything: true,
+            follows,
+            holds: holds.clone(),
+        };
         assert!(encode(&request).len() <= SyncCall::MAX_REQUEST);
-        let advert = SignedAdvert { payload: vec![255; 256 - 64], signature: vec![255; 64] };
+        let advert = SignedAdvert {
+            payload: vec![255; 256 - 64],
+            signature: vec![255; 64],
+        };
         let adverts = Bounded::first_of(std::iter::repeat_n(advert, MAX_SYNC_ADVERTS));
-        assert!(encode(&SyncReply { adverts, more: true, holds }).len() <= SyncCall::MAX_REPLY);
-        let record = SignedRecord { payload: vec![255; MAX_RECORD_BYTES], signature: vec![255; 64] };
+        assert!(
+            encode(&SyncReply {
+                adverts,
+                more: true,
+                holds
+            })
+            .len()
+                <= SyncCall::MAX_REPLY
+        );
+        let record = SignedRecord {
+            payload: vec![255; MAX_RECORD_BYTES],
+            signature: vec![255; 64],
+        };
         let records = Bounded::first_of(std::iter::repeat_n(record, MAX_RECORDS));
         assert!(encode(&PeersReply { records }).len() <= PeersCall::MAX_REPLY);
         let address = serde_bytes::ByteBuf::from(vec![255; 128]);
         let addresses = Bounded::first_of(std::iter::repeat_n(address, MAX_ADDRESSES));
         let (federation, issued_at) = (FederationId::from_bytes([255; 32]), Timestamp(u64::MAX));
-        let record = Record { federation, node, scope: Scope::Loopback, addresses, issued_at, minutes: 9999 };
+        let record = Record {
+            federation,
+            node,
+            scope: Scope::Loopback,
+            addresses,
+            issued_at,
+            minutes: 9999,
+        };
         assert!(encode(&record).len() <= MAX_RECORD_BYTES);
         let blob = BlobId::from_bytes([255; 32]);
-        let packed = Want::Packed { index: u32::MAX, width: Width::Four, base: Some(blob) };
+        let packed = Want::Packed {
+            index: u32::MAX,
+            width: Width::Four,
+            base: Some(blob),
+        };
         for want in [Want::List, Want::Segment(u32::MAX), packed] {
-            assert!(encode(&BlobAsk { id: u32::MAX, blob, want }).len() <= MAX_BLOB_HEADER);
+            assert!(
+                encode(&BlobAsk {
+                    id: u32::MAX,
+                    blob,
+                    want
+                })
+                .len()
+                    <= MAX_BLOB_HEADER
+            );
         }
-        let outcome = Answer::Packed { bytes: u32::MAX, against: true };
-        assert!(encode(&BlobAnswer { id: u32::MAX, outcome }).len() <= MAX_BLOB_HEADER);
+        let outcome = Answer::Packed {
+            bytes: u32::MAX,
+            against: true,
+        };
+        assert!(
+            encode(&BlobAnswer {
+                id: u32::MAX,
+                outcome
+            })
+            .len()
+                <= MAX_BLOB_HEADER
+        );
     }
 }

@@ -7,12 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Node, config, noise};
-use fednode_core::{Advert, Body, Local, PoolOffer, ProxyOffer, Round, Sequence, SignedAdvert, Withdraw};
+use fednode_core::{
+    Advert, Body, Local, PoolOffer, ProxyOffer, Round, Sequence, SignedAdvert, Withdraw,
+};
 use fednode_net::{Event, Identity, PublishError, verify};
 
 fn pool(n: u8) -> Body {
     let blob = fednode_core::BlobRef::of(&[n]);
-    Body::Pool(PoolOffer { kind: "head".into(), lineage: blob.id, blob: Some(blob), score: 0.5 })
+    Body::Pool(PoolOffer {
+        kind: "head".into(),
+        lineage: blob.id,
+        blob: Some(blob),
+        score: 0.5,
+    })
 }
 
 async fn advert(node: &mut Node) -> (SignedAdvert, Advert) {
@@ -31,12 +38,31 @@ async fn adverts_reach_all_of_four_nodes_that_know_one_member() {
         let node = Node::knowing(&[&nodes[0]], Arc::default()).await;
         nodes.push(node);
     }
-    let (said, signed) = nodes[3].network.handle.publish(Round(1), pool(1)).await.unwrap();
-    assert_eq!((said.author, said.sequence), (nodes[3].id(), Sequence { incarnation: 1, counter: 1 }));
+    let (said, signed) = nodes[3]
+        .network
+        .handle
+        .publish(Round(1), pool(1))
+        .await
+        .unwrap();
+    assert_eq!(
+        (said.author, said.sequence),
+        (
+            nodes[3].id(),
+            Sequence {
+                incarnation: 1,
+                counter: 1
+            }
+        )
+    );
     for node in &mut nodes[..3] {
         assert_eq!(advert(node).await, (signed.clone(), said.clone()));
     }
-    let (said, _) = nodes[0].network.handle.publish(Round(1), Body::Leave).await.unwrap();
+    let (said, _) = nodes[0]
+        .network
+        .handle
+        .publish(Round(1), Body::Leave)
+        .await
+        .unwrap();
     for node in &mut nodes[1..] {
         assert_eq!(advert(node).await.1, said);
     }
@@ -70,7 +96,10 @@ async fn a_late_joiner_hears_what_was_said_before_once() {
     })
     .await;
     heard.sort();
-    let mut expected: Vec<_> = [ann_id, bob_id].into_iter().flat_map(|node| (1..=5).map(move |n| (node, n))).collect();
+    let mut expected: Vec<_> = [ann_id, bob_id]
+        .into_iter()
+        .flat_map(|node| (1..=5).map(move |n| (node, n)))
+        .collect();
     expected.sort();
     assert_eq!(heard, expected);
 }
@@ -83,9 +112,18 @@ async fn more_than_one_reply_of_adverts_is_asked_for_until_all_are_heard() {
     for _ in 0..3 {
         let node = Node::start(config()).await;
         for n in 0..14_u32 {
-            let blobs = (0..512).map(|i: u32| fednode_core::BlobId::of(&(n << 16 | i).to_le_bytes())).collect();
+            let blobs = (0..512)
+                .map(|i: u32| fednode_core::BlobId::of(&(n << 16 | i).to_le_bytes()))
+                .collect();
             let withdraw = Body::Withdraw(Withdraw { blobs });
-            known.push(node.network.handle.publish(Round(n % 10), withdraw).await.unwrap().1);
+            known.push(
+                node.network
+                    .handle
+                    .publish(Round(n % 10), withdraw)
+                    .await
+                    .unwrap()
+                    .1,
+            );
         }
     }
     let bytes: usize = known.iter().map(|signed| signed.payload.len()).sum();
@@ -156,7 +194,10 @@ async fn the_same_key_started_later_supersedes() {
     advert(&mut between).await;
     new.network.handle.shutdown().await;
     old.network.handle.dial(between.address()).await;
-    old.wait("the end", |event| matches!(event, Event::Superseded).then_some(())).await;
+    old.wait("the end", |event| {
+        matches!(event, Event::Superseded).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,7 +209,10 @@ async fn what_peers_would_refuse_is_refused_here() {
     for _ in 0..8 {
         handle.publish(Round(3), pool(1)).await.unwrap();
     }
-    assert_eq!(handle.publish(Round(3), pool(1)).await.unwrap_err(), PublishError::TooMany(Round(3)));
+    assert_eq!(
+        handle.publish(Round(3), pool(1)).await.unwrap_err(),
+        PublishError::TooMany(Round(3))
+    );
     let (said, signed) = handle.publish(Round(4), pool(1)).await.unwrap();
     assert_eq!(said.sequence.counter, 9, "what is refused takes no number");
     assert_eq!(verify(&signed).unwrap(), said);
@@ -182,7 +226,12 @@ async fn gossip_bytes_are_counted_on_both_sides() {
     // The first heartbeat completes the mesh; what is said before may travel by sync.
     let mut n = 0;
     let (sent, received) = loop {
-        let (_, signed) = ann.network.handle.publish(Round(n % 10), pool(1)).await.unwrap();
+        let (_, signed) = ann
+            .network
+            .handle
+            .publish(Round(n % 10), pool(1))
+            .await
+            .unwrap();
         advert(&mut bob).await;
         let (sent, received) = (ann.network.handle.traffic(), bob.network.handle.traffic());
         if received.gossip_received >= signed.payload.len() as u64 {
@@ -191,7 +240,10 @@ async fn gossip_bytes_are_counted_on_both_sides() {
         n += 1;
         assert!(n < 60, "gossip never flowed: {sent:?} {received:?}");
     };
-    assert!(sent.gossip_sent >= received.gossip_received, "{sent:?} {received:?}");
+    assert!(
+        sent.gossip_sent >= received.gossip_received,
+        "{sent:?} {received:?}"
+    );
     assert!(sent.wire_sent > sent.gossip_sent + sent.control_sent);
     assert!(received.control_sent > 0 && received.wire_received > received.control_received);
 }
@@ -207,21 +259,40 @@ async fn in_a_full_mesh_adverts_are_hardly_ever_received_twice() {
     // The mesh grows with the heartbeats, of which the first come a while after the first adverts; until then some are
     // forwarded, and some come by sync, which does not count here.
     let mut multiples: Vec<f64> = Vec::new();
-    while !multiples.last().is_some_and(|multiple| (0.95..1.2).contains(multiple)) {
-        assert!(multiples.len() < 10, "{multiples:?} times the bytes that are needed");
+    while !multiples
+        .last()
+        .is_some_and(|multiple| (0.95..1.2).contains(multiple))
+    {
+        assert!(
+            multiples.len() < 10,
+            "{multiples:?} times the bytes that are needed"
+        );
         multiples.push(rounds_of_five(&mut nodes, multiples.len() as u64).await);
     }
 }
 
 /// Seven rounds in which everybody says 8 KiB: the bytes received over those needed.
 async fn rounds_of_five(nodes: &mut [Node], turn: u64) -> f64 {
-    let received = |nodes: &[Node]| -> u64 { nodes.iter().map(|n| n.network.handle.traffic().gossip_received).sum() };
+    let received = |nodes: &[Node]| -> u64 {
+        nodes
+            .iter()
+            .map(|n| n.network.handle.traffic().gossip_received)
+            .sum()
+    };
     let (before, mut needed) = (received(nodes), 0);
     for round in 1..=7 {
         for node in nodes.iter() {
             let proxies = Some(ProxyOffer::Inline(noise(8192, 10 * turn + round)));
-            let local = Local { proxies, ..Local::new(fednode_core::BlobId::of(b""), 1) };
-            let (_, signed) = node.network.handle.publish(Round(turn as u32), Body::Local(local)).await.unwrap();
+            let local = Local {
+                proxies,
+                ..Local::new(fednode_core::BlobId::of(b""), 1)
+            };
+            let (_, signed) = node
+                .network
+                .handle
+                .publish(Round(turn as u32), Body::Local(local))
+                .await
+                .unwrap();
             needed += 4 * signed.payload.len() as u64;
         }
         for node in nodes.iter_mut() {

@@ -30,18 +30,46 @@ async fn fetcher(providers: &[&Node]) -> Node {
 async fn blobs_of_all_sizes_arrive_intact() {
     let sizes = [0, 1, 1000, SEG - 1, SEG, SEG + 1, 3 * SEG + 7];
     let store = MemoryStore::default();
-    let blobs: Vec<BlobRef> = sizes.iter().map(|size| store.put(&noise(*size, 7))).collect();
+    let blobs: Vec<BlobRef> = sizes
+        .iter()
+        .map(|size| store.put(&noise(*size, 7)))
+        .collect();
     let ann = Node::with(config(), fednode_net::Identity::generate(), Arc::new(store)).await;
     let bob = fetcher(&[&ann]).await;
     for blob in blobs {
-        let fetched = bob.network.handle.fetch(blob, vec![ann.id()], PATIENCE).await.unwrap();
-        assert_eq!(bob.store.bytes(&blob.id), ann.store.bytes(&blob.id), "{} bytes", blob.size);
-        let list = if blob.n_segments() > 1 { 32 * u64::from(blob.n_segments()) } else { 0 };
-        assert_eq!(fetched.bytes_received.values().sum::<u64>(), blob.size + list);
+        let fetched = bob
+            .network
+            .handle
+            .fetch(blob, vec![ann.id()], PATIENCE)
+            .await
+            .unwrap();
+        assert_eq!(
+            bob.store.bytes(&blob.id),
+            ann.store.bytes(&blob.id),
+            "{} bytes",
+            blob.size
+        );
+        let list = if blob.n_segments() > 1 {
+            32 * u64::from(blob.n_segments())
+        } else {
+            0
+        };
+        assert_eq!(
+            fetched.bytes_received.values().sum::<u64>(),
+            blob.size + list
+        );
     }
-    let again = bob.network.handle.fetch(BlobRef::of(&noise(SEG, 7)), vec![], PATIENCE).await.unwrap();
+    let again = bob
+        .network
+        .handle
+        .fetch(BlobRef::of(&noise(SEG, 7)), vec![], PATIENCE)
+        .await
+        .unwrap();
     assert!(again.from.is_empty(), "what is held is not fetched");
-    assert_eq!(ann.network.handle.traffic().blob_sent_to_nodes, bob.network.handle.traffic().blob_received_from_nodes);
+    assert_eq!(
+        ann.network.handle.traffic().blob_sent_to_nodes,
+        bob.network.handle.traffic().blob_received_from_nodes
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,7 +82,12 @@ async fn a_corrupt_provider_is_struck_and_the_blob_is_intact() {
     let eve = Node::with(config(), identity(), bad).await;
     let mut bob = fetcher(&[&ann, &eve]).await;
     let blob = BlobRef::of(&bytes);
-    let fetched = bob.network.handle.fetch(blob, vec![ann.id(), eve.id()], PATIENCE).await.unwrap();
+    let fetched = bob
+        .network
+        .handle
+        .fetch(blob, vec![ann.id(), eve.id()], PATIENCE)
+        .await
+        .unwrap();
     assert_eq!(*bob.store.bytes(&blob.id).unwrap(), bytes);
     assert_eq!(fetched.from, [ann.id()], "nothing of the liar was kept");
     let eve_id = eve.id();
@@ -75,9 +108,19 @@ async fn several_providers_share_the_work() {
     let ann = Node::with(config(), identity(), one).await;
     let cat = Node::with(config(), identity(), two).await;
     let bob = fetcher(&[&ann, &cat]).await;
-    let fetched = bob.network.handle.fetch(BlobRef::of(&bytes), vec![ann.id(), cat.id()], PATIENCE).await.unwrap();
+    let fetched = bob
+        .network
+        .handle
+        .fetch(BlobRef::of(&bytes), vec![ann.id(), cat.id()], PATIENCE)
+        .await
+        .unwrap();
     assert_eq!(fetched.from.len(), 2, "{fetched:?}");
-    assert!(ann.store.n_read() >= 3 && cat.store.n_read() >= 3, "{} {}", ann.store.n_read(), cat.store.n_read());
+    assert!(
+        ann.store.n_read() >= 3 && cat.store.n_read() >= 3,
+        "{} {}",
+        ann.store.n_read(),
+        cat.store.n_read()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,20 +131,49 @@ async fn an_interrupted_fetch_resumes_with_what_lacks() {
     failing.fail_after(3);
     let ann = Node::with(config(), fednode_net::Identity::generate(), failing).await;
     let bob = fetcher(&[&ann]).await;
-    let error = bob.network.handle.fetch(blob, vec![ann.id()], Duration::from_secs(3)).await.unwrap_err();
-    assert!(matches!(&error, FetchError::Deadline { done: 3, all: 7, .. }), "{error}");
+    let error = bob
+        .network
+        .handle
+        .fetch(blob, vec![ann.id()], Duration::from_secs(3))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            FetchError::Deadline {
+                done: 3,
+                all: 7,
+                ..
+            }
+        ),
+        "{error}"
+    );
     assert!(error.to_string().contains("does not hold it"), "{error}");
     let store = bob.store.clone();
     bob.network.handle.shutdown().await;
     let before = store.written();
     // A new life with the same store and another provider.
-    let cat = Node::with(config(), fednode_net::Identity::generate(), MemoryStore::with(&bytes)).await;
+    let cat = Node::with(
+        config(),
+        fednode_net::Identity::generate(),
+        MemoryStore::with(&bytes),
+    )
+    .await;
     let mut again = Node::knowing(&[&cat], store.clone()).await;
     again.peer_up(cat.id()).await;
-    let fetched = again.network.handle.fetch(blob, vec![cat.id()], PATIENCE).await.unwrap();
+    let fetched = again
+        .network
+        .handle
+        .fetch(blob, vec![cat.id()], PATIENCE)
+        .await
+        .unwrap();
     assert_eq!(*store.bytes(&blob.id).unwrap(), bytes);
     assert_eq!(fetched.resumed_bytes, 3 * SEGMENT_BYTES);
-    assert_eq!(fetched.bytes_received[&cat.id()], blob.size - 3 * SEGMENT_BYTES, "neither list nor segments twice");
+    assert_eq!(
+        fetched.bytes_received[&cat.id()],
+        blob.size - 3 * SEGMENT_BYTES,
+        "neither list nor segments twice"
+    );
     let mut all = store.written();
     all.sort_unstable();
     assert_eq!(all, (0..7).collect::<Vec<u32>>(), "first {before:?}");
@@ -110,7 +182,12 @@ async fn an_interrupted_fetch_resumes_with_what_lacks() {
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_share_one_transfer() {
     let bytes = noise(4 * SEG, 17);
-    let ann = Node::with(config(), fednode_net::Identity::generate(), MemoryStore::with(&bytes)).await;
+    let ann = Node::with(
+        config(),
+        fednode_net::Identity::generate(),
+        MemoryStore::with(&bytes),
+    )
+    .await;
     let bob = fetcher(&[&ann]).await;
     let blob = BlobRef::of(&bytes);
     let fetches = (0..8).map(|_| {
@@ -127,27 +204,42 @@ async fn callers_share_one_transfer() {
 async fn holders_are_found_without_being_named() {
     let bytes = noise(2 * SEG, 19);
     let blob = BlobRef::of(&bytes);
-    let mut ann = Node::with(config(), fednode_net::Identity::generate(), MemoryStore::with(&bytes)).await;
+    let mut ann = Node::with(
+        config(),
+        fednode_net::Identity::generate(),
+        MemoryStore::with(&bytes),
+    )
+    .await;
     // The author is away, and the caller does not know who else holds it; the first one asked may not either.
     let cat = Node::start(config()).await;
     let bob = fetcher(&[&cat, &ann]).await;
     ann.network.handle.announce_held(blob.id).await;
     ann.peer_up(bob.id()).await;
     let nobody = fednode_net::Identity::generate().node_id();
-    let fetched = bob.network.handle.fetch(blob, vec![nobody], PATIENCE).await.unwrap();
+    let fetched = bob
+        .network
+        .handle
+        .fetch(blob, vec![nobody], PATIENCE)
+        .await
+        .unwrap();
     assert_eq!(fetched.from, [ann.id()]);
     // And the fetcher is a holder itself now, who tells it by sync.
     let dan = fetcher(&[&bob]).await;
     let told = async {
         loop {
             let infos = dan.network.handle.peers().await;
-            if infos.iter().any(|info| info.node == bob.id() && info.holds == 1) {
+            if infos
+                .iter()
+                .any(|info| info.node == bob.id() && info.holds == 1)
+            {
                 return;
             }
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, told).await.expect("holdings are told by sync");
+    tokio::time::timeout(PATIENCE, told)
+        .await
+        .expect("holdings are told by sync");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,11 +263,27 @@ async fn a_wait_in_vain_ends_on_time_and_says_for_whom() {
     let bob = fetcher(&[&cat]).await;
     let started = Instant::now();
     let deadline = Duration::from_millis(400);
-    let error = bob.network.handle.fetch(BlobRef::of(b"nowhere"), vec![cat.id()], deadline).await.unwrap_err();
+    let error = bob
+        .network
+        .handle
+        .fetch(BlobRef::of(b"nowhere"), vec![cat.id()], deadline)
+        .await
+        .unwrap_err();
     assert!(started.elapsed() < Duration::from_secs(5));
-    assert!(error.to_string().contains(&format!("{} does not hold it", cat.id().short())), "{error}");
-    let huge = BlobRef { size: u64::MAX, ..BlobRef::of(b"") };
-    assert_eq!(bob.network.handle.fetch(huge, vec![], deadline).await, Err(FetchError::TooLarge(u64::MAX)));
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("{} does not hold it", cat.id().short())),
+        "{error}"
+    );
+    let huge = BlobRef {
+        size: u64::MAX,
+        ..BlobRef::of(b"")
+    };
+    assert_eq!(
+        bob.network.handle.fetch(huge, vec![], deadline).await,
+        Err(FetchError::TooLarge(u64::MAX))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -183,10 +291,25 @@ async fn bytes_are_counted_by_the_role_of_the_peer() {
     let bytes = noise(1000, 29);
     let mut boot_config = config();
     boot_config.role = Role::Aggregator;
-    let boot = Node::with(boot_config, fednode_net::Identity::generate(), MemoryStore::with(&bytes)).await;
+    let boot = Node::with(
+        boot_config,
+        fednode_net::Identity::generate(),
+        MemoryStore::with(&bytes),
+    )
+    .await;
     let bob = fetcher(&[&boot]).await;
-    bob.network.handle.fetch(BlobRef::of(&bytes), vec![boot.id()], PATIENCE).await.unwrap();
+    bob.network
+        .handle
+        .fetch(BlobRef::of(&bytes), vec![boot.id()], PATIENCE)
+        .await
+        .unwrap();
     let seen = bob.network.handle.traffic();
-    assert_eq!((seen.blob_received_from_aggregators, seen.blob_received_from_nodes), (1000, 0));
+    assert_eq!(
+        (
+            seen.blob_received_from_aggregators,
+            seen.blob_received_from_nodes
+        ),
+        (1000, 0)
+    );
     assert_eq!(boot.network.handle.traffic().blob_sent_to_nodes, 1000);
 }

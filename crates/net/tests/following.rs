@@ -11,23 +11,42 @@ use fednode_net::{Config, Event, Identity};
 
 /// A federation of ten thousand in which 256 speak to everybody in a round.
 fn large() -> Config {
-    let spec = FederationSpec { nodes: 10_000, rounds: 100_000, ..FederationSpec::default() };
-    Config { listen: config().listen, ..Config::new(Arc::new(spec), fednode_core::Role::Node) }
+    let spec = FederationSpec {
+        nodes: 10_000,
+        rounds: 100_000,
+        ..FederationSpec::default()
+    };
+    Config {
+        listen: config().listen,
+        ..Config::new(Arc::new(spec), fednode_core::Role::Node)
+    }
 }
 
 async fn knowing(peers: &[&Node]) -> Node {
     let peers = peers.iter().map(|peer| peer.address()).collect();
-    Node::with(Config { peers, ..large() }, Identity::generate(), Arc::default()).await
+    Node::with(
+        Config { peers, ..large() },
+        Identity::generate(),
+        Arc::default(),
+    )
+    .await
 }
 
 /// Returns the first round from `from` on in which a node speaks to everybody, or does not.
 fn round_in_which(node: NodeId, speaks: bool, from: u32) -> Round {
     let audience = Audience::of(&large().spec);
-    (from..).map(Round).find(|round| audience.hears(node, *round) == speaks).unwrap()
+    (from..)
+        .map(Round)
+        .find(|round| audience.hears(node, *round) == speaks)
+        .unwrap()
 }
 
 async fn say(node: &Node, round: Round) {
-    node.network.handle.publish(round, Body::Local(Local::new(BlobId::of(b""), 1))).await.unwrap();
+    node.network
+        .handle
+        .publish(round, Body::Local(Local::new(BlobId::of(b""), 1)))
+        .await
+        .unwrap();
 }
 
 async fn hears(node: &mut Node, author: NodeId) -> Round {

@@ -28,9 +28,15 @@ async fn two_nodes_meet_and_see_each_other_go() {
     assert_eq!(bob.wait("ann", pick).await, (ann.id(), Role::Node));
     let infos = ann.network.handle.peers().await;
     assert_eq!(infos.len(), 1);
-    assert_eq!((infos[0].node, infos[0].software.as_str()), (bob_id, "tests/1"));
+    assert_eq!(
+        (infos[0].node, infos[0].software.as_str()),
+        (bob_id, "tests/1")
+    );
     bob.network.handle.shutdown().await;
-    ann.wait("bob's going", |event| matches!(event, Event::PeerDown { node } if *node == bob_id).then_some(())).await;
+    ann.wait("bob's going", |event| {
+        matches!(event, Event::PeerDown { node } if *node == bob_id).then_some(())
+    })
+    .await;
     assert!(ann.network.handle.peers().await.is_empty());
 }
 
@@ -45,15 +51,23 @@ async fn another_spec_is_refused_on_both_sides_with_the_first_differing_key() {
     bob_config.peers = vec![ann.address()];
     let mut bob = Node::start(bob_config).await;
     let pick = |event: &Event| match event {
-        Event::Refused { node, refusal: Refusal::Spec { key, ours, theirs }, .. } => {
-            Some((*node, key.clone(), ours.clone(), theirs.clone()))
-        }
+        Event::Refused {
+            node,
+            refusal: Refusal::Spec { key, ours, theirs },
+            ..
+        } => Some((*node, key.clone(), ours.clone(), theirs.clone())),
         Event::PeerUp { .. } => panic!("a peer with another spec is up"),
         _ => None,
     };
     let key = || "training.learning_rate".to_owned();
-    assert_eq!(bob.wait("refusal", pick).await, (Some(ann.id()), key(), "0.5".into(), "0.01".into()));
-    assert_eq!(ann.wait("refusal", pick).await, (Some(bob.id()), key(), "0.01".into(), "0.5".into()));
+    assert_eq!(
+        bob.wait("refusal", pick).await,
+        (Some(ann.id()), key(), "0.5".into(), "0.01".into())
+    );
+    assert_eq!(
+        ann.wait("refusal", pick).await,
+        (Some(bob.id()), key(), "0.01".into(), "0.5".into())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,8 +78,10 @@ async fn a_wrong_network_key_is_named_as_the_likely_cause() {
         config
     };
     let ann = Node::start(with_key()).await;
-    for (mut bob_config, words) in [(with_key(), "the network keys probably differ"), (config(), "this node has none")]
-    {
+    for (mut bob_config, words) in [
+        (with_key(), "the network keys probably differ"),
+        (config(), "this node has none"),
+    ] {
         bob_config.peers = vec![ann.address()];
         let mut bob = Node::start(bob_config).await;
         let pick = |event: &Event| match event {
@@ -92,16 +108,30 @@ async fn nodes_with_the_same_network_key_meet() {
 async fn unreachable_and_wrong_peers_are_told_once_with_what_to_check() {
     let ann = Node::start(config()).await;
     let stranger = Identity::generate().node_id();
-    let wrong = ann.address().to_string().replace(&ann.id().to_string(), &stranger.to_string());
-    let free_port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let wrong = ann
+        .address()
+        .to_string()
+        .replace(&ann.id().to_string(), &stranger.to_string());
+    let free_port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     let mut bob_config = config();
-    bob_config.peers = vec![wrong.parse().unwrap(), format!("/ip4/127.0.0.1/tcp/{free_port}").parse().unwrap()];
+    bob_config.peers = vec![
+        wrong.parse().unwrap(),
+        format!("/ip4/127.0.0.1/tcp/{free_port}").parse().unwrap(),
+    ];
     let mut bob = Node::start(bob_config).await;
     let mut told = Vec::new();
     while told.len() < 2 {
         told.push(
             bob.wait("failures", |event| match event {
-                Event::DialFailed { address, reason, attempts } => Some((address.clone(), reason.clone(), *attempts)),
+                Event::DialFailed {
+                    address,
+                    reason,
+                    attempts,
+                } => Some((address.clone(), reason.clone(), *attempts)),
                 _ => None,
             })
             .await,
@@ -121,7 +151,10 @@ async fn a_peer_that_starts_later_is_found() {
     let mut bob_config = config();
     bob_config.peers = vec![format!("/ip4/127.0.0.1/tcp/{port}").parse().unwrap()];
     let mut bob = Node::start(bob_config).await;
-    bob.wait("a failure", |event| matches!(event, Event::DialFailed { .. }).then_some(())).await;
+    bob.wait("a failure", |event| {
+        matches!(event, Event::DialFailed { .. }).then_some(())
+    })
+    .await;
     let mut ann_config = config();
     ann_config.listen = vec![format!("/ip4/127.0.0.1/tcp/{port}").parse().unwrap()];
     let ann = Node::start(ann_config).await;
@@ -180,9 +213,18 @@ async fn a_banned_peer_is_gone_and_stays_away() {
     let bob = Node::knowing(&[&ann], Arc::default()).await;
     let bob_id = bob.id();
     ann.peer_up(bob_id).await;
-    ann.network.handle.ban(bob_id, Duration::from_secs(60), "a test".to_owned()).await;
-    ann.wait("the ban", |event| matches!(event, Event::Banned { node, .. } if *node == bob_id).then_some(())).await;
-    ann.wait("the end", |event| matches!(event, Event::PeerDown { node } if *node == bob_id).then_some(())).await;
+    ann.network
+        .handle
+        .ban(bob_id, Duration::from_secs(60), "a test".to_owned())
+        .await;
+    ann.wait("the ban", |event| {
+        matches!(event, Event::Banned { node, .. } if *node == bob_id).then_some(())
+    })
+    .await;
+    ann.wait("the end", |event| {
+        matches!(event, Event::PeerDown { node } if *node == bob_id).then_some(())
+    })
+    .await;
     // Bob dials again after a quarter of a second and must fail.
     let mut bob = bob;
     let reason = bob.wait("failure", |event| match event {
@@ -200,9 +242,18 @@ async fn a_port_in_use_is_one_clear_error() {
     let taken: fednode_net::Multiaddr = ann.address().iter().take(2).collect();
     let mut bob_config = config();
     bob_config.listen = vec![taken.clone()];
-    let error = start(bob_config, Identity::generate(), Arc::new(common::MemoryStore::default())).await.unwrap_err();
+    let error = start(
+        bob_config,
+        Identity::generate(),
+        Arc::new(common::MemoryStore::default()),
+    )
+    .await
+    .unwrap_err();
     assert!(matches!(&error, StartError::Listen { address, .. } if *address == taken));
-    assert_eq!(error.to_string(), format!("cannot listen at {taken}: the port is in use: is another node running?"));
+    assert_eq!(
+        error.to_string(),
+        format!("cannot listen at {taken}: the port is in use: is another node running?")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -213,7 +264,15 @@ async fn shutdown_takes_no_time_to_speak_of() {
     let started = Instant::now();
     ann.network.handle.shutdown().await;
     ann.network.task.await.unwrap();
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
-    let late = ann.network.handle.publish(fednode_core::Round(1), fednode_core::Body::Leave).await;
+    assert!(
+        started.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        started.elapsed()
+    );
+    let late = ann
+        .network
+        .handle
+        .publish(fednode_core::Round(1), fednode_core::Body::Leave)
+        .await;
     assert_eq!(late.unwrap_err(), fednode_net::PublishError::Closed);
 }

@@ -15,17 +15,27 @@ const SEG: usize = SEGMENT_BYTES as usize;
 fn versions(len: usize) -> (Vec<u8>, Vec<u8>) {
     let old = noise(len, 31);
     let mut new = old.clone();
-    new.chunks_exact_mut(4).step_by(100).for_each(|number| number[0] ^= 0x15);
+    new.chunks_exact_mut(4)
+        .step_by(100)
+        .for_each(|number| number[0] ^= 0x15);
     (old, new)
 }
 
 /// Returns numbers whose upper halves repeat, as those of a model do.
 fn alike(len: usize) -> Vec<u8> {
-    noise(len, 37).as_chunks::<4>().0.iter().flat_map(|[a, b, ..]| [*a, *b, 7, 9]).collect()
+    noise(len, 37)
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .flat_map(|[a, b, ..]| [*a, *b, 7, 9])
+        .collect()
 }
 
 fn against(base: BlobRef) -> Packing {
-    Packing { width: Width::Four, base: Some(base.id) }
+    Packing {
+        width: Width::Four,
+        base: Some(base.id),
+    }
 }
 
 /// Starts a node that holds these blobs and asks for packed ones.
@@ -51,8 +61,17 @@ async fn member(peers: &[&Node], blobs: &[&[u8]]) -> Node {
 }
 
 async fn fetch(node: &Node, blob: BlobRef, from: &Node, packing: Packing) -> Fetched {
-    let fetched = node.network.handle.fetch_packed(blob, vec![from.id()], PATIENCE, packing).await.unwrap();
-    assert_eq!(node.store.bytes(&blob.id), from.store.bytes(&blob.id), "to the bit");
+    let fetched = node
+        .network
+        .handle
+        .fetch_packed(blob, vec![from.id()], PATIENCE, packing)
+        .await
+        .unwrap();
+    assert_eq!(
+        node.store.bytes(&blob.id),
+        from.store.bytes(&blob.id),
+        "to the bit"
+    );
     fetched
 }
 
@@ -67,7 +86,12 @@ async fn a_new_version_travels_as_its_difference_to_the_last() {
     let ann = member(&[], &[&old, &new]).await;
     let bob = member(&[&ann], &[&old]).await;
     let fetched = fetch(&bob, blob, &ann, against(base)).await;
-    assert!(received(&fetched) < blob.size / 20, "{} of {} bytes", received(&fetched), blob.size);
+    assert!(
+        received(&fetched) < blob.size / 20,
+        "{} of {} bytes",
+        received(&fetched),
+        blob.size
+    );
     // What is counted is what was on its way, on both sides.
     let (sent, came) = (ann.network.handle.traffic(), bob.network.handle.traffic());
     assert_eq!(sent.blob_sent_to_nodes, received(&fetched));
@@ -81,19 +105,43 @@ async fn without_a_common_base_a_blob_arrives_all_the_same() {
     let (base, blob) = (BlobRef::of(&old), BlobRef::of(&alike));
     let ann = member(&[], &[&alike]).await;
     // The provider has no base; nobody has one; the base is shorter; it is nothing like the blob; it is too much like it.
-    for held in [old.as_slice(), &[], &old[..SEG / 2], &old[..SEG], &alike[..SEG]] {
+    for held in [
+        old.as_slice(),
+        &[],
+        &old[..SEG / 2],
+        &old[..SEG],
+        &alike[..SEG],
+    ] {
         let bob = member(&[&ann], &[held]).await;
-        let base = if held.is_empty() { base } else { BlobRef::of(held) };
+        let base = if held.is_empty() {
+            base
+        } else {
+            BlobRef::of(held)
+        };
         if held.len() <= SEG {
             ann.store.put(held);
         }
         let fetched = fetch(&bob, blob, &ann, against(base)).await;
-        assert!(received(&fetched) < blob.size * 6 / 10, "{} of {} bytes", received(&fetched), blob.size);
+        assert!(
+            received(&fetched) < blob.size * 6 / 10,
+            "{} of {} bytes",
+            received(&fetched),
+            blob.size
+        );
     }
     // Noise is sent as it is.
     let ann = member(&[], &[&new]).await;
     let bob = member(&[&ann], &[]).await;
-    let fetched = fetch(&bob, BlobRef::of(&new), &ann, Packing { width: Width::Two, base: None }).await;
+    let fetched = fetch(
+        &bob,
+        BlobRef::of(&new),
+        &ann,
+        Packing {
+            width: Width::Two,
+            base: None,
+        },
+    )
+    .await;
     assert_eq!(received(&fetched), new.len() as u64 + 3 * 32);
 }
 
@@ -104,7 +152,10 @@ async fn blobs_of_all_sizes_arrive_intact() {
         let ann = member(&[], &[&old, &new]).await;
         let bob = member(&[&ann], &[&old]).await;
         for width in [Width::Two, Width::Four] {
-            let packing = Packing { width, base: Some(BlobId::of(&old)) };
+            let packing = Packing {
+                width,
+                base: Some(BlobId::of(&old)),
+            };
             fetch(&bob, BlobRef::of(&new), &ann, packing).await;
         }
     }
@@ -129,10 +180,21 @@ async fn whoever_packs_wrong_bytes_is_struck_and_the_blob_is_intact() {
     eve.store.corrupt(0..4);
     let mut bob = member(&[&ann, &eve], &[]).await;
     let providers = vec![ann.id(), eve.id()];
-    let packing = Packing { width: Width::Four, base: None };
-    let fetched = bob.network.handle.fetch_packed(blob, providers, PATIENCE, packing).await.unwrap();
+    let packing = Packing {
+        width: Width::Four,
+        base: None,
+    };
+    let fetched = bob
+        .network
+        .handle
+        .fetch_packed(blob, providers, PATIENCE, packing)
+        .await
+        .unwrap();
     assert_eq!(*bob.store.bytes(&blob.id).unwrap(), bytes);
-    assert!(received(&fetched) < blob.size, "all of it came packed, what was wrong too: {fetched:?}");
+    assert!(
+        received(&fetched) < blob.size,
+        "all of it came packed, what was wrong too: {fetched:?}"
+    );
     assert_eq!(fetched.from, [ann.id()], "nothing of the liar was kept");
     let struck = bob.wait("the strike", |event| match event {
         Event::Struck { node, reason } => Some((*node, reason.clone())),
@@ -151,9 +213,16 @@ async fn a_base_that_cannot_be_read_any_more_costs_bytes_and_nothing_else() {
     let mut bob = member(&[&ann], &[&old]).await;
     bob.store.fail_after(0);
     let fetched = fetch(&bob, blob, &ann, against(base)).await;
-    assert!(received(&fetched) > blob.size, "{} bytes", received(&fetched));
+    assert!(
+        received(&fetched) > blob.size,
+        "{} bytes",
+        received(&fetched)
+    );
     // What comes next is heard after any strike would have been.
-    bob.network.handle.strike(ann.id(), "the first".to_owned()).await;
+    bob.network
+        .handle
+        .strike(ann.id(), "the first".to_owned())
+        .await;
     let reason = bob.wait("a strike", |event| match event {
         Event::Struck { reason, .. } => Some(reason.clone()),
         _ => None,

@@ -16,11 +16,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{Averaging, Exchange, FederationSpec, ParamSet, PoolOutcome, Round, Rule, Slot, Weighting};
+use fednode_core::{
+    Averaging, Exchange, FederationSpec, ParamSet, PoolOutcome, Round, Rule, Slot, Weighting,
+};
 use fednode_runtime::records::{path_in as records_path, read as read_records};
 use fednode_runtime::{
-    Evaluations, MemberConfig, Modules, PrivateModule, Trainer, TrainerCard, TrainerError, Update, Watch,
-    run_aggregator, run_node,
+    Evaluations, MemberConfig, Modules, PrivateModule, Trainer, TrainerCard, TrainerError, Update,
+    Watch, run_aggregator, run_node,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -39,16 +41,24 @@ async fn run() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["aggregator", nodes, rounds, state] => aggregate(spec(nodes.parse()?, rounds.parse()?), state).await,
+        ["aggregator", nodes, rounds, state] => {
+            aggregate(spec(nodes.parse()?, rounds.parse()?), state).await
+        }
         ["node", nodes, rounds, state, number, floats, address] => {
-            let vector = Vector { number: number.parse()?, values: vec![1.0; floats.parse()?] };
-            let config =
-                MemberConfig { peers: vec![(*address).into()], ..config(spec(nodes.parse()?, rounds.parse()?), state) };
+            let vector = Vector {
+                number: number.parse()?,
+                values: vec![1.0; floats.parse()?],
+            };
+            let config = MemberConfig {
+                peers: vec![(*address).into()],
+                ..config(spec(nodes.parse()?, rounds.parse()?), state)
+            };
             run_node(config, Box::new(vector), CancellationToken::new()).await?;
             Ok(())
         }
         words => {
-            let number = |at: usize, default| words.get(at).map_or(Ok(default), |word| word.parse());
+            let number =
+                |at: usize, default| words.get(at).map_or(Ok(default), |word| word.parse());
             measure(number(0, 4)?, number(1, 10_000_000)?, number(2, 6)?)
         }
     }
@@ -64,7 +74,15 @@ fn measure(nodes: u32, floats: u32, rounds: u32) -> Outcome {
     let mut output = BufReader::new(aggregator.stdout.take().ok_or("no output")?);
     output.read_line(&mut address)?;
     let start = |number: u32| {
-        child(&["node", &n, &r, &text(&state(number.to_string())), &number.to_string(), &f, address.trim()])
+        child(&[
+            "node",
+            &n,
+            &r,
+            &text(&state(number.to_string())),
+            &number.to_string(),
+            &f,
+            address.trim(),
+        ])
     };
     let members: Vec<Child> = (1..=nodes).map(start).collect::<Outcome<_>>()?;
     for mut member in members.into_iter().chain([aggregator]) {
@@ -74,16 +92,27 @@ fn measure(nodes: u32, floats: u32, rounds: u32) -> Outcome {
     }
     output.read_to_string(&mut address)?;
     let seconds = (1..=nodes).map(|number| seconds_per_round(&state(number.to_string())));
-    let slowest = seconds.collect::<Outcome<Vec<f64>>>()?.into_iter().fold(0.0, f64::max);
-    println!("{nodes} nodes, {floats} floats: {slowest:.4} s per round over {} rounds", rounds - 1);
+    let slowest = seconds
+        .collect::<Outcome<Vec<f64>>>()?
+        .into_iter()
+        .fold(0.0, f64::max);
+    println!(
+        "{nodes} nodes, {floats} floats: {slowest:.4} s per round over {} rounds",
+        rounds - 1
+    );
     Ok(())
 }
 
 /// Returns the time from one round's start to the next one's, the first round not counted: there nodes meet.
 fn seconds_per_round(state: &Path) -> Outcome<f64> {
     let records = read_records(&records_path(state))?;
-    let [first, second, .., last] = records.as_slice() else { return Err("too few rounds".into()) };
-    if records.iter().any(|record| record.members != first.members || record.closed_by.is_none()) {
+    let [first, second, .., last] = records.as_slice() else {
+        return Err("too few rounds".into());
+    };
+    if records
+        .iter()
+        .any(|record| record.members != first.members || record.closed_by.is_none())
+    {
         return Err("a round was closed without everybody".into());
     }
     let end = last.started_at.0 as f64 / 1e3 + last.round_seconds;
@@ -92,7 +121,10 @@ fn seconds_per_round(state: &Path) -> Outcome<f64> {
 
 /// Starts this program in another role.
 fn child(arguments: &[&str]) -> Outcome<Child> {
-    Ok(Command::new(std::env::current_exe()?).args(arguments).stdout(Stdio::piped()).spawn()?)
+    Ok(Command::new(std::env::current_exe()?)
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .spawn()?)
 }
 
 fn text(path: &Path) -> String {
@@ -101,7 +133,10 @@ fn text(path: &Path) -> String {
 
 async fn aggregate(spec: FederationSpec, state: &str) -> Outcome {
     let (told, mut addresses) = tokio::sync::mpsc::channel(8);
-    let config = MemberConfig { on_listening: Some(told), ..config(spec, state) };
+    let config = MemberConfig {
+        on_listening: Some(told),
+        ..config(spec, state)
+    };
     let says = async {
         if let Some(address) = addresses.recv().await {
             println!("{address}");
@@ -125,9 +160,21 @@ fn config(spec: FederationSpec, state: &str) -> MemberConfig {
 
 /// A federation that averages one part, and closes a round when everybody is in.
 fn spec(nodes: u32, rounds: u32) -> FederationSpec {
-    let averaging = Averaging { weighting: Weighting::Uniform, rule: Rule::Mean };
-    let exchange = Exchange { averaging: Some(averaging), experts: None, everybody_first: false };
-    let mut spec = FederationSpec { nodes, rounds, exchange, ..FederationSpec::default() };
+    let averaging = Averaging {
+        weighting: Weighting::Uniform,
+        rule: Rule::Mean,
+    };
+    let exchange = Exchange {
+        averaging: Some(averaging),
+        experts: None,
+        everybody_first: false,
+    };
+    let mut spec = FederationSpec {
+        nodes,
+        rounds,
+        exchange,
+        ..FederationSpec::default()
+    };
     spec.round.quorum = 1.0;
     spec
 }
@@ -144,7 +191,9 @@ impl Vector {
     }
 
     fn take(&mut self, params: &ParamSet) -> Result<(), TrainerError> {
-        let tensor = params.get(TENSOR).ok_or_else(|| TrainerError::Misfit(format!("`{TENSOR}` is missing")))?;
+        let tensor = params
+            .get(TENSOR)
+            .ok_or_else(|| TrainerError::Misfit(format!("`{TENSOR}` is missing")))?;
         self.values.copy_from_slice(tensor.values());
         Ok(())
     }
@@ -152,7 +201,9 @@ impl Vector {
 
 fn params(values: Vec<f32>) -> ParamSet {
     let mut params = ParamSet::new();
-    params.insert(TENSOR, &[values.len()], values).expect("a vector of its own length");
+    params
+        .insert(TENSOR, &[values.len()], values)
+        .expect("a vector of its own length");
     params
 }
 
@@ -165,7 +216,11 @@ impl Trainer for Vector {
         Some(self.params())
     }
 
-    fn local_update(&mut self, _round: Round, _watch: &mut Watch<'_>) -> Result<Update, TrainerError> {
+    fn local_update(
+        &mut self,
+        _round: Round,
+        _watch: &mut Watch<'_>,
+    ) -> Result<Update, TrainerError> {
         let step = f32::from(self.number) * 0.01;
         self.values.iter_mut().for_each(|value| *value += step);
         Ok(Update {
@@ -179,7 +234,11 @@ impl Trainer for Vector {
         })
     }
 
-    fn finish(&mut self, _last: Round, _watch: &mut Watch<'_>) -> Result<Option<Evaluations>, TrainerError> {
+    fn finish(
+        &mut self,
+        _last: Round,
+        _watch: &mut Watch<'_>,
+    ) -> Result<Option<Evaluations>, TrainerError> {
         Ok(None)
     }
 
@@ -187,11 +246,21 @@ impl Trainer for Vector {
         Ok(None)
     }
 
-    fn pool(&mut self, _modules: Modules, _watch: &mut Watch<'_>) -> Result<PoolOutcome, TrainerError> {
-        Err(TrainerError::Misfit("a vector has no private module".into()))
+    fn pool(
+        &mut self,
+        _modules: Modules,
+        _watch: &mut Watch<'_>,
+    ) -> Result<PoolOutcome, TrainerError> {
+        Err(TrainerError::Misfit(
+            "a vector has no private module".into(),
+        ))
     }
 
-    fn adopt(&mut self, shared: Option<ParamSet>, _experts: Vec<(Slot, ParamSet)>) -> Result<(), TrainerError> {
+    fn adopt(
+        &mut self,
+        shared: Option<ParamSet>,
+        _experts: Vec<(Slot, ParamSet)>,
+    ) -> Result<(), TrainerError> {
         shared.map_or(Ok(()), |shared| self.take(&shared))
     }
 
@@ -208,6 +277,10 @@ impl Trainer for Vector {
     }
 
     fn describe(&self) -> TrainerCard {
-        TrainerCard { device: "none".into(), model: "vector".into(), ..TrainerCard::default() }
+        TrainerCard {
+            device: "none".into(),
+            model: "vector".into(),
+            ..TrainerCard::default()
+        }
     }
 }

@@ -16,7 +16,10 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 const ARENAS: (&str, &str) = ("MALLOC_ARENA_MAX", "2");
-const LARGE: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "268435456"), ("MALLOC_TRIM_THRESHOLD_", "134217728")];
+const LARGE: [(&str, &str); 2] = [
+    ("MALLOC_MMAP_THRESHOLD_", "268435456"),
+    ("MALLOC_TRIM_THRESHOLD_", "134217728"),
+];
 
 /// Starts the program anew with settings that suit it, unless the environment says how many arenas; goes on as it is if
 /// that fails.
@@ -26,7 +29,9 @@ pub fn settle() {
     }
     if let Ok(program) = std::env::current_exe() {
         let mut anew = Command::new(program);
-        anew.args(std::env::args_os().skip(1)).env(ARENAS.0, ARENAS.1).envs(LARGE);
+        anew.args(std::env::args_os().skip(1))
+            .env(ARENAS.0, ARENAS.1)
+            .envs(LARGE);
         // Returns only if it fails: more memory and time are then all that is lost.
         let _ = anew.exec();
     }

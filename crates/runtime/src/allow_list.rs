@@ -13,15 +13,19 @@ use fednode_core::NodeId;
 /// Says why the file cannot be read, or names the first line that is no node id.
 pub fn read(path: &Path) -> Result<BTreeSet<NodeId>, String> {
     let shown = path.display();
-    let text =
-        std::fs::read_to_string(path).map_err(|error| format!("cannot read the allow-list `{shown}`: {error}"))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read the allow-list `{shown}`: {error}"))?;
     parse(&text).map_err(|error| format!("`{shown}`, {error}"))
 }
 
 fn parse(text: &str) -> Result<BTreeSet<NodeId>, String> {
-    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.split('#').next().unwrap_or_default().trim()));
+    let lines = text
+        .lines()
+        .enumerate()
+        .map(|(at, line)| (at + 1, line.split('#').next().unwrap_or_default().trim()));
     let ids = lines.filter(|(_, line)| !line.is_empty());
-    ids.map(|(at, line)| line.parse().map_err(|error| format!("line {at}: {error}"))).collect()
+    ids.map(|(at, line)| line.parse().map_err(|error| format!("line {at}: {error}")))
+        .collect()
 }
 
 #[cfg(test)]
@@ -33,7 +37,15 @@ mod tests {
         let id = NodeId::from_bytes([0; 32]);
         let text = format!("# hospitals\n\n{id}  # Lund\n");
         assert_eq!(parse(&text).unwrap(), BTreeSet::from([id]));
-        assert!(parse("\nnobody").unwrap_err().starts_with("line 2: `nobody`"));
-        assert!(read(Path::new("no such list")).unwrap_err().starts_with("cannot read the allow-list `no such list`"));
+        assert!(
+            parse("\nnobody")
+                .unwrap_err()
+                .starts_with("line 2: `nobody`")
+        );
+        assert!(
+            read(Path::new("no such list"))
+                .unwrap_err()
+                .starts_with("cannot read the allow-list `no such list`")
+        );
     }
 }

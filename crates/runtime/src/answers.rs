@@ -22,8 +22,9 @@ use crate::trainer::{Evaluations, LastStage, Timed, TrainerError, Update};
 use crate::work::{self, Checked, Purpose, Stored};
 
 /// An evaluation that is already in the trainer's queue.
-pub(crate) type Evaluating =
-    Pin<Box<dyn Future<Output = Result<Timed<Result<Evaluations, TrainerError>>, TrainerError>> + Send>>;
+pub(crate) type Evaluating = Pin<
+    Box<dyn Future<Output = Result<Timed<Result<Evaluations, TrainerError>>, TrainerError>> + Send>,
+>;
 
 /// A local update that can be published.
 pub(crate) struct Learned {
@@ -100,12 +101,18 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn on_answer(&mut self, answer: Answer) -> Result<(), RunError> {
         match answer {
             Answer::Done => {}
-            Answer::Fetched { fetch, result, received } => {
+            Answer::Fetched {
+                fetch,
+                result,
+                received,
+            } => {
                 self.enter_transfers(&fetch, received);
                 self.on_fetched(&fetch, result);
             }
             Answer::Published(result) => self.on_published(result),
-            Answer::Trained(Err(RunError::Trainer(TrainerError::Abandoned))) if self.ending.is_leaving() => {
+            Answer::Trained(Err(RunError::Trainer(TrainerError::Abandoned)))
+                if self.ending.is_leaving() =>
+            {
                 self.training = false;
             }
             // `finishing` stays set: the model may be between two states, and no checkpoint may hold it.
@@ -114,14 +121,32 @@ impl<M: Machine> Driver<M> {
             | Answer::Finalised(Err(RunError::Trainer(TrainerError::Abandoned)))
                 if self.ending.is_leaving() => {}
             Answer::Trained(result) => self.on_trained(*result?),
-            Answer::TrainedAhead { result: Err(TrainerError::Abandoned), .. } => {}
-            Answer::TrainedAhead { round, result } => self.records.trained_ahead(round, self.clock.now(), result?.took),
-            Answer::NotStored { update, purpose, evaluating, error } => {
-                let text = format!("the update of round {} waits for disk space: {error}", purpose.round);
+            Answer::TrainedAhead {
+                result: Err(TrainerError::Abandoned),
+                ..
+            } => {}
+            Answer::TrainedAhead { round, result } => {
+                self.records
+                    .trained_ahead(round, self.clock.now(), result?.took)
+            }
+            Answer::NotStored {
+                update,
+                purpose,
+                evaluating,
+                error,
+            } => {
+                let text = format!(
+                    "the update of round {} waits for disk space: {error}",
+                    purpose.round
+                );
                 self.notebook.warn(self.clock.now(), text);
                 self.store_later(update, purpose, evaluating);
             }
-            Answer::Evaluated { round, stage, result } => self.on_evaluated(round, stage, result)?,
+            Answer::Evaluated {
+                round,
+                stage,
+                result,
+            } => self.on_evaluated(round, stage, result)?,
             Answer::Merged(result) => self.on_merged(*result?),
             Answer::Averaged { report, trouble } => {
                 if let Some(trouble) = trouble {
@@ -131,7 +156,11 @@ impl<M: Machine> Driver<M> {
             }
             Answer::Module(result) => self.on_module(*result?),
             Answer::Pooled(result) => self.on_pooled(*result?),
-            Answer::Copied { snapshot, round, took } => self.on_copied(snapshot, round, took),
+            Answer::Copied {
+                snapshot,
+                round,
+                took,
+            } => self.on_copied(snapshot, round, took),
             Answer::NotCopied(error) => {
                 self.saving.not_copied();
                 return Err(error.into());
@@ -156,14 +185,19 @@ impl<M: Machine> Driver<M> {
                 // What the machine waits for must not make room for what it waits for, too.
                 self.blobs.protect(self.kept_blobs());
             }
-            Ok(Checked::Proxies(proxies)) => self.feed(Input::Proxies { blob: fetch.blob.id, proxies }),
+            Ok(Checked::Proxies(proxies)) => self.feed(Input::Proxies {
+                blob: fetch.blob.id,
+                proxies,
+            }),
             Ok(Checked::Malformed(reason)) => self.fetch_failed(fetch, &reason, true),
             Ok(Checked::Lost(reason)) | Err(reason) => self.fetch_failed(fetch, &reason, false),
         }
     }
 
     fn enter_transfers(&self, fetch: &Fetch, received: Option<Received>) {
-        let Some(Received { from, took }) = received else { return };
+        let Some(Received { from, took }) = received else {
+            return;
+        };
         let round = self.machine.status(self.clock.now()).round;
         let kind = match fetch.kind {
             FetchKind::Expert => TransferKind::Expert,
@@ -173,7 +207,13 @@ impl<M: Machine> Driver<M> {
         };
         for (source, size) in from.bytes_received {
             let blob = BlobRef { size, ..fetch.blob };
-            self.journal.add(Entry::Transfer(Transfer { round, blob, source, duration: took, kind }));
+            self.journal.add(Entry::Transfer(Transfer {
+                round,
+                blob,
+                source,
+                duration: took,
+                kind,
+            }));
         }
     }
 
@@ -184,20 +224,32 @@ impl<M: Machine> Driver<M> {
                 self.hear(said);
             }
             Err(PublishError::Closed) => {}
-            Err(error) => self.notebook.warn(self.clock.now(), format!("not said to the federation: {error}")),
+            Err(error) => self.notebook.warn(
+                self.clock.now(),
+                format!("not said to the federation: {error}"),
+            ),
         }
         self.publish_next();
     }
 
     fn on_trained(&mut self, learned: Learned) {
-        let Learned { stored: Stored { report, summary }, evaluating } = learned;
+        let Learned {
+            stored: Stored { report, summary },
+            evaluating,
+        } = learned;
         self.training = false;
         let (round, now) = (report.round, self.clock.now());
         self.records.trained(round, now, &summary);
         let blobs = work::offered(&report);
         // An expert may stand in for its successors for as many rounds as proxies are not refreshed.
-        let refresh = self.spec.exchange.experts.as_ref().map_or(1, |experts| experts.refresh_every);
-        self.own.add(round, blobs.clone(), refresh.saturating_add(2));
+        let refresh = self
+            .spec
+            .exchange
+            .experts
+            .as_ref()
+            .map_or(1, |experts| experts.refresh_every);
+        self.own
+            .add(round, blobs.clone(), refresh.saturating_add(2));
         // The machine, which needs its own experts as they were trained, does not know of them yet.
         let mut kept = self.kept_blobs();
         kept.extend(report.own_experts.iter().map(|blob| blob.id));
@@ -227,7 +279,13 @@ impl<M: Machine> Driver<M> {
 
     fn on_merged(&mut self, mixed: Mixed) {
         self.merging = false;
-        let Mixed { report, took, n_sources, mixed, evaluating } = mixed;
+        let Mixed {
+            report,
+            took,
+            n_sources,
+            mixed,
+            evaluating,
+        } = mixed;
         let round = report.round;
         self.records.merged(round, took, n_sources, mixed);
         match evaluating {
@@ -258,7 +316,9 @@ impl<M: Machine> Driver<M> {
         if self.records.all_complete() {
             return;
         }
-        let complete = self.records.take_complete(self.clock.now(), || self.net.traffic().into());
+        let complete = self
+            .records
+            .take_complete(self.clock.now(), || self.net.traffic().into());
         for record in complete {
             tracing::info!(
                 round = %record.round,

@@ -115,10 +115,13 @@ impl Saving {
     pub(crate) fn remark(&mut self, result: &Result<Saved, SaveError>) -> Option<String> {
         let line = match result {
             Err(_) if self.complained => None,
-            Err(error) => Some(format!("{error}; training goes on, a restart would go back to the last checkpoint")),
-            Ok(saved) if saved.disk_was_full && !self.complained => {
-                Some("the disk is full: this checkpoint took the reserved space, free some soon".to_owned())
-            }
+            Err(error) => Some(format!(
+                "{error}; training goes on, a restart would go back to the last checkpoint"
+            )),
+            Ok(saved) if saved.disk_was_full && !self.complained => Some(
+                "the disk is full: this checkpoint took the reserved space, free some soon"
+                    .to_owned(),
+            ),
             Ok(saved) if saved.disk_was_full => None,
             Ok(_) if self.complained => Some("checkpoints can be written again".to_owned()),
             Ok(_) => None,
@@ -132,9 +135,13 @@ impl Saving {
 ///
 /// # Errors
 /// Fails if the disk does.
-pub(crate) fn write(snapshot: &mut Snapshot, checkpoints: &Checkpoints) -> Result<Saved, SaveError> {
+pub(crate) fn write(
+    snapshot: &mut Snapshot,
+    checkpoints: &Checkpoints,
+) -> Result<Saved, SaveError> {
     let partition_hash = std::mem::take(&mut snapshot.partition_hash);
-    let checkpoint = Checkpoint::new(partition_hash, &snapshot.meta).map_err(std::io::Error::from)?;
+    let checkpoint =
+        Checkpoint::new(partition_hash, &snapshot.meta).map_err(std::io::Error::from)?;
     let checkpoint = match snapshot.model.take() {
         Some(model) => checkpoint.with_section(MODEL, model),
         None => checkpoint,
@@ -154,7 +161,10 @@ pub(crate) struct Restored {
 ///
 /// # Errors
 /// Fails if it is of another federation or partition, if none is intact, and if the disk fails.
-pub(crate) fn load(checkpoints: &Checkpoints, partition_hash: &str) -> Result<Option<Restored>, RunError> {
+pub(crate) fn load(
+    checkpoints: &Checkpoints,
+    partition_hash: &str,
+) -> Result<Option<Restored>, RunError> {
     restored(checkpoints.load(NAME, partition_hash))
 }
 
@@ -162,11 +172,16 @@ pub(crate) fn load(checkpoints: &Checkpoints, partition_hash: &str) -> Result<Op
 ///
 /// # Errors
 /// Fails if none is intact and if the disk fails.
-pub(crate) fn look(checkpoints: &Checkpoints, likely_partition: &str) -> Result<Option<Restored>, RunError> {
+pub(crate) fn look(
+    checkpoints: &Checkpoints,
+    likely_partition: &str,
+) -> Result<Option<Restored>, RunError> {
     let loaded = match checkpoints.load(NAME, likely_partition) {
-        Err(LoadError::Mismatch { what: "partition hash", found, .. }) => {
-            checkpoints.load(NAME, found.trim_matches('`'))
-        }
+        Err(LoadError::Mismatch {
+            what: "partition hash",
+            found,
+            ..
+        }) => checkpoints.load(NAME, found.trim_matches('`')),
         loaded => loaded,
     };
     restored(loaded)
@@ -174,10 +189,16 @@ pub(crate) fn look(checkpoints: &Checkpoints, likely_partition: &str) -> Result<
 
 fn restored(loaded: Result<Option<Loaded>, LoadError>) -> Result<Option<Restored>, RunError> {
     let unusable = |error: LoadError| RunError::StateContent(error.to_string());
-    let Some(loaded) = loaded.map_err(unusable)? else { return Ok(None) };
+    let Some(loaded) = loaded.map_err(unusable)? else {
+        return Ok(None);
+    };
     let meta = loaded.checkpoint.meta().map_err(unusable)?;
     let model = loaded.checkpoint.section(MODEL).map(<[u8]>::to_vec);
-    Ok(Some(Restored { meta, model, warning: loaded.warning }))
+    Ok(Some(Restored {
+        meta,
+        model,
+        warning: loaded.warning,
+    }))
 }
 
 /// The own blobs of the last rounds, oldest first.
@@ -188,12 +209,17 @@ pub(crate) struct OwnBlobs(VecDeque<(Round, Vec<BlobId>)>);
 impl OwnBlobs {
     /// Adds a round's blobs and drops those of rounds that nobody may ask for any more.
     pub(crate) fn add(&mut self, round: Round, blobs: Vec<BlobId>, keep_rounds: u32) {
-        self.0.retain(|(kept, _)| *kept != round && kept.0 + keep_rounds > round.0);
+        self.0
+            .retain(|(kept, _)| *kept != round && kept.0 + keep_rounds > round.0);
         self.0.push_back((round, blobs));
     }
 
     pub(crate) fn ids(&self) -> BTreeSet<BlobId> {
-        self.0.iter().flat_map(|(_, blobs)| blobs).copied().collect()
+        self.0
+            .iter()
+            .flat_map(|(_, blobs)| blobs)
+            .copied()
+            .collect()
     }
 }
 
@@ -209,7 +235,12 @@ mod tests {
             last_record: None,
             last_stage: LastStage::default(),
         };
-        Box::new(Snapshot { number, meta, model: None, partition_hash: String::new() })
+        Box::new(Snapshot {
+            number,
+            meta,
+            model: None,
+            partition_hash: String::new(),
+        })
     }
 
     #[test]
@@ -232,10 +263,17 @@ mod tests {
         assert!(saving.offer(snapshot(second)).is_some());
         assert!(saving.offer(snapshot(fourth)).is_none());
         assert!(saving.offer(snapshot(third)).is_none());
-        assert_eq!(saving.written().unwrap().number, fourth, "the late one does not take the newer one's place");
+        assert_eq!(
+            saving.written().unwrap().number,
+            fourth,
+            "the late one does not take the newer one's place"
+        );
         assert!(saving.written().is_none());
         assert!(!saving.is_idle(), "one copy is still under way");
-        assert!(saving.offer(snapshot(first)).is_none(), "nothing is being written, and it is too old all the same");
+        assert!(
+            saving.offer(snapshot(first)).is_none(),
+            "nothing is being written, and it is too old all the same"
+        );
         assert!(saving.is_idle());
     }
 
@@ -251,10 +289,32 @@ mod tests {
     #[test]
     fn a_full_disk_is_told_once_and_so_is_its_end() {
         let mut saving = Saving::default();
-        let full = || Err(SaveError::Full { name: "member".into(), bytes: 5 });
-        let good = |disk_was_full| Ok(Saved { generation: 1, bytes: 5, disk_was_full });
-        let told = [full(), full(), good(false), good(false), good(true), good(true), full()];
-        let told: Vec<bool> = told.iter().map(|result| saving.remark(result).is_some()).collect();
+        let full = || {
+            Err(SaveError::Full {
+                name: "member".into(),
+                bytes: 5,
+            })
+        };
+        let good = |disk_was_full| {
+            Ok(Saved {
+                generation: 1,
+                bytes: 5,
+                disk_was_full,
+            })
+        };
+        let told = [
+            full(),
+            full(),
+            good(false),
+            good(false),
+            good(true),
+            good(true),
+            full(),
+        ];
+        let told: Vec<bool> = told
+            .iter()
+            .map(|result| saving.remark(result).is_some())
+            .collect();
         assert_eq!(told, [true, false, true, false, true, false, false]);
     }
 
@@ -262,7 +322,8 @@ mod tests {
     fn blobs_of_old_rounds_are_let_go() {
         let mut own = OwnBlobs::default();
         (1..=6).for_each(|n| own.add(Round(n), vec![BlobId::of(&n.to_le_bytes())], 3));
-        let expected: BTreeSet<BlobId> = (4..=6_u32).map(|n| BlobId::of(&n.to_le_bytes())).collect();
+        let expected: BTreeSet<BlobId> =
+            (4..=6_u32).map(|n| BlobId::of(&n.to_le_bytes())).collect();
         assert_eq!(own.ids(), expected);
     }
 }

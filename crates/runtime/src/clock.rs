@@ -15,9 +15,14 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since_epoch = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let millis = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
-        Self { started_at: Timestamp(millis), started: Instant::now() }
+        Self {
+            started_at: Timestamp(millis),
+            started: Instant::now(),
+        }
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -74,7 +74,10 @@ pub struct ControlConfig {
 
 impl Default for ControlConfig {
     fn default() -> Self {
-        Self { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), enabled: true }
+        Self {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            enabled: true,
+        }
     }
 }
 

@@ -39,12 +39,20 @@ impl Decoded {
 
     /// Keeps up to so many bytes.
     pub(crate) fn new(max_bytes: usize) -> Self {
-        Self { kept: Mutex::default(), max_bytes }
+        Self {
+            kept: Mutex::default(),
+            max_bytes,
+        }
     }
 
     /// Returns what a blob holds, if it is at hand.
     pub(crate) fn get(&self, id: &BlobId) -> Option<Arc<ParamSet>> {
-        self.with(|kept| kept.params.iter().find(|(known, _)| known == id).map(|(_, params)| Arc::clone(params)))
+        self.with(|kept| {
+            kept.params
+                .iter()
+                .find(|(known, _)| known == id)
+                .map(|(_, params)| Arc::clone(params))
+        })
     }
 
     /// Keeps what a blob holds, instead of the oldest ones if there is no room.
@@ -97,7 +105,9 @@ mod tests {
         assert!(decoded.get(&BlobId::of(b"a")).is_some());
         keep(b"c");
         assert!(decoded.get(&BlobId::of(b"a")).is_none());
-        assert!(decoded.get(&BlobId::of(b"b")).is_some() && decoded.get(&BlobId::of(b"c")).is_some());
+        assert!(
+            decoded.get(&BlobId::of(b"b")).is_some() && decoded.get(&BlobId::of(b"c")).is_some()
+        );
         decoded.clear();
         assert!(decoded.get(&BlobId::of(b"c")).is_none());
     }

@@ -19,7 +19,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{Advert, BlobId, BlobStore, FederationSpec, NodeId, Role, Round, SignedAdvert, Timestamp};
+use fednode_core::{
+    Advert, BlobId, BlobStore, FederationSpec, NodeId, Role, Round, SignedAdvert, Timestamp,
+};
 use fednode_engine::{Input, Phase};
 use fednode_net::{Event, Handle};
 use fednode_store::{Blobs, Checkpoints};
@@ -129,7 +131,9 @@ impl<M: Machine> Driver<M> {
                 Happening::Stop => Err(RunError::Interrupted),
                 Happening::Time => self.on_time(),
                 Happening::Answer(Ok(answer)) => self.on_answer(answer),
-                Happening::Answer(Err(error)) => Err(RunError::Internal(format!("a task ended: {error}"))),
+                Happening::Answer(Err(error)) => {
+                    Err(RunError::Internal(format!("a task ended: {error}")))
+                }
                 Happening::Request(request) => self.on_request(request),
                 Happening::Event(Some(event)) => self.on_event(*event),
                 Happening::Event(None) => Err(RunError::Internal("the network task ended".into())),
@@ -147,7 +151,10 @@ impl<M: Machine> Driver<M> {
 
     /// Waits for whatever happens next.
     async fn next(&mut self) -> Happening {
-        let wake = self.timers.next().map_or(self.next_tick, |timer| timer.min(self.next_tick));
+        let wake = self
+            .timers
+            .next()
+            .map_or(self.next_tick, |timer| timer.min(self.next_tick));
         let wake = tokio::time::sleep_until(self.clock.instant_of(wake));
         let control = async {
             match &mut self.control {
@@ -201,7 +208,11 @@ impl<M: Machine> Driver<M> {
             Event::PeerUp { node, role } => {
                 info!(peer = %node, ?role, "peer is up");
                 self.standing.peer_up(node, role);
-                self.journal.add(Entry::Peer { node, role, at: now });
+                self.journal.add(Entry::Peer {
+                    node,
+                    role,
+                    at: now,
+                });
                 self.feed(Input::PeerUp { node, role });
             }
             Event::PeerDown { node } => {
@@ -214,22 +225,39 @@ impl<M: Machine> Driver<M> {
                 self.hear(Box::new((advert, signed)));
             }
             Event::Synced { .. } => self.feed(Input::Synced),
-            Event::Refused { node, address, refusal } => {
+            Event::Refused {
+                node,
+                address,
+                refusal,
+            } => {
                 if self.standing.refused(node, &address, &refusal) {
-                    self.notebook.warn(now, format!("no exchange with {address}: {refusal}"));
+                    self.notebook
+                        .warn(now, format!("no exchange with {address}: {refusal}"));
                 }
                 return self.standing.hopeless().map_or(Ok(()), Err);
             }
-            Event::DialFailed { address, reason, .. } => {
-                self.notebook.warn(now, format!("cannot reach {address}: {reason}; trying again until it answers"));
+            Event::DialFailed {
+                address, reason, ..
+            } => {
+                self.notebook.warn(
+                    now,
+                    format!("cannot reach {address}: {reason}; trying again until it answers"),
+                );
             }
             Event::Struck { node, reason } => {
                 debug!(peer = %node, reason, "peer struck");
                 self.journal.add(Entry::Strike { node, at: now });
             }
-            Event::Banned { node, length, reason } => {
+            Event::Banned {
+                node,
+                length,
+                reason,
+            } => {
                 let (node, seconds) = (node.short(), length.as_secs());
-                self.notebook.warn(now, format!("peer {node} is banned for {seconds} s: {reason}"));
+                self.notebook.warn(
+                    now,
+                    format!("peer {node} is banned for {seconds} s: {reason}"),
+                );
             }
             Event::Superseded => return Err(RunError::Superseded),
         }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fednode_core::{BlobId, BlobStore, Body, FederationSpec, NodeId, Precision, Round};
-use fednode_engine::{AverageOrder, Fetch, FetchKind, Input, MergeOrder, MergeReport, Note, Output};
+use fednode_engine::{
+    AverageOrder, Fetch, FetchKind, Input, MergeOrder, MergeReport, Note, Output,
+};
 use fednode_net::{Handle, Packing};
 use fednode_store::Blobs;
 use fednode_store::ledger::{ClosedRound, Event, EventLevel};
@@ -77,7 +79,10 @@ impl<M: Machine> Driver<M> {
     fn publish(&mut self, round: Round, body: Body) {
         if self.publishing.waiting.len() >= UNSAID {
             let now = self.clock.now();
-            return self.notebook.warn(now, format!("an advert about round {round} was dropped: too many wait"));
+            return self.notebook.warn(
+                now,
+                format!("an advert about round {round} was dropped: too many wait"),
+            );
         }
         self.publishing.waiting.push_back((round, body));
         self.publish_next();
@@ -87,10 +92,13 @@ impl<M: Machine> Driver<M> {
         if self.publishing.busy {
             return;
         }
-        let Some((round, body)) = self.publishing.waiting.pop_front() else { return };
+        let Some((round, body)) = self.publishing.waiting.pop_front() else {
+            return;
+        };
         self.publishing.busy = true;
         let net = self.net.clone();
-        self.tasks.spawn(async move { Answer::Published(net.publish(round, body).await.map(Box::new)) });
+        self.tasks
+            .spawn(async move { Answer::Published(net.publish(round, body).await.map(Box::new)) });
     }
 
     fn follow(&mut self, nodes: Vec<NodeId>) {
@@ -107,7 +115,11 @@ impl<M: Machine> Driver<M> {
             let until = self.clock.now();
             self.tasks.spawn(async move {
                 let result = Err("too many fetches wait".into());
-                Answer::Fetched { fetch: Fetch { until, ..refused }, result, received: None }
+                Answer::Fetched {
+                    fetch: Fetch { until, ..refused },
+                    result,
+                    received: None,
+                }
             });
         }
         self.start_fetches();
@@ -118,35 +130,69 @@ impl<M: Machine> Driver<M> {
             let deadline = fetch.until.since(self.clock.now());
             let (decoded, blobs) = (Arc::clone(&self.decoded), Arc::clone(&self.blobs));
             let (spec, net) = (Arc::clone(&self.spec), self.net.clone());
-            self.tasks.spawn(fetch_and_check(fetch, deadline, spec, net, decoded, blobs));
+            self.tasks
+                .spawn(fetch_and_check(fetch, deadline, spec, net, decoded, blobs));
         }
     }
 
     fn train(&mut self, round: Round) {
-        let (Some(trainer), Some(state)) = (&self.trainer, self.machine.training_state()) else { return };
+        let (Some(trainer), Some(state)) = (&self.trainer, self.machine.training_state()) else {
+            return;
+        };
         let with_proxies = self.spec.refreshes_in(round);
         let with_sketches = self.spec.uses_sketches().then(|| self.spec.id());
         let precision = self.spec.transfer.precision;
-        let purpose = Purpose { round, lineage: state.lineage, with_proxies, with_sketches, precision };
+        let purpose = Purpose {
+            round,
+            lineage: state.lineage,
+            with_proxies,
+            with_sketches,
+            precision,
+        };
         self.training = true;
         let fully = self.config.evaluates_fully(round);
-        let stages = if fully { &Stage::BOTH[..] } else { &[Stage::Merged] };
-        self.records.begin(round, self.clock.now(), self.net.traffic().into(), stages);
-        self.tasks.spawn(train(trainer.clone(), purpose, fully, Arc::clone(&self.blobs)));
+        let stages = if fully {
+            &Stage::BOTH[..]
+        } else {
+            &[Stage::Merged]
+        };
+        self.records
+            .begin(round, self.clock.now(), self.net.traffic().into(), stages);
+        self.tasks.spawn(train(
+            trainer.clone(),
+            purpose,
+            fully,
+            Arc::clone(&self.blobs),
+        ));
         self.collect_garbage();
     }
 
     /// Lets the trainer begin with the next round as soon as the newest update is published, and copied for a checkpoint.
     pub(crate) fn train_ahead(&mut self) {
-        let Some(round) = self.ahead_due.take() else { return };
+        let Some(round) = self.ahead_due.take() else {
+            return;
+        };
         let last = Round(self.spec.rounds);
-        let (Some(trainer), true) = (&self.trainer, round < last && !self.ending.is_leaving()) else { return };
+        let (Some(trainer), true) = (&self.trainer, round < last && !self.ending.is_leaving())
+        else {
+            return;
+        };
         let training = trainer.train_ahead(round.next());
-        self.tasks.spawn(async move { Answer::TrainedAhead { round, result: flatten(training.await) } });
+        self.tasks.spawn(async move {
+            Answer::TrainedAhead {
+                round,
+                result: flatten(training.await),
+            }
+        });
     }
 
     /// Tries again to store an update that did not fit on the disk.
-    pub(crate) fn store_later(&mut self, update: Box<Timed<Update>>, purpose: Purpose, evaluating: Option<Evaluating>) {
+    pub(crate) fn store_later(
+        &mut self,
+        update: Box<Timed<Update>>,
+        purpose: Purpose,
+        evaluating: Option<Evaluating>,
+    ) {
         let blobs = Arc::clone(&self.blobs);
         self.tasks.spawn(async move {
             tokio::time::sleep(FULL_PAUSE).await;
@@ -168,23 +214,37 @@ impl<M: Machine> Driver<M> {
             fully: self.config.evaluates_fully(order.round),
             order,
         };
-        self.tasks.spawn(async move { Answer::Merged(mixing.run().await.map(Box::new)) });
+        self.tasks
+            .spawn(async move { Answer::Merged(mixing.run().await.map(Box::new)) });
     }
 
     fn average(&mut self, order: AverageOrder) {
-        let (spec, blobs, net) = (Arc::clone(&self.spec), Arc::clone(&self.blobs), self.net.clone());
+        let (spec, blobs, net) = (
+            Arc::clone(&self.spec),
+            Arc::clone(&self.blobs),
+            self.net.clone(),
+        );
         let decoded = Arc::clone(&self.decoded);
         self.tasks.spawn(async move {
             let round = order.round;
-            let (report, error) = on_worker(move || work::average(&order, &spec, &decoded, &blobs)).await;
+            let (report, error) =
+                on_worker(move || work::average(&order, &spec, &decoded, &blobs)).await;
             if let Some(mean) = report.mean {
                 net.announce_held(mean.id).await;
             }
-            let Some(error) = error else { return Answer::Averaged { report, trouble: None } };
+            let Some(error) = error else {
+                return Answer::Averaged {
+                    report,
+                    trouble: None,
+                };
+            };
             // The machine tries again at once; a full disk does not empty itself that fast.
             tokio::time::sleep(FULL_PAUSE).await;
             let trouble = format!("the mean of round {round} cannot be stored: {error}");
-            Answer::Averaged { report, trouble: Some(trouble) }
+            Answer::Averaged {
+                report,
+                trouble: Some(trouble),
+            }
         });
     }
 
@@ -196,18 +256,37 @@ impl<M: Machine> Driver<M> {
             return;
         }
         let (number, partition_hash) = (self.saving.order(), self.card.partition_hash.clone());
-        let snapshot = Snapshot { number, meta: self.meta(), model: None, partition_hash };
+        let snapshot = Snapshot {
+            number,
+            meta: self.meta(),
+            model: None,
+            partition_hash,
+        };
         let round = self.machine.status(self.clock.now()).round;
-        let copying = self.trainer.as_ref().map(|trainer| trainer.call(|trainer| trainer.state()));
+        let copying = self
+            .trainer
+            .as_ref()
+            .map(|trainer| trainer.call(|trainer| trainer.state()));
         self.tasks.spawn(async move {
             let Some(copying) = copying else {
-                return Answer::Copied { snapshot: Box::new(snapshot), round, took: Duration::ZERO };
+                return Answer::Copied {
+                    snapshot: Box::new(snapshot),
+                    round,
+                    took: Duration::ZERO,
+                };
             };
             match copying.await {
                 Ok(Timed { value, took }) => {
                     let model = on_worker(move || value.to_bytes()).await;
-                    let snapshot = Box::new(Snapshot { model: Some(model), ..snapshot });
-                    Answer::Copied { snapshot, round, took }
+                    let snapshot = Box::new(Snapshot {
+                        model: Some(model),
+                        ..snapshot
+                    });
+                    Answer::Copied {
+                        snapshot,
+                        round,
+                        took,
+                    }
                 }
                 Err(error) => Answer::NotCopied(error),
             }
@@ -227,14 +306,17 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn write_checkpoint(&mut self, mut snapshot: Box<Snapshot>) {
         let checkpoints = Arc::clone(&self.checkpoints);
         self.tasks.spawn(async move {
-            Answer::Saved(on_worker(move || checkpointing::write(&mut snapshot, &checkpoints)).await)
+            Answer::Saved(
+                on_worker(move || checkpointing::write(&mut snapshot, &checkpoints)).await,
+            )
         });
     }
 
     fn strike(&mut self, node: NodeId, reason: String) {
         let net = self.net.clone();
         let at = self.clock.now();
-        self.notebook.remark(at, format!("peer {}: {reason}", node.short()));
+        self.notebook
+            .remark(at, format!("peer {}: {reason}", node.short()));
         self.tasks.spawn(async move {
             net.strike(node, reason).await;
             Answer::Done
@@ -267,12 +349,17 @@ impl<M: Machine> Driver<M> {
     fn note(&mut self, note: &Note) {
         let at = self.clock.now();
         let text = self.notebook.note(at, note);
-        self.journal.add(Entry::Event(Event { time: at, level: EventLevel::Info, text }));
+        self.journal.add(Entry::Event(Event {
+            time: at,
+            level: EventLevel::Info,
+            text,
+        }));
         match note {
             Note::RoundStarted(round) => self.journal.add(Entry::Started { round: *round, at }),
             // How good a node is in the end is known of all.
             Note::SitsOut(round) if round.0 == self.spec.rounds => {
-                self.records.begin(*round, at, self.net.traffic().into(), &[Stage::Merged]);
+                self.records
+                    .begin(*round, at, self.net.traffic().into(), &[Stage::Merged]);
             }
             Note::RoundClosed { round, by, members } => {
                 self.records.closed(*round, *by, *members);
@@ -288,8 +375,17 @@ impl<M: Machine> Driver<M> {
         let closed_at = self.clock.now();
         let head = self.machine.status(closed_at).head;
         if let (Some(closed_by), Some(mean)) = (by, head.mean) {
-            let closed = ClosedRound { closed_at, closed_by, members, mean, history: head.history };
-            self.journal.add(Entry::Closed { round: head.round, closed });
+            let closed = ClosedRound {
+                closed_at,
+                closed_by,
+                members,
+                mean,
+                history: head.history,
+            };
+            self.journal.add(Entry::Closed {
+                round: head.round,
+                closed,
+            });
         }
     }
 
@@ -325,7 +421,9 @@ impl<M: Machine> Driver<M> {
 
     /// Catches up on evaluations that a restart cut off; to be called before anything else is asked of the trainer.
     pub(crate) fn resume_records(&mut self, written: &BTreeSet<Round>) {
-        let Some(trainer) = self.trainer.clone() else { return };
+        let Some(trainer) = self.trainer.clone() else {
+            return;
+        };
         for (round, stage) in self.records.resume(written) {
             let fully = self.config.evaluates_fully(round);
             self.await_evaluation(round, stage, evaluate(&trainer, fully));
@@ -333,14 +431,23 @@ impl<M: Machine> Driver<M> {
     }
 
     pub(crate) fn await_evaluation(&mut self, round: Round, stage: Stage, evaluating: Evaluating) {
-        self.tasks.spawn(async move { Answer::Evaluated { round, stage, result: flatten(evaluating.await) } });
+        self.tasks.spawn(async move {
+            Answer::Evaluated {
+                round,
+                stage,
+                result: flatten(evaluating.await),
+            }
+        });
     }
 
     /// Answers a fetch that did not bring what was announced.
     pub(crate) fn fetch_failed(&mut self, fetch: &Fetch, reason: &str, malformed: bool) {
         debug!(blob = %fetch.blob.id, kind = ?fetch.kind, reason, "fetch failed");
         if let Some(author) = fetch.from.first().filter(|_| malformed) {
-            self.strike(*author, format!("announced a blob that is not what it said: {reason}"));
+            self.strike(
+                *author,
+                format!("announced a blob that is not what it said: {reason}"),
+            );
         }
         self.feed(Input::FetchFailed(fetch.blob.id));
     }
@@ -363,7 +470,10 @@ pub(crate) fn flatten<T>(
     result: Result<Timed<Result<T, TrainerError>>, TrainerError>,
 ) -> Result<Timed<T>, TrainerError> {
     let Timed { value, took } = result?;
-    Ok(Timed { value: value?, took })
+    Ok(Timed {
+        value: value?,
+        took,
+    })
 }
 
 async fn fetch_and_check(
@@ -379,18 +489,34 @@ async fn fetch_and_check(
     let fetched = match blobs.held(&fetch.blob.id) {
         Some(_) => Ok(None),
         None => {
-            let packing = Packing { width: precision_of(fetch.kind, &spec).into(), base: fetch.base };
-            net.fetch_packed(fetch.blob, fetch.from.clone(), deadline, packing).await.map(Some)
+            let packing = Packing {
+                width: precision_of(fetch.kind, &spec).into(),
+                base: fetch.base,
+            };
+            net.fetch_packed(fetch.blob, fetch.from.clone(), deadline, packing)
+                .await
+                .map(Some)
         }
     };
     match fetched {
         Ok(from) => {
-            let received = from.map(|from| Received { from, took: started.elapsed() });
+            let received = from.map(|from| Received {
+                from,
+                took: started.elapsed(),
+            });
             let wanted = fetch.clone();
             let result = Ok(on_worker(move || work::check(&wanted, &spec, &decoded, &blobs)).await);
-            Answer::Fetched { fetch, result, received }
+            Answer::Fetched {
+                fetch,
+                result,
+                received,
+            }
         }
-        Err(error) => Answer::Fetched { fetch, result: Err(error.to_string()), received: None },
+        Err(error) => Answer::Fetched {
+            fetch,
+            result: Err(error.to_string()),
+            received: None,
+        },
     }
 }
 
@@ -414,7 +540,10 @@ async fn train(trainer: TrainerThread, purpose: Purpose, fully: bool, blobs: Arc
         Err(error) => return Answer::Trained(Err(error.into())),
     };
     if !update.value.train_loss.is_finite() {
-        let reason = format!("the loss of round {} is no longer a number: lower the learning rate", purpose.round);
+        let reason = format!(
+            "the loss of round {} is no longer a number: lower the learning rate",
+            purpose.round
+        );
         return Answer::Trained(Err(TrainerError::Training(reason).into()));
     }
     let evaluating = fully.then(|| evaluate(&trainer, true));
@@ -427,10 +556,16 @@ async fn store(
     evaluating: Option<Evaluating>,
     blobs: Arc<Blobs>,
 ) -> Answer {
-    let (stored, update) = on_worker(move || (work::store_update(&update, purpose, &blobs), update)).await;
+    let (stored, update) =
+        on_worker(move || (work::store_update(&update, purpose, &blobs), update)).await;
     match stored {
         Ok(stored) => Answer::Trained(Ok(Box::new(Learned { stored, evaluating }))),
-        Err(error) => Answer::NotStored { update, purpose, evaluating, error },
+        Err(error) => Answer::NotStored {
+            update,
+            purpose,
+            evaluating,
+            error,
+        },
     }
 }
 
@@ -450,28 +585,57 @@ struct Mixing {
 
 impl Mixing {
     async fn run(self) -> Result<Mixed, RunError> {
-        let Self { trainer, spec, me, decoded, blobs, order, evaluate: asked, fully } = self;
+        let Self {
+            trainer,
+            spec,
+            me,
+            decoded,
+            blobs,
+            order,
+            evaluate: asked,
+            fully,
+        } = self;
         let own_shared = match order.adopt {
             Some(_) => trainer.call(|trainer| trainer.shared()).await?.value,
             None => None,
         };
-        let mixed = on_worker(move || work::merge(&order, &spec, me, own_shared.as_ref(), &decoded, &blobs)).await;
-        let Timed { value: (mut adoption, report), took } = mixed;
+        let mixed = on_worker(move || {
+            work::merge(&order, &spec, me, own_shared.as_ref(), &decoded, &blobs)
+        })
+        .await;
+        let Timed {
+            value: (mut adoption, report),
+            took,
+        } = mixed;
         let n_sources = work::n_sources(&adoption, me);
         let mixed = std::mem::take(&mut adoption.mixed);
         if adoption.shared.is_none() && adoption.experts.is_empty() {
             let evaluating = (asked && !fully).then(|| evaluate(&trainer, false));
-            return Ok(Mixed { report, took, n_sources, mixed, evaluating });
+            return Ok(Mixed {
+                report,
+                took,
+                n_sources,
+                mixed,
+                evaluating,
+            });
         }
         let shared = adoption.shared.map(Arc::unwrap_or_clone);
         let experts = adoption.experts.into_iter();
-        let experts = experts.map(|(slot, params)| (slot, Arc::unwrap_or_clone(params))).collect();
+        let experts = experts
+            .map(|(slot, params)| (slot, Arc::unwrap_or_clone(params)))
+            .collect();
         let adopting = trainer.call(move |trainer| trainer.adopt(shared, experts));
         // Handed in together, so that no later order comes between.
         let evaluating = asked.then(|| evaluate(&trainer, fully));
         let adopted = adopting.await?;
         let report = judge(report, adopted.value)?;
-        Ok(Mixed { report, took: took + adopted.took, n_sources, mixed, evaluating })
+        Ok(Mixed {
+            report,
+            took: took + adopted.took,
+            n_sources,
+            mixed,
+            evaluating,
+        })
     }
 }
 
@@ -479,7 +643,10 @@ impl Mixing {
 fn judge(report: MergeReport, adopted: Result<(), TrainerError>) -> Result<MergeReport, RunError> {
     match adopted {
         Ok(()) => Ok(report),
-        Err(TrainerError::Misfit(reason)) => Ok(MergeReport { refused_mean: Some(reason), ..report }),
+        Err(TrainerError::Misfit(reason)) => Ok(MergeReport {
+            refused_mean: Some(reason),
+            ..report
+        }),
         Err(error) => Err(error.into()),
     }
 }

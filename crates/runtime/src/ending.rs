@@ -73,14 +73,23 @@ enum Stage {
     Working,
     Completing,
     Finalising,
-    Serving { since: Timestamp, quiet_since: Timestamp, sent: u64 },
-    Leaving { until: Timestamp },
+    Serving {
+        since: Timestamp,
+        quiet_since: Timestamp,
+        sent: u64,
+    },
+    Leaving {
+        until: Timestamp,
+    },
     Over(Outcome),
 }
 
 impl Ending {
     pub(crate) const fn new() -> Self {
-        Self { stage: Stage::Working, look_again: true }
+        Self {
+            stage: Stage::Working,
+            look_again: true,
+        }
     }
 
     /// The machine may just have finished.
@@ -102,20 +111,30 @@ impl Ending {
 
     /// Tells whether all rounds are done and the result is on the disk.
     pub(crate) const fn is_finished(&self) -> bool {
-        matches!(self.stage, Stage::Serving { .. } | Stage::Over(Outcome::AllRounds))
+        matches!(
+            self.stage,
+            Stage::Serving { .. } | Stage::Over(Outcome::AllRounds)
+        )
     }
 }
 
 impl<M: Machine> Driver<M> {
     /// Takes the next step towards the end, if its time has come.
     pub(crate) fn advance_ending(&mut self) {
-        if self.ending.stage == Stage::Working && std::mem::take(&mut self.ending.look_again) && self.is_serving() {
+        if self.ending.stage == Stage::Working
+            && std::mem::take(&mut self.ending.look_again)
+            && self.is_serving()
+        {
             self.ending.stage = Stage::Completing;
             self.records.give_up_unclosed();
         }
         match self.ending.stage {
             Stage::Completing if self.records.all_complete() => self.finalise(),
-            Stage::Serving { since, quiet_since, sent } => self.look_whether_needed(since, quiet_since, sent),
+            Stage::Serving {
+                since,
+                quiet_since,
+                sent,
+            } => self.look_whether_needed(since, quiet_since, sent),
             Stage::Leaving { until } if self.publishing.is_idle() && self.clock.now() >= until => {
                 self.ending.stage = Stage::Over(Outcome::Left);
             }
@@ -124,13 +143,23 @@ impl<M: Machine> Driver<M> {
     }
 
     fn finalise(&mut self) {
-        let Some(trainer) = &self.trainer else { return self.start_serving() };
+        let Some(trainer) = &self.trainer else {
+            return self.start_serving();
+        };
         self.ending.stage = Stage::Finalising;
-        let card = ModelCard::new(&self.spec, self.me, self.card.clone(), self.records.last().cloned());
+        let card = ModelCard::new(
+            &self.spec,
+            self.me,
+            self.card.clone(),
+            self.records.last().cloned(),
+        );
         let (state, journal) = (self.config.state.clone(), self.journal.clone());
         // A daemon that was started again after its end has nothing left to train.
         if let Some(card) = final_model::read_card(&state, &self.spec) {
-            self.last_stage = LastStage { evaluations: card.finished, pool: card.pool };
+            self.last_stage = LastStage {
+                evaluations: card.finished,
+                pool: card.pool,
+            };
             return self.start_serving();
         }
         self.finishing = true;
@@ -149,19 +178,30 @@ impl<M: Machine> Driver<M> {
                 Ok(model) => model,
                 Err(error) => return Answer::Finalised(Err(error.into())),
             };
-            let LastStage { evaluations: finished, pool } = last_stage.clone();
-            let card = ModelCard { finished, pool, ..card };
+            let LastStage {
+                evaluations: finished,
+                pool,
+            } = last_stage.clone();
+            let card = ModelCard {
+                finished,
+                pool,
+                ..card
+            };
             let written = on_worker(move || final_model::write(&state, &model, &card)).await;
             journal.flush().await;
-            let unwritten =
-                |error: io::Error| RunError::StateContent(format!("the final model cannot be made: {error}"));
+            let unwritten = |error: io::Error| {
+                RunError::StateContent(format!("the final model cannot be made: {error}"))
+            };
             Answer::Finalised(written.map(|()| Box::new(last_stage)).map_err(unwritten))
         });
     }
 
     /// # Errors
     /// Without its result a run has failed, whatever else it did.
-    pub(crate) fn on_finalised(&mut self, result: Result<Box<LastStage>, RunError>) -> Result<(), RunError> {
+    pub(crate) fn on_finalised(
+        &mut self,
+        result: Result<Box<LastStage>, RunError>,
+    ) -> Result<(), RunError> {
         self.last_stage = *result?;
         self.finishing = false;
         // Who has said goodbye meanwhile does not come back to serve.
@@ -173,7 +213,11 @@ impl<M: Machine> Driver<M> {
 
     fn start_serving(&mut self) {
         let now = self.clock.now();
-        self.ending.stage = Stage::Serving { since: now, quiet_since: now, sent: 0 };
+        self.ending.stage = Stage::Serving {
+            since: now,
+            quiet_since: now,
+            sent: 0,
+        };
     }
 
     fn look_whether_needed(&mut self, since: Timestamp, quiet_since: Timestamp, sent_before: u64) {
@@ -187,10 +231,15 @@ impl<M: Machine> Driver<M> {
             true => quiet_since,
             false => now,
         };
-        let over = now.since(since) >= self.config.linger || now.since(quiet_since) >= QUIET.min(self.config.linger);
+        let over = now.since(since) >= self.config.linger
+            || now.since(quiet_since) >= QUIET.min(self.config.linger);
         self.ending.stage = match over {
             true => Stage::Over(Outcome::AllRounds),
-            false => Stage::Serving { since, quiet_since, sent },
+            false => Stage::Serving {
+                since,
+                quiet_since,
+                sent,
+            },
         };
     }
 
@@ -215,14 +264,19 @@ impl<M: Machine> Driver<M> {
         if let Some(trainer) = &self.trainer {
             trainer.abandon();
         }
-        self.ending.stage = Stage::Leaving { until: self.clock.now() + GOODBYE };
+        self.ending.stage = Stage::Leaving {
+            until: self.clock.now() + GOODBYE,
+        };
     }
 
     /// Saves what can be saved, says goodbye, ends.
     ///
     /// A batch under way is abandoned: the checkpoint from the start of its round is on the disk already. A merge or a last
     /// stage under way leaves the model between two states, so the checkpoint from before it stands.
-    pub(crate) async fn shut_down(mut self, outcome: Result<Outcome, RunError>) -> Result<Finished, RunError> {
+    pub(crate) async fn shut_down(
+        mut self,
+        outcome: Result<Outcome, RunError>,
+    ) -> Result<Finished, RunError> {
         if let Some(trainer) = &self.trainer {
             trainer.abandon();
         }
@@ -230,21 +284,41 @@ impl<M: Machine> Driver<M> {
         if orderly && !self.training && !self.merging && !self.finishing {
             self.save();
         }
-        if tokio::time::timeout(LAST_SAVE_PATIENCE, self.finish_saving()).await.is_err() {
+        if tokio::time::timeout(LAST_SAVE_PATIENCE, self.finish_saving())
+            .await
+            .is_err()
+        {
             warn!("the last checkpoint took too long and was given up; the one before it stands");
         }
         let round = self.machine.status(self.clock.now()).round;
         let last_record = self.records.last().cloned();
         let node_id = self.me;
-        if tokio::time::timeout(LAST_PATIENCE, self.let_go()).await.is_err() {
+        if tokio::time::timeout(LAST_PATIENCE, self.let_go())
+            .await
+            .is_err()
+        {
             warn!("some work still holds the state folder; it is free when the process ends");
         }
-        outcome.map(|outcome| Finished { node_id, outcome, round, last_record })
+        outcome.map(|outcome| Finished {
+            node_id,
+            outcome,
+            round,
+            last_record,
+        })
     }
 
     /// Ends everything that works for this member and gives the state folder free.
     async fn let_go(self) {
-        let Self { net, net_task, blobs, checkpoints, journal, mut tasks, control, .. } = self;
+        let Self {
+            net,
+            net_task,
+            blobs,
+            checkpoints,
+            journal,
+            mut tasks,
+            control,
+            ..
+        } = self;
         drop((control, checkpoints));
         net.shutdown().await;
         drop(net);
@@ -266,7 +340,11 @@ impl<M: Machine> Driver<M> {
     async fn finish_saving(&mut self) {
         while !self.saving.is_idle() {
             match next_answer(&mut self.tasks).await {
-                Some(Answer::Copied { snapshot, round, took }) => self.on_copied(snapshot, round, took),
+                Some(Answer::Copied {
+                    snapshot,
+                    round,
+                    took,
+                }) => self.on_copied(snapshot, round, took),
                 Some(Answer::NotCopied(error)) => {
                     warn!(%error, "the model cannot be copied for a checkpoint");
                     self.saving.not_copied();

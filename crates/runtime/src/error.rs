@@ -30,7 +30,9 @@ pub enum RunError {
         refusal: Refusal,
     },
     /// Another process uses this node's key.
-    #[error("another process uses this node's key and was started later: every node needs a key of its own")]
+    #[error(
+        "another process uses this node's key and was started later: every node needs a key of its own"
+    )]
     Superseded,
     /// The trainer failed.
     #[error(transparent)]

@@ -62,9 +62,13 @@ impl ExitCode {
             Self::Usage => "the command line is wrong",
             Self::Configuration => "a configuration file or variable is wrong",
             Self::Data => "data are missing, damaged or empty",
-            Self::Network => "the network cannot be used (port in use, malformed address, network key)",
+            Self::Network => {
+                "the network cannot be used (port in use, malformed address, network key)"
+            }
             Self::Refused => "the federation refuses this node (another spec or protocol)",
-            Self::State => "the state folder cannot be used (locked, corrupt, of another federation, disk full)",
+            Self::State => {
+                "the state folder cannot be used (locked, corrupt, of another federation, disk full)"
+            }
             Self::Device => "the computing device is missing or its driver crashed",
             Self::Child => "a child process of a swarm failed",
             Self::Training => "training failed (the loss is no longer a number)",
@@ -86,7 +90,8 @@ mod tests {
 
     #[test]
     fn every_cause_has_its_own_number() {
-        let numbers: std::collections::BTreeSet<u8> = ExitCode::ALL.iter().map(|code| code.number()).collect();
+        let numbers: std::collections::BTreeSet<u8> =
+            ExitCode::ALL.iter().map(|code| code.number()).collect();
         assert_eq!(numbers.len(), ExitCode::ALL.len());
     }
 }

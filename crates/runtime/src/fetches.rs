@@ -65,8 +65,9 @@ impl Fetches {
 
     /// Takes those whose time is up before they could start.
     pub(crate) fn take_expired(&mut self, now: Timestamp) -> Vec<Fetch> {
-        let (expired, waiting): (Vec<Fetch>, Vec<Fetch>) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|fetch| fetch.until <= now);
+        let (expired, waiting): (Vec<Fetch>, Vec<Fetch>) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|fetch| fetch.until <= now);
         self.waiting = VecDeque::from(waiting);
         expired
     }
@@ -85,7 +86,13 @@ mod tests {
 
     fn fetch(n: u64) -> Fetch {
         let blob = BlobRef::of(&n.to_le_bytes());
-        Fetch { blob, kind: FetchKind::Expert, from: vec![], base: None, until: Timestamp(n) }
+        Fetch {
+            blob,
+            kind: FetchKind::Expert,
+            from: vec![],
+            base: None,
+            until: Timestamp(n),
+        }
     }
 
     #[test]
@@ -103,11 +110,20 @@ mod tests {
     #[test]
     fn what_one_node_announced_leaves_room_for_the_others() {
         let mut fetches = Fetches::default();
-        let of = |author: u8, n: u64| Fetch { from: vec![NodeId::from_bytes([author; 32])], ..fetch(n) };
+        let of = |author: u8, n: u64| Fetch {
+            from: vec![NodeId::from_bytes([author; 32])],
+            ..fetch(n)
+        };
         (0..10).for_each(|n| assert_eq!(fetches.add(of(1, n)), None));
         assert_eq!(fetches.add(of(2, 99)), None);
         let started: Vec<Fetch> = std::iter::from_fn(|| fetches.start_next()).collect();
-        assert_eq!(started, (0..8).map(|n| of(1, n)).chain([of(2, 99)]).collect::<Vec<_>>());
+        assert_eq!(
+            started,
+            (0..8)
+                .map(|n| of(1, n))
+                .chain([of(2, 99)])
+                .collect::<Vec<_>>()
+        );
         fetches.ended(&of(1, 3));
         assert_eq!(fetches.start_next(), Some(of(1, 8)));
     }

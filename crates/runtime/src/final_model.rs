@@ -46,7 +46,12 @@ pub struct ModelCard {
 
 impl ModelCard {
     /// Describes a model of a federation.
-    pub fn new(spec: &FederationSpec, node_id: NodeId, trainer: TrainerCard, record: Option<RoundRecord>) -> Self {
+    pub fn new(
+        spec: &FederationSpec,
+        node_id: NodeId,
+        trainer: TrainerCard,
+        record: Option<RoundRecord>,
+    ) -> Self {
         Self {
             node_id,
             federation: spec.id(),
@@ -106,7 +111,14 @@ mod tests {
         write(folder.path(), &model, &card).unwrap();
         let read = |name: &str| fs::read(folder.path().join(FOLDER).join(name)).unwrap();
         assert_eq!(ParamSet::decode(&read("model.safetensors")).unwrap(), model);
-        assert_eq!(serde_json::from_slice::<ModelCard>(&read("card.json")).unwrap(), card);
-        assert_eq!(fs::read_dir(folder.path().join(FOLDER)).unwrap().count(), 2, "no draft is left");
+        assert_eq!(
+            serde_json::from_slice::<ModelCard>(&read("card.json")).unwrap(),
+            card
+        );
+        assert_eq!(
+            fs::read_dir(folder.path().join(FOLDER)).unwrap().count(),
+            2,
+            "no draft is left"
+        );
     }
 }

@@ -31,7 +31,11 @@ pub(crate) enum Entry {
     /// A round is closed.
     Closed { round: Round, closed: ClosedRound },
     /// A peer said a good hello.
-    Peer { node: NodeId, role: Role, at: Timestamp },
+    Peer {
+        node: NodeId,
+        role: Role,
+        at: Timestamp,
+    },
     /// A peer did something wrong.
     Strike { node: NodeId, at: Timestamp },
     /// Something that a user was told.
@@ -61,14 +65,25 @@ impl Journal {
     /// Fails if the operating system has no thread left.
     pub(crate) fn start(ledger: Ledger, state: &Path) -> std::io::Result<Self> {
         let (lines, queue) = mpsc::channel(WAITING);
-        let writer = Writer { ledger, records: records::path_in(state), complained: false };
-        std::thread::Builder::new().name("journal".into()).spawn(move || writer.write_all(queue))?;
-        Ok(Self { lines, complained: Arc::default() })
+        let writer = Writer {
+            ledger,
+            records: records::path_in(state),
+            complained: false,
+        };
+        std::thread::Builder::new()
+            .name("journal".into())
+            .spawn(move || writer.write_all(queue))?;
+        Ok(Self {
+            lines,
+            complained: Arc::default(),
+        })
     }
 
     /// Hands in an entry; never waits.
     pub(crate) fn add(&self, entry: Entry) {
-        if self.lines.try_send(Line::Entry(entry)).is_err() && !self.complained.swap(true, Ordering::Relaxed) {
+        if self.lines.try_send(Line::Entry(entry)).is_err()
+            && !self.complained.swap(true, Ordering::Relaxed)
+        {
             warn!("the state folder's disk is too slow: some lines of its books are lost");
         }
     }
@@ -170,8 +185,18 @@ fn metrics_of(record: &RoundRecord) -> Vec<(&'static str, f64)> {
     ];
     let sometimes = [
         ("accuracy", record.accuracy),
-        ("accuracy_after_local_training", record.accuracy_after_local_training),
+        (
+            "accuracy_after_local_training",
+            record.accuracy_after_local_training,
+        ),
         ("loss", record.loss),
     ];
-    always.into_iter().chain(sometimes.into_iter().filter_map(|(name, value)| Some((name, value?)))).collect()
+    always
+        .into_iter()
+        .chain(
+            sometimes
+                .into_iter()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .collect()
 }

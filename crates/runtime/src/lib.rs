@@ -78,5 +78,6 @@ pub use final_model::ModelCard;
 pub use member::{StoredModel, run_aggregator, run_node, stored_model};
 pub use resources::{Memory, memory};
 pub use trainer::{
-    Evaluations, LastStage, Modules, PrivateModule, TrainProgress, Trainer, TrainerCard, TrainerError, Update, Watch,
+    Evaluations, LastStage, Modules, PrivateModule, TrainProgress, Trainer, TrainerCard,
+    TrainerError, Update, Watch,
 };

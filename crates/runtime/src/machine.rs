@@ -33,7 +33,8 @@ impl Machine for Node {
     }
 
     fn snapshot(&self) -> serde_json::Value {
-        serde_json::to_value(self.checkpoint()).expect("a state has only text keys and finite numbers")
+        serde_json::to_value(self.checkpoint())
+            .expect("a state has only text keys and finite numbers")
     }
 
     fn training_state(&self) -> Option<&State> {

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use fednode_core::{Advert, FederationSpec, NodeId, ParamSet, Role, Round, Sequence, SignedAdvert, Timestamp};
+use fednode_core::{
+    Advert, FederationSpec, NodeId, ParamSet, Role, Round, Sequence, SignedAdvert, Timestamp,
+};
 use fednode_engine::{Aggregator, Head, Node, State};
 use fednode_net::{Identity, Network};
 use fednode_store::{Ledger, LedgerError, OpenError, Options, Store};
@@ -66,7 +68,10 @@ pub async fn run_node(
 ///
 /// # Errors
 /// As [`run_node`].
-pub async fn run_aggregator(config: MemberConfig, stop: CancellationToken) -> Result<Finished, RunError> {
+pub async fn run_aggregator(
+    config: MemberConfig,
+    stop: CancellationToken,
+) -> Result<Finished, RunError> {
     let opened = Opened::open(&config, Role::Aggregator, String::new()).await?;
     let spec = Arc::clone(&config.spec);
     let machine = match &opened.restored {
@@ -77,7 +82,9 @@ pub async fn run_aggregator(config: MemberConfig, stop: CancellationToken) -> Re
             Aggregator::restore(spec, opened.me, head)
         }
     };
-    opened.run(config, machine, None, TrainerCard::default(), stop).await
+    opened
+        .run(config, machine, None, TrainerCard::default(), stop)
+        .await
 }
 
 /// What a state folder's newest checkpoint holds of the node's model.
@@ -98,35 +105,59 @@ pub fn stored_model(state: &Path, spec: &FederationSpec) -> Result<Option<Stored
     let store = Store::open_read_only(state)?;
     let (found, expected) = (store.folder.federation(), spec.id());
     if found != expected {
-        let (folder, found, expected) = (state.display().to_string(), found.short(), expected.short());
-        return Err(OpenError::Federation { folder, found, expected }.into());
+        let (folder, found, expected) =
+            (state.display().to_string(), found.short(), expected.short());
+        return Err(OpenError::Federation {
+            folder,
+            found,
+            expected,
+        }
+        .into());
     }
-    let Some(restored) = checkpointing::look(&store.checkpoints, &spec.data.partition_hash)? else { return Ok(None) };
-    let Some(bytes) = &restored.model else { return Ok(None) };
+    let Some(restored) = checkpointing::look(&store.checkpoints, &spec.data.partition_hash)? else {
+        return Ok(None);
+    };
+    let Some(bytes) = &restored.model else {
+        return Ok(None);
+    };
     let params = decode_model(bytes)?;
     let node: State = machine_state(&restored)?;
-    let common = store.blobs.get(&node.lineage).ok().and_then(|bytes| ParamSet::decode(&bytes).ok());
+    let common = store
+        .blobs
+        .get(&node.lineage)
+        .ok()
+        .and_then(|bytes| ParamSet::decode(&bytes).ok());
     Ok(Some(StoredModel { params, common }))
 }
 
 fn decode_model(bytes: &[u8]) -> Result<ParamSet, RunError> {
-    let damaged = |error| RunError::StateContent(format!("the checkpoint's model cannot be read: {error}"));
+    let damaged =
+        |error| RunError::StateContent(format!("the checkpoint's model cannot be read: {error}"));
     ParamSet::decode(bytes).map_err(damaged)
 }
 
 fn machine_state<T: serde::de::DeserializeOwned>(restored: &Restored) -> Result<T, RunError> {
-    let damaged = |error| RunError::StateContent(format!("the checkpoint cannot be understood: {error}"));
+    let damaged =
+        |error| RunError::StateContent(format!("the checkpoint cannot be understood: {error}"));
     serde_json::from_value(restored.meta.machine.clone()).map_err(damaged)
 }
 
 async fn restore_model(thread: &TrainerThread, restored: &Restored) -> Result<(), RunError> {
     let Some(bytes) = &restored.model else {
-        return Err(RunError::StateContent("the checkpoint holds no model: remove the state folder".into()));
+        return Err(RunError::StateContent(
+            "the checkpoint holds no model: remove the state folder".into(),
+        ));
     };
     let model = decode_model(bytes)?;
-    match thread.call(move |trainer| trainer.restore(&model)).await?.value {
+    match thread
+        .call(move |trainer| trainer.restore(&model))
+        .await?
+        .value
+    {
         Err(TrainerError::Misfit(reason)) => {
-            let text = format!("the checkpoint's model does not fit: {reason}; was the configuration changed?");
+            let text = format!(
+                "the checkpoint's model does not fit: {reason}; was the configuration changed?"
+            );
             Err(RunError::StateContent(text))
         }
         result => Ok(result?),
@@ -145,19 +176,37 @@ struct Opened {
 }
 
 impl Opened {
-    async fn open(config: &MemberConfig, role: Role, partition_hash: String) -> Result<Self, RunError> {
-        let (folder, federation, quota) = (config.state.clone(), config.spec.id(), config.quota_bytes);
+    async fn open(
+        config: &MemberConfig,
+        role: Role,
+        partition_hash: String,
+    ) -> Result<Self, RunError> {
+        let (folder, federation, quota) =
+            (config.state.clone(), config.spec.id(), config.quota_bytes);
         let (key, facts) = (config.key_path(), config.facts.clone());
         on_worker(move || {
-            let options = Options { quota_bytes: quota, ..Options::default() };
+            let options = Options {
+                quota_bytes: quota,
+                ..Options::default()
+            };
             let store = Store::open(&folder, federation, &options)?;
-            facts.iter().try_for_each(|(name, text)| keep(&folder.join(name), text))?;
-            let identity = Identity::load_or_create(&key).map_err(|e| RunError::StateContent(e.to_string()))?;
+            facts
+                .iter()
+                .try_for_each(|(name, text)| keep(&folder.join(name), text))?;
+            let identity = Identity::load_or_create(&key)
+                .map_err(|e| RunError::StateContent(e.to_string()))?;
             let restored = checkpointing::load(&store.checkpoints, &partition_hash)?;
-            let written =
-                records::read(&records::path_in(&folder)).map_err(|e| RunError::StateContent(e.to_string()))?;
+            let written = records::read(&records::path_in(&folder))
+                .map_err(|e| RunError::StateContent(e.to_string()))?;
             let written = written.iter().map(|record| record.round).collect();
-            Ok(Self { me: identity.node_id(), role, store, identity, restored, written })
+            Ok(Self {
+                me: identity.node_id(),
+                role,
+                store,
+                identity,
+                restored,
+                written,
+            })
         })
         .await
     }
@@ -170,16 +219,28 @@ impl Opened {
         card: TrainerCard,
         stop: CancellationToken,
     ) -> Result<Finished, RunError> {
-        let Self { me, role, store, identity, restored, written } = self;
+        let Self {
+            me,
+            role,
+            store,
+            identity,
+            restored,
+            written,
+        } = self;
         let clock = Clock::start();
         let notebook = healed(&store, restored.as_ref(), clock.now());
         let memories = Memories::read(&store.ledger)?;
-        let past = Past { known: memories.adverts(), written };
+        let past = Past {
+            known: memories.adverts(),
+            written,
+        };
         let network = start_network(&config, role, &store, identity, memories).await?;
         let control = start_control(&config).await?;
         let journal = Journal::start(store.ledger, &config.state).map_err(no_journal)?;
         let (own, open, last, last_stage) = match restored {
-            Some(Restored { meta, .. }) => (meta.own, meta.records, meta.last_record, meta.last_stage),
+            Some(Restored { meta, .. }) => {
+                (meta.own, meta.records, meta.last_record, meta.last_stage)
+            }
             None => (OwnBlobs::default(), Vec::new(), None, LastStage::default()),
         };
         let standing = Standing::new(config.peers.clone(), Round(config.spec.rounds));
@@ -226,7 +287,10 @@ impl Opened {
 /// Notes what was mended when the folder was opened.
 fn healed(store: &Store, restored: Option<&Restored>, now: Timestamp) -> Notebook {
     let mut notebook = Notebook::default();
-    let warnings = store.warnings.iter().chain(restored.and_then(|restored| restored.warning.as_ref()));
+    let warnings = store
+        .warnings
+        .iter()
+        .chain(restored.and_then(|restored| restored.warning.as_ref()));
     warnings.for_each(|warning| notebook.warn(now, warning.clone()));
     notebook
 }
@@ -238,7 +302,9 @@ fn keep(path: &Path, text: &str) -> Result<(), RunError> {
     }
     let staged = path.with_extension("tmp");
     let written = std::fs::write(&staged, text).and_then(|()| std::fs::rename(&staged, path));
-    written.map_err(|error| RunError::StateContent(format!("cannot write `{}`: {error}", path.display())))
+    written.map_err(|error| {
+        RunError::StateContent(format!("cannot write `{}`: {error}", path.display()))
+    })
 }
 
 fn no_journal(error: std::io::Error) -> RunError {
@@ -261,7 +327,10 @@ impl Memories {
 
     /// Returns the adverts that still carry their author's signature: a disk is believed no more than a peer.
     fn adverts(&self) -> Vec<Advert> {
-        self.known.iter().filter_map(|signed| fednode_net::verify(signed).ok()).collect()
+        self.known
+            .iter()
+            .filter_map(|signed| fednode_net::verify(signed).ok())
+            .collect()
     }
 }
 
@@ -286,13 +355,19 @@ async fn start_network(
     network.known = memories.known;
     network.heard = memories.heard;
     let blobs = Arc::clone(&store.blobs);
-    fednode_net::start(network, identity, blobs).await.map_err(|error| RunError::Network(error.to_string()))
+    fednode_net::start(network, identity, blobs)
+        .await
+        .map_err(|error| RunError::Network(error.to_string()))
 }
 
 fn addresses<A: FromStr<Err: Display>>(key: &str, texts: &[String]) -> Result<Vec<A>, RunError> {
     let example = "expected a multiaddress like /ip4/192.0.2.1/tcp/4001";
     let parse = |text: &String| {
-        text.parse().map_err(|error| RunError::Network(format!("{key}: `{text}` is no address ({error}): {example}")))
+        text.parse().map_err(|error| {
+            RunError::Network(format!(
+                "{key}: `{text}` is no address ({error}): {example}"
+            ))
+        })
     };
     texts.iter().map(parse).collect()
 }
@@ -302,6 +377,13 @@ async fn start_control(config: &MemberConfig) -> Result<Option<Server>, RunError
         return Ok(None);
     }
     let address = config.control.address;
-    let failed = |error| RunError::Network(format!("the control API cannot be served at {address}: {error}"));
-    Server::start(address, &config.state).await.map(Some).map_err(failed)
+    let failed = |error| {
+        RunError::Network(format!(
+            "the control API cannot be served at {address}: {error}"
+        ))
+    };
+    Server::start(address, &config.state)
+        .await
+        .map(Some)
+        .map_err(failed)
 }

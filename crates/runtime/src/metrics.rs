@@ -34,29 +34,93 @@ fn gauge(registry: &mut Registry, name: &str, help: &str, value: f64) {
 }
 
 fn register_round(registry: &mut Registry, status: &Status) {
-    gauge(registry, "round", "Round that is being worked on", f64::from(status.round.0));
-    gauge(registry, "closed_round", "Newest closed round", f64::from(status.closed_round.0));
-    gauge(registry, "finished", "1 when all rounds are done", f64::from(u8::from(status.finished)));
-    gauge(registry, "peers", "Peers that said a good hello", status.peers as f64);
-    let waited = status.waiting_for.iter().map(|waiting| waiting.seconds).fold(0.0, f64::max);
-    gauge(registry, "waiting_seconds", "How long the longest of the current waits lasts already", waited);
-    let Some(record) = &status.last_record else { return };
-    gauge(registry, "train_loss", "Mean training loss of the last complete round", record.train_loss);
+    gauge(
+        registry,
+        "round",
+        "Round that is being worked on",
+        f64::from(status.round.0),
+    );
+    gauge(
+        registry,
+        "closed_round",
+        "Newest closed round",
+        f64::from(status.closed_round.0),
+    );
+    gauge(
+        registry,
+        "finished",
+        "1 when all rounds are done",
+        f64::from(u8::from(status.finished)),
+    );
+    gauge(
+        registry,
+        "peers",
+        "Peers that said a good hello",
+        status.peers as f64,
+    );
+    let waited = status
+        .waiting_for
+        .iter()
+        .map(|waiting| waiting.seconds)
+        .fold(0.0, f64::max);
+    gauge(
+        registry,
+        "waiting_seconds",
+        "How long the longest of the current waits lasts already",
+        waited,
+    );
+    let Some(record) = &status.last_record else {
+        return;
+    };
+    gauge(
+        registry,
+        "train_loss",
+        "Mean training loss of the last complete round",
+        record.train_loss,
+    );
     if let Some(accuracy) = record.accuracy {
-        gauge(registry, "accuracy", "Test accuracy after the last complete round, 0 to 1", accuracy);
+        gauge(
+            registry,
+            "accuracy",
+            "Test accuracy after the last complete round, 0 to 1",
+            accuracy,
+        );
     }
-    gauge(registry, "last_round_seconds", "Duration of the last complete round", record.round_seconds);
-    gauge(registry, "last_train_seconds", "Training time of the last complete round", record.train_seconds);
+    gauge(
+        registry,
+        "last_round_seconds",
+        "Duration of the last complete round",
+        record.round_seconds,
+    );
+    gauge(
+        registry,
+        "last_train_seconds",
+        "Training time of the last complete round",
+        record.train_seconds,
+    );
 }
 
 fn register_resources(registry: &mut Registry, status: &Status) {
     let uptime = ConstCounter::new(status.uptime_seconds);
-    registry.register_with_unit("uptime", "Time since the start of the process", Unit::Seconds, uptime);
+    registry.register_with_unit(
+        "uptime",
+        "Time since the start of the process",
+        Unit::Seconds,
+        uptime,
+    );
     let figures = [
         ("resident_memory", "Resident memory", status.rss_bytes),
-        ("resident_memory_peak", "Most resident memory so far", status.peak_rss_bytes),
+        (
+            "resident_memory_peak",
+            "Most resident memory so far",
+            status.peak_rss_bytes,
+        ),
         ("blobs", "Blobs held", Some(status.blob_bytes)),
-        ("disk_free", "Free space on the state folder's disk", status.disk_free_bytes),
+        (
+            "disk_free",
+            "Free space on the state folder's disk",
+            status.disk_free_bytes,
+        ),
     ];
     for (name, help, value) in figures {
         if let Some(value) = value {
@@ -67,12 +131,22 @@ fn register_resources(registry: &mut Registry, status: &Status) {
 
 fn register_traffic(registry: &mut Registry, status: &Status) {
     let family = ByPurpose::default();
-    for (direction, bytes) in [("sent", status.traffic.sent), ("received", status.traffic.received)] {
+    for (direction, bytes) in [
+        ("sent", status.traffic.sent),
+        ("received", status.traffic.received),
+    ] {
         for (purpose, value) in purposes(bytes) {
-            family.get_or_create(&[("direction", direction), ("purpose", purpose)]).set(value as f64);
+            family
+                .get_or_create(&[("direction", direction), ("purpose", purpose)])
+                .set(value as f64);
         }
     }
-    registry.register_with_unit("traffic", "Traffic since the start of the process", Unit::Bytes, family);
+    registry.register_with_unit(
+        "traffic",
+        "Traffic since the start of the process",
+        Unit::Bytes,
+        family,
+    );
 }
 
 const fn purposes(bytes: Bytes) -> [(&'static str, u64); 5] {

@@ -27,7 +27,11 @@ pub(crate) struct Notebook {
 impl Notebook {
     /// Keeps a line for `status`.
     pub(crate) fn remark(&mut self, at: Timestamp, text: impl Into<String>) {
-        self.keep(Remark { at, text: text.into(), is_trouble: false });
+        self.keep(Remark {
+            at,
+            text: text.into(),
+            is_trouble: false,
+        });
     }
 
     fn keep(&mut self, remark: Remark) {
@@ -49,7 +53,11 @@ impl Notebook {
     pub(crate) fn warn(&mut self, at: Timestamp, text: impl Into<String>) {
         let text = text.into();
         warn!("{text}");
-        self.keep(Remark { at, text, is_trouble: true });
+        self.keep(Remark {
+            at,
+            text,
+            is_trouble: true,
+        });
     }
 
     pub(crate) fn lines(&self) -> Vec<Remark> {
@@ -69,7 +77,9 @@ fn log(note: &Note, text: &str) {
         Note::Isolated(round) => warn!(%round, "{text}"),
         Note::Rejoined { from, to } => info!(%from, %to, "{text}"),
         Note::CheatFound { node, round } => warn!(%node, %round, "{text}"),
-        Note::PoolGathered { missing, strangers } if missing.is_empty() && strangers.is_empty() => info!("{text}"),
+        Note::PoolGathered { missing, strangers } if missing.is_empty() && strangers.is_empty() => {
+            info!("{text}")
+        }
         Note::PoolGathered { .. } => warn!("{text}"),
         Note::Finished => info!("{text}"),
     }
@@ -78,24 +88,53 @@ fn log(note: &Note, text: &str) {
 fn describe(note: &Note) -> String {
     match note {
         Note::RoundStarted(round) => format!("round {round} begins"),
-        Note::SitsOut(round) => format!("round {round} begins; this node is not drawn to train in it"),
-        Note::RoundClosed { round, by: Some(by), members } => {
-            format!("round {round} closed by {} with {members} members", by.short())
+        Note::SitsOut(round) => {
+            format!("round {round} begins; this node is not drawn to train in it")
         }
-        Note::RoundClosed { round, by: None, .. } => format!("round {round} ended without a common mean"),
+        Note::RoundClosed {
+            round,
+            by: Some(by),
+            members,
+        } => {
+            format!(
+                "round {round} closed by {} with {members} members",
+                by.short()
+            )
+        }
+        Note::RoundClosed {
+            round, by: None, ..
+        } => format!("round {round} ended without a common mean"),
         Note::MissingExperts { round, experts } => {
-            let names: Vec<String> = experts.iter().take(NAMED).map(ToString::to_string).collect();
+            let names: Vec<String> = experts
+                .iter()
+                .take(NAMED)
+                .map(ToString::to_string)
+                .collect();
             let more = experts.len().saturating_sub(NAMED);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            format!("round {round}: did not arrive in time: experts {}{more}", names.join(", "))
+            let more = if more > 0 {
+                format!(" and {more} more")
+            } else {
+                String::new()
+            };
+            format!(
+                "round {round}: did not arrive in time: experts {}{more}",
+                names.join(", ")
+            )
         }
         Note::Acting(round) => format!("no aggregator closes round {round}: this node does it"),
         Note::Isolated(round) => {
-            format!("round {round}: too few members are reachable; training goes on alone until they are back")
+            format!(
+                "round {round}: too few members are reachable; training goes on alone until they are back"
+            )
         }
-        Note::Rejoined { from, to } => format!("the federation is ahead: from round {from} to round {to}"),
+        Note::Rejoined { from, to } => {
+            format!("the federation is ahead: from round {from} to round {to}")
+        }
         Note::CheatFound { node, round } => {
-            format!("node {} signed a false mean for round {round} and is banned", node.short())
+            format!(
+                "node {} signed a false mean for round {round} and is banned",
+                node.short()
+            )
         }
         Note::PoolGathered { missing, strangers } => describe_pool(missing, strangers),
         Note::Finished => "all rounds are done".to_owned(),
@@ -103,14 +142,27 @@ fn describe(note: &Note) -> String {
 }
 
 fn describe_pool(missing: &[NodeId], strangers: &[NodeId]) -> String {
-    let names = |nodes: &[NodeId]| nodes.iter().take(NAMED).map(NodeId::short).collect::<Vec<_>>().join(", ");
+    let names = |nodes: &[NodeId]| {
+        nodes
+            .iter()
+            .take(NAMED)
+            .map(NodeId::short)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let mut text = "the private modules of all members are on offer".to_owned();
     if !missing.is_empty() {
-        text = format!("{} members offered no private module in time: {}", missing.len(), names(missing));
+        text = format!(
+            "{} members offered no private module in time: {}",
+            missing.len(),
+            names(missing)
+        );
     }
     if !strangers.is_empty() {
         let (count, names) = (strangers.len(), names(strangers));
-        text += &format!("; {count} belong to another shared part, or are of another size, and are left out: {names}");
+        text += &format!(
+            "; {count} belong to another shared part, or are of another size, and are left out: {names}"
+        );
     }
     text
 }
@@ -124,7 +176,10 @@ pub(crate) struct WaitLog {
 
 impl WaitLog {
     pub(crate) const fn new() -> Self {
-        Self { subject: None, next: FIRST_TOLD }
+        Self {
+            subject: None,
+            next: FIRST_TOLD,
+        }
     }
 
     /// Returns the line to tell now, if any.
@@ -134,13 +189,24 @@ impl WaitLog {
             (self.subject, self.next) = (Some(subject), FIRST_TOLD);
         }
         // The own trainer is not a wait for anybody; `status` shows its progress.
-        let waiting = status.waiting.first().filter(|_| status.phase != Phase::Training)?;
+        let waiting = status
+            .waiting
+            .first()
+            .filter(|_| status.phase != Phase::Training)?;
         if waiting.since < self.next {
             return None;
         }
         self.next = (waiting.since * 2).min(waiting.since + LONGEST_INTERVAL);
-        let parts: Vec<String> = status.waiting.iter().map(|w| format!("{}{}", w.what, from(&w.whom))).collect();
-        Some(format!("waiting since {} s for {}", waiting.since.as_secs(), parts.join("; ")))
+        let parts: Vec<String> = status
+            .waiting
+            .iter()
+            .map(|w| format!("{}{}", w.what, from(&w.whom)))
+            .collect();
+        Some(format!(
+            "waiting since {} s for {}",
+            waiting.since.as_secs(),
+            parts.join("; ")
+        ))
     }
 }
 
@@ -150,7 +216,11 @@ fn from(whom: &[NodeId]) -> String {
     }
     let names: Vec<String> = whom.iter().take(NAMED).map(NodeId::short).collect();
     let more = whom.len().saturating_sub(NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
     format!(" from {}{more}", names.join(", "))
 }
 
@@ -160,18 +230,37 @@ mod tests {
     use fednode_engine::{Head, Waiting};
 
     fn status(round: u32, seconds: u64) -> Status {
-        let head = Head { round: Round(0), mean: None, parent: None, history: 0 };
+        let head = Head {
+            round: Round(0),
+            mean: None,
+            parent: None,
+            history: 0,
+        };
         let whom = vec![NodeId::from_bytes([1; 32])];
-        let waiting = vec![Waiting::from_peers("experts", whom, Duration::from_secs(seconds))];
-        Status { phase: Phase::Exchanging, round: Round(round), head, waiting }
+        let waiting = vec![Waiting::from_peers(
+            "experts",
+            whom,
+            Duration::from_secs(seconds),
+        )];
+        Status {
+            phase: Phase::Exchanging,
+            round: Round(round),
+            head,
+            waiting,
+        }
     }
 
     #[test]
     fn a_long_wait_is_told_at_growing_intervals_and_names_whom() {
         let mut log = WaitLog::new();
-        let told: Vec<u64> = (0..60).filter(|seconds| log.check(&status(1, *seconds)).is_some()).collect();
+        let told: Vec<u64> = (0..60)
+            .filter(|seconds| log.check(&status(1, *seconds)).is_some())
+            .collect();
         assert_eq!(told, [5, 10, 20, 40]);
-        assert!(log.check(&status(2, 4)).is_none(), "another wait starts afresh");
+        assert!(
+            log.check(&status(2, 4)).is_none(),
+            "another wait starts afresh"
+        );
         let line = log.check(&status(2, 5)).unwrap();
         let name = NodeId::from_bytes([1; 32]).short();
         assert_eq!(line, format!("waiting since 5 s for experts from {name}"));
@@ -180,8 +269,12 @@ mod tests {
     #[test]
     fn only_the_last_lines_are_kept() {
         let mut notebook = Notebook::default();
-        (0..30).for_each(|n| drop(notebook.note(Timestamp(n.into()), &Note::RoundStarted(Round(n)))));
+        (0..30)
+            .for_each(|n| drop(notebook.note(Timestamp(n.into()), &Note::RoundStarted(Round(n)))));
         let lines = notebook.lines();
-        assert_eq!((lines.len(), lines[0].text.as_str()), (SHOWN, "round 10 begins"));
+        assert_eq!(
+            (lines.len(), lines[0].text.as_str()),
+            (SHOWN, "round 10 begins")
+        );
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{BlobId, BlobRef, NodeId, ParamSet, PoolOutcome, Precision, Round, Score, Served};
+use fednode_core::{
+    BlobId, BlobRef, NodeId, ParamSet, PoolOutcome, Precision, Round, Score, Served,
+};
 use fednode_engine::{Input, ModuleReport, PoolOrder, PoolReport};
 use fednode_store::Blobs;
 use tracing::{info, warn};
@@ -36,7 +38,9 @@ pub(crate) struct Pooled {
 impl<M: Machine> Driver<M> {
     /// Makes the private module; unless the node keeps it, it is stored and named.
     pub(crate) fn make_module(&mut self, round: Round) {
-        let Some(trainer) = self.trainer.clone() else { return };
+        let Some(trainer) = self.trainer.clone() else {
+            return;
+        };
         let store = if self.config.shares_module {
             warn!(
                 "this node publishes its private module: it tells the others how often the classes occur here, at least"
@@ -47,21 +51,29 @@ impl<M: Machine> Driver<M> {
             None
         };
         self.finishing = true;
-        self.tasks.spawn(async move { Answer::Module(make(trainer, round, store).await.map(Box::new)) });
+        self.tasks
+            .spawn(async move { Answer::Module(make(trainer, round, store).await.map(Box::new)) });
     }
 
     pub(crate) fn on_module(&mut self, made: Made) {
-        let Made { report, evaluations } = made;
+        let Made {
+            report,
+            evaluations,
+        } = made;
         self.last_stage.evaluations = evaluations;
         match &report {
             None => {
                 self.finishing = false;
-                let text = format!("algorithm `{}` has no private module: there is no pool", self.spec.algorithm);
+                let text = format!(
+                    "algorithm `{}` has no private module: there is no pool",
+                    self.spec.algorithm
+                );
                 self.notebook.warn(self.clock.now(), text);
             }
             Some(report) => {
                 let blobs: Vec<BlobId> = report.blob.iter().map(|blob| blob.id).collect();
-                self.own.add(Round(self.spec.rounds), blobs.clone(), KEPT_ROUNDS);
+                self.own
+                    .add(Round(self.spec.rounds), blobs.clone(), KEPT_ROUNDS);
                 self.blobs.protect(self.kept_blobs());
                 self.announce(blobs);
             }
@@ -71,13 +83,21 @@ impl<M: Machine> Driver<M> {
 
     /// Loads the modules of others and hands them to the trainer.
     pub(crate) fn assemble_pool(&mut self, order: PoolOrder) {
-        let Some(trainer) = self.trainer.clone() else { return };
+        let Some(trainer) = self.trainer.clone() else {
+            return;
+        };
         let blobs = Arc::clone(&self.blobs);
-        self.tasks.spawn(async move { Answer::Pooled(assemble(trainer, order, blobs).await.map(Box::new)) });
+        self.tasks.spawn(async move {
+            Answer::Pooled(assemble(trainer, order, blobs).await.map(Box::new))
+        });
     }
 
     pub(crate) fn on_pooled(&mut self, pooled: Pooled) {
-        let Pooled { outcome, evaluations, took } = pooled;
+        let Pooled {
+            outcome,
+            evaluations,
+            took,
+        } = pooled;
         self.finishing = false;
         let text = describe(&outcome, took);
         info!("{text}");
@@ -90,19 +110,39 @@ impl<M: Machine> Driver<M> {
 }
 
 /// Trains what is trained last, then makes the module, and puts it into the store if there is one for it.
-async fn make(trainer: TrainerThread, round: Round, store: Option<(Precision, Arc<Blobs>)>) -> Result<Made, RunError> {
+async fn make(
+    trainer: TrainerThread,
+    round: Round,
+    store: Option<(Precision, Arc<Blobs>)>,
+) -> Result<Made, RunError> {
     // Handed in together, so that no later order comes between.
     let (finishing, making) = (trainer.finish(round), trainer.module());
     let evaluations = flatten(finishing.await)?.value;
-    let Some(module) = flatten(making.await)?.value else { return Ok(Made { report: None, evaluations }) };
+    let Some(module) = flatten(making.await)?.value else {
+        return Ok(Made {
+            report: None,
+            evaluations,
+        });
+    };
     let report = match store {
         Some((precision, blobs)) => {
             let blob = put(module.params, precision, blobs).await;
-            ModuleReport { kind: module.kind, blob: Some(blob), score: module.score }
+            ModuleReport {
+                kind: module.kind,
+                blob: Some(blob),
+                score: module.score,
+            }
         }
-        None => ModuleReport { kind: module.kind, blob: None, score: 0.0 },
+        None => ModuleReport {
+            kind: module.kind,
+            blob: None,
+            score: 0.0,
+        },
     };
-    Ok(Made { report: Some(report), evaluations })
+    Ok(Made {
+        report: Some(report),
+        evaluations,
+    })
 }
 
 /// Stores a module, however long the disk stays full.
@@ -118,24 +158,45 @@ async fn put(params: ParamSet, precision: Precision, blobs: Arc<Blobs>) -> BlobR
     }
 }
 
-async fn assemble(trainer: TrainerThread, order: PoolOrder, blobs: Arc<Blobs>) -> Result<Pooled, RunError> {
+async fn assemble(
+    trainer: TrainerThread,
+    order: PoolOrder,
+    blobs: Arc<Blobs>,
+) -> Result<Pooled, RunError> {
     let modules = on_worker(move || load(&order, &blobs)).await;
-    let (pooling, evaluating) = (trainer.pool(modules), trainer.call(|trainer| trainer.evaluate(true)));
-    let Timed { value: outcome, took } = flatten(pooling.await)?;
+    let (pooling, evaluating) = (
+        trainer.pool(modules),
+        trainer.call(|trainer| trainer.evaluate(true)),
+    );
+    let Timed {
+        value: outcome,
+        took,
+    } = flatten(pooling.await)?;
     let evaluations = flatten(evaluating.await)?.value;
-    Ok(Pooled { outcome, evaluations, took })
+    Ok(Pooled {
+        outcome,
+        evaluations,
+        took,
+    })
 }
 
 /// Loads what is still held; modules of one content are one in memory.
 fn load(order: &PoolOrder, blobs: &Blobs) -> Modules {
-    let mut modules: Vec<(NodeId, BlobRef, Arc<ParamSet>)> = Vec::with_capacity(order.members.len());
+    let mut modules: Vec<(NodeId, BlobRef, Arc<ParamSet>)> =
+        Vec::with_capacity(order.members.len());
     for (node, blob) in &order.members {
-        let twin = modules.iter().find(|(_, known, _)| known == blob).map(|(.., params)| Arc::clone(params));
+        let twin = modules
+            .iter()
+            .find(|(_, known, _)| known == blob)
+            .map(|(.., params)| Arc::clone(params));
         if let Some(params) = twin.or_else(|| work::load_blob(&blob.id, blobs)) {
             modules.push((*node, *blob, params));
         }
     }
-    modules.into_iter().map(|(node, _, params)| (node, params)).collect()
+    modules
+        .into_iter()
+        .map(|(node, _, params)| (node, params))
+        .collect()
 }
 
 fn describe(outcome: &PoolOutcome, took: Duration) -> String {
@@ -146,13 +207,23 @@ fn describe(outcome: &PoolOutcome, took: Duration) -> String {
         Served::Mixture => "the mixture is served".to_owned(),
         Served::Own { reason } => format!("the own module is served: {reason}"),
     };
-    let validation = outcome.validation.mixture.map_or_else(String::new, |mixture| {
-        let own = percent(outcome.validation.own);
-        format!(", {:.1} % of the validation samples right (own module {own:.1} %)", percent(mixture))
-    });
+    let validation = outcome
+        .validation
+        .mixture
+        .map_or_else(String::new, |mixture| {
+            let own = percent(outcome.validation.own);
+            format!(
+                ", {:.1} % of the validation samples right (own module {own:.1} %)",
+                percent(mixture)
+            )
+        });
     let unseen = match outcome.unseen {
         0 => String::new(),
-        n => format!("; {n} training samples were left out, since all outputs would not fit into memory"),
+        n => format!(
+            "; {n} training samples were left out, since all outputs would not fit into memory"
+        ),
     };
-    format!("pool of the own module and {others} others, {kept} kept{validation}{unseen}; {served} ({seconds:.1} s)")
+    format!(
+        "pool of the own module and {others} others, {kept} kept{validation}{unseen}; {served} ({seconds:.1} s)"
+    )
 }

@@ -67,9 +67,13 @@ pub(crate) struct Records {
 impl Records {
     /// Starts the books, with the records that a checkpoint brought back.
     pub(crate) fn new(me: NodeId, open: Vec<OpenRecord>, last: Option<RoundRecord>) -> Self {
-        let mut open: BTreeMap<Round, OpenRecord> = open.into_iter().map(|open| (open.record.round, open)).collect();
+        let mut open: BTreeMap<Round, OpenRecord> = open
+            .into_iter()
+            .map(|open| (open.record.round, open))
+            .collect();
         // Byte counters start again with the process.
-        open.values_mut().for_each(|open| (open.traffic_before, open.traffic_after) = Default::default());
+        open.values_mut()
+            .for_each(|open| (open.traffic_before, open.traffic_after) = Default::default());
         Self { me, open, last }
     }
 
@@ -98,8 +102,9 @@ impl Records {
     /// The model is that of the checkpoint: after the merge of every closed round, after the training of the one that is
     /// being exchanged. A round that was being trained starts anew; of one in `written` the line was written already.
     pub(crate) fn resume(&mut self, written: &BTreeSet<Round>) -> Vec<(Round, Stage)> {
-        let is_lost =
-            |round: &Round, open: &OpenRecord| open.trained_at.is_none() || (open.closed && written.contains(round));
+        let is_lost = |round: &Round, open: &OpenRecord| {
+            open.trained_at.is_none() || (open.closed && written.contains(round))
+        };
         self.open.retain(|round, open| !is_lost(round, open));
         let mut lacking = Vec::new();
         for (round, open) in &mut self.open {
@@ -120,11 +125,19 @@ impl Records {
     }
 
     /// A round's training starts; `stages` are those at which it will be evaluated.
-    pub(crate) fn begin(&mut self, round: Round, now: Timestamp, traffic: Traffic, stages: &[Stage]) {
+    pub(crate) fn begin(
+        &mut self,
+        round: Round,
+        now: Timestamp,
+        traffic: Traffic,
+        stages: &[Stage],
+    ) {
         while self.open.len() >= MAX_OPEN {
             self.open.pop_first();
         }
-        self.open.values_mut().for_each(|open| open.traffic_after = open.traffic_after.or(Some(traffic)));
+        self.open
+            .values_mut()
+            .for_each(|open| open.traffic_after = open.traffic_after.or(Some(traffic)));
         let open = OpenRecord {
             record: RoundRecord::new(round, self.me, now),
             traffic_before: traffic,
@@ -161,7 +174,10 @@ impl Records {
     /// The first epochs of the next round are trained.
     pub(crate) fn trained_ahead(&mut self, round: Round, now: Timestamp, took: Duration) {
         let started_at = Timestamp(now.0.saturating_sub(took.as_millis() as u64));
-        let ahead = Ahead { started_at, seconds: took.as_secs_f64() };
+        let ahead = Ahead {
+            started_at,
+            seconds: took.as_secs_f64(),
+        };
         self.with(round, |open| open.record.ahead = Some(ahead));
     }
 
@@ -187,7 +203,13 @@ impl Records {
     }
 
     /// The merge is done.
-    pub(crate) fn merged(&mut self, round: Round, took: Duration, n_sources_used: u32, mixed: Vec<MixedIn>) {
+    pub(crate) fn merged(
+        &mut self,
+        round: Round,
+        took: Duration,
+        n_sources_used: u32,
+        mixed: Vec<MixedIn>,
+    ) {
         self.with(round, |open| {
             open.record.waited_seconds.merge = took.as_secs_f64();
             open.record.n_sources_used = n_sources_used;
@@ -206,11 +228,18 @@ impl Records {
 
     /// The model was copied for a checkpoint.
     pub(crate) fn saved(&mut self, round: Round, took: Duration) {
-        self.with(round, |open| open.record.waited_seconds.save += took.as_secs_f64());
+        self.with(round, |open| {
+            open.record.waited_seconds.save += took.as_secs_f64()
+        });
     }
 
     /// The model was evaluated; `None` if that failed.
-    pub(crate) fn evaluated(&mut self, round: Round, stage: Stage, result: Option<(&Evaluations, Duration)>) {
+    pub(crate) fn evaluated(
+        &mut self,
+        round: Round,
+        stage: Stage,
+        result: Option<(&Evaluations, Duration)>,
+    ) {
         self.with(round, |open| {
             if let Some((evaluations, took)) = result {
                 open.record.waited_seconds.evaluate += took.as_secs_f64();
@@ -229,14 +258,26 @@ impl Records {
     }
 
     /// Takes the records that have become complete, oldest first.
-    pub(crate) fn take_complete(&mut self, now: Timestamp, traffic: impl FnOnce() -> Traffic) -> Vec<RoundRecord> {
-        let complete = |open: &OpenRecord| open.closed && open.evaluated_locally && open.evaluated_merged;
-        let rounds: Vec<Round> = self.open.iter().filter(|(_, open)| complete(open)).map(|(round, _)| *round).collect();
+    pub(crate) fn take_complete(
+        &mut self,
+        now: Timestamp,
+        traffic: impl FnOnce() -> Traffic,
+    ) -> Vec<RoundRecord> {
+        let complete =
+            |open: &OpenRecord| open.closed && open.evaluated_locally && open.evaluated_merged;
+        let rounds: Vec<Round> = self
+            .open
+            .iter()
+            .filter(|(_, open)| complete(open))
+            .map(|(round, _)| *round)
+            .collect();
         if rounds.is_empty() {
             return Vec::new();
         }
         let traffic = traffic();
-        let finished = rounds.into_iter().filter_map(|round| self.open.remove(&round));
+        let finished = rounds
+            .into_iter()
+            .filter_map(|round| self.open.remove(&round));
         let records: Vec<RoundRecord> = finished.map(|open| open.finish(now, traffic)).collect();
         self.last = records.last().cloned().or(self.last.take());
         records
@@ -245,7 +286,10 @@ impl Records {
 
 impl OpenRecord {
     fn enter(&mut self, stage: Stage, evaluations: &Evaluations) {
-        let (accuracy, loss) = (evaluations.test.map(|s| s.accuracy), evaluations.test.map(|s| s.loss));
+        let (accuracy, loss) = (
+            evaluations.test.map(|s| s.accuracy),
+            evaluations.test.map(|s| s.loss),
+        );
         let record = &mut self.record;
         match stage {
             Stage::Local => {
@@ -258,7 +302,9 @@ impl OpenRecord {
                 record.validation = evaluations.validation;
             }
         }
-        record.test_expert_share.clone_from(&evaluations.expert_share);
+        record
+            .test_expert_share
+            .clone_from(&evaluations.expert_share);
         record.test_samples = evaluations.test.map_or(0, |score: Score| score.n_samples);
     }
 
@@ -269,7 +315,10 @@ impl OpenRecord {
             record.loss = record.loss_after_local_training;
             record.validation = record.validation_after_local_training;
         }
-        let spent = self.traffic_after.unwrap_or(traffic).since(self.traffic_before);
+        let spent = self
+            .traffic_after
+            .unwrap_or(traffic)
+            .since(self.traffic_before);
         (record.bytes_sent, record.bytes_received) = (spent.sent, spent.received);
         record.round_seconds = now.since(record.started_at).as_secs_f64();
         let memory = resources::memory();
@@ -292,8 +341,20 @@ pub(crate) struct TrainedSummary {
 impl TrainedSummary {
     pub(crate) fn new(update: &Update, took: Duration) -> Self {
         let expert_share = update.expert_share.clone();
-        let Update { train_loss, n_samples, multiply_adds, .. } = *update;
-        Self { took, publish: Duration::ZERO, train_loss, n_samples, expert_share, multiply_adds }
+        let Update {
+            train_loss,
+            n_samples,
+            multiply_adds,
+            ..
+        } = *update;
+        Self {
+            took,
+            publish: Duration::ZERO,
+            train_loss,
+            n_samples,
+            expert_share,
+            multiply_adds,
+        }
     }
 
     pub(crate) fn published_in(mut self, publish: Duration) -> Self {
@@ -307,7 +368,11 @@ impl TrainedSummary {
 /// # Errors
 /// Fails if the disk does.
 pub(crate) fn append(path: &Path, records: &[RoundRecord]) -> io::Result<()> {
-    let mut file = std::fs::OpenOptions::new().create(true).read(true).append(true).open(path)?;
+    let mut file = std::fs::OpenOptions::new()
+        .create(true)
+        .read(true)
+        .append(true)
+        .open(path)?;
     if is_torn(&mut file)? {
         file.write_all(b"\n")?;
     }
@@ -339,8 +404,11 @@ pub fn read(path: &Path) -> io::Result<Vec<RoundRecord>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         text => text?,
     };
-    let records = text.lines().filter_map(|line| serde_json::from_str::<RoundRecord>(line).ok());
-    let by_round: BTreeMap<Round, RoundRecord> = records.map(|record| (record.round, record)).collect();
+    let records = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<RoundRecord>(line).ok());
+    let by_round: BTreeMap<Round, RoundRecord> =
+        records.map(|record| (record.round, record)).collect();
     Ok(by_round.into_values().collect())
 }
 
@@ -357,33 +425,88 @@ mod tests {
     const ME: NodeId = NodeId::from_bytes([1; 32]);
 
     fn evaluations(accuracy: f64) -> Evaluations {
-        let score = Score { accuracy, loss: 1.0 - accuracy, n_samples: 40 };
-        Evaluations { validation: Some(score), test: Some(score), expert_share: vec![1.0] }
+        let score = Score {
+            accuracy,
+            loss: 1.0 - accuracy,
+            n_samples: 40,
+        };
+        Evaluations {
+            validation: Some(score),
+            test: Some(score),
+            expert_share: vec![1.0],
+        }
     }
 
     fn traffic(peer_to_peer: u64) -> Traffic {
-        Traffic { sent: Bytes { peer_to_peer, ..Bytes::default() }, received: Bytes::default() }
+        Traffic {
+            sent: Bytes {
+                peer_to_peer,
+                ..Bytes::default()
+            },
+            received: Bytes::default(),
+        }
     }
 
     #[test]
     fn a_record_tells_where_the_round_went() {
         let mut records = Records::new(ME, vec![], None);
         records.begin(Round(1), Timestamp(0), traffic(100), &Stage::BOTH);
-        let summary = TrainedSummary { took: Duration::from_secs(4), n_samples: 90, ..TrainedSummary::default() };
+        let summary = TrainedSummary {
+            took: Duration::from_secs(4),
+            n_samples: 90,
+            ..TrainedSummary::default()
+        };
         records.trained(Round(1), Timestamp(4_000), &summary);
         records.expert_settled(Timestamp(5_000));
         records.merge_begins(Round(1), Timestamp(7_500));
         records.merged(Round(1), Duration::from_millis(250), 3, vec![]);
-        records.evaluated(Round(1), Stage::Local, Some((&evaluations(0.5), Duration::from_millis(100))));
-        records.evaluated(Round(1), Stage::Merged, Some((&evaluations(0.75), Duration::from_millis(100))));
-        assert!(records.take_complete(Timestamp(9_000), || traffic(150)).is_empty(), "not closed yet");
+        records.evaluated(
+            Round(1),
+            Stage::Local,
+            Some((&evaluations(0.5), Duration::from_millis(100))),
+        );
+        records.evaluated(
+            Round(1),
+            Stage::Merged,
+            Some((&evaluations(0.75), Duration::from_millis(100))),
+        );
+        assert!(
+            records
+                .take_complete(Timestamp(9_000), || traffic(150))
+                .is_empty(),
+            "not closed yet"
+        );
         records.closed(Round(1), Some(ME), 5);
         let done = records.take_complete(Timestamp(9_000), || traffic(150));
         let record = &done[0];
-        let waited = Waited { experts: 1.0, global: 2.5, merge: 0.25, evaluate: 0.2, save: 0.0, publish: 0.0 };
-        assert_eq!((record.waited_seconds, record.train_seconds, record.round_seconds), (waited, 4.0, 9.0));
-        assert_eq!((record.accuracy, record.accuracy_after_local_training), (Some(0.75), Some(0.5)));
-        assert_eq!((record.bytes_sent.peer_to_peer, record.members, record.n_sources_used), (50, 5, 3));
+        let waited = Waited {
+            experts: 1.0,
+            global: 2.5,
+            merge: 0.25,
+            evaluate: 0.2,
+            save: 0.0,
+            publish: 0.0,
+        };
+        assert_eq!(
+            (
+                record.waited_seconds,
+                record.train_seconds,
+                record.round_seconds
+            ),
+            (waited, 4.0, 9.0)
+        );
+        assert_eq!(
+            (record.accuracy, record.accuracy_after_local_training),
+            (Some(0.75), Some(0.5))
+        );
+        assert_eq!(
+            (
+                record.bytes_sent.peer_to_peer,
+                record.members,
+                record.n_sources_used
+            ),
+            (50, 5, 3)
+        );
         assert!(records.all_complete());
     }
 
@@ -394,9 +517,15 @@ mod tests {
         records.begin(Round(2), Timestamp(10), traffic(130), &[]);
         records.closed(Round(1), Some(ME), 2);
         let spent = |done: Vec<RoundRecord>| done[0].bytes_sent.peer_to_peer;
-        assert_eq!(spent(records.take_complete(Timestamp(20), || traffic(170))), 30);
+        assert_eq!(
+            spent(records.take_complete(Timestamp(20), || traffic(170))),
+            30
+        );
         records.closed(Round(2), Some(ME), 2);
-        assert_eq!(spent(records.take_complete(Timestamp(30), || traffic(180))), 50);
+        assert_eq!(
+            spent(records.take_complete(Timestamp(30), || traffic(180))),
+            50
+        );
     }
 
     #[test]
@@ -405,7 +534,11 @@ mod tests {
         records.begin(Round(1), Timestamp(0), Traffic::default(), &Stage::BOTH);
         records.unchanged(Round(1));
         records.closed(Round(1), None, 0);
-        records.evaluated(Round(1), Stage::Local, Some((&evaluations(0.5), Duration::ZERO)));
+        records.evaluated(
+            Round(1),
+            Stage::Local,
+            Some((&evaluations(0.5), Duration::ZERO)),
+        );
         let done = records.take_complete(Timestamp(1), Traffic::default);
         assert_eq!(done[0].accuracy, Some(0.5));
     }
@@ -423,12 +556,26 @@ mod tests {
         before.closed(Round(2), Some(ME), 2);
         let mut after = Records::new(ME, before.open(), None);
         let lacking = after.resume(&BTreeSet::from([Round(1)]));
-        assert_eq!(lacking, [(Round(2), Stage::Merged), (Round(3), Stage::Local)]);
+        assert_eq!(
+            lacking,
+            [(Round(2), Stage::Merged), (Round(3), Stage::Local)]
+        );
         assert!(!after.is_open(Round(1)), "its line was written");
         assert!(!after.is_open(Round(4)), "it is trained anew");
-        after.evaluated(Round(2), Stage::Merged, Some((&evaluations(0.5), Duration::ZERO)));
+        after.evaluated(
+            Round(2),
+            Stage::Merged,
+            Some((&evaluations(0.5), Duration::ZERO)),
+        );
         let done = after.take_complete(Timestamp(9), || traffic(3));
-        assert_eq!((done.len(), done[0].accuracy, done[0].bytes_sent.peer_to_peer), (1, Some(0.5), 3));
+        assert_eq!(
+            (
+                done.len(),
+                done[0].accuracy,
+                done[0].bytes_sent.peer_to_peer
+            ),
+            (1, Some(0.5), 3)
+        );
         after.give_up_unclosed();
         assert!(after.all_complete());
     }
@@ -442,10 +589,19 @@ mod tests {
         let again = RoundRecord::new(Round(1), ME, Timestamp(2));
         let second = RoundRecord::new(Round(2), ME, Timestamp(3));
         append(&path, &[first, again.clone(), second.clone()]).unwrap();
-        std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"round\":3,").unwrap();
+        std::fs::OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .unwrap()
+            .write_all(b"{\"round\":3,")
+            .unwrap();
         assert_eq!(read(&path).unwrap(), [again.clone(), second.clone()]);
         let fourth = RoundRecord::new(Round(4), ME, Timestamp(4));
         append(&path, std::slice::from_ref(&fourth)).unwrap();
-        assert_eq!(read(&path).unwrap(), [again, second, fourth], "the torn line does not spoil the next one");
+        assert_eq!(
+            read(&path).unwrap(),
+            [again, second, fourth],
+            "the torn line does not spoil the next one"
+        );
     }
 }

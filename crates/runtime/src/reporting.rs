@@ -55,7 +55,11 @@ impl<M: Machine> Driver<M> {
             rounds: self.spec.rounds,
             closed_round: machine.head.round,
             waiting_for: waiting
-                .map(|w| WaitingFor { what: w.what, whom: w.whom, seconds: w.since.as_secs_f64() })
+                .map(|w| WaitingFor {
+                    what: w.what,
+                    whom: w.whom,
+                    seconds: w.since.as_secs_f64(),
+                })
                 .collect(),
             training: self.trainer.as_ref().and_then(|trainer| trainer.progress()),
             last_record: self.records.last().cloned(),
@@ -64,7 +68,12 @@ impl<M: Machine> Driver<M> {
             trainer: self.trainer.as_ref().map(|_| self.card.clone()),
             uptime_seconds: self.clock.uptime_seconds(),
             version: self.config.software.clone(),
-            listeners: self.net.listeners().iter().map(ToString::to_string).collect(),
+            listeners: self
+                .net
+                .listeners()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             notes: self.notebook.lines(),
             finished: self.ending.is_finished(),
             finished_evaluation: self.last_stage.evaluations.clone(),
@@ -78,22 +87,46 @@ impl<M: Machine> Driver<M> {
     }
 
     fn experts(&self) -> Experts {
-        let Some(state) = self.machine.training_state() else { return Experts::default() };
-        let Some(plan) = &state.plan else { return Experts::default() };
+        let Some(state) = self.machine.training_state() else {
+            return Experts::default();
+        };
+        let Some(plan) = &state.plan else {
+            return Experts::default();
+        };
         let row = |row: &fednode_core::PlanRow| ExpertRow {
             slot: row.slot,
-            sources: row.sources.iter().map(|source| self.describe_source(state, source)).collect(),
+            sources: row
+                .sources
+                .iter()
+                .map(|source| self.describe_source(state, source))
+                .collect(),
         };
-        Experts { planned_in: Some(plan.round), rows: plan.rows.iter().map(row).collect() }
+        Experts {
+            planned_in: Some(plan.round),
+            rows: plan.rows.iter().map(row).collect(),
+        }
     }
 
     fn describe_source(&self, state: &State, source: &fednode_core::Source) -> ExpertSource {
         let own = source.expert.owner == self.me;
         let trained_in = state.report.as_ref().map(|report| report.round);
-        let held = state.held.get(&source.expert).filter(|held| self.blobs.held(&held.blob.id).is_some());
-        let held_from = if own { trained_in } else { held.map(|held| held.round) };
+        let held = state
+            .held
+            .get(&source.expert)
+            .filter(|held| self.blobs.held(&held.blob.id).is_some());
+        let held_from = if own {
+            trained_in
+        } else {
+            held.map(|held| held.round)
+        };
         let (expert, similarity, weight) = (source.expert, source.similarity, source.weight);
-        ExpertSource { expert, own, similarity, weight, held_from }
+        ExpertSource {
+            expert,
+            own,
+            similarity,
+            weight,
+            held_from,
+        }
     }
 }
 

@@ -13,16 +13,27 @@ pub struct Memory {
 
 /// Measures this process's memory.
 pub fn memory() -> Memory {
-    std::fs::read_to_string("/proc/self/status").map(|text| parse(&text)).unwrap_or_default()
+    std::fs::read_to_string("/proc/self/status")
+        .map(|text| parse(&text))
+        .unwrap_or_default()
 }
 
 fn parse(status: &str) -> Memory {
     let bytes_of = |key: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-        let kibibytes: u64 = line.trim_start_matches(':').trim().strip_suffix(" kB")?.trim().parse().ok()?;
+        let kibibytes: u64 = line
+            .trim_start_matches(':')
+            .trim()
+            .strip_suffix(" kB")?
+            .trim()
+            .parse()
+            .ok()?;
         Some(kibibytes * 1024)
     };
-    Memory { rss_bytes: bytes_of("VmRSS"), peak_rss_bytes: bytes_of("VmHWM") }
+    Memory {
+        rss_bytes: bytes_of("VmRSS"),
+        peak_rss_bytes: bytes_of("VmHWM"),
+    }
 }
 
 #[cfg(test)]
@@ -32,7 +43,10 @@ mod tests {
     #[test]
     fn reads_what_linux_writes() {
         let text = "Name:\tfednode\nVmHWM:\t   90332 kB\nVmRSS:\t    1024 kB\n";
-        let expected = Memory { rss_bytes: Some(1024 * 1024), peak_rss_bytes: Some(90332 * 1024) };
+        let expected = Memory {
+            rss_bytes: Some(1024 * 1024),
+            peak_rss_bytes: Some(90332 * 1024),
+        };
         assert_eq!(parse(text), expected);
         assert_eq!(parse("Name: x"), Memory::default());
     }

@@ -34,7 +34,9 @@ pub fn install() -> io::Result<CancellationToken> {
                 received = terminate.recv() => received,
             };
             match received {
-                Some(()) if asked.is_cancelled() => std::process::exit(i32::from(ExitCode::Interrupted.number())),
+                Some(()) if asked.is_cancelled() => {
+                    std::process::exit(i32::from(ExitCode::Interrupted.number()))
+                }
                 Some(()) => asked.cancel(),
                 None => return,
             }

@@ -38,7 +38,8 @@ impl Standing {
     pub(crate) fn peer_up(&mut self, node: NodeId, role: Role) {
         self.ever_welcomed = true;
         self.present.insert(node, role);
-        self.refusals.retain(|(refused, _), _| *refused != Some(node));
+        self.refusals
+            .retain(|(refused, _), _| *refused != Some(node));
     }
 
     pub(crate) fn peer_down(&mut self, node: NodeId) {
@@ -60,15 +61,25 @@ impl Standing {
     /// Tells whether no node is here that still trains.
     pub(crate) fn nobody_trains(&self) -> bool {
         let nodes = self.present.iter().filter(|(_, role)| **role == Role::Node);
-        nodes.map(|(node, _)| node).all(|node| self.done.contains(node))
+        nodes
+            .map(|(node, _)| node)
+            .all(|node| self.done.contains(node))
     }
 
     /// Takes note of a refusal and returns whether it is news.
-    pub(crate) fn refused(&mut self, node: Option<NodeId>, address: &str, refusal: &Refusal) -> bool {
+    pub(crate) fn refused(
+        &mut self,
+        node: Option<NodeId>,
+        address: &str,
+        refusal: &Refusal,
+    ) -> bool {
         if self.refusals.len() >= MAX_REFUSALS {
             self.refusals.pop_first();
         }
-        self.refusals.insert((node, address.to_owned()), refusal.clone()).as_ref() != Some(refusal)
+        self.refusals
+            .insert((node, address.to_owned()), refusal.clone())
+            .as_ref()
+            != Some(refusal)
     }
 
     /// Returns the error to end with when every configured peer refuses us for good and nobody else has welcomed us.
@@ -76,19 +87,30 @@ impl Standing {
         if self.ever_welcomed || self.configured.is_empty() {
             return None;
         }
-        let refusals: Option<Vec<_>> = self.configured.iter().map(|peer| self.refusal_of(peer)).collect();
+        let refusals: Option<Vec<_>> = self
+            .configured
+            .iter()
+            .map(|peer| self.refusal_of(peer))
+            .collect();
         let (peer, refusal) = refusals?.into_iter().next()?;
-        Some(RunError::Refused { peer, refusal: refusal.clone() })
+        Some(RunError::Refused {
+            peer,
+            refusal: refusal.clone(),
+        })
     }
 
     fn refusal_of(&self, configured: &str) -> Option<(String, &Refusal)> {
-        let lasting = |refusal: &Refusal| matches!(refusal, Refusal::Spec { .. } | Refusal::Protocol { .. });
+        let lasting =
+            |refusal: &Refusal| matches!(refusal, Refusal::Spec { .. } | Refusal::Protocol { .. });
         let leads_to = |node: &Option<NodeId>, address: &str| {
             let by_name = node.is_some_and(|node| configured.ends_with(&node.to_string()));
             let anonymous = configured.split("/p2p/").next().unwrap_or_default();
             by_name || (!address.is_empty() && address.split("/p2p/").next() == Some(anonymous))
         };
-        let found = self.refusals.iter().find(|((node, at), refusal)| lasting(refusal) && leads_to(node, at));
+        let found = self
+            .refusals
+            .iter()
+            .find(|((node, at), refusal)| lasting(refusal) && leads_to(node, at));
         found.map(|(_, refusal)| (configured.to_owned(), refusal))
     }
 }
@@ -99,7 +121,11 @@ mod tests {
     use crate::ExitCode;
 
     fn spec() -> Refusal {
-        Refusal::Spec { key: "rounds".into(), ours: "3".into(), theirs: "4".into() }
+        Refusal::Spec {
+            key: "rounds".into(),
+            ours: "3".into(),
+            theirs: "4".into(),
+        }
     }
 
     const ANN: NodeId = NodeId::from_bytes([1; 32]);
@@ -109,8 +135,14 @@ mod tests {
         let named = format!("/ip4/127.0.0.1/tcp/1/p2p/{ANN}");
         let mut standing = Standing::new(vec![named, "/dns4/x/tcp/2".into()], Round(3));
         assert!(standing.refused(Some(ANN), "/ip4/127.0.0.1/tcp/1", &spec()));
-        assert!(!standing.refused(Some(ANN), "/ip4/127.0.0.1/tcp/1", &spec()), "said once");
-        assert!(standing.hopeless().is_none(), "the other may still welcome us");
+        assert!(
+            !standing.refused(Some(ANN), "/ip4/127.0.0.1/tcp/1", &spec()),
+            "said once"
+        );
+        assert!(
+            standing.hopeless().is_none(),
+            "the other may still welcome us"
+        );
         standing.refused(None, "/dns4/x/tcp/2", &spec());
         let error = standing.hopeless().unwrap();
         assert_eq!(error.exit_code(), ExitCode::Refused);

@@ -2,7 +2,9 @@
 //!
 //! Everything is plain data for JSON. Fields are only ever added, so that a newer client reads an older daemon.
 
-use fednode_core::{ExpertId, FederationId, MixedIn, NodeId, PoolOutcome, Role, Round, Score, Slot, Timestamp};
+use fednode_core::{
+    ExpertId, FederationId, MixedIn, NodeId, PoolOutcome, Role, Round, Score, Slot, Timestamp,
+};
 use fednode_engine::Phase;
 use serde::{Deserialize, Serialize};
 
@@ -133,7 +135,10 @@ impl Traffic {
     /// Returns what was added since `earlier`.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
-        Self { sent: self.sent.since(earlier.sent), received: self.received.since(earlier.received) }
+        Self {
+            sent: self.sent.since(earlier.sent),
+            received: self.received.since(earlier.received),
+        }
     }
 }
 

@@ -75,7 +75,11 @@ pub enum TelemetryError {
 pub fn install(format: Format, target: &Target) -> Result<(), TelemetryError> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter()?)
-        .with_ansi(*target == Target::Stderr && format == Format::Human && io::IsTerminal::is_terminal(&io::stderr()))
+        .with_ansi(
+            *target == Target::Stderr
+                && format == Format::Human
+                && io::IsTerminal::is_terminal(&io::stderr()),
+        )
         .with_writer(writer(target)?);
     let installed = match format {
         Format::Human => builder.compact().with_target(false).try_init(),
@@ -94,7 +98,9 @@ fn filter() -> Result<EnvFilter, TelemetryError> {
                 .map(str::trim)
                 .find(|word| word.bytes().all(|b| b.is_ascii_alphanumeric()) && !is_level(word))
             {
-                return Err(TelemetryError::Filter(format!("`{word}` is no level: error, warn, info, debug or trace")));
+                return Err(TelemetryError::Filter(format!(
+                    "`{word}` is no level: error, warn, info, debug or trace"
+                )));
             }
             EnvFilter::try_new(text).map_err(|error| TelemetryError::Filter(error.to_string()))
         }
@@ -107,7 +113,10 @@ fn writer(target: &Target) -> Result<BoxMakeWriter, TelemetryError> {
         Target::Stderr => Ok(BoxMakeWriter::new(io::stderr)),
         Target::File(path) => {
             let opened = OpenOptions::new().create(true).append(true).open(path);
-            let file = opened.map_err(|source| TelemetryError::File { path: path.display().to_string(), source })?;
+            let file = opened.map_err(|source| TelemetryError::File {
+                path: path.display().to_string(),
+                source,
+            })?;
             Ok(BoxMakeWriter::new(Mutex::new(file)))
         }
     }

@@ -28,7 +28,9 @@ impl Timers {
     /// Takes the earliest timer that is due.
     pub(crate) fn pop_due(&mut self, now: Timestamp) -> Option<Timer> {
         let due = self.deadlines.iter().filter(|(_, at)| **at <= now);
-        let (timer, _) = due.min_by_key(|(timer, at)| (**at, **timer)).map(|(timer, at)| (*timer, *at))?;
+        let (timer, _) = due
+            .min_by_key(|(timer, at)| (**at, **timer))
+            .map(|(timer, at)| (*timer, *at))?;
         self.deadlines.remove(&timer);
         Some(timer)
     }
@@ -47,7 +49,11 @@ mod tests {
         timers.set(Timer::Grace(Round(1)), Timestamp(30));
         assert_eq!(timers.next(), Some(Timestamp(20)));
         assert_eq!(timers.pop_due(Timestamp(19)), None);
-        assert_eq!(timers.pop_due(Timestamp(40)), Some(Timer::Deadline(Round(1))), "the earliest first");
+        assert_eq!(
+            timers.pop_due(Timestamp(40)),
+            Some(Timer::Deadline(Round(1))),
+            "the earliest first"
+        );
         assert_eq!(timers.pop_due(Timestamp(40)), Some(Timer::Grace(Round(1))));
         assert_eq!(timers.pop_due(Timestamp(40)), None);
     }

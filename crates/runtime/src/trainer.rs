@@ -33,7 +33,8 @@ pub trait Trainer: Send + 'static {
     ///
     /// # Errors
     /// [`TrainerError::Abandoned`] if `watch` breaks off; otherwise what went wrong.
-    fn local_update(&mut self, round: Round, watch: &mut Watch<'_>) -> Result<Update, TrainerError>;
+    fn local_update(&mut self, round: Round, watch: &mut Watch<'_>)
+    -> Result<Update, TrainerError>;
 
     /// Trains the first epochs of a round that has not begun, as many as the spec wants, while the exchange before it still
     /// runs. What everything else here says and takes is the model as it was published; [`Trainer::local_update`] of that
@@ -50,7 +51,11 @@ pub trait Trainer: Send + 'static {
     ///
     /// # Errors
     /// As [`Trainer::local_update`].
-    fn finish(&mut self, last: Round, watch: &mut Watch<'_>) -> Result<Option<Evaluations>, TrainerError>;
+    fn finish(
+        &mut self,
+        last: Round,
+        watch: &mut Watch<'_>,
+    ) -> Result<Option<Evaluations>, TrainerError>;
 
     /// Returns the private module that others may take into their pools, after [`Trainer::finish`] and the fine-tuning
     /// that the spec asks for; `None` if the algorithm has none.
@@ -63,13 +68,21 @@ pub trait Trainer: Send + 'static {
     ///
     /// # Errors
     /// As [`Trainer::local_update`]; a module that does not fit is no error but left out.
-    fn pool(&mut self, modules: Modules, watch: &mut Watch<'_>) -> Result<PoolOutcome, TrainerError>;
+    fn pool(
+        &mut self,
+        modules: Modules,
+        watch: &mut Watch<'_>,
+    ) -> Result<PoolOutcome, TrainerError>;
 
     /// Takes over a shared part and mixed experts.
     ///
     /// # Errors
     /// Fails if they do not fit the model.
-    fn adopt(&mut self, shared: Option<ParamSet>, experts: Vec<(Slot, ParamSet)>) -> Result<(), TrainerError>;
+    fn adopt(
+        &mut self,
+        shared: Option<ParamSet>,
+        experts: Vec<(Slot, ParamSet)>,
+    ) -> Result<(), TrainerError>;
 
     /// Evaluates the model as it is on the test split, and on the validation split if asked, without changing anything
     /// that later training depends on.
@@ -199,7 +212,9 @@ pub enum TrainerError {
     #[error("parameters do not fit the model: {0}")]
     Misfit(String),
     /// The thread ended on its own, which a crash of a driver or a defect may cause.
-    #[error("the trainer's thread ended unexpectedly: a crash of the device driver or a defect of this software")]
+    #[error(
+        "the trainer's thread ended unexpectedly: a crash of the device driver or a defect of this software"
+    )]
     Died,
 }
 
@@ -230,8 +245,14 @@ impl TrainerThread {
     /// Fails if the operating system has no thread left.
     pub(crate) fn spawn(trainer: Box<dyn Trainer>) -> std::io::Result<Self> {
         let (jobs, queue) = mpsc::channel(JOBS);
-        std::thread::Builder::new().name("trainer".into()).spawn(move || work(trainer, queue))?;
-        Ok(Self { jobs, abandon: Arc::default(), progress: Arc::new(watch::Sender::new(None)) })
+        std::thread::Builder::new()
+            .name("trainer".into())
+            .spawn(move || work(trainer, queue))?;
+        Ok(Self {
+            jobs,
+            abandon: Arc::default(),
+            progress: Arc::new(watch::Sender::new(None)),
+        })
     }
 
     /// Hands in a job at once and returns a future of its result.
@@ -246,7 +267,10 @@ impl TrainerThread {
             let started = Instant::now();
             let value = job(trainer);
             // Whoever asked may be gone; the job's effect on the trainer stays.
-            let _ = answer.send(Timed { value, took: started.elapsed() });
+            let _ = answer.send(Timed {
+                value,
+                took: started.elapsed(),
+            });
         };
         let accepted = self.jobs.try_send(Box::new(timed));
         async move {
@@ -259,7 +283,8 @@ impl TrainerThread {
     pub(crate) fn train(
         &self,
         round: Round,
-    ) -> impl Future<Output = Result<Timed<Result<Update, TrainerError>>, TrainerError>> + Send + 'static {
+    ) -> impl Future<Output = Result<Timed<Result<Update, TrainerError>>, TrainerError>> + Send + 'static
+    {
         self.call_watched(move |trainer, watch| trainer.local_update(round, watch))
     }
 
@@ -267,7 +292,8 @@ impl TrainerThread {
     pub(crate) fn train_ahead(
         &self,
         round: Round,
-    ) -> impl Future<Output = Result<Timed<Result<(), TrainerError>>, TrainerError>> + Send + 'static {
+    ) -> impl Future<Output = Result<Timed<Result<(), TrainerError>>, TrainerError>> + Send + 'static
+    {
         self.call_watched(move |trainer, watch| trainer.train_ahead(round, watch))
     }
 
@@ -275,16 +301,19 @@ impl TrainerThread {
     pub(crate) fn finish(
         &self,
         last: Round,
-    ) -> impl Future<Output = Result<Timed<Result<Option<Evaluations>, TrainerError>>, TrainerError>> + Send + 'static
-    {
+    ) -> impl Future<Output = Result<Timed<Result<Option<Evaluations>, TrainerError>>, TrainerError>>
+    + Send
+    + 'static {
         self.call_watched(move |trainer, watch| trainer.finish(last, watch))
     }
 
     /// Makes the private module.
     pub(crate) fn module(
         &self,
-    ) -> impl Future<Output = Result<Timed<Result<Option<PrivateModule>, TrainerError>>, TrainerError>> + Send + 'static
-    {
+    ) -> impl Future<
+        Output = Result<Timed<Result<Option<PrivateModule>, TrainerError>>, TrainerError>,
+    > + Send
+    + 'static {
         self.call_watched(|trainer, watch| trainer.module(watch))
     }
 
@@ -292,7 +321,9 @@ impl TrainerThread {
     pub(crate) fn pool(
         &self,
         modules: Modules,
-    ) -> impl Future<Output = Result<Timed<Result<PoolOutcome, TrainerError>>, TrainerError>> + Send + 'static {
+    ) -> impl Future<Output = Result<Timed<Result<PoolOutcome, TrainerError>>, TrainerError>>
+    + Send
+    + 'static {
         self.call_watched(move |trainer, watch| trainer.pool(modules, watch))
     }
 

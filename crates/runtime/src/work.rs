@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fednode_core::{
-    BlobId, BlobRef, ExpertOffer, FederationId, FederationSpec, Lineage, LocalReport, MAX_INLINE_PROXY_BYTES, NodeId,
-    ParamSet, Precision, ProxyOffer, ProxySet, Round,
+    BlobId, BlobRef, ExpertOffer, FederationId, FederationSpec, Lineage, LocalReport,
+    MAX_INLINE_PROXY_BYTES, NodeId, ParamSet, Precision, ProxyOffer, ProxySet, Round,
 };
 use fednode_engine::execute::{self, Adoption};
 use fednode_engine::{AverageOrder, AverageReport, Fetch, FetchKind, MergeOrder, MergeReport};
@@ -37,7 +37,10 @@ fn load(id: &BlobId, decoded: &Decoded, blobs: &Blobs) -> Option<Arc<ParamSet>> 
 
 /// Loads parameters from the blob store.
 pub(crate) fn load_blob(id: &BlobId, blobs: &Blobs) -> Option<Arc<ParamSet>> {
-    let bytes = blobs.get(id).inspect_err(|error| debug!(blob = %id, %error, "not loaded")).ok()?;
+    let bytes = blobs
+        .get(id)
+        .inspect_err(|error| debug!(blob = %id, %error, "not loaded"))
+        .ok()?;
     // Its canonical form was checked when it arrived, and its hash just now.
     ParamSet::import(&bytes).ok().map(Arc::new)
 }
@@ -52,17 +55,26 @@ pub(crate) fn merge(
     blobs: &Blobs,
 ) -> Timed<(Adoption, MergeReport)> {
     let started = Instant::now();
-    let value = execute::merge(order, spec, me, own_shared, &mut |id| load(id, decoded, blobs));
+    let value = execute::merge(order, spec, me, own_shared, &mut |id| {
+        load(id, decoded, blobs)
+    });
     decoded.clear();
     if value.1.lost_mean {
         warn!(round = %order.round, "the round's mean cannot be read from the store any more: this node goes on without it");
     }
-    Timed { value, took: started.elapsed() }
+    Timed {
+        value,
+        took: started.elapsed(),
+    }
 }
 
 /// Returns how many distinct experts of others were mixed in.
 pub(crate) fn n_sources(adoption: &Adoption, me: NodeId) -> u32 {
-    let used = adoption.used.iter().flat_map(|(_, sources)| sources).map(|(expert, _)| *expert);
+    let used = adoption
+        .used
+        .iter()
+        .flat_map(|(_, sources)| sources)
+        .map(|(expert, _)| *expert);
     let foreign: BTreeSet<_> = used.filter(|expert| expert.owner != me).collect();
     u32::try_from(foreign.len()).unwrap_or(u32::MAX)
 }
@@ -105,7 +117,12 @@ pub(crate) enum Checked {
 }
 
 /// Decodes a held blob as what it was said to be; what is about to be mixed or averaged stays at hand.
-pub(crate) fn check(fetch: &Fetch, spec: &FederationSpec, decoded: &Decoded, blobs: &Blobs) -> Checked {
+pub(crate) fn check(
+    fetch: &Fetch,
+    spec: &FederationSpec,
+    decoded: &Decoded,
+    blobs: &Blobs,
+) -> Checked {
     let bytes = match blobs.get(&fetch.blob.id) {
         Ok(bytes) => bytes,
         Err(error) => return Checked::Lost(error.to_string()),
@@ -156,26 +173,48 @@ pub(crate) struct Purpose {
 ///
 /// # Errors
 /// Fails if the disk does or is full.
-pub(crate) fn store_update(update: &Timed<Update>, purpose: Purpose, blobs: &Blobs) -> io::Result<Stored> {
+pub(crate) fn store_update(
+    update: &Timed<Update>,
+    purpose: Purpose,
+    blobs: &Blobs,
+) -> io::Result<Stored> {
     let started = Instant::now();
-    let Timed { value: update, took } = update;
+    let Timed {
+        value: update,
+        took,
+    } = update;
     let experts = update.experts.iter().map(|(params, _)| params);
     let own: Vec<_> = match purpose.precision {
         Precision::F32 => Vec::new(),
-        _ => experts.clone().map(|params| (params, Precision::F32)).collect(),
+        _ => experts
+            .clone()
+            .map(|params| (params, Precision::F32))
+            .collect(),
     };
     let parts = experts.map(|params| (params, purpose.precision));
-    let parts: Vec<_> = parts.chain(update.shared.iter().map(|params| (params, Precision::F32))).chain(own).collect();
+    let parts: Vec<_> = parts
+        .chain(update.shared.iter().map(|params| (params, Precision::F32)))
+        .chain(own)
+        .collect();
     let mut stored = put_all(&parts, blobs)?.into_iter();
     let experts: Vec<BlobRef> = stored.by_ref().take(update.experts.len()).collect();
     let shared = update.shared.as_ref().and_then(|_| stored.next());
     let own_experts = stored.collect();
-    let routed = update.experts.iter().map(|(_, samples_routed)| *samples_routed);
+    let routed = update
+        .experts
+        .iter()
+        .map(|(_, samples_routed)| *samples_routed);
     let experts = experts.into_iter().zip(routed);
-    let experts = experts.map(|(blob, samples_routed)| ExpertOffer { blob, samples_routed }).collect();
+    let experts = experts
+        .map(|(blob, samples_routed)| ExpertOffer {
+            blob,
+            samples_routed,
+        })
+        .collect();
     let proxies = update.proxies.as_ref().filter(|_| purpose.with_proxies);
     let sketched = proxies.zip(purpose.with_sketches);
-    let sketches = sketched.map(|(proxies, federation)| fednode_mix::sketch::sketches(proxies, federation));
+    let sketches =
+        sketched.map(|(proxies, federation)| fednode_mix::sketch::sketches(proxies, federation));
     let proxies = proxies.map(|proxies| offer(proxies, blobs)).transpose()?;
     let report = LocalReport {
         round: purpose.round,
@@ -189,20 +228,30 @@ pub(crate) fn store_update(update: &Timed<Update>, purpose: Purpose, blobs: &Blo
         train_loss: update.train_loss,
         expert_share: update.expert_share.clone(),
     };
-    Ok(Stored { report, summary: TrainedSummary::new(update, *took).published_in(started.elapsed()) })
+    Ok(Stored {
+        report,
+        summary: TrainedSummary::new(update, *took).published_in(started.elapsed()),
+    })
 }
 
 /// Writes parts side by side: each waits for the disk to confirm it, and a disk confirms several at once.
 fn put_all(parts: &[(&ParamSet, Precision)], blobs: &Blobs) -> io::Result<Vec<BlobRef>> {
     let put = |parts: &[(&ParamSet, Precision)]| {
-        parts.iter().map(|(params, precision)| blobs.put(&params.to_bytes_as(*precision))).collect()
+        parts
+            .iter()
+            .map(|(params, precision)| blobs.put(&params.to_bytes_as(*precision)))
+            .collect()
     };
     std::thread::scope(|scope| {
         let share = parts.len().div_ceil(WRITERS).max(1);
-        let writers: Vec<_> = parts.chunks(share).map(|parts| scope.spawn(move || put(parts))).collect();
+        let writers: Vec<_> = parts
+            .chunks(share)
+            .map(|parts| scope.spawn(move || put(parts)))
+            .collect();
         let mut stored = Vec::with_capacity(parts.len());
         for writer in writers {
-            let written: io::Result<Vec<BlobRef>> = writer.join().unwrap_or_else(|panic| resume_unwind(panic));
+            let written: io::Result<Vec<BlobRef>> =
+                writer.join().unwrap_or_else(|panic| resume_unwind(panic));
             stored.extend(written?);
         }
         Ok(stored)
@@ -224,19 +273,31 @@ pub(crate) fn offered(report: &LocalReport) -> Vec<BlobId> {
         _ => None,
     };
     let experts = report.experts.iter().map(|offer| offer.blob.id);
-    experts.chain(report.shared.map(|blob| blob.id)).chain(proxies).collect()
+    experts
+        .chain(report.shared.map(|blob| blob.id))
+        .chain(proxies)
+        .collect()
 }
 
 /// Collects garbage above the target and returns the freed bytes.
 ///
 /// # Errors
 /// Fails if the disk does.
-pub(crate) fn collect(keep: &BTreeSet<BlobId>, target_bytes: u64, blobs: &Blobs) -> io::Result<u64> {
+pub(crate) fn collect(
+    keep: &BTreeSet<BlobId>,
+    target_bytes: u64,
+    blobs: &Blobs,
+) -> io::Result<u64> {
     let started = Instant::now();
     let collected = blobs.collect(keep, target_bytes)?;
     if collected.blobs > 0 {
         let took = started.elapsed();
-        debug!(blobs = collected.blobs, bytes = collected.bytes, ?took, "collected");
+        debug!(
+            blobs = collected.blobs,
+            bytes = collected.bytes,
+            ?took,
+            "collected"
+        );
     }
     Ok(collected.bytes)
 }
@@ -264,24 +325,59 @@ mod tests {
             expert_share: vec![0.5, 0.5],
             multiply_adds: 21,
         };
-        Timed { value, took: Duration::ZERO }
+        Timed {
+            value,
+            took: Duration::ZERO,
+        }
     }
 
     #[test]
     fn experts_are_offered_narrow_and_kept_whole_and_the_shared_part_stays() {
         let folder = tempfile::tempdir().unwrap();
-        let options = Options { reserve_bytes: 1000, ..Options::default() };
-        let store = Store::open(folder.path(), FederationId::from_bytes([1; 32]), &options).unwrap();
+        let options = Options {
+            reserve_bytes: 1000,
+            ..Options::default()
+        };
+        let store =
+            Store::open(folder.path(), FederationId::from_bytes([1; 32]), &options).unwrap();
         let lineage = params(0.0).to_blob().0.id;
         for precision in Precision::ALL {
-            let purpose = Purpose { round: Round(1), lineage, with_proxies: false, with_sketches: None, precision };
-            let report = store_update(&update(), purpose, &store.blobs).unwrap().report;
+            let purpose = Purpose {
+                round: Round(1),
+                lineage,
+                with_proxies: false,
+                with_sketches: None,
+                precision,
+            };
+            let report = store_update(&update(), purpose, &store.blobs)
+                .unwrap()
+                .report;
             assert_eq!(report.shared, Some(params(0.1).to_blob().0));
             let narrow = |value: f32| params(value).to_blob_as(precision).0;
-            assert_eq!(report.experts.iter().map(|offer| offer.blob).collect::<Vec<_>>(), [narrow(0.2), narrow(0.3)]);
-            assert_eq!(report.experts.iter().map(|offer| offer.samples_routed).collect::<Vec<_>>(), [3, 4]);
-            assert_eq!(report.experts_to_mix(), [params(0.2).to_blob().0, params(0.3).to_blob().0]);
-            assert_eq!(load_blob(&report.experts_to_mix()[1].id, &store.blobs).as_deref(), Some(&params(0.3)));
+            assert_eq!(
+                report
+                    .experts
+                    .iter()
+                    .map(|offer| offer.blob)
+                    .collect::<Vec<_>>(),
+                [narrow(0.2), narrow(0.3)]
+            );
+            assert_eq!(
+                report
+                    .experts
+                    .iter()
+                    .map(|offer| offer.samples_routed)
+                    .collect::<Vec<_>>(),
+                [3, 4]
+            );
+            assert_eq!(
+                report.experts_to_mix(),
+                [params(0.2).to_blob().0, params(0.3).to_blob().0]
+            );
+            assert_eq!(
+                load_blob(&report.experts_to_mix()[1].id, &store.blobs).as_deref(),
+                Some(&params(0.3))
+            );
             let offered = load_blob(&report.experts[1].blob.id, &store.blobs);
             assert_eq!(offered.as_deref(), Some(&params(0.3).narrowed(precision)));
         }
@@ -290,19 +386,47 @@ mod tests {
     #[test]
     fn an_expert_of_another_precision_is_not_what_was_announced() {
         let folder = tempfile::tempdir().unwrap();
-        let options = Options { reserve_bytes: 1000, ..Options::default() };
-        let store = Store::open(folder.path(), FederationId::from_bytes([1; 32]), &options).unwrap();
+        let options = Options {
+            reserve_bytes: 1000,
+            ..Options::default()
+        };
+        let store =
+            Store::open(folder.path(), FederationId::from_bytes([1; 32]), &options).unwrap();
         let mut spec = FederationSpec::default();
         spec.transfer.precision = Precision::F16;
         for precision in Precision::ALL {
-            let blob = store.blobs.put(&params(0.2).to_bytes_as(precision)).unwrap();
+            let blob = store
+                .blobs
+                .put(&params(0.2).to_bytes_as(precision))
+                .unwrap();
             let check = |kind| {
-                let fetch = Fetch { blob, kind, from: Vec::new(), base: None, until: Timestamp(0) };
-                matches!(check(&fetch, &spec, &Decoded::new(0), &store.blobs), Checked::Params)
+                let fetch = Fetch {
+                    blob,
+                    kind,
+                    from: Vec::new(),
+                    base: None,
+                    until: Timestamp(0),
+                };
+                matches!(
+                    check(&fetch, &spec, &Decoded::new(0), &store.blobs),
+                    Checked::Params
+                )
             };
-            assert_eq!(check(FetchKind::Expert), precision == Precision::F16, "{precision:?}");
-            assert_eq!(check(FetchKind::Module), precision == Precision::F16, "{precision:?}");
-            assert_eq!(check(FetchKind::Shared), precision == Precision::F32, "{precision:?}");
+            assert_eq!(
+                check(FetchKind::Expert),
+                precision == Precision::F16,
+                "{precision:?}"
+            );
+            assert_eq!(
+                check(FetchKind::Module),
+                precision == Precision::F16,
+                "{precision:?}"
+            );
+            assert_eq!(
+                check(FetchKind::Shared),
+                precision == Precision::F32,
+                "{precision:?}"
+            );
         }
     }
 }

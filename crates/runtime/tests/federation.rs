@@ -1,5 +1,10 @@
 //! Whole members in one process, over real sockets, files and threads; only the model is a toy.
-#![allow(clippy::unwrap_used, missing_docs, unreachable_pub, missing_debug_implementations)]
+#![allow(
+    clippy::unwrap_used,
+    missing_docs,
+    unreachable_pub,
+    missing_debug_implementations
+)]
 
 mod common;
 
@@ -17,7 +22,10 @@ use fednode_runtime::{ExitCode, MemberConfig, Outcome, final_model, stored_model
 const QUICK: Duration = Duration::from_millis(5);
 
 fn model_of(state: &Path) -> ParamSet {
-    ParamSet::decode(&std::fs::read(state.join(final_model::FOLDER).join("model.safetensors")).unwrap()).unwrap()
+    ParamSet::decode(
+        &std::fs::read(state.join(final_model::FOLDER).join("model.safetensors")).unwrap(),
+    )
+    .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,22 +42,50 @@ async fn three_nodes_and_an_aggregator_finish_with_one_shared_part() {
     let nodes: Vec<Running> = names.iter().enumerate().map(start).collect();
     for node in nodes {
         let finished = node.end().await.unwrap();
-        assert_eq!((finished.outcome, finished.round), (Outcome::AllRounds, Round(3)));
+        assert_eq!(
+            (finished.outcome, finished.round),
+            (Outcome::AllRounds, Round(3))
+        );
     }
     assert_eq!(aggregator.end().await.unwrap().outcome, Outcome::AllRounds);
     let shared = model_of(&state("a")).get("shared").unwrap().clone();
     for name in names {
-        assert_eq!(model_of(&state(name)).get("shared"), Some(&shared), "{name} follows another mean");
+        assert_eq!(
+            model_of(&state(name)).get("shared"),
+            Some(&shared),
+            "{name} follows another mean"
+        );
         let records = read_records(&records_path(&state(name))).unwrap();
-        assert_eq!(records.iter().map(|r| r.round.0).collect::<Vec<_>>(), [1, 2, 3]);
-        assert!(records.iter().all(|r| r.members == 3 && r.closed_by.is_some()), "{records:?}");
-        assert!(records[1].n_sources_used == 4, "everybody's experts are mixed from round 2 on: {records:?}");
+        assert_eq!(
+            records.iter().map(|r| r.round.0).collect::<Vec<_>>(),
+            [1, 2, 3]
+        );
+        assert!(
+            records
+                .iter()
+                .all(|r| r.members == 3 && r.closed_by.is_some()),
+            "{records:?}"
+        );
+        assert!(
+            records[1].n_sources_used == 4,
+            "everybody's experts are mixed from round 2 on: {records:?}"
+        );
         assert!(records.iter().all(|r| r.accuracy.is_some()));
-        let before_exchange: Vec<bool> = records.iter().map(|r| r.accuracy_after_local_training.is_some()).collect();
-        assert_eq!(before_exchange, [false, false, true], "the last round is always evaluated fully");
+        let before_exchange: Vec<bool> = records
+            .iter()
+            .map(|r| r.accuracy_after_local_training.is_some())
+            .collect();
+        assert_eq!(
+            before_exchange,
+            [false, false, true],
+            "the last round is always evaluated fully"
+        );
         assert!(records[1].bytes_received.peer_to_peer > 0 && records[1].bytes_sent.wire > 0);
         assert!(records.iter().all(|r| r.peak_rss_bytes > Some(0)));
-        assert!(!state(name).join("control.json").exists(), "the control file goes with its server");
+        assert!(
+            !state(name).join("control.json").exists(),
+            "the control file goes with its server"
+        );
     }
     // Each node adds its number in hundredths and the mean of 1, 2 and 3 is 2: three rounds add 0.06.
     assert!((shared.values()[0] - 1.06).abs() < 1e-5, "{shared:?}");
@@ -64,15 +100,24 @@ async fn who_asks_for_packed_blobs_receives_fewer_bytes_and_the_same_numbers() {
     spec.round.audit = 0.0;
     let (aggregator, address) = Running::aggregator(config(&spec, &state("boot"), &[])).await;
     let member = |name| config(&spec, &state(name), std::slice::from_ref(&address));
-    let packed = MemberConfig { compression: Compression::Zstd, ..member("packed") };
-    let nodes = [Running::node(1, packed, QUICK), Running::node(2, member("plain"), QUICK)];
+    let packed = MemberConfig {
+        compression: Compression::Zstd,
+        ..member("packed")
+    };
+    let nodes = [
+        Running::node(1, packed, QUICK),
+        Running::node(2, member("plain"), QUICK),
+    ];
     for node in nodes {
         assert_eq!(node.end().await.unwrap().round, Round(5));
     }
     aggregator.end().await.unwrap();
     let received = |name: &str| {
         let records = read_records(&records_path(&state(name))).unwrap();
-        records.iter().map(|r| r.bytes_received.peer_to_peer + r.bytes_received.aggregator).sum::<u64>()
+        records
+            .iter()
+            .map(|r| r.bytes_received.peer_to_peer + r.bytes_received.aggregator)
+            .sum::<u64>()
     };
     let (packed, plain) = (received("packed"), received("plain"));
     assert!(packed < plain * 9 / 10, "{packed} and {plain} bytes");
@@ -89,7 +134,14 @@ async fn private_modules_go_round_after_the_last_round_but_for_one_that_is_kept(
     let (aggregator, address) = Running::aggregator(config(&spec, &state("boot"), &[])).await;
     let start = |(number, name): (usize, &&str)| {
         let config = config(&spec, &state(name), std::slice::from_ref(&address));
-        Running::node(number as u8 + 1, MemberConfig { shares_module: *name != "c", ..config }, QUICK)
+        Running::node(
+            number as u8 + 1,
+            MemberConfig {
+                shares_module: *name != "c",
+                ..config
+            },
+            QUICK,
+        )
     };
     let names = ["a", "b", "c"];
     let nodes: Vec<Running> = names.iter().enumerate().map(start).collect();
@@ -102,7 +154,12 @@ async fn private_modules_go_round_after_the_last_round_but_for_one_that_is_kept(
     for name in names {
         let card = std::fs::read(state(name).join(final_model::FOLDER).join("card.json")).unwrap();
         let card: final_model::ModelCard = serde_json::from_slice(&card).unwrap();
-        let pooled = card.pool.unwrap().members.into_iter().filter_map(|member| member.node);
+        let pooled = card
+            .pool
+            .unwrap()
+            .members
+            .into_iter()
+            .filter_map(|member| member.node);
         let others = ids.iter().copied().filter(|id| *id != card.node_id);
         assert!(pooled.eq(others), "{name} pooled others than the others");
         assert!(card.finished.is_some(), "the pool is evaluated");
@@ -117,7 +174,11 @@ async fn the_last_stage_of_a_stopped_node_begins_anew() {
     spec.pool.enabled = true;
     let (aggregator, address) = Running::aggregator(config(&spec, &state("boot"), &[])).await;
     let start = |number: u8, batch| {
-        let config = config(&spec, &state(&number.to_string()), std::slice::from_ref(&address));
+        let config = config(
+            &spec,
+            &state(&number.to_string()),
+            std::slice::from_ref(&address),
+        );
         Running::node(number, config, batch)
     };
     // The first has its module while the second still makes one.
@@ -125,17 +186,27 @@ async fn the_last_stage_of_a_stopped_node_begins_anew() {
     until(|| first.counters.finished.load(Ordering::Relaxed) == 1).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     first.stop.cancel();
-    assert_eq!(first.end().await.unwrap_err().exit_code(), ExitCode::Interrupted);
+    assert_eq!(
+        first.end().await.unwrap_err().exit_code(),
+        ExitCode::Interrupted
+    );
     let again = start(1, QUICK);
     let finished = again.counters.clone();
     for node in [again, second] {
         assert_eq!(node.end().await.unwrap().outcome, Outcome::AllRounds);
     }
     aggregator.end().await.unwrap();
-    assert_eq!(finished.finished.load(Ordering::Relaxed), 1, "it is done again");
+    assert_eq!(
+        finished.finished.load(Ordering::Relaxed),
+        1,
+        "it is done again"
+    );
     let model = model_of(&state("1"));
     let value = model.get("experts.0.e").unwrap().values()[0];
-    assert!((0.5 * FINISHING..1.5 * FINISHING).contains(&value), "and once in all: {value}");
+    assert!(
+        (0.5 * FINISHING..1.5 * FINISHING).contains(&value),
+        "and once in all: {value}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,7 +216,11 @@ async fn a_stopped_node_goes_on_from_its_checkpoint() {
     let spec = spec(3, 6);
     let (aggregator, address) = Running::aggregator(config(&spec, &state("boot"), &[])).await;
     let start = |number: u8| {
-        let config = config(&spec, &state(&number.to_string()), std::slice::from_ref(&address));
+        let config = config(
+            &spec,
+            &state(&number.to_string()),
+            std::slice::from_ref(&address),
+        );
         Running::node(number, config, Duration::from_millis(40))
     };
     let (first, second, third) = (start(1), start(2), start(3));
@@ -154,11 +229,17 @@ async fn a_stopped_node_goes_on_from_its_checkpoint() {
     third.stop.cancel();
     let error = third.end().await.unwrap_err();
     assert_eq!(error.exit_code(), ExitCode::Interrupted, "{error}");
-    assert!(stopped.elapsed() < Duration::from_secs(5), "Ctrl-C takes at most five seconds");
+    assert!(
+        stopped.elapsed() < Duration::from_secs(5),
+        "Ctrl-C takes at most five seconds"
+    );
     let stored = stored_model(&state("3"), &spec).unwrap().unwrap();
     // Its own update is in the model, the mean of the round before beside it.
     let (own, common) = (stored.params.get("shared").unwrap(), stored.common.unwrap());
-    assert!(own.values()[0] >= common.get("w").unwrap().values()[0], "{own:?} {common:?}");
+    assert!(
+        own.values()[0] >= common.get("w").unwrap().values()[0],
+        "{own:?} {common:?}"
+    );
     let again = start(3);
     let counters = again.counters.clone();
     for node in [first, second, again] {
@@ -166,7 +247,10 @@ async fn a_stopped_node_goes_on_from_its_checkpoint() {
     }
     aggregator.end().await.unwrap();
     assert_eq!(counters.restored.load(Ordering::Relaxed), 1);
-    assert!(counters.trained.load(Ordering::Relaxed) <= 5, "finished rounds are not trained again");
+    assert!(
+        counters.trained.load(Ordering::Relaxed) <= 5,
+        "finished rounds are not trained again"
+    );
     let records = read_records(&records_path(&state("3"))).unwrap();
     assert_eq!(records.last().unwrap().round, Round(6));
     let shared = |name: &str| model_of(&state(name)).get("shared").unwrap().clone();
@@ -180,24 +264,37 @@ async fn a_node_that_leaves_ends_well_and_the_others_go_on() {
     let spec = spec(3, 5);
     let (aggregator, address) = Running::aggregator(config(&spec, &state("boot"), &[])).await;
     let start = |number: u8| {
-        let config = config(&spec, &state(&number.to_string()), std::slice::from_ref(&address));
+        let config = config(
+            &spec,
+            &state(&number.to_string()),
+            std::slice::from_ref(&address),
+        );
         Running::node(number, config, Duration::from_millis(40))
     };
     let (first, second, leaver) = (start(1), start(2), start(3));
     until(|| leaver.counters.trained.load(Ordering::Relaxed) >= 2).await;
     let client = Client::of(&state("3")).unwrap();
-    tokio::task::spawn_blocking(move || client.leave().unwrap()).await.unwrap();
+    tokio::task::spawn_blocking(move || client.leave().unwrap())
+        .await
+        .unwrap();
     assert_eq!(leaver.end().await.unwrap().outcome, Outcome::Left);
     for node in [first, second] {
         assert_eq!(node.end().await.unwrap().round, Round(5));
     }
     aggregator.end().await.unwrap();
-    let last = read_records(&records_path(&state("1"))).unwrap().pop().unwrap();
+    let last = read_records(&records_path(&state("1")))
+        .unwrap()
+        .pop()
+        .unwrap();
     assert_eq!((last.round, last.members), (Round(5), 2));
 }
 
 /// Runs a node on its own until `reached` says so.
-async fn lonely_node(spec: &FederationSpec, state: &Path, reached: impl Fn(&Counters) -> bool) -> Running {
+async fn lonely_node(
+    spec: &FederationSpec,
+    state: &Path,
+    reached: impl Fn(&Counters) -> bool,
+) -> Running {
     let node = Running::node(1, config(spec, state, &[]), Duration::from_millis(200));
     until(|| reached(&node.counters)).await;
     node
@@ -206,11 +303,21 @@ async fn lonely_node(spec: &FederationSpec, state: &Path, reached: impl Fn(&Coun
 async fn leave_once(spec: &FederationSpec, state: PathBuf, reached: impl Fn(&Counters) -> bool) {
     let node = lonely_node(spec, &state, reached).await;
     let client = Client::of(&state).unwrap();
-    tokio::task::spawn_blocking(move || client.leave().unwrap()).await.unwrap();
+    tokio::task::spawn_blocking(move || client.leave().unwrap())
+        .await
+        .unwrap();
     let left = node.end().await;
-    assert!(matches!(&left, Ok(finished) if finished.outcome == Outcome::Left), "{}: {left:?}", state.display());
+    assert!(
+        matches!(&left, Ok(finished) if finished.outcome == Outcome::Left),
+        "{}: {left:?}",
+        state.display()
+    );
     let card = state.join(final_model::FOLDER).join("card.json");
-    assert!(!card.exists(), "{}: it was done before it left", state.display());
+    assert!(
+        !card.exists(),
+        "{}: it was done before it left",
+        state.display()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -236,8 +343,14 @@ async fn a_node_that_is_stopped_in_its_last_stage_is_interrupted() {
     let state = folder.path().join("node");
     let node = lonely_node(&lonely_spec(1), &state, finishing).await;
     node.stop.cancel();
-    assert_eq!(node.end().await.unwrap_err().exit_code(), ExitCode::Interrupted);
-    assert!(!state.join(final_model::FOLDER).exists(), "its last stage begins anew");
+    assert_eq!(
+        node.end().await.unwrap_err().exit_code(),
+        ExitCode::Interrupted
+    );
+    assert!(
+        !state.join(final_model::FOLDER).exists(),
+        "its last stage begins anew"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -267,41 +380,86 @@ async fn the_control_api_answers_its_owner_only_and_the_folder_has_one_daemon() 
     config.facts = vec![("fact.txt", "second".into())];
     let error = Running::node(1, config, QUICK).end().await.unwrap_err();
     assert_eq!(error.exit_code(), ExitCode::State);
-    assert_eq!(std::fs::read_to_string(state.join("fact.txt")).unwrap(), "first", "what is refused changes nothing");
-    assert!(error.to_string().contains("is in use by process"), "{error}");
+    assert_eq!(
+        std::fs::read_to_string(state.join("fact.txt")).unwrap(),
+        "first",
+        "what is refused changes nothing"
+    );
+    assert!(
+        error.to_string().contains("is in use by process"),
+        "{error}"
+    );
 
     let mut stranger = fednode_runtime::control::read(&state).unwrap().unwrap();
     stranger.token = "0".repeat(stranger.token.len());
     tokio::task::spawn_blocking(move || {
         let status = client.status().unwrap();
-        assert_eq!((status.round, status.rounds, status.finished), (Round(2), 2, true));
-        assert!(status.listeners[0].contains("/p2p/"), "{:?}", status.listeners);
-        assert!(status.notes.iter().any(|note| note.text == "all rounds are done"), "{:?}", status.notes);
+        assert_eq!(
+            (status.round, status.rounds, status.finished),
+            (Round(2), 2, true)
+        );
+        assert!(
+            status.listeners[0].contains("/p2p/"),
+            "{:?}",
+            status.listeners
+        );
+        assert!(
+            status
+                .notes
+                .iter()
+                .any(|note| note.text == "all rounds are done"),
+            "{:?}",
+            status.notes
+        );
         assert_eq!(client.rounds().unwrap().len(), 2);
         assert!(client.peers().unwrap().is_empty() && client.experts().unwrap().rows.is_empty());
         let metrics = client.metrics().unwrap();
-        assert!(metrics.contains("fednode_round 2") && metrics.ends_with("# EOF\n"), "{metrics}");
+        assert!(
+            metrics.contains("fednode_round 2") && metrics.ends_with("# EOF\n"),
+            "{metrics}"
+        );
         let refused = Client::new(stranger).status().unwrap_err();
-        assert!(matches!(&refused, ClientError::Refused(text) if text.contains("token")), "{refused}");
+        assert!(
+            matches!(&refused, ClientError::Refused(text) if text.contains("token")),
+            "{refused}"
+        );
         client.stop().unwrap();
     })
     .await
     .unwrap();
-    assert_eq!(node.end().await.unwrap().outcome, Outcome::AllRounds, "it had finished, so a stop is a good end");
-    assert!(matches!(Client::of(&state), Err(ClientError::NotRunning(_))));
+    assert_eq!(
+        node.end().await.unwrap().outcome,
+        Outcome::AllRounds,
+        "it had finished, so a stop is a good end"
+    );
+    assert!(matches!(
+        Client::of(&state),
+        Err(ClientError::NotRunning(_))
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_with_another_spec_ends_and_names_the_key() {
     let folder = tempfile::tempdir().unwrap();
     let ours = spec(3, 3);
-    let (aggregator, address) = Running::aggregator(config(&ours, &folder.path().join("boot"), &[])).await;
+    let (aggregator, address) =
+        Running::aggregator(config(&ours, &folder.path().join("boot"), &[])).await;
     let mut theirs = ours.clone();
     theirs.training.learning_rate = 0.5;
-    let node = Running::node(1, config(&theirs, &folder.path().join("node"), &[address]), QUICK);
+    let node = Running::node(
+        1,
+        config(&theirs, &folder.path().join("node"), &[address]),
+        QUICK,
+    );
     let error = node.end().await.unwrap_err();
     assert_eq!(error.exit_code(), ExitCode::Refused, "{error}");
-    assert!(error.to_string().contains("`training.learning_rate`"), "{error}");
+    assert!(
+        error.to_string().contains("`training.learning_rate`"),
+        "{error}"
+    );
     aggregator.stop.cancel();
-    assert_eq!(aggregator.end().await.unwrap_err().exit_code(), ExitCode::Interrupted);
+    assert_eq!(
+        aggregator.end().await.unwrap_err().exit_code(),
+        ExitCode::Interrupted
+    );
 }

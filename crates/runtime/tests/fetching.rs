@@ -7,7 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fednode_core::{BlobId, BlobRef, BlobStore, FederationSpec, NodeId, Partial, Role, SEGMENT_BYTES, SegmentList};
+use fednode_core::{
+    BlobId, BlobRef, BlobStore, FederationSpec, NodeId, Partial, Role, SEGMENT_BYTES, SegmentList,
+};
 use fednode_net::{Config, Event, Identity, Multiaddr, Network, start};
 use fednode_store::{Blobs, OpenError, Options, Store};
 
@@ -70,11 +72,16 @@ fn content() -> Vec<u8> {
         state ^= state << 17;
         state.to_le_bytes()
     };
-    (0..u64::from(SEGMENTS) * SEGMENT_BYTES / 8).flat_map(|_| word()).collect()
+    (0..u64::from(SEGMENTS) * SEGMENT_BYTES / 8)
+        .flat_map(|_| word())
+        .collect()
 }
 
 fn open(folder: &Path) -> Store {
-    let options = Options { reserve_bytes: 1000, ..Options::default() };
+    let options = Options {
+        reserve_bytes: 1000,
+        ..Options::default()
+    };
     let open = || Store::open(folder, FederationSpec::default().id(), &options);
     // A child that is just being made for another test holds, for a moment, all that is open here.
     for _ in 0..100 {
@@ -89,10 +96,22 @@ fn open(folder: &Path) -> Store {
 async fn provider(folder: &Path, bytes: &[u8]) -> (Network, Arc<Slow>) {
     let blobs = open(folder).blobs;
     blobs.put(bytes).unwrap();
-    let store = Arc::new(Slow { blobs, asked: Mutex::default() });
+    let store = Arc::new(Slow {
+        blobs,
+        asked: Mutex::default(),
+    });
     let mut config = Config::new(FederationSpec::default().into(), Role::Node);
     config.listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
-    (start(config, Identity::generate(), Arc::clone(&store) as Arc<dyn BlobStore>).await.unwrap(), store)
+    (
+        start(
+            config,
+            Identity::generate(),
+            Arc::clone(&store) as Arc<dyn BlobStore>,
+        )
+        .await
+        .unwrap(),
+        store,
+    )
 }
 
 /// Starts a network over a store and waits until all these members are there.
@@ -116,15 +135,24 @@ async fn client(store: Arc<Blobs>, addresses: &[Multiaddr]) -> (Network, Vec<Nod
 /// The child of the next test; does nothing unless it is told to.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_child_that_fetches_until_it_is_killed() {
-    let Ok(told) = std::env::var(CHILD) else { return };
+    let Ok(told) = std::env::var(CHILD) else {
+        return;
+    };
     let mut lines = told.lines();
     let store = open(Path::new(lines.next().unwrap()));
     let addresses: Vec<Multiaddr> = lines.map(|address| address.parse().unwrap()).collect();
     let (network, providers) = client(Arc::clone(&store.blobs), &addresses).await;
     let handle = network.handle.clone();
-    tokio::spawn(async move { handle.fetch(BlobRef::of(&content()), providers, PATIENCE).await });
+    tokio::spawn(async move {
+        handle
+            .fetch(BlobRef::of(&content()), providers, PATIENCE)
+            .await
+    });
     loop {
-        println!("received {}", network.handle.traffic().blob_received_from_nodes);
+        println!(
+            "received {}",
+            network.handle.traffic().blob_received_from_nodes
+        );
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -133,8 +161,17 @@ fn spawn_child(state: &Path, addresses: &[Multiaddr]) -> Child {
     let addresses: Vec<String> = addresses.iter().map(Multiaddr::to_string).collect();
     let told = format!("{}\n{}", state.display(), addresses.join("\n"));
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "a_child_that_fetches_until_it_is_killed", "--nocapture"]);
-    command.env(CHILD, told).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    command.args([
+        "--exact",
+        "a_child_that_fetches_until_it_is_killed",
+        "--nocapture",
+    ]);
+    command
+        .env(CHILD, told)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 /// Kills the child without a word as soon as it has so many bytes; returns how many it had said it had.
@@ -156,28 +193,53 @@ async fn a_killed_fetch_gets_at_most_one_segment_per_provider_again() {
     let blob = BlobRef::of(&bytes);
     let (ann, ann_store) = provider(&folder.path().join("ann"), &bytes).await;
     let (cat, cat_store) = provider(&folder.path().join("cat"), &bytes).await;
-    let addresses = [ann.handle.listeners().remove(0), cat.handle.listeners().remove(0)];
+    let addresses = [
+        ann.handle.listeners().remove(0),
+        cat.handle.listeners().remove(0),
+    ];
     let state = folder.path().join("bob");
     let child = spawn_child(&state, &addresses);
-    let received = tokio::task::spawn_blocking(move || kill_at(child, blob.size * 6 / 10)).await.unwrap();
+    let received = tokio::task::spawn_blocking(move || kill_at(child, blob.size * 6 / 10))
+        .await
+        .unwrap();
     assert!(received < blob.size, "it was killed on the way");
 
     let store = open(&state);
     let (bob, providers) = client(Arc::clone(&store.blobs), &addresses).await;
     // The providers may still be reading what the dead one had asked for.
-    while ![ann_store.take_asked(), cat_store.take_asked()].concat().is_empty() {
+    while ![ann_store.take_asked(), cat_store.take_asked()]
+        .concat()
+        .is_empty()
+    {
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     let fetched = bob.handle.fetch(blob, providers, PATIENCE).await.unwrap();
-    let (received, resumed) = (received / SEGMENT_BYTES, fetched.resumed_bytes / SEGMENT_BYTES);
-    assert!(resumed + 2 >= received, "{resumed} segments of {received} that had arrived were still there");
+    let (received, resumed) = (
+        received / SEGMENT_BYTES,
+        fetched.resumed_bytes / SEGMENT_BYTES,
+    );
+    assert!(
+        resumed + 2 >= received,
+        "{resumed} segments of {received} that had arrived were still there"
+    );
     let mut asked = [ann_store.take_asked(), cat_store.take_asked()].concat();
     asked.sort_unstable();
     let n_asked = asked.len() as u64;
     asked.dedup();
-    assert_eq!(n_asked, asked.len() as u64, "a segment was asked for twice: {asked:?}");
-    assert_eq!((asked.contains(&None), n_asked), (false, u64::from(SEGMENTS) - resumed), "no list, only what lacked");
-    assert_eq!(fetched.bytes_received.values().sum::<u64>(), blob.size - fetched.resumed_bytes);
+    assert_eq!(
+        n_asked,
+        asked.len() as u64,
+        "a segment was asked for twice: {asked:?}"
+    );
+    assert_eq!(
+        (asked.contains(&None), n_asked),
+        (false, u64::from(SEGMENTS) - resumed),
+        "no list, only what lacked"
+    );
+    assert_eq!(
+        fetched.bytes_received.values().sum::<u64>(),
+        blob.size - fetched.resumed_bytes
+    );
     assert!(store.blobs.get(&blob.id).unwrap() == bytes);
 }
 
@@ -188,7 +250,10 @@ async fn the_same_content_is_sent_to_a_node_once() {
     let blob = BlobRef::of(&bytes);
     let (ann, ann_store) = provider(&folder.path().join("ann"), &bytes).await;
     let (cat, cat_store) = provider(&folder.path().join("cat"), &bytes).await;
-    let addresses = [ann.handle.listeners().remove(0), cat.handle.listeners().remove(0)];
+    let addresses = [
+        ann.handle.listeners().remove(0),
+        cat.handle.listeners().remove(0),
+    ];
     let state = folder.path().join("bob");
     {
         let store = open(&state);
@@ -207,5 +272,8 @@ async fn the_same_content_is_sent_to_a_node_once() {
     assert!(after_restart.bytes_received.is_empty(), "{after_restart:?}");
     let mut asked = [ann_store.take_asked(), cat_store.take_asked()].concat();
     asked.sort_unstable();
-    assert_eq!(asked, [None, Some(0), Some(1), Some(2), Some(3), Some(4), Some(5)]);
+    assert_eq!(
+        asked,
+        [None, Some(0), Some(1), Some(2), Some(3), Some(4), Some(5)]
+    );
 }

@@ -83,22 +83,42 @@ fn lock(index: &Mutex<Index>) -> MutexGuard<'_, Index> {
 }
 
 fn not_held(id: &BlobId) -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, format!("blob {} is not held", id.short()))
+    io::Error::new(
+        io::ErrorKind::NotFound,
+        format!("blob {} is not held", id.short()),
+    )
 }
 
 /// Life of a store.
 impl Blobs {
-    pub(crate) fn open(state: &Path, disk: Disk, quota_bytes: u64, lock: Option<Lock>) -> io::Result<Self> {
+    pub(crate) fn open(
+        state: &Path,
+        disk: Disk,
+        quota_bytes: u64,
+        lock: Option<Lock>,
+    ) -> io::Result<Self> {
         let files = Files::new(state);
         let mut index = Index::default();
         if lock.is_some() {
             create_folder(&files.held_root())?;
             create_folder(&files.partial_folder())?;
             files.sweep()?;
-            files.scan_held()?.into_iter().for_each(|(blob, used)| index.insert_held(blob, used));
-            files.scan_partial()?.into_iter().for_each(|(blob, used)| index.insert_incoming(blob, used));
+            files
+                .scan_held()?
+                .into_iter()
+                .for_each(|(blob, used)| index.insert_held(blob, used));
+            files
+                .scan_partial()?
+                .into_iter()
+                .for_each(|(blob, used)| index.insert_incoming(blob, used));
         }
-        Ok(Self { files, disk, quota_bytes, index: Arc::new(Mutex::new(index)), lock })
+        Ok(Self {
+            files,
+            disk,
+            quota_bytes,
+            index: Arc::new(Mutex::new(index)),
+            lock,
+        })
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -106,7 +126,12 @@ impl Blobs {
     }
 
     fn check_writable(&self) -> io::Result<()> {
-        let read_only = || io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the store was opened read-only");
+        let read_only = || {
+            io::Error::new(
+                io::ErrorKind::ReadOnlyFilesystem,
+                "the store was opened read-only",
+            )
+        };
         self.lock.is_some().then_some(()).ok_or_else(read_only)
     }
 
@@ -128,7 +153,12 @@ impl Blobs {
         match self.lock {
             Some(_) => Ok(self.index().all_held()),
             None => {
-                let mut found: Vec<_> = self.files.scan_held()?.into_iter().map(|(blob, _)| blob).collect();
+                let mut found: Vec<_> = self
+                    .files
+                    .scan_held()?
+                    .into_iter()
+                    .map(|(blob, _)| blob)
+                    .collect();
                 found.sort_unstable();
                 Ok(found)
             }
@@ -154,7 +184,8 @@ impl Blobs {
             return Ok(blob);
         }
         self.make_room(&mut self.index(), blob.size)?;
-        self.store(list, bytes).inspect_err(|_| self.index().release(blob.size))?;
+        self.store(list, bytes)
+            .inspect_err(|_| self.index().release(blob.size))?;
         self.disk.sync_folder(&self.files.held_folder(&blob.id))?;
         Ok(blob)
     }
@@ -180,7 +211,9 @@ impl Blobs {
     pub fn get(&self, id: &BlobId) -> io::Result<Vec<u8>> {
         let (file, blob) = self.open_held(id)?;
         // The size is the file's own claim: what is too large was not written by this store.
-        let len = usize::try_from(blob.size).ok().filter(|_| blob.size <= MAX_BLOB_BYTES);
+        let len = usize::try_from(blob.size)
+            .ok()
+            .filter(|_| blob.size <= MAX_BLOB_BYTES);
         let mut bytes = vec![0; len.ok_or_else(|| self.give_up_corrupt(id, &file))?];
         file.read_exact_at(&mut bytes, 0)?;
         if BlobId::of(&bytes) != *id {
@@ -210,7 +243,9 @@ impl Blobs {
             return Err(not_held(id));
         }
         let path = self.files.held(id);
-        match File::open(&path).and_then(|file| file.metadata().map(|metadata| (file, metadata.len()))) {
+        match File::open(&path)
+            .and_then(|file| file.metadata().map(|metadata| (file, metadata.len())))
+        {
             Ok((file, size)) => Ok((file, BlobRef { id: *id, size })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // Collected since we asked, or tidied up by hand. Names change only under the lock of the index, so
@@ -227,7 +262,10 @@ impl Blobs {
 
     fn give_up_corrupt(&self, id: &BlobId, file: &File) -> io::Error {
         warn!(blob = %id, "a blob on disk is corrupt and no longer held");
-        let text = format!("blob {} was corrupt on disk and is no longer held", id.short());
+        let text = format!(
+            "blob {} was corrupt on disk and is no longer held",
+            id.short()
+        );
         let corrupt = io::Error::new(io::ErrorKind::NotFound, text);
         if self.lock.is_none() {
             return corrupt;
@@ -247,8 +285,12 @@ impl Blobs {
     /// Notes that a blob was used, on disk only now and then.
     fn touch(&self, id: &BlobId, file: &File) {
         let now = SystemTime::now();
-        let Some(before) = self.index().touch(id, now) else { return };
-        if now.duration_since(before).is_ok_and(|age| age > TOUCH_INTERVAL)
+        let Some(before) = self.index().touch(id, now) else {
+            return;
+        };
+        if now
+            .duration_since(before)
+            .is_ok_and(|age| age > TOUCH_INTERVAL)
             && let Err(error) = file.set_modified(now)
         {
             debug!(blob = %id, %error, "time of last use not kept");
@@ -269,6 +311,9 @@ fn check_size(blob: BlobRef) -> io::Result<()> {
     if blob.size <= MAX_BLOB_BYTES {
         return Ok(());
     }
-    let text = format!("a blob of {} bytes is beyond the limit of {MAX_BLOB_BYTES}", blob.size);
+    let text = format!(
+        "a blob of {} bytes is beyond the limit of {MAX_BLOB_BYTES}",
+        blob.size
+    );
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }

@@ -65,7 +65,9 @@ pub enum SaveError {
     #[error("`{0}` cannot be the name of a checkpoint: use a-z, 0-9 and -")]
     Name(String),
     /// No space, even after the reserve was given up.
-    #[error("no space left for checkpoint `{name}` of {bytes} bytes, even with the reserve given up")]
+    #[error(
+        "no space left for checkpoint `{name}` of {bytes} bytes, even with the reserve given up"
+    )]
     Full {
         /// Its name.
         name: String,
@@ -84,7 +86,9 @@ pub enum SaveError {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// It is of another federation or another partition.
-    #[error("checkpoint `{name}` has {what} {found}, expected {expected}: choose another state folder or remove it")]
+    #[error(
+        "checkpoint `{name}` has {what} {found}, expected {expected}: choose another state folder or remove it"
+    )]
     Mismatch {
         /// Its name.
         name: String,
@@ -107,7 +111,9 @@ pub enum LoadError {
         details: String,
     },
     /// A newer version of this software wrote it.
-    #[error("checkpoint has format {found}, this version knows up to {supported}: use the newer version")]
+    #[error(
+        "checkpoint has format {found}, this version knows up to {supported}: use the newer version"
+    )]
     Version {
         /// Its format.
         found: u32,
@@ -149,8 +155,15 @@ impl Checkpoint {
     ///
     /// # Errors
     /// Fails if the description cannot be written as JSON.
-    pub fn new(partition_hash: impl Into<String>, meta: &impl Serialize) -> Result<Self, serde_json::Error> {
-        Ok(Self { partition_hash: partition_hash.into(), meta: serde_json::to_vec(meta)?, sections: Vec::new() })
+    pub fn new(
+        partition_hash: impl Into<String>,
+        meta: &impl Serialize,
+    ) -> Result<Self, serde_json::Error> {
+        Ok(Self {
+            partition_hash: partition_hash.into(),
+            meta: serde_json::to_vec(meta)?,
+            sections: Vec::new(),
+        })
     }
 
     /// Adds a section.
@@ -170,7 +183,10 @@ impl Checkpoint {
 
     /// Returns the first section of that name.
     pub fn section(&self, name: &str) -> Option<&[u8]> {
-        self.sections.iter().find(|(other, _)| other == name).map(|(_, bytes)| bytes.as_slice())
+        self.sections
+            .iter()
+            .find(|(other, _)| other == name)
+            .map(|(_, bytes)| bytes.as_slice())
     }
 }
 
@@ -195,7 +211,14 @@ impl Checkpoints {
         lock: Option<Lock>,
     ) -> io::Result<Self> {
         let folder = state.join(FOLDER);
-        let checkpoints = Self { folder, federation, disk, reserve_bytes, largest_bytes: Mutex::new(0), lock };
+        let checkpoints = Self {
+            folder,
+            federation,
+            disk,
+            reserve_bytes,
+            largest_bytes: Mutex::new(0),
+            lock,
+        };
         if checkpoints.lock.is_some() {
             create_folder(&checkpoints.folder)?;
             sweep(&checkpoints.folder)?;
@@ -219,7 +242,10 @@ impl Checkpoints {
             return Err(SaveError::Name(name.to_owned()));
         }
         let mut largest = self.largest();
-        let generation = self.generations(name)?.first().map_or(1, |(newest, _)| newest + 1);
+        let generation = self
+            .generations(name)?
+            .first()
+            .map_or(1, |(newest, _)| newest + 1);
         let encoded = Encoded::new(checkpoint, self.federation);
         let bytes = encoded.n_bytes();
         let disk_was_full = self.write(name, generation, &encoded)?;
@@ -227,7 +253,11 @@ impl Checkpoints {
         *largest = (*largest).max(bytes);
         self.take_reserve(*largest);
         debug!(name, generation, bytes, "checkpoint saved");
-        Ok(Saved { generation, bytes, disk_was_full })
+        Ok(Saved {
+            generation,
+            bytes,
+            disk_was_full,
+        })
     }
 
     /// Writes a file, with the reserve's space if there is no other, and tells whether that was needed.
@@ -236,12 +266,18 @@ impl Checkpoints {
         match self.disk.replace(&path, &encoded.parts()) {
             Ok(()) => return Ok(false),
             Err(error) if !is_full(&error) => return Err(error.into()),
-            Err(_) => warn!(name, "the disk is full: the checkpoint is written into reserved space"),
+            Err(_) => warn!(
+                name,
+                "the disk is full: the checkpoint is written into reserved space"
+            ),
         }
         self.disk.remove(&self.reserve_path())?;
         match self.disk.replace(&path, &encoded.parts()) {
             Ok(()) => Ok(true),
-            Err(error) if is_full(&error) => Err(SaveError::Full { name: name.to_owned(), bytes: encoded.n_bytes() }),
+            Err(error) if is_full(&error) => Err(SaveError::Full {
+                name: name.to_owned(),
+                bytes: encoded.n_bytes(),
+            }),
             Err(error) => Err(error.into()),
         }
     }
@@ -258,10 +294,15 @@ impl Checkpoints {
             match read(&path) {
                 Ok((checkpoint, federation)) => {
                     self.check_match(name, federation, &checkpoint, partition_hash)?;
-                    let warning = describe(&damaged)
-                        .map(|what| format!("checkpoint `{name}` goes back to generation {generation}: {what}"));
+                    let warning = describe(&damaged).map(|what| {
+                        format!("checkpoint `{name}` goes back to generation {generation}: {what}")
+                    });
                     self.set_aside(name, &damaged);
-                    return Ok(Some(Loaded { checkpoint, generation, warning }));
+                    return Ok(Some(Loaded {
+                        checkpoint,
+                        generation,
+                        warning,
+                    }));
                 }
                 Err(error @ LoadError::Version { .. }) => return Err(error),
                 Err(error) => {
@@ -272,7 +313,10 @@ impl Checkpoints {
         }
         match describe(&damaged) {
             None => Ok(None),
-            Some(details) => Err(LoadError::AllCorrupt { name: name.to_owned(), details }),
+            Some(details) => Err(LoadError::AllCorrupt {
+                name: name.to_owned(),
+                details,
+            }),
         }
     }
 
@@ -285,7 +329,12 @@ impl Checkpoints {
     ) -> Result<(), LoadError> {
         let mismatch = |what, found: &str, expected: &str| {
             let (found, expected) = (format!("`{found}`"), format!("`{expected}`"));
-            Err(LoadError::Mismatch { name: name.to_owned(), what, found, expected })
+            Err(LoadError::Mismatch {
+                name: name.to_owned(),
+                what,
+                found,
+                expected,
+            })
         };
         match () {
             () if federation != self.federation => {
@@ -300,7 +349,9 @@ impl Checkpoints {
 
     /// Keeps damaged files out of the way of the next generations. What could merely not be read stays.
     fn set_aside(&self, name: &str, damaged: &[(PathBuf, LoadError)]) {
-        let corrupt = damaged.iter().filter(|(_, error)| matches!(error, LoadError::Corrupt(_)));
+        let corrupt = damaged
+            .iter()
+            .filter(|(_, error)| matches!(error, LoadError::Corrupt(_)));
         for (path, _) in corrupt.filter(|_| self.lock.is_some()) {
             if let Err(error) = fs::rename(path, self.folder.join(format!("{name}.corrupt"))) {
                 debug!(path = %path.display(), %error, "damaged checkpoint not set aside");
@@ -309,7 +360,9 @@ impl Checkpoints {
     }
 
     fn largest(&self) -> std::sync::MutexGuard<'_, u64> {
-        self.largest_bytes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.largest_bytes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn reserve_path(&self) -> PathBuf {
@@ -326,20 +379,38 @@ impl Checkpoints {
             return;
         }
         let wanted = self.reserve_bytes.max(largest_bytes + slack);
-        for bytes in [wanted, largest_bytes + slack, largest_bytes + slack / 2, largest_bytes] {
-            if self.disk.remove(&path).and_then(|()| self.disk.allocate(&path, bytes)).is_ok() {
+        for bytes in [
+            wanted,
+            largest_bytes + slack,
+            largest_bytes + slack / 2,
+            largest_bytes,
+        ] {
+            if self
+                .disk
+                .remove(&path)
+                .and_then(|()| self.disk.allocate(&path, bytes))
+                .is_ok()
+            {
                 return;
             }
         }
-        warn!(bytes = largest_bytes, "no space can be reserved for the next checkpoint");
+        warn!(
+            bytes = largest_bytes,
+            "no space can be reserved for the next checkpoint"
+        );
         // A half-taken reserve would pass for a whole one. That it cannot be removed either changes nothing.
         let _ = self.disk.remove(&path);
     }
 
     fn largest_on_disk(&self) -> io::Result<u64> {
         let reserve = self.reserve_path();
-        let paths = list_folder(&self.folder)?.into_iter().filter(|path| *path != reserve);
-        Ok(paths.filter_map(|path| Some(fs::metadata(path).ok()?.len())).max().unwrap_or(0))
+        let paths = list_folder(&self.folder)?
+            .into_iter()
+            .filter(|path| *path != reserve);
+        Ok(paths
+            .filter_map(|path| Some(fs::metadata(path).ok()?.len()))
+            .max()
+            .unwrap_or(0))
     }
 
     fn path(&self, name: &str, generation: u64) -> PathBuf {
@@ -360,7 +431,12 @@ impl Checkpoints {
     }
 
     fn drop_old_generations(&self, name: &str) {
-        for (generation, path) in self.generations(name).unwrap_or_default().iter().skip(GENERATIONS) {
+        for (generation, path) in self
+            .generations(name)
+            .unwrap_or_default()
+            .iter()
+            .skip(GENERATIONS)
+        {
             if let Err(error) = self.disk.remove(path) {
                 warn!(name, generation, %error, "old checkpoint not removed");
             }
@@ -380,7 +456,10 @@ fn read(path: &Path) -> Result<(Checkpoint, FederationId), LoadError> {
 }
 
 fn describe(damaged: &[(PathBuf, LoadError)]) -> Option<String> {
-    let lines: Vec<_> = damaged.iter().map(|(path, error)| format!("{}: {error}", path.display())).collect();
+    let lines: Vec<_> = damaged
+        .iter()
+        .map(|(path, error)| format!("{}: {error}", path.display()))
+        .collect();
     (!lines.is_empty()).then(|| lines.join("; "))
 }
 

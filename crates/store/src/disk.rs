@@ -42,12 +42,16 @@ pub(crate) fn with_path(error: io::Error, path: &Path) -> io::Error {
 
 /// Tells whether an error means that there is no space, on the disk or for this user.
 pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 /// Tells whether a file was left behind by a write that a crash cut short.
 pub(crate) fn is_staged(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(STAGED_PREFIX))
+    path.file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with(STAGED_PREFIX))
 }
 
 /// Returns the paths in a folder; none if there is no such folder.
@@ -62,7 +66,11 @@ pub(crate) fn list_folder(folder: &Path) -> io::Result<Vec<PathBuf>> {
 /// Creates folders that nobody but the user may enter.
 pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| with_path(error, folder))
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|error| with_path(error, folder))
 }
 
 /// Writes files.
@@ -85,7 +93,10 @@ impl Disk {
     /// Pretends that so many bytes are free; they shrink and grow with what is written and removed.
     #[cfg(test)]
     pub(crate) fn with_capacity(capacity: std::sync::Arc<AtomicU64>) -> Self {
-        Self { capacity: Some(capacity), ..Self::default() }
+        Self {
+            capacity: Some(capacity),
+            ..Self::default()
+        }
     }
 
     /// Returns how much space is left.
@@ -132,7 +143,11 @@ impl Disk {
     }
 
     fn fill(&self, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
         let mut offset = 0;
         for part in parts {
             self.write_at(&file, part, offset)?;
@@ -164,7 +179,12 @@ impl Disk {
     /// Makes a file of `len` bytes whose space is really taken, not only promised.
     pub(crate) fn allocate(&self, path: &Path, len: u64) -> io::Result<()> {
         self.spend(len)?;
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)?;
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::OPNOTSUPP) => fill_with_zeros(&file, len),
@@ -174,13 +194,23 @@ impl Disk {
 
     #[cfg(test)]
     fn spend(&self, bytes: u64) -> io::Result<()> {
-        let Some(capacity) = &self.capacity else { return Ok(()) };
-        let left = capacity.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(bytes));
-        left.map(|_| ()).map_err(|_| io::Error::new(io::ErrorKind::StorageFull, "no space left on the test disk"))
+        let Some(capacity) = &self.capacity else {
+            return Ok(());
+        };
+        let left = capacity.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+            left.checked_sub(bytes)
+        });
+        left.map(|_| ()).map_err(|_| {
+            io::Error::new(io::ErrorKind::StorageFull, "no space left on the test disk")
+        })
     }
 
     #[cfg(not(test))]
-    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "the test double of this function needs both")]
+    #[expect(
+        clippy::unused_self,
+        clippy::unnecessary_wraps,
+        reason = "the test double of this function needs both"
+    )]
     fn spend(&self, _bytes: u64) -> io::Result<()> {
         Ok(())
     }
@@ -216,13 +246,22 @@ mod tests {
         let error = disk.replace(&path, &[b"12", b"345"]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert_eq!(fs::read(&path).unwrap(), b"abcd", "the old content stays");
-        assert_eq!(list_folder(folder.path()).unwrap(), [path], "no temporary file stays");
+        assert_eq!(
+            list_folder(folder.path()).unwrap(),
+            [path],
+            "no temporary file stays"
+        );
     }
 
     #[test]
     fn knows_the_free_space() {
         assert!(disk_free(Path::new("/")).unwrap() > 0);
-        assert!(disk_free(Path::new("/does/not/exist")).unwrap_err().to_string().starts_with("/does/not/exist"));
+        assert!(
+            disk_free(Path::new("/does/not/exist"))
+                .unwrap_err()
+                .to_string()
+                .starts_with("/does/not/exist")
+        );
     }
 
     #[test]
@@ -233,7 +272,11 @@ mod tests {
         Disk::default().allocate(&path, 100_000).unwrap();
         let metadata = fs::metadata(&path).unwrap();
         assert_eq!(metadata.len(), 100_000);
-        assert!(metadata.blocks() * 512 >= 100_000, "{} blocks", metadata.blocks());
+        assert!(
+            metadata.blocks() * 512 >= 100_000,
+            "{} blocks",
+            metadata.blocks()
+        );
         fill_with_zeros(&File::options().write(true).open(&path).unwrap(), 150_000).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), 150_000);
     }

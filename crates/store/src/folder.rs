@@ -34,7 +34,9 @@ const START_BYTES: u64 = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another daemon uses it.
-    #[error("state folder {folder} is in use by {owner}: stop that one first or choose another folder")]
+    #[error(
+        "state folder {folder} is in use by {owner}: stop that one first or choose another folder"
+    )]
     InUse {
         /// The folder.
         folder: String,
@@ -42,7 +44,9 @@ pub enum OpenError {
         owner: String,
     },
     /// It holds the memory of another federation.
-    #[error("state folder {folder} belongs to federation {found}, not {expected}: choose another folder or remove it")]
+    #[error(
+        "state folder {folder} belongs to federation {found}, not {expected}: choose another folder or remove it"
+    )]
     Federation {
         /// The folder.
         folder: String,
@@ -52,7 +56,9 @@ pub enum OpenError {
         expected: String,
     },
     /// A newer version of this software wrote it.
-    #[error("state folder {folder} has layout {found}, this version knows up to {LAYOUT}: use the newer version")]
+    #[error(
+        "state folder {folder} has layout {found}, this version knows up to {LAYOUT}: use the newer version"
+    )]
     Layout {
         /// The folder.
         folder: String,
@@ -60,7 +66,9 @@ pub enum OpenError {
         found: u64,
     },
     /// One of its small files is not what this software wrote.
-    #[error("{file} is damaged ({content:?}): restore it, or remove the state folder and start afresh")]
+    #[error(
+        "{file} is damaged ({content:?}): restore it, or remove the state folder and start afresh"
+    )]
     Damaged {
         /// The file.
         file: String,
@@ -104,14 +112,24 @@ impl StateFolder {
         let found = read_federation(path)?;
         if let Some(found) = found.filter(|found| *found != federation) {
             let (found, expected) = (found.short(), federation.short());
-            return Err(OpenError::Federation { folder: path.display().to_string(), found, expected });
+            return Err(OpenError::Federation {
+                folder: path.display().to_string(),
+                found,
+                expected,
+            });
         }
         if found.is_none() {
             write_line(&path.join("layout"), &LAYOUT.to_string())?;
             write_line(&path.join("federation"), &federation.to_string())?;
         }
         let (incarnation, warning) = count_start(&path.join("incarnation"))?;
-        Ok(Self { path: path.to_owned(), federation, incarnation, lock: Some(Arc::new(lock)), warning })
+        Ok(Self {
+            path: path.to_owned(),
+            federation,
+            incarnation,
+            lock: Some(Arc::new(lock)),
+            warning,
+        })
     }
 
     /// Looks into a folder that a daemon may be using, without locking or changing anything.
@@ -120,9 +138,16 @@ impl StateFolder {
     /// Fails if it is no state folder, damaged, or of a newer layout.
     pub fn open_read_only(path: &Path) -> Result<Self, OpenError> {
         check_layout(path)?;
-        let federation = read_federation(path)?.ok_or_else(|| OpenError::Missing(path.display().to_string()))?;
+        let federation =
+            read_federation(path)?.ok_or_else(|| OpenError::Missing(path.display().to_string()))?;
         let incarnation = read_number(&path.join("incarnation"))?.unwrap_or(0);
-        Ok(Self { path: path.to_owned(), federation, incarnation, lock: None, warning: None })
+        Ok(Self {
+            path: path.to_owned(),
+            federation,
+            incarnation,
+            lock: None,
+            warning: None,
+        })
     }
 
     /// Returns where it is.
@@ -152,12 +177,22 @@ impl StateFolder {
 /// Gives up the reserve of the checkpoints on a full disk, so that a node can also *start* on one: counting the start
 /// and opening the ledger need a few pages. The checkpoints take again what is left of it.
 fn make_room_to_start(folder: &Path) -> io::Result<()> {
-    if disk_free(folder)? < START_BYTES { Disk::default().remove(&reserve_path(folder)) } else { Ok(()) }
+    if disk_free(folder)? < START_BYTES {
+        Disk::default().remove(&reserve_path(folder))
+    } else {
+        Ok(())
+    }
 }
 
 fn take_lock(folder: &Path) -> Result<File, OpenError> {
     let path = folder.join("lock");
-    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let open = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path);
     let file = open.map_err(|error| with_path(error, &path))?;
     match file.try_lock() {
         Ok(()) => {
@@ -174,20 +209,32 @@ fn in_use(folder: &Path, mut lock: &File) -> OpenError {
     let mut pid = String::new();
     // The owner may not have written its pid yet; it is only a help for people.
     let known = lock.read_to_string(&mut pid).is_ok() && pid.trim().parse::<u32>().is_ok();
-    let owner = if known { format!("process {}", pid.trim()) } else { "another process".to_owned() };
-    OpenError::InUse { folder: folder.display().to_string(), owner }
+    let owner = if known {
+        format!("process {}", pid.trim())
+    } else {
+        "another process".to_owned()
+    };
+    OpenError::InUse {
+        folder: folder.display().to_string(),
+        owner,
+    }
 }
 
 fn check_layout(folder: &Path) -> Result<(), OpenError> {
     match read_number(&folder.join("layout"))? {
-        Some(found) if found > LAYOUT => Err(OpenError::Layout { folder: folder.display().to_string(), found }),
+        Some(found) if found > LAYOUT => Err(OpenError::Layout {
+            folder: folder.display().to_string(),
+            found,
+        }),
         _ => Ok(()),
     }
 }
 
 fn read_federation(folder: &Path) -> Result<Option<FederationId>, OpenError> {
     let path = folder.join("federation");
-    let Some(text) = read_line(&path)? else { return Ok(None) };
+    let Some(text) = read_line(&path)? else {
+        return Ok(None);
+    };
     text.parse().map(Some).map_err(|_| damaged(&path, &text))
 }
 
@@ -199,8 +246,15 @@ fn count_start(path: &Path) -> Result<(u64, Option<String>), OpenError> {
     let (before, warning) = match read_number(path) {
         Ok(before) => (before.unwrap_or(0), None),
         Err(OpenError::Damaged { file, .. }) => {
-            let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-            (seconds, Some(format!("{file} was damaged: the starts of this node now count on from {seconds}")))
+            let seconds = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs());
+            (
+                seconds,
+                Some(format!(
+                    "{file} was damaged: the starts of this node now count on from {seconds}"
+                )),
+            )
         }
         Err(error) => return Err(error),
     };
@@ -210,7 +264,9 @@ fn count_start(path: &Path) -> Result<(u64, Option<String>), OpenError> {
 }
 
 fn read_number(path: &Path) -> Result<Option<u64>, OpenError> {
-    let Some(text) = read_line(path)? else { return Ok(None) };
+    let Some(text) = read_line(path)? else {
+        return Ok(None);
+    };
     text.parse().map(Some).map_err(|_| damaged(path, &text))
 }
 
@@ -230,12 +286,18 @@ fn write_line(path: &Path, line: &str) -> io::Result<()> {
 }
 
 fn damaged(path: &Path, text: &str) -> OpenError {
-    OpenError::Damaged { file: path.display().to_string(), content: text.chars().take(20).collect() }
+    OpenError::Damaged {
+        file: path.display().to_string(),
+        content: text.chars().take(20).collect(),
+    }
 }
 
 /// Removes what a crash left half-written in `folder`.
 pub(crate) fn sweep(folder: &Path) -> io::Result<()> {
-    for path in crate::disk::list_folder(folder)?.iter().filter(|path| crate::disk::is_staged(path)) {
+    for path in crate::disk::list_folder(folder)?
+        .iter()
+        .filter(|path| crate::disk::is_staged(path))
+    {
         fs::remove_file(path).map_err(|error| with_path(error, path))?;
     }
     Ok(())
@@ -257,10 +319,22 @@ mod tests {
         let path = home.path().join("a/state");
         let first = StateFolder::open(&path, federation(1)).unwrap();
         assert_eq!(first.incarnation(), 1);
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
         drop(first);
-        assert_eq!(StateFolder::open(&path, federation(1)).unwrap().incarnation(), 2);
-        assert_eq!(StateFolder::open_read_only(&path).unwrap().incarnation(), 2, "looking is not a start");
+        assert_eq!(
+            StateFolder::open(&path, federation(1))
+                .unwrap()
+                .incarnation(),
+            2
+        );
+        assert_eq!(
+            StateFolder::open_read_only(&path).unwrap().incarnation(),
+            2,
+            "looking is not a start"
+        );
     }
 
     #[test]
@@ -268,19 +342,38 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let first = StateFolder::open(home.path(), federation(1)).unwrap();
         let error = StateFolder::open(home.path(), federation(1)).unwrap_err();
-        assert!(error.to_string().contains(&format!("in use by process {}:", std::process::id())), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("in use by process {}:", std::process::id())),
+            "{error}"
+        );
         drop(first);
-        assert_eq!(StateFolder::open(home.path(), federation(1)).unwrap().incarnation(), 2, "a refusal is not a start");
+        assert_eq!(
+            StateFolder::open(home.path(), federation(1))
+                .unwrap()
+                .incarnation(),
+            2,
+            "a refusal is not a start"
+        );
     }
 
     #[test]
     fn refuses_another_federation_and_a_newer_layout() {
         let home = tempfile::tempdir().unwrap();
         drop(StateFolder::open(home.path(), federation(1)).unwrap());
-        let error = StateFolder::open(home.path(), federation(2)).unwrap_err().to_string();
-        assert!(error.contains("belongs to federation 0101010101010101, not 0202020202020202"), "{error}");
+        let error = StateFolder::open(home.path(), federation(2))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("belongs to federation 0101010101010101, not 0202020202020202"),
+            "{error}"
+        );
         write_line(&home.path().join("layout"), "2").unwrap();
-        assert!(matches!(StateFolder::open(home.path(), federation(1)), Err(OpenError::Layout { found: 2, .. })));
+        assert!(matches!(
+            StateFolder::open(home.path(), federation(1)),
+            Err(OpenError::Layout { found: 2, .. })
+        ));
     }
 
     #[test]
@@ -289,19 +382,34 @@ mod tests {
         drop(StateFolder::open(home.path(), federation(1)).unwrap());
         fs::write(home.path().join("incarnation"), b"\0\0\0").unwrap();
         let healed = StateFolder::open(home.path(), federation(1)).unwrap();
-        assert!(healed.incarnation() > 1_000_000_000, "{}", healed.incarnation());
+        assert!(
+            healed.incarnation() > 1_000_000_000,
+            "{}",
+            healed.incarnation()
+        );
         assert!(healed.warning().is_some());
         let healed_at = healed.incarnation();
         drop(healed);
-        assert_eq!(StateFolder::open(home.path(), federation(1)).unwrap().incarnation(), healed_at + 1);
+        assert_eq!(
+            StateFolder::open(home.path(), federation(1))
+                .unwrap()
+                .incarnation(),
+            healed_at + 1
+        );
     }
 
     #[test]
     fn only_looks_at_what_is_there() {
         let home = tempfile::tempdir().unwrap();
-        assert!(matches!(StateFolder::open_read_only(home.path()), Err(OpenError::Missing(_))));
+        assert!(matches!(
+            StateFolder::open_read_only(home.path()),
+            Err(OpenError::Missing(_))
+        ));
         assert_eq!(crate::disk::list_folder(home.path()).unwrap().len(), 0);
         fs::write(home.path().join("federation"), "nonsense").unwrap();
-        assert!(matches!(StateFolder::open(home.path(), federation(1)), Err(OpenError::Damaged { .. })));
+        assert!(matches!(
+            StateFolder::open(home.path(), federation(1)),
+            Err(OpenError::Damaged { .. })
+        ));
     }
 }

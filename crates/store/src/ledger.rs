@@ -50,7 +50,9 @@ pub enum LedgerError {
     #[error("run ledger is damaged: {0}")]
     Damaged(String),
     /// A newer version of this software wrote it.
-    #[error("run ledger has schema {found}, this version knows up to {supported}: use the newer version")]
+    #[error(
+        "run ledger has schema {found}, this version knows up to {supported}: use the newer version"
+    )]
     Newer {
         /// Its schema.
         found: i64,
@@ -74,20 +76,34 @@ pub struct Ledger {
 
 impl Ledger {
     /// Opens or creates the ledger; returns a line for the user if a damaged one had to be moved aside.
-    pub(crate) fn open(state: &Path, lock: Option<Lock>) -> Result<(Self, Option<String>), LedgerError> {
+    pub(crate) fn open(
+        state: &Path,
+        lock: Option<Lock>,
+    ) -> Result<(Self, Option<String>), LedgerError> {
         let (connection, warning) = schema::open(&state.join("ledger.sqlite"))?;
-        Ok((Self { connection: Mutex::new(connection), _lock: lock }, warning))
+        Ok((
+            Self {
+                connection: Mutex::new(connection),
+                _lock: lock,
+            },
+            warning,
+        ))
     }
 
     /// Opens the ledger of a folder that a daemon may be using; every write fails.
     pub(crate) fn open_read_only(state: &Path) -> Result<Self, LedgerError> {
         let connection = schema::open_read_only(&state.join("ledger.sqlite"))?;
-        Ok(Self { connection: Mutex::new(connection), _lock: None })
+        Ok(Self {
+            connection: Mutex::new(connection),
+            _lock: None,
+        })
     }
 
     /// A panic elsewhere cannot leave a transaction open: they roll back when they are dropped.
     fn connection(&self) -> MutexGuard<'_, Connection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -97,11 +113,13 @@ fn stored(quantity: u64) -> i64 {
 }
 
 fn quantity(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
-    row.get::<_, i64>(column).map(|value| value.try_into().unwrap_or(0))
+    row.get::<_, i64>(column)
+        .map(|value| value.try_into().unwrap_or(0))
 }
 
 fn small(row: &Row<'_>, column: &str) -> rusqlite::Result<u32> {
-    row.get::<_, i64>(column).map(|value| value.try_into().unwrap_or(u32::MAX))
+    row.get::<_, i64>(column)
+        .map(|value| value.try_into().unwrap_or(u32::MAX))
 }
 
 fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
@@ -128,5 +146,9 @@ fn cut(text: &str, max_bytes: usize) -> &str {
 /// Says that a word in the database is none that this version writes.
 fn unknown_word(row: &Row<'_>, column: &str, word: String) -> rusqlite::Error {
     let index = row.as_ref().column_index(column).unwrap_or(0);
-    rusqlite::Error::FromSqlConversionFailure(index, Type::Text, format!("unknown word `{word}`").into())
+    rusqlite::Error::FromSqlConversionFailure(
+        index,
+        Type::Text,
+        format!("unknown word `{word}`").into(),
+    )
 }

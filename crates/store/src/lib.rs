@@ -55,7 +55,9 @@ use std::sync::Arc;
 use fednode_core::FederationId;
 
 pub use blobs::{Blobs, Collected, DEFAULT_QUOTA_BYTES, Pin};
-pub use checkpoint::{Checkpoint, Checkpoints, DEFAULT_RESERVE_BYTES, LoadError, Loaded, SaveError, Saved};
+pub use checkpoint::{
+    Checkpoint, Checkpoints, DEFAULT_RESERVE_BYTES, LoadError, Loaded, SaveError, Saved,
+};
 pub use disk::{Durability, disk_free};
 pub use folder::{OpenError, StateFolder};
 pub use ledger::{Ledger, LedgerError};
@@ -103,17 +105,38 @@ impl Store {
     ///
     /// # Errors
     /// Refuses a folder that is in use, of another federation or of a newer version; fails if the disk does.
-    pub fn open(folder: &Path, federation: FederationId, options: &Options) -> Result<Self, OpenError> {
+    pub fn open(
+        folder: &Path,
+        federation: FederationId,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
         let folder = StateFolder::open(folder, federation)?;
         let (path, lock) = (folder.path(), folder.lock());
         folder::sweep(path)?;
         let disk = Disk::new(options.durability);
         let (ledger, ledger_warning) = Ledger::open(path, lock.clone())?;
         // Its space is reserved after the ledger has what it needs to start, and before any blob can come.
-        let checkpoints = Checkpoints::open(path, federation, Disk::default(), options.reserve_bytes, lock.clone())?;
+        let checkpoints = Checkpoints::open(
+            path,
+            federation,
+            Disk::default(),
+            options.reserve_bytes,
+            lock.clone(),
+        )?;
         let blobs = Arc::new(Blobs::open(path, disk, options.quota_bytes, lock)?);
-        let warnings = folder.warning().map(str::to_owned).into_iter().chain(ledger_warning).collect();
-        Ok(Self { blobs, checkpoints, ledger, folder, warnings })
+        let warnings = folder
+            .warning()
+            .map(str::to_owned)
+            .into_iter()
+            .chain(ledger_warning)
+            .collect();
+        Ok(Self {
+            blobs,
+            checkpoints,
+            ledger,
+            folder,
+            warnings,
+        })
     }
 
     /// Looks into the store of a folder that a daemon may be using; nothing is changed and every write fails.
@@ -125,8 +148,19 @@ impl Store {
         let path = folder.path();
         let checkpoints = Checkpoints::open(path, folder.federation(), Disk::default(), 0, None)?;
         let ledger = Ledger::open_read_only(path)?;
-        let blobs = Arc::new(Blobs::open(path, Disk::default(), DEFAULT_QUOTA_BYTES, None)?);
-        Ok(Self { blobs, checkpoints, ledger, folder, warnings: Vec::new() })
+        let blobs = Arc::new(Blobs::open(
+            path,
+            Disk::default(),
+            DEFAULT_QUOTA_BYTES,
+            None,
+        )?);
+        Ok(Self {
+            blobs,
+            checkpoints,
+            ledger,
+            folder,
+            warnings: Vec::new(),
+        })
     }
 }
 
@@ -143,33 +177,73 @@ mod tests {
     #[test]
     fn tools_look_while_the_daemon_runs() {
         let home = tempfile::tempdir().unwrap();
-        assert!(matches!(Store::open_read_only(home.path()), Err(OpenError::Missing(_))));
-        let options = Options { reserve_bytes: 1000, ..Options::default() };
+        assert!(matches!(
+            Store::open_read_only(home.path()),
+            Err(OpenError::Missing(_))
+        ));
+        let options = Options {
+            reserve_bytes: 1000,
+            ..Options::default()
+        };
         let store = Store::open(home.path(), federation(), &options).unwrap();
         let blob = store.blobs.put(b"blob").unwrap();
         store.ledger.start_round(Round(1), Timestamp(5)).unwrap();
-        store.checkpoints.save("node", &Checkpoint::new("p", &7).unwrap()).unwrap();
+        store
+            .checkpoints
+            .save("node", &Checkpoint::new("p", &7).unwrap())
+            .unwrap();
         let looking = Store::open_read_only(home.path()).unwrap();
-        assert_eq!((looking.folder.federation(), looking.folder.incarnation()), (federation(), 1));
+        assert_eq!(
+            (looking.folder.federation(), looking.folder.incarnation()),
+            (federation(), 1)
+        );
         assert_eq!(looking.blobs.held(&blob.id), Some(4));
-        assert_eq!(looking.ledger.last_round().unwrap().unwrap().round, Round(1));
-        assert_eq!(looking.checkpoints.load("node", "p").unwrap().unwrap().generation, 1);
-        assert!(matches!(Store::open(home.path(), federation(), &options), Err(OpenError::InUse { .. })));
+        assert_eq!(
+            looking.ledger.last_round().unwrap().unwrap().round,
+            Round(1)
+        );
+        assert_eq!(
+            looking
+                .checkpoints
+                .load("node", "p")
+                .unwrap()
+                .unwrap()
+                .generation,
+            1
+        );
+        assert!(matches!(
+            Store::open(home.path(), federation(), &options),
+            Err(OpenError::InUse { .. })
+        ));
     }
 
     #[test]
     fn the_lock_lasts_as_long_as_anybody_may_write() {
         let home = tempfile::tempdir().unwrap();
-        let blobs = Store::open(home.path(), federation(), &Options::default()).unwrap().blobs;
-        assert!(matches!(Store::open(home.path(), federation(), &Options::default()), Err(OpenError::InUse { .. })));
+        let blobs = Store::open(home.path(), federation(), &Options::default())
+            .unwrap()
+            .blobs;
+        assert!(matches!(
+            Store::open(home.path(), federation(), &Options::default()),
+            Err(OpenError::InUse { .. })
+        ));
         drop(blobs);
-        assert_eq!(Store::open(home.path(), federation(), &Options::default()).unwrap().folder.incarnation(), 2);
+        assert_eq!(
+            Store::open(home.path(), federation(), &Options::default())
+                .unwrap()
+                .folder
+                .incarnation(),
+            2
+        );
     }
 
     #[test]
     fn whatever_is_healed_is_said() {
         let home = tempfile::tempdir().unwrap();
-        let options = Options { reserve_bytes: 1000, ..Options::default() };
+        let options = Options {
+            reserve_bytes: 1000,
+            ..Options::default()
+        };
         drop(Store::open(home.path(), federation(), &options).unwrap());
         std::fs::write(home.path().join("ledger.sqlite"), b"spoilt".repeat(1000)).unwrap();
         std::fs::write(home.path().join("incarnation"), b"spoilt").unwrap();

@@ -18,7 +18,10 @@ pub(crate) struct Args {
 /// Prints the list, or one algorithm.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     match &args.name {
-        Some(name) => output::print(&Card::of(algorithm::find(name).or_fail(ExitCode::Usage)?), form),
+        Some(name) => output::print(
+            &Card::of(algorithm::find(name).or_fail(ExitCode::Usage)?),
+            form,
+        ),
         None => output::print(&List(algorithm::TABLE.iter().map(Card::of).collect()), form),
     }
 }
@@ -65,7 +68,10 @@ impl Card {
             default: hyper.default,
             meaning: hyper.doc,
         });
-        let profiles = row.profiles.iter().map(|profile| Profile { name: profile.name, sets: profile.sets.to_vec() });
+        let profiles = row.profiles.iter().map(|profile| Profile {
+            name: profile.name,
+            sets: profile.sets.to_vec(),
+        });
         Self {
             name: row.name,
             summary: row.summary,
@@ -94,7 +100,13 @@ impl Report for List {
         let columns = ["name", "averages", "peer to peer", "keeps private", "from"].map(text);
         let row = |card: &Card| {
             let averages = card.averages();
-            let facts = [card.name, &averages, card.peer_to_peer, card.keeps_private, card.reference];
+            let facts = [
+                card.name,
+                &averages,
+                card.peer_to_peer,
+                card.keeps_private,
+                card.reference,
+            ];
             facts.map(str::to_owned).to_vec()
         };
         let table = render(&columns, &self.0.iter().map(row).collect::<Vec<_>>());
@@ -106,11 +118,24 @@ impl Report for Card {
     fn human(&self) -> String {
         let columns = [text("key"), text("range"), text("default"), text("meaning")];
         let row = |hyper: &Hyper| {
-            vec![hyper.name.to_owned(), hyper.range.clone(), hyper.default.to_owned(), hyper.meaning.to_owned()]
+            vec![
+                hyper.name.to_owned(),
+                hyper.range.clone(),
+                hyper.default.to_owned(),
+                hyper.meaning.to_owned(),
+            ]
         };
         let rows: Vec<Vec<String>> = self.hyper_parameters.iter().map(row).collect();
-        let table = if rows.is_empty() { "none\n".to_owned() } else { render(&columns, &rows) };
-        let ahead = if self.trains_ahead { "yes, with training.ahead_epochs" } else { "no" };
+        let table = if rows.is_empty() {
+            "none\n".to_owned()
+        } else {
+            render(&columns, &rows)
+        };
+        let ahead = if self.trains_ahead {
+            "yes, with training.ahead_epochs"
+        } else {
+            "no"
+        };
         let facts = format!(
             "{}: {}\n  from           {}\n  averages       {}\n  peer to peer   {}\n  keeps private  {}\n  trains ahead   \
              {ahead}\n",
@@ -122,14 +147,24 @@ impl Report for Card {
             self.keeps_private
         );
         let profiles: String = self.profiles.iter().map(Profile::human).collect();
-        format!("{facts}\nHyper-parameters (--set KEY=VALUE, or table `hyper` of federation.toml):\n{table}{profiles}")
+        format!(
+            "{facts}\nHyper-parameters (--set KEY=VALUE, or table `hyper` of federation.toml):\n{table}{profiles}"
+        )
     }
 }
 
 impl Profile {
     fn human(&self) -> String {
-        let sets: Vec<String> = self.sets.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let sets = if sets.is_empty() { "the defaults".to_owned() } else { sets.join(", ") };
+        let sets: Vec<String> = self
+            .sets
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        let sets = if sets.is_empty() {
+            "the defaults".to_owned()
+        } else {
+            sets.join(", ")
+        };
         format!("profile={}: {sets}\n", self.name)
     }
 }
@@ -140,7 +175,10 @@ mod tests {
 
     /// The cells of a table's line that are not empty; none of them holds two blanks in a row.
     fn cells(line: &str) -> Vec<&str> {
-        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+        line.split("  ")
+            .map(str::trim)
+            .filter(|cell| !cell.is_empty())
+            .collect()
     }
 
     #[test]
@@ -150,7 +188,10 @@ mod tests {
             for hyper in row.hyper {
                 let range = hyper.kind.range();
                 let expected = [hyper.name, &range, hyper.default, hyper.doc];
-                assert!(text.lines().any(|line| cells(line) == expected), "{expected:?} is not a line of {text}");
+                assert!(
+                    text.lines().any(|line| cells(line) == expected),
+                    "{expected:?} is not a line of {text}"
+                );
             }
         }
     }
@@ -159,10 +200,20 @@ mod tests {
     fn the_list_says_of_every_algorithm_what_travels_and_where_it_is_from() {
         let text = List(algorithm::TABLE.iter().map(Card::of).collect()).human();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), algorithm::TABLE.len() + 4, "two lines above the rows, two below");
+        assert_eq!(
+            lines.len(),
+            algorithm::TABLE.len() + 4,
+            "two lines above the rows, two below"
+        );
         for (row, line) in algorithm::TABLE.iter().zip(&lines[2..]) {
             let averages = Card::of(row).averages();
-            let expected = [row.name, &averages, row.peer_to_peer, row.keeps_private, row.reference];
+            let expected = [
+                row.name,
+                &averages,
+                row.peer_to_peer,
+                row.keeps_private,
+                row.reference,
+            ];
             assert_eq!(cells(line), expected, "each said, none of them empty");
         }
     }

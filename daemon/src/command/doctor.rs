@@ -45,11 +45,25 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     findings.push(disk(&config));
     // A table is read as the node would read it, by the names of its federation.
     let columns = read_spec(&config).map_or_else(|_| Vec::new(), |spec| spec.model.columns);
-    findings.extend([&config.data].into_iter().chain(&args.data).map(|source| readable(source, &columns)));
-    let failed: Vec<(&str, ExitCode)> = findings.iter().filter_map(|found| Some((found.what, found.code?))).collect();
-    output::print(&Findings(findings.iter().map(Finding::clone).collect()), form)?;
+    findings.extend(
+        [&config.data]
+            .into_iter()
+            .chain(&args.data)
+            .map(|source| readable(source, &columns)),
+    );
+    let failed: Vec<(&str, ExitCode)> = findings
+        .iter()
+        .filter_map(|found| Some((found.what, found.code?)))
+        .collect();
+    output::print(
+        &Findings(findings.iter().map(Finding::clone).collect()),
+        form,
+    )?;
     match failed.first() {
-        Some((what, code)) => Err(fail(*code, format!("{} check(s) failed, first: {what}", failed.len()))),
+        Some((what, code)) => Err(fail(
+            *code,
+            format!("{} check(s) failed, first: {what}", failed.len()),
+        )),
         None => Ok(()),
     }
 }
@@ -75,11 +89,19 @@ struct Finding {
 
 impl Finding {
     fn new(verdict: Verdict, what: &'static str, detail: impl Into<String>) -> Self {
-        Self { verdict, what, detail: detail.into(), code: None }
+        Self {
+            verdict,
+            what,
+            detail: detail.into(),
+            code: None,
+        }
     }
 
     fn failed(what: &'static str, code: ExitCode, detail: impl Into<String>) -> Self {
-        Self { code: Some(code), ..Self::new(Verdict::Fail, what, detail) }
+        Self {
+            code: Some(code),
+            ..Self::new(Verdict::Fail, what, detail)
+        }
     }
 }
 
@@ -102,21 +124,28 @@ impl Report for Findings {
 
 fn processor() -> Finding {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Finding::new(Verdict::Ok, "cpu", format!("{cores} cores; `--device cpu` always works"))
+    Finding::new(
+        Verdict::Ok,
+        "cpu",
+        format!("{cores} cores; `--device cpu` always works"),
+    )
 }
 
 /// Finds and probes every adapter. No GPU is a warning only: the CPU does the same, slower.
 fn gpus() -> Vec<Finding> {
     let warn = |detail: String| Finding::new(Verdict::Warn, "gpu", detail);
-    let found = probe_command().map_err(|error| one_line(&error)).and_then(|command| {
-        let adapters = probe::adapters(&command).map_err(|error| error.to_string())?;
-        Ok((command, adapters))
-    });
+    let found = probe_command()
+        .map_err(|error| one_line(&error))
+        .and_then(|command| {
+            let adapters = probe::adapters(&command).map_err(|error| error.to_string())?;
+            Ok((command, adapters))
+        });
     let (command, adapters) = match found {
         Err(error) => return vec![warn(error)],
         Ok((_, adapters)) if adapters.is_empty() => {
             return vec![warn(
-                "no Vulkan adapter: install the GPU's driver and libvulkan1, or train on the CPU".into(),
+                "no Vulkan adapter: install the GPU's driver and libvulkan1, or train on the CPU"
+                    .into(),
             )];
         }
         Ok(found) => found,
@@ -124,9 +153,16 @@ fn gpus() -> Vec<Finding> {
     let examine = |adapter| match probe::probe(&command, adapter) {
         Ok(report) => {
             let (name, index) = (&report.adapter.name, report.adapter.index);
-            let detail = format!("`{name}` (vulkan:{index}) works, first result after {:.1} s", report.seconds);
+            let detail = format!(
+                "`{name}` (vulkan:{index}) works, first result after {:.1} s",
+                report.seconds
+            );
             let software = "; it is a software driver, slower than `--device cpu`";
-            if adapter.is_hardware() { Finding::new(Verdict::Ok, "gpu", detail) } else { warn(detail + software) }
+            if adapter.is_hardware() {
+                Finding::new(Verdict::Ok, "gpu", detail)
+            } else {
+                warn(detail + software)
+            }
         }
         Err(error) => warn(error.to_string()),
     };
@@ -144,9 +180,11 @@ fn port(address: &str) -> Finding {
     };
     match TcpListener::bind(socket) {
         Ok(_) => Finding::new(Verdict::Ok, "port", format!("{address} is free")),
-        Err(error) => {
-            Finding::failed("port", ExitCode::Network, format!("{address}: {error}; choose another with --listen"))
-        }
+        Err(error) => Finding::failed(
+            "port",
+            ExitCode::Network,
+            format!("{address}: {error}; choose another with --listen"),
+        ),
     }
 }
 
@@ -155,32 +193,61 @@ fn socket(address: &str) -> Option<std::net::SocketAddr> {
     let mut parts = address.split('/').skip(1);
     let (family, host, tcp, port) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
     let is_ip = family == "ip4" || family == "ip6";
-    (is_ip && tcp == "tcp").then(|| Some((host.parse::<std::net::IpAddr>().ok()?, port.parse().ok()?).into()))?
+    (is_ip && tcp == "tcp")
+        .then(|| Some((host.parse::<std::net::IpAddr>().ok()?, port.parse().ok()?).into()))?
 }
 
 fn now() -> Finding {
     let now = SystemTime::now();
     let name = clock::utc_name(now);
-    let is_set = now.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|since| since > NO_EARLIER_THAN);
+    let is_set = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .is_ok_and(|since| since > NO_EARLIER_THAN);
     match () {
-        () if !is_set => Finding::failed("clock", ExitCode::Configuration, format!("{name} cannot be: set it by NTP")),
-        () if Path::new(SYNCHRONISED).exists() => Finding::new(Verdict::Ok, "clock", format!("{name}, synchronised")),
-        () => Finding::new(Verdict::Ok, "clock", format!("{name}; it is compared with every peer's at the first word")),
+        () if !is_set => Finding::failed(
+            "clock",
+            ExitCode::Configuration,
+            format!("{name} cannot be: set it by NTP"),
+        ),
+        () if Path::new(SYNCHRONISED).exists() => {
+            Finding::new(Verdict::Ok, "clock", format!("{name}, synchronised"))
+        }
+        () => Finding::new(
+            Verdict::Ok,
+            "clock",
+            format!("{name}; it is compared with every peer's at the first word"),
+        ),
     }
 }
 
 fn disk(config: &Config) -> Finding {
     let state = Path::new(&config.state);
-    let existing = state.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
+    let existing = state
+        .ancestors()
+        .find(|folder| folder.is_dir())
+        .unwrap_or(Path::new("."));
     let Ok(free) = fednode_store::disk_free(existing) else {
         let detail = format!("cannot tell how much space `{}` has", existing.display());
         return Finding::new(Verdict::Warn, "disk", detail);
     };
     let wanted = config.quota_mib.saturating_mul(1 << 20);
-    let detail = format!("{} free for `{}`, quota {}", bytes(free), state.display(), bytes(wanted));
+    let detail = format!(
+        "{} free for `{}`, quota {}",
+        bytes(free),
+        state.display(),
+        bytes(wanted)
+    );
     match () {
-        () if free < LITTLE_SPACE => Finding::failed("disk", ExitCode::State, format!("{detail}: free some space")),
-        () if free < wanted => Finding::new(Verdict::Warn, "disk", format!("{detail}: lower --quota-mib")),
+        () if free < LITTLE_SPACE => Finding::failed(
+            "disk",
+            ExitCode::State,
+            format!("{detail}: free some space"),
+        ),
+        () if free < wanted => Finding::new(
+            Verdict::Warn,
+            "disk",
+            format!("{detail}: lower --quota-mib"),
+        ),
         () => Finding::new(Verdict::Ok, "disk", detail),
     }
 }
@@ -189,7 +256,10 @@ fn readable(source: &str, columns: &[String]) -> Finding {
     match data::source(source).and_then(|source| data::look_at(source, columns)) {
         Ok(facts) => {
             let [channels, height, width] = facts.input;
-            let detail = format!("`{source}`: {channels}x{height}x{width}, {} classes", facts.classes);
+            let detail = format!(
+                "`{source}`: {channels}x{height}x{width}, {} classes",
+                facts.classes
+            );
             Finding::new(Verdict::Ok, "data", detail)
         }
         Err(error) => Finding::failed("data", ExitCode::Data, one_line(&error)),

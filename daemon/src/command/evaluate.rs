@@ -36,15 +36,31 @@ pub(crate) struct Args {
 /// Evaluates and prints.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     if args.partition_file.is_some() && args.shard.is_none() && !args.everyone {
-        return Err(fail(ExitCode::Usage, "--partition-file goes with --shard or --everyone"));
+        return Err(fail(
+            ExitCode::Usage,
+            "--partition-file goes with --shard or --everyone",
+        ));
     }
     let model = args.model.load()?;
     let (on, samples) = samples(args, &model)?;
     let learner = model.learner(&samples, &args.model.device)?;
     let evaluation = learner.evaluate_on(&samples).or_fail(ExitCode::Data)?;
     let classes = evaluation.classes.iter().zip(samples.class_names.iter());
-    let classes = classes.map(|(count, name)| Class { name: name.clone(), count: *count }).collect();
-    output::print(&Answer { model: model.path.display().to_string(), data: on, evaluation, classes }, form)
+    let classes = classes
+        .map(|(count, name)| Class {
+            name: name.clone(),
+            count: *count,
+        })
+        .collect();
+    output::print(
+        &Answer {
+            model: model.path.display().to_string(),
+            data: on,
+            evaluation,
+            classes,
+        },
+        form,
+    )
 }
 
 /// Returns what is evaluated on, in words and as samples.
@@ -53,19 +69,34 @@ fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples
         (Some(source), None) if !args.everyone => {
             let columns = &model.spec().model.columns;
             data::warn_of_table(&data::source(source)?, columns)?;
-            Ok((format!("all of {source}"), data::everything(source, columns)?))
+            Ok((
+                format!("all of {source}"),
+                data::everything(source, columns)?,
+            ))
         }
         (source, shard) => {
-            let (data, shard, partition_file) = (source.as_deref(), shard.as_deref(), args.partition_file.as_deref());
-            let config = args.model.samples_of(Typed { data, shard, partition_file })?;
+            let (data, shard, partition_file) = (
+                source.as_deref(),
+                shard.as_deref(),
+                args.partition_file.as_deref(),
+            );
+            let config = args.model.samples_of(Typed {
+                data,
+                shard,
+                partition_file,
+            })?;
             if args.everyone {
-                let file = (!config.partition_file.is_empty()).then(|| Path::new(&config.partition_file));
+                let file =
+                    (!config.partition_file.is_empty()).then(|| Path::new(&config.partition_file));
                 let everyone = Everyone::load(
                     &data::source(&config.data)?.with_columns(&model.spec().model.columns),
                     model.spec(),
                     file,
                 )?;
-                return Ok((format!("everyone's test samples of {}", config.data), everyone.samples));
+                return Ok((
+                    format!("everyone's test samples of {}", config.data),
+                    everyone.samples,
+                ));
             }
             let mine = Mine::load(&config, model.spec())?;
             let on = format!("test samples of {} {}", config.data, config.shard);
@@ -94,14 +125,32 @@ struct Class {
 impl Report for Answer {
     fn human(&self) -> String {
         let score = &self.evaluation.score;
-        let share: Vec<String> = self.evaluation.expert_share.iter().map(|share| percent(*share)).collect();
-        let experts = if share.is_empty() { String::new() } else { format!("experts   {}\n", share.join(", ")) };
+        let share: Vec<String> = self
+            .evaluation
+            .expert_share
+            .iter()
+            .map(|share| percent(*share))
+            .collect();
+        let experts = if share.is_empty() {
+            String::new()
+        } else {
+            format!("experts   {}\n", share.join(", "))
+        };
         let columns = [text("class"), number("samples"), number("recognised")];
         let row = |class: &Class| {
             let recognised = f64::from(class.count.correct) / f64::from(class.count.total);
-            vec![class.name.clone(), class.count.total.to_string(), percent(recognised)]
+            vec![
+                class.name.clone(),
+                class.count.total.to_string(),
+                percent(recognised),
+            ]
         };
-        let rows: Vec<Vec<String>> = self.classes.iter().filter(|class| class.count.total > 0).map(row).collect();
+        let rows: Vec<Vec<String>> = self
+            .classes
+            .iter()
+            .filter(|class| class.count.total > 0)
+            .map(row)
+            .collect();
         format!(
             "model     {}\ndata      {} ({} samples)\naccuracy  {}\nloss      {:.4}\n{experts}\n{}",
             self.model,
@@ -120,15 +169,24 @@ mod tests {
 
     #[test]
     fn only_classes_that_occur_are_listed() {
-        let class = |name: &str, correct, total| Class { name: name.into(), count: ClassCount { correct, total } };
+        let class = |name: &str, correct, total| Class {
+            name: name.into(),
+            count: ClassCount { correct, total },
+        };
         let answer = Answer {
             model: "m".into(),
             data: "digits".into(),
-            evaluation: Evaluation { expert_share: vec![0.25, 0.75], ..Evaluation::default() },
+            evaluation: Evaluation {
+                expert_share: vec![0.25, 0.75],
+                ..Evaluation::default()
+            },
             classes: vec![class("cat", 1, 4), class("dog", 0, 0)],
         };
         let text = answer.human();
-        assert!(text.contains("cat          4      25.0 %") && !text.contains("dog"), "{text}");
+        assert!(
+            text.contains("cat          4      25.0 %") && !text.contains("dog"),
+            "{text}"
+        );
         assert!(text.contains("experts   25.0 %, 75.0 %"), "{text}");
     }
 }

@@ -28,28 +28,52 @@ struct Answer(Experts);
 impl Report for Answer {
     fn human(&self) -> String {
         let Some(planned_in) = self.0.planned_in else {
-            return "no plan yet: every expert stays as it is until proxies have been exchanged\n".into();
+            return "no plan yet: every expert stays as it is until proxies have been exchanged\n"
+                .into();
         };
-        let columns =
-            [text("own expert"), text("mixed with"), number("similarity"), number("weight"), number("held from")];
+        let columns = [
+            text("own expert"),
+            text("mixed with"),
+            number("similarity"),
+            number("weight"),
+            number("held from"),
+        ];
         let rows: Vec<Vec<String>> = self
             .0
             .rows
             .iter()
-            .flat_map(|row| row.sources.iter().enumerate().map(|(at, source)| cells(at, row.slot.0, source)))
+            .flat_map(|row| {
+                row.sources
+                    .iter()
+                    .enumerate()
+                    .map(|(at, source)| cells(at, row.slot.0, source))
+            })
             .collect();
-        format!("plan made of the proxies of round {planned_in}\n\n{}", render(&columns, &rows))
+        format!(
+            "plan made of the proxies of round {planned_in}\n\n{}",
+            render(&columns, &rows)
+        )
     }
 }
 
 fn cells(at: usize, slot: u16, source: &ExpertSource) -> Vec<String> {
-    let name = if source.own { format!("own {}", source.expert.slot) } else { source.expert.to_string() };
+    let name = if source.own {
+        format!("own {}", source.expert.slot)
+    } else {
+        source.expert.to_string()
+    };
     vec![
-        if at == 0 { slot.to_string() } else { String::new() },
+        if at == 0 {
+            slot.to_string()
+        } else {
+            String::new()
+        },
         name,
         format!("{:.3}", source.similarity),
         percent(source.weight),
-        source.held_from.map_or("not held".into(), |round| format!("round {round}")),
+        source
+            .held_from
+            .map_or("not held".into(), |round| format!("round {round}")),
     ]
 }
 
@@ -61,14 +85,33 @@ mod tests {
 
     #[test]
     fn one_line_per_source_and_the_own_expert_named_once() {
-        let expert = |byte| ExpertId { owner: NodeId::from_bytes([byte; 32]), slot: Slot(1) };
-        let source =
-            |byte, own, held_from| ExpertSource { expert: expert(byte), own, similarity: 0.5, weight: 0.25, held_from };
+        let expert = |byte| ExpertId {
+            owner: NodeId::from_bytes([byte; 32]),
+            slot: Slot(1),
+        };
+        let source = |byte, own, held_from| ExpertSource {
+            expert: expert(byte),
+            own,
+            similarity: 0.5,
+            weight: 0.25,
+            held_from,
+        };
         let sources = vec![source(1, true, Some(Round(2))), source(2, false, None)];
-        let rows = vec![ExpertRow { slot: Slot(1), sources }];
-        let text = Answer(Experts { planned_in: Some(Round(2)), rows }).human();
+        let rows = vec![ExpertRow {
+            slot: Slot(1),
+            sources,
+        }];
+        let text = Answer(Experts {
+            planned_in: Some(Round(2)),
+            rows,
+        })
+        .human();
         let foreign = expert(2).to_string();
         assert!(text.contains("own 1"), "{text}");
-        assert!(text.lines().any(|line| line.contains(&foreign) && line.ends_with("not held")), "{text}");
+        assert!(
+            text.lines()
+                .any(|line| line.contains(&foreign) && line.ends_with("not held")),
+            "{text}"
+        );
     }
 }

@@ -46,16 +46,26 @@ pub(crate) fn write_model(path: &Path, model: &Model) -> anyhow::Result<PathBuf>
     let card = path.with_extension("json");
     if card == path {
         let advice = "its card would have the same name; let it end in .safetensors";
-        return Err(fail(ExitCode::Usage, format!("`{}` cannot be the model: {advice}", card.display())));
+        return Err(fail(
+            ExitCode::Usage,
+            format!("`{}` cannot be the model: {advice}", card.display()),
+        ));
     }
     write(path, &model.params.to_bytes())?;
-    write(&card, (serde_json::to_string_pretty(&model.card)? + "\n").as_bytes())?;
+    write(
+        &card,
+        (serde_json::to_string_pretty(&model.card)? + "\n").as_bytes(),
+    )?;
     Ok(card)
 }
 
 fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    whole_file::write(path, bytes)
-        .map_err(|error| fail(ExitCode::State, format!("cannot write `{}`: {error}", path.display())))
+    whole_file::write(path, bytes).map_err(|error| {
+        fail(
+            ExitCode::State,
+            format!("cannot write `{}`: {error}", path.display()),
+        )
+    })
 }
 
 #[derive(Debug, Serialize)]

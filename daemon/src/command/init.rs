@@ -60,9 +60,23 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         data: origin::rooted_source(args.data.as_deref().unwrap_or(DATA)),
         shard: shard(args, &spec),
         peers: args.peers.clone(),
-        partition_file: args.federation.partition_file.as_deref().map(absolute).unwrap_or_default(),
-        initial: args.federation.initial.as_deref().map(absolute).unwrap_or_default(),
-        network_key: if args.network_key { NETWORK_KEY_FILE.into() } else { String::new() },
+        partition_file: args
+            .federation
+            .partition_file
+            .as_deref()
+            .map(absolute)
+            .unwrap_or_default(),
+        initial: args
+            .federation
+            .initial
+            .as_deref()
+            .map(absolute)
+            .unwrap_or_default(),
+        network_key: if args.network_key {
+            NETWORK_KEY_FILE.into()
+        } else {
+            String::new()
+        },
         ..Config::default()
     };
     let node_file = write_if_absent(&args.dir.join(NODE_FILE), || Ok(config.to_toml()))?;
@@ -76,11 +90,21 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         let path = args.dir.join(NETWORK_KEY_FILE);
         files.push(Entry::of(&path));
         if !path.exists() {
-            NetworkKey::generate().save(&path).or_fail(ExitCode::State)?;
+            NetworkKey::generate()
+                .save(&path)
+                .or_fail(ExitCode::State)?;
         }
     }
     let (node_id, federation) = (identity.node_id().to_string(), spec.id().to_string());
-    output::print(&Prepared { node_id, federation, files, folder: args.dir.clone() }, form)
+    output::print(
+        &Prepared {
+            node_id,
+            federation,
+            files,
+            folder: args.dir.clone(),
+        },
+        form,
+    )
 }
 
 /// Refuses flags that would change nothing, because the file that they are for is there already.
@@ -93,14 +117,26 @@ fn refuse_what_is_kept(args: &Args) -> anyhow::Result<()> {
         ("partition_file", args.federation.partition_file.is_some()),
         ("initial", args.federation.initial.is_some()),
     ];
-    let of_node = of_node.into_iter().find(|(_, is_given)| *is_given).map(|(key, _)| key.to_owned());
+    let of_node = of_node
+        .into_iter()
+        .find(|(_, is_given)| *is_given)
+        .map(|(key, _)| key.to_owned());
     // Where lists and initial parameters lie is the node's own business.
-    let of_spec =
-        federation::keys_of_flags(&federation::Args { initial: None, partition_file: None, ..args.federation.clone() });
-    for (file, key) in [(SPEC_FILE, of_spec.into_iter().next()), (NODE_FILE, of_node)] {
+    let of_spec = federation::keys_of_flags(&federation::Args {
+        initial: None,
+        partition_file: None,
+        ..args.federation.clone()
+    });
+    for (file, key) in [
+        (SPEC_FILE, of_spec.into_iter().next()),
+        (NODE_FILE, of_node),
+    ] {
         let path = args.dir.join(file);
         if let Some(key) = key.filter(|_| path.exists()) {
-            let text = format!("`{}` is kept as it is, so nothing would set `{key}`: write it there", path.display());
+            let text = format!(
+                "`{}` is kept as it is, so nothing would set `{key}`: write it there",
+                path.display()
+            );
             return Err(fail(ExitCode::Configuration, text));
         }
     }
@@ -113,7 +149,12 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
     let entry = Entry::of(&path);
     if entry.existed {
         let text = fs::read_to_string(&path).map_err(|error| unwritable(&path, &error))?;
-        let named = |error| fail(ExitCode::Configuration, format!("`{}`: {error}", path.display()));
+        let named = |error| {
+            fail(
+                ExitCode::Configuration,
+                format!("`{}`: {error}", path.display()),
+            )
+        };
         let spec = FederationSpec::from_toml(&text).map_err(named)?;
         own_model::check(&spec).map_err(|error| named(ConfigError(error.to_string())))?;
         return Ok((spec, entry));
@@ -122,28 +163,42 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
     let facts = data::facts(&source)?;
     data::warn_of_table(&source, &[])?;
     let mut spec = federation::spec(&args.federation, &facts).or_fail(ExitCode::Configuration)?;
-    if source.kind().name == "csv" && spec.data.partition == data::OWN && spec.model.columns.is_empty() {
+    if source.kind().name == "csv"
+        && spec.data.partition == data::OWN
+        && spec.model.columns.is_empty()
+    {
         eprintln!(
             "warning: the table's columns have no names, or two the same: nothing will tell whether another node's table has them \
              in the same order; a header with distinct names would"
         );
     }
-    spec.data.partition_hash = Division::make(&source, &spec, args.federation.partition_file.as_deref())?.hash;
+    spec.data.partition_hash =
+        Division::make(&source, &spec, args.federation.partition_file.as_deref())?.hash;
     write_if_absent(&path, || Ok(spec.to_toml()))?;
     Ok((spec, entry))
 }
 
 /// Returns the shard to put into node.toml: the one given, else the first, which the user changes on other machines.
 fn shard(args: &Args, spec: &FederationSpec) -> String {
-    let first = if spec.data.partition == data::OWN { String::new() } else { format!("1/{}", spec.nodes) };
+    let first = if spec.data.partition == data::OWN {
+        String::new()
+    } else {
+        format!("1/{}", spec.nodes)
+    };
     args.shard.clone().unwrap_or(first)
 }
 
 fn absolute(path: &Path) -> String {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned()).to_string_lossy().into_owned()
+    path.canonicalize()
+        .unwrap_or_else(|_| path.to_owned())
+        .to_string_lossy()
+        .into_owned()
 }
 
-fn write_if_absent(path: &Path, text: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<Entry> {
+fn write_if_absent(
+    path: &Path,
+    text: impl FnOnce() -> anyhow::Result<String>,
+) -> anyhow::Result<Entry> {
     let entry = Entry::of(path);
     if !entry.existed {
         whole_file::write(path, text()?.as_bytes()).map_err(|error| unwritable(path, &error))?;
@@ -152,7 +207,10 @@ fn write_if_absent(path: &Path, text: impl FnOnce() -> anyhow::Result<String>) -
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> anyhow::Error {
-    fail(ExitCode::State, format!("cannot use `{}`: {error}", path.display()))
+    fail(
+        ExitCode::State,
+        format!("cannot use `{}`: {error}", path.display()),
+    )
 }
 
 /// What there is now.
@@ -173,14 +231,22 @@ struct Entry {
 
 impl Entry {
     fn of(path: &Path) -> Self {
-        Self { path: path.to_owned(), existed: path.exists() }
+        Self {
+            path: path.to_owned(),
+            existed: path.exists(),
+        }
     }
 }
 
 impl Report for Prepared {
     fn human(&self) -> String {
-        let line =
-            |entry: &Entry| format!("{} {}\n", if entry.existed { "kept " } else { "wrote" }, entry.path.display());
+        let line = |entry: &Entry| {
+            format!(
+                "{} {}\n",
+                if entry.existed { "kept " } else { "wrote" },
+                entry.path.display()
+            )
+        };
         let files: String = self.files.iter().map(line).collect();
         let config = self.folder.join(NODE_FILE);
         format!(
@@ -217,18 +283,39 @@ mod tests {
         let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
         let spec = FederationSpec::from_toml(&read(SPEC_FILE)).unwrap();
         assert!(!spec.data.partition_hash.is_empty());
-        assert!(read(NODE_FILE).contains("shard = \"1/5\""), "{}", read(NODE_FILE));
+        assert!(
+            read(NODE_FILE).contains("shard = \"1/5\""),
+            "{}",
+            read(NODE_FILE)
+        );
         for secret in ["state/key", NETWORK_KEY_FILE] {
-            assert_eq!(fs::metadata(dir.join(secret)).unwrap().permissions().mode() & 0o777, 0o600, "{secret}");
+            assert_eq!(
+                fs::metadata(dir.join(secret)).unwrap().permissions().mode() & 0o777,
+                0o600,
+                "{secret}"
+            );
         }
         let key = fs::read(dir.join("state/key")).unwrap();
         let error = run(&args(&dir), Form::Json).unwrap_err().to_string();
-        assert!(error.contains("node.toml` is kept as it is, so nothing would set `network_key`"), "{error}");
+        assert!(
+            error.contains("node.toml` is kept as it is, so nothing would set `network_key`"),
+            "{error}"
+        );
         let mut more = args(&dir);
         more.federation.rounds = Some(7);
         let error = run(&more, Form::Json).unwrap_err().to_string();
-        assert!(error.contains("federation.toml` is kept as it is, so nothing would set `rounds`"), "{error}");
-        run(&Args { network_key: false, ..args(&dir) }, Form::Json).unwrap();
+        assert!(
+            error.contains("federation.toml` is kept as it is, so nothing would set `rounds`"),
+            "{error}"
+        );
+        run(
+            &Args {
+                network_key: false,
+                ..args(&dir)
+            },
+            Form::Json,
+        )
+        .unwrap();
         assert_eq!(fs::read(dir.join("state/key")).unwrap(), key);
     }
 }

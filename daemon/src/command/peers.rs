@@ -29,10 +29,17 @@ struct Answer(Vec<Peer>);
 impl Report for Answer {
     fn human(&self) -> String {
         if self.0.is_empty() {
-            return "no peers: check --peers, the network key and that another member runs\n".into();
+            return "no peers: check --peers, the network key and that another member runs\n"
+                .into();
         }
-        let columns =
-            [text("peer"), text("role"), number("connected"), number("rtt"), number("strikes"), text("address")];
+        let columns = [
+            text("peer"),
+            text("role"),
+            number("connected"),
+            number("rtt"),
+            number("strikes"),
+            text("address"),
+        ];
         render(&columns, &self.0.iter().map(row).collect::<Vec<_>>())
     }
 }
@@ -47,7 +54,8 @@ fn row(peer: &Peer) -> Vec<String> {
         peer.node_id.to_string(),
         role.to_owned(),
         duration(peer.connected_seconds),
-        peer.rtt_milliseconds.map_or("-".into(), |rtt| format!("{rtt:.1} ms")),
+        peer.rtt_milliseconds
+            .map_or("-".into(), |rtt| format!("{rtt:.1} ms")),
         format!("{:.1}", peer.score),
         peer.addresses.first().cloned().unwrap_or_default(),
     ]

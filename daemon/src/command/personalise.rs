@@ -54,31 +54,61 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let mut model = args.model.load()?;
     refuse_what_is_personal(&model, args)?;
     let spec = spec(args, model.spec())?;
-    let (data, shard, partition_file) = (args.data.as_deref(), args.shard.as_deref(), args.partition_file.as_deref());
-    let config = args.model.samples_of(Typed { data, shard, partition_file })?;
+    let (data, shard, partition_file) = (
+        args.data.as_deref(),
+        args.shard.as_deref(),
+        args.partition_file.as_deref(),
+    );
+    let config = args.model.samples_of(Typed {
+        data,
+        shard,
+        partition_file,
+    })?;
     let mine = Mine::load(&config, &spec)?;
     data::warn_of_table(&data::source(&config.data)?, &spec.model.columns)?;
     let device = Choice::find(&args.model.device)?.open(0)?;
-    let mut learner = Learner::new(&spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
-    let folder = args.out.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
-    learner.keep_in(Room { folder: folder.map(Path::to_owned), ..Room::default() });
+    let mut learner = Learner::new(&spec, mine.node_seed, Arc::clone(&mine.split), &device)
+        .map_err(no_learner)?;
+    let folder = args.out.parent().map(|folder| {
+        if folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            folder
+        }
+    });
+    learner.keep_in(Room {
+        folder: folder.map(Path::to_owned),
+        ..Room::default()
+    });
     if args.algorithm.is_none() {
         learner.restore(&model.params).or_fail(ExitCode::State)?;
     }
     if model.is_under_way && model.common.is_none() && learner.shared_layout().is_some() {
-        eprintln!("the newest common model is not held here: this starts from what the node itself trained last");
+        eprintln!(
+            "the newest common model is not held here: this starts from what the node itself trained last"
+        );
     }
     // Under way a node's own update is in the place of the newest common model.
     if args.algorithm.is_some() || model.common.is_some() {
         let common = common_part(&learner, &model)?;
-        learner.adopt(Some(common), Vec::new()).or_fail(ExitCode::State)?;
+        learner
+            .adopt(Some(common), Vec::new())
+            .or_fail(ExitCode::State)?;
     }
     let before = scores(&learner);
-    let mut watch = |_| if interrupts.count() > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-    let steps = learner.finish(Round(spec.rounds), &mut watch).map_err(|error| match interrupts.count() {
-        0 => fail(ExitCode::Training, error.to_string()),
-        _ => fail(ExitCode::Interrupted, "interrupted: nothing was written"),
-    })?;
+    let mut watch = |_| {
+        if interrupts.count() > 0 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let steps = learner
+        .finish(Round(spec.rounds), &mut watch)
+        .map_err(|error| match interrupts.count() {
+            0 => fail(ExitCode::Training, error.to_string()),
+            _ => fail(ExitCode::Interrupted, "interrupted: nothing was written"),
+        })?;
     if steps == 0 {
         let text = format!(
             "algorithm `{}` trains nothing after the last round: name one that does with --algorithm, as pfl-mfe",
@@ -89,11 +119,24 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let after = scores(&learner);
     model.params = learner.state();
     model.card.model.algorithm.clone_from(&spec.algorithm);
-    model.card.model.finished =
-        Some(Evaluations { validation: after.validation, test: after.test, expert_share: Vec::new() });
+    model.card.model.finished = Some(Evaluations {
+        validation: after.validation,
+        test: after.test,
+        expert_share: Vec::new(),
+    });
     model.card.spec = spec;
     let card = export::write_model(&args.out, &model)?;
-    output::print(&Answer { model: args.out.clone(), card, from: model.path, steps, before, after }, form)
+    output::print(
+        &Answer {
+            model: args.out.clone(),
+            card,
+            from: model.path,
+            steps,
+            before,
+            after,
+        },
+        form,
+    )
 }
 
 /// A model is personalised once: a second time would start from the first one's result.
@@ -101,21 +144,35 @@ fn refuse_what_is_personal(model: &Model, args: &Args) -> anyhow::Result<()> {
     let is_personal = model.card.model.finished.is_some() && args.algorithm.is_none();
     let advice = "it was personalised after its last round; use `fednode export`";
     let text = || format!("`{}` needs nothing more: {advice}", model.path.display());
-    if is_personal { Err(fail(ExitCode::State, text())) } else { Ok(()) }
+    if is_personal {
+        Err(fail(ExitCode::State, text()))
+    } else {
+        Ok(())
+    }
 }
 
 /// Returns the spec with the algorithm that is asked for.
 fn spec(args: &Args, federation: &FederationSpec) -> anyhow::Result<FederationSpec> {
-    let Some(name) = &args.algorithm else { return Ok(federation.clone()) };
+    let Some(name) = &args.algorithm else {
+        return Ok(federation.clone());
+    };
     let row = algorithm::find(name).or_fail(ExitCode::Configuration)?;
-    let mut spec = FederationSpec { algorithm: name.clone(), ..federation.clone() };
+    let mut spec = FederationSpec {
+        algorithm: name.clone(),
+        ..federation.clone()
+    };
     spec.hyper.clear();
     spec.pool.enabled = false;
     spec.statistics.enabled = false;
     // How the rounds overlapped says nothing of what comes after them.
     spec.training.ahead_epochs = 0;
     let profile = (!row.profiles.is_empty()).then_some("profile");
-    let names: Vec<&str> = row.hyper.iter().map(|hyper| hyper.name).chain(profile).collect();
+    let names: Vec<&str> = row
+        .hyper
+        .iter()
+        .map(|hyper| hyper.name)
+        .chain(profile)
+        .collect();
     let mut spec = dotted::assign(&spec, &args.set, &names).or_fail(ExitCode::Configuration)?;
     algorithm::fill_exchange(&mut spec).or_fail(ExitCode::Configuration)?;
     Ok(spec)
@@ -127,19 +184,28 @@ fn common_part(learner: &Learner, model: &Model) -> anyhow::Result<ParamSet> {
     for name in learner.shared_layout().unwrap_or_default().keys() {
         let algorithm = &model.card.spec.algorithm;
         let missing = || {
-            let text = format!("the model of algorithm `{algorithm}` has no `{name}`: there is no common model in it");
+            let text = format!(
+                "the model of algorithm `{algorithm}` has no `{name}`: there is no common model in it"
+            );
             fail(ExitCode::State, text)
         };
         let newest = model.common.as_ref().and_then(|newest| newest.get(name));
-        let tensor = newest.or_else(|| model.params.get(name)).ok_or_else(missing)?;
-        common.insert(name.as_str(), tensor.shape(), tensor.values().to_vec()).or_fail(ExitCode::State)?;
+        let tensor = newest
+            .or_else(|| model.params.get(name))
+            .ok_or_else(missing)?;
+        common
+            .insert(name.as_str(), tensor.shape(), tensor.values().to_vec())
+            .or_fail(ExitCode::State)?;
     }
     Ok(common)
 }
 
 fn scores(learner: &Learner) -> Scores {
     let of = |subset| Some(learner.evaluate(subset).score).filter(|score| score.n_samples > 0);
-    Scores { validation: of(Subset::Validation), test: of(Subset::Test) }
+    Scores {
+        validation: of(Subset::Validation),
+        test: of(Subset::Test),
+    }
 }
 
 /// How good a model is on the node's own samples.
@@ -161,7 +227,9 @@ struct Answer {
 
 impl Report for Answer {
     fn human(&self) -> String {
-        let accuracy = |score: Option<Score>| score.map_or_else(|| "-".to_owned(), |score| percent(score.accuracy));
+        let accuracy = |score: Option<Score>| {
+            score.map_or_else(|| "-".to_owned(), |score| percent(score.accuracy))
+        };
         format!(
             "{} steps of training on the node's own samples\n\
              accuracy on its test samples {} (before {}), on its validation samples {} (before {})\n\

@@ -31,7 +31,11 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         let samples = unlabelled::read(path, &model.spec().model, vocabulary.as_ref())?;
         let learner = model.learner(&samples, &args.model.device)?;
         let predictions = learner.predict(&samples).or_fail(ExitCode::Data)?;
-        rows.extend((0..).zip(predictions).map(|(at, prediction)| Row::new(&model, path, at, prediction)));
+        rows.extend(
+            (0..)
+                .zip(predictions)
+                .map(|(at, prediction)| Row::new(&model, path, at, prediction)),
+        );
     }
     output::print(&Answer(rows), form)
 }
@@ -53,13 +57,20 @@ struct Row {
 
 impl Row {
     fn new(model: &Model, path: &std::path::Path, sample: usize, prediction: Prediction) -> Self {
-        let Prediction { class, probabilities, expert } = prediction;
+        let Prediction {
+            class,
+            probabilities,
+            expert,
+        } = prediction;
         Self {
             file: path.display().to_string(),
             sample,
             class,
             name: model.class_name(class),
-            probability: probabilities.get(usize::from(class)).copied().unwrap_or(0.0),
+            probability: probabilities
+                .get(usize::from(class))
+                .copied()
+                .unwrap_or(0.0),
             expert: expert.map(|slot| slot.0),
             probabilities,
         }
@@ -68,7 +79,13 @@ impl Row {
 
 impl Report for Answer {
     fn human(&self) -> String {
-        let columns = [text("file"), number("sample"), text("class"), number("probability"), number("expert")];
+        let columns = [
+            text("file"),
+            number("sample"),
+            text("class"),
+            number("probability"),
+            number("expert"),
+        ];
         let row = |row: &Row| {
             vec![
                 row.file.clone(),

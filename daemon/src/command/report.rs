@@ -42,7 +42,11 @@ pub(crate) struct Args {
 }
 
 fn per_cent(text: &str) -> Result<f64, String> {
-    let number: f64 = text.trim_end_matches('%').trim().parse().map_err(|_| "expected a number, like 80".to_owned())?;
+    let number: f64 = text
+        .trim_end_matches('%')
+        .trim()
+        .parse()
+        .map_err(|_| "expected a number, like 80".to_owned())?;
     match number > 0.0 && number <= 100.0 {
         true => Ok(number / 100.0),
         false => Err("expected more than 0 and at most 100".into()),
@@ -51,7 +55,10 @@ fn per_cent(text: &str) -> Result<f64, String> {
 
 /// Writes the report and says where it is and what the runs came to.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
-    let Found { learned: runs, measured } = load::runs(&args.runs)?;
+    let Found {
+        learned: runs,
+        measured,
+    } = load::runs(&args.runs)?;
     let comparison = args.compare.then(|| compare::compare(&runs, args.target));
     let shown: Vec<Shown<'_>> = runs.iter().map(shown).collect();
     let mut written = Vec::new();
@@ -60,16 +67,32 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         (None, first) => first.map_or_else(PathBuf::new, |folder| folder.join("report.html")),
     };
     let scale = scale::plots(&measured);
-    let alone = if measured.is_empty() { String::new() } else { scale::section(&measured, &scale) };
-    write(&page, &page::page(&shown, comparison.as_ref(), (measured.len(), &alone)), &mut written)?;
+    let alone = if measured.is_empty() {
+        String::new()
+    } else {
+        scale::section(&measured, &scale)
+    };
+    write(
+        &page,
+        &page::page(&shown, comparison.as_ref(), (measured.len(), &alone)),
+        &mut written,
+    )?;
     if let Some(folder) = &args.csv {
         for (name, text) in csv::files(&runs) {
             write(&folder.join(name), &text, &mut written)?;
         }
     }
     if let Some(folder) = &args.plots {
-        for plot in comparison.iter().filter_map(|comparison| comparison.plot.as_ref()).chain(&scale) {
-            write(&folder.join(format!("{}.svg", plot.slug)), &plot.standalone(), &mut written)?;
+        for plot in comparison
+            .iter()
+            .filter_map(|comparison| comparison.plot.as_ref())
+            .chain(&scale)
+        {
+            write(
+                &folder.join(format!("{}.svg", plot.slug)),
+                &plot.standalone(),
+                &mut written,
+            )?;
         }
         for shown in &shown {
             for plot in &shown.plots {
@@ -79,20 +102,42 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         }
     }
     let entries = shown.iter().map(Entry::new).collect();
-    let without_training = measured.into_iter().map(|measured| measured.summary).collect();
-    output::print(&Answer { written, runs: entries, without_training, comparison }, form)
+    let without_training = measured
+        .into_iter()
+        .map(|measured| measured.summary)
+        .collect();
+    output::print(
+        &Answer {
+            written,
+            runs: entries,
+            without_training,
+            comparison,
+        },
+        form,
+    )
 }
 
 fn shown(run: &Run) -> Shown<'_> {
     let pools = compare::pools(&run.name, std::iter::once(run));
-    Shown { run, plots: figures::all(run), pools }
+    Shown {
+        run,
+        plots: figures::all(run),
+        pools,
+    }
 }
 
 fn write(path: &Path, text: &str, written: &mut Vec<String>) -> anyhow::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let done = folder.map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(path, text));
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let done = folder
+        .map_or(Ok(()), fs::create_dir_all)
+        .and_then(|()| fs::write(path, text));
     done.map_err(|error| {
-        let text = format!("cannot write `{}`: {error}; name another place", path.display());
+        let text = format!(
+            "cannot write `{}`: {error}; name another place",
+            path.display()
+        );
         fail(ExitCode::State, text)
     })?;
     written.push(path.display().to_string());
@@ -101,7 +146,13 @@ fn write(path: &Path, text: &str, written: &mut Vec<String>) -> anyhow::Result<(
 
 /// Returns a run's name as part of a file's name.
 fn file_name(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || ".=_-".contains(c) { c } else { '_' };
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || ".=_-".contains(c) {
+            c
+        } else {
+            '_'
+        }
+    };
     name.trim_start_matches('-').chars().map(plain).collect()
 }
 
@@ -144,7 +195,10 @@ impl Entry {
 
     fn row(&self) -> Vec<String> {
         let headline = &self.headline;
-        let mut cells = vec![format!("{}{}", self.name, self.standing), self.last_round.to_string()];
+        let mut cells = vec![
+            format!("{}{}", self.name, self.standing),
+            self.last_round.to_string(),
+        ];
         cells.extend([
             percent(headline.mean_accuracy),
             percent(headline.mean_accuracy_before_exchange),
@@ -169,13 +223,19 @@ impl Report for Answer {
         ];
         let mut table = match self.runs.is_empty() {
             true => String::new(),
-            false => render(&columns, &self.runs.iter().map(Entry::row).collect::<Vec<_>>()),
+            false => render(
+                &columns,
+                &self.runs.iter().map(Entry::row).collect::<Vec<_>>(),
+            ),
         };
         table.extend(self.without_training.iter().map(Report::human));
         table.extend(self.comparison.as_ref().and_then(effort::table));
         let place = match self.written.as_slice() {
             [page] => format!("the report is {page}"),
-            [page, others @ ..] => format!("the report is {page}; {} more files were written", others.len()),
+            [page, others @ ..] => format!(
+                "the report is {page}; {} more files were written",
+                others.len()
+            ),
             [] => String::new(),
         };
         format!("{table}\n{place}\n")
@@ -188,7 +248,10 @@ mod tests {
 
     #[test]
     fn files_are_named_after_their_runs() {
-        assert_eq!([file_name("-seed1"), file_name("a b/c-seed2")], ["seed1", "a_b_c-seed2"]);
+        assert_eq!(
+            [file_name("-seed1"), file_name("a b/c-seed2")],
+            ["seed1", "a_b_c-seed2"]
+        );
     }
 
     #[test]
@@ -197,7 +260,10 @@ mod tests {
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
         let error = write(&file.join("report.html"), "", &mut Vec::new()).unwrap_err();
-        assert!(error.to_string().contains("cannot write") && crate::failure::code(&error) == ExitCode::State);
+        assert!(
+            error.to_string().contains("cannot write")
+                && crate::failure::code(&error) == ExitCode::State
+        );
     }
 
     #[test]
@@ -208,7 +274,10 @@ mod tests {
             finished: false,
             standing: " (under way or broken off)",
             last_round: 3,
-            headline: Headline { mean_accuracy: Some(0.5), ..Headline::default() },
+            headline: Headline {
+                mean_accuracy: Some(0.5),
+                ..Headline::default()
+            },
             pool: vec![],
         };
         let answer = Answer {
@@ -218,7 +287,10 @@ mod tests {
             comparison: None,
         };
         let text = answer.human();
-        assert!(text.contains("x (under way or broken off)      3         50.0 %                –"), "{text}");
+        assert!(
+            text.contains("x (under way or broken off)      3         50.0 %                –"),
+            "{text}"
+        );
         assert!(text.ends_with("the report is x/report.html\n"), "{text}");
     }
 }

@@ -36,7 +36,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "KEY=VALUE,…")]
     sweep: Vec<Assignment>,
     /// Run with each of these seeds.
-    #[arg(long, value_delimiter = ',', value_name = "SEED,…", conflicts_with = "seed")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "SEED,…",
+        conflicts_with = "seed"
+    )]
     seeds: Vec<u64>,
     /// Have no aggregator: the nodes average among themselves.
     #[arg(long)]
@@ -81,14 +86,22 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         fednode_runtime::allocator::settle();
     }
     layers::warn_of_variables("simulate");
-    if let Some(source) = args.data.as_ref().or(experiment.data.as_ref()).filter(|_| !experiment.no_training) {
+    if let Some(source) = args
+        .data
+        .as_ref()
+        .or(experiment.data.as_ref())
+        .filter(|_| !experiment.no_training)
+    {
         data::warn_of_table(&data::source(source)?, &[])?;
     }
     match experiment.no_training {
         true => {
-            let wanted =
-                protocol::Wanted { compare_plans: experiment.compare_plans, toy_floats: experiment.toy_floats };
-            let prepare = |run: Run| protocol::Prepared::new(&run.federation, run.aggregator, wanted);
+            let wanted = protocol::Wanted {
+                compare_plans: experiment.compare_plans,
+                toy_floats: experiment.toy_floats,
+            };
+            let prepare =
+                |run: Run| protocol::Prepared::new(&run.federation, run.aggregator, wanted);
             play_all(args, plan(args, &experiment, prepare)?, form)
         }
         false => play_all(args, plan(args, &experiment, Run::prepare)?, form),
@@ -101,9 +114,17 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
     }
     let interrupts = Interrupts::install().or_fail(ExitCode::Internal)?;
     let device = Choice::find(&args.device)?;
-    let means = Means { device: &device, threads: threads(args), interrupts: &interrupts, quiet: form == Form::Json };
+    let means = Means {
+        device: &device,
+        threads: threads(args),
+        interrupts: &interrupts,
+        quiet: form == Form::Json,
+    };
     let out = out(args)?;
-    let mut table: Table<P::Row> = Table { rows: Vec::new(), out: out.display().to_string() };
+    let mut table: Table<P::Row> = Table {
+        rows: Vec::new(),
+        out: out.display().to_string(),
+    };
     let total = total(&planned);
     let (mut number, mut failures) = (0, Vec::new());
     for Planned { name, runs } in planned {
@@ -113,7 +134,11 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
             let seed = prepared.spec().seed;
             let folder = folder(&out, total, &name, seed);
             if !means.quiet {
-                let which = if total > 1 { format!("[{number}/{total}] {name}, seed {seed}: ") } else { String::new() };
+                let which = if total > 1 {
+                    format!("[{number}/{total}] {name}, seed {seed}: ")
+                } else {
+                    String::new()
+                };
                 eprintln!("{which}{}", prepared.describe());
             }
             match play::play(&prepared, &folder, &means) {
@@ -128,7 +153,13 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
             }
         }
         if let ([summary], true) = (summaries.as_slice(), total == 1) {
-            return output::print(&Located { report: summary, out: table.out }, form);
+            return output::print(
+                &Located {
+                    report: summary,
+                    out: table.out,
+                },
+                form,
+            );
         }
         if !summaries.is_empty() {
             table.rows.push(Row::new(name, &summaries));
@@ -139,8 +170,10 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
     match failures.as_slice() {
         [] => Ok(()),
         [first, ..] => {
-            let text =
-                format!("{} of {total} runs failed and are not in the table; the first is {first}", failures.len());
+            let text = format!(
+                "{} of {total} runs failed and are not in the table; the first is {first}",
+                failures.len()
+            );
             Err(fail(ExitCode::Training, text))
         }
     }
@@ -151,7 +184,11 @@ fn list<P: Play>(out: &Path, planned: &[Planned<P>], form: Form) -> anyhow::Resu
     let mut listing = Listing::default();
     for Planned { name, runs } in planned {
         for prepared in runs {
-            listing.add(name, prepared, &folder(out, total(planned), name, prepared.spec().seed))?;
+            listing.add(
+                name,
+                prepared,
+                &folder(out, total(planned), name, prepared.spec().seed),
+            )?;
         }
     }
     output::print(&listing, form)
@@ -169,7 +206,11 @@ fn total<P>(planned: &[Planned<P>]) -> usize {
 
 /// Returns where a run lies.
 fn folder(out: &Path, total: usize, name: &str, seed: u64) -> PathBuf {
-    if total == 1 { out.to_owned() } else { out.join(format!("{}-seed{seed}", folder_name(name))) }
+    if total == 1 {
+        out.to_owned()
+    } else {
+        out.join(format!("{}-seed{seed}", folder_name(name)))
+    }
 }
 
 fn experiment(args: &Args) -> anyhow::Result<Experiment> {
@@ -179,20 +220,33 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
             let shown = path.display();
             federation::refuse_preset(&args.federation, path).or_fail(ExitCode::Configuration)?;
             let text = fs::read_to_string(path).map_err(|error| {
-                fail(ExitCode::Configuration, format!("cannot read the experiment `{shown}`: {error}"))
+                fail(
+                    ExitCode::Configuration,
+                    format!("cannot read the experiment `{shown}`: {error}"),
+                )
             })?;
             let folder = path.parent().unwrap_or(Path::new(""));
-            let named = |ConfigError(error)| fail(ExitCode::Configuration, format!("`{shown}`: {error}"));
+            let named =
+                |ConfigError(error)| fail(ExitCode::Configuration, format!("`{shown}`: {error}"));
             Experiment::parse(&text, folder).map_err(named)?
         }
     };
     if let Some([Assignment { key, .. }, _]) = dotted::contradiction(&args.sweep) {
-        let text = format!("`--sweep {key}` is given twice: give all its values at once, as `--sweep {key}=A,B`");
+        let text = format!(
+            "`--sweep {key}` is given twice: give all its values at once, as `--sweep {key}=A,B`"
+        );
         return Err(fail(ExitCode::Configuration, text));
     }
     for Assignment { key, value } in &args.sweep {
-        let values = value.split(',').map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned).collect();
-        experiment.add_axis(key, values).or_fail(ExitCode::Configuration)?;
+        let values = value
+            .split(',')
+            .map(str::trim)
+            .filter(|value| !value.is_empty())
+            .map(str::to_owned)
+            .collect();
+        experiment
+            .add_axis(key, values)
+            .or_fail(ExitCode::Configuration)?;
     }
     if !args.seeds.is_empty() {
         experiment.seeds.clone_from(&args.seeds);
@@ -200,12 +254,19 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     experiment.no_training |= args.no_training;
     experiment.compare_plans |= args.compare_plans;
     experiment.toy_floats = args.toy_floats.or(experiment.toy_floats);
-    experiment.check_training().or_fail(ExitCode::Configuration)?;
+    experiment
+        .check_training()
+        .or_fail(ExitCode::Configuration)?;
     if args.federation.partition.is_some() {
         experiment.partition_file = None;
     }
     let mut flags = federation::keys_of_flags(&args.federation);
-    flags.extend(experiment.partition_file.as_ref().map(|_| "data.partition".to_owned()));
+    flags.extend(
+        experiment
+            .partition_file
+            .as_ref()
+            .map(|_| "data.partition".to_owned()),
+    );
     experiment.check(&flags).or_fail(ExitCode::Configuration)?;
     Ok(experiment)
 }
@@ -231,7 +292,10 @@ fn plan<P>(
             };
             runs.push(prepare(settings(args, experiment, &variant, *seed)).map_err(named)?);
         }
-        planned.push(Planned { name: variant.name, runs });
+        planned.push(Planned {
+            name: variant.name,
+            runs,
+        });
     }
     Ok(planned)
 }
@@ -257,14 +321,28 @@ fn settings(args: &Args, experiment: &Experiment, variant: &Variant, seed: Optio
     });
     federation.defaults = set;
     federation.seed = seed;
-    let is_divided_otherwise = args.federation.set.iter().any(|set| set.key == "data.partition");
-    let lists = experiment.partition_file.clone().filter(|_| !is_divided_otherwise);
+    let is_divided_otherwise = args
+        .federation
+        .set
+        .iter()
+        .any(|set| set.key == "data.partition");
+    let lists = experiment
+        .partition_file
+        .clone()
+        .filter(|_| !is_divided_otherwise);
     federation.partition_file = federation.partition_file.or(lists);
     Run {
         federation,
-        data: args.data.clone().or(experiment.data.clone()).unwrap_or_else(|| "digits".into()),
+        data: args
+            .data
+            .clone()
+            .or(experiment.data.clone())
+            .unwrap_or_else(|| "digits".into()),
         aggregator: !args.no_aggregator && experiment.aggregator.unwrap_or(true),
-        evaluate_every: args.evaluate_every.or(experiment.evaluate_every).unwrap_or(EVALUATE_EVERY),
+        evaluate_every: args
+            .evaluate_every
+            .or(experiment.evaluate_every)
+            .unwrap_or(EVALUATE_EVERY),
         global_test: args.global_test || experiment.global_test.unwrap_or(false),
         threads: threads(args),
     }
@@ -280,7 +358,9 @@ fn out(args: &Args) -> anyhow::Result<PathBuf> {
     match (&args.out, name) {
         (Some(out), _) => Ok(out.clone()),
         (None, Some(name)) => Ok(Path::new("runs").join(name)),
-        (None, None) if args.dry_run => Ok(Path::new("runs").join(clock::utc_name(SystemTime::now()))),
+        (None, None) if args.dry_run => {
+            Ok(Path::new("runs").join(clock::utc_name(SystemTime::now())))
+        }
         (None, None) => clock::new_run(SystemTime::now()).or_fail(ExitCode::State),
     }
 }

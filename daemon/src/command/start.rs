@@ -159,14 +159,19 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
         return output::print(&Effective { node: config }, form);
     }
     fednode_runtime::allocator::settle();
-    let log_format = config.log_format.parse().map_err(|error: String| fail(ExitCode::Configuration, error))?;
+    let log_format = config
+        .log_format
+        .parse()
+        .map_err(|error: String| fail(ExitCode::Configuration, error))?;
     telemetry::install(log_format, &telemetry::Target::Stderr).or_fail(ExitCode::Configuration)?;
     let spec = Arc::new(read_spec(&config)?);
     let mut member = member::config(&config, Arc::clone(&spec))?;
     let mine = Mine::load(&config, &spec)?;
     data::warn_of_table(&data::source(&config.data)?, &spec.model.columns)?;
     if let Some(change) = origin::change(&config) {
-        tracing::warn!("{change}: its scores are those of the new samples, of which others may have been its own");
+        tracing::warn!(
+            "{change}: its scores are those of the new samples, of which others may have been its own"
+        );
     }
     let own = match config.model.as_str() {
         "" => own_model::by_number(&spec, mine.position),
@@ -175,7 +180,10 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     let trainer = trainer(&config, &own, &mine)?;
     member.facts = facts(&config, &spec, &own.model.name, &mine.split.train)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(NETWORK_THREADS).max_blocking_threads(BLOCKING_THREADS).enable_all();
+    builder
+        .worker_threads(NETWORK_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .enable_all();
     let runtime = builder.build().or_fail(ExitCode::Internal)?;
     let result = runtime.block_on(async {
         let stop = signals::install().or_fail(ExitCode::Internal)?;
@@ -192,7 +200,9 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
         });
         let finished = fednode_runtime::run_node(member, Box::new(trainer), stop).await;
         printing.abort();
-        finished.map(drop).map_err(|error| fail(error.exit_code(), error.to_string()))
+        finished
+            .map(drop)
+            .map_err(|error| fail(error.exit_code(), error.to_string()))
     });
     runtime.shutdown_timeout(LAST_PATIENCE);
     result
@@ -206,12 +216,16 @@ pub(crate) fn read_spec(config: &Config) -> anyhow::Result<FederationSpec> {
     let path = &config.spec;
     let text = std::fs::read_to_string(path).map_err(|error| {
         let advice = "name it with --spec, or make one with `fednode init`";
-        fail(ExitCode::Configuration, format!("cannot read the federation's spec `{path}`: {error}; {advice}"))
+        fail(
+            ExitCode::Configuration,
+            format!("cannot read the federation's spec `{path}`: {error}; {advice}"),
+        )
     })?;
     let named = |error| fail(ExitCode::Configuration, format!("`{path}`: {error}"));
     let spec = FederationSpec::from_toml(&text).map_err(named)?;
     algorithm::check_exchange(&spec).map_err(named)?;
-    own_model::check(&spec).map_err(|error| fail(ExitCode::Configuration, format!("`{path}`: {error}")))?;
+    own_model::check(&spec)
+        .map_err(|error| fail(ExitCode::Configuration, format!("`{path}`: {error}")))?;
     Ok(spec)
 }
 
@@ -224,12 +238,17 @@ fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Resul
     let device = choice.open(config.threads)?;
     let initial = Some(config.initial.as_str()).filter(|file| !file.is_empty());
     let initial = initial::of(spec, initial.map(Path::new))?;
-    let mut learner = Learner::new(spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
+    let mut learner =
+        Learner::new(spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
     let memory_bytes = config.feature_memory_mib.saturating_mul(1 << 20);
     let whole = Room::default();
     let disk_bytes = fednode_store::disk_free(Path::new(&config.state))
         .map_or(whole.disk_bytes, |free| whole.disk_bytes.min(free / 2));
-    learner.keep_in(Room { memory_bytes, folder: Some(config.state.clone().into()), disk_bytes });
+    learner.keep_in(Room {
+        memory_bytes,
+        folder: Some(config.state.clone().into()),
+        disk_bytes,
+    });
     initial::start(&mut learner, initial.as_deref())?;
     tracing::info!(
         device = device.name(),
@@ -255,7 +274,11 @@ fn facts(
         (CLASSES_FILE, samples.class_names.join("\n") + "\n"),
         (origin::FILE, origin::text(config)?),
     ];
-    facts.extend(samples.vocabulary().map(|vocabulary| (VOCABULARY_FILE, vocabulary.tokens().join("\n") + "\n")));
+    facts.extend(
+        samples
+            .vocabulary()
+            .map(|vocabulary| (VOCABULARY_FILE, vocabulary.tokens().join("\n") + "\n")),
+    );
     Ok(facts)
 }
 
@@ -302,9 +325,22 @@ mod tests {
     #[test]
     fn flags_are_keys_of_the_configuration() {
         assert_eq!(resolved(&[]), Config::default());
-        let config = resolved(&["--peers", "/ip4/1.2.3.4/tcp/1", "/ip4/1.2.3.4/tcp/2", "--shard", "2/5", "--mdns"]);
-        assert_eq!((config.peers.len(), config.shard.as_str(), config.mdns), (2, "2/5", true));
-        assert_eq!(resolved(&["--log", "json", "--threads", "3"]).log_format, "json");
+        let config = resolved(&[
+            "--peers",
+            "/ip4/1.2.3.4/tcp/1",
+            "/ip4/1.2.3.4/tcp/2",
+            "--shard",
+            "2/5",
+            "--mdns",
+        ]);
+        assert_eq!(
+            (config.peers.len(), config.shard.as_str(), config.mdns),
+            (2, "2/5", true)
+        );
+        assert_eq!(
+            resolved(&["--log", "json", "--threads", "3"]).log_format,
+            "json"
+        );
         assert!(!resolved(&["--mdns=false"]).mdns);
     }
 
@@ -339,6 +375,9 @@ mod tests {
         ];
         let args = Cli::parse_from([&["fednode"], &typed[..]].concat()).args;
         let flags = toml::Table::try_from(&args).unwrap();
-        assert_eq!(flags.keys().collect::<Vec<_>>(), keys.keys().collect::<Vec<_>>());
+        assert_eq!(
+            flags.keys().collect::<Vec<_>>(),
+            keys.keys().collect::<Vec<_>>()
+        );
     }
 }

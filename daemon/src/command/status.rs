@@ -33,14 +33,27 @@ impl Report for Answer {
         let status = &self.0;
         let mut lines = vec![
             format!("node        {}", status.node_id),
-            format!("federation  {} ({}), {}", status.name, status.federation.short(), status.algorithm),
+            format!(
+                "federation  {} ({}), {}",
+                status.name,
+                status.federation.short(),
+                status.algorithm
+            ),
             format!("doing       {}", doing(status)),
         ];
-        lines.extend(status.waiting_for.iter().map(|waiting| format!("waits for   {}", describe(waiting))));
+        lines.extend(
+            status
+                .waiting_for
+                .iter()
+                .map(|waiting| format!("waits for   {}", describe(waiting))),
+        );
         lines.extend(status.last_record.as_ref().map(|record| {
-            let [before, after] =
-                [record.accuracy_after_local_training, record.accuracy].map(|share| share.map_or("-".into(), percent));
-            format!("last round  {}: accuracy {after} after the exchange, {before} before", record.round)
+            let [before, after] = [record.accuracy_after_local_training, record.accuracy]
+                .map(|share| share.map_or("-".into(), percent));
+            format!(
+                "last round  {}: accuracy {after} after the exchange, {before} before",
+                record.round
+            )
         }));
         lines.extend(status.trainer.as_ref().map(|card| {
             format!(
@@ -55,10 +68,23 @@ impl Report for Answer {
             bytes(traffic.sent.wire),
             bytes(traffic.received.wire)
         ));
-        lines.push(format!("up for      {}, version {}", duration(status.uptime_seconds), status.version));
-        lines.extend(status.listeners.iter().map(|address| format!("reach it at {address}")));
+        lines.push(format!(
+            "up for      {}, version {}",
+            duration(status.uptime_seconds),
+            status.version
+        ));
+        lines.extend(
+            status
+                .listeners
+                .iter()
+                .map(|address| format!("reach it at {address}")),
+        );
         let notes = &status.notes[status.notes.len().saturating_sub(NOTES)..];
-        lines.extend(notes.iter().map(|note| format!("news        {}", note.text)));
+        lines.extend(
+            notes
+                .iter()
+                .map(|note| format!("news        {}", note.text)),
+        );
         lines.join("\n") + "\n"
     }
 }
@@ -66,22 +92,42 @@ impl Report for Answer {
 /// Says what a node does, in a few words.
 pub(crate) fn doing(status: &Status) -> String {
     let progress = status.training.map(|now| {
-        format!(" (epoch {}/{}, batch {}/{}, loss {:.4})", now.epoch, now.epochs, now.batch, now.batches, now.loss)
+        format!(
+            " (epoch {}/{}, batch {}/{}, loss {:.4})",
+            now.epoch, now.epochs, now.batch, now.batches, now.loss
+        )
     });
-    let finished = if status.finished { ", all rounds done" } else { "" };
+    let finished = if status.finished {
+        ", all rounds done"
+    } else {
+        ""
+    };
     let (round, rounds) = (status.round, status.rounds);
-    format!("{} round {round} of {rounds}{}{finished}", status.phase.name(), progress.unwrap_or_default())
+    format!(
+        "{} round {round} of {rounds}{}{finished}",
+        status.phase.name(),
+        progress.unwrap_or_default()
+    )
 }
 
 /// Says what is waited for, from whom and for how long.
 pub(crate) fn describe(waiting: &WaitingFor) -> String {
     /// More names than this help nobody.
     const SHOWN: usize = 4;
-    let mut names: Vec<String> = waiting.whom.iter().take(SHOWN).map(|node| node.short()).collect();
+    let mut names: Vec<String> = waiting
+        .whom
+        .iter()
+        .take(SHOWN)
+        .map(|node| node.short())
+        .collect();
     if waiting.whom.len() > SHOWN {
         names.push(format!("{} more", waiting.whom.len() - SHOWN));
     }
-    let from = if names.is_empty() { String::new() } else { format!(" from {}", names.join(", ")) };
+    let from = if names.is_empty() {
+        String::new()
+    } else {
+        format!(" from {}", names.join(", "))
+    };
     format!("{}{from}, for {}", waiting.what, duration(waiting.seconds))
 }
 
@@ -93,10 +139,21 @@ mod tests {
     #[test]
     fn names_at_most_four_whom_it_waits_for() {
         let whom: Vec<NodeId> = (0..6).map(|byte| NodeId::from_bytes([byte; 32])).collect();
-        let waiting = WaitingFor { what: "updates".into(), whom, seconds: 3.0 };
+        let waiting = WaitingFor {
+            what: "updates".into(),
+            whom,
+            seconds: 3.0,
+        };
         let text = describe(&waiting);
-        assert!(text.starts_with("updates from ") && text.ends_with(", 2 more, for 3.0 s"), "{text}");
-        let waiting = WaitingFor { what: "the trainer".into(), whom: vec![], seconds: 61.0 };
+        assert!(
+            text.starts_with("updates from ") && text.ends_with(", 2 more, for 3.0 s"),
+            "{text}"
+        );
+        let waiting = WaitingFor {
+            what: "the trainer".into(),
+            whom: vec![],
+            seconds: 61.0,
+        };
         assert_eq!(describe(&waiting), "the trainer, for 61 s");
     }
 }

@@ -65,7 +65,11 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let interrupts = Interrupts::install().or_fail(ExitCode::Internal)?;
     layers::warn_of_variables("swarm");
     let (spec, division) = prepare(args)?;
-    let aggregator = if args.no_aggregator { None } else { Some(aggregator()?) };
+    let aggregator = if args.no_aggregator {
+        None
+    } else {
+        Some(aggregator()?)
+    };
     let choice = Choice::find(&args.device)?;
     let device = choice.text();
     let folder = folder(args)?;
@@ -81,7 +85,13 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     announce(&plan, &spec, args, choice.reason.as_deref());
     let outcome = run::run(&plan, &interrupts)?;
     let summary = conclude(args, &plan, &spec, &division, outcome)?;
-    output::print(&Located { report: &summary, out: plan.folder.root().display().to_string() }, form)
+    output::print(
+        &Located {
+            report: &summary,
+            out: plan.folder.root().display().to_string(),
+        },
+        form,
+    )
 }
 
 /// Makes the spec and divides the data, which gives the spec its hash.
@@ -108,14 +118,29 @@ fn folder(args: &Args) -> anyhow::Result<Folder> {
 fn node_config(args: &Args, spec: &FederationSpec, device: &str) -> Config {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let fair_share = (cores / spec.nodes as usize).max(1);
-    let absolute = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone()).to_string_lossy().into_owned();
+    let absolute = |path: &PathBuf| {
+        path.canonicalize()
+            .unwrap_or_else(|_| path.clone())
+            .to_string_lossy()
+            .into_owned()
+    };
     Config {
         data: origin::rooted_source(&args.data),
         device: device.to_owned(),
         threads: args.threads.unwrap_or(fair_share),
         compression: args.compression.name().to_owned(),
-        partition_file: args.federation.partition_file.as_ref().map(absolute).unwrap_or_default(),
-        initial: args.federation.initial.as_ref().map(absolute).unwrap_or_default(),
+        partition_file: args
+            .federation
+            .partition_file
+            .as_ref()
+            .map(absolute)
+            .unwrap_or_default(),
+        initial: args
+            .federation
+            .initial
+            .as_ref()
+            .map(absolute)
+            .unwrap_or_default(),
         ..Config::default()
     }
 }
@@ -127,11 +152,16 @@ fn aggregator() -> anyhow::Result<PathBuf> {
         return Ok(path);
     }
     let advice = "build it too (`cargo build --release --bin fedboot`), or use --no-aggregator";
-    Err(fail(ExitCode::Child, format!("`{}` is missing: {advice}", path.display())))
+    Err(fail(
+        ExitCode::Child,
+        format!("`{}` is missing: {advice}", path.display()),
+    ))
 }
 
 fn announce(plan: &Plan, spec: &FederationSpec, args: &Args, reason: Option<&str>) {
-    let Config { device, threads, .. } = &plan.node;
+    let Config {
+        device, threads, ..
+    } = &plan.node;
     eprintln!(
         "{} nodes, {} rounds of {} on {} ({}), {device}, {threads} thread(s) per node; logs in {}",
         spec.nodes,
@@ -155,7 +185,10 @@ fn conclude(
     outcome: Outcome,
 ) -> anyhow::Result<Summary> {
     let mut observed = observe(plan, division, outcome.statuses)?;
-    let all: Vec<RoundRecord> = observed.iter().flat_map(|observed| observed.records.clone()).collect();
+    let all: Vec<RoundRecord> = observed
+        .iter()
+        .flat_map(|observed| observed.records.clone())
+        .collect();
     plan.folder.write_metrics(all)?;
     let everyone = match args.global_test {
         true => Some(Everyone::load(
@@ -168,10 +201,14 @@ fn conclude(
     for observed in &mut observed {
         let model = keep_model(plan, observed.shard)?;
         if let (Some(everyone), Some(model)) = (&everyone, model) {
-            observed.everyones_test = Some(everyone.test(&model, &plan.node.device, observed.shard as usize - 1)?);
+            observed.everyones_test =
+                Some(everyone.test(&model, &plan.node.device, observed.shard as usize - 1)?);
         }
     }
-    let device = observed.iter().map(|observed| observed.card.device.clone()).find(|device| !device.is_empty());
+    let device = observed
+        .iter()
+        .map(|observed| observed.card.device.clone())
+        .find(|device| !device.is_empty());
     let run = collect::Run {
         spec,
         data: &args.data,
@@ -194,9 +231,15 @@ fn observe(
     for (shard, status) in (1..).zip(statuses) {
         let path = records::path_in(&plan.folder.node_state(shard));
         let records = records::read(&path).or_fail(ExitCode::State)?;
-        let majority_class_accuracy = division.floors.get(shard as usize - 1).copied().unwrap_or(0.0);
+        let majority_class_accuracy = division
+            .floors
+            .get(shard as usize - 1)
+            .copied()
+            .unwrap_or(0.0);
         // One that never spoke has nothing to be entered.
-        observed.extend(status.map(|status| Observed::live(shard, &status, records, majority_class_accuracy)));
+        observed.extend(
+            status.map(|status| Observed::live(shard, &status, records, majority_class_accuracy)),
+        );
     }
     Ok(observed)
 }
@@ -208,6 +251,10 @@ fn keep_model(plan: &Plan, shard: u32) -> anyhow::Result<Option<Model>> {
         return Ok(None);
     }
     let model = Model::of_state(&state)?;
-    plan.folder.write_model(shard, &model.params.to_bytes(), &(serde_json::to_string_pretty(&model.card)? + "\n"))?;
+    plan.folder.write_model(
+        shard,
+        &model.params.to_bytes(),
+        &(serde_json::to_string_pretty(&model.card)? + "\n"),
+    )?;
     Ok(Some(model))
 }

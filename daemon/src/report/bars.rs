@@ -33,15 +33,30 @@ impl Groups<'_> {
     /// Draws them; nothing without a group.
     pub(crate) fn draw(&self) -> Option<Plot> {
         let bars = self.names.len();
-        let room = (WIDTH - RIGHT - LEFT) / (!self.groups.is_empty() && bars > 0).then_some(self.groups.len() as f64)?;
+        let room = (WIDTH - RIGHT - LEFT)
+            / (!self.groups.is_empty() && bars > 0).then_some(self.groups.len() as f64)?;
         let width = f64::min(room * (1.0 - GAP) / bars as f64, WIDEST);
         let mut canvas = Canvas::new(self.title);
-        let names = self.names.iter().enumerate().map(|(at, name)| (Sample::Fill(at), *name));
+        let names = self
+            .names
+            .iter()
+            .enumerate()
+            .map(|(at, name)| (Sample::Fill(at), *name));
         let baseline = format!("height of “{}”", self.names[self.baseline]);
-        canvas.legend(&names.chain([(Sample::Baseline, baseline.as_str())]).collect::<Vec<_>>());
+        canvas.legend(
+            &names
+                .chain([(Sample::Baseline, baseline.as_str())])
+                .collect::<Vec<_>>(),
+        );
         let (top, bottom) = (canvas.top, canvas.top + HEIGHT);
-        let y = Scale { low: 0.0, high: 1.0, from: bottom, to: top };
-        let percents = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0].map(|value| (value, format!("{:.0} %", 100.0 * value)));
+        let y = Scale {
+            low: 0.0,
+            high: 1.0,
+            from: bottom,
+            to: top,
+        };
+        let percents =
+            [0.0, 0.2, 0.4, 0.6, 0.8, 1.0].map(|value| (value, format!("{:.0} %", 100.0 * value)));
         canvas.vertical(&y, &percents, "test accuracy");
         let mut labels = Vec::new();
         for (at, (group, values)) in self.groups.iter().enumerate() {
@@ -52,11 +67,20 @@ impl Groups<'_> {
                 let label = format!("node {group}, {name}: {:.1} %", 100.0 * value);
                 let at = (left + index as f64 * width, y.at(value));
                 let class = format!("class=\"{}\"", svg::fill(index));
-                canvas.labelled(at, ((width * 0.92).max(0.6), bottom - y.at(value)), &class, &label);
+                canvas.labelled(
+                    at,
+                    ((width * 0.92).max(0.6), bottom - y.at(value)),
+                    &class,
+                    &label,
+                );
             }
             if let Some(baseline) = values.get(self.baseline).copied().and_then(known) {
                 let height = y.at(baseline);
-                canvas.line((left - 2.0, height), (left + width * bars as f64 + 2.0, height), "own");
+                canvas.line(
+                    (left - 2.0, height),
+                    (left + width * bars as f64 + 2.0, height),
+                    "own",
+                );
             }
             labels.push((middle, (*group).to_owned()));
         }
@@ -87,10 +111,21 @@ pub(crate) struct Stacks<'a> {
 impl Stacks<'_> {
     /// Draws them, with each part's share of the whole in the legend; nothing if all is 0.
     pub(crate) fn draw(&self) -> Option<Plot> {
-        let totals = self.rounds.iter().map(|(_, parts)| parts.iter().copied().filter_map(known).sum::<f64>());
-        let (_, high) = svg::rounded(0.0, totals.reduce(f64::max).filter(|highest| *highest > 0.0)?, 4);
-        let total =
-            |part: usize| -> f64 { self.rounds.iter().filter_map(|(_, parts)| known(parts.get(part).copied())).sum() };
+        let totals = self
+            .rounds
+            .iter()
+            .map(|(_, parts)| parts.iter().copied().filter_map(known).sum::<f64>());
+        let (_, high) = svg::rounded(
+            0.0,
+            totals.reduce(f64::max).filter(|highest| *highest > 0.0)?,
+            4,
+        );
+        let total = |part: usize| -> f64 {
+            self.rounds
+                .iter()
+                .filter_map(|(_, parts)| known(parts.get(part).copied()))
+                .sum()
+        };
         let all: f64 = (0..self.names.len()).map(total).sum();
         let entry = |(part, name): (usize, &&str)| match total(part) / all {
             share if share < NOISE => None,
@@ -99,26 +134,55 @@ impl Stacks<'_> {
         };
         let entries: Vec<_> = self.names.iter().enumerate().filter_map(entry).collect();
         let mut canvas = Canvas::new(self.title);
-        canvas.legend(&entries.iter().map(|(sample, name)| (*sample, name.as_str())).collect::<Vec<_>>());
+        canvas.legend(
+            &entries
+                .iter()
+                .map(|(sample, name)| (*sample, name.as_str()))
+                .collect::<Vec<_>>(),
+        );
         let (top, bottom) = (canvas.top, canvas.top + HEIGHT);
-        let y = Scale { low: 0.0, high, from: bottom, to: top };
+        let y = Scale {
+            low: 0.0,
+            high,
+            from: bottom,
+            to: top,
+        };
         let (values, step) = svg::ticks(0.0, high, 4);
         let decimals = svg::decimals(step);
-        let ticks: Vec<_> = values.into_iter().map(|value| (value, (self.unit)(value, decimals))).collect();
+        let ticks: Vec<_> = values
+            .into_iter()
+            .map(|value| (value, (self.unit)(value, decimals)))
+            .collect();
         canvas.vertical(&y, &ticks, self.label);
         let (first, last) = (self.rounds.first()?.0, self.rounds.last()?.0);
         let room = (WIDTH - RIGHT - LEFT) / f64::from(last - first + 1);
         let (from, to) = (LEFT + room / 2.0, WIDTH - RIGHT - room / 2.0);
-        let x = Scale { low: first.into(), high: last.into(), from, to };
+        let x = Scale {
+            low: first.into(),
+            high: last.into(),
+            from,
+            to,
+        };
         let width = f64::min(room * (1.0 - GAP), 2.0 * WIDEST);
         for (round, parts) in &self.rounds {
             let mut below = 0.0;
             for (part, value) in parts.iter().copied().enumerate() {
-                let Some(value) = known(value).filter(|value| *value > 0.0) else { continue };
-                let label = format!("round {round}, {}: {}", self.names[part], (self.unit)(value, decimals + 2));
+                let Some(value) = known(value).filter(|value| *value > 0.0) else {
+                    continue;
+                };
+                let label = format!(
+                    "round {round}, {}: {}",
+                    self.names[part],
+                    (self.unit)(value, decimals + 2)
+                );
                 let corner = (x.at((*round).into()) - width / 2.0, y.at(below + value));
                 let class = format!("class=\"{}\"", svg::fill(part));
-                canvas.labelled(corner, (width, y.at(below) - y.at(below + value)), &class, &label);
+                canvas.labelled(
+                    corner,
+                    (width, y.at(below) - y.at(below + value)),
+                    &class,
+                    &label,
+                );
                 below += value;
             }
         }
@@ -133,13 +197,33 @@ mod tests {
 
     #[test]
     fn what_is_absent_has_no_bar() {
-        let groups = vec![("1", vec![Some(0.5), None]), ("2", vec![Some(0.25), Some(f64::NAN)])];
+        let groups = vec![
+            ("1", vec![Some(0.5), None]),
+            ("2", vec![Some(0.25), Some(f64::NAN)]),
+        ];
         let (title, description, slug) = ("t", "d", "s");
-        let plot = Groups { title, description, slug, names: vec!["own", "served"], baseline: 0, groups };
+        let plot = Groups {
+            title,
+            description,
+            slug,
+            names: vec!["own", "served"],
+            baseline: 0,
+            groups,
+        };
         let text = plot.draw().unwrap().inline();
         assert_eq!(text.matches("<title>node ").count(), 2, "{text}");
-        assert!(text.contains("node 1, own: 50.0 %") && !text.contains("NaN"), "{text}");
-        assert!(Groups { groups: vec![], ..plot }.draw().is_none());
+        assert!(
+            text.contains("node 1, own: 50.0 %") && !text.contains("NaN"),
+            "{text}"
+        );
+        assert!(
+            Groups {
+                groups: vec![],
+                ..plot
+            }
+            .draw()
+            .is_none()
+        );
     }
 
     #[test]
@@ -147,12 +231,33 @@ mod tests {
         let rounds = vec![(1, vec![1.0, 3.0]), (2, vec![2.0, 2.0])];
         let (title, description, slug, label) = ("t", "d", "s", "seconds");
         let unit = |value, decimals| format!("{value:.decimals$} s");
-        let plot = Stacks { title, description, slug, label, unit, names: vec!["a", "b"], rounds };
+        let plot = Stacks {
+            title,
+            description,
+            slug,
+            label,
+            unit,
+            names: vec!["a", "b"],
+            rounds,
+        };
         let text = plot.draw().unwrap().inline();
         assert_eq!(text.matches("<title>round ").count(), 4);
-        assert!(text.contains(">a 37.5 %<") && text.contains(">b 62.5 %<"), "shares of the whole: {text}");
+        assert!(
+            text.contains(">a 37.5 %<") && text.contains(">b 62.5 %<"),
+            "shares of the whole: {text}"
+        );
         // Both rounds reach the top of the axis, at 4.
-        assert!(text.contains("height=\"172.50\"") && text.contains("height=\"57.50\""), "{text}");
-        assert!(Stacks { rounds: vec![(1, vec![0.0, 0.0])], ..plot }.draw().is_none());
+        assert!(
+            text.contains("height=\"172.50\"") && text.contains("height=\"57.50\""),
+            "{text}"
+        );
+        assert!(
+            Stacks {
+                rounds: vec![(1, vec![0.0, 0.0])],
+                ..plot
+            }
+            .draw()
+            .is_none()
+        );
     }
 }

@@ -9,7 +9,12 @@ use super::words::known;
 
 /// Returns the files' names and contents.
 pub(crate) fn files(runs: &[Run]) -> [(&'static str, String); 4] {
-    [("rounds.csv", rounds(runs)), ("nodes.csv", nodes(runs)), ("pool.csv", pool(runs)), ("modules.csv", modules(runs))]
+    [
+        ("rounds.csv", rounds(runs)),
+        ("nodes.csv", nodes(runs)),
+        ("pool.csv", pool(runs)),
+        ("modules.csv", modules(runs)),
+    ]
 }
 
 /// One line per run, node and round.
@@ -23,13 +28,21 @@ fn rounds(runs: &[Run]) -> String {
                   received on the wire (bytes),memory (bytes)\n";
     let mut text = header.to_owned();
     for run in runs {
-        let labels: BTreeMap<&str, &str> =
-            run.nodes.iter().map(|node| (node.node_id.as_str(), node.label.as_str())).collect();
+        let labels: BTreeMap<&str, &str> = run
+            .nodes
+            .iter()
+            .map(|node| (node.node_id.as_str(), node.label.as_str()))
+            .collect();
         for record in &run.records {
             let id = record.node_id.to_string();
             let node = labels.get(id.as_str()).copied().unwrap_or_default();
             let waited = record.waited_seconds;
-            let mut fields = vec![run.name.clone(), node.into(), id, record.round.0.to_string()];
+            let mut fields = vec![
+                run.name.clone(),
+                node.into(),
+                id,
+                record.round.0.to_string(),
+            ];
             fields.extend([
                 number(record.train_loss),
                 number(record.accuracy),
@@ -38,13 +51,37 @@ fn rounds(runs: &[Run]) -> String {
                 number(record.loss_after_local_training),
                 record.n_samples.to_string(),
                 record.test_samples.to_string(),
-                record.multiply_adds.map_or(String::new(), |count| count.to_string()),
+                record
+                    .multiply_adds
+                    .map_or(String::new(), |count| count.to_string()),
             ]);
-            let seconds = [record.train_seconds, record.round_seconds, waited.experts, waited.global, waited.merge];
-            fields.extend(seconds.into_iter().chain([waited.evaluate, waited.save, waited.publish]).map(number));
-            fields.extend([record.n_sources_used.to_string(), record.members.to_string()]);
-            fields.extend([record.bytes_sent, record.bytes_received].into_iter().flat_map(kinds));
-            fields.push(record.rss_bytes.map_or(String::new(), |bytes| bytes.to_string()));
+            let seconds = [
+                record.train_seconds,
+                record.round_seconds,
+                waited.experts,
+                waited.global,
+                waited.merge,
+            ];
+            fields.extend(
+                seconds
+                    .into_iter()
+                    .chain([waited.evaluate, waited.save, waited.publish])
+                    .map(number),
+            );
+            fields.extend([
+                record.n_sources_used.to_string(),
+                record.members.to_string(),
+            ]);
+            fields.extend(
+                [record.bytes_sent, record.bytes_received]
+                    .into_iter()
+                    .flat_map(kinds),
+            );
+            fields.push(
+                record
+                    .rss_bytes
+                    .map_or(String::new(), |bytes| bytes.to_string()),
+            );
             text += &line(&fields);
         }
     }
@@ -52,7 +89,14 @@ fn rounds(runs: &[Run]) -> String {
 }
 
 fn kinds(bytes: Bytes) -> [String; 5] {
-    [bytes.aggregator, bytes.peer_to_peer, bytes.gossip, bytes.control, bytes.wire].map(|bytes| bytes.to_string())
+    [
+        bytes.aggregator,
+        bytes.peer_to_peer,
+        bytes.gossip,
+        bytes.control,
+        bytes.wire,
+    ]
+    .map(|bytes| bytes.to_string())
 }
 
 /// One line per run and node.
@@ -65,9 +109,17 @@ fn nodes(runs: &[Run]) -> String {
         for node in &run.nodes {
             let classes: Vec<String> = node.classes.iter().map(u32::to_string).collect();
             let seed = run.seed.map_or(String::new(), |seed| seed.to_string());
-            let mut fields =
-                vec![run.name.clone(), run.algorithm.clone(), seed, node.label.clone(), node.node_id.clone()];
-            fields.extend([node.last_round, node.train_samples, node.test_samples].map(|count| count.to_string()));
+            let mut fields = vec![
+                run.name.clone(),
+                run.algorithm.clone(),
+                seed,
+                node.label.clone(),
+                node.node_id.clone(),
+            ];
+            fields.extend(
+                [node.last_round, node.train_samples, node.test_samples]
+                    .map(|count| count.to_string()),
+            );
             fields.push(classes.join(" "));
             fields.extend([node.accuracy, node.before_exchange, node.after_last_stage].map(number));
             fields.extend([node.on_everyone, node.on_own_classes, node.floor].map(number));
@@ -91,9 +143,18 @@ fn pool(runs: &[Run]) -> String {
             for comparator in Comparator::ALL {
                 let score = comparator.score_without_statistics(pool);
                 let samples = score.map_or(String::new(), |score| score.n_samples.to_string());
-                let mut fields = vec![run.name.clone(), seed.clone(), node.label.clone(), node.node_id.clone()];
+                let mut fields = vec![
+                    run.name.clone(),
+                    seed.clone(),
+                    node.label.clone(),
+                    node.node_id.clone(),
+                ];
                 fields.push(comparator.name().to_owned());
-                fields.extend([number(node.pool_accuracy(comparator)), number(score.map(|score| score.loss)), samples]);
+                fields.extend([
+                    number(node.pool_accuracy(comparator)),
+                    number(score.map(|score| score.loss)),
+                    samples,
+                ]);
                 text += &line(&fields);
             }
         }
@@ -107,9 +168,20 @@ fn modules(runs: &[Run]) -> String {
     for run in runs {
         for node in &run.nodes {
             for member in node.pool.iter().flat_map(|pool| &pool.members) {
-                let owner = member.node.map_or_else(|| "own".to_owned(), |node| node.to_string());
-                let mut fields = vec![run.name.clone(), node.label.clone(), node.node_id.clone(), owner];
-                fields.extend([number(member.score), member.kept.to_string(), number(member.gate_mass)]);
+                let owner = member
+                    .node
+                    .map_or_else(|| "own".to_owned(), |node| node.to_string());
+                let mut fields = vec![
+                    run.name.clone(),
+                    node.label.clone(),
+                    node.node_id.clone(),
+                    owner,
+                ];
+                fields.extend([
+                    number(member.score),
+                    member.kept.to_string(),
+                    number(member.gate_mass),
+                ]);
                 text += &line(&fields);
             }
         }
@@ -122,12 +194,21 @@ fn number(value: impl Into<Option<f64>>) -> String {
 }
 
 fn line(fields: &[String]) -> String {
-    fields.iter().map(|text| field(text)).collect::<Vec<_>>().join(",") + "\n"
+    fields
+        .iter()
+        .map(|text| field(text))
+        .collect::<Vec<_>>()
+        .join(",")
+        + "\n"
 }
 
 /// Quotes what a reader would take for more than one field.
 fn field(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -138,38 +219,76 @@ mod tests {
     #[test]
     fn commas_quotes_and_line_breaks_are_quoted() {
         assert_eq!(
-            line(&["plain".into(), "a,b".into(), "say \"x\"".into(), "1\n2".into()]),
+            line(&[
+                "plain".into(),
+                "a,b".into(),
+                "say \"x\"".into(),
+                "1\n2".into()
+            ]),
             "plain,\"a,b\",\"say \"\"x\"\"\",\"1\n2\"\n"
         );
     }
 
     #[test]
     fn as_many_fields_as_headings_and_no_line_missing() {
-        let run = Run::finished(std::path::Path::new("x"), "x".into(), fixtures::summary(1), fixtures::records(1));
+        let run = Run::finished(
+            std::path::Path::new("x"),
+            "x".into(),
+            fixtures::summary(1),
+            fixtures::records(1),
+        );
         let lines = [6, 3, 18, 9];
         for ((name, text), want) in files(&[run]).into_iter().zip(lines) {
             let fields: Vec<usize> = text.lines().map(|line| line.split(',').count()).collect();
             assert_eq!(fields.len(), want + 1, "{name}");
-            assert!(fields.iter().all(|count| *count == fields[0]), "{name}: {fields:?}");
+            assert!(
+                fields.iter().all(|count| *count == fields[0]),
+                "{name}: {fields:?}"
+            );
             assert!(!text.contains("NaN"), "{name}");
         }
     }
 
     #[test]
     fn what_is_served_is_as_accurate_as_the_node_in_the_end() {
-        let run = Run::finished(std::path::Path::new("x"), "x".into(), fixtures::summary(1), fixtures::records(1));
+        let run = Run::finished(
+            std::path::Path::new("x"),
+            "x".into(),
+            fixtures::summary(1),
+            fixtures::records(1),
+        );
         let end = run.nodes[0].after_last_stage.unwrap();
         let mixture = run.nodes[0].pool_accuracy(Comparator::Mixture).unwrap();
         let text = pool(&[run]);
-        assert!(text.contains(&format!(",served,{end},")) && text.contains(&format!(",mixture,{mixture},")), "{text}");
+        assert!(
+            text.contains(&format!(",served,{end},"))
+                && text.contains(&format!(",mixture,{mixture},")),
+            "{text}"
+        );
     }
 
     #[test]
     fn what_is_absent_is_empty() {
-        assert_eq!([number(None), number(f64::NAN), number(0.0), number(0.25)], ["", "", "0", "0.25"]);
-        let run = Run::finished(std::path::Path::new("x"), "x".into(), fixtures::summary(1), fixtures::records(1));
+        assert_eq!(
+            [number(None), number(f64::NAN), number(0.0), number(0.25)],
+            ["", "", "0", "0.25"]
+        );
+        let run = Run::finished(
+            std::path::Path::new("x"),
+            "x".into(),
+            fixtures::summary(1),
+            fixtures::records(1),
+        );
         let text = pool(&[run]);
-        assert!(text.lines().any(|line| line.ends_with(",without denoising,,,")), "{text}");
-        assert!(text.lines().any(|line| line.starts_with("x,1,1,") && line.contains(",own module,0.501,")), "{text}");
+        assert!(
+            text.lines()
+                .any(|line| line.ends_with(",without denoising,,,")),
+            "{text}"
+        );
+        assert!(
+            text.lines()
+                .any(|line| line.starts_with("x,1,1,") && line.contains(",own module,0.501,")),
+            "{text}"
+        );
     }
 }

@@ -27,7 +27,12 @@ pub(crate) fn all(run: &Run) -> Vec<Plot> {
     let curves = [accuracy(run), loss(run)];
     let heats = [similarity(run), gate_mass(run), scores(run), experts(run)];
     let costs = [traffic(run), time(run)];
-    curves.into_iter().flatten().chain(nodes(run)).chain(heats.into_iter().chain(costs).flatten()).collect()
+    curves
+        .into_iter()
+        .flatten()
+        .chain(nodes(run))
+        .chain(heats.into_iter().chain(costs).flatten())
+        .collect()
 }
 
 /// Draws the accuracy of each group of runs by round.
@@ -39,7 +44,9 @@ pub(crate) fn side_by_side(runs: &[Run], groups: &[Group]) -> Option<Plot> {
                 rounds.entry(round).or_default().extend(values);
             }
         }
-        let means = rounds.into_iter().filter_map(|(round, values)| Some((round, stats::moments(values)?.mean)));
+        let means = rounds
+            .into_iter()
+            .filter_map(|(round, values)| Some((round, stats::moments(values)?.mean)));
         means.collect::<Vec<(u32, f64)>>()
     };
     Lines {
@@ -57,17 +64,32 @@ pub(crate) fn side_by_side(runs: &[Run], groups: &[Group]) -> Option<Plot> {
 
 /// Returns a value of each node, round by round, where it is known.
 fn by_round(run: &Run, of: impl Fn(&RoundRecord) -> Option<f64>) -> Vec<(u32, Vec<f64>)> {
-    let values = |records: Vec<&RoundRecord>| records.into_iter().filter_map(&of).filter_map(known).collect::<Vec<_>>();
-    let rounds = run.by_round().into_iter().map(|(round, records)| (round.0, values(records)));
+    let values = |records: Vec<&RoundRecord>| {
+        records
+            .into_iter()
+            .filter_map(&of)
+            .filter_map(known)
+            .collect::<Vec<_>>()
+    };
+    let rounds = run
+        .by_round()
+        .into_iter()
+        .map(|(round, records)| (round.0, values(records)));
     rounds.filter(|(_, values)| !values.is_empty()).collect()
 }
 
 fn spread(values: Vec<(u32, Vec<f64>)>) -> Vec<(u32, stats::Spread)> {
-    values.into_iter().filter_map(|(round, values)| Some((round, stats::spread(values)?))).collect()
+    values
+        .into_iter()
+        .filter_map(|(round, values)| Some((round, stats::spread(values)?)))
+        .collect()
 }
 
 fn medians(values: Vec<(u32, Vec<f64>)>) -> Vec<(u32, f64)> {
-    spread(values).into_iter().map(|(round, spread)| (round, spread.median)).collect()
+    spread(values)
+        .into_iter()
+        .map(|(round, spread)| (round, spread.median))
+        .collect()
 }
 
 fn accuracy(run: &Run) -> Option<Plot> {
@@ -110,12 +132,24 @@ fn nodes(run: &Run) -> Vec<Plot> {
         ("majority-class floor", |node| node.floor),
     ];
     let pool: [Measure; 6] = [
-        (Comparator::Own.name(), |node| node.pool_accuracy(Comparator::Own)),
-        (Comparator::Mixture.name(), |node| node.pool_accuracy(Comparator::Mixture)),
-        (Comparator::Served.name(), |node| node.pool_accuracy(Comparator::Served)),
-        (Comparator::FineTunedHead.name(), |node| node.pool_accuracy(Comparator::FineTunedHead)),
-        (Comparator::Uniform.name(), |node| node.pool_accuracy(Comparator::Uniform)),
-        (Comparator::WithoutDenoising.name(), |node| node.pool_accuracy(Comparator::WithoutDenoising)),
+        (Comparator::Own.name(), |node| {
+            node.pool_accuracy(Comparator::Own)
+        }),
+        (Comparator::Mixture.name(), |node| {
+            node.pool_accuracy(Comparator::Mixture)
+        }),
+        (Comparator::Served.name(), |node| {
+            node.pool_accuracy(Comparator::Served)
+        }),
+        (Comparator::FineTunedHead.name(), |node| {
+            node.pool_accuracy(Comparator::FineTunedHead)
+        }),
+        (Comparator::Uniform.name(), |node| {
+            node.pool_accuracy(Comparator::Uniform)
+        }),
+        (Comparator::WithoutDenoising.name(), |node| {
+            node.pool_accuracy(Comparator::WithoutDenoising)
+        }),
     ];
     let rounds = "Accuracy of each node in its last round";
     let about = "Accuracy on each node's own test samples in its last round, before and after the exchange and after the \
@@ -125,7 +159,15 @@ fn nodes(run: &Run) -> Vec<Plot> {
         let about = "Accuracy on each node's own test samples of the model with its own module, and of what the pool \
                      makes of it, without the statistics expert; “served” is the model that the node ends with, with \
                      that expert where there is one. The mark across a group is the own module's height.";
-        plots.extend(panels(run, ("pool", "The pool of private modules against the own module", about), &pool));
+        plots.extend(panels(
+            run,
+            (
+                "pool",
+                "The pool of private modules against the own module",
+                about,
+            ),
+            &pool,
+        ));
     }
     plots
 }
@@ -138,27 +180,60 @@ fn panels(run: &Run, (slug, title, about): (&str, &str, &str), measures: &[Measu
     let panel = |(at, chunk): (usize, &[Node])| {
         let (first, last) = (chunk.first()?.label.as_str(), chunk.last()?.label.as_str());
         let is_part = shown.len() > BARS;
-        let title = if is_part { format!("{title}: nodes {first} to {last}") } else { title.to_owned() };
-        let slug = if is_part { format!("{slug}-{}", at + 1) } else { slug.to_owned() };
-        let groups = chunk.iter().map(|node| (node.label.as_str(), used.iter().map(|(_, of)| of(node)).collect()));
+        let title = if is_part {
+            format!("{title}: nodes {first} to {last}")
+        } else {
+            title.to_owned()
+        };
+        let slug = if is_part {
+            format!("{slug}-{}", at + 1)
+        } else {
+            slug.to_owned()
+        };
+        let groups = chunk.iter().map(|node| {
+            (
+                node.label.as_str(),
+                used.iter().map(|(_, of)| of(node)).collect(),
+            )
+        });
         let groups: Vec<(&str, Vec<Option<f64>>)> = groups.collect();
         let names = used.iter().map(|(name, _)| *name).collect();
-        Groups { title: &title, description: about, slug: &slug, names, baseline: 0, groups }.draw()
+        Groups {
+            title: &title,
+            description: about,
+            slug: &slug,
+            names,
+            baseline: 0,
+            groups,
+        }
+        .draw()
     };
-    if used.is_empty() { Vec::new() } else { shown.chunks(BARS).enumerate().filter_map(panel).collect() }
+    if used.is_empty() {
+        Vec::new()
+    } else {
+        shown.chunks(BARS).enumerate().filter_map(panel).collect()
+    }
 }
 
 /// Makes the rows and columns of a heat map of nodes by owners of modules. A cell is made of the member of the row's pool,
 /// if it is one, and of whether it is the row's own.
-fn modules(run: &Run, cell: impl Fn(Option<&PoolMember>, Whose) -> Cell) -> (Vec<String>, Vec<(String, Vec<Cell>)>) {
+fn modules(
+    run: &Run,
+    cell: impl Fn(Option<&PoolMember>, Whose) -> Cell,
+) -> (Vec<String>, Vec<(String, Vec<Cell>)>) {
     let owners: Vec<String> = module_owners(run).into_iter().take(MOST_ROWS).collect();
-    let labels: BTreeMap<&str, &str> =
-        run.nodes.iter().map(|node| (node.node_id.as_str(), node.label.as_str())).collect();
+    let labels: BTreeMap<&str, &str> = run
+        .nodes
+        .iter()
+        .map(|node| (node.node_id.as_str(), node.label.as_str()))
+        .collect();
     let row = |node: &Node| {
         let members = &node.pool.as_ref()?.members;
         let own = members.iter().find(|member| member.node.is_none());
-        let foreign: BTreeMap<String, &PoolMember> =
-            members.iter().filter_map(|member| Some((member.node?.to_string(), member))).collect();
+        let foreign: BTreeMap<String, &PoolMember> = members
+            .iter()
+            .filter_map(|member| Some((member.node?.to_string(), member)))
+            .collect();
         let of = |owner: &String| match *owner == node.node_id {
             true => cell(own, Whose::Own),
             false => cell(foreign.get(owner).copied(), Whose::Foreign),
@@ -166,7 +241,11 @@ fn modules(run: &Run, cell: impl Fn(Option<&PoolMember>, Whose) -> Cell) -> (Vec
         Some((node.label.clone(), owners.iter().map(of).collect()))
     };
     let rows = run.nodes.iter().filter_map(row).take(MOST_ROWS).collect();
-    let label = |owner: &String| labels.get(owner.as_str()).map_or_else(|| short(owner), |label| (*label).to_owned());
+    let label = |owner: &String| {
+        labels
+            .get(owner.as_str())
+            .map_or_else(|| short(owner), |label| (*label).to_owned())
+    };
     (owners.iter().map(label).collect(), rows)
 }
 
@@ -198,14 +277,18 @@ fn gate_mass(run: &Run) -> Option<Plot> {
 }
 
 fn scores(run: &Run) -> Option<Plot> {
-    let (columns, rows) =
-        modules(run, |member, whose| match (whose, member.map(|member| (member.score, member.kept))) {
+    let (columns, rows) = modules(run, |member, whose| {
+        match (whose, member.map(|member| (member.score, member.kept))) {
             (Whose::Own, _) => Cell::Own,
             (Whose::Foreign, None | Some((None, _))) => Cell::Absent,
             (Whose::Foreign, Some((Some(score), true))) => Cell::Value(score),
             (Whose::Foreign, Some((Some(score), false))) => Cell::LeftOut(score),
-        });
-    let measure = run.settings.get("federation.pool.score").map_or("pool.score", String::as_str);
+        }
+    });
+    let measure = run
+        .settings
+        .get("federation.pool.score")
+        .map_or("pool.score", String::as_str);
     Heat {
         title: &format!("How well each module fits each node ({measure}; more is more alike)"),
         description: "Score of each foreign module's outputs beside the own module's, by which the least fitting are left \
@@ -221,11 +304,18 @@ fn scores(run: &Run) -> Option<Plot> {
 }
 
 fn similarity(run: &Run) -> Option<Plot> {
-    let ids: Vec<(&str, &str)> =
-        run.nodes.iter().map(|node| (node.node_id.as_str(), node.label.as_str())).take(MOST_ROWS).collect();
+    let ids: Vec<(&str, &str)> = run
+        .nodes
+        .iter()
+        .map(|node| (node.node_id.as_str(), node.label.as_str()))
+        .take(MOST_ROWS)
+        .collect();
     let mut newest: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
     for record in run.records.iter().filter(|record| !record.mixed.is_empty()) {
-        let mixed = record.mixed.iter().map(|mixed| (mixed.node.to_string(), mixed.similarity));
+        let mixed = record
+            .mixed
+            .iter()
+            .map(|mixed| (mixed.node.to_string(), mixed.similarity));
         newest.insert(record.node_id.to_string(), mixed.collect());
     }
     let row = |(id, label): &(&str, &str)| {
@@ -254,11 +344,19 @@ fn similarity(run: &Run) -> Option<Plot> {
 fn experts(run: &Run) -> Option<Plot> {
     let n_experts = run.nodes.iter().map(|node| node.expert_share.len()).max()?;
     let cells = |node: &Node| {
-        let share = |at: usize| node.expert_share.get(at).map_or(Cell::Absent, |share| Cell::Value(*share));
+        let share = |at: usize| {
+            node.expert_share
+                .get(at)
+                .map_or(Cell::Absent, |share| Cell::Value(*share))
+        };
         (node.label.clone(), (0..n_experts).map(share).collect())
     };
     // One expert that decides everything is no picture.
-    let rows = if n_experts > 1 { run.nodes.iter().take(MOST_ROWS).map(cells).collect() } else { Vec::new() };
+    let rows = if n_experts > 1 {
+        run.nodes.iter().take(MOST_ROWS).map(cells).collect()
+    } else {
+        Vec::new()
+    };
     Heat {
         title: "Which of its experts decides a node's test samples (per cent)",
         description: "Share of each node's test samples that its own gate sends to each of its experts, in its last round.",
@@ -278,7 +376,12 @@ fn means(run: &Run, parts: impl Fn(&RoundRecord) -> Vec<f64>) -> Vec<(u32, Vec<f
         let count = records.len().max(1) as f64;
         let all: Vec<Vec<f64>> = records.into_iter().map(&parts).collect();
         let n_parts = all.first().map_or(0, Vec::len);
-        (round.0, (0..n_parts).map(|part| all.iter().map(|parts| parts[part]).sum::<f64>() / count).collect())
+        (
+            round.0,
+            (0..n_parts)
+                .map(|part| all.iter().map(|parts| parts[part]).sum::<f64>() / count)
+                .collect(),
+        )
     };
     run.by_round().into_iter().map(mean).collect()
 }
@@ -344,14 +447,29 @@ mod tests {
     use super::*;
 
     fn run() -> Run {
-        Run::finished(std::path::Path::new("x"), "x".into(), fixtures::summary(1), fixtures::records(1))
+        Run::finished(
+            std::path::Path::new("x"),
+            "x".into(),
+            fixtures::summary(1),
+            fixtures::records(1),
+        )
     }
 
     #[test]
     fn every_plot_that_has_numbers_is_drawn() {
         let plots = all(&run());
         let slugs: Vec<&str> = plots.iter().map(|plot| plot.slug.as_str()).collect();
-        let want = ["accuracy", "loss", "nodes", "pool", "gate-mass", "scores", "experts", "bytes", "time"];
+        let want = [
+            "accuracy",
+            "loss",
+            "nodes",
+            "pool",
+            "gate-mass",
+            "scores",
+            "experts",
+            "bytes",
+            "time",
+        ];
         assert_eq!(slugs, want);
         assert!(plots.iter().all(|plot| !plot.standalone().contains("NaN")));
     }
@@ -360,12 +478,14 @@ mod tests {
     fn own_lies_on_the_diagonal_and_what_was_dropped_is_marked() {
         let text = gate_mass(&run()).unwrap().inline();
         assert!(
-            text.contains("node 2, module of node 2: 70<") && text.contains("node 2, module of node 3: 15, left out"),
+            text.contains("node 2, module of node 2: 70<")
+                && text.contains("node 2, module of node 3: 15, left out"),
             "{text}"
         );
         let text = scores(&run()).unwrap().inline();
         assert!(
-            text.contains("node 1, module of node 1: its own") && text.contains("node 3, module of node 2: 2.12"),
+            text.contains("node 1, module of node 1: its own")
+                && text.contains("node 3, module of node 2: 2.12"),
             "{text}"
         );
     }
@@ -373,43 +493,82 @@ mod tests {
     #[test]
     fn whose_experts_were_mixed_in_is_a_heat_map() {
         let mut records = fixtures::records(1);
-        let mixed = |at: usize, similarity| MixedIn { node: fixtures::node_id(at), similarity, weight: 0.1 };
+        let mixed = |at: usize, similarity| MixedIn {
+            node: fixtures::node_id(at),
+            similarity,
+            weight: 0.1,
+        };
         // Node 1 mixed in those of node 3 in round 1 and of node 2 in round 2; node 3 none at all.
         records[0].mixed = vec![mixed(3, 0.9)];
         records[3].mixed = vec![mixed(2, 0.75)];
         records[1].mixed = vec![mixed(1, 0.25)];
-        let run = Run::finished(std::path::Path::new("x"), "x".into(), fixtures::summary(1), records);
+        let run = Run::finished(
+            std::path::Path::new("x"),
+            "x".into(),
+            fixtures::summary(1),
+            records,
+        );
         let text = similarity(&run).unwrap().inline();
         let cells = [
             "node 1, experts of node 2: 0.75",
             "node 2, experts of node 1: 0.25",
             "node 1, experts of node 1: its own",
         ];
-        assert!(cells.iter().all(|cell| text.contains(cell)) && !text.contains(": 0.90"), "{text}");
+        assert!(
+            cells.iter().all(|cell| text.contains(cell)) && !text.contains(": 0.90"),
+            "{text}"
+        );
         assert!(similarity(&self::run()).is_none(), "nothing was mixed");
     }
 
     #[test]
     fn a_run_under_way_has_what_its_rounds_say() {
-        let records = fixtures::records(1).into_iter().take(4).map(|record| (None, record)).collect();
+        let records = fixtures::records(1)
+            .into_iter()
+            .take(4)
+            .map(|record| (None, record))
+            .collect();
         let run = Run::under_way(std::path::Path::new("x"), "x".into(), None, records, 0);
         let slugs: Vec<String> = all(&run).into_iter().map(|plot| plot.slug).collect();
-        assert_eq!(slugs, ["accuracy", "loss", "nodes", "experts", "bytes", "time"]);
+        assert_eq!(
+            slugs,
+            ["accuracy", "loss", "nodes", "experts", "bytes", "time"]
+        );
     }
 
     #[test]
     fn each_group_of_runs_has_its_curve() {
         let runs = [run()];
-        let text = side_by_side(&runs, &super::super::compare::compare(&runs, None).groups).unwrap().inline();
-        assert!(text.contains(">x</text>") && text.matches("<polyline").count() == 1, "{text}");
+        let text = side_by_side(&runs, &super::super::compare::compare(&runs, None).groups)
+            .unwrap()
+            .inline();
+        assert!(
+            text.contains(">x</text>") && text.matches("<polyline").count() == 1,
+            "{text}"
+        );
     }
 
     #[test]
     fn many_nodes_are_several_plots() {
         let mut run = run();
         let node = run.nodes[0].clone();
-        run.nodes = (1..=45).map(|shard| Node { label: shard.to_string(), ..node.clone() }).collect();
-        let plots = panels(&run, ("nodes", "t", "d"), &[("after exchange", |node| node.accuracy)]);
-        assert_eq!(plots.iter().map(|plot| plot.slug.as_str()).collect::<Vec<_>>(), ["nodes-1", "nodes-2", "nodes-3"]);
+        run.nodes = (1..=45)
+            .map(|shard| Node {
+                label: shard.to_string(),
+                ..node.clone()
+            })
+            .collect();
+        let plots = panels(
+            &run,
+            ("nodes", "t", "d"),
+            &[("after exchange", |node| node.accuracy)],
+        );
+        assert_eq!(
+            plots
+                .iter()
+                .map(|plot| plot.slug.as_str())
+                .collect::<Vec<_>>(),
+            ["nodes-1", "nodes-2", "nodes-3"]
+        );
     }
 }

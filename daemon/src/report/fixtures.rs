@@ -4,7 +4,9 @@
 use std::fs;
 use std::path::Path;
 
-use fednode_core::{Controls, NodeId, PoolMember, PoolOutcome, Round, Score, Scores, Served, Timestamp};
+use fednode_core::{
+    Controls, NodeId, PoolMember, PoolOutcome, Round, Score, Scores, Served, Timestamp,
+};
 use fednode_runtime::status::{Bytes, RoundRecord, Waited};
 
 use crate::swarm::summary::{self, BytesPerRound, Node, Overhead, Summary};
@@ -29,7 +31,11 @@ fn served(seed: u64, at: usize) -> f64 {
 }
 
 fn pool(seed: u64, at: usize) -> PoolOutcome {
-    let score = |accuracy| Score { accuracy, loss: 1.0 - accuracy, n_samples: SAMPLES[at] };
+    let score = |accuracy| Score {
+        accuracy,
+        loss: 1.0 - accuracy,
+        n_samples: SAMPLES[at],
+    };
     let own = accuracy(seed, at);
     let member = |other: usize| PoolMember {
         node: (other != at).then(|| node_id(other + 1)),
@@ -38,7 +44,10 @@ fn pool(seed: u64, at: usize) -> PoolOutcome {
         gate_mass: if other == at { 0.7 } else { 0.15 },
     };
     let others = (0..3).filter(|other| *other != at);
-    let scores = Scores { own: score(own), mixture: Some(score(own + 0.02)) };
+    let scores = Scores {
+        own: score(own),
+        mixture: Some(score(own + 0.02)),
+    };
     PoolOutcome {
         members: std::iter::once(at).chain(others).map(member).collect(),
         refused: vec![],
@@ -88,14 +97,22 @@ pub(super) fn summary(seed: u64) -> Summary {
         nodes: 3,
         rounds: 2,
         device: "cpu".into(),
-        mean_accuracy: summary::weighted_mean(per_node.iter().map(|node| (node.accuracy, node.test_samples))),
+        mean_accuracy: summary::weighted_mean(
+            per_node
+                .iter()
+                .map(|node| (node.accuracy, node.test_samples)),
+        ),
         unweighted_mean_accuracy: summary::mean(&accuracies),
         worst_tenth_accuracy: summary::worst_tenth(&accuracies),
         best_round_accuracy: None,
         majority_class_accuracy: 0.25,
         per_node,
         failed_nodes: vec![],
-        bytes_per_round: BytesPerRound { aggregator: 1e3, peer_to_peer: 2e6, gossip: 30.0 },
+        bytes_per_round: BytesPerRound {
+            aggregator: 1e3,
+            peer_to_peer: 2e6,
+            gossip: 30.0,
+        },
         wall_seconds: 12.0,
         train_seconds: 9.0,
         overhead: Overhead::default(),
@@ -112,23 +129,43 @@ pub(super) fn records(seed: u64) -> Vec<RoundRecord> {
         n_samples: 4 * SAMPLES[at],
         train_seconds: 8.0,
         round_seconds: 10.0,
-        waited_seconds: Waited { experts: 1.0, ..Waited::default() },
+        waited_seconds: Waited {
+            experts: 1.0,
+            ..Waited::default()
+        },
         accuracy: Some(accuracy(seed, at) - if round == 2 { 0.0 } else { 0.25 }),
         accuracy_after_local_training: (round == 2).then(|| accuracy(seed, at) - 0.125),
         loss: Some(1.0 / f64::from(round)),
         test_samples: SAMPLES[at],
         test_expert_share: vec![0.25, 0.75],
-        bytes_sent: Bytes { aggregator: 10, peer_to_peer: 100, gossip: 5, ..Bytes::default() },
-        bytes_received: Bytes { aggregator: 30, peer_to_peer: 200, gossip: 7, control: 1, ..Bytes::default() },
+        bytes_sent: Bytes {
+            aggregator: 10,
+            peer_to_peer: 100,
+            gossip: 5,
+            ..Bytes::default()
+        },
+        bytes_received: Bytes {
+            aggregator: 30,
+            peer_to_peer: 200,
+            gossip: 7,
+            control: 1,
+            ..Bytes::default()
+        },
         ..RoundRecord::new(Round(round), node_id(at + 1), Timestamp(0))
     };
-    (1..=2).flat_map(|round| (0..3).map(move |at| record(round, at))).collect()
+    (1..=2)
+        .flat_map(|round| (0..3).map(move |at| record(round, at)))
+        .collect()
 }
 
 /// Writes a run's folder.
 pub(super) fn write(folder: &Path, summary: &Summary, records: &[RoundRecord]) {
-    let summary = serde_json::to_string_pretty(summary).expect("a summary has only text keys and finite numbers");
-    let line = |record| serde_json::to_string(record).expect("a record has only text keys and finite numbers") + "\n";
+    let summary = serde_json::to_string_pretty(summary)
+        .expect("a summary has only text keys and finite numbers");
+    let line = |record| {
+        serde_json::to_string(record).expect("a record has only text keys and finite numbers")
+            + "\n"
+    };
     let lines: String = records.iter().map(line).collect();
     let written = fs::create_dir_all(folder)
         .and_then(|()| fs::write(folder.join("summary.json"), summary))

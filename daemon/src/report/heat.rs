@@ -65,16 +65,25 @@ struct Range {
 
 impl Range {
     fn colour(&self, value: f64) -> [u8; 3] {
-        colour(if self.high > self.low { (value - self.low) / (self.high - self.low) } else { 0.5 })
+        colour(if self.high > self.low {
+            (value - self.low) / (self.high - self.low)
+        } else {
+            0.5
+        })
     }
 
     /// Returns the shade in which a text is read on the colour of a value.
     fn shade(&self, value: f64) -> &'static str {
-        if is_light(self.colour(value)) { "#111" } else { "#fff" }
+        if is_light(self.colour(value)) {
+            "#111"
+        } else {
+            "#fff"
+        }
     }
 
     fn text(&self, value: f64) -> String {
-        self.decimals.map_or_else(|| share(value), |decimals| format!("{value:.decimals$}"))
+        self.decimals
+            .map_or_else(|| share(value), |decimals| format!("{value:.decimals$}"))
     }
 }
 
@@ -112,13 +121,23 @@ impl Heat<'_> {
         let top = canvas.top;
         let step = (f64::ceil(26.0 / width) as usize).max(1);
         for (at, name) in self.columns.iter().enumerate().step_by(step) {
-            canvas.text((LEFT + (at as f64 + 0.5) * width, top - 6.0), Anchor::Middle, "soft", name);
+            canvas.text(
+                (LEFT + (at as f64 + 0.5) * width, top - 6.0),
+                Anchor::Middle,
+                "soft",
+                name,
+            );
         }
         let labelled = (f64::ceil(13.0 / height) as usize).max(1);
         for (row, (name, cells)) in self.rows.iter().enumerate() {
             let y = top + row as f64 * height;
             if row % labelled == 0 {
-                canvas.text((LEFT - 8.0, y + height / 2.0 + 4.5), Anchor::End, "soft", name);
+                canvas.text(
+                    (LEFT - 8.0, y + height / 2.0 + 4.5),
+                    Anchor::End,
+                    "soft",
+                    name,
+                );
             }
             for (column, cell) in cells.iter().enumerate() {
                 let corner = (LEFT + column as f64 * width, y);
@@ -130,21 +149,40 @@ impl Heat<'_> {
         let bottom = top + self.rows.len() as f64 * height;
         canvas.upright((16.0, f64::midpoint(top, bottom)), "node");
         let middle = LEFT + self.columns.len() as f64 * width / 2.0;
-        canvas.text((middle, bottom + 18.0), Anchor::Middle, "soft", self.columns_label);
+        canvas.text(
+            (middle, bottom + 18.0),
+            Anchor::Middle,
+            "soft",
+            self.columns_label,
+        );
         let scale_height = (bottom - top).max(90.0);
-        draw_scale(&mut canvas, (LEFT + self.columns.len() as f64 * width + 22.0, top), scale_height, range);
+        draw_scale(
+            &mut canvas,
+            (LEFT + self.columns.len() as f64 * width + 22.0, top),
+            scale_height,
+            range,
+        );
         Some(canvas.finish(self.slug, self.description, top + scale_height + 30.0))
     }
 
     fn range(&self) -> Option<Range> {
-        let values = || self.rows.iter().flat_map(|(_, cells)| cells).filter_map(|cell| cell.value());
+        let values = || {
+            self.rows
+                .iter()
+                .flat_map(|(_, cells)| cells)
+                .filter_map(|cell| cell.value())
+        };
         let found = (values().reduce(f64::min)?, values().reduce(f64::max)?);
         let (low, high) = self.range.unwrap_or(found);
         let decimals = match self.unit {
             Unit::Share => None,
             Unit::Score => Some(svg::decimals((high - low) / 20.0).clamp(2, 5)),
         };
-        Some(Range { low, high, decimals })
+        Some(Range {
+            low,
+            high,
+            decimals,
+        })
     }
 }
 
@@ -161,8 +199,15 @@ fn draw_cell(
         (Cell::Own, _) => ("class=\"void\"".to_owned(), "its own".to_owned()),
         (_, None) => ("class=\"void\"".to_owned(), ABSENT.to_owned()),
         (cell, Some(value)) => {
-            let left_out = if matches!(cell, Cell::LeftOut(_)) { ", left out" } else { "" };
-            (format!("fill=\"{}\"", hex(range.colour(value))), format!("{}{left_out}", range.text(value)))
+            let left_out = if matches!(cell, Cell::LeftOut(_)) {
+                ", left out"
+            } else {
+                ""
+            };
+            (
+                format!("fill=\"{}\"", hex(range.colour(value))),
+                format!("{}{left_out}", range.text(value)),
+            )
         }
     };
     canvas.labelled((x, y), size, &paint, &format!("{name}: {label}"));
@@ -183,7 +228,10 @@ fn draw_cell(
     }
     if let (Cell::LeftOut(_), Some(value)) = (cell, cell.value()) {
         let (shade, right, bottom) = (range.shade(value), x + size.0, y + size.1);
-        let (x, y) = (right - f64::min(14.0, size.0), bottom - f64::min(14.0, size.1));
+        let (x, y) = (
+            right - f64::min(14.0, size.0),
+            bottom - f64::min(14.0, size.1),
+        );
         canvas.add(format_args!(
             "<path d=\"M{x:.1} {bottom:.1}L{right:.1} {y:.1}\" stroke=\"{shade}\" stroke-width=\"1.4\"/>"
         ));
@@ -196,14 +244,28 @@ fn draw_scale(canvas: &mut Canvas, (x, top): (f64, f64), height: f64, range: Ran
     let height = height.min(260.0);
     let step = height / STEPS as f64;
     for at in 0..STEPS {
-        let paint = format!("fill=\"{}\"", hex(colour(1.0 - (at as f64 + 0.5) / STEPS as f64)));
+        let paint = format!(
+            "fill=\"{}\"",
+            hex(colour(1.0 - (at as f64 + 0.5) / STEPS as f64))
+        );
         let (y, thickness) = (top + at as f64 * step, step + 0.3);
-        canvas.add(format_args!("<rect x=\"{x:.1}\" y=\"{y:.2}\" width=\"14\" height=\"{thickness:.2}\" {paint}/>"));
+        canvas.add(format_args!(
+            "<rect x=\"{x:.1}\" y=\"{y:.2}\" width=\"14\" height=\"{thickness:.2}\" {paint}/>"
+        ));
     }
-    let marks: &[f64] = if range.high > range.low { &[0.0, 0.5, 1.0] } else { &[0.5] };
+    let marks: &[f64] = if range.high > range.low {
+        &[0.0, 0.5, 1.0]
+    } else {
+        &[0.5]
+    };
     for share in marks {
         let text = range.text(range.low + share * (range.high - range.low));
-        canvas.text((x + 20.0, top + (1.0 - share) * height + 4.5), Anchor::Start, "soft", &text);
+        canvas.text(
+            (x + 20.0, top + (1.0 - share) * height + 4.5),
+            Anchor::Start,
+            "soft",
+            &text,
+        );
     }
 }
 
@@ -213,7 +275,10 @@ fn colour(share: f64) -> [u8; 3] {
     let at = (position.floor() as usize).min(RAMP.len() - 2);
     let between = position - at as f64;
     let mix = |channel: usize| {
-        let (from, to) = (f64::from(RAMP[at][channel]), f64::from(RAMP[at + 1][channel]));
+        let (from, to) = (
+            f64::from(RAMP[at][channel]),
+            f64::from(RAMP[at + 1][channel]),
+        );
         (from + between * (to - from)).round() as u8
     };
     [mix(0), mix(1), mix(2)]
@@ -243,25 +308,51 @@ mod tests {
     #[test]
     fn cells_say_their_values_or_that_there_is_none() {
         let rows = vec![
-            ("1".to_owned(), vec![Cell::Own, Cell::Value(0.25), Cell::Absent]),
-            ("2".to_owned(), vec![Cell::LeftOut(1.0), Cell::Own, Cell::Value(f64::NAN)]),
+            (
+                "1".to_owned(),
+                vec![Cell::Own, Cell::Value(0.25), Cell::Absent],
+            ),
+            (
+                "2".to_owned(),
+                vec![Cell::LeftOut(1.0), Cell::Own, Cell::Value(f64::NAN)],
+            ),
         ];
         let columns = ["1", "2", "3"].map(str::to_owned).to_vec();
         let (title, description, slug, columns_label) = ("t", "d", "s", "module of");
-        let heat = Heat { title, description, slug, columns_label, columns, rows, range: None, unit: Unit::Share };
+        let heat = Heat {
+            title,
+            description,
+            slug,
+            columns_label,
+            columns,
+            rows,
+            range: None,
+            unit: Unit::Share,
+        };
         let text = heat.draw().unwrap().inline();
         assert!(
-            text.contains("node 1, module of 2: 25") && text.contains("node 2, module of 1: 100, left out"),
+            text.contains("node 1, module of 2: 25")
+                && text.contains("node 2, module of 1: 100, left out"),
             "{text}"
         );
         assert_eq!(text.matches(": –<").count(), 2, "{text}");
         assert!(!text.contains("NaN"), "{text}");
-        assert!(Heat { rows: vec![("1".into(), vec![Cell::Own])], ..heat }.draw().is_none());
+        assert!(
+            Heat {
+                rows: vec![("1".into(), vec![Cell::Own])],
+                ..heat
+            }
+            .draw()
+            .is_none()
+        );
     }
 
     #[test]
     fn the_ramp_ends_where_it_should() {
-        assert_eq!([colour(0.0), colour(1.0), colour(f64::MAX)], [RAMP[0], RAMP[8], RAMP[8]]);
+        assert_eq!(
+            [colour(0.0), colour(1.0), colour(f64::MAX)],
+            [RAMP[0], RAMP[8], RAMP[8]]
+        );
         assert_eq!(hex(colour(0.5)), "#21908d");
         assert!(is_light(colour(1.0)) && !is_light(colour(0.0)));
         assert_eq!([share(0.0), share(0.003), share(0.256)], ["0", "<1", "26"]);

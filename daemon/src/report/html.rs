@@ -53,28 +53,52 @@ pub(crate) struct Column {
 
 /// Returns a column of words; the heading is text.
 pub(crate) fn words(heading: &str) -> Column {
-    Column { heading: escape(heading), class: "" }
+    Column {
+        heading: escape(heading),
+        class: "",
+    }
 }
 
 /// Returns a column of numbers; the heading is text.
 pub(crate) fn numbers(heading: &str) -> Column {
-    Column { heading: escape(heading), class: " class=\"n\"" }
+    Column {
+        heading: escape(heading),
+        class: " class=\"n\"",
+    }
 }
 
 /// Returns a table; the cells are markup.
 pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> String {
     let cells = |kind: &str, texts: Vec<&str>| -> String {
-        let cell = |(column, text): (&Column, &str)| format!("<{kind}{}>{text}</{kind}>", column.class);
-        format!("<tr>{}</tr>\n", columns.iter().zip(texts).map(cell).collect::<String>())
+        let cell =
+            |(column, text): (&Column, &str)| format!("<{kind}{}>{text}</{kind}>", column.class);
+        format!(
+            "<tr>{}</tr>\n",
+            columns.iter().zip(texts).map(cell).collect::<String>()
+        )
     };
-    let head = cells("th", columns.iter().map(|column| column.heading.as_str()).collect());
-    let body: String = rows.iter().map(|row| cells("td", row.iter().map(String::as_str).collect())).collect();
-    format!("<div class=\"wide\"><table>\n<thead>{head}</thead>\n<tbody>\n{body}</tbody></table></div>\n")
+    let head = cells(
+        "th",
+        columns
+            .iter()
+            .map(|column| column.heading.as_str())
+            .collect(),
+    );
+    let body: String = rows
+        .iter()
+        .map(|row| cells("td", row.iter().map(String::as_str).collect()))
+        .collect();
+    format!(
+        "<div class=\"wide\"><table>\n<thead>{head}</thead>\n<tbody>\n{body}</tbody></table></div>\n"
+    )
 }
 
 /// Returns a table without the columns in which no row has anything.
 pub(crate) fn table_of_known(columns: &[Column], rows: &[Vec<String>]) -> String {
-    let is_known = |at: &usize| rows.iter().any(|row| row.get(*at).is_some_and(|cell| cell != ABSENT));
+    let is_known = |at: &usize| {
+        rows.iter()
+            .any(|row| row.get(*at).is_some_and(|cell| cell != ABSENT))
+    };
     let kept: Vec<usize> = (0..columns.len()).filter(is_known).collect();
     let pick = |row: &Vec<String>| kept.iter().filter_map(|at| row.get(*at).cloned()).collect();
     let columns: Vec<Column> = kept.iter().map(|at| columns[*at].clone()).collect();
@@ -92,12 +116,19 @@ pub(crate) fn number(name: &str, value: &str, means: &str) -> String {
 
 /// Returns a plot with its caption.
 pub(crate) fn figure(plot: &Plot) -> String {
-    format!("<figure>{}<figcaption>{}</figcaption></figure>\n", plot.inline(), escape(&plot.description))
+    format!(
+        "<figure>{}<figcaption>{}</figcaption></figure>\n",
+        plot.inline(),
+        escape(&plot.description)
+    )
 }
 
 /// Returns what is opened by a click.
 pub(crate) fn details(summary: &str, body: &str) -> String {
-    format!("<details><summary>{}</summary>\n{body}</details>\n", escape(summary))
+    format!(
+        "<details><summary>{}</summary>\n{body}</details>\n",
+        escape(summary)
+    )
 }
 
 #[cfg(test)]
@@ -106,14 +137,25 @@ mod tests {
 
     #[test]
     fn a_page_fetches_nothing_and_its_headings_are_text() {
-        let page = page("<runs>", &table(&[words("a<b"), numbers("n")], &[vec!["x".into(), "1".into()]]));
-        assert!(page.contains("<title>&lt;runs&gt;</title>") && page.contains("<th>a&lt;b</th><th class=\"n\">n</th>"));
+        let page = page(
+            "<runs>",
+            &table(
+                &[words("a<b"), numbers("n")],
+                &[vec!["x".into(), "1".into()]],
+            ),
+        );
+        assert!(
+            page.contains("<title>&lt;runs&gt;</title>")
+                && page.contains("<th>a&lt;b</th><th class=\"n\">n</th>")
+        );
         assert!(page.contains("<td>x</td><td class=\"n\">1</td>"), "{page}");
         let columns = [words("a"), numbers("b"), numbers("c")];
-        let rows = [["x", ABSENT, "1"], ["y", ABSENT, ABSENT]].map(|row| row.map(str::to_owned).to_vec());
+        let rows =
+            [["x", ABSENT, "1"], ["y", ABSENT, ABSENT]].map(|row| row.map(str::to_owned).to_vec());
         let table = table_of_known(&columns, &rows);
         assert!(
-            table.contains("<th>a</th><th class=\"n\">c</th>") && table.contains("<td>y</td><td class=\"n\">–</td>")
+            table.contains("<th>a</th><th class=\"n\">c</th>")
+                && table.contains("<td>y</td><td class=\"n\">–</td>")
         );
         for foreign in ["<script", "http://", "https://", "src="] {
             assert!(!page.contains(foreign), "{foreign}");

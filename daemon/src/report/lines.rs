@@ -43,36 +43,85 @@ pub(crate) enum Unit {
 impl Lines<'_> {
     /// Draws them; nothing without a value.
     pub(crate) fn draw(&self) -> Option<Plot> {
-        let spreads = self.spread.iter().flat_map(|(_, spread)| [spread.min, spread.max]);
-        let others = self.others.iter().flat_map(|(_, values)| values.iter().map(|(_, value)| *value));
+        let spreads = self
+            .spread
+            .iter()
+            .flat_map(|(_, spread)| [spread.min, spread.max]);
+        let others = self
+            .others
+            .iter()
+            .flat_map(|(_, values)| values.iter().map(|(_, value)| *value));
         let values: Vec<f64> = spreads.chain(others).filter_map(known).collect();
         let (low, high) = self.range(&values)?;
         let rounds = self.spread.iter().map(|(round, _)| *round);
-        let rounds = rounds.chain(self.others.iter().flat_map(|(_, values)| values.iter().map(|(round, _)| *round)));
+        let rounds = rounds.chain(
+            self.others
+                .iter()
+                .flat_map(|(_, values)| values.iter().map(|(round, _)| *round)),
+        );
         let (first, last) = (rounds.clone().min()?, rounds.max()?);
         let mut canvas = Canvas::new(self.title);
         canvas.legend(&self.entries());
         let (top, bottom) = (canvas.top, canvas.top + HEIGHT);
-        let y = Scale { low, high, from: bottom, to: top };
-        let x = Scale { low: first.into(), high: last.into(), from: LEFT + 14.0, to: WIDTH - RIGHT - 14.0 };
+        let y = Scale {
+            low,
+            high,
+            from: bottom,
+            to: top,
+        };
+        let x = Scale {
+            low: first.into(),
+            high: last.into(),
+            from: LEFT + 14.0,
+            to: WIDTH - RIGHT - 14.0,
+        };
         canvas.vertical(&y, &self.ticks(low, high), self.label);
         canvas.horizontal(bottom, &svg::round_ticks(&x), "round");
         let point = |(round, value): (u32, f64)| (x.at(round.into()), y.at(value));
-        for (class, edges) in bands(&self.spread).into_iter().filter(|(_, edges)| !edges.is_empty()) {
+        for (class, edges) in bands(&self.spread)
+            .into_iter()
+            .filter(|(_, edges)| !edges.is_empty())
+        {
             let lone = if edges.len() == 1 { LONE } else { 0.0 };
-            let low = edges.iter().map(|(round, low, _)| point((*round, *low))).map(|(x, y)| (x - lone, y));
-            let high = edges.iter().rev().map(|(round, _, high)| point((*round, *high))).map(|(x, y)| (x + lone, y));
+            let low = edges
+                .iter()
+                .map(|(round, low, _)| point((*round, *low)))
+                .map(|(x, y)| (x - lone, y));
+            let high = edges
+                .iter()
+                .rev()
+                .map(|(round, _, high)| point((*round, *high)))
+                .map(|(x, y)| (x + lone, y));
             // A band of one round is a box: its corners, around.
-            let corners = if lone > 0.0 { low.clone().map(|(x, y)| (x + 2.0 * lone, y)).collect() } else { Vec::new() };
-            let last = if lone > 0.0 { high.clone().map(|(x, y)| (x - 2.0 * lone, y)).collect() } else { Vec::new() };
-            canvas.area(low.chain(corners).chain(high).chain(last), &format!("{} {class}", svg::fill(0)));
+            let corners = if lone > 0.0 {
+                low.clone().map(|(x, y)| (x + 2.0 * lone, y)).collect()
+            } else {
+                Vec::new()
+            };
+            let last = if lone > 0.0 {
+                high.clone().map(|(x, y)| (x - 2.0 * lone, y)).collect()
+            } else {
+                Vec::new()
+            };
+            canvas.area(
+                low.chain(corners).chain(high).chain(last),
+                &format!("{} {class}", svg::fill(0)),
+            );
         }
-        let median: Vec<(f64, f64)> =
-            self.spread.iter().map(|(round, spread)| point((*round, spread.median))).collect();
+        let median: Vec<(f64, f64)> = self
+            .spread
+            .iter()
+            .map(|(round, spread)| point((*round, spread.median)))
+            .collect();
         curve(&mut canvas, &median, 0, "");
         for (at, (_, values)) in self.others.iter().enumerate() {
             let (colour, dash) = self.look(at);
-            curve(&mut canvas, &values.iter().copied().map(point).collect::<Vec<_>>(), colour, dash);
+            curve(
+                &mut canvas,
+                &values.iter().copied().map(point).collect::<Vec<_>>(),
+                colour,
+                dash,
+            );
         }
         Some(canvas.finish(self.slug, self.description, bottom + BOTTOM))
     }
@@ -83,13 +132,25 @@ impl Lines<'_> {
             (Sample::Faint(0, "near"), "middle half"),
             (Sample::Faint(0, "far"), "all nodes"),
         ];
-        let spread = if self.spread.is_empty() { &[] } else { &spread[..] };
-        let others = self.others.iter().enumerate().filter(|(_, (_, values))| !values.is_empty());
+        let spread = if self.spread.is_empty() {
+            &[]
+        } else {
+            &spread[..]
+        };
+        let others = self
+            .others
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, values))| !values.is_empty());
         let sample = |at: usize| match self.look(at) {
             (colour, "") => Sample::Line(colour),
             (colour, _) => Sample::Dashed(colour),
         };
-        spread.iter().copied().chain(others.map(|(at, (name, _))| (sample(at), *name))).collect()
+        spread
+            .iter()
+            .copied()
+            .chain(others.map(|(at, (name, _))| (sample(at), *name)))
+            .collect()
     }
 
     /// Returns colour and dash of a further curve.
@@ -103,7 +164,11 @@ impl Lines<'_> {
     fn range(&self, values: &[f64]) -> Option<(f64, f64)> {
         let low = values.iter().copied().reduce(f64::min)?;
         let high = values.iter().copied().reduce(f64::max)?;
-        let (low, high) = if high - low < 1e-9 { (low - 0.05, high + 0.05) } else { (low, high) };
+        let (low, high) = if high - low < 1e-9 {
+            (low - 0.05, high + 0.05)
+        } else {
+            (low, high)
+        };
         Some(match self.unit {
             Unit::Share => {
                 let (low, high) = svg::rounded(low, high, 5);
@@ -119,7 +184,10 @@ impl Lines<'_> {
             Unit::Share => format!("{:.*} %", svg::decimals(100.0 * step), 100.0 * value),
             Unit::Number => format!("{value:.*}", svg::decimals(step)),
         };
-        values.into_iter().map(|value| (value, text(value))).collect()
+        values
+            .into_iter()
+            .map(|value| (value, text(value)))
+            .collect()
     }
 }
 
@@ -129,10 +197,14 @@ type Band = Vec<(u32, f64, f64)>;
 fn bands(spread: &[(u32, Spread)]) -> [(&'static str, Band); 2] {
     let band = |of: fn(&Spread) -> (f64, f64)| -> Band {
         let edges = spread.iter().map(|(round, spread)| (*round, of(spread)));
-        edges.map(|(round, (low, high))| (round, low, high)).collect()
+        edges
+            .map(|(round, (low, high))| (round, low, high))
+            .collect()
     };
-    let bands =
-        [("far", band(|spread| (spread.min, spread.max))), ("near", band(|spread| (spread.lower, spread.upper)))];
+    let bands = [
+        ("far", band(|spread| (spread.min, spread.max))),
+        ("near", band(|spread| (spread.lower, spread.upper))),
+    ];
     bands.map(|(class, band)| (class, if spread.is_empty() { Vec::new() } else { band }))
 }
 
@@ -152,25 +224,63 @@ mod tests {
 
     fn lines(spread: Vec<(u32, Spread)>) -> Lines<'static> {
         let (title, description, slug, label) = ("t", "d", "s", "accuracy");
-        Lines { title, description, slug, label, unit: Unit::Share, spread, others: vec![("before", vec![(2, 0.5)])] }
+        Lines {
+            title,
+            description,
+            slug,
+            label,
+            unit: Unit::Share,
+            spread,
+            others: vec![("before", vec![(2, 0.5)])],
+        }
     }
 
     #[test]
     fn bands_lie_around_the_median() {
-        let spread = |shift| stats::spread([0.2, 0.3, 0.4, 0.5, 0.6].map(|value| value + shift)).unwrap();
-        let text = lines(vec![(1, spread(0.0)), (2, spread(0.2))]).draw().unwrap().inline();
+        let spread =
+            |shift| stats::spread([0.2, 0.3, 0.4, 0.5, 0.6].map(|value| value + shift)).unwrap();
+        let text = lines(vec![(1, spread(0.0)), (2, spread(0.2))])
+            .draw()
+            .unwrap()
+            .inline();
         assert_eq!(text.matches("<polygon").count(), 2);
-        assert_eq!(text.matches("<polyline").count(), 1, "one point makes no line: {text}");
-        assert!(text.contains(">20 %</text>") && text.contains(">80 %</text>"), "{text}");
+        assert_eq!(
+            text.matches("<polyline").count(),
+            1,
+            "one point makes no line: {text}"
+        );
+        assert!(
+            text.contains(">20 %</text>") && text.contains(">80 %</text>"),
+            "{text}"
+        );
         assert!(!text.contains("NaN"), "{text}");
     }
 
     #[test]
     fn one_round_is_a_box_and_nothing_is_no_plot() {
-        let text = lines(vec![(3, stats::spread([0.5, 0.6]).unwrap())]).draw().unwrap().inline();
+        let text = lines(vec![(3, stats::spread([0.5, 0.6]).unwrap())])
+            .draw()
+            .unwrap()
+            .inline();
         assert!(!text.contains("NaN") && text.contains("<polygon"), "{text}");
-        let alone = Lines { others: vec![("a", vec![(1, 0.5), (2, 0.6)])], ..lines(vec![]) }.draw().unwrap().inline();
-        assert!(alone.contains("line s0") && !alone.contains("dash") && !alone.contains("polygon"), "{alone}");
-        assert!(Lines { others: vec![], ..lines(vec![]) }.draw().is_none());
+        let alone = Lines {
+            others: vec![("a", vec![(1, 0.5), (2, 0.6)])],
+            ..lines(vec![])
+        }
+        .draw()
+        .unwrap()
+        .inline();
+        assert!(
+            alone.contains("line s0") && !alone.contains("dash") && !alone.contains("polygon"),
+            "{alone}"
+        );
+        assert!(
+            Lines {
+                others: vec![],
+                ..lines(vec![])
+            }
+            .draw()
+            .is_none()
+        );
     }
 }

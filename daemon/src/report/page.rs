@@ -7,7 +7,9 @@ use super::html::{self, Column, numbers, words};
 use super::run::{Comparator, Node, Run, short};
 use super::stats::{FEWEST_FOR_WILCOXON, Moments, Paired, RankTest};
 use super::svg::Plot;
-use super::words::{ABSENT, bytes, decimal, duration, escape, percent, points, probability, quoted};
+use super::words::{
+    ABSENT, bytes, decimal, duration, escape, percent, points, probability, quoted,
+};
 use crate::swarm::summary;
 
 /// Up to this many runs are shown open.
@@ -25,7 +27,11 @@ pub(crate) struct Shown<'a> {
 }
 
 /// Writes the page; `alone` is the part about runs of the protocol alone, of which there are `n_alone`.
-pub(crate) fn page(shown: &[Shown<'_>], comparison: Option<&Comparison>, (n_alone, alone): (usize, &str)) -> String {
+pub(crate) fn page(
+    shown: &[Shown<'_>],
+    comparison: Option<&Comparison>,
+    (n_alone, alone): (usize, &str),
+) -> String {
     let n_runs = shown.len() + n_alone;
     let title = match shown {
         [one] if n_runs == 1 => format!("{} – fednode report", one.run.name),
@@ -45,12 +51,19 @@ pub(crate) fn page(shown: &[Shown<'_>], comparison: Option<&Comparison>, (n_alon
     }
     for (at, shown_run) in shown.iter().enumerate() {
         let name = escape(&shown_run.run.name);
-        let class = if shown.len() == 1 { " class=\"first\"" } else { "" };
+        let class = if shown.len() == 1 {
+            " class=\"first\""
+        } else {
+            ""
+        };
         let heading = format!("<h2 id=\"run-{at}\"{class}>{name}</h2>\n");
         let text = section(shown_run);
         body += &heading;
-        body +=
-            &if shown.len() > OPEN { html::details("Numbers, plots and settings of this run", &text) } else { text };
+        body += &if shown.len() > OPEN {
+            html::details("Numbers, plots and settings of this run", &text)
+        } else {
+            text
+        };
     }
     let has_tests = shown.iter().any(|shown| !shown.pools.is_empty());
     if has_tests || comparison.is_some_and(|comparison| !comparison.contrasts.is_empty()) {
@@ -60,13 +73,23 @@ pub(crate) fn page(shown: &[Shown<'_>], comparison: Option<&Comparison>, (n_alon
 }
 
 fn overview(shown: &[Shown<'_>]) -> String {
-    let mut columns = vec![words("run"), words("algorithm"), numbers("seed"), numbers("nodes"), numbers("rounds")];
+    let mut columns = vec![
+        words("run"),
+        words("algorithm"),
+        numbers("seed"),
+        numbers("nodes"),
+        numbers("rounds"),
+    ];
     columns.extend(HEADLINES.iter().map(|(name, _)| numbers(name)));
     let row = |(at, shown): (usize, &Shown<'_>)| {
         let run = shown.run;
         let headline = run.headline();
         let mut cells = vec![
-            format!("<a href=\"#run-{at}\">{}</a>{}", escape(&run.name), run.standing()),
+            format!(
+                "<a href=\"#run-{at}\">{}</a>{}",
+                escape(&run.name),
+                run.standing()
+            ),
             escape(&run.algorithm),
             run.seed.map_or(ABSENT.into(), |seed| seed.to_string()),
             run.nodes.len().to_string(),
@@ -102,16 +125,26 @@ fn side_by_side(comparison: &Comparison) -> String {
             "<p class=\"warn\">Left out because they have no summary, being under way, broken off, or one node's records: {names}</p>\n"
         );
     }
-    let names: Vec<&str> = comparison.groups.iter().map(|group| group.name.as_str()).collect();
+    let names: Vec<&str> = comparison
+        .groups
+        .iter()
+        .map(|group| group.name.as_str())
+        .collect();
     text += "<h3>Settings that differ</h3>\n";
     if comparison.differing.is_empty() {
         text += "<p>None but the seed.</p>\n";
     } else {
-        let columns: Vec<Column> = [words("setting")].into_iter().chain(names.iter().map(|name| words(name))).collect();
+        let columns: Vec<Column> = [words("setting")]
+            .into_iter()
+            .chain(names.iter().map(|name| words(name)))
+            .collect();
         let value = |value: &Option<String>| value.as_deref().map_or(ABSENT.to_owned(), escape);
         let rows = comparison.differing.iter().map(|setting| {
             let values = setting.values.iter().map(value);
-            [format!("<code>{}</code>", escape(&setting.key))].into_iter().chain(values).collect()
+            [format!("<code>{}</code>", escape(&setting.key))]
+                .into_iter()
+                .chain(values)
+                .collect()
         });
         text += &html::table(&columns, &rows.collect::<Vec<_>>());
     }
@@ -120,16 +153,26 @@ fn side_by_side(comparison: &Comparison) -> String {
     columns.extend(HEADLINES.iter().map(|(name, _)| numbers(name)));
     let rows = comparison.groups.iter().map(|group| {
         let seeds: Vec<String> = group.seeds.iter().map(u64::to_string).collect();
-        let mut cells = vec![escape(&group.name), group.runs.len().to_string(), seeds.join(", ")];
-        cells.extend(HEADLINES.iter().map(|(name, _)| moments(group.moments.get(name))));
+        let mut cells = vec![
+            escape(&group.name),
+            group.runs.len().to_string(),
+            seeds.join(", "),
+        ];
+        cells.extend(
+            HEADLINES
+                .iter()
+                .map(|(name, _)| moments(group.moments.get(name))),
+        );
         cells
     });
     text += &html::table_of_known(&columns, &rows.collect::<Vec<_>>());
     text += &comparison.plot.as_ref().map_or(String::new(), html::figure);
     if let Some(target) = comparison.target {
         let groups = comparison.groups.iter();
-        text +=
-            &effort::section(groups.filter_map(|group| Some((group.name.as_str(), group.to_target.as_ref()?))), target);
+        text += &effort::section(
+            groups.filter_map(|group| Some((group.name.as_str(), group.to_target.as_ref()?))),
+            target,
+        );
     }
     if !comparison.contrasts.is_empty() {
         text += NODE_BY_NODE;
@@ -150,8 +193,16 @@ const NODE_BY_NODE: &str = "<h3>Node by node</h3>\n<p>Pairs are the same shard o
 fn moments(moments: Option<&Moments>) -> String {
     match moments {
         None => ABSENT.into(),
-        Some(Moments { mean, deviation: None, .. }) => percent(*mean),
-        Some(Moments { mean, deviation: Some(deviation), .. }) => {
+        Some(Moments {
+            mean,
+            deviation: None,
+            ..
+        }) => percent(*mean),
+        Some(Moments {
+            mean,
+            deviation: Some(deviation),
+            ..
+        }) => {
             format!("{:.1} ± {:.1} %", 100.0 * mean, 100.0 * deviation)
         }
     }
@@ -192,16 +243,31 @@ fn contrast(contrast: &Contrast) -> Vec<String> {
         cells.resize(11, ABSENT.into());
         return cells;
     };
-    let Paired { pairs, mean, deviation, better, worse, equal, t_test, rank_test } = paired;
-    let deviation = deviation.map_or(String::new(), |deviation| format!(" ± {:.2}", 100.0 * deviation));
+    let Paired {
+        pairs,
+        mean,
+        deviation,
+        better,
+        worse,
+        equal,
+        t_test,
+        rank_test,
+    } = paired;
+    let deviation = deviation.map_or(String::new(), |deviation| {
+        format!(" ± {:.2}", 100.0 * deviation)
+    });
     cells.extend([pairs.to_string(), points(*mean) + &deviation]);
     cells.extend([better, worse, equal].map(usize::to_string));
     cells.extend([
-        t_test.map_or(ABSENT.into(), |test| format!("{} ({})", decimal(test.t, 2), test.degrees_of_freedom)),
+        t_test.map_or(ABSENT.into(), |test| {
+            format!("{} ({})", decimal(test.t, 2), test.degrees_of_freedom)
+        }),
         probability(t_test.map(|test| test.p)),
         match rank_test {
             None => ABSENT.into(),
-            Some(RankTest::Wilcoxon { n, w, z, .. }) => format!("Wilcoxon W = {w:.1}, z = {}, n = {n}", decimal(*z, 2)),
+            Some(RankTest::Wilcoxon { n, w, z, .. }) => {
+                format!("Wilcoxon W = {w:.1}, z = {}, n = {n}", decimal(*z, 2))
+            }
             Some(RankTest::Sign { n, .. }) => format!("sign test, n = {n}"),
         },
         probability(rank_test.map(RankTest::p)),
@@ -260,10 +326,17 @@ fn about(run: &Run) -> String {
         ),
     };
     if run.torn_lines > 0 {
-        text += &format!("<p class=\"warn\">{} torn line(s) of metrics.jsonl were passed over.</p>\n", run.torn_lines);
+        text += &format!(
+            "<p class=\"warn\">{} torn line(s) of metrics.jsonl were passed over.</p>\n",
+            run.torn_lines
+        );
     }
     for failed in run.failed() {
-        text += &format!("<p class=\"warn\">Failed: {}: {}</p>\n", escape(&failed.name), escape(&failed.reason));
+        text += &format!(
+            "<p class=\"warn\">Failed: {}: {}</p>\n",
+            escape(&failed.name),
+            escape(&failed.reason)
+        );
     }
     text
 }
@@ -318,7 +391,9 @@ fn headline(run: &Run) -> String {
     .filter(|(name, value, _)| value.is_some() || !name.ends_with("test"))
     .map(|(name, value, means)| html::number(name, &percent(value), means))
     .collect::<String>();
-    let Some(summary) = &run.summary else { return text };
+    let Some(summary) = &run.summary else {
+        return text;
+    };
     let traffic = summary.bytes_per_round;
     let kinds = format!(
         "per node and round, mean: {} with the aggregator, {} from peer to peer, {} gossip",
@@ -356,13 +431,29 @@ fn nodes(run: &Run) -> String {
         let classes: Vec<String> = node.classes.iter().map(u32::to_string).collect();
         let mut cells = vec![
             escape(&node.label),
-            format!("<code title=\"{}\">{}</code>", escape(&node.node_id), escape(&short(&node.node_id))),
+            format!(
+                "<code title=\"{}\">{}</code>",
+                escape(&node.node_id),
+                escape(&short(&node.node_id))
+            ),
             node.last_round.to_string(),
             node.train_samples.to_string(),
             node.test_samples.to_string(),
-            if classes.is_empty() { ABSENT.into() } else { classes.join(" ") },
+            if classes.is_empty() {
+                ABSENT.into()
+            } else {
+                classes.join(" ")
+            },
         ];
-        cells.extend([node.floor, node.before_exchange, node.accuracy, node.after_last_stage].map(percent));
+        cells.extend(
+            [
+                node.floor,
+                node.before_exchange,
+                node.accuracy,
+                node.after_last_stage,
+            ]
+            .map(percent),
+        );
         cells.extend([node.bytes_sent, node.bytes_received, node.peak_rss_bytes].map(bytes));
         cells
     };
@@ -371,22 +462,42 @@ fn nodes(run: &Run) -> String {
 
 fn pools(run: &Run) -> String {
     let mut columns = vec![words("node")];
-    columns.extend(Comparator::ALL.iter().map(|comparator| numbers(comparator.name())));
-    columns.extend([words("serves"), numbers("members kept"), numbers("own gate mass"), words("refused")]);
+    columns.extend(
+        Comparator::ALL
+            .iter()
+            .map(|comparator| numbers(comparator.name())),
+    );
+    columns.extend([
+        words("serves"),
+        numbers("members kept"),
+        numbers("own gate mass"),
+        words("refused"),
+    ]);
     let row = |node: &Node| {
         let pool = node.pool.as_ref()?;
         let mut cells = vec![escape(&node.label)];
         cells.extend(Comparator::ALL.map(|comparator| percent(node.pool_accuracy(comparator))));
         let kept = pool.members.iter().filter(|member| member.kept).count();
-        let own = pool.members.iter().find(|member| member.node.is_none()).map(|member| member.gate_mass);
-        let refused: Vec<String> =
-            pool.refused.iter().map(|(node, why)| format!("{}: {why}", short(&node.to_string()))).collect();
+        let own = pool
+            .members
+            .iter()
+            .find(|member| member.node.is_none())
+            .map(|member| member.gate_mass);
+        let refused: Vec<String> = pool
+            .refused
+            .iter()
+            .map(|(node, why)| format!("{}: {why}", short(&node.to_string())))
+            .collect();
         cells.push(match &pool.served {
             fednode_core::Served::Mixture => "the mixture".into(),
             fednode_core::Served::Own { reason } => format!("its own module: {}", escape(reason)),
         });
         cells.extend([format!("{kept} of {}", pool.members.len()), percent(own)]);
-        cells.push(if refused.is_empty() { ABSENT.into() } else { escape(&refused.join("; ")) });
+        cells.push(if refused.is_empty() {
+            ABSENT.into()
+        } else {
+            escape(&refused.join("; "))
+        });
         Some(cells)
     };
     let mut rows: Vec<Vec<String>> = run.nodes.iter().filter_map(row).collect();
@@ -400,7 +511,10 @@ fn pools(run: &Run) -> String {
 }
 
 fn weighted(run: &Run, comparator: Comparator) -> Option<f64> {
-    let pairs = run.nodes.iter().filter_map(|node| Some((node.pool_accuracy(comparator)?, node.test_samples)));
+    let pairs = run
+        .nodes
+        .iter()
+        .filter_map(|node| Some((node.pool_accuracy(comparator)?, node.test_samples)));
     let pairs: Vec<(f64, u32)> = pairs.collect();
     (!pairs.is_empty()).then(|| summary::weighted_mean(pairs))
 }
@@ -412,7 +526,12 @@ fn settings(run: &Run) -> String {
     let rows: Vec<Vec<String>> = run
         .settings
         .iter()
-        .map(|(key, value)| vec![format!("<code>{}</code>", escape(key)), format!("<code>{}</code>", escape(value))])
+        .map(|(key, value)| {
+            vec![
+                format!("<code>{}</code>", escape(key)),
+                format!("<code>{}</code>", escape(value)),
+            ]
+        })
         .collect();
     html::table(&[words("setting"), words("value")], &rows)
 }

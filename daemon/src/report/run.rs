@@ -130,8 +130,14 @@ pub(crate) enum Comparator {
 
 impl Comparator {
     /// All of them, the baseline first.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Own, Self::Mixture, Self::Served, Self::FineTunedHead, Self::Uniform, Self::WithoutDenoising];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Own,
+        Self::Mixture,
+        Self::Served,
+        Self::FineTunedHead,
+        Self::Uniform,
+        Self::WithoutDenoising,
+    ];
 
     /// Returns its name for people.
     pub(crate) const fn name(self) -> &'static str {
@@ -164,7 +170,9 @@ impl Node {
     /// only where nothing says how good that is, it is the mixture or the own module without the statistics expert.
     pub(crate) fn pool_accuracy(&self, comparator: Comparator) -> Option<f64> {
         let pool = self.pool.as_ref()?;
-        let in_the_end = self.after_last_stage.filter(|_| comparator == Comparator::Served);
+        let in_the_end = self
+            .after_last_stage
+            .filter(|_| comparator == Comparator::Served);
         in_the_end.or_else(|| known(comparator.score_without_statistics(pool)?.accuracy))
     }
 
@@ -176,12 +184,19 @@ impl Node {
 
 impl Run {
     /// Puts together a finished run.
-    pub(crate) fn finished(folder: &Path, name: String, summary: Summary, records: Vec<RoundRecord>) -> Self {
+    pub(crate) fn finished(
+        folder: &Path,
+        name: String,
+        summary: Summary,
+        records: Vec<RoundRecord>,
+    ) -> Self {
         let records = ordered(records);
         let last = last_records(&records);
         let nodes = summary.per_node.iter().map(|node| {
             // The summary says 0 of a node whose last round was not evaluated; its record knows better.
-            let evaluated = last.get(&node.node_id).is_none_or(|record| record.accuracy.is_some());
+            let evaluated = last
+                .get(&node.node_id)
+                .is_none_or(|record| record.accuracy.is_some());
             Node {
                 label: node.shard.to_string(),
                 shard: Some(node.shard),
@@ -226,24 +241,34 @@ impl Run {
         records: Vec<(Option<u32>, RoundRecord)>,
         torn_lines: usize,
     ) -> Self {
-        let shards: BTreeMap<String, u32> =
-            records.iter().filter_map(|(shard, record)| Some((record.node_id.to_string(), (*shard)?))).collect();
+        let shards: BTreeMap<String, u32> = records
+            .iter()
+            .filter_map(|(shard, record)| Some((record.node_id.to_string(), (*shard)?)))
+            .collect();
         let records = ordered(records.into_iter().map(|(_, record)| record).collect());
         let mut nodes: Vec<Node> = last_records(&records)
             .into_iter()
             .map(|(id, record)| unfinished_node(&id, shards.get(&id).copied(), record, &records))
             .collect();
         nodes.sort_by_key(|node| (node.shard, node.node_id.clone()));
-        let settings = spec.as_ref().and_then(|spec| serde_json::to_value(spec).ok());
+        let settings = spec
+            .as_ref()
+            .and_then(|spec| serde_json::to_value(spec).ok());
         Self {
             name,
             folder: folder.to_owned(),
             summary: None,
-            algorithm: spec.as_ref().map_or(super::words::ABSENT.into(), |spec| spec.algorithm.clone()),
+            algorithm: spec
+                .as_ref()
+                .map_or(super::words::ABSENT.into(), |spec| spec.algorithm.clone()),
             rounds: spec.as_ref().map(|spec| spec.rounds),
             seed: spec.as_ref().map(|spec| spec.seed),
-            partition_hash: spec.as_ref().map_or(String::new(), |spec| spec.data.partition_hash.clone()),
-            settings: settings.map_or_else(BTreeMap::new, |spec| flat(&serde_json::json!({ "federation": spec }))),
+            partition_hash: spec
+                .as_ref()
+                .map_or(String::new(), |spec| spec.data.partition_hash.clone()),
+            settings: settings.map_or_else(BTreeMap::new, |spec| {
+                flat(&serde_json::json!({ "federation": spec }))
+            }),
             nodes,
             records,
             torn_lines,
@@ -258,7 +283,10 @@ impl Run {
     /// Says what a run lacks that has no result; nothing of one that has.
     pub(crate) fn standing(&self) -> &'static str {
         let is_through = |node: &Node| self.rounds.is_some_and(|rounds| node.last_round >= rounds);
-        match (&self.summary, !self.nodes.is_empty() && self.nodes.iter().all(is_through)) {
+        match (
+            &self.summary,
+            !self.nodes.is_empty() && self.nodes.iter().all(is_through),
+        ) {
             (Some(_), _) => "",
             (None, true) => " (all rounds, no summary)",
             (None, false) => " (under way or broken off)",
@@ -267,19 +295,27 @@ impl Run {
 
     /// Returns the nodes that died, and of what.
     pub(crate) fn failed(&self) -> &[Failed] {
-        self.summary.as_ref().map_or(&[], |summary| &summary.failed_nodes)
+        self.summary
+            .as_ref()
+            .map_or(&[], |summary| &summary.failed_nodes)
     }
 
     /// Returns the last round that any node finished.
     pub(crate) fn last_round(&self) -> u32 {
-        self.nodes.iter().map(|node| node.last_round).max().unwrap_or(0)
+        self.nodes
+            .iter()
+            .map(|node| node.last_round)
+            .max()
+            .unwrap_or(0)
     }
 
     /// Returns the nodes that are averaged: of a finished run those that finished the last round, for a node that died
     /// earlier is listed only; of a run under way all, each with its own last round.
     pub(crate) fn last_nodes(&self) -> impl Iterator<Item = &Node> {
         let (last_round, is_finished) = (self.last_round(), self.is_finished());
-        self.nodes.iter().filter(move |node| !is_finished || node.last_round == last_round)
+        self.nodes
+            .iter()
+            .filter(move |node| !is_finished || node.last_round == last_round)
     }
 
     /// Returns the rounds, each with the records of its nodes.
@@ -300,14 +336,21 @@ impl Run {
     pub(crate) fn headline(&self) -> Headline {
         let last: Vec<&Node> = self.last_nodes().collect();
         let weighted = |nodes: &[&Node], of: fn(&Node) -> Option<f64>| {
-            let pairs = nodes.iter().filter_map(|node| Some((of(node)?, node.test_samples)));
+            let pairs = nodes
+                .iter()
+                .filter_map(|node| Some((of(node)?, node.test_samples)));
             let pairs: Vec<(f64, u32)> = pairs.filter(|(_, samples)| *samples > 0).collect();
             (!pairs.is_empty()).then(|| summary::weighted_mean(pairs))
         };
         let accuracies: Vec<f64> = last.iter().filter_map(|node| node.accuracy).collect();
         let all: Vec<&Node> = self.nodes.iter().collect();
-        let ends: Vec<f64> = all.iter().filter_map(|node| node.after_last_stage).collect();
-        let each = |of: fn(&Node) -> Option<f64>| all.iter().filter_map(|node| of(node)).collect::<Vec<f64>>();
+        let ends: Vec<f64> = all
+            .iter()
+            .filter_map(|node| node.after_last_stage)
+            .collect();
+        let each = |of: fn(&Node) -> Option<f64>| {
+            all.iter().filter_map(|node| of(node)).collect::<Vec<f64>>()
+        };
         let any = |values: &[f64], of: fn(&[f64]) -> f64| (!values.is_empty()).then(|| of(values));
         Headline {
             mean_accuracy: weighted(&last, |node| node.accuracy),
@@ -324,8 +367,17 @@ impl Run {
     }
 }
 
-fn unfinished_node(id: &str, shard: Option<u32>, last: &RoundRecord, records: &[RoundRecord]) -> Node {
-    let mine = || records.iter().filter(|record| record.node_id == last.node_id);
+fn unfinished_node(
+    id: &str,
+    shard: Option<u32>,
+    last: &RoundRecord,
+    records: &[RoundRecord],
+) -> Node {
+    let mine = || {
+        records
+            .iter()
+            .filter(|record| record.node_id == last.node_id)
+    };
     Node {
         label: shard.map_or_else(|| short(id), |shard| shard.to_string()),
         shard,
@@ -351,13 +403,18 @@ pub(crate) fn short(node_id: &str) -> String {
 
 /// Puts records in order; of a round that a node trained again after a restart the last record counts.
 fn ordered(records: Vec<RoundRecord>) -> Vec<RoundRecord> {
-    let by_round: BTreeMap<(Round, NodeId), RoundRecord> =
-        records.into_iter().map(|record| ((record.round, record.node_id), record)).collect();
+    let by_round: BTreeMap<(Round, NodeId), RoundRecord> = records
+        .into_iter()
+        .map(|record| ((record.round, record.node_id), record))
+        .collect();
     by_round.into_values().collect()
 }
 
 fn last_records(records: &[RoundRecord]) -> BTreeMap<String, &RoundRecord> {
-    records.iter().map(|record| (record.node_id.to_string(), record)).collect()
+    records
+        .iter()
+        .map(|record| (record.node_id.to_string(), record))
+        .collect()
 }
 
 /// Writes a tree of settings as dotted keys. A table without any is left out: what is absent from it says the same.
@@ -367,10 +424,16 @@ fn flat(settings: &Value) -> BTreeMap<String, String> {
     while let Some((path, value)) = open.pop() {
         match value {
             Value::Null if path.is_empty() => {}
-            Value::Object(map) => open.extend(
-                map.iter()
-                    .map(|(key, value)| (if path.is_empty() { key.clone() } else { format!("{path}.{key}") }, value)),
-            ),
+            Value::Object(map) => open.extend(map.iter().map(|(key, value)| {
+                (
+                    if path.is_empty() {
+                        key.clone()
+                    } else {
+                        format!("{path}.{key}")
+                    },
+                    value,
+                )
+            })),
             Value::String(text) => drop(all.insert(path, text.clone())),
             value => drop(all.insert(path, value.to_string())),
         }
@@ -381,10 +444,20 @@ fn flat(settings: &Value) -> BTreeMap<String, String> {
 /// Returns whose modules any node of a run was offered, in the order of the nodes, then strangers.
 pub(crate) fn module_owners(run: &Run) -> Vec<String> {
     let mut owners: Vec<String> = run.nodes.iter().map(|node| node.node_id.clone()).collect();
-    let members = run.nodes.iter().filter_map(|node| node.pool.as_ref()).flat_map(|pool| &pool.members);
-    let strangers: BTreeSet<String> = members.filter_map(|member| Some(member.node?.to_string())).collect();
+    let members = run
+        .nodes
+        .iter()
+        .filter_map(|node| node.pool.as_ref())
+        .flat_map(|pool| &pool.members);
+    let strangers: BTreeSet<String> = members
+        .filter_map(|member| Some(member.node?.to_string()))
+        .collect();
     let known: BTreeSet<&str> = run.nodes.iter().map(|node| node.node_id.as_str()).collect();
-    owners.extend(strangers.into_iter().filter(|id| !known.contains(id.as_str())));
+    owners.extend(
+        strangers
+            .into_iter()
+            .filter(|id| !known.contains(id.as_str())),
+    );
     owners
 }
 
@@ -396,14 +469,34 @@ mod tests {
     #[test]
     fn the_headline_is_the_summarys() {
         let summary = fixtures::summary(1);
-        let run = Run::finished(Path::new("x"), "x".into(), summary.clone(), fixtures::records(1));
+        let run = Run::finished(
+            Path::new("x"),
+            "x".into(),
+            summary.clone(),
+            fixtures::records(1),
+        );
         let headline = run.headline();
         assert_eq!(headline.mean_accuracy, Some(summary.mean_accuracy));
-        assert_eq!(headline.unweighted_mean_accuracy, Some(summary.unweighted_mean_accuracy));
-        assert_eq!(headline.worst_tenth_accuracy, Some(summary.worst_tenth_accuracy));
-        assert_eq!(headline.majority_class_accuracy, Some(summary.majority_class_accuracy));
-        assert_eq!(headline.mean_accuracy_before_exchange, Some(summary.accuracy_before_exchange()));
-        assert_eq!(headline.mean_accuracy_after_last_stage, summary.accuracy_after_finishing());
+        assert_eq!(
+            headline.unweighted_mean_accuracy,
+            Some(summary.unweighted_mean_accuracy)
+        );
+        assert_eq!(
+            headline.worst_tenth_accuracy,
+            Some(summary.worst_tenth_accuracy)
+        );
+        assert_eq!(
+            headline.majority_class_accuracy,
+            Some(summary.majority_class_accuracy)
+        );
+        assert_eq!(
+            headline.mean_accuracy_before_exchange,
+            Some(summary.accuracy_before_exchange())
+        );
+        assert_eq!(
+            headline.mean_accuracy_after_last_stage,
+            summary.accuracy_after_finishing()
+        );
     }
 
     #[test]
@@ -412,40 +505,93 @@ mod tests {
         for record in &mut records {
             (record.accuracy, record.accuracy_after_local_training) = (None, None);
         }
-        let run = Run::finished(Path::new("x"), "x".into(), fixtures::summary(1), records.clone());
+        let run = Run::finished(
+            Path::new("x"),
+            "x".into(),
+            fixtures::summary(1),
+            records.clone(),
+        );
         assert_eq!(run.headline().mean_accuracy, None);
-        let run = Run::under_way(Path::new("x"), "x".into(), None, records.into_iter().map(|r| (None, r)).collect(), 0);
-        assert_eq!((run.headline(), run.algorithm.as_str()), (Headline { ..Headline::default() }, "–"));
+        let run = Run::under_way(
+            Path::new("x"),
+            "x".into(),
+            None,
+            records.into_iter().map(|r| (None, r)).collect(),
+            0,
+        );
+        assert_eq!(
+            (run.headline(), run.algorithm.as_str()),
+            (
+                Headline {
+                    ..Headline::default()
+                },
+                "–"
+            )
+        );
     }
 
     #[test]
     fn served_is_what_the_node_ends_with() {
-        let run = Run::finished(Path::new("x"), "x".into(), fixtures::summary(1), fixtures::records(1));
+        let run = Run::finished(
+            Path::new("x"),
+            "x".into(),
+            fixtures::summary(1),
+            fixtures::records(1),
+        );
         for node in &run.nodes {
             let served = node.pool_accuracy(Comparator::Served);
-            assert!(served.is_some() && served == node.after_last_stage, "{served:?}");
-            assert_ne!(served, node.pool_accuracy(Comparator::Mixture), "the statistics expert is beside the mixture");
+            assert!(
+                served.is_some() && served == node.after_last_stage,
+                "{served:?}"
+            );
+            assert_ne!(
+                served,
+                node.pool_accuracy(Comparator::Mixture),
+                "the statistics expert is beside the mixture"
+            );
         }
-        let without_pool = Node { pool: None, ..run.nodes[0].clone() };
+        let without_pool = Node {
+            pool: None,
+            ..run.nodes[0].clone()
+        };
         assert_eq!(without_pool.pool_accuracy(Comparator::Served), None);
     }
 
     #[test]
     fn served_is_what_the_pool_says_where_the_end_is_not_known() {
         let pool = fixtures::summary(1).per_node[0].pool.clone().unwrap();
-        let node = |pool| Node { pool: Some(pool), ..Node::default() };
+        let node = |pool| Node {
+            pool: Some(pool),
+            ..Node::default()
+        };
         let mixture = node(pool.clone());
-        assert_eq!(mixture.pool_accuracy(Comparator::Served), mixture.pool_accuracy(Comparator::Mixture));
-        let own = node(PoolOutcome { served: Served::Own { reason: "no better".into() }, controls: None, ..pool });
-        assert_eq!(own.pool_accuracy(Comparator::Served), own.pool_accuracy(Comparator::Own));
-        assert_ne!(own.pool_accuracy(Comparator::Served), mixture.pool_accuracy(Comparator::Served));
+        assert_eq!(
+            mixture.pool_accuracy(Comparator::Served),
+            mixture.pool_accuracy(Comparator::Mixture)
+        );
+        let own = node(PoolOutcome {
+            served: Served::Own {
+                reason: "no better".into(),
+            },
+            controls: None,
+            ..pool
+        });
+        assert_eq!(
+            own.pool_accuracy(Comparator::Served),
+            own.pool_accuracy(Comparator::Own)
+        );
+        assert_ne!(
+            own.pool_accuracy(Comparator::Served),
+            mixture.pool_accuracy(Comparator::Served)
+        );
         assert_eq!(own.pool_accuracy(Comparator::Uniform), None);
     }
 
     #[test]
     fn settings_are_dotted() {
         let flat = flat(&serde_json::json!({"a": {"b": 1, "c": "x"}, "d": {}, "e": [1, 2]}));
-        let want = [("a.b", "1"), ("a.c", "x"), ("e", "[1,2]")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let want =
+            [("a.b", "1"), ("a.c", "x"), ("e", "[1,2]")].map(|(k, v)| (k.to_owned(), v.to_owned()));
         assert_eq!(flat, BTreeMap::from(want));
     }
 }

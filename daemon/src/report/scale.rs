@@ -29,8 +29,12 @@ type Points = Vec<(f64, f64)>;
 
 const CURVES: [Curve; 4] = [
     ("messages", |summary| summary.messages_per_round),
-    ("bytes with the aggregator", |summary| summary.bytes_per_round.aggregator),
-    ("bytes from peers", |summary| summary.bytes_per_round.peer_to_peer),
+    ("bytes with the aggregator", |summary| {
+        summary.bytes_per_round.aggregator
+    }),
+    ("bytes from peers", |summary| {
+        summary.bytes_per_round.peer_to_peer
+    }),
     ("bytes of gossip", |summary| summary.bytes_per_round.gossip),
 ];
 
@@ -38,9 +42,15 @@ const CURVES: [Curve; 4] = [
 pub(crate) fn plots(runs: &[Measured]) -> Vec<Plot> {
     let mut by_algorithm: BTreeMap<&str, Vec<&Summary>> = BTreeMap::new();
     for run in runs {
-        by_algorithm.entry(&run.summary.algorithm).or_default().push(&run.summary);
+        by_algorithm
+            .entry(&run.summary.algorithm)
+            .or_default()
+            .push(&run.summary);
     }
-    by_algorithm.into_iter().filter_map(|(algorithm, summaries)| plot(algorithm, &summaries)).collect()
+    by_algorithm
+        .into_iter()
+        .filter_map(|(algorithm, summaries)| plot(algorithm, &summaries))
+        .collect()
 }
 
 fn plot(algorithm: &str, summaries: &[&Summary]) -> Option<Plot> {
@@ -50,31 +60,69 @@ fn plot(algorithm: &str, summaries: &[&Summary]) -> Option<Plot> {
     }
     let points = |of: fn(&Summary) -> f64| -> Points {
         let point = |(nodes, runs): (&u32, &Vec<&Summary>)| {
-            (f64::from(*nodes), mean(&runs.iter().map(|summary| of(summary)).collect::<Vec<_>>()))
+            (
+                f64::from(*nodes),
+                mean(&runs.iter().map(|summary| of(summary)).collect::<Vec<_>>()),
+            )
         };
         // A logarithm knows no 0.
-        by_nodes.iter().map(point).filter(|(_, value)| *value > 0.0).collect()
+        by_nodes
+            .iter()
+            .map(point)
+            .filter(|(_, value)| *value > 0.0)
+            .collect()
     };
-    let curves: Vec<(usize, &str, Points)> =
-        CURVES.iter().enumerate().map(|(at, (name, of))| (at, *name, points(*of))).collect();
-    let values = || curves.iter().flat_map(|(_, _, points)| points.iter().map(|(_, value)| value.log10()));
-    let (low, high) = (values().reduce(f64::min)?.floor(), values().reduce(f64::max)?.ceil());
-    let mut canvas = Canvas::new(&format!("Messages and bytes per node and round, {algorithm}"));
+    let curves: Vec<(usize, &str, Points)> = CURVES
+        .iter()
+        .enumerate()
+        .map(|(at, (name, of))| (at, *name, points(*of)))
+        .collect();
+    let values = || {
+        curves
+            .iter()
+            .flat_map(|(_, _, points)| points.iter().map(|(_, value)| value.log10()))
+    };
+    let (low, high) = (
+        values().reduce(f64::min)?.floor(),
+        values().reduce(f64::max)?.ceil(),
+    );
+    let mut canvas = Canvas::new(&format!(
+        "Messages and bytes per node and round, {algorithm}"
+    ));
     let drawn = || curves.iter().filter(|(_, _, points)| !points.is_empty());
-    canvas.legend(&drawn().map(|(at, name, _)| (Sample::Line(*at), *name)).collect::<Vec<_>>());
+    canvas.legend(
+        &drawn()
+            .map(|(at, name, _)| (Sample::Line(*at), *name))
+            .collect::<Vec<_>>(),
+    );
     let (top, bottom) = (canvas.top, canvas.top + HEIGHT);
-    let y = Scale { low, high: high.max(low + 1.0), from: bottom, to: top };
+    let y = Scale {
+        low,
+        high: high.max(low + 1.0),
+        from: bottom,
+        to: top,
+    };
     let nodes: Vec<f64> = by_nodes.keys().map(|nodes| f64::from(*nodes)).collect();
     let (first, last) = (nodes.first()?.log10(), nodes.last()?.log10());
-    let x = Scale { low: first, high: last, from: LEFT + 14.0, to: WIDTH - RIGHT - 14.0 };
+    let x = Scale {
+        low: first,
+        high: last,
+        from: LEFT + 14.0,
+        to: WIDTH - RIGHT - 14.0,
+    };
     canvas.vertical(&y, &powers(y.low, y.high), "per node and round");
     canvas.horizontal(bottom, &node_ticks(&x, &nodes), "nodes");
     for (at, _, points) in drawn() {
-        let points: Vec<_> = points.iter().map(|(nodes, value)| (x.at(nodes.log10()), y.at(value.log10()))).collect();
+        let points: Vec<_> = points
+            .iter()
+            .map(|(nodes, value)| (x.at(nodes.log10()), y.at(value.log10())))
+            .collect();
         if points.len() > 1 {
             canvas.path(&points, &svg::stroke(*at));
         }
-        points.iter().for_each(|point| canvas.dot(*point, &svg::fill(*at)));
+        points
+            .iter()
+            .for_each(|point| canvas.dot(*point, &svg::fill(*at)));
     }
     let description = "Adverts that a node received in one round, and bytes that it moved, by their purpose, against the \
                        number of nodes; both axes are logarithmic. Blobs are those of toys, a few floats each.";
@@ -83,7 +131,12 @@ fn plot(algorithm: &str, summaries: &[&Summary]) -> Option<Plot> {
 
 /// Returns the powers of ten between two exponents.
 fn powers(low: f64, high: f64) -> Vec<(f64, String)> {
-    let tick = |exponent: i32| (f64::from(exponent), decimal(10_f64.powi(exponent), usize::from(exponent < 0)));
+    let tick = |exponent: i32| {
+        (
+            f64::from(exponent),
+            decimal(10_f64.powi(exponent), usize::from(exponent < 0)),
+        )
+    };
     (low as i32..=high as i32).map(tick).collect()
 }
 
@@ -91,7 +144,10 @@ fn node_ticks(x: &Scale, nodes: &[f64]) -> Vec<(f64, String)> {
     let tick = |nodes: &f64| (x.at(nodes.log10()), decimal(*nodes, 0));
     match nodes.len() <= MOST_TICKS {
         true => nodes.iter().map(tick).collect(),
-        false => powers(x.low.ceil(), x.high.floor()).into_iter().map(|(at, text)| (x.at(at), text)).collect(),
+        false => powers(x.low.ceil(), x.high.floor())
+            .into_iter()
+            .map(|(at, text)| (x.at(at), text))
+            .collect(),
     }
 }
 
@@ -110,7 +166,13 @@ pub(crate) fn section(runs: &[Measured], plots: &[Plot]) -> String {
         numbers("memory"),
     ];
     let row = |run: &Measured| {
-        let Summary { algorithm, nodes, rounds, bytes_per_round: traffic, .. } = &run.summary;
+        let Summary {
+            algorithm,
+            nodes,
+            rounds,
+            bytes_per_round: traffic,
+            ..
+        } = &run.summary;
         vec![
             escape(&run.name),
             escape(algorithm),
@@ -138,8 +200,11 @@ mod tests {
     use crate::swarm::summary::BytesPerRound;
 
     fn measured(nodes: u32, messages_per_round: f64) -> Measured {
-        let bytes_per_round =
-            BytesPerRound { aggregator: 1000.0, peer_to_peer: 0.0, gossip: 10.0 * messages_per_round };
+        let bytes_per_round = BytesPerRound {
+            aggregator: 1000.0,
+            peer_to_peer: 0.0,
+            gossip: 10.0 * messages_per_round,
+        };
         let summary = Summary {
             algorithm: "fedavg".into(),
             seed: 1,
@@ -152,23 +217,49 @@ mod tests {
             plans: Vec::new(),
             effective_config: serde_json::Value::Null,
         };
-        Measured { name: format!("nodes={nodes}"), summary }
+        Measured {
+            name: format!("nodes={nodes}"),
+            summary,
+        }
     }
 
     #[test]
     fn tenfold_nodes_lie_equally_far_apart() {
-        let runs = [measured(10, 10.0), measured(100, 100.0), measured(1000, 1000.0)];
+        let runs = [
+            measured(10, 10.0),
+            measured(100, 100.0),
+            measured(1000, 1000.0),
+        ];
         let plots = plots(&runs);
         let text = plots[0].inline();
         // 10, 100 and 1000 of each on an axis that goes from 10 to 10^4: the messages' curve is straight.
         let (left, right) = (LEFT + 14.0, WIDTH - RIGHT - 14.0);
         let middle = f64::midpoint(left, right);
-        let curve = text.split("<polyline points=\"").nth(1).unwrap().split('"').next().unwrap();
-        let xs: Vec<&str> = curve.split(' ').map(|point| point.split(',').next().unwrap()).collect();
+        let curve = text
+            .split("<polyline points=\"")
+            .nth(1)
+            .unwrap()
+            .split('"')
+            .next()
+            .unwrap();
+        let xs: Vec<&str> = curve
+            .split(' ')
+            .map(|point| point.split(',').next().unwrap())
+            .collect();
         assert_eq!(xs, [left, middle, right].map(|x| format!("{x:.1}")));
-        let ys: Vec<f64> = curve.split(' ').map(|point| point.split(',').nth(1).unwrap().parse().unwrap()).collect();
-        assert!((ys[0] - ys[1] - HEIGHT / 3.0).abs() < 0.2 && (ys[1] - ys[2] - HEIGHT / 3.0).abs() < 0.2, "{ys:?}");
-        assert!(!text.contains("bytes from peers"), "what never moves has no curve");
+        let ys: Vec<f64> = curve
+            .split(' ')
+            .map(|point| point.split(',').nth(1).unwrap().parse().unwrap())
+            .collect();
+        assert!(
+            (ys[0] - ys[1] - HEIGHT / 3.0).abs() < 0.2
+                && (ys[1] - ys[2] - HEIGHT / 3.0).abs() < 0.2,
+            "{ys:?}"
+        );
+        assert!(
+            !text.contains("bytes from peers"),
+            "what never moves has no curve"
+        );
         assert!(section(&runs, &plots).contains("nodes=1000"));
     }
 

@@ -115,10 +115,19 @@ impl RankTest {
 
 /// Returns the spread of the finite values; nothing if there is none.
 pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
-    let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+    let mut sorted: Vec<f64> = values
+        .into_iter()
+        .filter(|value| value.is_finite())
+        .collect();
     sorted.sort_by(f64::total_cmp);
     let at = |share| quantile(&sorted, share);
-    Some(Spread { min: at(0.0)?, lower: at(0.25)?, median: at(0.5)?, upper: at(0.75)?, max: at(1.0)? })
+    Some(Spread {
+        min: at(0.0)?,
+        lower: at(0.25)?,
+        median: at(0.5)?,
+        upper: at(0.75)?,
+        max: at(1.0)?,
+    })
 }
 
 /// Returns a quantile of sorted values, linear between neighbours (type 7 of Hyndman and Fan, the default of NumPy and R).
@@ -131,21 +140,46 @@ fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
 
 /// Returns mean and standard deviation of the finite values; nothing if there is none.
 pub(crate) fn moments(values: impl IntoIterator<Item = f64>) -> Option<Moments> {
-    let values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+    let values: Vec<f64> = values
+        .into_iter()
+        .filter(|value| value.is_finite())
+        .collect();
     let n = values.len();
     let mean = (n > 0).then(|| values.iter().sum::<f64>() / n as f64)?;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    Some(Moments { n, mean, deviation: (n > 1).then(|| (squares / (n - 1) as f64).sqrt()) })
+    Some(Moments {
+        n,
+        mean,
+        deviation: (n > 1).then(|| (squares / (n - 1) as f64).sqrt()),
+    })
 }
 
 /// Compares pairs by their differences, what is judged less what it is judged against; nothing without a finite one.
 pub(crate) fn paired(differences: &[f64]) -> Option<Paired> {
-    let finite: Vec<f64> = differences.iter().copied().filter(|difference| difference.is_finite()).collect();
+    let finite: Vec<f64> = differences
+        .iter()
+        .copied()
+        .filter(|difference| difference.is_finite())
+        .collect();
     let Moments { n, mean, deviation } = moments(finite.iter().copied())?;
-    let (better, worse) = (count(&finite, |d| d > EQUAL), count(&finite, |d| d < -EQUAL));
-    let t_test = deviation.filter(|deviation| *deviation > EQUAL).map(|deviation| t_test(n, mean, deviation));
+    let (better, worse) = (
+        count(&finite, |d| d > EQUAL),
+        count(&finite, |d| d < -EQUAL),
+    );
+    let t_test = deviation
+        .filter(|deviation| *deviation > EQUAL)
+        .map(|deviation| t_test(n, mean, deviation));
     let rank_test = rank_test(&finite, better, worse);
-    Some(Paired { pairs: n, mean, deviation, better, worse, equal: n - better - worse, t_test, rank_test })
+    Some(Paired {
+        pairs: n,
+        mean,
+        deviation,
+        better,
+        worse,
+        equal: n - better - worse,
+        t_test,
+        rank_test,
+    })
 }
 
 fn count(values: &[f64], is: fn(f64) -> bool) -> usize {
@@ -156,29 +190,47 @@ fn t_test(n: usize, mean: f64, deviation: f64) -> TTest {
     let t = mean / (deviation / (n as f64).sqrt());
     let df = (n - 1) as f64;
     let p = incomplete_beta(df / 2.0, 0.5, df / (df + t * t));
-    TTest { t, degrees_of_freedom: n - 1, p }
+    TTest {
+        t,
+        degrees_of_freedom: n - 1,
+        p,
+    }
 }
 
 fn rank_test(differences: &[f64], better: usize, worse: usize) -> Option<RankTest> {
     match better + worse {
         0 => None,
-        n if n < FEWEST_FOR_WILCOXON => Some(RankTest::Sign { n, p: sign_test(better, worse) }),
+        n if n < FEWEST_FOR_WILCOXON => Some(RankTest::Sign {
+            n,
+            p: sign_test(better, worse),
+        }),
         _ => wilcoxon(differences),
     }
 }
 
 fn wilcoxon(differences: &[f64]) -> Option<RankTest> {
-    let mut sorted: Vec<f64> = differences.iter().copied().filter(|difference| difference.abs() > EQUAL).collect();
+    let mut sorted: Vec<f64> = differences
+        .iter()
+        .copied()
+        .filter(|difference| difference.abs() > EQUAL)
+        .collect();
     sorted.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
     let (mut positive, mut negative, mut ties) = (0.0, 0.0, 0.0);
     let mut rest = sorted.as_slice();
     let mut ranked = 0;
     while let Some(first) = rest.first() {
-        let alike = rest.iter().take_while(|d| d.abs() - first.abs() <= EQUAL).count();
+        let alike = rest
+            .iter()
+            .take_while(|d| d.abs() - first.abs() <= EQUAL)
+            .count();
         // The ranks ranked + 1 ..= ranked + alike are shared.
         let rank = ranked as f64 + (alike + 1) as f64 / 2.0;
         for difference in &rest[..alike] {
-            if *difference > 0.0 { positive += rank } else { negative += rank }
+            if *difference > 0.0 {
+                positive += rank
+            } else {
+                negative += rank
+            }
         }
         ties += (alike as f64).powi(3) - alike as f64;
         ranked += alike;
@@ -188,7 +240,12 @@ fn wilcoxon(differences: &[f64]) -> Option<RankTest> {
     let variance = n * (n + 1.0) * (2.0 * n + 1.0) / 24.0 - ties / 48.0;
     let w = f64::min(positive, negative);
     let z = (w - n * (n + 1.0) / 4.0) / variance.sqrt();
-    (variance > 0.0).then(|| RankTest::Wilcoxon { n: ranked, w, z, p: normal_two_sided(z) })
+    (variance > 0.0).then(|| RankTest::Wilcoxon {
+        n: ranked,
+        w,
+        z,
+        p: normal_two_sided(z),
+    })
 }
 
 /// Returns the exact two-sided probability of so uneven a split of fair coins.
@@ -205,7 +262,11 @@ fn sign_test(better: usize, worse: usize) -> f64 {
 /// Returns the probability that a standard normal variable is at least as far from 0 as z: Q(1/2, z²/2).
 fn normal_two_sided(z: f64) -> f64 {
     let x = z * z / 2.0;
-    if x < 1.5 { 1.0 - gamma_series(x) } else { gamma_fraction(x) }
+    if x < 1.5 {
+        1.0 - gamma_series(x)
+    } else {
+        gamma_fraction(x)
+    }
 }
 
 /// Returns P(1/2, x) by its series (Abramowitz and Stegun 6.5.29).
@@ -274,8 +335,18 @@ fn ln_gamma(x: f64) -> f64 {
     }
     let inverse = 1.0 / (x * x);
     // B_2k / (2k (2k - 1)), from the highest power down.
-    let series = [-691.0 / 360_360.0, 1.0 / 1188.0, -1.0 / 1680.0, 1.0 / 1260.0, -1.0 / 360.0, 1.0 / 12.0];
-    let tail = series.iter().fold(0.0, |sum, coefficient| sum * inverse + coefficient) / x;
+    let series = [
+        -691.0 / 360_360.0,
+        1.0 / 1188.0,
+        -1.0 / 1680.0,
+        1.0 / 1260.0,
+        -1.0 / 360.0,
+        1.0 / 12.0,
+    ];
+    let tail = series
+        .iter()
+        .fold(0.0, |sum, coefficient| sum * inverse + coefficient)
+        / x;
     shift + (x - 0.5) * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI).ln() + tail
 }
 
@@ -286,18 +357,26 @@ mod tests {
     /// Hours of sleep won by two drugs (Student 1908): the paired differences of his ten patients.
     const SLEEP: [f64; 10] = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4];
     /// Made up, with a zero, ties and both signs.
-    const MIXED: [f64; 12] = [0.1, 0.2, -0.05, 0.3, 0.12, 0.4, -0.1, 0.0, 0.22, 0.07, 0.15, 0.3];
+    const MIXED: [f64; 12] = [
+        0.1, 0.2, -0.05, 0.3, 0.12, 0.4, -0.1, 0.0, 0.22, 0.07, 0.15, 0.3,
+    ];
 
     #[track_caller]
     fn close(got: f64, want: f64) {
-        assert!((got - want).abs() <= 1e-9 * want.abs().max(1e-6), "got {got}, want {want}");
+        assert!(
+            (got - want).abs() <= 1e-9 * want.abs().max(1e-6),
+            "got {got}, want {want}"
+        );
     }
 
     #[test]
     fn quartiles_are_those_of_numpy() {
         let got = spread([0.1, 0.4, 0.2, 0.9, f64::NAN, 0.7, 0.35]).unwrap();
         let want = [0.1, 0.2375, 0.375, 0.625, 0.9];
-        for (got, want) in [got.min, got.lower, got.median, got.upper, got.max].into_iter().zip(want) {
+        for (got, want) in [got.min, got.lower, got.median, got.upper, got.max]
+            .into_iter()
+            .zip(want)
+        {
             close(got, want);
         }
         let one = spread([0.5]).unwrap();
@@ -326,10 +405,17 @@ mod tests {
         close(t(12.0, 9.0), 7.699_886_222_985_653e-7);
         close(t(0.0, 9.0), 1.0);
         close(incomplete_beta(2.0, 5.0, 0.3), 0.579_825);
-        for (z, p) in [(0.0, 1.0), (0.5, 0.617_075_077_451_973_8), (-1.0, 0.317_310_507_862_914_15)] {
+        for (z, p) in [
+            (0.0, 1.0),
+            (0.5, 0.617_075_077_451_973_8),
+            (-1.0, 0.317_310_507_862_914_15),
+        ] {
             close(normal_two_sided(z), p);
         }
-        for (z, p) in [(1.96, 0.049_995_790_296_440_87), (3.0, 0.002_699_796_063_260_186_6)] {
+        for (z, p) in [
+            (1.96, 0.049_995_790_296_440_87),
+            (3.0, 0.002_699_796_063_260_186_6),
+        ] {
             close(normal_two_sided(z), p);
         }
         close(normal_two_sided(6.0), 1.973_175_290_075_389e-9);
@@ -344,8 +430,16 @@ mod tests {
         close(t.p, 0.002_832_890_197_384_273);
         assert_eq!(t.degrees_of_freedom, 9);
         // Nine differences are few: the exact sign test.
-        assert_eq!(got.rank_test, Some(RankTest::Sign { n: 9, p: 0.003_906_25 }));
-        let Some(RankTest::Wilcoxon { n, w, z, p }) = wilcoxon(&SLEEP) else { panic!("no ranks") };
+        assert_eq!(
+            got.rank_test,
+            Some(RankTest::Sign {
+                n: 9,
+                p: 0.003_906_25
+            })
+        );
+        let Some(RankTest::Wilcoxon { n, w, z, p }) = wilcoxon(&SLEEP) else {
+            panic!("no ranks")
+        };
         assert_eq!((n, w), (9, 0.0));
         close(z, -2.667_911_250_279_385_4);
         close(p, 0.007_632_441_648_205_508);
@@ -359,7 +453,9 @@ mod tests {
         close(t.t, 3.280_804_527_177_387);
         close(t.p, 0.007_323_306_132_724_926_4);
         close(got.deviation.unwrap(), 0.150_461_411_543_413_22);
-        let Some(RankTest::Wilcoxon { n, w, z, p }) = got.rank_test else { panic!("{got:?}") };
+        let Some(RankTest::Wilcoxon { n, w, z, p }) = got.rank_test else {
+            panic!("{got:?}")
+        };
         assert_eq!((n, w), (11, 4.5));
         close(z, -2.536_466_709_092_913_6);
         close(p, 0.011_197_738_894_413_023);
@@ -367,8 +463,12 @@ mod tests {
 
     #[test]
     fn differences_by_rounding_are_ties() {
-        let rounded: Vec<f64> = (0..10).map(|k| if k % 2 == 0 { 0.9 - 0.8 } else { 0.1 }).collect();
-        let Some(RankTest::Wilcoxon { w, p, .. }) = paired(&rounded).unwrap().rank_test else { panic!("no ranks") };
+        let rounded: Vec<f64> = (0..10)
+            .map(|k| if k % 2 == 0 { 0.9 - 0.8 } else { 0.1 })
+            .collect();
+        let Some(RankTest::Wilcoxon { w, p, .. }) = paired(&rounded).unwrap().rank_test else {
+            panic!("no ranks")
+        };
         assert_eq!(w, 0.0);
         close(p, 0.001_565_402_258_002_55);
         assert_eq!(paired(&[0.3 - 0.1 - 0.2]).unwrap().equal, 1);
@@ -376,9 +476,13 @@ mod tests {
 
     #[test]
     fn sign_test_is_exact() {
-        for ((better, worse), p) in
-            [((8, 1), 0.039_062_5), ((5, 0), 0.0625), ((3, 3), 1.0), ((1, 6), 0.125), ((0, 9), 0.003_906_25)]
-        {
+        for ((better, worse), p) in [
+            ((8, 1), 0.039_062_5),
+            ((5, 0), 0.0625),
+            ((3, 3), 1.0),
+            ((1, 6), 0.125),
+            ((0, 9), 0.003_906_25),
+        ] {
             close(sign_test(better, worse), p);
         }
     }

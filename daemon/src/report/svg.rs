@@ -73,8 +73,13 @@ impl Plot {
     /// Returns it as a file of its own.
     pub(crate) fn standalone(&self) -> String {
         let (width, height) = (WIDTH, self.height);
-        let paper = format!("<style>{STYLE}</style><rect class=\"paper\" width=\"{width}\" height=\"{height:.0}\"/>");
-        format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", self.svg(&paper))
+        let paper = format!(
+            "<style>{STYLE}</style><rect class=\"paper\" width=\"{width}\" height=\"{height:.0}\"/>"
+        );
+        format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n",
+            self.svg(&paper)
+        )
     }
 
     fn svg(&self, first: &str) -> String {
@@ -125,7 +130,11 @@ pub(crate) struct Canvas {
 impl Canvas {
     /// Begins a plot.
     pub(crate) fn new(title: &str) -> Self {
-        let mut canvas = Self { title: title.to_owned(), body: String::new(), top: TITLE };
+        let mut canvas = Self {
+            title: title.to_owned(),
+            body: String::new(),
+            top: TITLE,
+        };
         canvas.text((LEFT, 19.0), Anchor::Start, "title", title);
         canvas
     }
@@ -133,7 +142,13 @@ impl Canvas {
     /// Ends a plot.
     pub(crate) fn finish(self, slug: &str, description: &str, height: f64) -> Plot {
         let (slug, description) = (slug.to_owned(), description.to_owned());
-        Plot { slug, description, title: self.title, height, body: self.body }
+        Plot {
+            slug,
+            description,
+            title: self.title,
+            height,
+            body: self.body,
+        }
     }
 
     /// Writes the legend, in as many lines as it needs.
@@ -156,10 +171,16 @@ impl Canvas {
         match sample {
             Sample::Fill(colour) => self.rect((x + 6.0, y - 6.0), (12.0, 12.0), &fill(colour)),
             Sample::Faint(colour, class) => {
-                self.rect((x + 2.0, y - 6.0), (20.0, 12.0), &format!("{} {class}", fill(colour)));
+                self.rect(
+                    (x + 2.0, y - 6.0),
+                    (20.0, 12.0),
+                    &format!("{} {class}", fill(colour)),
+                );
             }
             Sample::Line(colour) => self.line((x, y), (x + 24.0, y), &stroke(colour)),
-            Sample::Dashed(colour) => self.line((x, y), (x + 24.0, y), &format!("{} dash", stroke(colour))),
+            Sample::Dashed(colour) => {
+                self.line((x, y), (x + 24.0, y), &format!("{} dash", stroke(colour)))
+            }
             Sample::Baseline => self.line((x + 2.0, y), (x + 22.0, y), "own"),
         }
     }
@@ -187,24 +208,32 @@ impl Canvas {
 
     /// Draws a line.
     pub(crate) fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
-        self.add(format_args!("<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" class=\"{class}\"/>"));
+        self.add(format_args!(
+            "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" class=\"{class}\"/>"
+        ));
     }
 
     /// Draws a line through points.
     pub(crate) fn path(&mut self, points: &[(f64, f64)], class: &str) {
         let points = coordinates(points.iter().copied());
-        self.add(format_args!("<polyline points=\"{points}\" class=\"{class}\"/>"));
+        self.add(format_args!(
+            "<polyline points=\"{points}\" class=\"{class}\"/>"
+        ));
     }
 
     /// Fills what lies between points.
     pub(crate) fn area(&mut self, points: impl Iterator<Item = (f64, f64)>, class: &str) {
         let points = coordinates(points);
-        self.add(format_args!("<polygon points=\"{points}\" class=\"{class}\"/>"));
+        self.add(format_args!(
+            "<polygon points=\"{points}\" class=\"{class}\"/>"
+        ));
     }
 
     /// Draws a dot.
     pub(crate) fn dot(&mut self, (x, y): (f64, f64), class: &str) {
-        self.add(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.2\" class=\"{class}\"/>"));
+        self.add(format_args!(
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.2\" class=\"{class}\"/>"
+        ));
     }
 
     /// Fills a rectangle.
@@ -215,7 +244,13 @@ impl Canvas {
     }
 
     /// Fills a rectangle and says what it is to whoever points at it. `paint` is an attribute: a class or a fill.
-    pub(crate) fn labelled(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), paint: &str, label: &str) {
+    pub(crate) fn labelled(
+        &mut self,
+        (x, y): (f64, f64),
+        (width, height): (f64, f64),
+        paint: &str,
+        label: &str,
+    ) {
         let label = escape(label);
         self.add(format_args!(
             "<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" {paint}><title>{label}</title></rect>"
@@ -246,12 +281,20 @@ impl Canvas {
             self.line((*x, y), (*x, y + 5.0), "axis");
             self.text((*x, y + 19.0), Anchor::Middle, "soft", text);
         }
-        self.text((f64::midpoint(LEFT, WIDTH - RIGHT), y + 38.0), Anchor::Middle, "soft", label);
+        self.text(
+            (f64::midpoint(LEFT, WIDTH - RIGHT), y + 38.0),
+            Anchor::Middle,
+            "soft",
+            label,
+        );
     }
 }
 
 fn coordinates(points: impl Iterator<Item = (f64, f64)>) -> String {
-    points.map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ")
+    points
+        .map(|(x, y)| format!("{x:.1},{y:.1}"))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Returns the class of an area of a colour.
@@ -281,7 +324,11 @@ impl Scale {
     /// Returns where a value lies; on an axis of one value, in the middle.
     pub(crate) fn at(&self, value: f64) -> f64 {
         let span = self.high - self.low;
-        let share = if span > 0.0 { (value - self.low) / span } else { 0.5 };
+        let share = if span > 0.0 {
+            (value - self.low) / span
+        } else {
+            0.5
+        };
         self.from + share * (self.to - self.from)
     }
 }
@@ -295,7 +342,11 @@ pub(crate) fn ticks(low: f64, high: f64, wanted: usize) -> (Vec<f64>, f64) {
     }
     let rough = span / wanted.max(1) as f64;
     let power = 10_f64.powf(rough.log10().floor());
-    let step = power * [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * power >= rough * 0.999).unwrap_or(10.0);
+    let step = power
+        * [1.0, 2.0, 5.0, 10.0]
+            .into_iter()
+            .find(|step| step * power >= rough * 0.999)
+            .unwrap_or(10.0);
     let first = (low / step - 1e-9).ceil() as i64;
     let last = (high / step + 1e-9).floor() as i64;
     ((first..=last).map(|at| at as f64 * step).collect(), step)
@@ -304,19 +355,30 @@ pub(crate) fn ticks(low: f64, high: f64, wanted: usize) -> (Vec<f64>, f64) {
 /// Returns the smallest range between round values that holds a range.
 pub(crate) fn rounded(low: f64, high: f64, wanted: usize) -> (f64, f64) {
     let (_, step) = ticks(low, high, wanted);
-    ((low / step + 1e-9).floor() * step, (high / step - 1e-9).ceil() * step)
+    (
+        (low / step + 1e-9).floor() * step,
+        (high / step - 1e-9).ceil() * step,
+    )
 }
 
 /// Returns how many decimals tell values apart that are so far from each other.
 pub(crate) fn decimals(step: f64) -> usize {
-    if step > 0.0 && step.is_finite() { (-(step + step * 1e-9).log10().floor()).clamp(0.0, 9.0) as usize } else { 0 }
+    if step > 0.0 && step.is_finite() {
+        (-(step + step * 1e-9).log10().floor()).clamp(0.0, 9.0) as usize
+    } else {
+        0
+    }
 }
 
 /// Returns ticks for rounds, which are whole.
 pub(crate) fn round_ticks(scale: &Scale) -> Vec<(f64, String)> {
     let (values, _) = ticks(scale.low, scale.high, 12);
-    let whole = values.into_iter().filter(|value| value.fract().abs() < 1e-9);
-    whole.map(|value| (scale.at(value), format!("{value:.0}"))).collect()
+    let whole = values
+        .into_iter()
+        .filter(|value| value.fract().abs() < 1e-9);
+    whole
+        .map(|value| (scale.at(value), format!("{value:.0}")))
+        .collect()
 }
 
 #[cfg(test)]
@@ -326,7 +388,12 @@ mod tests {
     #[track_caller]
     fn assert_ticks((low, high, wanted): (f64, f64, usize), want: &[f64]) {
         let (got, step) = ticks(low, high, wanted);
-        let text = |values: &[f64]| values.iter().map(|v| format!("{v:.*}", decimals(step))).collect::<Vec<_>>();
+        let text = |values: &[f64]| {
+            values
+                .iter()
+                .map(|v| format!("{v:.*}", decimals(step)))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(text(&got), text(want), "{got:?}");
     }
 
@@ -334,7 +401,10 @@ mod tests {
     fn ticks_are_round_and_within() {
         assert_ticks((0.0, 1.0, 5), &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0]);
         assert_ticks((0.13, 0.87, 4), &[0.2, 0.4, 0.6, 0.8]);
-        assert_ticks((1.0, 20.0, 10), &[2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0]);
+        assert_ticks(
+            (1.0, 20.0, 10),
+            &[2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0],
+        );
         assert_ticks((-0.03, 0.04, 5), &[-0.02, 0.0, 0.02, 0.04]);
         assert_ticks((2.301, 2.318, 5), &[2.305, 2.31, 2.315]);
         assert_eq!(ticks(3.0, 3.0, 5).0, [3.0]);
@@ -344,8 +414,14 @@ mod tests {
     #[test]
     fn ranges_grow_to_round_values() {
         let (low, high) = rounded(0.13, 0.87, 4);
-        assert!((low - 0.0).abs() < 1e-9 && (high - 1.0).abs() < 1e-9, "{low} {high}");
-        assert_eq!([1.0, 0.5, 0.2, 0.1, 0.05, 20.0, 0.001].map(decimals), [0, 1, 1, 1, 2, 0, 3]);
+        assert!(
+            (low - 0.0).abs() < 1e-9 && (high - 1.0).abs() < 1e-9,
+            "{low} {high}"
+        );
+        assert_eq!(
+            [1.0, 0.5, 0.2, 0.1, 0.05, 20.0, 0.001].map(decimals),
+            [0, 1, 1, 1, 2, 0, 3]
+        );
     }
 
     #[test]
@@ -354,8 +430,14 @@ mod tests {
         canvas.legend(&[(Sample::Line(0), "own & other")]);
         let plot = canvas.finish("x", "median of \"all\"", 100.0);
         let text = plot.standalone();
-        assert!(text.contains("<title>a &lt; b</title><desc>median of &quot;all&quot;</desc>"), "{text}");
-        assert!(text.contains("own &amp; other") && text.contains("prefers-color-scheme"), "{text}");
+        assert!(
+            text.contains("<title>a &lt; b</title><desc>median of &quot;all&quot;</desc>"),
+            "{text}"
+        );
+        assert!(
+            text.contains("own &amp; other") && text.contains("prefers-color-scheme"),
+            "{text}"
+        );
         assert!(!plot.inline().contains("<style>"));
     }
 }

@@ -7,7 +7,9 @@ pub(crate) const ABSENT: &str = "–";
 
 /// Returns a number that can be shown; `f64::MAX` stands for one that JSON could not hold (see [`super::load`]).
 pub(crate) fn known(value: impl Into<Option<f64>>) -> Option<f64> {
-    value.into().filter(|value: &f64| value.is_finite() && value.abs() < f64::MAX)
+    value
+        .into()
+        .filter(|value: &f64| value.is_finite() && value.abs() < f64::MAX)
 }
 
 /// Writes a share of 1 as per cent.
@@ -17,18 +19,26 @@ pub(crate) fn percent(share: impl Into<Option<f64>>) -> String {
 
 /// Writes a difference of two shares in percentage points, with its sign.
 pub(crate) fn points(share: impl Into<Option<f64>>) -> String {
-    known(share).map_or(ABSENT.into(), |share| signed(&format!("{:+.2}", 100.0 * share)))
+    known(share).map_or(ABSENT.into(), |share| {
+        signed(&format!("{:+.2}", 100.0 * share))
+    })
 }
 
 /// Writes a number with so many decimals.
 pub(crate) fn decimal(value: impl Into<Option<f64>>, decimals: usize) -> String {
-    known(value).map_or(ABSENT.into(), |value| signed(&format!("{value:.decimals$}")))
+    known(value).map_or(ABSENT.into(), |value| {
+        signed(&format!("{value:.decimals$}"))
+    })
 }
 
 /// Writes a number's sign as a minus, and none before what rounds to 0.
 fn signed(number: &str) -> String {
     let is_zero = number.chars().all(|c| "+-0.".contains(c));
-    if is_zero { number.trim_start_matches(['+', '-']).into() } else { number.replace('-', "−") }
+    if is_zero {
+        number.trim_start_matches(['+', '-']).into()
+    } else {
+        number.replace('-', "−")
+    }
 }
 
 /// Writes a probability: small ones as such, not as 0.
@@ -42,12 +52,16 @@ pub(crate) fn probability(p: impl Into<Option<f64>>) -> String {
 
 /// Writes bytes with a unit that keeps them short.
 pub(crate) fn bytes(count: impl Into<Option<f64>>) -> String {
-    known(count).map_or(ABSENT.into(), |count| table::bytes(count.max(0.0).round() as u64))
+    known(count).map_or(ABSENT.into(), |count| {
+        table::bytes(count.max(0.0).round() as u64)
+    })
 }
 
 /// Writes a large number with a prefix that keeps it short.
 pub(crate) fn large(count: impl Into<Option<f64>>) -> String {
-    known(count).map_or(ABSENT.into(), |count| table::large(count.max(0.0).round() as u64))
+    known(count).map_or(ABSENT.into(), |count| {
+        table::large(count.max(0.0).round() as u64)
+    })
 }
 
 /// Writes seconds as a person would say them.
@@ -91,24 +105,53 @@ mod tests {
     #[test]
     fn what_is_not_there_is_a_dash() {
         for absent in [None, Some(f64::NAN), Some(f64::INFINITY), Some(f64::MAX)] {
-            assert_eq!([percent(absent), points(absent), decimal(absent, 2), bytes(absent)], [ABSENT; 4]);
-            assert_eq!([probability(absent), duration(absent), large(absent)], [ABSENT; 3]);
+            assert_eq!(
+                [
+                    percent(absent),
+                    points(absent),
+                    decimal(absent, 2),
+                    bytes(absent)
+                ],
+                [ABSENT; 4]
+            );
+            assert_eq!(
+                [probability(absent), duration(absent), large(absent)],
+                [ABSENT; 3]
+            );
         }
-        assert_eq!([percent(0.0), decimal(0.0, 2), bytes(0.0)], ["0.0 %", "0.00", "0 B"]);
-        assert_eq!([large(0.0), large(999.0), large(2.66e10)], ["0", "999", "26.6 G"]);
+        assert_eq!(
+            [percent(0.0), decimal(0.0, 2), bytes(0.0)],
+            ["0.0 %", "0.00", "0 B"]
+        );
+        assert_eq!(
+            [large(0.0), large(999.0), large(2.66e10)],
+            ["0", "999", "26.6 G"]
+        );
     }
 
     #[test]
     fn signs_and_small_numbers() {
-        assert_eq!([points(0.0125), points(-0.0125), points(-0.000_01)], ["+1.25", "−1.25", "0.00"]);
+        assert_eq!(
+            [points(0.0125), points(-0.0125), points(-0.000_01)],
+            ["+1.25", "−1.25", "0.00"]
+        );
         assert_eq!([decimal(-0.001, 2), decimal(-1.5, 1)], ["0.00", "−1.5"]);
-        assert_eq!([probability(0.05), probability(1e-9)], ["0.0500", "&lt; 0.0001"]);
+        assert_eq!(
+            [probability(0.05), probability(1e-9)],
+            ["0.0500", "&lt; 0.0001"]
+        );
     }
 
     #[test]
     fn names_cannot_be_markup() {
         let name = "<script a=\"1\">&'\u{7}";
-        assert_eq!(escape(name), "&lt;script a=&quot;1&quot;&gt;&amp;&#39;\u{fffd}");
-        assert_eq!([quoted("runs/a-1"), quoted("my run's"), quoted("")], ["runs/a-1", r"'my run'\''s'", "''"]);
+        assert_eq!(
+            escape(name),
+            "&lt;script a=&quot;1&quot;&gt;&amp;&#39;\u{fffd}"
+        );
+        assert_eq!(
+            [quoted("runs/a-1"), quoted("my run's"), quoted("")],
+            ["runs/a-1", r"'my run'\''s'", "''"]
+        );
     }
 }

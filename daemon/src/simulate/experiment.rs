@@ -89,9 +89,13 @@ impl Experiment {
     /// # Errors
     /// Names the first key that is unknown or of the wrong type.
     pub(crate) fn parse(text: &str, folder: &Path) -> Result<Self, ConfigError> {
-        let table: toml::Table =
-            text.parse().map_err(|error: toml::de::Error| ConfigError(error.message().to_owned()))?;
-        let mut experiment = Self { folder: folder.to_owned(), ..Self::default() };
+        let table: toml::Table = text
+            .parse()
+            .map_err(|error: toml::de::Error| ConfigError(error.message().to_owned()))?;
+        let mut experiment = Self {
+            folder: folder.to_owned(),
+            ..Self::default()
+        };
         for (key, value) in table {
             experiment.enter(&key, value, folder)?;
         }
@@ -101,15 +105,20 @@ impl Experiment {
 
     fn enter(&mut self, key: &str, value: toml::Value, folder: &Path) -> Result<(), ConfigError> {
         let wrong = |expected: &str| ConfigError(format!("`{key}`: expected {expected}"));
-        let yes_or_no = |value: &toml::Value| value.as_bool().ok_or_else(|| wrong("`true` or `false`"));
+        let yes_or_no =
+            |value: &toml::Value| value.as_bool().ok_or_else(|| wrong("`true` or `false`"));
         let at_least_one = |value: &toml::Value| {
-            let count = value.as_integer().and_then(|count| u32::try_from(count).ok()).filter(|count| *count > 0);
+            let count = value
+                .as_integer()
+                .and_then(|count| u32::try_from(count).ok())
+                .filter(|count| *count > 0);
             count.ok_or_else(|| wrong("a whole number of at least 1"))
         };
         match key {
             "data" => self.data = Some(value.as_str().ok_or_else(|| wrong("a text"))?.to_owned()),
             "partition_file" => {
-                self.partition_file = Some(folder.join(value.as_str().ok_or_else(|| wrong("a path"))?));
+                self.partition_file =
+                    Some(folder.join(value.as_str().ok_or_else(|| wrong("a path"))?));
             }
             "aggregator" => self.aggregator = Some(yes_or_no(&value)?),
             "global_test" => self.global_test = Some(yes_or_no(&value)?),
@@ -118,17 +127,28 @@ impl Experiment {
             "evaluate_every" => self.evaluate_every = Some(at_least_one(&value)?),
             "toy_floats" => self.toy_floats = Some(at_least_one(&value)?),
             "seeds" => {
-                let seed = |value: &toml::Value| value.as_integer().and_then(|seed| u64::try_from(seed).ok());
-                let seeds = value.as_array().map(|seeds| seeds.iter().map(seed).collect::<Option<Vec<u64>>>());
+                let seed = |value: &toml::Value| {
+                    value.as_integer().and_then(|seed| u64::try_from(seed).ok())
+                };
+                let seeds = value
+                    .as_array()
+                    .map(|seeds| seeds.iter().map(seed).collect::<Option<Vec<u64>>>());
                 let seeds = seeds.flatten().filter(|seeds| !seeds.is_empty());
                 self.seeds = seeds.ok_or_else(|| wrong("a list of whole numbers"))?;
             }
             "set" => self.set = assignments(value.as_table().ok_or_else(|| wrong("a table"))?)?,
             "grid" => {
                 let axes = value.as_table().filter(|axes| !axes.is_empty());
-                for (key, values) in axes.ok_or_else(|| wrong("a table with a list of values for each key"))? {
-                    let values = values.as_array().ok_or_else(|| wrong("a list of values for each key"))?;
-                    let values = values.iter().map(|value| scalar(key, value)).collect::<Result<_, _>>()?;
+                for (key, values) in
+                    axes.ok_or_else(|| wrong("a table with a list of values for each key"))?
+                {
+                    let values = values
+                        .as_array()
+                        .ok_or_else(|| wrong("a list of values for each key"))?;
+                    let values = values
+                        .iter()
+                        .map(|value| scalar(key, value))
+                        .collect::<Result<_, _>>()?;
                     self.add_axis(key, values)?;
                 }
             }
@@ -152,9 +172,15 @@ impl Experiment {
             return Err(ConfigError(format!("the grid has no value for `{key}`")));
         }
         if let Some(value) = first_repeated(&values) {
-            return Err(ConfigError(format!("the grid has `{value}` twice for `{key}`")));
+            return Err(ConfigError(format!(
+                "the grid has `{value}` twice for `{key}`"
+            )));
         }
-        match self.grid.iter_mut().find(|(axis, _)| bare(axis) == bare(key)) {
+        match self
+            .grid
+            .iter_mut()
+            .find(|(axis, _)| bare(axis) == bare(key))
+        {
             Some((_, earlier)) => *earlier = values,
             None => self.grid.push((key.to_owned(), values)),
         }
@@ -167,24 +193,45 @@ impl Experiment {
     /// Names a key that has two places, a seed or a name that is there twice.
     pub(crate) fn check(&self, flags: &[String]) -> Result<(), ConfigError> {
         let axes = self.grid.iter().map(|(key, _)| key);
-        let in_variants = || self.variants.iter().flat_map(|variant| &variant.set).map(|set| &set.key);
+        let in_variants = || {
+            self.variants
+                .iter()
+                .flat_map(|variant| &variant.set)
+                .map(|set| &set.key)
+        };
         let is_set = |key: &&String| flags.iter().any(|flag| bare(flag) == bare(key));
         if let Some(key) = axes.clone().chain(in_variants()).find(is_set) {
-            let text =
-                format!("`{key}` is what the rows differ in, so it cannot be set for all of them: `--sweep {key}=…`");
+            let text = format!(
+                "`{key}` is what the rows differ in, so it cannot be set for all of them: `--sweep {key}=…`"
+            );
             return Err(ConfigError(format!("{text} gives an axis other values")));
         }
-        if let Some(key) = axes.clone().find(|axis| in_variants().any(|key| bare(key) == bare(axis))) {
-            return Err(ConfigError(format!("`{key}` is set by a variant and has a list of values too")));
+        if let Some(key) = axes
+            .clone()
+            .find(|axis| in_variants().any(|key| bare(key) == bare(axis)))
+        {
+            return Err(ConfigError(format!(
+                "`{key}` is set by a variant and has a list of values too"
+            )));
         }
         if !self.seeds.is_empty() && axes.chain(in_variants()).any(|key| key == "seed") {
-            return Err(ConfigError("`seed` is varied by `seeds`, not by a list of values or a variant".into()));
+            return Err(ConfigError(
+                "`seed` is varied by `seeds`, not by a list of values or a variant".into(),
+            ));
         }
         if let Some(seed) = first_repeated(&self.seeds) {
             return Err(ConfigError(format!("seed {seed} is there twice")));
         }
-        let folders: Vec<String> = self.settings().iter().map(|variant| folder_name(&variant.name)).collect();
-        let twice = |folder| ConfigError(format!("two settings are called `{folder}`, or would be as a folder's name"));
+        let folders: Vec<String> = self
+            .settings()
+            .iter()
+            .map(|variant| folder_name(&variant.name))
+            .collect();
+        let twice = |folder| {
+            ConfigError(format!(
+                "two settings are called `{folder}`, or would be as a folder's name"
+            ))
+        };
         first_repeated(&folders).map_or(Ok(()), |folder| Err(twice(folder)))
     }
 
@@ -200,13 +247,15 @@ impl Experiment {
             ("global_test", self.global_test.is_some()),
         ];
         match of_training.into_iter().find(|(_, is_there)| *is_there) {
-            Some((key, _)) if self.no_training => Err(ConfigError(format!("without training there is no `{key}`"))),
-            _ if self.compare_plans && !self.no_training => {
-                Err(ConfigError("plans are compared without training: `no_training`".into()))
+            Some((key, _)) if self.no_training => {
+                Err(ConfigError(format!("without training there is no `{key}`")))
             }
-            _ if self.toy_floats.is_some() && !self.no_training => {
-                Err(ConfigError("`toy_floats` is of what is not trained: `no_training`".into()))
-            }
+            _ if self.compare_plans && !self.no_training => Err(ConfigError(
+                "plans are compared without training: `no_training`".into(),
+            )),
+            _ if self.toy_floats.is_some() && !self.no_training => Err(ConfigError(
+                "`toy_floats` is of what is not trained: `no_training`".into(),
+            )),
             _ => Ok(()),
         }
     }
@@ -215,18 +264,33 @@ impl Experiment {
     pub(crate) fn settings(&self) -> Vec<Variant> {
         let mut settings = self.variants.clone();
         if settings.is_empty() {
-            settings.push(Variant { name: String::new(), set: Vec::new() });
+            settings.push(Variant {
+                name: String::new(),
+                set: Vec::new(),
+            });
         }
         for (key, values) in &self.grid {
             let with = |variant: &Variant, value: &String| {
                 let short = key.rsplit('.').next().unwrap_or(key);
-                let added = if key == "algorithm" { value.clone() } else { format!("{short}={value}") };
-                let name = [variant.name.as_str(), &added].into_iter().filter(|part| !part.is_empty());
+                let added = if key == "algorithm" {
+                    value.clone()
+                } else {
+                    format!("{short}={value}")
+                };
+                let name = [variant.name.as_str(), &added]
+                    .into_iter()
+                    .filter(|part| !part.is_empty());
                 let mut set = variant.set.clone();
                 set.push(Assignment::new(key, value));
-                Variant { name: name.collect::<Vec<_>>().join(" "), set }
+                Variant {
+                    name: name.collect::<Vec<_>>().join(" "),
+                    set,
+                }
             };
-            settings = settings.iter().flat_map(|variant| values.iter().map(|value| with(variant, value))).collect();
+            settings = settings
+                .iter()
+                .flat_map(|variant| values.iter().map(|value| with(variant, value)))
+                .collect();
         }
         settings
     }
@@ -234,21 +298,49 @@ impl Experiment {
 
 /// What the folder of a setting is called.
 pub(crate) fn folder_name(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || ".=-".contains(c) { c } else { '_' }).collect()
+    name.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || ".=-".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect()
 }
 
 fn first_repeated<T: PartialEq>(values: &[T]) -> Option<&T> {
-    values.iter().enumerate().find(|(at, value)| values[..*at].contains(value)).map(|(_, value)| value)
+    values
+        .iter()
+        .enumerate()
+        .find(|(at, value)| values[..*at].contains(value))
+        .map(|(_, value)| value)
 }
 
 fn read_variant(value: &toml::Value) -> Result<Variant, ConfigError> {
     let wrong = || ConfigError("a variant is `name = \"…\"` and `set = { key = value }`".into());
     let table = value.as_table().ok_or_else(wrong)?;
-    if let Some(key) = table.keys().find(|key| !["name", "set"].contains(&key.as_str())) {
-        return Err(ConfigError(unknown_name("key of a variant", key, &["name", "set"])));
+    if let Some(key) = table
+        .keys()
+        .find(|key| !["name", "set"].contains(&key.as_str()))
+    {
+        return Err(ConfigError(unknown_name(
+            "key of a variant",
+            key,
+            &["name", "set"],
+        )));
     }
-    let name = table.get("name").and_then(toml::Value::as_str).ok_or_else(wrong)?.to_owned();
-    let set = assignments(table.get("set").and_then(toml::Value::as_table).ok_or_else(wrong)?)?;
+    let name = table
+        .get("name")
+        .and_then(toml::Value::as_str)
+        .ok_or_else(wrong)?
+        .to_owned();
+    let set = assignments(
+        table
+            .get("set")
+            .and_then(toml::Value::as_table)
+            .ok_or_else(wrong)?,
+    )?;
     Ok(Variant { name, set })
 }
 
@@ -256,16 +348,29 @@ fn read_variant(value: &toml::Value) -> Result<Variant, ConfigError> {
 fn assignments(table: &toml::Table) -> Result<Vec<Assignment>, ConfigError> {
     let mut flat = BTreeMap::new();
     flatten(String::new(), table, &mut flat)?;
-    Ok(flat.into_iter().map(|(key, value)| Assignment { key, value }).collect())
+    Ok(flat
+        .into_iter()
+        .map(|(key, value)| Assignment { key, value })
+        .collect())
 }
 
-fn flatten(prefix: String, table: &toml::Table, flat: &mut BTreeMap<String, String>) -> Result<(), ConfigError> {
+fn flatten(
+    prefix: String,
+    table: &toml::Table,
+    flat: &mut BTreeMap<String, String>,
+) -> Result<(), ConfigError> {
     for (key, value) in table {
-        let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        let key = if prefix.is_empty() {
+            key.clone()
+        } else {
+            format!("{prefix}.{key}")
+        };
         match value {
             toml::Value::Table(inner) => flatten(key, inner, flat)?,
             toml::Value::Array(several) => {
-                several.iter().try_for_each(|value| scalar(&key, value).map(drop))?;
+                several
+                    .iter()
+                    .try_for_each(|value| scalar(&key, value).map(drop))?;
                 flat.insert(key, value.to_string());
             }
             value => {
@@ -280,7 +385,9 @@ fn flatten(prefix: String, table: &toml::Table, flat: &mut BTreeMap<String, Stri
 fn scalar(key: &str, value: &toml::Value) -> Result<String, ConfigError> {
     match value {
         toml::Value::String(text) => Ok(text.clone()),
-        toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => Ok(value.to_string()),
+        toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => {
+            Ok(value.to_string())
+        }
         _ => Err(ConfigError(format!("`{key}`: expected a single value"))),
     }
 }
@@ -295,12 +402,32 @@ mod tests {
                     [grid]\nalgorithm = [\"local\", \"fedavg\"]\n\"data.partition\" = [\"iid\"]\n\
                     [[variant]]\nname = \"a\"\nset = { nodes = 4 }\n[[variant]]\nname = \"b\"\nset = { nodes = 5 }";
         let experiment = Experiment::parse(text, Path::new("")).unwrap();
-        let set: Vec<String> = experiment.set.iter().map(|set| format!("{}={}", set.key, set.value)).collect();
-        assert_eq!(set, ["model.by_node=[\"cnn-1\", \"cnn-2\"]", "rounds=3", "training.learning_rate=0.5"]);
-        let names: Vec<String> = experiment.settings().into_iter().map(|variant| variant.name).collect();
+        let set: Vec<String> = experiment
+            .set
+            .iter()
+            .map(|set| format!("{}={}", set.key, set.value))
+            .collect();
+        assert_eq!(
+            set,
+            [
+                "model.by_node=[\"cnn-1\", \"cnn-2\"]",
+                "rounds=3",
+                "training.learning_rate=0.5"
+            ]
+        );
+        let names: Vec<String> = experiment
+            .settings()
+            .into_iter()
+            .map(|variant| variant.name)
+            .collect();
         assert_eq!(
             names,
-            ["a local partition=iid", "a fedavg partition=iid", "b local partition=iid", "b fedavg partition=iid"]
+            [
+                "a local partition=iid",
+                "a fedavg partition=iid",
+                "b local partition=iid",
+                "b fedavg partition=iid"
+            ]
         );
         assert_eq!(Experiment::default().settings().len(), 1);
     }
@@ -309,18 +436,39 @@ mod tests {
     fn names_what_is_wrong() {
         let error = |text: &str| Experiment::parse(text, Path::new("")).unwrap_err().0;
         assert_eq!(error("sets = 1"), "unknown key `sets`: did you mean `set`?");
-        assert_eq!(error("[grid]"), "`grid`: expected a table with a list of values for each key");
-        assert_eq!(error("[grid]\nrounds = []"), "the grid has no value for `rounds`");
+        assert_eq!(
+            error("[grid]"),
+            "`grid`: expected a table with a list of values for each key"
+        );
+        assert_eq!(
+            error("[grid]\nrounds = []"),
+            "the grid has no value for `rounds`"
+        );
         for seeds in ["seeds = [-1]", "seeds = []"] {
             assert_eq!(error(seeds), "`seeds`: expected a list of whole numbers");
         }
-        assert_eq!(error("variant = []"), "`variant`: expected `[[variant]]` tables");
-        assert_eq!(error("[grid]\nrounds = [1, 1]"), "the grid has `1` twice for `rounds`");
-        assert_eq!(error("no_training = true\ndata = 'digits'"), "without training there is no `data`");
+        assert_eq!(
+            error("variant = []"),
+            "`variant`: expected `[[variant]]` tables"
+        );
+        assert_eq!(
+            error("[grid]\nrounds = [1, 1]"),
+            "the grid has `1` twice for `rounds`"
+        );
+        assert_eq!(
+            error("no_training = true\ndata = 'digits'"),
+            "without training there is no `data`"
+        );
         assert!(error("compare_plans = true").contains("`no_training`"));
         assert!(error("toy_floats = 9").contains("`no_training`"));
-        assert_eq!(error("no_training = true\ntoy_floats = 0"), "`toy_floats`: expected a whole number of at least 1");
-        assert_eq!(error("[set]\nrounds = [[1]]"), "`rounds`: expected a single value");
+        assert_eq!(
+            error("no_training = true\ntoy_floats = 0"),
+            "`toy_floats`: expected a whole number of at least 1"
+        );
+        assert_eq!(
+            error("[set]\nrounds = [[1]]"),
+            "`rounds`: expected a single value"
+        );
         assert!(error("[[variant]]\nnames = \"x\"").contains("did you mean `name`"));
     }
 
@@ -328,27 +476,66 @@ mod tests {
     fn a_row_is_what_its_name_says() {
         let check = |text: &str, flags: &[&str]| {
             let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-            Experiment::parse(text, Path::new("")).unwrap().check(&flags).map_err(|error| error.0)
+            Experiment::parse(text, Path::new(""))
+                .unwrap()
+                .check(&flags)
+                .map_err(|error| error.0)
         };
-        let grid = "seeds = [1]\n[set]\nnodes = 2\n[grid]\nrounds = [1, 2]\n\"hyper.mu\" = [0.1, 0.2]";
+        let grid =
+            "seeds = [1]\n[set]\nnodes = 2\n[grid]\nrounds = [1, 2]\n\"hyper.mu\" = [0.1, 0.2]";
         assert_eq!(check(grid, &["nodes", "seed"]), Ok(()));
-        assert!(check(grid, &["rounds"]).unwrap_err().starts_with("`rounds` is what the rows differ in"));
-        assert!(check(grid, &["mu"]).unwrap_err().starts_with("`hyper.mu` is what the rows differ in"));
+        assert!(
+            check(grid, &["rounds"])
+                .unwrap_err()
+                .starts_with("`rounds` is what the rows differ in")
+        );
+        assert!(
+            check(grid, &["mu"])
+                .unwrap_err()
+                .starts_with("`hyper.mu` is what the rows differ in")
+        );
         let variant = "[[variant]]\nname = \"a\"\nset = { rounds = 2 }";
         assert!(check(variant, &["rounds"]).is_err());
-        assert!(check(&format!("[grid]\nrounds = [1]\n{variant}"), &[]).unwrap_err().contains("set by a variant"));
-        assert_eq!(check("seeds = [1, 2, 1]", &[]).unwrap_err(), "seed 1 is there twice");
-        assert!(check("seeds = [1]\n[grid]\nseed = [3]", &[]).unwrap_err().contains("`seeds`"));
-        assert_eq!(check(&format!("{variant}\n{variant}"), &[]).unwrap_err().lines().count(), 1);
-        let alike = variant.replace("\"a\"", "\"P≥1\"") + "\n" + &variant.replace("\"a\"", "\"P≤1\"");
-        assert!(check(&alike, &[]).unwrap_err().starts_with("two settings are called `P_1`"));
+        assert!(
+            check(&format!("[grid]\nrounds = [1]\n{variant}"), &[])
+                .unwrap_err()
+                .contains("set by a variant")
+        );
+        assert_eq!(
+            check("seeds = [1, 2, 1]", &[]).unwrap_err(),
+            "seed 1 is there twice"
+        );
+        assert!(
+            check("seeds = [1]\n[grid]\nseed = [3]", &[])
+                .unwrap_err()
+                .contains("`seeds`")
+        );
+        assert_eq!(
+            check(&format!("{variant}\n{variant}"), &[])
+                .unwrap_err()
+                .lines()
+                .count(),
+            1
+        );
+        let alike =
+            variant.replace("\"a\"", "\"P≥1\"") + "\n" + &variant.replace("\"a\"", "\"P≤1\"");
+        assert!(
+            check(&alike, &[])
+                .unwrap_err()
+                .starts_with("two settings are called `P_1`")
+        );
     }
 
     #[test]
     fn an_axis_takes_the_place_of_one_with_the_same_key() {
-        let mut experiment = Experiment::parse("[grid]\nmu = [1, 2]\nrounds = [3]", Path::new("")).unwrap();
+        let mut experiment =
+            Experiment::parse("[grid]\nmu = [1, 2]\nrounds = [3]", Path::new("")).unwrap();
         experiment.add_axis("hyper.mu", vec!["5".into()]).unwrap();
-        let names: Vec<String> = experiment.settings().into_iter().map(|variant| variant.name).collect();
+        let names: Vec<String> = experiment
+            .settings()
+            .into_iter()
+            .map(|variant| variant.name)
+            .collect();
         assert_eq!(names, ["mu=5 rounds=3"]);
     }
 }

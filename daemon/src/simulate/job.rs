@@ -164,11 +164,26 @@ impl Job {
         interrupts: &Interrupts,
     ) -> Result<Done, LearnError> {
         let (learner, task) = (&mut learners[self.learner], self.task);
-        let Knowledge { private, shared, experts } = &task.knowledge;
-        learner.become_node(self.node_seed, self.data, private, shared.as_deref(), experts)?;
+        let Knowledge {
+            private,
+            shared,
+            experts,
+        } = &task.knowledge;
+        learner.become_node(
+            self.node_seed,
+            self.data,
+            private,
+            shared.as_deref(),
+            experts,
+        )?;
         let mut knowledge = task.knowledge;
-        let mut watch =
-            |_: Progress| if interrupts.count() > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let mut watch = |_: Progress| {
+            if interrupts.count() > 0 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
         let started = Instant::now();
         if let Some(round) = task.train.filter(|_| task.train_ahead) {
             learner.train_ahead(round, &mut watch)?;
@@ -178,28 +193,57 @@ impl Job {
             knowledge.take_over(learner, adopted)?;
         }
         let mut evaluated = Duration::ZERO;
-        let first = task.evaluate_first.map(|with_validation| evaluate(learner, with_validation, &mut evaluated));
+        let first = task
+            .evaluate_first
+            .map(|with_validation| evaluate(learner, with_validation, &mut evaluated));
         if let Some(adopted) = task.then_adopted {
             knowledge.take_over(learner, adopted)?;
         }
         let started = Instant::now();
-        let update = task.train.map(|round| learner.local_update(round, &mut watch)).transpose()?;
+        let update = task
+            .train
+            .map(|round| learner.local_update(round, &mut watch))
+            .transpose()?;
         let trained = ahead + started.elapsed();
         let update = update.map(|update| knowledge.take(learner.private_state(), update));
-        let last = task.evaluate_last.then(|| evaluate(learner, true, &mut evaluated));
-        let steps = task.finish.map_or(Ok(0), |last| learner.finish(last, &mut watch))?;
+        let last = task
+            .evaluate_last
+            .then(|| evaluate(learner, true, &mut evaluated));
+        let steps = task
+            .finish
+            .map_or(Ok(0), |last| learner.finish(last, &mut watch))?;
         let mut finished = (steps > 0).then(|| evaluate(learner, true, &mut evaluated));
-        let module = task.make_module.then(|| make_module(learner, pool, &mut watch)).transpose()?.flatten();
+        let module = task
+            .make_module
+            .then(|| make_module(learner, pool, &mut watch))
+            .transpose()?
+            .flatten();
         if steps > 0 || module.is_some() {
             knowledge = Knowledge::of(learner);
         }
-        let pool = task.modules.map(|modules| learner.assemble_pool(pool, modules, &mut watch)).transpose()?;
+        let pool = task
+            .modules
+            .map(|modules| learner.assemble_pool(pool, modules, &mut watch))
+            .transpose()?;
         if pool.is_some() {
             finished = Some(evaluate(learner, true, &mut evaluated));
         }
         let everyone = self.everyone.filter(|_| task.is_result);
-        let on_everyone = everyone.map(|everyone| on_everyone(learner, &everyone)).transpose()?;
-        Ok(Done { knowledge, first, update, last, finished, module, on_everyone, pool, trained, evaluated })
+        let on_everyone = everyone
+            .map(|everyone| on_everyone(learner, &everyone))
+            .transpose()?;
+        Ok(Done {
+            knowledge,
+            first,
+            update,
+            last,
+            finished,
+            module,
+            on_everyone,
+            pool,
+            trained,
+            evaluated,
+        })
     }
 }
 
@@ -213,7 +257,11 @@ fn make_module(
     }
     let score = learner.evaluate(Subset::Validation).score.accuracy;
     let module = learner.module();
-    Ok(module.map(|module| Module { kind: module.kind.into(), params: Arc::new(module.params), score }))
+    Ok(module.map(|module| Module {
+        kind: module.kind.into(),
+        params: Arc::new(module.params),
+        score,
+    }))
 }
 
 /// Adds up over everybody's test samples.
@@ -241,18 +289,40 @@ impl Knowledge {
 
     /// Takes the parts of a local update over.
     fn take(&mut self, private: ParamSet, update: LocalUpdate) -> Update {
-        let LocalUpdate { shared, experts, proxies, n_samples, train_loss, expert_share, multiply_adds, .. } = update;
+        let LocalUpdate {
+            shared,
+            experts,
+            proxies,
+            n_samples,
+            train_loss,
+            expert_share,
+            multiply_adds,
+            ..
+        } = update;
         let routed = experts.iter().map(|(_, routed)| *routed).collect();
         self.private = Arc::new(private);
         self.shared = shared.map(Arc::new);
-        self.experts = experts.into_iter().map(|(params, _)| Arc::new(params)).collect();
-        Update { routed, proxies, n_samples, train_loss, expert_share, multiply_adds }
+        self.experts = experts
+            .into_iter()
+            .map(|(params, _)| Arc::new(params))
+            .collect();
+        Update {
+            routed,
+            proxies,
+            n_samples,
+            train_loss,
+            expert_share,
+            multiply_adds,
+        }
     }
 
     /// Takes over what an exchange brought, with the learner.
     fn take_over(&mut self, learner: &mut Learner, adopted: Adopted) -> Result<(), LearnError> {
         let Adopted { shared, experts } = adopted;
-        let plain = experts.iter().map(|(slot, params)| (*slot, ParamSet::clone(params))).collect();
+        let plain = experts
+            .iter()
+            .map(|(slot, params)| (*slot, ParamSet::clone(params)))
+            .collect();
         learner.adopt(shared.as_deref().cloned(), plain)?;
         self.shared = shared.or(self.shared.take());
         for (slot, params) in experts {
@@ -266,7 +336,10 @@ impl Knowledge {
 fn evaluate(learner: &Learner, with_validation: bool, took: &mut Duration) -> Evaluated {
     let started = Instant::now();
     let validation = with_validation.then(|| learner.evaluate(Subset::Validation));
-    let evaluated = Evaluated { validation, test: learner.evaluate(Subset::Test) };
+    let evaluated = Evaluated {
+        validation,
+        test: learner.evaluate(Subset::Test),
+    };
     *took += started.elapsed();
     evaluated
 }
@@ -274,7 +347,11 @@ fn evaluate(learner: &Learner, with_validation: bool, took: &mut Duration) -> Ev
 impl<P> Knowledge<P> {
     /// Returns it with other parameters in place of its own.
     pub(super) fn map<Q>(&self, to: &mut impl FnMut(&P) -> Q) -> Knowledge<Q> {
-        let Self { private, shared, experts } = self;
+        let Self {
+            private,
+            shared,
+            experts,
+        } = self;
         Knowledge {
             private: to(private),
             shared: shared.as_ref().map(&mut *to),
@@ -287,7 +364,14 @@ impl<P> Adopted<P> {
     /// As [`Knowledge::map`].
     pub(super) fn map<Q>(&self, to: &mut impl FnMut(&P) -> Q) -> Adopted<Q> {
         let shared = self.shared.as_ref().map(&mut *to);
-        Adopted { shared, experts: self.experts.iter().map(|(slot, params)| (*slot, to(params))).collect() }
+        Adopted {
+            shared,
+            experts: self
+                .experts
+                .iter()
+                .map(|(slot, params)| (*slot, to(params)))
+                .collect(),
+        }
     }
 }
 
@@ -314,17 +398,54 @@ impl<P> Task<P> {
             finish: self.finish,
             make_module: self.make_module,
             is_result: self.is_result,
-            modules: self.modules.map(|modules| modules.iter().map(|(node, params)| (*node, to(params))).collect()),
+            modules: self.modules.map(|modules| {
+                modules
+                    .iter()
+                    .map(|(node, params)| (*node, to(params)))
+                    .collect()
+            }),
         }
     }
 }
 
 impl<P> Done<P> {
     fn map<Q>(self, to: &mut impl FnMut(&P) -> Q) -> Done<Q> {
-        let Self { knowledge, first, update, last, finished, module, on_everyone, pool, trained, evaluated } = self;
+        let Self {
+            knowledge,
+            first,
+            update,
+            last,
+            finished,
+            module,
+            on_everyone,
+            pool,
+            trained,
+            evaluated,
+        } = self;
         let knowledge = knowledge.map(to);
-        let module = module.map(|Module { kind, params, score }| Module { kind, params: to(&params), score });
-        Done { knowledge, first, update, last, finished, module, on_everyone, pool, trained, evaluated }
+        let module = module.map(
+            |Module {
+                 kind,
+                 params,
+                 score,
+             }| Module {
+                kind,
+                params: to(&params),
+                score,
+            },
+        );
+        Done {
+            knowledge,
+            first,
+            update,
+            last,
+            finished,
+            module,
+            on_everyone,
+            pool,
+            trained,
+            evaluated,
+        }
     }
 }
 
@@ -334,13 +455,23 @@ mod proxies {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(proxies: &Option<ProxySet>, serializer: S) -> Result<S::Ok, S::Error> {
-        proxies.as_ref().map(|proxies| proxies.to_params().to_bytes()).serialize(serializer)
+    pub(super) fn serialize<S: Serializer>(
+        proxies: &Option<ProxySet>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        proxies
+            .as_ref()
+            .map(|proxies| proxies.to_params().to_bytes())
+            .serialize(serializer)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ProxySet>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<ProxySet>, D::Error> {
         let bytes = Option::<Vec<u8>>::deserialize(deserializer)?;
-        let decode = |bytes: Vec<u8>| ParamSet::decode(&bytes).and_then(|params| ProxySet::from_params(&params));
+        let decode = |bytes: Vec<u8>| {
+            ParamSet::decode(&bytes).and_then(|params| ProxySet::from_params(&params))
+        };
         bytes.map(decode).transpose().map_err(D::Error::custom)
     }
 }

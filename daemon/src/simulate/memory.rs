@@ -39,7 +39,11 @@ impl Parts {
         Self {
             private: weigh(learner.private_state().n_values()),
             shared: weigh(learner.shared().map_or(0, |shared| shared.n_values())),
-            experts: learner.experts().iter().map(|expert| weigh(expert.n_values())).sum(),
+            experts: learner
+                .experts()
+                .iter()
+                .map(|expert| weigh(expert.n_values()))
+                .sum(),
         }
     }
 
@@ -71,7 +75,11 @@ impl Load {
             own + u64::from(self.kept_rounds) * (parts.shared + parts.experts)
         };
         let nodes: u64 = self.models.iter().cycle().take(self.nodes).map(node).sum();
-        let learners: u64 = self.models.iter().map(|parts| 3 * self.threads as u64 * parts.whole()).sum();
+        let learners: u64 = self
+            .models
+            .iter()
+            .map(|parts| 3 * self.threads as u64 * parts.whole())
+            .sum();
         nodes + learners
     }
 
@@ -88,7 +96,8 @@ impl Load {
         if parameters + data <= free {
             return Ok(());
         }
-        let [needed, parameters, data, free] = [parameters + data, parameters, data, free].map(bytes);
+        let [needed, parameters, data, free] =
+            [parameters + data, parameters, data, free].map(bytes);
         let text = format!(
             "{nodes} nodes need about {needed} of memory ({parameters} of parameters, {data} of data) and {free} are \
              free: simulate fewer nodes, fewer experts or a smaller model"
@@ -112,7 +121,9 @@ fn toys_fit(nodes: usize, floats: usize, free: u64) -> anyhow::Result<()> {
         return Ok(());
     }
     let [needed, free] = [needed, free].map(bytes);
-    let text = format!("{nodes} nodes need about {needed} of memory and {free} are free: simulate fewer nodes");
+    let text = format!(
+        "{nodes} nodes need about {needed} of memory and {free} are free: simulate fewer nodes"
+    );
     Err(fail(ExitCode::Configuration, text))
 }
 
@@ -120,24 +131,46 @@ fn toys_fit(nodes: usize, floats: usize, free: u64) -> anyhow::Result<()> {
 fn free() -> Option<u64> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let of_machine = available(&read("/proc/meminfo"));
-    let group = read("/proc/self/cgroup").lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned));
+    let group = read("/proc/self/cgroup")
+        .lines()
+        .find_map(|line| line.strip_prefix("0::").map(str::to_owned));
     let of_group = group.and_then(|group| {
-        let file = |name: &str| read(&format!("/sys/fs/cgroup/{}/{name}", group.trim_matches('/')));
-        left(&file("memory.max"), &file("memory.current"), &file("memory.stat"))
+        let file = |name: &str| {
+            read(&format!(
+                "/sys/fs/cgroup/{}/{name}",
+                group.trim_matches('/')
+            ))
+        };
+        left(
+            &file("memory.max"),
+            &file("memory.current"),
+            &file("memory.stat"),
+        )
     });
     [of_machine, of_group].into_iter().flatten().min()
 }
 
 /// Returns the free bytes that Linux reports; `None` elsewhere.
 fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kibibytes| kibibytes * 1024)
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim()
+        .strip_suffix(" kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .map(|kibibytes| kibibytes * 1024)
 }
 
 /// Returns what a control group may still take; pages of files that nobody uses make room. `None` without a limit.
 fn left(max: &str, current: &str, stat: &str) -> Option<u64> {
     let bytes = |text: &str| text.trim().parse::<u64>().ok();
-    let unused = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")).and_then(bytes).unwrap_or(0);
+    let unused = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("inactive_file "))
+        .and_then(bytes)
+        .unwrap_or(0);
     Some(bytes(max)?.saturating_sub(bytes(current)?.saturating_sub(unused)))
 }
 
@@ -148,20 +181,43 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused_with_the_estimate() {
         // Two models in turn, of 10 + 20 + 30 and 6 + 0 + 0 bytes, for three nodes.
-        let models = vec![Parts { private: 10, shared: 20, experts: 30 }, Parts { private: 6, shared: 0, experts: 0 }];
-        let load = Load { nodes: 3, models, kept_rounds: 4, threads: 2, data: 7 };
+        let models = vec![
+            Parts {
+                private: 10,
+                shared: 20,
+                experts: 30,
+            },
+            Parts {
+                private: 6,
+                shared: 0,
+                experts: 0,
+            },
+        ];
+        let load = Load {
+            nodes: 3,
+            models,
+            kept_rounds: 4,
+            threads: 2,
+            data: 7,
+        };
         let (first, second) = (60 + 10 + 30 + 4 * 50, 6 + 6);
         assert_eq!(load.parameters(), 2 * first + second + 3 * 2 * 66);
         let needed = load.parameters() + 7;
         assert!(load.fits(needed).is_ok());
         let error = load.fits(needed - 1).unwrap_err().to_string();
         let start = "3 nodes need about 1.0 kB of memory (1.0 kB of parameters, 7 B of data) and 1.0 kB are free";
-        assert!(error.starts_with(start) && error.lines().count() == 1, "{error}");
+        assert!(
+            error.starts_with(start) && error.lines().count() == 1,
+            "{error}"
+        );
     }
 
     #[test]
     fn free_memory_is_what_linux_calls_available() {
-        assert_eq!(available("MemTotal: 9 kB\nMemAvailable:     2048 kB\n"), Some(2 << 20));
+        assert_eq!(
+            available("MemTotal: 9 kB\nMemAvailable:     2048 kB\n"),
+            Some(2 << 20)
+        );
         assert_eq!(available(""), None);
     }
 
@@ -179,6 +235,9 @@ mod tests {
         assert!(toys_fit(1000, 0, 1000 * BYTES_PER_TOY).is_ok());
         assert!(toys_fit(1000, 1, 1000 * BYTES_PER_TOY).is_err());
         let error = toys_fit(100_000, 0, 4 << 30).unwrap_err().to_string();
-        assert_eq!(error, "100000 nodes need about 26.2 GB of memory and 4.3 GB are free: simulate fewer nodes");
+        assert_eq!(
+            error,
+            "100000 nodes need about 26.2 GB of memory and 4.3 GB are free: simulate fewer nodes"
+        );
     }
 }

@@ -109,10 +109,17 @@ impl Models {
             on_everyone: None,
             started_at: Timestamp(0),
         };
-        let everyone = settings.global_test.then(|| Everyone::from(data.as_slice()));
+        let everyone = settings
+            .global_test
+            .then(|| Everyone::from(data.as_slice()));
         let nodes = data.into_iter().enumerate().map(node).collect();
         let initial_shared = initial[0].shared.clone();
-        let Settings { seed, rounds, evaluate_every, .. } = *settings;
+        let Settings {
+            seed,
+            rounds,
+            evaluate_every,
+            ..
+        } = *settings;
         Self {
             pool,
             interrupts,
@@ -132,10 +139,14 @@ impl Models {
     pub(super) fn go_on(&mut self, kept: Vec<Kept>) {
         for (member, kept) in kept.into_iter().enumerate() {
             let pending = kept.work.map(|work| match work {
-                Work::Asked(task) => self.pool.submit(self.job(member, task), Timestamp::default()),
+                Work::Asked(task) => self
+                    .pool
+                    .submit(self.job(member, task), Timestamp::default()),
                 Work::Done(done) => Pending::done(*done),
             });
-            kept.done.iter().for_each(|record| self.progress.know(record));
+            kept.done
+                .iter()
+                .for_each(|record| self.progress.know(record));
             let node = &mut self.nodes[member];
             *node = Node {
                 model: node.model,
@@ -146,7 +157,11 @@ impl Models {
                 then_adopted: kept.then_adopted,
                 pending,
                 trained: kept.trained,
-                open: kept.open.into_iter().map(|record| (record.round, record)).collect(),
+                open: kept
+                    .open
+                    .into_iter()
+                    .map(|record| (record.round, record))
+                    .collect(),
                 unevaluated: kept.unevaluated,
                 rested: kept.rested,
                 done: kept.done,
@@ -170,7 +185,13 @@ impl Models {
     fn job(&self, member: usize, task: Task) -> Job {
         let node = &self.nodes[member];
         let (learner, data, everyone) = (node.model, Arc::clone(&node.data), self.everyone.clone());
-        Job { learner, node_seed: member as u64, data, everyone, task }
+        Job {
+            learner,
+            node_seed: member as u64,
+            data,
+            everyone,
+            task,
+        }
     }
 
     fn submit(&mut self, member: usize, task: Task) {
@@ -184,7 +205,8 @@ impl Models {
 
     /// Makes the next task of a node out of what is still to be done.
     fn task(&mut self, member: usize, train: Option<Round>) -> Task {
-        let full = |models: &Self, round: Option<Round>| round.map(|round| models.evaluates_fully(round));
+        let full =
+            |models: &Self, round: Option<Round>| round.map(|round| models.evaluates_fully(round));
         let evaluate_first = full(self, self.nodes[member].unevaluated);
         let evaluate_last = full(self, train).unwrap_or(false) || self.nodes[member].rested;
         let node = &mut self.nodes[member];
@@ -223,7 +245,11 @@ impl Models {
 
     /// Returns what a node was asked to do.
     fn done(&mut self, member: usize) -> Result<Done, String> {
-        self.nodes[member].pending.take().ok_or("a job ended that never began")?.wait()
+        self.nodes[member]
+            .pending
+            .take()
+            .ok_or("a job ended that never began")?
+            .wait()
     }
 
     /// Evaluates the last exchange of every node, and lets it train for itself where the algorithm does that; tells
@@ -233,7 +259,14 @@ impl Models {
             let node = &self.nodes[member];
             if node.unevaluated.is_some() && node.pending.is_none() {
                 let task = self.task(member, None);
-                self.submit(member, Task { finish: Some(Round(self.rounds)), is_result: true, ..task });
+                self.submit(
+                    member,
+                    Task {
+                        finish: Some(Round(self.rounds)),
+                        is_result: true,
+                        ..task
+                    },
+                );
             }
         }
         for member in 0..self.nodes.len() {
@@ -256,7 +289,17 @@ impl Models {
 
     /// Enters what came after the last round; returns the private module, if that was part of it.
     fn enter_last(&mut self, member: usize, done: Done) -> Option<Module> {
-        let Done { knowledge, first, last, finished, module, on_everyone, pool, evaluated, .. } = done;
+        let Done {
+            knowledge,
+            first,
+            last,
+            finished,
+            module,
+            on_everyone,
+            pool,
+            evaluated,
+            ..
+        } = done;
         self.enter_first(member, first, evaluated);
         if std::mem::take(&mut self.nodes[member].rested) {
             self.nodes[member].unevaluated = Some(Round(self.rounds));
@@ -300,14 +343,19 @@ impl Trainers for Models {
     fn begin(&mut self, member: usize, round: Round, ends: Timestamp) {
         let task = self.task(member, Some(round));
         let node = &mut self.nodes[member];
-        node.knowledge = Knowledge { experts: Vec::new(), ..node.knowledge.clone() };
+        node.knowledge = Knowledge {
+            experts: Vec::new(),
+            ..node.knowledge.clone()
+        };
         self.submit_until(member, task, ends);
     }
 
     fn finish(&mut self, member: usize, round: Round) -> Result<sim::LocalUpdate, String> {
         let done = self.done(member)?;
         self.enter_first(member, done.first, Duration::ZERO);
-        let update = done.update.ok_or("a job came back without its local update")?;
+        let update = done
+            .update
+            .ok_or("a job came back without its local update")?;
         let me = sim::node_id(self.seed, member);
         let node = &mut self.nodes[member];
         let mut record = RoundRecord::new(round, me, node.started_at);
@@ -344,13 +392,21 @@ impl Trainers for Models {
         let node = &mut self.nodes[member];
         if let Some(record) = node.open.get_mut(&round) {
             let id = record.node_id;
-            let used = adoption.used.iter().flat_map(|(_, sources)| sources).map(|(expert, _)| *expert);
-            let foreign: std::collections::BTreeSet<_> = used.filter(|expert| expert.owner != id).collect();
+            let used = adoption
+                .used
+                .iter()
+                .flat_map(|(_, sources)| sources)
+                .map(|(expert, _)| *expert);
+            let foreign: std::collections::BTreeSet<_> =
+                used.filter(|expert| expert.owner != id).collect();
             record.n_sources_used = u32::try_from(foreign.len()).unwrap_or(u32::MAX);
             record.mixed.clone_from(&adoption.mixed);
         }
         if adoption.shared.is_some() || !adoption.experts.is_empty() {
-            let adopted = Some(Adopted { shared: adoption.shared, experts: adoption.experts });
+            let adopted = Some(Adopted {
+                shared: adoption.shared,
+                experts: adoption.experts,
+            });
             // Whoever rested in this round may still have an earlier one to evaluate.
             match node.unevaluated {
                 None => node.adopted = adopted,
@@ -361,23 +417,51 @@ impl Trainers for Models {
 
     fn begin_module(&mut self, member: usize, round: Round) {
         let task = self.task(member, None);
-        self.submit(member, Task { finish: Some(round), make_module: true, ..task });
+        self.submit(
+            member,
+            Task {
+                finish: Some(round),
+                make_module: true,
+                ..task
+            },
+        );
     }
 
     fn finish_module(&mut self, member: usize) -> Result<Option<sim::PrivateModule>, String> {
         let done = self.done(member)?;
         let module = self.enter_last(member, done);
-        Ok(module.map(|Module { kind, params, score }| sim::PrivateModule { kind, params, score }))
+        Ok(module.map(
+            |Module {
+                 kind,
+                 params,
+                 score,
+             }| sim::PrivateModule {
+                kind,
+                params,
+                score,
+            },
+        ))
     }
 
     fn begin_pool(&mut self, member: usize, modules: Vec<(NodeId, Arc<ParamSet>)>) {
         let task = self.task(member, None);
-        self.submit(member, Task { modules: Some(modules), is_result: true, ..task });
+        self.submit(
+            member,
+            Task {
+                modules: Some(modules),
+                is_result: true,
+                ..task
+            },
+        );
     }
 
     fn finish_pool(&mut self, member: usize) -> Result<PoolReport, String> {
         let done = self.done(member)?;
-        let refused = done.pool.as_ref().map(|pool| pool.refused.clone()).unwrap_or_default();
+        let refused = done
+            .pool
+            .as_ref()
+            .map(|pool| pool.refused.clone())
+            .unwrap_or_default();
         self.enter_last(member, done);
         Ok(PoolReport { refused })
     }
@@ -397,11 +481,17 @@ impl Trainers for Models {
 
     fn closed(&mut self, member: usize, closed: ClosedRound) {
         self.progress.close(closed.round);
-        let (me, is_last) = (sim::node_id(self.seed, member), closed.round.0 == self.rounds);
+        let (me, is_last) = (
+            sim::node_id(self.seed, member),
+            closed.round.0 == self.rounds,
+        );
         let node = &mut self.nodes[member];
         // How good a node is in the end is known of all, of those too that rested.
         if is_last && !node.open.contains_key(&closed.round) {
-            node.open.insert(closed.round, RoundRecord::new(closed.round, me, node.started_at));
+            node.open.insert(
+                closed.round,
+                RoundRecord::new(closed.round, me, node.started_at),
+            );
             node.rested = node.unevaluated.is_some();
         }
         let (sent, received) = std::mem::replace(&mut node.traffic, (closed.sent, closed.received));
@@ -415,7 +505,9 @@ impl Trainers for Models {
     }
 
     fn is_ready(&mut self, member: usize) -> bool {
-        let Some(pending) = &mut self.nodes[member].pending else { return true };
+        let Some(pending) = &mut self.nodes[member].pending else {
+            return true;
+        };
         loop {
             let is_done = pending.is_done(STEP);
             // Who is interrupted gives its job up, which looks like an answer.
@@ -482,12 +574,20 @@ fn evaluations(evaluated: &Evaluated) -> Evaluations {
 }
 
 fn score(evaluation: Option<&Evaluation>) -> Option<fednode_core::Score> {
-    evaluation.map(|evaluation| evaluation.score).filter(|score| score.n_samples > 0)
+    evaluation
+        .map(|evaluation| evaluation.score)
+        .filter(|score| score.n_samples > 0)
 }
 
 fn since(now: sim::Bytes, before: sim::Bytes) -> Bytes {
     let aggregator = now.aggregator - before.aggregator;
     let peer_to_peer = now.peer_to_peer - before.peer_to_peer;
     let gossip = now.gossip - before.gossip;
-    Bytes { aggregator, peer_to_peer, gossip, control: 0, wire: aggregator + peer_to_peer + gossip }
+    Bytes {
+        aggregator,
+        peer_to_peer,
+        gossip,
+        control: 0,
+        wire: aggregator + peer_to_peer + gossip,
+    }
 }

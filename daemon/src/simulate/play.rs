@@ -42,7 +42,11 @@ pub(crate) trait Play {
 ///
 /// # Errors
 /// As [`Play::play`]; names the first setting in which an earlier run in the folder differs.
-pub(crate) fn play<P: Play>(prepared: &P, folder: &Path, means: &Means<'_>) -> anyhow::Result<P::Summary> {
+pub(crate) fn play<P: Play>(
+    prepared: &P,
+    folder: &Path,
+    means: &Means<'_>,
+) -> anyhow::Result<P::Summary> {
     match finished(prepared, folder)? {
         Some(summary) => Ok(summary),
         None => prepared.play(folder, means),
@@ -52,10 +56,15 @@ pub(crate) fn play<P: Play>(prepared: &P, folder: &Path, means: &Means<'_>) -> a
 /// Returns the result of an earlier run with the same settings.
 pub(super) fn finished<P: Play>(prepared: &P, folder: &Path) -> anyhow::Result<Option<P::Summary>> {
     let path = folder.join(SUMMARY);
-    let Ok(text) = fs::read_to_string(&path) else { return Ok(None) };
+    let Ok(text) = fs::read_to_string(&path) else {
+        return Ok(None);
+    };
     let shown = path.display();
     let damaged = |error: serde_json::Error| {
-        fail(ExitCode::State, format!("`{shown}` cannot be read ({error}): name another --out"))
+        fail(
+            ExitCode::State,
+            format!("`{shown}` cannot be read ({error}): name another --out"),
+        )
     };
     let summary: Value = serde_json::from_str(&text).map_err(damaged)?;
     let then = summary.get("effective_config").unwrap_or(&Value::Null);
@@ -63,7 +72,10 @@ pub(super) fn finished<P: Play>(prepared: &P, folder: &Path) -> anyhow::Result<O
         None => serde_json::from_value(summary).map(Some).map_err(damaged),
         Some(difference) => Err(fail(
             ExitCode::State,
-            format!("`{}` holds a run with {difference}: name another --out", folder.display()),
+            format!(
+                "`{}` holds a run with {difference}: name another --out",
+                folder.display()
+            ),
         )),
     }
 }
@@ -71,10 +83,18 @@ pub(super) fn finished<P: Play>(prepared: &P, folder: &Path) -> anyhow::Result<O
 /// Returns the first key in which two settings differ, with both values, in words.
 pub(crate) fn difference(path: &str, then: &Value, now: &Value) -> Option<String> {
     if let (Value::Object(before), Value::Object(after)) = (then, now) {
-        let keys = before.keys().chain(after.keys().filter(|key| !before.contains_key(*key)));
+        let keys = before
+            .keys()
+            .chain(after.keys().filter(|key| !before.contains_key(*key)));
         return keys.into_iter().find_map(|key| {
-            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            let value = |table: &serde_json::Map<String, Value>| table.get(key).cloned().unwrap_or(Value::Null);
+            let path = if path.is_empty() {
+                key.clone()
+            } else {
+                format!("{path}.{key}")
+            };
+            let value = |table: &serde_json::Map<String, Value>| {
+                table.get(key).cloned().unwrap_or(Value::Null)
+            };
             difference(&path, &value(before), &value(after))
         });
     }
@@ -87,7 +107,10 @@ mod tests {
 
     #[test]
     fn the_first_difference_of_two_settings_is_named() {
-        let (a, b) = (serde_json::json!({"x": {"y": 1, "z": 2}}), serde_json::json!({"x": {"y": 1, "z": 3}}));
+        let (a, b) = (
+            serde_json::json!({"x": {"y": 1, "z": 2}}),
+            serde_json::json!({"x": {"y": 1, "z": 3}}),
+        );
         assert_eq!(difference("", &a, &a), None);
         assert_eq!(difference("", &a, &b).as_deref(), Some("`x.z` = 2, not 3"));
         let c = serde_json::json!({"x": {"y": 1, "z": 2}, "w": 0});

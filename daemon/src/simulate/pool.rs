@@ -23,7 +23,11 @@ pub(super) struct Pending {
 }
 
 /// A job, what it leaves to be done if it is given up, and where its answer goes.
-type Order = (Box<Job>, Arc<Mutex<Option<Task>>>, SyncSender<Result<Done, String>>);
+type Order = (
+    Box<Job>,
+    Arc<Mutex<Option<Task>>>,
+    SyncSender<Result<Done, String>>,
+);
 
 /// The threads; they end when it is dropped and its jobs are done.
 #[derive(Debug)]
@@ -68,7 +72,10 @@ impl Queue {
             if waiting.closed {
                 return None;
             }
-            waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            waiting = self
+                .changed
+                .wait(waiting)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -93,20 +100,30 @@ impl Pool {
         pool: &PoolSpec,
         interrupts: &Interrupts,
     ) -> std::io::Result<Self> {
-        let this = Self { queue: Arc::default() };
+        let this = Self {
+            queue: Arc::default(),
+        };
         this.queue.lock().threads = learners.len();
         for mut learners in learners {
-            let (share, pool, interrupts) = (Share(Arc::clone(&this.queue)), pool.clone(), interrupts.clone());
-            thread::Builder::new().name("learner".into()).spawn(move || {
-                while let Some((job, task, answer)) = share.0.next() {
-                    let done = job.run(&mut learners, &pool, &interrupts).map_err(|error| error.to_string());
-                    if interrupts.count() > 0 {
-                        continue; // It was given up, or nobody waits for it any more: it is still to be done.
+            let (share, pool, interrupts) = (
+                Share(Arc::clone(&this.queue)),
+                pool.clone(),
+                interrupts.clone(),
+            );
+            thread::Builder::new()
+                .name("learner".into())
+                .spawn(move || {
+                    while let Some((job, task, answer)) = share.0.next() {
+                        let done = job
+                            .run(&mut learners, &pool, &interrupts)
+                            .map_err(|error| error.to_string());
+                        if interrupts.count() > 0 {
+                            continue; // It was given up, or nobody waits for it any more: it is still to be done.
+                        }
+                        let _ = answer.send(done);
+                        *task.lock().unwrap_or_else(PoisonError::into_inner) = None;
                     }
-                    let _ = answer.send(done);
-                    *task.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                }
-            })?;
+                })?;
         }
         Ok(this)
     }
@@ -120,10 +137,16 @@ impl Pool {
         if waiting.threads > 0 {
             waiting.came += 1;
             let place = (wanted, waiting.came);
-            waiting.jobs.insert(place, (Box::new(job), Arc::clone(&task), answer));
+            waiting
+                .jobs
+                .insert(place, (Box::new(job), Arc::clone(&task), answer));
             self.queue.changed.notify_one();
         }
-        Pending { task, answer: pending, done: None }
+        Pending {
+            task,
+            answer: pending,
+            done: None,
+        }
     }
 }
 
@@ -138,7 +161,11 @@ impl Pending {
     /// Returns a job that was done before the run was interrupted.
     pub(super) fn done(done: Done) -> Self {
         let (_, answer) = sync_channel(1);
-        Self { task: Arc::default(), answer, done: Some(Ok(done)) }
+        Self {
+            task: Arc::default(),
+            answer,
+            done: Some(Ok(done)),
+        }
     }
 
     /// Waits for some time; tells whether the answer is there.
@@ -147,7 +174,9 @@ impl Pending {
             self.done = match self.answer.recv_timeout(time) {
                 Ok(done) => Some(done),
                 Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => Some(Err("a learner's thread ended unexpectedly".into())),
+                Err(RecvTimeoutError::Disconnected) => {
+                    Some(Err("a learner's thread ended unexpectedly".into()))
+                }
             };
         }
         self.done.is_some()
@@ -164,7 +193,11 @@ impl Pending {
 
     /// Returns what is still to be done, or what came of it.
     pub(super) fn work(&mut self) -> Option<Work> {
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let task = self
+            .task
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         // An answer is sent before the task is forgotten, so one of the two is there.
         match task {
             Some(task) => Some(Work::Asked(task)),

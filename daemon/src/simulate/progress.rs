@@ -52,7 +52,16 @@ impl Progress {
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        Self { bar, nodes, rounds, counts, started: Instant::now(), sums: BTreeMap::new(), quiet, known: 0 }
+        Self {
+            bar,
+            nodes,
+            rounds,
+            counts,
+            started: Instant::now(),
+            sums: BTreeMap::new(),
+            quiet,
+            known: 0,
+        }
     }
 
     /// A node has trained.
@@ -134,12 +143,23 @@ impl Progress {
         // Rounds that were complete before the run was interrupted took none of this time.
         let played = f64::from(round.0) - self.known as f64 / self.nodes as f64;
         let left = elapsed / played.max(1.0) * f64::from(self.rounds.saturating_sub(round.0));
-        if self.bar.is_some() { String::new() } else { format!(", {} left", duration(left)) }
+        if self.bar.is_some() {
+            String::new()
+        } else {
+            format!(", {} left", duration(left))
+        }
     }
 
     fn line(&self, round: Round) -> String {
         let mut line = format!("round {round} of {}", self.rounds);
-        if let Some(Sum { loss, trained, correct, samples, .. }) = self.sums.get(&round) {
+        if let Some(Sum {
+            loss,
+            trained,
+            correct,
+            samples,
+            ..
+        }) = self.sums.get(&round)
+        {
             let mut facts = Vec::new();
             if *trained > 0.0 {
                 facts.push(format!("training loss {:.4}", loss / trained));
@@ -166,10 +186,14 @@ mod tests {
     use super::*;
 
     fn record(round: u32, accuracy: Option<f64>) -> RoundRecord {
-        let mut record =
-            RoundRecord::new(Round(round), fednode_core::NodeId::from_bytes([1; 32]), fednode_core::Timestamp(0));
+        let mut record = RoundRecord::new(
+            Round(round),
+            fednode_core::NodeId::from_bytes([1; 32]),
+            fednode_core::Timestamp(0),
+        );
         (record.train_loss, record.n_samples) = (0.5, 30);
-        (record.accuracy, record.test_samples) = (accuracy, if accuracy.is_some() { 10 } else { 0 });
+        (record.accuracy, record.test_samples) =
+            (accuracy, if accuracy.is_some() { 10 } else { 0 });
         record
     }
 
@@ -181,7 +205,10 @@ mod tests {
         progress.enter(&record(1, Some(0.5)));
         assert_eq!(progress.sums[&Round(1)].nodes, 1);
         let line = progress.line(Round(1));
-        assert!(line.starts_with("round 1 of 3: training loss 0.5000, accuracy 50.0 %, "), "{line}");
+        assert!(
+            line.starts_with("round 1 of 3: training loss 0.5000, accuracy 50.0 %, "),
+            "{line}"
+        );
         progress.enter(&record(1, Some(1.0)));
         assert!(progress.sums.is_empty(), "said and forgotten");
     }
@@ -193,7 +220,10 @@ mod tests {
         progress.close(Round(1));
         progress.enter(&record(1, Some(0.5)));
         let line = progress.line(Round(1));
-        assert!(line.starts_with("round 1 of 3: training loss 0.5000, ") && !line.contains("accuracy"), "{line}");
+        assert!(
+            line.starts_with("round 1 of 3: training loss 0.5000, ") && !line.contains("accuracy"),
+            "{line}"
+        );
         (0..2).for_each(|_| progress.close(Round(1)));
         assert!(progress.sums.is_empty());
         // Nobody was drawn.

@@ -17,7 +17,9 @@ use std::time::Instant;
 use fednode_core::{FederationSpec, NodeId, ParamSet, Round, Timestamp};
 use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
-use fednode_engine::sim::{self, ClosedRound, LocalUpdate, Moment, Outcome, PrivateModule, Scenario, Toys, Trainers};
+use fednode_engine::sim::{
+    self, ClosedRound, LocalUpdate, Moment, Outcome, PrivateModule, Scenario, Toys, Trainers,
+};
 use fednode_runtime::exit::ExitCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -100,12 +102,25 @@ impl Prepared {
     ///
     /// # Errors
     /// Names the first that is wrong.
-    pub(crate) fn new(federation: &federation::Args, aggregator: bool, wanted: Wanted) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        federation: &federation::Args,
+        aggregator: bool,
+        wanted: Wanted,
+    ) -> anyhow::Result<Self> {
         // The shape of an input that every model takes; nothing is computed from it.
-        let facts = DataFacts { name: NO_DATA.into(), input: [1, 8, 8], classes: 10, ..DataFacts::default() };
+        let facts = DataFacts {
+            name: NO_DATA.into(),
+            input: [1, 8, 8],
+            classes: 10,
+            ..DataFacts::default()
+        };
         let spec = federation::spec(federation, &facts).or_fail(ExitCode::Configuration)?;
         memory::check_toys(spec.nodes as usize, wanted.toy_floats.unwrap_or(0) as usize)?;
-        Ok(Self { spec, aggregator, wanted })
+        Ok(Self {
+            spec,
+            aggregator,
+            wanted,
+        })
     }
 }
 
@@ -118,12 +133,20 @@ impl Play for Prepared {
     }
 
     fn describe(&self) -> String {
-        let FederationSpec { nodes, rounds, algorithm, .. } = &self.spec;
+        let FederationSpec {
+            nodes,
+            rounds,
+            algorithm,
+            ..
+        } = &self.spec;
         format!("{nodes} nodes, {rounds} rounds of {algorithm} without training")
     }
 
     fn effective(&self) -> Value {
-        let Wanted { compare_plans, toy_floats } = self.wanted;
+        let Wanted {
+            compare_plans,
+            toy_floats,
+        } = self.wanted;
         let run = serde_json::json!({
             "aggregator": self.aggregator, "training": false, "compare_plans": compare_plans, "toy_floats": toy_floats,
         });
@@ -143,15 +166,24 @@ impl Play for Prepared {
             interrupts: means.interrupts.clone(),
         };
         let started = Instant::now();
-        let scenario = Scenario { observe: self.wanted.compare_plans, ..scenario(spec, self.aggregator) };
+        let scenario = Scenario {
+            observe: self.wanted.compare_plans,
+            ..scenario(spec, self.aggregator)
+        };
         let outcome = sim::run_with(&scenario, &mut counted);
         counted.progress.finish();
         let wall_seconds = started.elapsed().as_secs_f64();
         if outcome.stopped {
-            return Err(fail(ExitCode::Interrupted, "interrupted: the finished runs are kept, this one starts anew"));
+            return Err(fail(
+                ExitCode::Interrupted,
+                "interrupted: the finished runs are kept, this one starts anew",
+            ));
         }
         if !outcome.unfinished().is_empty() {
-            return Err(fail(ExitCode::Training, "the simulated federation came to a standstill"));
+            return Err(fail(
+                ExitCode::Training,
+                "the simulated federation came to a standstill",
+            ));
         }
         let summary = self.summarise(&outcome, &counted.traffic, wall_seconds);
         folder.write_spec(spec)?;
@@ -161,7 +193,12 @@ impl Play for Prepared {
 }
 
 impl Prepared {
-    fn summarise(&self, outcome: &Outcome, traffic: &[(sim::Bytes, sim::Bytes)], wall_seconds: f64) -> Summary {
+    fn summarise(
+        &self,
+        outcome: &Outcome,
+        traffic: &[(sim::Bytes, sim::Bytes)],
+        wall_seconds: f64,
+    ) -> Summary {
         let spec = &self.spec;
         let rounds = f64::from(spec.rounds);
         Summary {
@@ -179,13 +216,26 @@ impl Prepared {
     }
 
     fn agreement(&self, outcome: &Outcome) -> Vec<PlanAgreement> {
-        let Some(experts) = self.spec.exchange.experts.as_ref().filter(|_| self.wanted.compare_plans) else {
+        let Some(experts) = self
+            .spec
+            .exchange
+            .experts
+            .as_ref()
+            .filter(|_| self.wanted.compare_plans)
+        else {
             return Vec::new();
         };
         let by_round = outcome.agreement(experts, (self.spec.nodes as usize).div_ceil(COMPARED));
         let agreement = |(round, agreement): (Round, sim::Agreement)| {
-            let sim::Agreement { recall, similarity_lost } = agreement;
-            PlanAgreement { round: round.0, recall, similarity_lost }
+            let sim::Agreement {
+                recall,
+                similarity_lost,
+            } = agreement;
+            PlanAgreement {
+                round: round.0,
+                recall,
+                similarity_lost,
+            }
         };
         by_round.into_iter().map(agreement).collect()
     }
@@ -194,7 +244,12 @@ impl Prepared {
 /// Counts as a swarm's summary does: both ways with the aggregator, else what was received.
 fn bytes_per_round(traffic: &[(sim::Bytes, sim::Bytes)], rounds: f64) -> BytesPerRound {
     let mean_of = |of: fn(&(sim::Bytes, sim::Bytes)) -> u64| {
-        mean(&traffic.iter().map(|traffic| of(traffic) as f64 / rounds).collect::<Vec<_>>())
+        mean(
+            &traffic
+                .iter()
+                .map(|traffic| of(traffic) as f64 / rounds)
+                .collect::<Vec<_>>(),
+        )
     };
     BytesPerRound {
         aggregator: mean_of(|(sent, received)| sent.aggregator + received.aggregator),
@@ -265,7 +320,12 @@ impl Trainers for Counted {
 
 impl Report for Summary {
     fn human(&self) -> String {
-        let Self { nodes, rounds, bytes_per_round: traffic, .. } = self;
+        let Self {
+            nodes,
+            rounds,
+            bytes_per_round: traffic,
+            ..
+        } = self;
         let whole = |count: f64| bytes(count.round() as u64);
         let plans: String = self.plans.iter().map(PlanAgreement::human).collect();
         format!(
@@ -285,7 +345,11 @@ impl Report for Summary {
 
 impl PlanAgreement {
     fn human(&self) -> String {
-        let Self { round, recall, similarity_lost } = self;
+        let Self {
+            round,
+            recall,
+            similarity_lost,
+        } = self;
         format!(
             "plans of round {round}: {:.1} % of the best sources, {similarity_lost:.4} of similarity lost\n",
             100.0 * recall
@@ -308,9 +372,18 @@ pub(crate) struct Measured {
 
 impl Row for Measured {
     type Of = Summary;
-    const HEAD: &'static [&'static str] =
-        &["setting", "messages", "bytes", "aggregator", "peer-to-peer", "gossip", "time", "memory"];
-    const LEGEND: &'static str = "messages and bytes per node and round, time of one run, most memory so far: means";
+    const HEAD: &'static [&'static str] = &[
+        "setting",
+        "messages",
+        "bytes",
+        "aggregator",
+        "peer-to-peer",
+        "gossip",
+        "time",
+        "memory",
+    ];
+    const LEGEND: &'static str =
+        "messages and bytes per node and round, time of one run, most memory so far: means";
 
     fn new(name: String, summaries: &[Summary]) -> Self {
         let mean_of = |of: fn(&Summary) -> f64| mean(&summaries.iter().map(of).collect::<Vec<_>>());
@@ -326,13 +399,22 @@ impl Row for Measured {
                 gossip: mean_of(|summary| summary.bytes_per_round.gossip),
             },
             wall_seconds: mean_of(|summary| summary.wall_seconds),
-            peak_rss_bytes: summaries.iter().map(|summary| summary.peak_rss_bytes).max().unwrap_or(0),
+            peak_rss_bytes: summaries
+                .iter()
+                .map(|summary| summary.peak_rss_bytes)
+                .max()
+                .unwrap_or(0),
         }
     }
 
     fn cells(&self) -> Vec<String> {
         let traffic = self.bytes_per_round;
-        let by_kind = [traffic.total(), traffic.aggregator, traffic.peer_to_peer, traffic.gossip];
+        let by_kind = [
+            traffic.total(),
+            traffic.aggregator,
+            traffic.peer_to_peer,
+            traffic.gossip,
+        ];
         let mut cells = vec![self.name.clone(), format!("{:.1}", self.messages_per_round)];
         cells.extend(by_kind.map(|count| bytes(count.round() as u64)));
         cells.extend([duration(self.wall_seconds), bytes(self.peak_rss_bytes)]);
@@ -350,9 +432,20 @@ mod tests {
 
     #[test]
     fn bytes_by_hand() {
-        let bytes = |aggregator, peer_to_peer, gossip| sim::Bytes { aggregator, peer_to_peer, gossip };
-        let traffic = [(bytes(10, 5, 1), bytes(30, 7, 9)), (bytes(0, 7, 1), bytes(0, 5, 11))];
-        let want = BytesPerRound { aggregator: 10.0, peer_to_peer: 3.0, gossip: 5.0 };
+        let bytes = |aggregator, peer_to_peer, gossip| sim::Bytes {
+            aggregator,
+            peer_to_peer,
+            gossip,
+        };
+        let traffic = [
+            (bytes(10, 5, 1), bytes(30, 7, 9)),
+            (bytes(0, 7, 1), bytes(0, 5, 11)),
+        ];
+        let want = BytesPerRound {
+            aggregator: 10.0,
+            peer_to_peer: 3.0,
+            gossip: 5.0,
+        };
         assert_eq!(bytes_per_round(&traffic, 2.0), want);
         assert!((want.total() - 18.0).abs() < 1e-12);
     }

@@ -83,11 +83,16 @@ impl Run {
     pub(crate) fn prepare(self) -> anyhow::Result<Prepared> {
         let source = data::source(&self.data)?;
         let facts = data::facts(&source)?;
-        let mut spec = federation::spec(&self.federation, &facts).or_fail(ExitCode::Configuration)?;
+        let mut spec =
+            federation::spec(&self.federation, &facts).or_fail(ExitCode::Configuration)?;
         data::refuse_own(&spec, "a simulation")?;
         let division = Division::make(&source, &spec, self.federation.partition_file.as_deref())?;
         spec.data.partition_hash.clone_from(&division.hash);
-        let prepared = Prepared { spec, division, run: self };
+        let prepared = Prepared {
+            spec,
+            division,
+            run: self,
+        };
         prepared.load()?.check()?;
         Ok(prepared)
     }
@@ -102,12 +107,27 @@ impl Play for Prepared {
     }
 
     fn describe(&self) -> String {
-        let FederationSpec { nodes, rounds, algorithm, data, .. } = &self.spec;
-        format!("{nodes} nodes, {rounds} rounds of {algorithm} on {} ({})", data.name, data.partition)
+        let FederationSpec {
+            nodes,
+            rounds,
+            algorithm,
+            data,
+            ..
+        } = &self.spec;
+        format!(
+            "{nodes} nodes, {rounds} rounds of {algorithm} on {} ({})",
+            data.name, data.partition
+        )
     }
 
     fn effective(&self) -> serde_json::Value {
-        let Run { data, aggregator, evaluate_every, global_test, .. } = &self.run;
+        let Run {
+            data,
+            aggregator,
+            evaluate_every,
+            global_test,
+            ..
+        } = &self.run;
         let run = serde_json::json!({
             "data": data,
             "aggregator": aggregator,
@@ -144,24 +164,72 @@ impl Prepared {
         settings["device"] = means.device.text().into();
         let earlier = snapshot::read(file, &settings)?;
         // The samples go to the nodes as they are: there is one copy of them.
-        let split = |Shard { split, partition_hash, classes_present, counts }| {
-            (Arc::new(split), About { partition_hash, classes_present, counts })
+        let split = |Shard {
+                         split,
+                         partition_hash,
+                         classes_present,
+                         counts,
+                     }| {
+            (
+                Arc::new(split),
+                About {
+                    partition_hash,
+                    classes_present,
+                    counts,
+                },
+            )
         };
         let (data, shards): (Vec<_>, Vec<_>) = self.shards()?.into_iter().map(split).unzip();
         let whole = Room::default();
         let memory_bytes = whole.memory_bytes / means.threads.max(1) as u64;
-        let room = Room { memory_bytes, folder: file.parent().map(Path::to_owned), ..whole };
+        let room = Room {
+            memory_bytes,
+            folder: file.parent().map(Path::to_owned),
+            ..whole
+        };
         let learners = self.learners(&data, means, &room)?;
-        let sizes: Vec<usize> = learners[0].iter().map(|learner| learner.state().n_values()).collect();
+        let sizes: Vec<usize> = learners[0]
+            .iter()
+            .map(|learner| learner.state().n_values())
+            .collect();
         let initial: Vec<Knowledge> = learners[0].iter().map(Knowledge::of).collect();
-        let pool = Pool::start(learners, &spec.pool, means.interrupts).or_fail(ExitCode::Internal)?;
-        let counts = if spec.round.participation < 1.0 { Counts::Closings } else { Counts::Records };
+        let pool =
+            Pool::start(learners, &spec.pool, means.interrupts).or_fail(ExitCode::Internal)?;
+        let counts = if spec.round.participation < 1.0 {
+            Counts::Closings
+        } else {
+            Counts::Records
+        };
         let progress = Progress::new(data.len(), spec.rounds, counts, means.quiet);
-        let Run { evaluate_every, global_test, .. } = self.run;
-        let rules = Settings { seed: spec.seed, rounds: spec.rounds, evaluate_every, global_test };
-        let known = earlier.as_ref().map(|earlier| (earlier.history.clone(), earlier.state.took));
-        let saver = Saver::new(file.to_owned(), settings, means.interrupts.clone(), known.unwrap_or_default());
-        let mut models = Models::new(pool, means.interrupts.clone(), progress, saver, &initial, data, &rules);
+        let Run {
+            evaluate_every,
+            global_test,
+            ..
+        } = self.run;
+        let rules = Settings {
+            seed: spec.seed,
+            rounds: spec.rounds,
+            evaluate_every,
+            global_test,
+        };
+        let known = earlier
+            .as_ref()
+            .map(|earlier| (earlier.history.clone(), earlier.state.took));
+        let saver = Saver::new(
+            file.to_owned(),
+            settings,
+            means.interrupts.clone(),
+            known.unwrap_or_default(),
+        );
+        let mut models = Models::new(
+            pool,
+            means.interrupts.clone(),
+            progress,
+            saver,
+            &initial,
+            data,
+            &rules,
+        );
         let scenario = scenario(spec, self.run.aggregator);
         let outcome = match earlier {
             None => sim::run_with(&scenario, &mut models),
@@ -175,12 +243,16 @@ impl Prepared {
         }
         let failure = match outcome.failed {
             Some((_, reason)) if reason == sim::NOT_THIS_RUN => {
-                let text =
-                    format!("`{}` was left by another build of fednode: remove it to begin anew", file.display());
+                let text = format!(
+                    "`{}` was left by another build of fednode: remove it to begin anew",
+                    file.display()
+                );
                 return Err(fail(ExitCode::State, text));
             }
             Some((member, reason)) => Some(format!("node {}: {reason}", member + 1)),
-            None if !outcome.unfinished().is_empty() => Some("the simulated federation came to a standstill".into()),
+            None if !outcome.unfinished().is_empty() => {
+                Some("the simulated federation came to a standstill".into())
+            }
             None => models.failure().map(str::to_owned),
         };
         match failure {
@@ -190,20 +262,32 @@ impl Prepared {
     }
 
     /// Makes the learners: for each thread one of each model.
-    fn learners(&self, data: &[Arc<Split>], means: &Means<'_>, room: &Room) -> anyhow::Result<Vec<Vec<Learner>>> {
+    fn learners(
+        &self,
+        data: &[Arc<Split>],
+        means: &Means<'_>,
+        room: &Room,
+    ) -> anyhow::Result<Vec<Vec<Learner>>> {
         let spec = &self.spec;
         let initial = initial::of(spec, self.run.federation.initial.as_deref())?;
-        let workers = if means.device.is_cpu() { means.threads.clamp(1, data.len()) } else { 1 };
+        let workers = if means.device.is_cpu() {
+            means.threads.clamp(1, data.len())
+        } else {
+            1
+        };
         let learner = |device: &ComputeDevice, model: usize| {
             let own = own_model::by_number(spec, model);
-            let mut learner = Learner::new(&own, 0, Arc::clone(&data[0]), device).map_err(no_learner)?;
+            let mut learner =
+                Learner::new(&own, 0, Arc::clone(&data[0]), device).map_err(no_learner)?;
             learner.keep_in(room.clone());
             initial::start(&mut learner, initial.as_deref())?;
             anyhow::Ok(learner)
         };
         let worker = |_| -> anyhow::Result<Vec<Learner>> {
             let device = means.device.open(1)?;
-            (0..spec.model.by_node.len().max(1)).map(|model| learner(&device, model)).collect()
+            (0..spec.model.by_node.len().max(1))
+                .map(|model| learner(&device, model))
+                .collect()
         };
         (0..workers).map(worker).collect()
     }
@@ -231,19 +315,26 @@ impl Prepared {
     fn load(&self) -> anyhow::Result<Load> {
         let spec = &self.spec;
         let source = data::source(&self.run.data)?.with_columns(&self.spec.model.columns);
-        let first = load_shard(&source, &self.partition()?, &self.shard_params(), 0).or_fail(ExitCode::Data)?;
+        let first = load_shard(&source, &self.partition()?, &self.shard_params(), 0)
+            .or_fail(ExitCode::Data)?;
         let per_sample = first.split.train.bytes_per_sample() as u64;
         let initial = initial::of(spec, self.run.federation.initial.as_deref())?;
-        let (first, device) = (Arc::new(first.split), ComputeDevice::cpu(1).or_fail(ExitCode::Internal)?);
+        let (first, device) = (
+            Arc::new(first.split),
+            ComputeDevice::cpu(1).or_fail(ExitCode::Internal)?,
+        );
         let weigh = |model: usize| {
             let own = own_model::by_number(spec, model);
-            let mut learner = Learner::new(&own, 0, Arc::clone(&first), &device).map_err(no_learner)?;
+            let mut learner =
+                Learner::new(&own, 0, Arc::clone(&first), &device).map_err(no_learner)?;
             initial::start(&mut learner, initial.as_deref())?;
             Ok(Parts::of(&learner))
         };
         Ok(Load {
             nodes: spec.nodes as usize,
-            models: (0..spec.model.by_node.len().max(1)).map(weigh).collect::<anyhow::Result<_>>()?,
+            models: (0..spec.model.by_node.len().max(1))
+                .map(weigh)
+                .collect::<anyhow::Result<_>>()?,
             kept_rounds: sim::KEPT_ROUNDS,
             threads: self.run.threads.min(spec.nodes as usize),
             data: self.division.samples as u64 * per_sample,
@@ -262,7 +353,9 @@ impl Prepared {
         let observe = |(member, shard): (usize, &About)| {
             let (sent, received) = models.traffic(member);
             let total = |bytes: sim::Bytes| bytes.aggregator + bytes.peer_to_peer + bytes.gossip;
-            let count = |classes: &[usize]| u32::try_from(classes.iter().sum::<usize>()).unwrap_or(u32::MAX);
+            let count = |classes: &[usize]| {
+                u32::try_from(classes.iter().sum::<usize>()).unwrap_or(u32::MAX)
+            };
             let card = TrainerCard {
                 device: means.device.text(),
                 model: own_model::by_number(&self.spec, member).model.name,
@@ -270,11 +363,22 @@ impl Prepared {
                 train_samples: count(&shard.counts.train),
                 validation_samples: count(&shard.counts.validation),
                 test_samples: count(&shard.counts.test),
-                classes: shard.classes_present.iter().copied().map(u32::from).collect(),
+                classes: shard
+                    .classes_present
+                    .iter()
+                    .copied()
+                    .map(u32::from)
+                    .collect(),
                 partition_hash: shard.partition_hash.clone(),
             };
-            let ClassCounts { train, validation, .. } = &shard.counts;
-            let own: Vec<usize> = train.iter().zip(validation).map(|(train, kept)| train + kept).collect();
+            let ClassCounts {
+                train, validation, ..
+            } = &shard.counts;
+            let own: Vec<usize> = train
+                .iter()
+                .zip(validation)
+                .map(|(train, kept)| train + kept)
+                .collect();
             Observed {
                 shard: member as u32 + 1,
                 node_id: sim::node_id(self.spec.seed, member),
@@ -283,13 +387,18 @@ impl Prepared {
                 bytes_received: total(received),
                 peak_rss_bytes: memory,
                 last_stage: models.last_stage(member).clone(),
-                everyones_test: models.on_everyone(member).map(|classes| EveryonesTest::new(classes, &own)),
+                everyones_test: models
+                    .on_everyone(member)
+                    .map(|classes| EveryonesTest::new(classes, &own)),
                 records: models.records(member).to_vec(),
                 majority_class_accuracy: self.division.floors.get(member).copied().unwrap_or(0.0),
             }
         };
         let observed: Vec<Observed> = shards.iter().enumerate().map(observe).collect();
-        let records = observed.iter().flat_map(|observed| observed.records.clone()).collect();
+        let records = observed
+            .iter()
+            .flat_map(|observed| observed.records.clone())
+            .collect();
         let device = means.device.text();
         let run = collect::Run {
             spec: &self.spec,
@@ -299,29 +408,50 @@ impl Prepared {
             wall_seconds: took.as_secs_f64(),
             effective_config: self.effective(),
         };
-        Finished { summary: collect::summarise(run, &observed, Vec::new()), records }
+        Finished {
+            summary: collect::summarise(run, &observed, Vec::new()),
+            records,
+        }
     }
 }
 
 /// Makes the nodes what they were, and returns what the simulator needs of the interrupted run.
 fn go_on(earlier: Snapshot, models: &mut Models, means: &Means<'_>) -> Past {
-    let Snapshot { state, history, params } = earlier;
+    let Snapshot {
+        state,
+        history,
+        params,
+    } = earlier;
     let mut at = |place: &u32| Arc::clone(&params[*place as usize]);
-    let nodes: Vec<Kept> = state.nodes.into_iter().map(|node| node.map(&mut at)).collect();
+    let nodes: Vec<Kept> = state
+        .nodes
+        .into_iter()
+        .map(|node| node.map(&mut at))
+        .collect();
     if !means.quiet {
         let done: usize = nodes.iter().map(|node| node.done.len()).sum();
         eprintln!("going on after an interruption: {done} rounds of nodes are done");
     }
-    let contents = state.contents.iter().map(|(blob, place)| (*blob, at(place))).collect();
+    let contents = state
+        .contents
+        .iter()
+        .map(|(blob, place)| (*blob, at(place)))
+        .collect();
     models.go_on(nodes);
-    Past { events: state.events, answers: Box::new(saver::answers(history)), contents }
+    Past {
+        events: state.events,
+        answers: Box::new(saver::answers(history)),
+        contents,
+    }
 }
 
 fn interrupted(file: &Path, saver: &Saver) -> anyhow::Error {
     let folder = file.parent().unwrap_or(Path::new("")).display();
     let text = match saver.failure() {
         Some(reason) => reason.to_owned(),
-        None => format!("interrupted: saved in `{folder}`, the same command with the same --out goes on from there"),
+        None => format!(
+            "interrupted: saved in `{folder}`, the same command with the same --out goes on from there"
+        ),
     };
     fail(ExitCode::Interrupted, text)
 }

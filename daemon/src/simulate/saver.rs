@@ -43,7 +43,17 @@ impl Saver {
     ) -> Self {
         let now = Instant::now();
         let (started, last) = (now, now);
-        Self { path, settings, interrupts, history, before, started, last, pause: EVERY, failed: None }
+        Self {
+            path,
+            settings,
+            interrupts,
+            history,
+            before,
+            started,
+            last,
+            pause: EVERY,
+            failed: None,
+        }
     }
 
     /// Returns the time that the run took so far.
@@ -59,7 +69,8 @@ impl Saver {
     /// Remembers an answer.
     pub(super) fn remember(&mut self, answer: &Answer) {
         let history = std::mem::take(&mut self.history);
-        self.history = postcard::to_extend(answer, history).expect("plain data can be written to memory");
+        self.history =
+            postcard::to_extend(answer, history).expect("plain data can be written to memory");
     }
 
     /// Tells whether it is time for the next snapshot.
@@ -71,12 +82,28 @@ impl Saver {
     pub(super) fn save(&mut self, moment: &Moment<'_>, nodes: Vec<Kept>) {
         let started = Instant::now();
         let mut places = Places::default();
-        let nodes = nodes.into_iter().map(|node| node.map(&mut |params| places.place(params))).collect();
-        let mut contents: Vec<_> = moment.contents.iter().map(|(blob, params)| (*blob, places.place(params))).collect();
+        let nodes = nodes
+            .into_iter()
+            .map(|node| node.map(&mut |params| places.place(params)))
+            .collect();
+        let mut contents: Vec<_> = moment
+            .contents
+            .iter()
+            .map(|(blob, params)| (*blob, places.place(params)))
+            .collect();
         contents.sort_unstable();
-        let state = State { events: moment.events, took: self.took(), nodes, contents };
+        let state = State {
+            events: moment.events,
+            took: self.took(),
+            nodes,
+            contents,
+        };
         let history = std::mem::take(&mut self.history);
-        let snapshot = Snapshot { state, history, params: places.params };
+        let snapshot = Snapshot {
+            state,
+            history,
+            params: places.params,
+        };
         let stops = || self.interrupts.count() > 1;
         let written = snapshot::write(&self.path, &self.settings, &snapshot, stops);
         self.history = snapshot.history;
@@ -87,7 +114,9 @@ impl Saver {
 
     fn reason(&self, error: &io::Error) -> String {
         match error.kind() {
-            io::ErrorKind::Interrupted => "interrupted again while saving: the last snapshot is kept".into(),
+            io::ErrorKind::Interrupted => {
+                "interrupted again while saving: the last snapshot is kept".into()
+            }
             _ => format!("cannot write `{}`: {error}", self.path.display()),
         }
     }
@@ -111,12 +140,18 @@ mod tests {
 
     #[test]
     fn answers_come_back_as_they_were() {
-        let blob = BlobRef { id: BlobId::of(b"x"), size: 9 };
+        let blob = BlobRef {
+            id: BlobId::of(b"x"),
+            size: 9,
+        };
         let report = LocalReport {
             round: Round(3),
             lineage: BlobId::of(b"y"),
             shared: Some(blob),
-            experts: vec![ExpertOffer { blob, samples_routed: 4 }],
+            experts: vec![ExpertOffer {
+                blob,
+                samples_routed: 4,
+            }],
             own_experts: vec![blob],
             proxies: Some(ProxyOffer::Inline(vec![1, 2])),
             sketches: None,
@@ -124,12 +159,29 @@ mod tests {
             train_loss: f64::NAN,
             expert_share: vec![0.1],
         };
-        let made = vec![Made { blob, round: Round(3), proxies: Some(vec![7]) }];
-        let first = Answer { member: 2, told: Told::Trained(report), made };
-        let second = Answer { member: 0, told: Told::Module(None), made: Vec::new() };
+        let made = vec![Made {
+            blob,
+            round: Round(3),
+            proxies: Some(vec![7]),
+        }];
+        let first = Answer {
+            member: 2,
+            told: Told::Trained(report),
+            made,
+        };
+        let second = Answer {
+            member: 0,
+            told: Told::Module(None),
+            made: Vec::new(),
+        };
         let folder = tempfile::tempdir().unwrap();
         let nothing = (Vec::new(), Duration::ZERO);
-        let mut saver = Saver::new(folder.path().join("x"), Value::Null, Interrupts::default(), nothing);
+        let mut saver = Saver::new(
+            folder.path().join("x"),
+            Value::Null,
+            Interrupts::default(),
+            nothing,
+        );
         saver.remember(&first);
         saver.remember(&second);
         let read: Vec<Answer> = answers(saver.history).collect();

@@ -70,9 +70,17 @@ pub(super) struct Snapshot {
 ///
 /// # Errors
 /// Fails if the disk does.
-pub(super) fn write(path: &Path, settings: &Value, snapshot: &Snapshot, stops: impl Fn() -> bool) -> io::Result<()> {
+pub(super) fn write(
+    path: &Path,
+    settings: &Value,
+    snapshot: &Snapshot,
+    stops: impl Fn() -> bool,
+) -> io::Result<()> {
     let partial = path.with_file_name(PARTIAL);
-    let head = Head { version: env!("CARGO_PKG_VERSION").into(), settings: settings.to_string() };
+    let head = Head {
+        version: env!("CARGO_PKG_VERSION").into(),
+        settings: settings.to_string(),
+    };
     let written = write_all(&partial, &head, snapshot, stops);
     match written {
         Ok(()) => fs::rename(&partial, path),
@@ -84,8 +92,16 @@ pub(super) fn write(path: &Path, settings: &Value, snapshot: &Snapshot, stops: i
     }
 }
 
-fn write_all(partial: &Path, head: &Head, snapshot: &Snapshot, stops: impl Fn() -> bool) -> io::Result<()> {
-    let mut out = Hashing { inner: BufWriter::new(File::create(partial)?), hasher: blake3::Hasher::new() };
+fn write_all(
+    partial: &Path,
+    head: &Head,
+    snapshot: &Snapshot,
+    stops: impl Fn() -> bool,
+) -> io::Result<()> {
+    let mut out = Hashing {
+        inner: BufWriter::new(File::create(partial)?),
+        hasher: blake3::Hasher::new(),
+    };
     out.write_all(MAGIC)?;
     write_frame(&mut out, &encoded(head)?)?;
     write_frame(&mut out, &encoded(&snapshot.state)?)?;
@@ -127,19 +143,26 @@ pub(super) fn read(path: &Path, settings: &Value) -> anyhow::Result<Option<Snaps
         Fault::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
             fail(ExitCode::State, format!("cannot read `{shown}`: {error}"))
         }
-        _ => fail(ExitCode::State, format!("`{shown}` is cut off or damaged: remove it to begin anew")),
+        _ => fail(
+            ExitCode::State,
+            format!("`{shown}` is cut off or damaged: remove it to begin anew"),
+        ),
     };
     let mut frames = Frames::open(file).map_err(damaged)?;
     let head: Head = frames.decoded().map_err(damaged)?;
     if head.version != env!("CARGO_PKG_VERSION") {
         let version = head.version;
-        return refuse(format!("`{shown}` was left by fednode {version}: go on with that, or remove it to begin anew"));
+        return refuse(format!(
+            "`{shown}` was left by fednode {version}: go on with that, or remove it to begin anew"
+        ));
     }
     let then: Value = serde_json::from_str(&head.settings).map_err(|_| damaged(Fault::Damaged))?;
     // Numbers that went through text are compared with numbers that went through text.
     let now: Value = serde_json::from_str(&settings.to_string()).unwrap_or_default();
     if let Some(difference) = difference("", &then, &now) {
-        let text = format!("`{shown}` is of a run with {difference}: name another --out, or remove it to begin anew");
+        let text = format!(
+            "`{shown}` is of a run with {difference}: name another --out, or remove it to begin anew"
+        );
         return refuse(text);
     }
     frames.snapshot().map(Some).map_err(damaged)
@@ -168,11 +191,17 @@ struct Frames {
 impl Frames {
     fn open(file: File) -> Result<Self, Fault> {
         let length = file.metadata()?.len();
-        let left = length.checked_sub(HASH_BYTES + MAGIC.len() as u64).ok_or(Fault::Damaged)?;
+        let left = length
+            .checked_sub(HASH_BYTES + MAGIC.len() as u64)
+            .ok_or(Fault::Damaged)?;
         let mut file = BufReader::new(file);
         let mut magic = [0; MAGIC.len()];
         file.read_exact(&mut magic)?;
-        if magic == *MAGIC { Ok(Self { file, left }) } else { Err(Fault::Damaged) }
+        if magic == *MAGIC {
+            Ok(Self { file, left })
+        } else {
+            Err(Fault::Damaged)
+        }
     }
 
     fn next(&mut self) -> Result<Vec<u8>, Fault> {
@@ -198,9 +227,15 @@ impl Frames {
         let (state, history) = (self.decoded()?, self.next()?);
         let mut params = Vec::new();
         while self.left > 0 {
-            params.push(Arc::new(ParamSet::decode(&self.next()?).map_err(|_| Fault::Damaged)?));
+            params.push(Arc::new(
+                ParamSet::decode(&self.next()?).map_err(|_| Fault::Damaged)?,
+            ));
         }
-        Ok(Snapshot { state, history, params })
+        Ok(Snapshot {
+            state,
+            history,
+            params,
+        })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -210,7 +245,11 @@ impl Frames {
         io::copy(&mut self.file.by_ref().take(end), &mut hasher)?;
         let mut hash = [0; blake3::OUT_LEN];
         self.file.read_exact(&mut hash)?;
-        if hasher.finalize() == hash { Ok(()) } else { Err(Fault::Damaged) }
+        if hasher.finalize() == hash {
+            Ok(())
+        } else {
+            Err(Fault::Damaged)
+        }
     }
 }
 
@@ -248,10 +287,21 @@ mod tests {
 
     fn snapshot() -> Snapshot {
         let mut params = ParamSet::new();
-        params.insert("weight", &[2], vec![0.1, f32::MIN_POSITIVE]).unwrap();
+        params
+            .insert("weight", &[2], vec![0.1, f32::MIN_POSITIVE])
+            .unwrap();
         let contents = vec![(BlobId::of(b"x"), 0)];
-        let state = State { events: 7, took: Duration::from_millis(1500), nodes: Vec::new(), contents };
-        Snapshot { state, history: vec![1, 2, 3], params: vec![Arc::new(params)] }
+        let state = State {
+            events: 7,
+            took: Duration::from_millis(1500),
+            nodes: Vec::new(),
+            contents,
+        };
+        Snapshot {
+            state,
+            history: vec![1, 2, 3],
+            params: vec![Arc::new(params)],
+        }
     }
 
     fn error(path: &Path) -> String {
@@ -265,8 +315,14 @@ mod tests {
         assert!(read(&path, &settings(6)).unwrap().is_none());
         write(&path, &settings(6), &snapshot(), || false).unwrap();
         let read = read(&path, &settings(6)).unwrap().unwrap();
-        assert_eq!((read.state.events, read.state.took, read.history), (7, Duration::from_millis(1500), vec![1, 2, 3]));
-        assert_eq!((read.params, read.state.contents), (snapshot().params, snapshot().state.contents));
+        assert_eq!(
+            (read.state.events, read.state.took, read.history),
+            (7, Duration::from_millis(1500), vec![1, 2, 3])
+        );
+        assert_eq!(
+            (read.params, read.state.contents),
+            (snapshot().params, snapshot().state.contents)
+        );
         assert!(!folder.path().join(PARTIAL).exists());
     }
 
@@ -275,7 +331,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = path(folder.path());
         write(&path, &settings(5), &snapshot(), || false).unwrap();
-        assert!(error(&path).contains("is of a run with `federation.rounds` = 5, not 6"), "{}", error(&path));
+        assert!(
+            error(&path).contains("is of a run with `federation.rounds` = 5, not 6"),
+            "{}",
+            error(&path)
+        );
     }
 
     #[test]
@@ -286,7 +346,11 @@ mod tests {
         let whole = fs::read(&path).unwrap();
         for length in [0, 10, MAGIC.len() + 40, whole.len() / 2, whole.len() - 1] {
             fs::write(&path, &whole[..length]).unwrap();
-            assert!(error(&path).contains("cut off or damaged"), "{length}: {}", error(&path));
+            assert!(
+                error(&path).contains("cut off or damaged"),
+                "{length}: {}",
+                error(&path)
+            );
         }
         let mut flipped = whole.clone();
         let last_parameter = whole.len() - HASH_BYTES as usize - 1;
@@ -299,9 +363,16 @@ mod tests {
     fn another_version_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = path(folder.path());
-        let head = Head { version: "0.0.1".into(), settings: settings(6).to_string() };
+        let head = Head {
+            version: "0.0.1".into(),
+            settings: settings(6).to_string(),
+        };
         write_all(&path, &head, &snapshot(), || false).unwrap();
-        assert!(error(&path).contains("was left by fednode 0.0.1"), "{}", error(&path));
+        assert!(
+            error(&path).contains("was left by fednode 0.0.1"),
+            "{}",
+            error(&path)
+        );
     }
 
     #[test]
@@ -309,9 +380,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = path(folder.path());
         write(&path, &settings(6), &snapshot(), || false).unwrap();
-        let later = Snapshot { history: vec![9], ..snapshot() };
+        let later = Snapshot {
+            history: vec![9],
+            ..snapshot()
+        };
         assert!(write(&path, &settings(6), &later, || true).is_err());
-        assert_eq!(read(&path, &settings(6)).unwrap().unwrap().history, [1, 2, 3]);
+        assert_eq!(
+            read(&path, &settings(6)).unwrap().unwrap().history,
+            [1, 2, 3]
+        );
         assert!(!folder.path().join(PARTIAL).exists());
     }
 }

@@ -49,7 +49,12 @@ impl<R: Row> Table<R> {
         let written = fs::create_dir_all(out)
             .and_then(|()| fs::write(out.join("table.json"), json))
             .and_then(|()| fs::write(out.join("table.md"), self.markdown()));
-        written.map_err(|error| fail(ExitCode::State, format!("cannot write to `{}`: {error}", out.display())))
+        written.map_err(|error| {
+            fail(
+                ExitCode::State,
+                format!("cannot write to `{}`: {error}", out.display()),
+            )
+        })
     }
 
     /// Returns the cells; a row says so if it lacks seeds that another has, because a run of it failed.
@@ -67,24 +72,42 @@ impl<R: Row> Table<R> {
     }
 
     fn most_seeds(&self) -> usize {
-        self.rows.iter().map(|row| row.seeds().len()).max().unwrap_or(0)
+        self.rows
+            .iter()
+            .map(|row| row.seeds().len())
+            .max()
+            .unwrap_or(0)
     }
 
     fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let head = R::HEAD.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let head = R::HEAD
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect::<Vec<_>>();
         let rule = "|---".repeat(head.len()) + "|\n";
-        line(&head) + &rule + &self.cells().iter().map(|cells| line(cells)).collect::<String>()
+        line(&head)
+            + &rule
+            + &self
+                .cells()
+                .iter()
+                .map(|cells| line(cells))
+                .collect::<String>()
     }
 }
 
 impl<R: Row> Report for Table<R> {
     fn human(&self) -> String {
-        let column = |(at, name): (usize, &&'static str)| if at == 0 { text(name) } else { number(name) };
+        let column =
+            |(at, name): (usize, &&'static str)| if at == 0 { text(name) } else { number(name) };
         let columns: Vec<Column> = R::HEAD.iter().enumerate().map(column).collect();
         let seeds = self.most_seeds();
         let table = render(&columns, &self.cells());
-        format!("{table}\n{}, over {seeds} seed(s)\nEverything lies in {}\n", R::LEGEND, self.out)
+        format!(
+            "{table}\n{}, over {seeds} seed(s)\nEverything lies in {}\n",
+            R::LEGEND,
+            self.out
+        )
     }
 }
 
@@ -131,20 +154,37 @@ a node's commonest class; bytes per node and round; time of all seeds together; 
 
     fn new(name: String, summaries: &[Summary]) -> Self {
         let all = |of: fn(&Summary) -> f64| summaries.iter().map(of).collect::<Vec<f64>>();
-        let everyones: Vec<_> = summaries.iter().filter_map(Summary::everyones_test).collect();
+        let everyones: Vec<_> = summaries
+            .iter()
+            .filter_map(Summary::everyones_test)
+            .collect();
         Self {
             name,
             seeds: summaries.iter().map(|summary| summary.seed).collect(),
             mean_accuracy: all(|summary| summary.mean_accuracy),
             accuracy_after_local_training: all(Summary::accuracy_before_exchange),
-            accuracy_after_finishing: summaries.iter().filter_map(Summary::accuracy_after_finishing).collect(),
+            accuracy_after_finishing: summaries
+                .iter()
+                .filter_map(Summary::accuracy_after_finishing)
+                .collect(),
             accuracy_on_everyone: everyones.iter().map(|test| test.accuracy).collect(),
-            accuracy_on_own_classes: everyones.iter().map(|test| test.accuracy_on_own_classes).collect(),
+            accuracy_on_own_classes: everyones
+                .iter()
+                .map(|test| test.accuracy_on_own_classes)
+                .collect(),
             worst_tenth_accuracy: all(|summary| summary.worst_tenth_accuracy),
-            worst_tenth_after_finishing: summaries.iter().filter_map(Summary::worst_tenth_after_finishing).collect(),
-            best_round_accuracy: summaries.iter().filter_map(|summary| summary.best_round_accuracy).collect(),
+            worst_tenth_after_finishing: summaries
+                .iter()
+                .filter_map(Summary::worst_tenth_after_finishing)
+                .collect(),
+            best_round_accuracy: summaries
+                .iter()
+                .filter_map(|summary| summary.best_round_accuracy)
+                .collect(),
             majority_class_accuracy: all(|summary| summary.majority_class_accuracy),
-            bytes_per_node_and_round: summary::mean(&all(|summary| summary.bytes_per_round.total())),
+            bytes_per_node_and_round: summary::mean(&all(|summary| {
+                summary.bytes_per_round.total()
+            })),
             wall_seconds: summaries.iter().map(|summary| summary.wall_seconds).sum(),
         }
     }
@@ -180,7 +220,11 @@ fn spread(values: &[f64]) -> String {
     if values.len() < 2 {
         return percent(mean);
     }
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() - 1) as f64;
+    let variance = values
+        .iter()
+        .map(|value| (value - mean).powi(2))
+        .sum::<f64>()
+        / (values.len() - 1) as f64;
     format!("{:.1} ± {:.1}", 100.0 * mean, 100.0 * variance.sqrt())
 }
 

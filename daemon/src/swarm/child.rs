@@ -48,13 +48,22 @@ impl Child {
     pub(crate) fn start(spec: Spec) -> io::Result<Self> {
         let log = File::create(&spec.log)?;
         let mut command = Command::new(&spec.program);
-        command.args(&spec.arguments).stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log).process_group(0);
+        command
+            .args(&spec.arguments)
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0);
         // Variables of ours configure the swarm; a child's settings are all on its command line or in its file.
         let is_ours = |name: &str| is_setting(name) || name.starts_with("FEDBOOT_");
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_ours)) {
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_ours))
+        {
             command.env_remove(name);
         }
-        Ok(Self { process: command.spawn()?, spec })
+        Ok(Self {
+            process: command.spawn()?,
+            spec,
+        })
     }
 
     /// Returns how it ended, if it has ended.
@@ -100,8 +109,14 @@ fn tail(path: &Path, count: usize) -> io::Result<Vec<String>> {
     let mut bytes = Vec::new();
     file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    Ok(lines[lines.len().saturating_sub(count)..].iter().map(|line| (*line).to_owned()).collect())
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    Ok(lines[lines.len().saturating_sub(count)..]
+        .iter()
+        .map(|line| (*line).to_owned())
+        .collect())
 }
 
 #[cfg(test)]
@@ -111,7 +126,14 @@ mod tests {
     fn shell(folder: &Path, script: &str) -> Child {
         let arguments = vec!["-c".to_owned(), script.to_owned()];
         let (log, state) = (folder.join("log"), folder.to_owned());
-        Child::start(Spec { name: "shell".into(), program: "/bin/sh".into(), arguments, log, state }).unwrap()
+        Child::start(Spec {
+            name: "shell".into(),
+            program: "/bin/sh".into(),
+            arguments,
+            log,
+            state,
+        })
+        .unwrap()
     }
 
     fn end(child: &mut Child) -> ExitStatus {
@@ -122,7 +144,10 @@ mod tests {
     #[test]
     fn output_goes_to_the_log_and_its_end_is_read() {
         let folder = tempfile::tempdir().unwrap();
-        let mut child = shell(folder.path(), "echo one; echo; echo two >&2; echo three; exit 7");
+        let mut child = shell(
+            folder.path(),
+            "echo one; echo; echo two >&2; echo three; exit 7",
+        );
         assert_eq!(end(&mut child).code(), Some(7));
         assert_eq!(child.last_lines(2), ["two", "three"]);
         assert_eq!(child.last_lines(9).len(), 3);

@@ -6,7 +6,9 @@ use fednode_core::{FederationSpec, NodeId, Round};
 use fednode_runtime::status::{RoundRecord, Status};
 use fednode_runtime::trainer::{LastStage, TrainerCard};
 
-use crate::swarm::summary::{self, BytesPerRound, EveryonesTest, Failed, Node, Overhead, RoundFacts, Summary};
+use crate::swarm::summary::{
+    self, BytesPerRound, EveryonesTest, Failed, Node, Overhead, RoundFacts, Summary,
+};
 
 /// What is known of one node at the end.
 #[derive(Debug, Clone)]
@@ -35,8 +37,15 @@ pub(crate) struct Observed {
 
 impl Observed {
     /// Puts together what a live node said last and what it wrote.
-    pub(crate) fn live(shard: u32, status: &Status, records: Vec<RoundRecord>, majority_class_accuracy: f64) -> Self {
-        let peak = status.peak_rss_bytes.or(records.last().and_then(|record| record.peak_rss_bytes));
+    pub(crate) fn live(
+        shard: u32,
+        status: &Status,
+        records: Vec<RoundRecord>,
+        majority_class_accuracy: f64,
+    ) -> Self {
+        let peak = status
+            .peak_rss_bytes
+            .or(records.last().and_then(|record| record.peak_rss_bytes));
         Self {
             shard,
             node_id: status.node_id,
@@ -44,7 +53,10 @@ impl Observed {
             bytes_sent: status.traffic.sent.wire,
             bytes_received: status.traffic.received.wire,
             peak_rss_bytes: peak.unwrap_or(0),
-            last_stage: LastStage { evaluations: status.finished_evaluation.clone(), pool: status.pool.clone() },
+            last_stage: LastStage {
+                evaluations: status.finished_evaluation.clone(),
+                pool: status.pool.clone(),
+            },
             everyones_test: None,
             records,
             majority_class_accuracy,
@@ -75,7 +87,10 @@ fn best_round(records: &[&RoundRecord]) -> Option<f64> {
     let mut rounds: BTreeMap<Round, Vec<(f64, u32)>> = BTreeMap::new();
     for record in records {
         if let Some(accuracy) = record.accuracy.filter(|accuracy| accuracy.is_finite()) {
-            rounds.entry(record.round).or_default().push((accuracy, record.test_samples));
+            rounds
+                .entry(record.round)
+                .or_default()
+                .push((accuracy, record.test_samples));
         }
     }
     let most = rounds.values().map(Vec::len).max()?;
@@ -86,19 +101,43 @@ fn best_round(records: &[&RoundRecord]) -> Option<f64> {
 /// Makes the summary.
 pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<Failed>) -> Summary {
     let per_node: Vec<Node> = observed.iter().filter_map(node).collect();
-    let records: Vec<&RoundRecord> = observed.iter().flat_map(|observed| &observed.records).collect();
+    let records: Vec<&RoundRecord> = observed
+        .iter()
+        .flat_map(|observed| &observed.records)
+        .collect();
     let ready = everybody_ready(&records);
-    let rounds: Vec<RoundFacts> = records.iter().map(|record| facts(record, ready[&record.round])).collect();
+    let rounds: Vec<RoundFacts> = records
+        .iter()
+        .map(|record| facts(record, ready[&record.round]))
+        .collect();
     // The accuracies of a node that died are those of an earlier round; they are listed but not averaged.
-    let last_round = per_node.iter().map(|node| node.last_round).max().unwrap_or(0);
-    let last: Vec<&Node> = per_node.iter().filter(|node| node.last_round == last_round).collect();
+    let last_round = per_node
+        .iter()
+        .map(|node| node.last_round)
+        .max()
+        .unwrap_or(0);
+    let last: Vec<&Node> = per_node
+        .iter()
+        .filter(|node| node.last_round == last_round)
+        .collect();
     let accuracies: Vec<f64> = last.iter().map(|node| node.accuracy).collect();
-    let weighted = |of: fn(&Node) -> f64| summary::weighted_mean(last.iter().map(|node| (of(node), node.test_samples)));
-    let (mean_accuracy, floor) = (weighted(|node| node.accuracy), weighted(|node| node.majority_class_accuracy));
+    let weighted = |of: fn(&Node) -> f64| {
+        summary::weighted_mean(last.iter().map(|node| (of(node), node.test_samples)))
+    };
+    let (mean_accuracy, floor) = (
+        weighted(|node| node.accuracy),
+        weighted(|node| node.majority_class_accuracy),
+    );
     let train: Vec<f64> = observed
         .iter()
         .filter(|observed| !observed.records.is_empty())
-        .map(|observed| observed.records.iter().map(|record| record.train_seconds).sum())
+        .map(|observed| {
+            observed
+                .records
+                .iter()
+                .map(|record| record.train_seconds)
+                .sum()
+        })
         .collect();
     let spec = run.spec;
     Summary {
@@ -120,7 +159,10 @@ pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<F
         bytes_per_round: summary::bytes_per_round(&rounds),
         wall_seconds: run.wall_seconds,
         train_seconds: summary::mean(&train),
-        overhead: Overhead { idle_core_share: idle_core_share(&run, &records), ..summary::overhead(&rounds) },
+        overhead: Overhead {
+            idle_core_share: idle_core_share(&run, &records),
+            ..summary::overhead(&rounds)
+        },
         effective_config: run.effective_config,
     }
 }
@@ -137,7 +179,11 @@ fn node(observed: &Observed) -> Option<Node> {
         classes: card.classes.clone(),
         accuracy: record.accuracy.unwrap_or(0.0),
         accuracy_after_local_training: record.accuracy_after_local_training,
-        accuracy_after_finishing: observed.last_stage.evaluations.as_ref().and_then(|e| Some(e.test?.accuracy)),
+        accuracy_after_finishing: observed
+            .last_stage
+            .evaluations
+            .as_ref()
+            .and_then(|e| Some(e.test?.accuracy)),
         pool: observed.last_stage.pool.clone(),
         everyones_test: observed.everyones_test,
         majority_class_accuracy: observed.majority_class_accuracy,
@@ -176,23 +222,46 @@ fn idle_core_share(run: &Run<'_>, records: &[&RoundRecord]) -> Option<f64> {
     let from = |record: &RoundRecord| record.started_at.0 as f64 / 1e3;
     let ahead = records.iter().filter_map(|record| record.ahead);
     let ahead = ahead.map(|ahead| (ahead.started_at.0 as f64 / 1e3, ahead.seconds));
-    let updates = records.iter().map(|record| (from(record), record.train_seconds)).chain(ahead);
-    let updates: Vec<_> = updates.map(|(from, seconds)| (from, from + seconds)).collect();
-    let rounds: Vec<_> = records.iter().map(|record| (from(record), from(record) + record.round_seconds)).collect();
-    let nodes = records.iter().map(|record| record.node_id).collect::<BTreeSet<_>>().len();
+    let updates = records
+        .iter()
+        .map(|record| (from(record), record.train_seconds))
+        .chain(ahead);
+    let updates: Vec<_> = updates
+        .map(|(from, seconds)| (from, from + seconds))
+        .collect();
+    let rounds: Vec<_> = records
+        .iter()
+        .map(|record| (from(record), from(record) + record.round_seconds))
+        .collect();
+    let nodes = records
+        .iter()
+        .map(|record| record.node_id)
+        .collect::<BTreeSet<_>>()
+        .len();
     summary::idle_core_share(&updates, &rounds, run.cores?.min(nodes))
 }
 
 /// Returns what a summary needs of a round. `everybody_ready` is when the last node had published its update of that
 /// round: until then the exchange waits for somebody else's training, not for the network.
 pub(crate) fn facts(record: &RoundRecord, everybody_ready: f64) -> RoundFacts {
-    let (sent, received, waited) = (record.bytes_sent, record.bytes_received, record.waited_seconds);
+    let (sent, received, waited) = (
+        record.bytes_sent,
+        record.bytes_received,
+        record.waited_seconds,
+    );
     let ahead = record.ahead.map_or(0.0, |ahead| ahead.seconds);
     // Whoever trains while it waits does not wait: for slower nodes first, for experts last.
-    let stragglers = (everybody_ready - ready_at(record)).clamp(0.0, waited.experts + waited.global);
+    let stragglers =
+        (everybody_ready - ready_at(record)).clamp(0.0, waited.experts + waited.global);
     let for_experts = stragglers.min(waited.experts);
-    let [stragglers, global, experts] =
-        less(ahead, [stragglers, waited.global - (stragglers - for_experts), waited.experts - for_experts]);
+    let [stragglers, global, experts] = less(
+        ahead,
+        [
+            stragglers,
+            waited.global - (stragglers - for_experts),
+            waited.experts - for_experts,
+        ],
+    );
     RoundFacts {
         train_seconds: record.train_seconds + ahead,
         round_seconds: record.round_seconds,
@@ -223,31 +292,62 @@ mod tests {
     #[test]
     fn a_node_that_died_early_is_listed_but_not_averaged() {
         let observed = |shard, rounds: u32, accuracy| {
-            let records = (1..=rounds).map(|round| RoundRecord { accuracy: Some(accuracy), ..record(round) });
+            let records = (1..=rounds).map(|round| RoundRecord {
+                accuracy: Some(accuracy),
+                ..record(round)
+            });
             Observed::live(shard, &status(rounds), records.collect(), 0.25)
         };
         let spec = FederationSpec::default();
         let effective_config = serde_json::Value::Null;
-        let run =
-            Run { spec: &spec, data: "digits", device: "cpu", cores: Some(2), wall_seconds: 20.0, effective_config };
+        let run = Run {
+            spec: &spec,
+            data: "digits",
+            device: "cpu",
+            cores: Some(2),
+            wall_seconds: 20.0,
+            effective_config,
+        };
         let summary = summarise(run, &[observed(1, 3, 0.5), observed(2, 1, 1.0)], vec![]);
         assert_eq!((summary.per_node.len(), summary.mean_accuracy), (2, 0.5));
     }
 
     #[test]
     fn waiting_for_the_slowest_is_told_from_waiting_for_the_network() {
-        let waited = |experts, global| Waited { experts, global, publish: 1.0, ..Waited::default() };
-        let record = |train_seconds, waited_seconds| RoundRecord { train_seconds, waited_seconds, ..record(1) };
-        let (quick, slow) = (record(4.0, waited(3.0, 2.5)), record(8.0, waited(0.5, 0.25)));
+        let waited = |experts, global| Waited {
+            experts,
+            global,
+            publish: 1.0,
+            ..Waited::default()
+        };
+        let record = |train_seconds, waited_seconds| RoundRecord {
+            train_seconds,
+            waited_seconds,
+            ..record(1)
+        };
+        let (quick, slow) = (
+            record(4.0, waited(3.0, 2.5)),
+            record(8.0, waited(0.5, 0.25)),
+        );
         let ready = everybody_ready(&[&quick, &slow]);
         let causes = |record| facts(record, ready[&Round(1)]).waited[..3].to_vec();
-        assert_eq!(causes(&quick), [("stragglers", 4.0), ("experts", 0.0), ("global", 1.5)]);
-        assert_eq!(causes(&slow), [("stragglers", 0.0), ("experts", 0.5), ("global", 0.25)]);
+        assert_eq!(
+            causes(&quick),
+            [("stragglers", 4.0), ("experts", 0.0), ("global", 1.5)]
+        );
+        assert_eq!(
+            causes(&slow),
+            [("stragglers", 0.0), ("experts", 0.5), ("global", 0.25)]
+        );
     }
 
     #[test]
     fn the_best_round_is_one_in_which_everybody_is_evaluated() {
-        let record = |round, accuracy, test_samples| RoundRecord { accuracy, test_samples, ..record(round) };
+        let record = |round, accuracy, test_samples| RoundRecord {
+            accuracy,
+            test_samples,
+            ..record(round)
+        };
         // Round 1: (0.6 + 3 * 0.8) / 4; round 2 lacks a node; round 3: 0.5.
         let records = [
             record(1, Some(0.6), 1),
@@ -263,31 +363,82 @@ mod tests {
 
     #[test]
     fn who_trains_while_it_waits_does_not_wait() {
-        let waited_seconds = Waited { experts: 3.0, global: 2.5, publish: 1.0, ..Waited::default() };
-        let ahead = Some(Ahead { started_at: Timestamp(5_000), seconds: 4.5 });
-        let quick = RoundRecord { train_seconds: 4.0, waited_seconds, ahead, ..record(1) };
+        let waited_seconds = Waited {
+            experts: 3.0,
+            global: 2.5,
+            publish: 1.0,
+            ..Waited::default()
+        };
+        let ahead = Some(Ahead {
+            started_at: Timestamp(5_000),
+            seconds: 4.5,
+        });
+        let quick = RoundRecord {
+            train_seconds: 4.0,
+            waited_seconds,
+            ahead,
+            ..record(1)
+        };
         let facts = facts(&quick, ready_at(&quick) + 4.0);
-        assert_eq!(facts.waited[..3], [("stragglers", 0.0), ("experts", 0.0), ("global", 1.0)]);
+        assert_eq!(
+            facts.waited[..3],
+            [("stragglers", 0.0), ("experts", 0.0), ("global", 1.0)]
+        );
         assert_eq!(facts.train_seconds, 8.5);
     }
 
     #[test]
     fn one_entry_per_node_that_finished_a_round() {
-        let observed = |shard, done: u32| Observed::live(shard, &status(done), (1..=done).map(record).collect(), 0.25);
+        let observed = |shard, done: u32| {
+            Observed::live(shard, &status(done), (1..=done).map(record).collect(), 0.25)
+        };
         let spec = FederationSpec::default();
         let effective_config = serde_json::Value::Null;
-        let run =
-            Run { spec: &spec, data: "digits", device: "cpu", cores: Some(2), wall_seconds: 20.0, effective_config };
-        let failed = Failed { name: "node 2".into(), reason: "killed".into() };
+        let run = Run {
+            spec: &spec,
+            data: "digits",
+            device: "cpu",
+            cores: Some(2),
+            wall_seconds: 20.0,
+            effective_config,
+        };
+        let failed = Failed {
+            name: "node 2".into(),
+            reason: "killed".into(),
+        };
         let summary = summarise(run, &[observed(1, 2), observed(2, 0)], vec![failed]);
         assert_eq!(summary.per_node.len(), 1);
         let node = &summary.per_node[0];
-        assert_eq!((node.node_id.as_str(), node.last_round), (NODE.to_string().as_str(), 2));
-        assert_eq!((node.train_samples, node.test_samples, node.classes.as_slice()), (80, 20, &[1, 2][..]));
-        assert_eq!((node.bytes_sent, node.bytes_received, node.peak_rss_bytes), (1000, 2000, 50));
-        assert_eq!((summary.mean_accuracy, summary.majority_class_accuracy, summary.train_seconds), (0.75, 0.25, 16.0));
+        assert_eq!(
+            (node.node_id.as_str(), node.last_round),
+            (NODE.to_string().as_str(), 2)
+        );
+        assert_eq!(
+            (
+                node.train_samples,
+                node.test_samples,
+                node.classes.as_slice()
+            ),
+            (80, 20, &[1, 2][..])
+        );
+        assert_eq!(
+            (node.bytes_sent, node.bytes_received, node.peak_rss_bytes),
+            (1000, 2000, 50)
+        );
+        assert_eq!(
+            (
+                summary.mean_accuracy,
+                summary.majority_class_accuracy,
+                summary.train_seconds
+            ),
+            (0.75, 0.25, 16.0)
+        );
         assert!((summary.overhead.share - 0.2).abs() < 1e-12);
-        let bytes = BytesPerRound { aggregator: 40.0, peer_to_peer: 200.0, gossip: 7.0 };
+        let bytes = BytesPerRound {
+            aggregator: 40.0,
+            peer_to_peer: 200.0,
+            gossip: 7.0,
+        };
         assert_eq!(summary.bytes_per_round, bytes);
     }
 }

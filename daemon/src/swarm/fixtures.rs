@@ -10,7 +10,10 @@ pub(super) const NODE: NodeId = NodeId::from_bytes([7; 32]);
 
 /// A node in training that has finished `done` of three rounds.
 pub(super) fn status(done: u32) -> Status {
-    let wire = |wire| Bytes { wire, ..Bytes::default() };
+    let wire = |wire| Bytes {
+        wire,
+        ..Bytes::default()
+    };
     Status {
         node_id: NODE,
         role: Role::Node,
@@ -25,8 +28,16 @@ pub(super) fn status(done: u32) -> Status {
         training: None,
         last_record: (done > 0).then(|| record(done)),
         peers: 4,
-        traffic: Traffic { sent: wire(1000), received: wire(2000) },
-        trainer: Some(TrainerCard { train_samples: 80, test_samples: 20, classes: vec![1, 2], ..Default::default() }),
+        traffic: Traffic {
+            sent: wire(1000),
+            received: wire(2000),
+        },
+        trainer: Some(TrainerCard {
+            train_samples: 80,
+            test_samples: 20,
+            classes: vec![1, 2],
+            ..Default::default()
+        }),
         uptime_seconds: 1.0,
         version: "0".into(),
         listeners: vec![],
@@ -48,13 +59,26 @@ pub(super) fn record(round: u32) -> RoundRecord {
         train_loss: 0.5,
         train_seconds: 8.0,
         round_seconds: 10.0,
-        waited_seconds: Waited { experts: 1.0, ..Waited::default() },
+        waited_seconds: Waited {
+            experts: 1.0,
+            ..Waited::default()
+        },
         accuracy: Some(0.75),
         accuracy_after_local_training: Some(0.5),
         test_samples: 20,
         test_expert_share: vec![0.25, 0.75],
-        bytes_sent: Bytes { aggregator: 10, peer_to_peer: 100, gossip: 5, ..Bytes::default() },
-        bytes_received: Bytes { aggregator: 30, peer_to_peer: 200, gossip: 7, ..Bytes::default() },
+        bytes_sent: Bytes {
+            aggregator: 10,
+            peer_to_peer: 100,
+            gossip: 5,
+            ..Bytes::default()
+        },
+        bytes_received: Bytes {
+            aggregator: 30,
+            peer_to_peer: 200,
+            gossip: 7,
+            ..Bytes::default()
+        },
         ..RoundRecord::new(Round(round), NODE, Timestamp(0))
     }
 }

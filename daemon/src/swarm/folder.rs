@@ -39,7 +39,9 @@ impl Folder {
     /// Refuses one that holds something, so that no result is overwritten.
     pub(crate) fn create(root: &Path) -> anyhow::Result<Self> {
         refuse_others(root, &[])?;
-        let made = ["logs", "models", "fedboot"].into_iter().try_for_each(|name| fs::create_dir_all(root.join(name)));
+        let made = ["logs", "models", "fedboot"]
+            .into_iter()
+            .try_for_each(|name| fs::create_dir_all(root.join(name)));
         Self::made(root, made)
     }
 
@@ -55,7 +57,9 @@ impl Folder {
     fn made(root: &Path, made: io::Result<()>) -> anyhow::Result<Self> {
         made.map_err(|error| unwritable(root, &error))?;
         // Children have the same current folder, but a path that is absolute can be used by whoever reads it later.
-        let root = root.canonicalize().map_err(|error| unwritable(root, &error))?;
+        let root = root
+            .canonicalize()
+            .map_err(|error| unwritable(root, &error))?;
         Ok(Self { root })
     }
 
@@ -71,7 +75,9 @@ impl Folder {
 
     /// Returns where a process writes.
     pub(crate) fn log(&self, name: &str) -> PathBuf {
-        self.root.join("logs").join(format!("{}.log", name.replace(' ', "-")))
+        self.root
+            .join("logs")
+            .join(format!("{}.log", name.replace(' ', "-")))
     }
 
     /// Returns the aggregator's state folder.
@@ -95,7 +101,8 @@ impl Folder {
     /// Writes a node's settings and returns where they are.
     pub(crate) fn write_node(&self, shard: u32, config: &Config) -> anyhow::Result<PathBuf> {
         let name = format!("nodes/{shard}/node.toml");
-        fs::create_dir_all(self.node_state(shard)).map_err(|error| unwritable(&self.root, &error))?;
+        fs::create_dir_all(self.node_state(shard))
+            .map_err(|error| unwritable(&self.root, &error))?;
         self.write(&name, config.to_toml().as_bytes())?;
         Ok(self.root.join(name))
     }
@@ -113,7 +120,10 @@ impl Folder {
 
     /// Writes the result.
     pub(crate) fn write_summary(&self, summary: &impl Serialize) -> anyhow::Result<()> {
-        self.write(SUMMARY, (serde_json::to_string_pretty(summary)? + "\n").as_bytes())
+        self.write(
+            SUMMARY,
+            (serde_json::to_string_pretty(summary)? + "\n").as_bytes(),
+        )
     }
 
     /// Writes a node's final model and its card.
@@ -125,22 +135,31 @@ impl Folder {
     fn write(&self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
         let path = self.root.join(name);
         let written = fs::File::create(&path).and_then(|mut file| file.write_all(bytes));
-        written.map_err(|error| unwritable(&path, &error)).or_fail(ExitCode::State)
+        written
+            .map_err(|error| unwritable(&path, &error))
+            .or_fail(ExitCode::State)
     }
 }
 
 fn refuse_others(root: &Path, known: &[&str]) -> anyhow::Result<()> {
-    let is_other =
-        |entry: io::Result<fs::DirEntry>| entry.is_ok_and(|e| !known.iter().any(|name| e.file_name() == *name));
+    let is_other = |entry: io::Result<fs::DirEntry>| {
+        entry.is_ok_and(|e| !known.iter().any(|name| e.file_name() == *name))
+    };
     if fs::read_dir(root).is_ok_and(|mut entries| entries.any(is_other)) {
         let root = root.display();
-        return Err(fail(ExitCode::Usage, format!("`{root}` is not empty: name another folder with --out")));
+        return Err(fail(
+            ExitCode::Usage,
+            format!("`{root}` is not empty: name another folder with --out"),
+        ));
     }
     Ok(())
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> anyhow::Error {
-    fail(ExitCode::State, format!("cannot write `{}`: {error}", path.display()))
+    fail(
+        ExitCode::State,
+        format!("cannot write `{}`: {error}", path.display()),
+    )
 }
 
 #[cfg(test)]
@@ -154,7 +173,12 @@ mod tests {
         let root = parent.path().join("run");
         let folder = Folder::create(&root).unwrap();
         folder.write_spec(&FederationSpec::default()).unwrap();
-        assert!(Folder::create(&root).unwrap_err().to_string().contains("not empty"));
+        assert!(
+            Folder::create(&root)
+                .unwrap_err()
+                .to_string()
+                .contains("not empty")
+        );
         assert!(Folder::of_simulation(&root, &["left"]).is_err());
         let root = parent.path().join("interrupted");
         fs::create_dir(&root).unwrap();
@@ -175,9 +199,20 @@ mod tests {
     fn a_nodes_settings_start_it_again() {
         let parent = tempfile::tempdir().unwrap();
         let folder = Folder::create(&parent.path().join("run")).unwrap();
-        let path = folder.write_node(2, &Config { shard: "2/5".into(), ..Config::default() }).unwrap();
+        let path = folder
+            .write_node(
+                2,
+                &Config {
+                    shard: "2/5".into(),
+                    ..Config::default()
+                },
+            )
+            .unwrap();
         let text = fs::read_to_string(&path).unwrap();
-        let file = crate::config::File { text: &text, folder: path.parent().unwrap() };
+        let file = crate::config::File {
+            text: &text,
+            folder: path.parent().unwrap(),
+        };
         let read = Config::resolve(toml::Table::new(), [], Some(file)).unwrap();
         assert_eq!(read.shard, "2/5");
         assert!(read.state.ends_with("nodes/2/state"), "{}", read.state);

@@ -22,7 +22,9 @@ impl Interrupts {
     pub(crate) fn install() -> io::Result<Self> {
         let counted = Self::default();
         let count = Arc::clone(&counted.0);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()?;
         let guard = runtime.enter();
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
@@ -38,7 +40,9 @@ impl Interrupts {
                 count.fetch_add(1, Ordering::Relaxed);
             }
         };
-        std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(listen))?;
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || runtime.block_on(listen))?;
         Ok(counted)
     }
 

@@ -40,7 +40,10 @@ pub(crate) struct Progress {
 
 #[derive(Debug)]
 enum Screen {
-    Live { all: MultiProgress, bars: Vec<ProgressBar> },
+    Live {
+        all: MultiProgress,
+        bars: Vec<ProgressBar>,
+    },
     Lines(Vec<Said>),
 }
 
@@ -57,17 +60,24 @@ impl Progress {
     pub(crate) fn new(n_nodes: usize, rounds: u32) -> Self {
         if !std::io::stderr().is_terminal() {
             let screen = Screen::Lines(vec![Said::default(); n_nodes]);
-            return Self { screen, troubles: BTreeSet::new() };
+            return Self {
+                screen,
+                troubles: BTreeSet::new(),
+            };
         }
         let all = MultiProgress::new();
-        let style = ProgressStyle::with_template("{prefix:>8} {bar:20} {wide_msg}").expect("the template is valid");
+        let style = ProgressStyle::with_template("{prefix:>8} {bar:20} {wide_msg}")
+            .expect("the template is valid");
         let bars = (0..n_nodes).map(|_| {
             let bar = all.add(ProgressBar::new(u64::from(rounds)));
             bar.set_style(style.clone());
             bar
         });
         let bars = bars.collect();
-        Self { screen: Screen::Live { all, bars }, troubles: BTreeSet::new() }
+        Self {
+            screen: Screen::Live { all, bars },
+            troubles: BTreeSet::new(),
+        }
     }
 
     /// Shows what is known now.
@@ -86,7 +96,9 @@ impl Progress {
 
     /// Says what a process has to have seen to, once.
     pub(crate) fn trouble(&mut self, name: &str, text: &str) {
-        let Some(line) = new_trouble(&mut self.troubles, name, text) else { return };
+        let Some(line) = new_trouble(&mut self.troubles, name, text) else {
+            return;
+        };
         match &self.screen {
             // What cannot be written to a terminal cannot be said elsewhere.
             Screen::Live { all, .. } => drop(all.println(line)),
@@ -111,7 +123,10 @@ fn new_trouble(said: &mut BTreeSet<String>, name: &str, text: &str) -> Option<St
 impl View {
     /// Returns the last round whose record is complete.
     fn rounds_done(&self) -> u32 {
-        let record = self.status.as_ref().and_then(|status| status.last_record.as_ref());
+        let record = self
+            .status
+            .as_ref()
+            .and_then(|status| status.last_record.as_ref());
         record.map_or(0, |record| record.round.0)
     }
 
@@ -123,10 +138,26 @@ impl View {
         let Some(status) = &self.status else {
             return "starting".into();
         };
-        let training = status.training.map(|now| format!(" {}/{}", now.epoch, now.epochs)).unwrap_or_default();
-        let phase = if status.finished { "finished".into() } else { format!("{}{training}", status.phase.name()) };
-        let mut line = format!("round {}/{} {phase:<13} {}", status.round, status.rounds, results(status));
-        if let Some(waiting) = status.waiting_for.first().filter(|waiting| waiting.seconds > WORTH_SAYING) {
+        let training = status
+            .training
+            .map(|now| format!(" {}/{}", now.epoch, now.epochs))
+            .unwrap_or_default();
+        let phase = if status.finished {
+            "finished".into()
+        } else {
+            format!("{}{training}", status.phase.name())
+        };
+        let mut line = format!(
+            "round {}/{} {phase:<13} {}",
+            status.round,
+            status.rounds,
+            results(status)
+        );
+        if let Some(waiting) = status
+            .waiting_for
+            .first()
+            .filter(|waiting| waiting.seconds > WORTH_SAYING)
+        {
             line.push_str(&format!("  waits for {}", describe(waiting)));
         }
         line
@@ -137,9 +168,14 @@ impl View {
 fn results(status: &Status) -> String {
     let record = status.last_record.as_ref();
     let loss = record.map_or("-".into(), |record| format!("{:.3}", record.train_loss));
-    let accuracy = record.and_then(|record| record.accuracy).map_or("-".into(), percent);
+    let accuracy = record
+        .and_then(|record| record.accuracy)
+        .map_or("-".into(), percent);
     let moved = bytes(status.traffic.sent.wire + status.traffic.received.wire);
-    format!("loss {loss:>6}  accuracy {accuracy:>7}  peers {}  {moved:>8}", status.peers)
+    format!(
+        "loss {loss:>6}  accuracy {accuracy:>7}  peers {}  {moved:>8}",
+        status.peers
+    )
 }
 
 impl Said {
@@ -156,12 +192,25 @@ impl Said {
         };
         if view.rounds_done() > self.round {
             self.round = view.rounds_done();
-            lines.push(format!("{name}  round {}/{} done  {}", self.round, status.rounds, results(status)));
+            lines.push(format!(
+                "{name}  round {}/{} done  {}",
+                self.round,
+                status.rounds,
+                results(status)
+            ));
         }
-        let waiting = status.waiting_for.first().filter(|waiting| waiting.seconds > WORTH_A_LINE);
+        let waiting = status
+            .waiting_for
+            .first()
+            .filter(|waiting| waiting.seconds > WORTH_A_LINE);
         if let Some(waiting) = waiting.filter(|waiting| waiting.what != self.waiting) {
             self.waiting.clone_from(&waiting.what);
-            lines.push(format!("{name}  round {}/{} waits for {}", status.round, status.rounds, describe(waiting)));
+            lines.push(format!(
+                "{name}  round {}/{} waits for {}",
+                status.round,
+                status.rounds,
+                describe(waiting)
+            ));
         }
         lines
     }
@@ -174,7 +223,11 @@ mod tests {
     use fednode_runtime::status::WaitingFor;
 
     fn view(round: u32) -> View {
-        View { name: "node 2".into(), status: Some(Box::new(status(round))), failed: None }
+        View {
+            name: "node 2".into(),
+            status: Some(Box::new(status(round))),
+            failed: None,
+        }
     }
 
     #[test]
@@ -190,14 +243,27 @@ mod tests {
 
     #[test]
     fn long_waits_and_deaths_are_said_once() {
-        let mut said = Said { round: 1, ..Said::default() };
+        let mut said = Said {
+            round: 1,
+            ..Said::default()
+        };
         let mut waiting = view(1);
-        let wait = WaitingFor { what: "the mean".into(), whom: vec![], seconds: 20.0 };
+        let wait = WaitingFor {
+            what: "the mean".into(),
+            whom: vec![],
+            seconds: 20.0,
+        };
         waiting.status.as_mut().unwrap().waiting_for = vec![wait];
-        assert_eq!(said.news(&waiting), ["node 2  round 2/3 waits for the mean, for 20 s"]);
+        assert_eq!(
+            said.news(&waiting),
+            ["node 2  round 2/3 waits for the mean, for 20 s"]
+        );
         assert!(waiting.line().ends_with("waits for the mean, for 20 s"));
         assert_eq!(said.news(&waiting), Vec::<String>::new());
-        let failed = View { failed: Some("killed".into()), ..view(1) };
+        let failed = View {
+            failed: Some("killed".into()),
+            ..view(1)
+        };
         assert_eq!(said.news(&failed), ["node 2 failed: killed"]);
         assert_eq!(said.news(&failed), Vec::<String>::new());
     }
@@ -206,11 +272,16 @@ mod tests {
     fn a_trouble_is_said_once_for_everybody_who_has_it() {
         let mut said = BTreeSet::new();
         let full = "the disk is full";
-        assert_eq!(new_trouble(&mut said, "node 1", full).unwrap(), "node 1: the disk is full");
+        assert_eq!(
+            new_trouble(&mut said, "node 1", full).unwrap(),
+            "node 1: the disk is full"
+        );
         assert_eq!(new_trouble(&mut said, "node 1", full), None);
         assert!(new_trouble(&mut said, "node 2", full).is_some());
         assert_eq!(
-            (0..100).filter_map(|at| new_trouble(&mut said, "node 1", &at.to_string())).count(),
+            (0..100)
+                .filter_map(|at| new_trouble(&mut said, "node 1", &at.to_string()))
+                .count(),
             MOST_TROUBLES - 2
         );
     }
@@ -219,8 +290,16 @@ mod tests {
     fn a_line_says_where_training_is() {
         let mut training = view(1);
         training.status.as_mut().unwrap().training =
-            Some(fednode_runtime::trainer::TrainProgress { epoch: 1, epochs: 2, ..Default::default() });
-        assert!(training.line().starts_with("round 2/3 training 1/2"), "{}", training.line());
+            Some(fednode_runtime::trainer::TrainProgress {
+                epoch: 1,
+                epochs: 2,
+                ..Default::default()
+            });
+        assert!(
+            training.line().starts_with("round 2/3 training 1/2"),
+            "{}",
+            training.line()
+        );
         assert_eq!(View::default().line(), "starting");
     }
 }

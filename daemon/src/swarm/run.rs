@@ -76,8 +76,14 @@ struct Swarm<'a> {
 /// Names the child that died and its last lines; or says that the user interrupted.
 pub(crate) fn run(plan: &Plan, interrupts: &Interrupts) -> anyhow::Result<Outcome> {
     let started = Instant::now();
-    let mut swarm =
-        Swarm { plan, interrupts, aggregator: None, nodes: Vec::new(), views: Vec::new(), failed: Vec::new() };
+    let mut swarm = Swarm {
+        plan,
+        interrupts,
+        aggregator: None,
+        nodes: Vec::new(),
+        views: Vec::new(),
+        failed: Vec::new(),
+    };
     let result = swarm.start().and_then(|()| swarm.watch());
     let wall_seconds = started.elapsed().as_secs_f64();
     let everybody = swarm.nodes.drain(..).chain(swarm.aggregator.take());
@@ -85,7 +91,11 @@ pub(crate) fn run(plan: &Plan, interrupts: &Interrupts) -> anyhow::Result<Outcom
     stop::all(&mut children, interrupts);
     result?;
     let statuses = swarm.views.into_iter().map(|view| view.status).collect();
-    Ok(Outcome { statuses, failed: swarm.failed, wall_seconds })
+    Ok(Outcome {
+        statuses,
+        failed: swarm.failed,
+        wall_seconds,
+    })
 }
 
 impl Swarm<'_> {
@@ -103,8 +113,15 @@ impl Swarm<'_> {
             let mut child = self.start_node(shard, &peers)?;
             let watcher = Watcher::start(&child.spec.state);
             let is_first = peers.is_empty();
-            let listeners = if is_first { self.wait_for_listeners(&mut child, &watcher) } else { Ok(Vec::new()) };
-            self.views.push(View { name: child.spec.name.clone(), ..View::default() });
+            let listeners = if is_first {
+                self.wait_for_listeners(&mut child, &watcher)
+            } else {
+                Ok(Vec::new())
+            };
+            self.views.push(View {
+                name: child.spec.name.clone(),
+                ..View::default()
+            });
             self.nodes.push(Node { child, watcher });
             peers.extend(listeners?);
         }
@@ -115,15 +132,31 @@ impl Swarm<'_> {
         let folder = &self.plan.folder;
         let state = folder.aggregator_state();
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
-        let arguments =
-            ["start", "--spec", &text(folder.spec()), "--listen", LOOPBACK, "--state", &text(state.clone())]
-                .map(str::to_owned)
-                .into_iter()
-                .chain(["--compression".to_owned(), self.plan.node.compression.clone()])
-                .chain(["--stop-when-stdin-closes".to_owned()])
-                .collect();
+        let arguments = [
+            "start",
+            "--spec",
+            &text(folder.spec()),
+            "--listen",
+            LOOPBACK,
+            "--state",
+            &text(state.clone()),
+        ]
+        .map(str::to_owned)
+        .into_iter()
+        .chain([
+            "--compression".to_owned(),
+            self.plan.node.compression.clone(),
+        ])
+        .chain(["--stop-when-stdin-closes".to_owned()])
+        .collect();
         let name = "fedboot".to_owned();
-        start(child::Spec { log: folder.log(&name), name, program, arguments, state })
+        start(child::Spec {
+            log: folder.log(&name),
+            name,
+            program,
+            arguments,
+            state,
+        })
     }
 
     fn start_node(&self, shard: u32, peers: &[String]) -> anyhow::Result<Child> {
@@ -139,25 +172,41 @@ impl Swarm<'_> {
         let path = folder.write_node(shard, &config)?;
         let program = std::env::current_exe().or_fail(ExitCode::Internal)?;
         let path = path.to_string_lossy().into_owned();
-        let arguments = ["start", "--config", &path, "--stop-when-stdin-closes"].map(str::to_owned).to_vec();
+        let arguments = ["start", "--config", &path, "--stop-when-stdin-closes"]
+            .map(str::to_owned)
+            .to_vec();
         let name = format!("node {shard}");
-        start(child::Spec { log: folder.log(&name), name, program, arguments, state: folder.node_state(shard) })
+        start(child::Spec {
+            log: folder.log(&name),
+            name,
+            program,
+            arguments,
+            state: folder.node_state(shard),
+        })
     }
 
     /// Waits until a process says where it can be reached.
-    fn wait_for_listeners(&self, child: &mut Child, watcher: &Watcher) -> anyhow::Result<Vec<String>> {
+    fn wait_for_listeners(
+        &self,
+        child: &mut Child,
+        watcher: &Watcher,
+    ) -> anyhow::Result<Vec<String>> {
         let started = Instant::now();
         loop {
             if let Some(status) = child.ended() {
                 return Err(died(child, status));
             }
-            let listeners = watcher.latest().map(|status| status.listeners).unwrap_or_default();
+            let listeners = watcher
+                .latest()
+                .map(|status| status.listeners)
+                .unwrap_or_default();
             if !listeners.is_empty() {
                 return Ok(listeners);
             }
             if started.elapsed() > START_DEADLINE {
                 let (name, log) = (&child.spec.name, child.spec.log.display());
-                let waited = format!("{name} said no address to reach it at within {START_DEADLINE:?}");
+                let waited =
+                    format!("{name} said no address to reach it at within {START_DEADLINE:?}");
                 return Err(fail(ExitCode::Child, format!("{waited}: see `{log}`")));
             }
             self.pause(Duration::from_millis(20))?;
@@ -181,10 +230,16 @@ impl Swarm<'_> {
 
     /// Looks at every node; a death is an error unless the others go on.
     fn look(&mut self) -> anyhow::Result<()> {
-        for (node, view) in self.nodes.iter_mut().zip(&mut self.views).filter(|(_, view)| view.failed.is_none()) {
+        for (node, view) in self
+            .nodes
+            .iter_mut()
+            .zip(&mut self.views)
+            .filter(|(_, view)| view.failed.is_none())
+        {
             if let Some(status) = node.child.ended() {
                 view.failed = Some(reason(&node.child, status));
-                self.failed.push(bury(&node.child, status, self.plan.keep_going)?);
+                self.failed
+                    .push(bury(&node.child, status, self.plan.keep_going)?);
             } else if let Some(status) = node.watcher.latest() {
                 view.status = Some(Box::new(status));
             }
@@ -192,12 +247,19 @@ impl Swarm<'_> {
         if let Some(aggregator) = &mut self.aggregator
             && let Some(status) = aggregator.child.ended()
         {
-            self.failed.push(bury(&aggregator.child, status, self.plan.keep_going)?);
+            self.failed
+                .push(bury(&aggregator.child, status, self.plan.keep_going)?);
             self.aggregator = None;
         }
         if self.views.iter().all(|view| view.failed.is_some()) {
-            let last = self.failed.last().map(|failed| format!(": {}: {}", failed.name, failed.reason));
-            return Err(fail(ExitCode::Child, format!("every node failed{}", last.unwrap_or_default())));
+            let last = self
+                .failed
+                .last()
+                .map(|failed| format!(": {}: {}", failed.name, failed.reason));
+            return Err(fail(
+                ExitCode::Child,
+                format!("every node failed{}", last.unwrap_or_default()),
+            ));
         }
         Ok(())
     }
@@ -205,14 +267,22 @@ impl Swarm<'_> {
     /// Says what anybody has to see to, a full disk for example: else it would stand in a log that nobody reads.
     fn tell_troubles(&self, progress: &mut Progress) {
         for Node { child, watcher } in self.nodes.iter().chain(&self.aggregator) {
-            let notes = watcher.latest().map(|status| status.notes).unwrap_or_default();
-            notes.iter().filter(|note| note.is_trouble).for_each(|note| progress.trouble(&child.spec.name, &note.text));
+            let notes = watcher
+                .latest()
+                .map(|status| status.notes)
+                .unwrap_or_default();
+            notes
+                .iter()
+                .filter(|note| note.is_trouble)
+                .for_each(|note| progress.trouble(&child.spec.name, &note.text));
         }
     }
 
     fn is_over(&self) -> bool {
         let finished = |view: &View| view.status.as_ref().is_some_and(|status| status.finished);
-        self.views.iter().all(|view| view.failed.is_some() || finished(view))
+        self.views
+            .iter()
+            .all(|view| view.failed.is_some() || finished(view))
     }
 
     /// Sleeps unless the user wants to stop.
@@ -230,13 +300,21 @@ impl Swarm<'_> {
 
 fn start(spec: child::Spec) -> anyhow::Result<Child> {
     let (name, program) = (spec.name.clone(), spec.program.display().to_string());
-    Child::start(spec).map_err(|error| fail(ExitCode::Child, format!("cannot start {name} (`{program}`): {error}")))
+    Child::start(spec).map_err(|error| {
+        fail(
+            ExitCode::Child,
+            format!("cannot start {name} (`{program}`): {error}"),
+        )
+    })
 }
 
 /// Notes a death if the others go on.
 fn bury(child: &Child, status: ExitStatus, keep_going: bool) -> anyhow::Result<Failed> {
     if keep_going {
-        Ok(Failed { name: child.spec.name.clone(), reason: reason(child, status) })
+        Ok(Failed {
+            name: child.spec.name.clone(),
+            reason: reason(child, status),
+        })
     } else {
         Err(died(child, status))
     }
@@ -244,7 +322,13 @@ fn bury(child: &Child, status: ExitStatus, keep_going: bool) -> anyhow::Result<F
 
 fn died(child: &Child, status: ExitStatus) -> anyhow::Error {
     let (name, log) = (&child.spec.name, child.spec.log.display());
-    fail(ExitCode::Child, format!("{name} died ({}); its log is `{log}`", reason(child, status)))
+    fail(
+        ExitCode::Child,
+        format!(
+            "{name} died ({}); its log is `{log}`",
+            reason(child, status)
+        ),
+    )
 }
 
 /// Says how a child ended: in its own last words, else with its last lines.
@@ -252,7 +336,9 @@ fn reason(child: &Child, status: ExitStatus) -> String {
     let lines = child.last_lines(LAST_LINES);
     match lines.last() {
         None => status.to_string(),
-        Some(last) if last.starts_with("error: ") => format!("{status}: {}", &last["error: ".len()..]),
+        Some(last) if last.starts_with("error: ") => {
+            format!("{status}: {}", &last["error: ".len()..])
+        }
         Some(_) => format!("{status}: {}", lines.join(" | ")),
     }
 }

@@ -38,7 +38,10 @@ pub(crate) fn all(children: &mut [Child], interrupts: &Interrupts) {
 
 /// Asks all at the same time. Nobody waits for the answers: a child that hangs is told soon enough.
 fn ask(children: &mut [Child]) {
-    for child in children.iter_mut().filter_map(|child| child.ended().is_none().then_some(child)) {
+    for child in children
+        .iter_mut()
+        .filter_map(|child| child.ended().is_none().then_some(child))
+    {
         match Client::of(&child.spec.state) {
             Ok(client) => drop(std::thread::spawn(move || client.stop())),
             // It does not listen yet: the signal is the same request.
@@ -55,7 +58,14 @@ mod tests {
     fn shell(folder: &std::path::Path, script: &str) -> Child {
         let arguments = vec!["-c".to_owned(), script.to_owned()];
         let (log, state) = (folder.join("log"), folder.to_owned());
-        Child::start(Spec { name: "shell".into(), program: "/bin/sh".into(), arguments, log, state }).unwrap()
+        Child::start(Spec {
+            name: "shell".into(),
+            program: "/bin/sh".into(),
+            arguments,
+            log,
+            state,
+        })
+        .unwrap()
     }
 
     #[test]
@@ -69,7 +79,11 @@ mod tests {
         let started = Instant::now();
         all(&mut children, &Interrupts::default());
         // With room for a busy machine; the one that listens to nothing would be there for ever.
-        assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+        assert!(
+            started.elapsed() < Duration::from_secs(8),
+            "{:?}",
+            started.elapsed()
+        );
         assert!(children.iter_mut().all(|child| child.ended().is_some()));
     }
 }

@@ -67,21 +67,33 @@ pub(crate) struct Summary {
 impl Summary {
     /// Returns the accuracy after the stage that follows the last round, weighted by test samples, if there is one.
     pub(crate) fn accuracy_after_finishing(&self) -> Option<f64> {
-        let pairs = self.per_node.iter().filter_map(|node| Some((node.accuracy_after_finishing?, node.test_samples)));
+        let pairs = self
+            .per_node
+            .iter()
+            .filter_map(|node| Some((node.accuracy_after_finishing?, node.test_samples)));
         let pairs: Vec<_> = pairs.collect();
         (!pairs.is_empty()).then(|| weighted_mean(pairs))
     }
 
     /// Returns the mean of the lowest tenth of the nodes after that stage, if there is one.
     pub(crate) fn worst_tenth_after_finishing(&self) -> Option<f64> {
-        let finished: Vec<f64> = self.per_node.iter().filter_map(|node| node.accuracy_after_finishing).collect();
+        let finished: Vec<f64> = self
+            .per_node
+            .iter()
+            .filter_map(|node| node.accuracy_after_finishing)
+            .collect();
         (!finished.is_empty()).then(|| worst_tenth(&finished))
     }
 
     /// Returns the global and the local test of PFL-MoE, every node counting the same, if they were made.
     pub(crate) fn everyones_test(&self) -> Option<EveryonesTest> {
-        let tests: Vec<EveryonesTest> = self.per_node.iter().filter_map(|node| node.everyones_test).collect();
-        let mean_of = |of: fn(&EveryonesTest) -> f64| mean(&tests.iter().map(of).collect::<Vec<_>>());
+        let tests: Vec<EveryonesTest> = self
+            .per_node
+            .iter()
+            .filter_map(|node| node.everyones_test)
+            .collect();
+        let mean_of =
+            |of: fn(&EveryonesTest) -> f64| mean(&tests.iter().map(of).collect::<Vec<_>>());
         (!tests.is_empty()).then(|| EveryonesTest {
             accuracy: mean_of(|test| test.accuracy),
             accuracy_on_own_classes: mean_of(|test| test.accuracy_on_own_classes),
@@ -90,15 +102,30 @@ impl Summary {
 
     /// Returns how many nodes made a pool, and how many of them serve the mixture.
     pub(crate) fn pools(&self) -> (usize, usize) {
-        let pools: Vec<_> = self.per_node.iter().filter_map(|node| node.pool.as_ref()).collect();
-        (pools.len(), pools.iter().filter(|pool| pool.served == Served::Mixture).count())
+        let pools: Vec<_> = self
+            .per_node
+            .iter()
+            .filter_map(|node| node.pool.as_ref())
+            .collect();
+        (
+            pools.len(),
+            pools
+                .iter()
+                .filter(|pool| pool.served == Served::Mixture)
+                .count(),
+        )
     }
 
     /// Returns the accuracy of the last round before the exchange, weighted by test samples, over the nodes that have it.
     pub(crate) fn accuracy_before_exchange(&self) -> f64 {
         let last_round = self.per_node.iter().map(|node| node.last_round).max();
-        let last = self.per_node.iter().filter(|node| Some(node.last_round) == last_round);
-        weighted_mean(last.filter_map(|node| Some((node.accuracy_after_local_training?, node.test_samples))))
+        let last = self
+            .per_node
+            .iter()
+            .filter(|node| Some(node.last_round) == last_round);
+        weighted_mean(
+            last.filter_map(|node| Some((node.accuracy_after_local_training?, node.test_samples))),
+        )
     }
 }
 
@@ -159,10 +186,15 @@ impl EveryonesTest {
         let total: u32 = classes.iter().map(|class| class.total).sum();
         let correct: u32 = classes.iter().map(|class| class.correct).sum();
         let share = |count: usize| count as f64 / own.iter().sum::<usize>().max(1) as f64;
-        let accuracy = |class: &ClassCount| f64::from(class.correct) / f64::from(class.total.max(1));
+        let accuracy =
+            |class: &ClassCount| f64::from(class.correct) / f64::from(class.total.max(1));
         Self {
             accuracy: f64::from(correct) / f64::from(total.max(1)),
-            accuracy_on_own_classes: classes.iter().zip(own).map(|(class, own)| share(*own) * accuracy(class)).sum(),
+            accuracy_on_own_classes: classes
+                .iter()
+                .zip(own)
+                .map(|(class, own)| share(*own) * accuracy(class))
+                .sum(),
         }
     }
 }
@@ -226,15 +258,24 @@ pub(crate) struct RoundFacts {
 
 /// Returns the mean of accuracies, weighted by test samples; of nothing it is 0.
 pub(crate) fn weighted_mean(pairs: impl IntoIterator<Item = (f64, u32)>) -> f64 {
-    let (sum, weight) = pairs.into_iter().fold((0.0, 0.0), |(sum, weight), (accuracy, samples)| {
-        (sum + accuracy * f64::from(samples), weight + f64::from(samples))
-    });
+    let (sum, weight) = pairs
+        .into_iter()
+        .fold((0.0, 0.0), |(sum, weight), (accuracy, samples)| {
+            (
+                sum + accuracy * f64::from(samples),
+                weight + f64::from(samples),
+            )
+        });
     if weight > 0.0 { sum / weight } else { 0.0 }
 }
 
 /// Returns the mean; of nothing it is 0.
 pub(crate) fn mean(values: &[f64]) -> f64 {
-    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+    if values.is_empty() {
+        0.0
+    } else {
+        values.iter().sum::<f64>() / values.len() as f64
+    }
 }
 
 /// Returns the mean of the lowest tenth, at least of one; of nothing it is 0.
@@ -249,9 +290,19 @@ pub(crate) fn worst_tenth(values: &[f64]) -> f64 {
 pub(crate) fn majority_class_accuracy(train: &[usize], test: &[usize]) -> f64 {
     let total: usize = test.iter().sum();
     // Of equally common classes the first one counts, as an argmax would have it.
-    let commonest = train.iter().enumerate().max_by_key(|(class, count)| (**count, usize::MAX - class));
-    let right = commonest.and_then(|(class, _)| test.get(class)).copied().unwrap_or(0);
-    if total == 0 { 0.0 } else { right as f64 / total as f64 }
+    let commonest = train
+        .iter()
+        .enumerate()
+        .max_by_key(|(class, count)| (**count, usize::MAX - class));
+    let right = commonest
+        .and_then(|(class, _)| test.get(class))
+        .copied()
+        .unwrap_or(0);
+    if total == 0 {
+        0.0
+    } else {
+        right as f64 / total as f64
+    }
 }
 
 /// Adds up what the rounds took beside training.
@@ -261,13 +312,18 @@ pub(crate) fn overhead(rounds: &[RoundFacts]) -> Overhead {
         overhead.round_seconds += round.round_seconds;
         overhead.train_seconds += round.train_seconds;
         for (cause, seconds) in &round.waited {
-            *overhead.seconds_by_cause.entry((*cause).to_owned()).or_default() += seconds;
+            *overhead
+                .seconds_by_cause
+                .entry((*cause).to_owned())
+                .or_default() += seconds;
         }
     }
     if overhead.round_seconds > 0.0 {
         let known: f64 = overhead.seconds_by_cause.values().sum();
         let other = overhead.round_seconds - overhead.train_seconds - known;
-        overhead.seconds_by_cause.insert("other".into(), other.max(0.0));
+        overhead
+            .seconds_by_cause
+            .insert("other".into(), other.max(0.0));
         overhead.share = 1.0 - overhead.train_seconds / overhead.round_seconds;
     }
     overhead
@@ -275,10 +331,17 @@ pub(crate) fn overhead(rounds: &[RoundFacts]) -> Overhead {
 
 /// Returns the share of `cores` that ran no local update while rounds ran: `updates` and `rounds` are from when to when,
 /// in seconds.
-pub(crate) fn idle_core_share(updates: &[(f64, f64)], rounds: &[(f64, f64)], cores: usize) -> Option<f64> {
+pub(crate) fn idle_core_share(
+    updates: &[(f64, f64)],
+    rounds: &[(f64, f64)],
+    cores: usize,
+) -> Option<f64> {
     let start = rounds.iter().map(|round| round.0).reduce(f64::min)?;
     let end = rounds.iter().map(|round| round.1).reduce(f64::max)?;
-    let mut changes: Vec<(f64, i32)> = updates.iter().flat_map(|(from, to)| [(*from, 1), (*to, -1)]).collect();
+    let mut changes: Vec<(f64, i32)> = updates
+        .iter()
+        .flat_map(|(from, to)| [(*from, 1), (*to, -1)])
+        .collect();
     changes.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (mut running, mut since, mut busy) = (0, start, 0.0);
     for (at, change) in changes {
@@ -290,8 +353,14 @@ pub(crate) fn idle_core_share(updates: &[(f64, f64)], rounds: &[(f64, f64)], cor
 
 /// Returns what one node moves in one round, on average.
 pub(crate) fn bytes_per_round(rounds: &[RoundFacts]) -> BytesPerRound {
-    let mean_of =
-        |part: fn(&BytesPerRound) -> f64| mean(&rounds.iter().map(|round| part(&round.bytes)).collect::<Vec<_>>());
+    let mean_of = |part: fn(&BytesPerRound) -> f64| {
+        mean(
+            &rounds
+                .iter()
+                .map(|round| part(&round.bytes))
+                .collect::<Vec<_>>(),
+        )
+    };
     BytesPerRound {
         aggregator: mean_of(|bytes| bytes.aggregator),
         peer_to_peer: mean_of(|bytes| bytes.peer_to_peer),
@@ -354,7 +423,11 @@ mod tests {
             train_seconds: 9.0,
             round_seconds: 10.0,
             waited: vec![("experts", 0.5), ("global", 0.25)],
-            bytes: BytesPerRound { aggregator: bytes, peer_to_peer: 2.0 * bytes, gossip: 1.0 },
+            bytes: BytesPerRound {
+                aggregator: bytes,
+                peer_to_peer: 2.0 * bytes,
+                gossip: 1.0,
+            },
         };
         let rounds = [round(10.0), round(20.0), round(30.0), round(40.0)];
         let overhead = overhead(&rounds);
@@ -362,6 +435,13 @@ mod tests {
         close(overhead.seconds_by_cause["experts"], 2.0);
         close(overhead.seconds_by_cause["other"], 1.0);
         let bytes = bytes_per_round(&rounds);
-        assert_eq!(bytes, BytesPerRound { aggregator: 25.0, peer_to_peer: 50.0, gossip: 1.0 });
+        assert_eq!(
+            bytes,
+            BytesPerRound {
+                aggregator: 25.0,
+                peer_to_peer: 50.0,
+                gossip: 1.0
+            }
+        );
     }
 }

@@ -9,7 +9,13 @@ const CLASSES_SHOWN: usize = 10;
 
 impl Report for Summary {
     fn human(&self) -> String {
-        [self.title(), self.nodes_table(), self.conclusions(), self.failures()].concat()
+        [
+            self.title(),
+            self.nodes_table(),
+            self.conclusions(),
+            self.failures(),
+        ]
+        .concat()
     }
 }
 
@@ -53,7 +59,10 @@ impl Summary {
             let (all, own) = (percent(test.accuracy), percent(test.accuracy_on_own_classes));
             format!("global test    {all} on everyone's test samples; {own} with classes weighted as a node has them (local test)\n")
         });
-        let finished = [finished, everyones].into_iter().flatten().collect::<String>();
+        let finished = [finished, everyones]
+            .into_iter()
+            .flatten()
+            .collect::<String>();
         format!(
             "\nmean accuracy  {} after the last exchange ({} before it{}), weighted by test samples\n{}\
              worst tenth    {} of the nodes' accuracies after the last exchange{}\n\
@@ -84,7 +93,11 @@ impl Summary {
 
     /// Says whose accuracy before the exchange is known, where only some nodes trained in the last round.
     fn who_trained_last(&self) -> String {
-        let trained = self.per_node.iter().filter(|node| node.accuracy_after_local_training.is_some()).count();
+        let trained = self
+            .per_node
+            .iter()
+            .filter(|node| node.accuracy_after_local_training.is_some())
+            .count();
         match trained < self.per_node.len() {
             true => format!(", of the {trained} nodes that trained in the last round"),
             false => String::new(),
@@ -94,22 +107,44 @@ impl Summary {
     /// Names the three largest causes of overhead.
     fn causes(&self) -> String {
         let rounds = self.overhead.round_seconds;
-        let mut causes: Vec<(&String, f64)> =
-            self.overhead.seconds_by_cause.iter().map(|(cause, seconds)| (cause, seconds / rounds)).collect();
+        let mut causes: Vec<(&String, f64)> = self
+            .overhead
+            .seconds_by_cause
+            .iter()
+            .map(|(cause, seconds)| (cause, seconds / rounds))
+            .collect();
         causes.retain(|(_, share)| *share >= 0.001);
         causes.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let named: Vec<String> =
-            causes.iter().take(3).map(|(cause, share)| format!("{cause} {}", percent(*share))).collect();
-        if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) }
+        let named: Vec<String> = causes
+            .iter()
+            .take(3)
+            .map(|(cause, share)| format!("{cause} {}", percent(*share)))
+            .collect();
+        if named.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", named.join(", "))
+        }
     }
 
     fn failures(&self) -> String {
-        self.failed_nodes.iter().map(|failed| format!("failed         {}: {}\n", failed.name, failed.reason)).collect()
+        self.failed_nodes
+            .iter()
+            .map(|failed| format!("failed         {}: {}\n", failed.name, failed.reason))
+            .collect()
     }
 }
 
 fn row(node: &Node) -> Vec<String> {
-    let short = node.node_id.chars().rev().take(8).collect::<Vec<_>>().into_iter().rev().collect();
+    let short = node
+        .node_id
+        .chars()
+        .rev()
+        .take(8)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .rev()
+        .collect();
     vec![
         node.shard.to_string(),
         short,
@@ -117,7 +152,8 @@ fn row(node: &Node) -> Vec<String> {
         node.test_samples.to_string(),
         classes(&node.classes),
         percent(node.majority_class_accuracy),
-        node.accuracy_after_local_training.map_or("-".into(), percent),
+        node.accuracy_after_local_training
+            .map_or("-".into(), percent),
         percent(node.accuracy),
         bytes(node.bytes_sent),
         bytes(node.bytes_received),
@@ -126,9 +162,17 @@ fn row(node: &Node) -> Vec<String> {
 }
 
 fn classes(classes: &[u32]) -> String {
-    let shown: Vec<String> = classes.iter().take(CLASSES_SHOWN).map(u32::to_string).collect();
+    let shown: Vec<String> = classes
+        .iter()
+        .take(CLASSES_SHOWN)
+        .map(u32::to_string)
+        .collect();
     let more = classes.len().saturating_sub(CLASSES_SHOWN);
-    if more == 0 { shown.join(" ") } else { format!("{} +{more}", shown.join(" ")) }
+    if more == 0 {
+        shown.join(" ")
+    } else {
+        format!("{} +{more}", shown.join(" "))
+    }
 }
 
 #[cfg(test)]
@@ -175,7 +219,11 @@ mod tests {
             majority_class_accuracy: 0.25,
             per_node: vec![node(1, 0.75), node(2, 0.825)],
             failed_nodes: vec![],
-            bytes_per_round: BytesPerRound { aggregator: 1e3, peer_to_peer: 2e6, gossip: 30.0 },
+            bytes_per_round: BytesPerRound {
+                aggregator: 1e3,
+                peer_to_peer: 2e6,
+                gossip: 30.0,
+            },
             wall_seconds: 12.0,
             train_seconds: 9.0,
             overhead: Overhead {
@@ -189,18 +237,38 @@ mod tests {
         };
         let text = summary.human();
         assert!(
-            text.contains("   1  abcdefg1    100    25  0 3      25.0 %           50.0 %          75.0 %"),
+            text.contains(
+                "   1  abcdefg1    100    25  0 3      25.0 %           50.0 %          75.0 %"
+            ),
             "{text}"
         );
-        assert!(text.contains("mean accuracy  80.0 % after the last exchange (50.0 % before it)"), "{text}");
-        assert!(text.contains("time           12 s in all, 9.0 s of it training"), "{text}");
-        assert!(text.contains("25.0 % of the rounds' time was not training (experts 25.0 %)\n"), "{text}");
-        assert!(text.contains("12.5 % of the processor cores' time in which nobody trained on them\n"), "{text}");
-        assert!(text.contains("1.0 kB with the aggregator, 2.0 MB from peer to peer, 30 B gossip"), "{text}");
+        assert!(
+            text.contains("mean accuracy  80.0 % after the last exchange (50.0 % before it)"),
+            "{text}"
+        );
+        assert!(
+            text.contains("time           12 s in all, 9.0 s of it training"),
+            "{text}"
+        );
+        assert!(
+            text.contains("25.0 % of the rounds' time was not training (experts 25.0 %)\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("12.5 % of the processor cores' time in which nobody trained on them\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("1.0 kB with the aggregator, 2.0 MB from peer to peer, 30 B gossip"),
+            "{text}"
+        );
     }
 
     #[test]
     fn long_class_lists_are_cut() {
-        assert_eq!(classes(&(0..12).collect::<Vec<_>>()), "0 1 2 3 4 5 6 7 8 9 +2");
+        assert_eq!(
+            classes(&(0..12).collect::<Vec<_>>()),
+            "0 1 2 3 4 5 6 7 8 9 +2"
+        );
     }
 }

@@ -23,12 +23,23 @@ pub(crate) struct Watcher {
 impl Watcher {
     /// Starts to ask the process that runs, or will run, on a state folder.
     pub(crate) fn start(state: &Path) -> Self {
-        let watcher = Self { latest: Arc::default(), is_over: Arc::default() };
-        let (latest, is_over, state) = (Arc::clone(&watcher.latest), Arc::clone(&watcher.is_over), state.to_owned());
+        let watcher = Self {
+            latest: Arc::default(),
+            is_over: Arc::default(),
+        };
+        let (latest, is_over, state) = (
+            Arc::clone(&watcher.latest),
+            Arc::clone(&watcher.is_over),
+            state.to_owned(),
+        );
         std::thread::spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
                 let answer = Client::of(&state).and_then(|client| client.status()).ok();
-                let pause = if answer.is_some() { ASK_EVERY } else { LOOK_EVERY };
+                let pause = if answer.is_some() {
+                    ASK_EVERY
+                } else {
+                    LOOK_EVERY
+                };
                 if answer.is_some() {
                     *latest.lock().unwrap_or_else(PoisonError::into_inner) = answer;
                 }
@@ -40,7 +51,10 @@ impl Watcher {
 
     /// Returns what it said last, if it ever said anything.
     pub(crate) fn latest(&self) -> Option<Status> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.latest
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 

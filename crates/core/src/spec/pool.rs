@@ -69,12 +69,25 @@ impl PoolSpec {
     /// # Errors
     /// Offers the nearest name.
     pub fn preset(name: &str) -> Result<Self, ConfigError> {
-        let fixed = Self { enabled: true, ..Self::default() };
+        let fixed = Self {
+            enabled: true,
+            ..Self::default()
+        };
         let renormalize = "never".into();
-        let faithful = Self { renormalize, batch_size: 10, guard: false, standardize: false, ..fixed.clone() };
+        let faithful = Self {
+            renormalize,
+            batch_size: 10,
+            guard: false,
+            standardize: false,
+            ..fixed.clone()
+        };
         match name {
             "fixed" => Ok(fixed),
-            "paper" => Ok(Self { learning_rates: vec![0.5], gate_input: "samples".into(), ..faithful }),
+            "paper" => Ok(Self {
+                learning_rates: vec![0.5],
+                gate_input: "samples".into(),
+                ..faithful
+            }),
             "code" => Ok(Self {
                 drop_share: 0.0,
                 top_k: 2,
@@ -86,8 +99,15 @@ impl PoolSpec {
                 biases: "uniform".into(),
                 ..faithful
             }),
-            "best" => Ok(Self { fine_tune: true, ..fixed }),
-            _ => Err(ConfigError(config::unknown_name("preset of the pool", name, &Self::PRESETS))),
+            "best" => Ok(Self {
+                fine_tune: true,
+                ..fixed
+            }),
+            _ => Err(ConfigError(config::unknown_name(
+                "preset of the pool",
+                name,
+                &Self::PRESETS,
+            ))),
         }
     }
 }
@@ -102,8 +122,16 @@ mod tests {
         for name in PoolSpec::PRESETS {
             let pool = PoolSpec::preset(name).unwrap();
             assert!(pool.enabled, "{name}");
-            FederationSpec { pool, ..FederationSpec::default() }.validate().unwrap();
+            FederationSpec {
+                pool,
+                ..FederationSpec::default()
+            }
+            .validate()
+            .unwrap();
         }
-        assert_eq!(PoolSpec::preset("fixd").unwrap_err().0, "unknown preset of the pool `fixd`: did you mean `fixed`?");
+        assert_eq!(
+            PoolSpec::preset("fixd").unwrap_err().0,
+            "unknown preset of the pool `fixd`: did you mean `fixed`?"
+        );
     }
 }

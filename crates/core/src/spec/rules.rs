@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::{FederationSpec, LimitsSpec, PoolSpec, RoundSpec, ScaleSpec, StatisticsSpec, TrainingSpec};
+use super::{
+    FederationSpec, LimitsSpec, PoolSpec, RoundSpec, ScaleSpec, StatisticsSpec, TrainingSpec,
+};
 use crate::config::ConfigError;
 use crate::{BlobId, Exchange, Learning, MAX_EXPERTS};
 
 /// What [`Learning::is_possible`] wants.
-const LEARNING_RANGE: &str = "one with a step size above 0, batches of 1 to 65536 and at most 65536 iterations";
+const LEARNING_RANGE: &str =
+    "one with a step size above 0, batches of 1 to 65536 and at most 65536 iterations";
 
 /// Whether a key is in its range, which key, and which range.
 type Rule = (bool, &'static str, &'static str);
@@ -26,7 +29,9 @@ impl FederationSpec {
         rules.extend(pool(&self.pool));
         rules.extend(exchange(&self.exchange));
         match rules.into_iter().find(|(holds, ..)| !holds) {
-            Some((_, key, range)) => Err(ConfigError(format!("`{key}` is out of range: it must be {range}"))),
+            Some((_, key, range)) => Err(ConfigError(format!(
+                "`{key}` is out of range: it must be {range}"
+            ))),
             None => Ok(()),
         }
     }
@@ -35,11 +40,27 @@ impl FederationSpec {
 fn general(spec: &FederationSpec) -> Vec<Rule> {
     let (model, data) = (&spec.model, &spec.data);
     vec![
-        (!spec.name.is_empty() && spec.name.len() <= 100, "name", "1 to 100 characters"),
-        ((1..=100_000).contains(&spec.rounds), "rounds", "1 to 100000"),
+        (
+            !spec.name.is_empty() && spec.name.len() <= 100,
+            "name",
+            "1 to 100 characters",
+        ),
+        (
+            (1..=100_000).contains(&spec.rounds),
+            "rounds",
+            "1 to 100000",
+        ),
         ((1..=100_000).contains(&spec.nodes), "nodes", "1 to 100000"),
-        (model.input.iter().all(|n| (1..=4096).contains(n)), "model.input", "three numbers from 1 to 4096"),
-        ((2..=100_000).contains(&model.classes), "model.classes", "2 to 100000"),
+        (
+            model.input.iter().all(|n| (1..=4096).contains(n)),
+            "model.input",
+            "three numbers from 1 to 4096",
+        ),
+        (
+            (2..=100_000).contains(&model.classes),
+            "model.classes",
+            "2 to 100000",
+        ),
         (
             model.class_names.is_empty() || model.class_names.len() == model.classes,
             "model.class_names",
@@ -50,14 +71,26 @@ fn general(spec: &FederationSpec) -> Vec<Rule> {
             "model.columns",
             "as many names as a sample has values (`model.input`), no two the same, or none",
         ),
-        ((1..=MAX_EXPERTS).contains(&model.experts), "model.experts", "1 to 64"),
+        (
+            (1..=MAX_EXPERTS).contains(&model.experts),
+            "model.experts",
+            "1 to 64",
+        ),
         (
             model.initial.is_empty() || model.initial.parse::<BlobId>().is_ok(),
             "model.initial",
             "64 hex digits, or empty",
         ),
-        (model.vocabulary <= 1_000_000, "model.vocabulary", "0 to 1000000"),
-        ((0.0..=0.5).contains(&data.validation_share), "data.validation_share", "0 to 0.5"),
+        (
+            model.vocabulary <= 1_000_000,
+            "model.vocabulary",
+            "0 to 1000000",
+        ),
+        (
+            (0.0..=0.5).contains(&data.validation_share),
+            "data.validation_share",
+            "0 to 0.5",
+        ),
     ]
 }
 
@@ -67,23 +100,51 @@ fn are_distinct(names: &[String], expected: usize) -> bool {
 
 fn training(training: &TrainingSpec, spec: &FederationSpec) -> Vec<Rule> {
     vec![
-        ((1..=1000).contains(&training.local_epochs), "training.local_epochs", "1 to 1000"),
-        (training.ahead_epochs <= training.local_epochs, "training.ahead_epochs", "0 to `training.local_epochs`"),
+        (
+            (1..=1000).contains(&training.local_epochs),
+            "training.local_epochs",
+            "1 to 1000",
+        ),
+        (
+            training.ahead_epochs <= training.local_epochs,
+            "training.ahead_epochs",
+            "0 to `training.local_epochs`",
+        ),
         (
             training.ahead_epochs == 0 || spec.round.participation >= 1.0,
             "training.ahead_epochs",
             "0 unless every node trains in every round (`round.participation`)",
         ),
-        ((1..=65_536).contains(&training.batch_size), "training.batch_size", "1 to 65536"),
+        (
+            (1..=65_536).contains(&training.batch_size),
+            "training.batch_size",
+            "1 to 65536",
+        ),
         (
             training.augmentation.suits(&spec.model),
             "training.augmentation",
             "`none` unless inputs are images of 5×5 pixels or more",
         ),
-        (positive(training.learning_rate), "training.learning_rate", "a number above 0"),
-        ((0.0..1.0).contains(&training.momentum), "training.momentum", "0 to below 1"),
-        ((0.0..=1e6).contains(&training.weight_decay), "training.weight_decay", "0 to 1000000"),
-        ((0.0..=1e30).contains(&training.clip_norm), "training.clip_norm", "0 or above"),
+        (
+            positive(training.learning_rate),
+            "training.learning_rate",
+            "a number above 0",
+        ),
+        (
+            (0.0..1.0).contains(&training.momentum),
+            "training.momentum",
+            "0 to below 1",
+        ),
+        (
+            (0.0..=1e6).contains(&training.weight_decay),
+            "training.weight_decay",
+            "0 to 1000000",
+        ),
+        (
+            (0.0..=1e30).contains(&training.clip_norm),
+            "training.clip_norm",
+            "0 or above",
+        ),
         (
             training.ahead_epochs == 0 || training.momentum == 0.0,
             "training.ahead_epochs",
@@ -94,16 +155,32 @@ fn training(training: &TrainingSpec, spec: &FederationSpec) -> Vec<Rule> {
 
 fn round(round: &RoundSpec, spec: &FederationSpec) -> Vec<Rule> {
     vec![
-        (share(round.participation), "round.participation", "above 0, at most 1"),
+        (
+            share(round.participation),
+            "round.participation",
+            "above 0, at most 1",
+        ),
         (
             round.participation >= 1.0 || !spec.is_cohort_by_chance() || chance_suffices(spec),
             "round.participation",
             "so large that of `nodes`, or of the `scale.speakers` that are heard, 4 + 3 × `round.min_members` train in a round",
         ),
         (share(round.quorum), "round.quorum", "above 0, at most 1"),
-        ((1..=spec.nodes.max(2)).contains(&round.min_members), "round.min_members", "1 to `nodes`"),
-        (seconds(round.deadline_seconds), "round.deadline_seconds", "above 0, at most a week"),
-        (seconds(round.grace_seconds), "round.grace_seconds", "above 0, at most a week"),
+        (
+            (1..=spec.nodes.max(2)).contains(&round.min_members),
+            "round.min_members",
+            "1 to `nodes`",
+        ),
+        (
+            seconds(round.deadline_seconds),
+            "round.deadline_seconds",
+            "above 0, at most a week",
+        ),
+        (
+            seconds(round.grace_seconds),
+            "round.grace_seconds",
+            "above 0, at most a week",
+        ),
         ((0.0..=1.0).contains(&round.audit), "round.audit", "0 to 1"),
     ]
 }
@@ -116,11 +193,31 @@ fn chance_suffices(spec: &FederationSpec) -> bool {
 
 fn bounds(scale: &ScaleSpec, limits: &LimitsSpec) -> Vec<Rule> {
     vec![
-        (scale.full_proxies <= 100_000, "scale.full_proxies", "0 to 100000"),
-        ((64..=512).contains(&scale.speakers), "scale.speakers", "64 to 512"),
-        ((16..=256).contains(&scale.follows), "scale.follows", "16 to 256"),
-        (limits.clock_skew_seconds >= 1, "limits.clock_skew_seconds", "at least 1"),
-        (limits.max_norm_ratio > 1.0, "limits.max_norm_ratio", "a number above 1"),
+        (
+            scale.full_proxies <= 100_000,
+            "scale.full_proxies",
+            "0 to 100000",
+        ),
+        (
+            (64..=512).contains(&scale.speakers),
+            "scale.speakers",
+            "64 to 512",
+        ),
+        (
+            (16..=256).contains(&scale.follows),
+            "scale.follows",
+            "16 to 256",
+        ),
+        (
+            limits.clock_skew_seconds >= 1,
+            "limits.clock_skew_seconds",
+            "at least 1",
+        ),
+        (
+            limits.max_norm_ratio > 1.0,
+            "limits.max_norm_ratio",
+            "a number above 1",
+        ),
     ]
 }
 
@@ -131,41 +228,112 @@ fn statistics(statistics: &StatisticsSpec) -> Vec<Rule> {
             "statistics.features",
             "`extractor` or `random`",
         ),
-        (statistics.dimensions <= 4096, "statistics.dimensions", "0 to 4096"),
-        (["weight", "sample"].contains(&statistics.gate.as_str()), "statistics.gate", "`weight` or `sample`"),
+        (
+            statistics.dimensions <= 4096,
+            "statistics.dimensions",
+            "0 to 4096",
+        ),
+        (
+            ["weight", "sample"].contains(&statistics.gate.as_str()),
+            "statistics.gate",
+            "`weight` or `sample`",
+        ),
     ]
 }
 
 fn pool(pool: &PoolSpec) -> Vec<Rule> {
     let (rates, words) = (&pool.learning_rates, ["never", "always", "additive"]);
     vec![
-        ((1..=1000).contains(&pool.max_members), "pool.max_members", "1 to 1000"),
-        (["energy", "cosine"].contains(&pool.score.as_str()), "pool.score", "`energy` or `cosine`"),
-        (positive(pool.energy_temperature), "pool.energy_temperature", "a number above 0"),
-        ((0.0..=1.0).contains(&pool.drop_share), "pool.drop_share", "0 to 1"),
-        (words.contains(&pool.renormalize.as_str()), "pool.renormalize", "`never`, `always` or `additive`"),
-        (rates.len() <= 16 && !rates.is_empty(), "pool.learning_rates", "1 to 16 numbers"),
-        (rates.iter().all(|rate| positive(*rate)), "pool.learning_rates", "numbers above 0"),
-        ((1..=10_000).contains(&pool.epochs), "pool.epochs", "1 to 10000"),
-        ((1..=65_536).contains(&pool.batch_size), "pool.batch_size", "1 to 65536"),
-        ((0.0..1.0).contains(&pool.dropout), "pool.dropout", "0 to below 1"),
-        (["features", "samples"].contains(&pool.gate_input.as_str()), "pool.gate_input", "`features` or `samples`"),
+        (
+            (1..=1000).contains(&pool.max_members),
+            "pool.max_members",
+            "1 to 1000",
+        ),
+        (
+            ["energy", "cosine"].contains(&pool.score.as_str()),
+            "pool.score",
+            "`energy` or `cosine`",
+        ),
+        (
+            positive(pool.energy_temperature),
+            "pool.energy_temperature",
+            "a number above 0",
+        ),
+        (
+            (0.0..=1.0).contains(&pool.drop_share),
+            "pool.drop_share",
+            "0 to 1",
+        ),
+        (
+            words.contains(&pool.renormalize.as_str()),
+            "pool.renormalize",
+            "`never`, `always` or `additive`",
+        ),
+        (
+            rates.len() <= 16 && !rates.is_empty(),
+            "pool.learning_rates",
+            "1 to 16 numbers",
+        ),
+        (
+            rates.iter().all(|rate| positive(*rate)),
+            "pool.learning_rates",
+            "numbers above 0",
+        ),
+        (
+            (1..=10_000).contains(&pool.epochs),
+            "pool.epochs",
+            "1 to 10000",
+        ),
+        (
+            (1..=65_536).contains(&pool.batch_size),
+            "pool.batch_size",
+            "1 to 65536",
+        ),
+        (
+            (0.0..1.0).contains(&pool.dropout),
+            "pool.dropout",
+            "0 to below 1",
+        ),
+        (
+            ["features", "samples"].contains(&pool.gate_input.as_str()),
+            "pool.gate_input",
+            "`features` or `samples`",
+        ),
         (
             ["leaky_relu", "relu"].contains(&pool.first_activation.as_str()),
             "pool.first_activation",
             "`leaky_relu` or `relu`",
         ),
-        (["zeros", "uniform"].contains(&pool.biases.as_str()), "pool.biases", "`zeros` or `uniform`"),
+        (
+            ["zeros", "uniform"].contains(&pool.biases.as_str()),
+            "pool.biases",
+            "`zeros` or `uniform`",
+        ),
     ]
 }
 
 fn exchange(exchange: &Exchange) -> Vec<Rule> {
     let experts = exchange.experts.as_ref();
-    let learning = exchange.averaging.as_ref().and_then(|averaging| averaging.rule.learning());
+    let learning = exchange
+        .averaging
+        .as_ref()
+        .and_then(|averaging| averaging.rule.learning());
     vec![
-        (learning.is_none_or(Learning::is_possible), "exchange.averaging.rule", LEARNING_RANGE),
-        (experts.is_none_or(|e| e.refresh_every >= 1), "exchange.experts.refresh_every", "at least 1"),
-        (experts.is_none_or(|e| positive(e.temperature)), "exchange.experts.temperature", "a number above 0"),
+        (
+            learning.is_none_or(Learning::is_possible),
+            "exchange.averaging.rule",
+            LEARNING_RANGE,
+        ),
+        (
+            experts.is_none_or(|e| e.refresh_every >= 1),
+            "exchange.experts.refresh_every",
+            "at least 1",
+        ),
+        (
+            experts.is_none_or(|e| positive(e.temperature)),
+            "exchange.experts.temperature",
+            "a number above 0",
+        ),
     ]
 }
 
@@ -188,46 +356,95 @@ mod tests {
     #[test]
     fn names_what_is_out_of_range() {
         let error = FederationSpec::from_toml("[training]\nlearning_rate = nan").unwrap_err();
-        assert_eq!(error.0, "`training.learning_rate` is out of range: it must be a number above 0");
+        assert_eq!(
+            error.0,
+            "`training.learning_rate` is out of range: it must be a number above 0"
+        );
         let error = FederationSpec::from_toml("[training]\nbatchsize = 3").unwrap_err();
-        assert_eq!(error.0, "line 2: unknown key `batchsize`: did you mean `batch_size`?");
+        assert_eq!(
+            error.0,
+            "line 2: unknown key `batchsize`: did you mean `batch_size`?"
+        );
     }
 
     #[test]
     fn whoever_averages_learns_in_bounded_time() {
         let check = |learning: &str| {
-            let text = format!("[exchange.averaging]\nweighting = \"uniform\"\nrule.prototypes = {{ {learning} }}");
-            FederationSpec::from_toml(&text).map(drop).map_err(|error| error.0)
+            let text = format!(
+                "[exchange.averaging]\nweighting = \"uniform\"\nrule.prototypes = {{ {learning} }}"
+            );
+            FederationSpec::from_toml(&text)
+                .map(drop)
+                .map_err(|error| error.0)
         };
-        assert_eq!(check("learning_rate = 1.0, batch_size = 10, iterations = 1"), Ok(()));
+        assert_eq!(
+            check("learning_rate = 1.0, batch_size = 10, iterations = 1"),
+            Ok(())
+        );
         for wrong in [
             "learning_rate = nan, batch_size = 10, iterations = 1",
             "learning_rate = 1.0, batch_size = 0, iterations = 1",
             "learning_rate = 1.0, batch_size = 10, iterations = 4000000000",
         ] {
             let error = check(wrong).unwrap_err();
-            assert!(error.starts_with("`exchange.averaging.rule` is out of range: it must be one with a"), "{error}");
+            assert!(
+                error.starts_with(
+                    "`exchange.averaging.rule` is out of range: it must be one with a"
+                ),
+                "{error}"
+            );
         }
     }
 
     #[test]
     fn chance_must_leave_members_for_every_round() {
-        let check = |text: &str| FederationSpec::from_toml(text).map(drop).map_err(|error| error.0);
-        assert!(check("nodes = 257\n[round]\nparticipation = 0.01").unwrap_err().starts_with("`round.participation`"));
-        assert_eq!(check("nodes = 257\n[round]\nparticipation = 0.05"), Ok(()), "12.8 of 256 are more than 10");
-        assert_eq!(check("nodes = 100\n[round]\nparticipation = 0.1"), Ok(()), "PFL-MoE's setting");
+        let check = |text: &str| {
+            FederationSpec::from_toml(text)
+                .map(drop)
+                .map_err(|error| error.0)
+        };
+        assert!(
+            check("nodes = 257\n[round]\nparticipation = 0.01")
+                .unwrap_err()
+                .starts_with("`round.participation`")
+        );
+        assert_eq!(
+            check("nodes = 257\n[round]\nparticipation = 0.05"),
+            Ok(()),
+            "12.8 of 256 are more than 10"
+        );
+        assert_eq!(
+            check("nodes = 100\n[round]\nparticipation = 0.1"),
+            Ok(()),
+            "PFL-MoE's setting"
+        );
         assert!(check("nodes = 100\n[round]\nparticipation = 0.09").is_err());
-        assert_eq!(check("nodes = 64\n[round]\nparticipation = 0.01"), Ok(()), "everybody is known: two are drawn");
+        assert_eq!(
+            check("nodes = 64\n[round]\nparticipation = 0.01"),
+            Ok(()),
+            "everybody is known: two are drawn"
+        );
     }
 
     #[test]
     fn the_share_that_trains_is_that_of_whole_nodes() {
         let share = |nodes, participation| {
-            let mut spec = FederationSpec { nodes, ..FederationSpec::default() };
+            let mut spec = FederationSpec {
+                nodes,
+                ..FederationSpec::default()
+            };
             spec.round.participation = participation;
             spec.trained_share()
         };
-        assert_eq!([share(10, 0.1), share(10, 0.25), share(100, 0.1), share(10, 1.0)], [0.2, 0.3, 0.1, 1.0]);
+        assert_eq!(
+            [
+                share(10, 0.1),
+                share(10, 0.25),
+                share(100, 0.1),
+                share(10, 1.0)
+            ],
+            [0.2, 0.3, 0.1, 1.0]
+        );
         assert_eq!(share(1000, 0.1234), 0.1234, "chance decides for each");
     }
 }

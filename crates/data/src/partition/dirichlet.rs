@@ -32,17 +32,32 @@ struct Dirichlet {
 }
 
 pub(super) fn parse(argument: &str) -> Option<Box<dyn Divide>> {
-    Some(Box::new(Dirichlet { alpha: parse_alpha(argument)?, shared_share: 0.0, is_capped: true }))
+    Some(Box::new(Dirichlet {
+        alpha: parse_alpha(argument)?,
+        shared_share: 0.0,
+        is_capped: true,
+    }))
 }
 
 pub(super) fn parse_uncapped(argument: &str) -> Option<Box<dyn Divide>> {
-    Some(Box::new(Dirichlet { alpha: parse_alpha(argument)?, shared_share: 0.0, is_capped: false }))
+    Some(Box::new(Dirichlet {
+        alpha: parse_alpha(argument)?,
+        shared_share: 0.0,
+        is_capped: false,
+    }))
 }
 
 pub(super) fn parse_shared(argument: &str) -> Option<Box<dyn Divide>> {
     let (alpha, percent) = argument.split_once(',')?;
-    let percent = percent.parse().ok().filter(|percent: &f64| (0.0..=100.0).contains(percent))?;
-    Some(Box::new(Dirichlet { alpha: parse_alpha(alpha)?, shared_share: percent / 100.0, is_capped: true }))
+    let percent = percent
+        .parse()
+        .ok()
+        .filter(|percent: &f64| (0.0..=100.0).contains(percent))?;
+    Some(Box::new(Dirichlet {
+        alpha: parse_alpha(alpha)?,
+        shared_share: percent / 100.0,
+        is_capped: true,
+    }))
 }
 
 /// Returns the fewest samples a node may get.
@@ -51,10 +66,18 @@ pub(super) fn least(total: usize, nodes: usize) -> usize {
 }
 
 impl Divide for Dirichlet {
-    fn divide(&self, request: &Request<'_>, dice: &mut Dice) -> Result<Vec<NodeIndices>, DataError> {
+    fn divide(
+        &self,
+        request: &Request<'_>,
+        dice: &mut Dice,
+    ) -> Result<Vec<NodeIndices>, DataError> {
         let mut classes = request.draw_by_class(dice);
         let total = classes.iter().map(Vec::len).sum();
-        let least = if self.is_capped { least(total, request.nodes) } else { MIN_SAMPLES };
+        let least = if self.is_capped {
+            least(total, request.nodes)
+        } else {
+            MIN_SAMPLES
+        };
         let mut nodes = Vec::new();
         for _ in 0..MAX_TRIES {
             nodes = self.draw(&mut classes, total, request.nodes, dice);
@@ -63,16 +86,26 @@ impl Divide for Dirichlet {
             }
         }
         fill_up(&mut nodes, least, dice);
-        Ok(nodes.into_iter().map(|samples| train_and_test(samples, dice)).collect())
+        Ok(nodes
+            .into_iter()
+            .map(|samples| train_and_test(samples, dice))
+            .collect())
     }
 }
 
 impl Dirichlet {
-    fn draw(&self, classes: &mut [Vec<u32>], total: usize, n_nodes: usize, dice: &mut Dice) -> Vec<Vec<u32>> {
+    fn draw(
+        &self,
+        classes: &mut [Vec<u32>],
+        total: usize,
+        n_nodes: usize,
+        dice: &mut Dice,
+    ) -> Vec<Vec<u32>> {
         let mut nodes = vec![Vec::new(); n_nodes];
         for class in classes {
             dice.shuffle(class);
-            let (shared, rest) = class.split_at((class.len() as f64 * self.shared_share).floor() as usize);
+            let (shared, rest) =
+                class.split_at((class.len() as f64 * self.shared_share).floor() as usize);
             deal(shared, &mut nodes);
             let mut shares = dice.dirichlet(&vec![self.alpha; n_nodes]);
             if self.is_capped {
@@ -89,7 +122,11 @@ fn deal(samples: &[u32], nodes: &mut [Vec<u32>]) {
     let each = samples.len() / nodes.len();
     let last = nodes.len() - 1;
     for (at, node) in nodes.iter_mut().enumerate() {
-        let end = if at == last { samples.len() } else { (at + 1) * each };
+        let end = if at == last {
+            samples.len()
+        } else {
+            (at + 1) * each
+        };
         node.extend_from_slice(&samples[at * each..end]);
     }
 }
@@ -98,16 +135,32 @@ fn deal(samples: &[u32], nodes: &mut [Vec<u32>]) {
 fn cap(shares: &mut [f64], nodes: &[Vec<u32>], total: usize) {
     let open = |node: &Vec<u32>| node.len() * nodes.len() < total;
     let capped = |share: f64, node| if open(node) { share } else { 0.0 };
-    let sum: f64 = shares.iter().zip(nodes).map(|(share, node)| capped(*share, node)).sum();
+    let sum: f64 = shares
+        .iter()
+        .zip(nodes)
+        .map(|(share, node)| capped(*share, node))
+        .sum();
     if sum == 0.0 {
         // All open nodes drew nothing (tiny alpha), or none is open: PFLlib would divide by zero.
         let all_full = !nodes.iter().any(open);
         let n_open = nodes.iter().filter(|node| all_full || open(node)).count() as f64;
-        let even = |node| if all_full || open(node) { 1.0 / n_open } else { 0.0 };
-        shares.iter_mut().zip(nodes).for_each(|(share, node)| *share = even(node));
+        let even = |node| {
+            if all_full || open(node) {
+                1.0 / n_open
+            } else {
+                0.0
+            }
+        };
+        shares
+            .iter_mut()
+            .zip(nodes)
+            .for_each(|(share, node)| *share = even(node));
         return;
     }
-    shares.iter_mut().zip(nodes).for_each(|(share, node)| *share = capped(*share, node) / sum);
+    shares
+        .iter_mut()
+        .zip(nodes)
+        .for_each(|(share, node)| *share = capped(*share, node) / sum);
 }
 
 /// Cuts at `floor(cumsum(p) * n)`; what rounding leaves goes to the last node, as in PFLlib.
@@ -116,8 +169,11 @@ fn cut(samples: &[u32], shares: &[f64], nodes: &mut [Vec<u32>]) {
     let last = nodes.len() - 1;
     for (at, (node, share)) in nodes.iter_mut().zip(shares).enumerate() {
         sum += share;
-        let to =
-            if at == last { samples.len() } else { ((sum * samples.len() as f64) as usize).clamp(from, samples.len()) };
+        let to = if at == last {
+            samples.len()
+        } else {
+            ((sum * samples.len() as f64) as usize).clamp(from, samples.len())
+        };
         node.extend_from_slice(&samples[from..to]);
         from = to;
     }
@@ -127,7 +183,9 @@ fn cut(samples: &[u32], shares: &[f64], nodes: &mut [Vec<u32>]) {
 fn fill_up(nodes: &mut [Vec<u32>], least: usize, dice: &mut Dice) {
     for poor in 0..nodes.len() {
         while nodes[poor].len() < least {
-            let rich = (0..nodes.len()).max_by_key(|node| nodes[*node].len()).unwrap_or(poor);
+            let rich = (0..nodes.len())
+                .max_by_key(|node| nodes[*node].len())
+                .unwrap_or(poor);
             let taken = dice.below(nodes[rich].len());
             let sample = nodes[rich].swap_remove(taken);
             nodes[poor].push(sample);
@@ -144,7 +202,13 @@ mod tests {
         let nodes = [vec![0; 5], vec![0; 4], vec![0; 1]];
         let mut shares = [0.6, 0.1, 0.3];
         cap(&mut shares, &nodes, 15); // five each
-        assert!(shares.iter().zip([0.0, 0.25, 0.75]).all(|(got, want)| (got - want).abs() < 1e-12), "{shares:?}");
+        assert!(
+            shares
+                .iter()
+                .zip([0.0, 0.25, 0.75])
+                .all(|(got, want)| (got - want).abs() < 1e-12),
+            "{shares:?}"
+        );
     }
 
     #[test]

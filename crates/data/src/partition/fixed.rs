@@ -23,7 +23,9 @@ enum Fixed {
 }
 
 pub(super) fn parse_dirichlet(argument: &str) -> Option<Box<dyn Divide>> {
-    Some(Box::new(Fixed::Dirichlet { alpha: parse_alpha(argument)? }))
+    Some(Box::new(Fixed::Dirichlet {
+        alpha: parse_alpha(argument)?,
+    }))
 }
 
 pub(super) fn parse_pathological(argument: &str) -> Option<Box<dyn Divide>> {
@@ -32,10 +34,20 @@ pub(super) fn parse_pathological(argument: &str) -> Option<Box<dyn Divide>> {
 }
 
 impl Divide for Fixed {
-    fn divide(&self, request: &Request<'_>, dice: &mut Dice) -> Result<Vec<NodeIndices>, DataError> {
-        let whole_pool = Request { samples_per_node: 0, ..*request };
+    fn divide(
+        &self,
+        request: &Request<'_>,
+        dice: &mut Dice,
+    ) -> Result<Vec<NodeIndices>, DataError> {
+        let whole_pool = Request {
+            samples_per_node: 0,
+            ..*request
+        };
         let mut classes = whole_pool.draw_by_class(dice);
-        let prior: Vec<f64> = classes.iter().map(|class| class.len() as f64 / request.labels.len() as f64).collect();
+        let prior: Vec<f64> = classes
+            .iter()
+            .map(|class| class.len() as f64 / request.labels.len() as f64)
+            .collect();
         classes.iter_mut().for_each(|class| dice.shuffle(class));
         let n = request.mean_samples();
         let node = |_| {
@@ -55,10 +67,15 @@ impl Fixed {
                 dice.dirichlet(&concentrations)
             }
             Self::Pathological { classes, balanced } => {
-                let mut present: Vec<usize> = (0..prior.len()).filter(|class| prior[*class] > 0.0).collect();
+                let mut present: Vec<usize> = (0..prior.len())
+                    .filter(|class| prior[*class] > 0.0)
+                    .collect();
                 dice.shuffle(&mut present);
                 let mut shares = vec![0.0; prior.len()];
-                present.iter().take(*classes).for_each(|class| shares[*class] = 1.0);
+                present
+                    .iter()
+                    .take(*classes)
+                    .for_each(|class| shares[*class] = 1.0);
                 if !balanced {
                     shares[present[0]] = UNBALANCED_RATIO;
                 }

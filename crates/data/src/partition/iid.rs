@@ -9,11 +9,17 @@ use crate::random::Dice;
 struct Iid;
 
 pub(super) fn parse(argument: &str) -> Option<Box<dyn Divide>> {
-    argument.is_empty().then(|| Box::new(Iid) as Box<dyn Divide>)
+    argument
+        .is_empty()
+        .then(|| Box::new(Iid) as Box<dyn Divide>)
 }
 
 impl Divide for Iid {
-    fn divide(&self, request: &Request<'_>, dice: &mut Dice) -> Result<Vec<NodeIndices>, DataError> {
+    fn divide(
+        &self,
+        request: &Request<'_>,
+        dice: &mut Dice,
+    ) -> Result<Vec<NodeIndices>, DataError> {
         let mut nodes = vec![Vec::new(); request.nodes];
         let mut next = 0;
         for mut class in request.draw_by_class(dice) {
@@ -23,6 +29,9 @@ impl Divide for Iid {
                 next += 1;
             }
         }
-        Ok(nodes.into_iter().map(|samples| train_and_test(samples, dice)).collect())
+        Ok(nodes
+            .into_iter()
+            .map(|samples| train_and_test(samples, dice))
+            .collect())
     }
 }

@@ -97,7 +97,11 @@ impl Partition {
     /// Writes the JSON form.
     pub fn to_json(&self, labelling: &Labelling) -> String {
         let labelling = labelling.clone();
-        let file = File { labelling, clients: Some(self.nodes.len()), nodes: self.nodes.as_slice().into() };
+        let file = File {
+            labelling,
+            clients: Some(self.nodes.len()),
+            nodes: self.nodes.as_slice().into(),
+        };
         serde_json::to_string(&file).expect("lists of numbers have a JSON form")
     }
 
@@ -106,15 +110,21 @@ impl Partition {
     /// # Errors
     /// Says what is wrong: no JSON, no lists, a sample that appears twice.
     pub fn from_json(text: &str) -> Result<(Self, Labelling), String> {
-        let file: File<'_> = serde_json::from_str(text).map_err(|error| format!("is no partition file: {error}"))?;
+        let file: File<'_> =
+            serde_json::from_str(text).map_err(|error| format!("is no partition file: {error}"))?;
         let nodes = file.nodes.into_owned();
         if let Some(clients) = file.clients.filter(|clients| *clients != nodes.len()) {
-            return Err(format!("speaks of {clients} clients, but lists {}", nodes.len()));
+            return Err(format!(
+                "speaks of {clients} clients, but lists {}",
+                nodes.len()
+            ));
         }
         let mut seen = HashSet::new();
         for (node, indices) in nodes.iter().enumerate() {
             if let Some(twice) = indices.all().find(|index| !seen.insert(*index)) {
-                return Err(format!("lists sample {twice} a second time, at node {node}"));
+                return Err(format!(
+                    "lists sample {twice} a second time, at node {node}"
+                ));
             }
         }
         Ok((Self::new(nodes), file.labelling))
@@ -126,14 +136,24 @@ mod tests {
     use super::*;
 
     fn two() -> Partition {
-        let node = |train: &[u32], test: &[u32]| NodeIndices { train: train.to_vec(), test: test.to_vec() };
+        let node = |train: &[u32], test: &[u32]| NodeIndices {
+            train: train.to_vec(),
+            test: test.to_vec(),
+        };
         Partition::new(vec![node(&[5, 1], &[2]), node(&[3], &[4, 0])])
     }
 
     #[test]
     fn survives_json() {
-        let labelling = Labelling { dataset: "digits".into(), partition: "iid".into(), seed: 7 };
-        assert_eq!(Partition::from_json(&two().to_json(&labelling)), Ok((two(), labelling)));
+        let labelling = Labelling {
+            dataset: "digits".into(),
+            partition: "iid".into(),
+            seed: 7,
+        };
+        assert_eq!(
+            Partition::from_json(&two().to_json(&labelling)),
+            Ok((two(), labelling))
+        );
     }
 
     #[test]
@@ -157,16 +177,28 @@ mod tests {
         let swapped = Partition::new(two().nodes.into_iter().rev().collect());
         assert_ne!(swapped.hash(), two().hash());
         // Pinned: another form would refuse the checkpoints of every running federation.
-        assert_eq!(two().hash(), "8e704c6fa6e104a32e2ec1388f1ab38bddd25ff3bc2e64bbf85ac192bda8bd1b");
+        assert_eq!(
+            two().hash(),
+            "8e704c6fa6e104a32e2ec1388f1ab38bddd25ff3bc2e64bbf85ac192bda8bd1b"
+        );
     }
 
     #[test]
     fn refuses_doubled_samples_and_wrong_counts() {
-        let error = Partition::from_json(r#"{"nodes":[{"train":[1],"test":[2]},{"train":[2],"test":[]}]}"#);
-        assert_eq!(error.unwrap_err(), "lists sample 2 a second time, at node 1");
-        let error = Partition::from_json(r#"{"clients":3,"nodes":[{"train":[1],"test":[2]}]}"#).unwrap_err();
+        let error =
+            Partition::from_json(r#"{"nodes":[{"train":[1],"test":[2]},{"train":[2],"test":[]}]}"#);
+        assert_eq!(
+            error.unwrap_err(),
+            "lists sample 2 a second time, at node 1"
+        );
+        let error = Partition::from_json(r#"{"clients":3,"nodes":[{"train":[1],"test":[2]}]}"#)
+            .unwrap_err();
         assert_eq!(error, "speaks of 3 clients, but lists 1");
-        assert!(Partition::from_json("{}").unwrap_err().starts_with("is no partition file: missing field `nodes`"));
+        assert!(
+            Partition::from_json("{}")
+                .unwrap_err()
+                .starts_with("is no partition file: missing field `nodes`")
+        );
         assert!(Partition::from_json(r#"{"nodes":[{"train":[-1],"test":[]}]}"#).is_err());
     }
 }

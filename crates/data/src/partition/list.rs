@@ -15,7 +15,11 @@ struct List {
 }
 
 pub(super) fn parse(argument: &str) -> Option<Box<dyn Divide>> {
-    (!argument.is_empty()).then(|| Box::new(List { path: argument.into() }) as Box<dyn Divide>)
+    (!argument.is_empty()).then(|| {
+        Box::new(List {
+            path: argument.into(),
+        }) as Box<dyn Divide>
+    })
 }
 
 impl Divide for List {
@@ -25,19 +29,33 @@ impl Divide for List {
 
     fn divide(&self, request: &Request<'_>, _: &mut Dice) -> Result<Vec<NodeIndices>, DataError> {
         let malformed = |cause: String| DataError::malformed(&self.path, cause);
-        let size = std::fs::metadata(&self.path).map_err(DataError::read(&self.path))?.len();
+        let size = std::fs::metadata(&self.path)
+            .map_err(DataError::read(&self.path))?
+            .len();
         if size > MAX_FILE_BYTES {
-            return Err(malformed(format!("is too large for a partition: {size} bytes")));
+            return Err(malformed(format!(
+                "is too large for a partition: {size} bytes"
+            )));
         }
         let text = std::fs::read_to_string(&self.path).map_err(DataError::read(&self.path))?;
         let (partition, _) = Partition::from_json(&text).map_err(malformed)?;
         let nodes = partition.nodes();
         if nodes.len() != request.nodes {
-            return Err(malformed(format!("divides among {} nodes, not {}", nodes.len(), request.nodes)));
+            return Err(malformed(format!(
+                "divides among {} nodes, not {}",
+                nodes.len(),
+                request.nodes
+            )));
         }
         let available = request.labels.len();
-        if let Some(beyond) = nodes.iter().flat_map(NodeIndices::all).find(|index| *index as usize >= available) {
-            return Err(malformed(format!("lists sample {beyond}, but the data set has {available}")));
+        if let Some(beyond) = nodes
+            .iter()
+            .flat_map(NodeIndices::all)
+            .find(|index| *index as usize >= available)
+        {
+            return Err(malformed(format!(
+                "lists sample {beyond}, but the data set has {available}"
+            )));
         }
         Ok(nodes.to_vec())
     }

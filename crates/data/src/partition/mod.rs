@@ -44,7 +44,11 @@ const MIN_SAMPLES: usize = 2;
 impl Request<'_> {
     /// Returns how many samples a node gets on average.
     fn mean_samples(&self) -> usize {
-        if self.samples_per_node == 0 { self.labels.len() / self.nodes } else { self.samples_per_node }
+        if self.samples_per_node == 0 {
+            self.labels.len() / self.nodes
+        } else {
+            self.samples_per_node
+        }
     }
 
     /// Draws the samples that are divided (all, or `nodes * samples_per_node`) and groups them by class; within a
@@ -57,7 +61,9 @@ impl Request<'_> {
             chosen.sort_unstable();
         }
         let mut classes = vec![Vec::new(); self.classes];
-        chosen.into_iter().for_each(|index| classes[usize::from(self.labels[index as usize])].push(index));
+        chosen
+            .into_iter()
+            .for_each(|index| classes[usize::from(self.labels[index as usize])].push(index));
         classes
     }
 }
@@ -66,10 +72,13 @@ impl Request<'_> {
 trait Divide: fmt::Debug + Send + Sync {
     /// Returns how many samples the pool must have at least.
     fn needed(&self, request: &Request<'_>) -> usize {
-        request.nodes.saturating_mul(request.samples_per_node.max(MIN_SAMPLES))
+        request
+            .nodes
+            .saturating_mul(request.samples_per_node.max(MIN_SAMPLES))
     }
 
-    fn divide(&self, request: &Request<'_>, dice: &mut Dice) -> Result<Vec<NodeIndices>, DataError>;
+    fn divide(&self, request: &Request<'_>, dice: &mut Dice)
+    -> Result<Vec<NodeIndices>, DataError>;
 }
 
 /// A row of the table of rules.
@@ -86,7 +95,12 @@ pub struct Kind {
 
 /// All rules.
 pub const KINDS: [Kind; 9] = [
-    Kind { name: "iid", form: "iid", about: "every node gets the same mix of classes", parse: iid::parse },
+    Kind {
+        name: "iid",
+        form: "iid",
+        about: "every node gets the same mix of classes",
+        parse: iid::parse,
+    },
     Kind {
         name: "dirichlet",
         form: "dirichlet:ALPHA",
@@ -123,8 +137,18 @@ pub const KINDS: [Kind; 9] = [
         about: "nodes of equal size with so many random classes, equal (default) or 3 to 1 (FedMoE-DA)",
         parse: fixed::parse_pathological,
     },
-    Kind { name: "file", form: "file:PATH", about: "explicit index lists, as JSON", parse: list::parse },
-    Kind { name: "own", form: "own", about: "each node brings its own data and keeps all of it", parse: own::parse },
+    Kind {
+        name: "file",
+        form: "file:PATH",
+        about: "explicit index lists, as JSON",
+        parse: list::parse,
+    },
+    Kind {
+        name: "own",
+        form: "own",
+        about: "each node brings its own data and keeps all of it",
+        parse: own::parse,
+    },
 ];
 
 /// A partition as the user writes it, for example `dirichlet:0.1`.
@@ -146,11 +170,21 @@ impl Rule {
     /// # Errors
     /// Fails if there are too few samples and if an index list does not fit the pool.
     pub fn divide(&self, request: &Request<'_>, seed: u64) -> Result<Partition, DataError> {
-        let (nodes, needed, available) = (request.nodes, self.divide.needed(request), request.labels.len());
+        let (nodes, needed, available) = (
+            request.nodes,
+            self.divide.needed(request),
+            request.labels.len(),
+        );
         if nodes == 0 || available < needed {
-            return Err(DataError::TooFew { nodes, needed, available });
+            return Err(DataError::TooFew {
+                nodes,
+                needed,
+                available,
+            });
         }
-        let nodes = self.divide.divide(request, &mut Dice::new("partition", seed, 0))?;
+        let nodes = self
+            .divide
+            .divide(request, &mut Dice::new("partition", seed, 0))?;
         Ok(Partition::new(nodes))
     }
 }
@@ -165,25 +199,38 @@ impl FromStr for Rule {
     type Err = DataError;
 
     fn from_str(text: &str) -> Result<Self, DataError> {
-        let wrong = |cause: String| DataError::Text { text: text.to_owned(), what: "partition", cause };
+        let wrong = |cause: String| DataError::Text {
+            text: text.to_owned(),
+            what: "partition",
+            cause,
+        };
         let (name, argument) = text.split_once(':').unwrap_or((text, ""));
         let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
             let forms: Vec<&str> = KINDS.iter().map(|kind| kind.form).collect();
             return Err(wrong(format!("expected one of {}", forms.join(", "))));
         };
-        let divide = (kind.parse)(argument).ok_or_else(|| wrong(format!("expected `{}`", kind.form)))?;
-        Ok(Self { text: text.to_owned(), kind, divide })
+        let divide =
+            (kind.parse)(argument).ok_or_else(|| wrong(format!("expected `{}`", kind.form)))?;
+        Ok(Self {
+            text: text.to_owned(),
+            kind,
+            divide,
+        })
     }
 }
 
 /// Reads a concentration.
 fn parse_alpha(text: &str) -> Option<f64> {
-    text.parse().ok().filter(|alpha: &f64| (1e-4..=1e6).contains(alpha))
+    text.parse()
+        .ok()
+        .filter(|alpha: &f64| (1e-4..=1e6).contains(alpha))
 }
 
 /// Reads `CLASSES[,balanced|unbalanced]`; the second part tells whether amounts are equal.
 fn parse_classes(text: &str, balanced_by_default: bool) -> Option<(usize, bool)> {
-    let (classes, amounts) = text.split_once(',').map_or((text, None), |(classes, amounts)| (classes, Some(amounts)));
+    let (classes, amounts) = text
+        .split_once(',')
+        .map_or((text, None), |(classes, amounts)| (classes, Some(amounts)));
     let balanced = match amounts {
         None => balanced_by_default,
         Some("balanced") => true,
@@ -237,13 +284,29 @@ mod tests {
             assert!(text.parse::<Rule>().is_err(), "{text}");
         }
         let error = "dirichlet:0".parse::<Rule>().unwrap_err().to_string();
-        assert_eq!(error, "`dirichlet:0` is not a partition: expected `dirichlet:ALPHA`");
+        assert_eq!(
+            error,
+            "`dirichlet:0` is not a partition: expected `dirichlet:ALPHA`"
+        );
     }
 
     #[test]
     fn counts_samples_before_dividing() {
-        let request = Request { labels: &[0; 10], classes: 1, nodes: 6, samples_per_node: 0 };
-        let error = "iid".parse::<Rule>().unwrap().divide(&request, 1).unwrap_err().to_string();
-        assert_eq!(error, "6 nodes need at least 12 samples, but the data set has 10");
+        let request = Request {
+            labels: &[0; 10],
+            classes: 1,
+            nodes: 6,
+            samples_per_node: 0,
+        };
+        let error = "iid"
+            .parse::<Rule>()
+            .unwrap()
+            .divide(&request, 1)
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            error,
+            "6 nodes need at least 12 samples, but the data set has 10"
+        );
     }
 }

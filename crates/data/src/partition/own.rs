@@ -9,7 +9,9 @@ use crate::random::Dice;
 struct Own;
 
 pub(super) fn parse(argument: &str) -> Option<Box<dyn Divide>> {
-    argument.is_empty().then(|| Box::new(Own) as Box<dyn Divide>)
+    argument
+        .is_empty()
+        .then(|| Box::new(Own) as Box<dyn Divide>)
 }
 
 impl Divide for Own {
@@ -17,7 +19,14 @@ impl Divide for Own {
         MIN_SAMPLES
     }
 
-    fn divide(&self, request: &Request<'_>, dice: &mut Dice) -> Result<Vec<NodeIndices>, DataError> {
-        Ok(vec![train_and_test((0..request.labels.len() as u32).collect(), dice)])
+    fn divide(
+        &self,
+        request: &Request<'_>,
+        dice: &mut Dice,
+    ) -> Result<Vec<NodeIndices>, DataError> {
+        Ok(vec![train_and_test(
+            (0..request.labels.len() as u32).collect(),
+            dice,
+        )])
     }
 }

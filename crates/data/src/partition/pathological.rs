@@ -22,11 +22,18 @@ struct Pathological {
 
 pub(super) fn parse(argument: &str) -> Option<Box<dyn Divide>> {
     let (classes_per_node, balanced) = parse_classes(argument, false)?;
-    Some(Box::new(Pathological { classes_per_node, balanced }))
+    Some(Box::new(Pathological {
+        classes_per_node,
+        balanced,
+    }))
 }
 
 impl Divide for Pathological {
-    fn divide(&self, request: &Request<'_>, dice: &mut Dice) -> Result<Vec<NodeIndices>, DataError> {
+    fn divide(
+        &self,
+        request: &Request<'_>,
+        dice: &mut Dice,
+    ) -> Result<Vec<NodeIndices>, DataError> {
         let classes = request.draw_by_class(dice);
         let present = classes.iter().filter(|class| !class.is_empty()).count();
         let total = classes.iter().map(Vec::len).sum();
@@ -36,25 +43,43 @@ impl Divide for Pathological {
         let mut nodes = vec![Vec::new(); request.nodes];
         let mut wants = vec![self.classes_per_node; request.nodes];
         for class in classes.iter().filter(|class| !class.is_empty()) {
-            let chosen: Vec<usize> = (0..request.nodes).filter(|node| wants[*node] > 0).take(holders).collect();
+            let chosen: Vec<usize> = (0..request.nodes)
+                .filter(|node| wants[*node] > 0)
+                .take(holders)
+                .collect();
             let mut from = 0;
-            for (node, amount) in chosen.iter().zip(self.amounts(class.len(), chosen.len(), floor, dice)) {
+            for (node, amount) in
+                chosen
+                    .iter()
+                    .zip(self.amounts(class.len(), chosen.len(), floor, dice))
+            {
                 nodes[*node].extend_from_slice(&class[from..from + amount]);
                 wants[*node] -= 1;
                 from += amount;
             }
         }
-        Ok(nodes.into_iter().map(|samples| train_and_test(samples, dice)).collect())
+        Ok(nodes
+            .into_iter()
+            .map(|samples| train_and_test(samples, dice))
+            .collect())
     }
 }
 
 impl Pathological {
     /// Divides `n` samples of a class among its holders.
     fn amounts(&self, n: usize, holders: usize, floor: usize, dice: &mut Dice) -> Vec<usize> {
-        let Some(others) = holders.checked_sub(1) else { return Vec::new() };
+        let Some(others) = holders.checked_sub(1) else {
+            return Vec::new();
+        };
         let equal = n / holders;
         let low = floor.max(equal / 10).max(MIN_SAMPLES).min(equal);
-        let amount = |_| if self.balanced || low == equal { equal } else { low + dice.below(equal - low) };
+        let amount = |_| {
+            if self.balanced || low == equal {
+                equal
+            } else {
+                low + dice.below(equal - low)
+            }
+        };
         let mut amounts: Vec<usize> = (0..others).map(amount).collect();
         amounts.push(n - amounts.iter().sum::<usize>());
         amounts

@@ -7,7 +7,10 @@ use crate::random::Dice;
 pub(super) fn train_and_test(mut samples: Vec<u32>, dice: &mut Dice) -> NodeIndices {
     dice.shuffle(&mut samples);
     let test = samples.split_off(n_train(samples.len()));
-    NodeIndices { train: samples, test }
+    NodeIndices {
+        train: samples,
+        test,
+    }
 }
 
 /// Returns how many of so many samples are for training.
@@ -26,12 +29,27 @@ pub(crate) fn stratified(
     seed: u64,
     number: u64,
 ) -> (Vec<u32>, Vec<u32>) {
-    by_class(samples, labels, count, &mut Dice::new("stratified", seed, number))
+    by_class(
+        samples,
+        labels,
+        count,
+        &mut Dice::new("stratified", seed, number),
+    )
 }
 
-pub(super) fn by_class(samples: &[u32], labels: &[u16], count: usize, dice: &mut Dice) -> (Vec<u32>, Vec<u32>) {
+pub(super) fn by_class(
+    samples: &[u32],
+    labels: &[u16],
+    count: usize,
+    dice: &mut Dice,
+) -> (Vec<u32>, Vec<u32>) {
     let mut classes: std::collections::BTreeMap<u16, Vec<u32>> = std::collections::BTreeMap::new();
-    samples.iter().for_each(|index| classes.entry(labels[*index as usize]).or_default().push(*index));
+    samples.iter().for_each(|index| {
+        classes
+            .entry(labels[*index as usize])
+            .or_default()
+            .push(*index)
+    });
     let sizes: Vec<usize> = classes.values().map(Vec::len).collect();
     let (mut rest, mut taken) = (Vec::new(), Vec::new());
     for (mut class, quota) in classes.into_values().zip(quotas(&sizes, count)) {
@@ -51,8 +69,9 @@ fn quotas(sizes: &[usize], count: usize) -> Vec<usize> {
         return vec![0; sizes.len()];
     }
     let most = |class: usize| sizes[class] - 1;
-    let mut quotas: Vec<usize> =
-        (0..sizes.len()).map(|class| (count * sizes[class] / total).min(most(class))).collect();
+    let mut quotas: Vec<usize> = (0..sizes.len())
+        .map(|class| (count * sizes[class] / total).min(most(class)))
+        .collect();
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by_key(|class| std::cmp::Reverse(count * sizes[*class] % total));
     let mut missing = count.saturating_sub(quotas.iter().sum());
@@ -89,7 +108,10 @@ mod tests {
         let labels: Vec<u16> = (0..100).map(|i| if i < 80 { 0 } else { 1 }).collect();
         let samples: Vec<u32> = (0..100).collect();
         let (rest, taken) = stratified(&samples, &labels, 10, 1, 0);
-        let ones = taken.iter().filter(|index| labels[**index as usize] == 1).count();
+        let ones = taken
+            .iter()
+            .filter(|index| labels[**index as usize] == 1)
+            .count();
         assert_eq!((rest.len(), taken.len(), ones), (90, 10, 2));
         let mut all = [rest, taken.clone()].concat();
         all.sort_unstable();

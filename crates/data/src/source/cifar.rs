@@ -16,8 +16,18 @@ use crate::samples::{Pixels, Samples};
 const SHAPE: [usize; 3] = [3, 32, 32];
 const PIXELS: usize = 3 * 32 * 32;
 
-const CIFAR10_CLASSES: [&str; 10] =
-    ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
+const CIFAR10_CLASSES: [&str; 10] = [
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+];
 
 /// One of the two data sets.
 struct Variant {
@@ -39,7 +49,11 @@ const CIFAR10: Variant = Variant {
     ],
     label_bytes: 1,
 };
-const CIFAR100: Variant = Variant { folder: "cifar-100-binary", files: &["train.bin", "test.bin"], label_bytes: 2 };
+const CIFAR100: Variant = Variant {
+    folder: "cifar-100-binary",
+    files: &["train.bin", "test.bin"],
+    label_bytes: 2,
+};
 
 /// An opened CIFAR folder.
 #[derive(Debug)]
@@ -52,32 +66,55 @@ struct Cifar {
 
 /// Opens `cifar10:DIR`.
 pub(super) fn open_10(argument: &str) -> Result<Box<dyn Source>, DataError> {
-    let names = CIFAR10_CLASSES.iter().map(|name| (*name).to_owned()).collect();
+    let names = CIFAR10_CLASSES
+        .iter()
+        .map(|name| (*name).to_owned())
+        .collect();
     Ok(Box::new(Cifar::open(Path::new(argument), &CIFAR10, names)?))
 }
 
 /// Opens `cifar100:DIR`.
 pub(super) fn open_100(argument: &str) -> Result<Box<dyn Source>, DataError> {
-    Ok(Box::new(Cifar::open(Path::new(argument), &CIFAR100, numbered(100))?))
+    Ok(Box::new(Cifar::open(
+        Path::new(argument),
+        &CIFAR100,
+        numbered(100),
+    )?))
 }
 
 impl Cifar {
     /// Finds the files in the folder, or in the one that the archive makes inside it.
-    fn open(folder: &Path, variant: &Variant, class_names: Arc<[String]>) -> Result<Self, DataError> {
+    fn open(
+        folder: &Path,
+        variant: &Variant,
+        class_names: Arc<[String]>,
+    ) -> Result<Self, DataError> {
         let unpacked = folder.join(variant.folder);
-        let folder = if unpacked.is_dir() { unpacked.as_path() } else { folder };
+        let folder = if unpacked.is_dir() {
+            unpacked.as_path()
+        } else {
+            folder
+        };
         let record = variant.label_bytes + PIXELS;
         let mut files = Vec::new();
         for name in variant.files {
             let path = folder.join(name);
-            let size = std::fs::metadata(&path).map_err(DataError::read(&path))?.len();
+            let size = std::fs::metadata(&path)
+                .map_err(DataError::read(&path))?
+                .len();
             if size == 0 || !size.is_multiple_of(record as u64) {
-                let cause = format!("is truncated or no CIFAR file: {size} bytes are not whole records of {record}");
+                let cause = format!(
+                    "is truncated or no CIFAR file: {size} bytes are not whole records of {record}"
+                );
                 return Err(DataError::malformed(&path, cause));
             }
             files.push((path, (size / record as u64) as usize));
         }
-        Ok(Self { files, label_bytes: variant.label_bytes, class_names })
+        Ok(Self {
+            files,
+            label_bytes: variant.label_bytes,
+            class_names,
+        })
     }
 }
 
@@ -89,14 +126,19 @@ impl Source for Cifar {
             RecordFile::open(path)?.for_each(*n, self.label_bytes + PIXELS, |at, record| {
                 let label = record[self.label_bytes - 1];
                 if usize::from(label) >= classes {
-                    let cause = format!("holds label {label} at {at}, beyond its {classes} classes");
+                    let cause =
+                        format!("holds label {label} at {at}, beyond its {classes} classes");
                     return Err(DataError::malformed(path, cause));
                 }
                 labels.push(u16::from(label));
                 Ok(())
             })?;
         }
-        Ok(Pool { shape: SHAPE, labels, class_names: Arc::clone(&self.class_names) })
+        Ok(Pool {
+            shape: SHAPE,
+            labels,
+            class_names: Arc::clone(&self.class_names),
+        })
     }
 
     fn read(&self, pool: &Pool, indices: &[u32]) -> Result<Samples, DataError> {
@@ -111,13 +153,25 @@ impl Source for Cifar {
             }
             RecordFile::open(path)?.for_each(*n, self.label_bytes + PIXELS, |at, record| {
                 for place in cursor.places(at) {
-                    values[place * PIXELS..(place + 1) * PIXELS].copy_from_slice(&record[self.label_bytes..]);
+                    values[place * PIXELS..(place + 1) * PIXELS]
+                        .copy_from_slice(&record[self.label_bytes..]);
                 }
                 Ok(())
             })?;
         }
-        let labels = indices.iter().map(|index| pool.labels[*index as usize]).collect();
-        let pixels = Pixels::Bytes { values, white: u8::MAX };
-        Ok(Samples::new(SHAPE, pixels, labels, Arc::clone(&pool.class_names))?)
+        let labels = indices
+            .iter()
+            .map(|index| pool.labels[*index as usize])
+            .collect();
+        let pixels = Pixels::Bytes {
+            values,
+            white: u8::MAX,
+        };
+        Ok(Samples::new(
+            SHAPE,
+            pixels,
+            labels,
+            Arc::clone(&pool.class_names),
+        )?)
     }
 }

@@ -47,8 +47,16 @@ struct Layout {
 /// Opens `csv:FILE[,label=COL][,classes=…]`.
 pub(super) fn open(argument: &str) -> Result<Box<dyn Source>, DataError> {
     let argument = Argument::parse(argument, &["label", "classes"])?;
-    let (label, classes) = (argument.get("label").map(str::to_owned), argument.classes()?);
-    Ok(Box::new(CsvTable { path: argument.path, label, classes, wanted: Vec::new() }))
+    let (label, classes) = (
+        argument.get("label").map(str::to_owned),
+        argument.classes()?,
+    );
+    Ok(Box::new(CsvTable {
+        path: argument.path,
+        label,
+        classes,
+        wanted: Vec::new(),
+    }))
 }
 
 fn is_number(cell: &str) -> bool {
@@ -57,8 +65,13 @@ fn is_number(cell: &str) -> bool {
 
 /// Tells whether a first row is the numbers of the columns, with a name for the label.
 fn numbers_columns(first: &StringRecord, label: usize) -> bool {
-    let others = first.iter().enumerate().filter(|(column, _)| *column != label);
-    let is_count = others.zip(0u32..).all(|((_, cell), number)| *cell == *number.to_string());
+    let others = first
+        .iter()
+        .enumerate()
+        .filter(|(column, _)| *column != label);
+    let is_count = others
+        .zip(0u32..)
+        .all(|((_, cell), number)| *cell == *number.to_string());
     is_count && !is_number(&first[label])
 }
 
@@ -66,7 +79,9 @@ impl CsvTable {
     fn reader(&self, has_header: bool) -> Result<Reader<std::fs::File>, DataError> {
         let mut builder = ReaderBuilder::new();
         builder.has_headers(has_header).trim(csv::Trim::All);
-        builder.from_path(&self.path).map_err(|error| damaged(&self.path, error))
+        builder
+            .from_path(&self.path)
+            .map_err(|error| damaged(&self.path, error))
     }
 
     fn layout(&self) -> Result<Layout, DataError> {
@@ -75,8 +90,9 @@ impl CsvTable {
         let first = first.map_err(|error| damaged(&self.path, error))?;
         let columns = first.len();
         if columns < 2 {
-            let separator =
-                [';', '\t'].into_iter().find(|separator| first.iter().any(|cell| cell.contains(*separator)));
+            let separator = [';', '\t']
+                .into_iter()
+                .find(|separator| first.iter().any(|cell| cell.contains(*separator)));
             let cause = match separator {
                 Some(separator) => format!("is separated by {separator:?}: write it with commas"),
                 None => "needs at least a label and one value per row".to_owned(),
@@ -89,7 +105,10 @@ impl CsvTable {
             (Some(text), None) => {
                 let number = text.parse().ok().filter(|column| *column < columns);
                 number.ok_or_else(|| {
-                    let cause = format!("has no column `{text}` (names from the header, or 0 to {})", columns - 1);
+                    let cause = format!(
+                        "has no column `{text}` (names from the header, or 0 to {})",
+                        columns - 1
+                    );
                     DataError::malformed(&self.path, cause)
                 })?
             }
@@ -101,7 +120,12 @@ impl CsvTable {
         };
         let mut features: Vec<usize> = (0..columns).filter(|column| *column != label).collect();
         if !has_header {
-            return Ok(Layout { has_header, label, features, names: Vec::new() });
+            return Ok(Layout {
+                has_header,
+                label,
+                features,
+                names: Vec::new(),
+            });
         }
         if !self.wanted.is_empty() {
             let malformed = |cause| DataError::malformed(&self.path, cause);
@@ -109,8 +133,16 @@ impl CsvTable {
             let is_guessed = self.label.is_none() && by_name.is_none();
             check_label(&first, label, &features, is_guessed).map_err(malformed)?;
         }
-        let names = features.iter().map(|column| first[*column].to_owned()).collect();
-        Ok(Layout { has_header, label, features, names })
+        let names = features
+            .iter()
+            .map(|column| first[*column].to_owned())
+            .collect();
+        Ok(Layout {
+            has_header,
+            label,
+            features,
+            names,
+        })
     }
 
     /// Tells whether the label of the first row is that of another one too.
@@ -124,7 +156,11 @@ impl CsvTable {
     }
 
     fn named_column(&self, first: &StringRecord) -> Option<usize> {
-        let position = |name: &str| first.iter().position(|cell| cell.eq_ignore_ascii_case(name) && !is_number(cell));
+        let position = |name: &str| {
+            first
+                .iter()
+                .position(|cell| cell.eq_ignore_ascii_case(name) && !is_number(cell))
+        };
         match &self.label {
             Some(name) => position(name),
             None => LABEL_NAMES.iter().find_map(|name| position(name)),
@@ -140,7 +176,10 @@ impl CsvTable {
         let mut reader = self.reader(has_header)?;
         let mut row = StringRecord::new();
         let mut at = 0;
-        while reader.read_record(&mut row).map_err(|error| damaged(&self.path, error))? {
+        while reader
+            .read_record(&mut row)
+            .map_err(|error| damaged(&self.path, error))?
+        {
             visit(at, &row)?;
             at += 1;
         }
@@ -149,44 +188,77 @@ impl CsvTable {
 
     fn number(&self, row: &StringRecord, column: usize) -> Result<f32, DataError> {
         let cell = &row[column];
-        cell.parse::<f32>().ok().filter(|value| value.is_finite()).ok_or_else(|| {
-            let line = std::fs::read(&self.path).map_or(0, |bytes| line_of(&bytes, row));
-            DataError::malformed(&self.path, format!("holds `{cell}` in column {column} of line {line}, not a number"))
-        })
+        cell.parse::<f32>()
+            .ok()
+            .filter(|value| value.is_finite())
+            .ok_or_else(|| {
+                let line = std::fs::read(&self.path).map_or(0, |bytes| line_of(&bytes, row));
+                DataError::malformed(
+                    &self.path,
+                    format!("holds `{cell}` in column {column} of line {line}, not a number"),
+                )
+            })
     }
 }
 
 /// Returns the line of a row, counting from 1: the reader's own count is one too low where lines end with CR and LF.
 fn line_of(bytes: &[u8], row: &StringRecord) -> usize {
-    let start = row.position().map_or(0, |position| position.byte() as usize).min(bytes.len());
-    let ends = bytes[start..].iter().take_while(|byte| b"\r\n".contains(byte)).count();
-    1 + bytes[..start + ends].iter().filter(|byte| **byte == b'\n').count()
+    let start = row
+        .position()
+        .map_or(0, |position| position.byte() as usize)
+        .min(bytes.len());
+    let ends = bytes[start..]
+        .iter()
+        .take_while(|byte| b"\r\n".contains(byte))
+        .count();
+    1 + bytes[..start + ends]
+        .iter()
+        .filter(|byte| **byte == b'\n')
+        .count()
 }
 
 /// Returns where each of these columns is, by the names of a header.
 fn find(wanted: &[String], header: &StringRecord) -> Result<Vec<usize>, String> {
     let position = |name: &String| {
         let places = |is_it: &dyn Fn(&str) -> bool| -> Vec<usize> {
-            header.iter().enumerate().filter(|(_, cell)| is_it(cell)).map(|(column, _)| column).collect()
+            header
+                .iter()
+                .enumerate()
+                .filter(|(_, cell)| is_it(cell))
+                .map(|(column, _)| column)
+                .collect()
         };
         // As it is written, else whatever the case of its letters.
         let exact = places(&|cell| cell == name);
-        let places = if exact.is_empty() { places(&|cell| cell.eq_ignore_ascii_case(name)) } else { exact };
+        let places = if exact.is_empty() {
+            places(&|cell| cell.eq_ignore_ascii_case(name))
+        } else {
+            exact
+        };
         match (places.first().copied(), places.get(1)) {
             (Some(column), None) => Ok(column),
-            (None, _) => Err(format!("has no column `{name}`, one of `model.columns` of the federation's spec")),
-            (Some(_), Some(_)) => {
-                Err(format!("has two columns `{name}`, one of `model.columns` of the federation's spec"))
-            }
+            (None, _) => Err(format!(
+                "has no column `{name}`, one of `model.columns` of the federation's spec"
+            )),
+            (Some(_), Some(_)) => Err(format!(
+                "has two columns `{name}`, one of `model.columns` of the federation's spec"
+            )),
         }
     };
     wanted.iter().map(position).collect()
 }
 
 /// Refuses a label that is a feature, or may be some other column that nobody wants.
-fn check_label(header: &StringRecord, label: usize, features: &[usize], is_guessed: bool) -> Result<(), String> {
-    let others: Vec<&str> =
-        (0..header.len()).filter(|column| !features.contains(column)).map(|column| &header[column]).collect();
+fn check_label(
+    header: &StringRecord,
+    label: usize,
+    features: &[usize],
+    is_guessed: bool,
+) -> Result<(), String> {
+    let others: Vec<&str> = (0..header.len())
+        .filter(|column| !features.contains(column))
+        .map(|column| &header[column])
+        .collect();
     if features.contains(&label) {
         let taken = &header[label];
         return Err(format!(
@@ -195,7 +267,10 @@ fn check_label(header: &StringRecord, label: usize, features: &[usize], is_guess
         ));
     }
     if is_guessed && others.len() > 1 {
-        return Err(format!("may have its label in any of {}: name it with `,label=COLUMN`", others.join(", ")));
+        return Err(format!(
+            "may have its label in any of {}: name it with `,label=COLUMN`",
+            others.join(", ")
+        ));
     }
     Ok(())
 }
@@ -206,20 +281,39 @@ fn check_label(header: &StringRecord, label: usize, features: &[usize], is_guess
 /// # Errors
 /// Names the line that is no row of so many finite numbers, or the column that is not there.
 pub fn numbers(bytes: &[u8], width: usize, columns: &[String]) -> Result<Vec<f32>, String> {
-    let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).trim(csv::Trim::All).from_reader(bytes);
+    let mut reader = ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .trim(csv::Trim::All)
+        .from_reader(bytes);
     let (mut values, mut places) = (Vec::new(), None);
     for (at, row) in reader.records().enumerate() {
         let row = row.map_err(|_| "is no UTF-8 text".to_owned())?;
-        let names_all = || !columns.is_empty() && columns.iter().all(|name| row.iter().any(|cell| cell == name));
+        let names_all = || {
+            !columns.is_empty()
+                && columns
+                    .iter()
+                    .all(|name| row.iter().any(|cell| cell == name))
+        };
         if at == 0 && (!row.iter().any(is_number) || names_all()) {
-            places = (!columns.is_empty()).then(|| find(columns, &row)).transpose()?.map(|found| (row.len(), found));
+            places = (!columns.is_empty())
+                .then(|| find(columns, &row))
+                .transpose()?
+                .map(|found| (row.len(), found));
             continue;
         }
         let line = line_of(bytes, &row);
         let expected = places.as_ref().map_or(width, |(cells, _)| *cells);
         if row.len() != expected {
-            let who = if places.is_some() { "its header has" } else { "the model takes" };
-            return Err(format!("has {} values in line {line}, but {who} {expected}", row.len()));
+            let who = if places.is_some() {
+                "its header has"
+            } else {
+                "the model takes"
+            };
+            return Err(format!(
+                "has {} values in line {line}, but {who} {expected}",
+                row.len()
+            ));
         }
         let cells: Vec<&str> = match &places {
             Some((_, places)) => places.iter().map(|column| &row[*column]).collect(),
@@ -227,7 +321,10 @@ pub fn numbers(bytes: &[u8], width: usize, columns: &[String]) -> Result<Vec<f32
         };
         for cell in cells {
             let number = cell.parse::<f32>().ok().filter(|value| value.is_finite());
-            values.push(number.ok_or_else(|| format!("holds `{cell}` in line {line}, not a finite number"))?);
+            values
+                .push(number.ok_or_else(|| {
+                    format!("holds `{cell}` in line {line}, not a finite number")
+                })?);
         }
     }
     Ok(values)
@@ -247,12 +344,18 @@ impl Source for CsvTable {
                     format!("has no label in line {line}: leave that row out"),
                 ));
             }
-            let text = distinct.get(text).cloned().unwrap_or_else(|| Arc::from(text));
+            let text = distinct
+                .get(text)
+                .cloned()
+                .unwrap_or_else(|| Arc::from(text));
             distinct.insert(Arc::clone(&text));
             texts.push(text);
             Ok(())
         })?;
-        let Classes { names, labels: written } = match &self.classes {
+        let Classes {
+            names,
+            labels: written,
+        } = match &self.classes {
             Some(classes) => classes.clone(),
             None => {
                 let found = classes_of(&layout, &texts, &distinct);
@@ -262,12 +365,23 @@ impl Source for CsvTable {
         let by_name: BTreeMap<&str, u16> = written.iter().map(String::as_str).zip(0..).collect();
         let label = |(at, text): (usize, &Arc<str>)| {
             by_name.get(text.as_ref()).copied().ok_or_else(|| {
-                let cause = format!("has label `{text}` in row {at}, which is none of its {} classes", names.len());
+                let cause = format!(
+                    "has label `{text}` in row {at}, which is none of its {} classes",
+                    names.len()
+                );
                 DataError::malformed(&self.path, cause)
             })
         };
-        let labels = texts.iter().enumerate().map(label).collect::<Result<_, _>>()?;
-        Ok(Pool { shape: [1, 1, layout.features.len()], labels, class_names: names })
+        let labels = texts
+            .iter()
+            .enumerate()
+            .map(label)
+            .collect::<Result<_, _>>()?;
+        Ok(Pool {
+            shape: [1, 1, layout.features.len()],
+            labels,
+            class_names: names,
+        })
     }
 
     fn read(&self, pool: &Pool, indices: &[u32]) -> Result<Samples, DataError> {
@@ -278,14 +392,25 @@ impl Source for CsvTable {
         let mut values = vec![0.0; indices.len() * width];
         self.for_each(layout.has_header, |at, row| {
             for place in cursor.places(at) {
-                for (value, column) in values[place * width..(place + 1) * width].iter_mut().zip(&layout.features) {
+                for (value, column) in values[place * width..(place + 1) * width]
+                    .iter_mut()
+                    .zip(&layout.features)
+                {
                     *value = self.number(row, *column)?;
                 }
             }
             Ok(())
         })?;
-        let labels = indices.iter().map(|index| pool.labels[*index as usize]).collect();
-        Ok(Samples::new(pool.shape, Pixels::Floats(values), labels, Arc::clone(&pool.class_names))?)
+        let labels = indices
+            .iter()
+            .map(|index| pool.labels[*index as usize])
+            .collect();
+        Ok(Samples::new(
+            pool.shape,
+            Pixels::Floats(values),
+            labels,
+            Arc::clone(&pool.class_names),
+        )?)
     }
 
     fn columns(&self) -> Result<Option<Vec<String>>, DataError> {
@@ -300,7 +425,11 @@ impl Source for CsvTable {
 }
 
 /// Derives the classes of a table, unless its first row looks like a header that was not recognised.
-fn classes_of(layout: &Layout, labels: &[Arc<str>], distinct: &BTreeSet<Arc<str>>) -> Result<Arc<[String]>, String> {
+fn classes_of(
+    layout: &Layout,
+    labels: &[Arc<str>],
+    distinct: &BTreeSet<Arc<str>>,
+) -> Result<Arc<[String]>, String> {
     match lone_word(labels).filter(|_| !layout.has_header) {
         Some(name) => Err(format!(
             "has the label `{name}` in its first row and numbers in all others: if that row is a header, name the column \
@@ -330,7 +459,10 @@ fn lone_word(labels: &[Arc<str>]) -> Option<&str> {
 pub(super) fn class_names(distinct: &BTreeSet<Arc<str>>) -> Result<Arc<[String]>, String> {
     let numbers: Option<Vec<u16>> = distinct.iter().map(|text| text.parse().ok()).collect();
     if distinct.len() >= usize::from(u16::MAX) {
-        return Err(format!("has {} different labels: is this the label column?", distinct.len()));
+        return Err(format!(
+            "has {} different labels: is this the label column?",
+            distinct.len()
+        ));
     }
     match numbers.and_then(|numbers| numbers.into_iter().max()) {
         Some(highest) => Ok(numbered(usize::from(highest) + 1)),
@@ -340,10 +472,20 @@ pub(super) fn class_names(distinct: &BTreeSet<Arc<str>>) -> Result<Arc<[String]>
 
 fn damaged(path: &Path, error: csv::Error) -> DataError {
     match error.into_kind() {
-        csv::ErrorKind::Io(source) => DataError::Read { path: path.to_owned(), source },
-        csv::ErrorKind::UnequalLengths { pos, expected_len, len } => {
+        csv::ErrorKind::Io(source) => DataError::Read {
+            path: path.to_owned(),
+            source,
+        },
+        csv::ErrorKind::UnequalLengths {
+            pos,
+            expected_len,
+            len,
+        } => {
             let line = pos.map_or(0, |pos| pos.line());
-            DataError::malformed(path, format!("has {len} cells in line {line}, but {expected_len} before"))
+            DataError::malformed(
+                path,
+                format!("has {len} cells in line {line}, but {expected_len} before"),
+            )
         }
         _ => DataError::malformed(path, "is no UTF-8 text"),
     }

@@ -28,7 +28,9 @@ pub(super) fn open(_: &str) -> Result<Box<dyn Source>, DataError> {
 fn unpack() -> Result<(Vec<u8>, Vec<u16>), DataError> {
     let name = Path::new("built-in digits");
     let mut text = String::new();
-    GzDecoder::new(PACKED).read_to_string(&mut text).map_err(DataError::read(name))?;
+    GzDecoder::new(PACKED)
+        .read_to_string(&mut text)
+        .map_err(DataError::read(name))?;
     let (mut pixels, mut labels) = (Vec::new(), Vec::new());
     for line in text.lines() {
         let numbers: Result<Vec<u8>, _> = line.split(',').map(str::parse).collect();
@@ -42,12 +44,24 @@ fn unpack() -> Result<(Vec<u8>, Vec<u16>), DataError> {
 
 impl Source for Digits {
     fn pool(&self) -> Result<Pool, DataError> {
-        Ok(Pool { shape: SHAPE, labels: unpack()?.1, class_names: numbered(10) })
+        Ok(Pool {
+            shape: SHAPE,
+            labels: unpack()?.1,
+            class_names: numbered(10),
+        })
     }
 
     fn read(&self, pool: &Pool, wanted: &[u32]) -> Result<Samples, DataError> {
         let (values, labels) = unpack()?;
-        let all = Samples::new(SHAPE, Pixels::Bytes { values, white: WHITE }, labels, pool.class_names.clone())?;
+        let all = Samples::new(
+            SHAPE,
+            Pixels::Bytes {
+                values,
+                white: WHITE,
+            },
+            labels,
+            pool.class_names.clone(),
+        )?;
         Ok(all.subset(wanted))
     }
 }
@@ -62,9 +76,17 @@ mod tests {
         let all: Vec<u32> = (0..1797).collect();
         let samples = Digits.read(&pool, &all).unwrap();
         // Counts and sums as scikit-learn's load_digits gives them.
-        assert_eq!(samples.class_counts(), [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]);
-        let Pixels::Bytes { values, white: 16 } = &samples.pixels else { panic!("bytes of 0 to 16 expected") };
-        assert_eq!(values.iter().map(|value| u64::from(*value)).sum::<u64>(), 561_718);
+        assert_eq!(
+            samples.class_counts(),
+            [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+        );
+        let Pixels::Bytes { values, white: 16 } = &samples.pixels else {
+            panic!("bytes of 0 to 16 expected")
+        };
+        assert_eq!(
+            values.iter().map(|value| u64::from(*value)).sum::<u64>(),
+            561_718
+        );
         assert_eq!(values.iter().max(), Some(&16));
         assert_eq!(values[..8], [0, 0, 5, 13, 9, 1, 0, 0]);
     }

@@ -13,8 +13,18 @@ const VARIABLE: &str = "FEDNODE_DATA";
 /// What belongs into it.
 const FILES: &str = "{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz";
 
-const CLASSES: [&str; 10] =
-    ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"];
+const CLASSES: [&str; 10] = [
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+];
 
 /// Opens `fashion-mnist`: Debian's files, or else those in `$FEDNODE_DATA/fashion-mnist`.
 pub(super) fn open(_: &str) -> Result<Box<dyn Source>, DataError> {
@@ -40,15 +50,27 @@ mod tests {
 
     #[test]
     fn says_what_to_install_and_what_to_fetch() {
-        let error = locate([Some("/nowhere".into()), None]).unwrap_err().to_string();
-        assert!(error.contains("dataset-fashion-mnist") && error.contains("$FEDNODE_DATA/fashion-mnist"), "{error}");
+        let error = locate([Some("/nowhere".into()), None])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("dataset-fashion-mnist")
+                && error.contains("$FEDNODE_DATA/fashion-mnist"),
+            "{error}"
+        );
     }
 
     #[test]
     fn prefers_the_first_folder_that_exists() {
         let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let paths = [Some(first.path().to_owned()), Some(second.path().to_owned())];
+        let paths = [
+            Some(first.path().to_owned()),
+            Some(second.path().to_owned()),
+        ];
         assert_eq!(locate(paths).unwrap(), first.path());
-        assert_eq!(locate([Some("/nowhere".into()), Some(second.path().to_owned())]).unwrap(), second.path());
+        assert_eq!(
+            locate([Some("/nowhere".into()), Some(second.path().to_owned())]).unwrap(),
+            second.path()
+        );
     }
 }

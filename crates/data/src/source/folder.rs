@@ -34,7 +34,11 @@ struct Folder {
 /// Opens `folder:DIR[,resize=HxW][,channels=1|3][,classes=…]`.
 pub(super) fn open(argument: &str) -> Result<Box<dyn Source>, DataError> {
     let argument = Argument::parse(argument, &["resize", "channels", "classes"])?;
-    let resize = argument.parsed("resize", "a size like `28x28`, at most 4096x4096", parse_size)?;
+    let resize = argument.parsed(
+        "resize",
+        "a size like `28x28`, at most 4096x4096",
+        parse_size,
+    )?;
     let channels = argument.parsed("channels", "1 or 3", |text| match text {
         "1" => Some(1),
         "3" => Some(3),
@@ -43,11 +47,16 @@ pub(super) fn open(argument: &str) -> Result<Box<dyn Source>, DataError> {
     let classes = argument.classes()?;
     let path = argument.path;
     let folders = sorted(&path, |entry| entry.is_dir())?;
-    let classes = classes.unwrap_or_else(|| Classes::called(folders.iter().map(|folder| name(folder)).collect()));
+    let classes = classes
+        .unwrap_or_else(|| Classes::called(folders.iter().map(|folder| name(folder)).collect()));
     let class_names = classes.names;
     let (mut files, mut labels) = (Vec::new(), Vec::new());
     for folder in folders {
-        let Some(class) = classes.labels.iter().position(|label| *label == name(&folder)) else {
+        let Some(class) = classes
+            .labels
+            .iter()
+            .position(|label| *label == name(&folder))
+        else {
             return Err(DataError::malformed(&folder, "is none of the classes"));
         };
         let images = sorted(&folder, is_image)?;
@@ -55,23 +64,43 @@ pub(super) fn open(argument: &str) -> Result<Box<dyn Source>, DataError> {
         files.extend(images);
     }
     if files.is_empty() || class_names.len() > usize::from(u16::MAX) {
-        return Err(DataError::malformed(&path, "holds no sub-folders with PNG or JPEG files"));
+        return Err(DataError::malformed(
+            &path,
+            "holds no sub-folders with PNG or JPEG files",
+        ));
     }
-    Ok(Box::new(Folder { path, files, labels, class_names, resize, channels }))
+    Ok(Box::new(Folder {
+        path,
+        files,
+        labels,
+        class_names,
+        resize,
+        channels,
+    }))
 }
 
 fn parse_size(text: &str) -> Option<(u32, u32)> {
     let (height, width) = text.split_once('x')?;
-    let side = |text: &str| text.parse::<u32>().ok().filter(|side| (1..=4096).contains(side));
+    let side = |text: &str| {
+        text.parse::<u32>()
+            .ok()
+            .filter(|side| (1..=4096).contains(side))
+    };
     Some((side(height)?, side(width)?))
 }
 
 fn name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn is_image(path: &Path) -> bool {
-    let extension = path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
+    let extension = path
+        .extension()
+        .and_then(OsStr::to_str)
+        .map(str::to_ascii_lowercase);
     extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
 }
 
@@ -97,7 +126,9 @@ fn damaged(path: &Path, error: image::ImageError) -> DataError {
 /// Opens a decoder by content, not by name, within the limits.
 fn decoder(path: &Path) -> Result<impl ImageDecoder, DataError> {
     let reader = ImageReader::open(path).map_err(DataError::read(path))?;
-    let mut reader = reader.with_guessed_format().map_err(DataError::read(path))?;
+    let mut reader = reader
+        .with_guessed_format()
+        .map_err(DataError::read(path))?;
     let mut limits = Limits::default();
     limits.max_image_width = Some(MAX_SIDE);
     limits.max_image_height = Some(MAX_SIDE);
@@ -107,12 +138,18 @@ fn decoder(path: &Path) -> Result<impl ImageDecoder, DataError> {
 }
 
 fn n_channels(decoder: &impl ImageDecoder) -> usize {
-    if decoder.color_type().has_color() { 3 } else { 1 }
+    if decoder.color_type().has_color() {
+        3
+    } else {
+        1
+    }
 }
 
 impl Folder {
     fn shape(&self) -> Result<[usize; 3], DataError> {
-        let [first, ..] = self.files.as_slice() else { return Err(DataError::malformed(&self.path, "is empty")) };
+        let [first, ..] = self.files.as_slice() else {
+            return Err(DataError::malformed(&self.path, "is empty"));
+        };
         let first = decoder(first)?;
         let (width, height) = first.dimensions();
         let (height, width) = self.resize.unwrap_or((height, width));
@@ -120,16 +157,23 @@ impl Folder {
         Ok([channels, height as usize, width as usize])
     }
 
-    fn append(&self, path: &Path, shape: [usize; 3], values: &mut Vec<u8>) -> Result<(), DataError> {
+    fn append(
+        &self,
+        path: &Path,
+        shape: [usize; 3],
+        values: &mut Vec<u8>,
+    ) -> Result<(), DataError> {
         let [channels, height, width] = shape;
         let decoder = decoder(path)?;
         let stored = n_channels(&decoder);
         if self.channels.is_none() && stored != channels {
-            let cause =
-                format!("has {stored} channels, but the first image has {channels}: add `,channels={channels}`");
+            let cause = format!(
+                "has {stored} channels, but the first image has {channels}: add `,channels={channels}`"
+            );
             return Err(DataError::malformed(path, cause));
         }
-        let mut image = DynamicImage::from_decoder(decoder).map_err(|error| damaged(path, error))?;
+        let mut image =
+            DynamicImage::from_decoder(decoder).map_err(|error| damaged(path, error))?;
         if (image.height() as usize, image.width() as usize) != (height, width) {
             if self.resize.is_none() {
                 let cause = format!(
@@ -146,7 +190,8 @@ impl Folder {
             values.extend_from_slice(image.to_luma8().as_raw());
         } else {
             let interleaved = image.to_rgb8();
-            (0..channels).for_each(|c| values.extend(interleaved.as_raw().iter().skip(c).step_by(channels)));
+            (0..channels)
+                .for_each(|c| values.extend(interleaved.as_raw().iter().skip(c).step_by(channels)));
         }
         Ok(())
     }
@@ -155,7 +200,11 @@ impl Folder {
 impl Source for Folder {
     fn pool(&self) -> Result<Pool, DataError> {
         let class_names = Arc::clone(&self.class_names);
-        Ok(Pool { shape: self.shape()?, labels: self.labels.clone(), class_names })
+        Ok(Pool {
+            shape: self.shape()?,
+            labels: self.labels.clone(),
+            class_names,
+        })
     }
 
     fn read(&self, pool: &Pool, wanted: &[u32]) -> Result<Samples, DataError> {
@@ -163,8 +212,19 @@ impl Source for Folder {
         for index in wanted {
             self.append(&self.files[*index as usize], pool.shape, &mut values)?;
         }
-        let labels = wanted.iter().map(|index| pool.labels[*index as usize]).collect();
-        let pixels = Pixels::Bytes { values, white: u8::MAX };
-        Ok(Samples::new(pool.shape, pixels, labels, Arc::clone(&pool.class_names))?)
+        let labels = wanted
+            .iter()
+            .map(|index| pool.labels[*index as usize])
+            .collect();
+        let pixels = Pixels::Bytes {
+            values,
+            white: u8::MAX,
+        };
+        Ok(Samples::new(
+            pool.shape,
+            pixels,
+            labels,
+            Arc::clone(&pool.class_names),
+        )?)
     }
 }

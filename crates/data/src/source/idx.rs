@@ -34,18 +34,68 @@ struct Layout {
     transposed: bool,
 }
 
-const fn emnist(split: &'static str, train: &'static str, test: &'static str, classes: usize, first: u8) -> Layout {
-    Layout { split, train, test, classes: Some(classes), first_label: first, transposed: true }
+const fn emnist(
+    split: &'static str,
+    train: &'static str,
+    test: &'static str,
+    classes: usize,
+    first: u8,
+) -> Layout {
+    Layout {
+        split,
+        train,
+        test,
+        classes: Some(classes),
+        first_label: first,
+        transposed: true,
+    }
 }
 
 const LAYOUTS: [Layout; 7] = [
-    Layout { split: "mnist", train: "train", test: "t10k", classes: None, first_label: 0, transposed: false },
-    emnist("balanced", "emnist-balanced-train", "emnist-balanced-test", 47, 0),
-    emnist("byclass", "emnist-byclass-train", "emnist-byclass-test", 62, 0),
-    emnist("bymerge", "emnist-bymerge-train", "emnist-bymerge-test", 47, 0),
+    Layout {
+        split: "mnist",
+        train: "train",
+        test: "t10k",
+        classes: None,
+        first_label: 0,
+        transposed: false,
+    },
+    emnist(
+        "balanced",
+        "emnist-balanced-train",
+        "emnist-balanced-test",
+        47,
+        0,
+    ),
+    emnist(
+        "byclass",
+        "emnist-byclass-train",
+        "emnist-byclass-test",
+        62,
+        0,
+    ),
+    emnist(
+        "bymerge",
+        "emnist-bymerge-train",
+        "emnist-bymerge-test",
+        47,
+        0,
+    ),
     emnist("digits", "emnist-digits-train", "emnist-digits-test", 10, 0),
-    emnist("letters", "emnist-letters-train", "emnist-letters-test", 26, 1),
-    emnist("emnist-mnist", "emnist-mnist-train", "emnist-mnist-test", 10, 0),
+    emnist(
+        "letters",
+        "emnist-letters-train",
+        "emnist-letters-test",
+        26,
+        1,
+    ),
+    emnist(
+        "emnist-mnist",
+        "emnist-mnist-train",
+        "emnist-mnist-test",
+        10,
+        0,
+    ),
 ];
 
 /// A pair of files.
@@ -71,14 +121,29 @@ pub(super) fn open(argument: &str) -> Result<Box<dyn Source>, DataError> {
     let Some(train) = find(&argument.path, layout.train) else {
         return Err(absent(&argument.path, layout.train));
     };
-    let parts = std::iter::once(train).chain(find(&argument.path, layout.test)).collect();
-    let Layout { classes, first_label, transposed, .. } = *layout;
-    Ok(Box::new(Idx { parts, class_names: classes.map(numbered), first_label, transposed }))
+    let parts = std::iter::once(train)
+        .chain(find(&argument.path, layout.test))
+        .collect();
+    let Layout {
+        classes,
+        first_label,
+        transposed,
+        ..
+    } = *layout;
+    Ok(Box::new(Idx {
+        parts,
+        class_names: classes.map(numbered),
+        first_label,
+        transposed,
+    }))
 }
 
 /// Opens `mnist:DIR`.
 pub(super) fn open_mnist(argument: &str) -> Result<Box<dyn Source>, DataError> {
-    Ok(Box::new(Idx::like_mnist(Path::new(argument), numbered(10))?))
+    Ok(Box::new(Idx::like_mnist(
+        Path::new(argument),
+        numbered(10),
+    )?))
 }
 
 impl Idx {
@@ -87,23 +152,40 @@ impl Idx {
         let [mnist, ..] = &LAYOUTS;
         let part = |name| find(folder, name).ok_or_else(|| absent(folder, name));
         let parts = vec![part(mnist.train)?, part(mnist.test)?];
-        Ok(Self { parts, class_names: Some(class_names), first_label: 0, transposed: false })
+        Ok(Self {
+            parts,
+            class_names: Some(class_names),
+            first_label: 0,
+            transposed: false,
+        })
     }
 }
 
 fn choose(argument: &Argument) -> Result<&'static Layout, DataError> {
-    let names = |layouts: &[&Layout]| layouts.iter().map(|layout| layout.split).collect::<Vec<_>>().join("|");
+    let names = |layouts: &[&Layout]| {
+        layouts
+            .iter()
+            .map(|layout| layout.split)
+            .collect::<Vec<_>>()
+            .join("|")
+    };
     let all: Vec<&'static Layout> = LAYOUTS.iter().collect();
     let by_name = |name: &str| all.iter().copied().find(|layout| layout.split == name);
     if let Some(layout) = argument.parsed("split", &format!("one of {}", names(&all)), by_name)? {
         return Ok(layout);
     }
-    let present: Vec<_> = all.into_iter().filter(|layout| find(&argument.path, layout.train).is_some()).collect();
+    let present: Vec<_> = all
+        .into_iter()
+        .filter(|layout| find(&argument.path, layout.train).is_some())
+        .collect();
     match present.as_slice() {
         [] => Ok(&LAYOUTS[0]),
         [one] => Ok(one),
         several => {
-            let cause = format!("holds several data sets: choose one with `,split={}`", names(several));
+            let cause = format!(
+                "holds several data sets: choose one with `,split={}`",
+                names(several)
+            );
             Err(DataError::malformed(&argument.path, cause))
         }
     }
@@ -111,11 +193,21 @@ fn choose(argument: &Argument) -> Result<&'static Layout, DataError> {
 
 fn find(folder: &Path, prefix: &str) -> Option<Part> {
     let file = |kind: &str| {
-        let names = [format!("{prefix}-{kind}-ubyte"), format!("{prefix}-{}-ubyte", kind.replacen('-', ".", 1))];
-        let names = names.iter().flat_map(|name| [name.clone(), format!("{name}.gz")]);
-        names.map(|name| folder.join(name)).find(|path| path.is_file())
+        let names = [
+            format!("{prefix}-{kind}-ubyte"),
+            format!("{prefix}-{}-ubyte", kind.replacen('-', ".", 1)),
+        ];
+        let names = names
+            .iter()
+            .flat_map(|name| [name.clone(), format!("{name}.gz")]);
+        names
+            .map(|name| folder.join(name))
+            .find(|path| path.is_file())
     };
-    Some(Part { images: file("images-idx3")?, labels: file("labels-idx1")? })
+    Some(Part {
+        images: file("images-idx3")?,
+        labels: file("labels-idx1")?,
+    })
 }
 
 fn absent(folder: &Path, prefix: &str) -> DataError {
@@ -138,9 +230,15 @@ fn open_images(path: &Path) -> Result<(RecordFile, ImageHeader), DataError> {
     let (count, height, width) = (file.read_u32()?, file.read_u32()?, file.read_u32()?);
     let fits = |side| (1..=MAX_SIDE).contains(&side);
     if count > MAX_SAMPLES || !fits(height) || !fits(width) {
-        return Err(file.malformed(format!("declares {count} images of {height}x{width}, which is out of range")));
+        return Err(file.malformed(format!(
+            "declares {count} images of {height}x{width}, which is out of range"
+        )));
     }
-    let header = ImageHeader { count: count as usize, height: height as usize, width: width as usize };
+    let header = ImageHeader {
+        count: count as usize,
+        height: height as usize,
+        width: width as usize,
+    };
     file.check_capacity(header.count, header.height * header.width)?;
     Ok((file, header))
 }
@@ -148,9 +246,9 @@ fn open_images(path: &Path) -> Result<(RecordFile, ImageHeader), DataError> {
 fn check_magic(file: &mut RecordFile, expected: u32, what: &str) -> Result<(), DataError> {
     match file.read_u32()? {
         magic if magic == expected => Ok(()),
-        magic => {
-            Err(file.malformed(format!("is no IDX {what} file: it starts with {magic:#010x}, not {expected:#010x}")))
-        }
+        magic => Err(file.malformed(format!(
+            "is no IDX {what} file: it starts with {magic:#010x}, not {expected:#010x}"
+        ))),
     }
 }
 
@@ -165,17 +263,28 @@ impl Idx {
         let classes = self.class_names.as_ref().map_or(256, |names| names.len());
         file.for_each(count as usize, 1, |at, record| {
             let label = record[0].checked_sub(self.first_label).map(u16::from);
-            let label = label.filter(|label| usize::from(*label) < classes).ok_or_else(|| {
-                let cause = format!("holds label {} at {at}, beyond its {classes} classes", record[0]);
-                DataError::malformed(&part.labels, cause)
-            })?;
+            let label = label
+                .filter(|label| usize::from(*label) < classes)
+                .ok_or_else(|| {
+                    let cause = format!(
+                        "holds label {} at {at}, beyond its {classes} classes",
+                        record[0]
+                    );
+                    DataError::malformed(&part.labels, cause)
+                })?;
             labels.push(label);
             Ok(())
         })?;
         Ok(count as usize)
     }
 
-    fn read_images(&self, part: &Part, start: u32, wanted: &Wanted, values: &mut [u8]) -> Result<usize, DataError> {
+    fn read_images(
+        &self,
+        part: &Part,
+        start: u32,
+        wanted: &Wanted,
+        values: &mut [u8],
+    ) -> Result<usize, DataError> {
         let (file, header) = open_images(&part.images)?;
         let bytes = header.height * header.width;
         let mut cursor = wanted.within(start..start + header.count as u32);
@@ -185,7 +294,11 @@ impl Idx {
         file.for_each(header.count, bytes, |at, record| {
             for place in cursor.places(at) {
                 let image = &mut values[place * bytes..(place + 1) * bytes];
-                if self.transposed { transpose(record, header.height, image) } else { image.copy_from_slice(record) }
+                if self.transposed {
+                    transpose(record, header.height, image)
+                } else {
+                    image.copy_from_slice(record)
+                }
             }
             Ok(())
         })?;
@@ -195,7 +308,8 @@ impl Idx {
 
 /// Tells by its name whether a file holds its images column by column, as all of EMNIST's do.
 pub fn is_transposed(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("emnist-"))
+    path.file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with("emnist-"))
 }
 
 /// Returns images that are stored column by column row by row.
@@ -224,7 +338,10 @@ impl Source for Idx {
             let n_labels = self.read_labels(part, &mut labels)?;
             let (file, header) = open_images(&part.images)?;
             if header.count != n_labels {
-                return Err(file.malformed(format!("holds {} images, but there are {n_labels} labels", header.count)));
+                return Err(file.malformed(format!(
+                    "holds {} images, but there are {n_labels} labels",
+                    header.count
+                )));
             }
             let this = [1, header.height, header.width];
             if *shape.get_or_insert(this) != this {
@@ -233,8 +350,15 @@ impl Source for Idx {
         }
         let shape = shape.expect("open found at least the training pair");
         let highest = labels.iter().max().map_or(0, |label| usize::from(*label));
-        let class_names = self.class_names.clone().unwrap_or_else(|| numbered(highest + 1));
-        Ok(Pool { shape, labels, class_names })
+        let class_names = self
+            .class_names
+            .clone()
+            .unwrap_or_else(|| numbered(highest + 1));
+        Ok(Pool {
+            shape,
+            labels,
+            class_names,
+        })
     }
 
     fn read(&self, pool: &Pool, indices: &[u32]) -> Result<Samples, DataError> {
@@ -244,9 +368,20 @@ impl Source for Idx {
         for part in &self.parts {
             start += self.read_images(part, start, &wanted, &mut values)? as u32;
         }
-        let labels = indices.iter().map(|index| pool.labels[*index as usize]).collect();
-        let pixels = Pixels::Bytes { values, white: u8::MAX };
-        Ok(Samples::new(pool.shape, pixels, labels, Arc::clone(&pool.class_names))?)
+        let labels = indices
+            .iter()
+            .map(|index| pool.labels[*index as usize])
+            .collect();
+        let pixels = Pixels::Bytes {
+            values,
+            white: u8::MAX,
+        };
+        Ok(Samples::new(
+            pool.shape,
+            pixels,
+            labels,
+            Arc::clone(&pool.class_names),
+        )?)
     }
 }
 

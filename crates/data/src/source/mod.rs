@@ -103,15 +103,30 @@ pub const KINDS: [Kind; 10] = [
         about: "Fashion-MNIST, from Debian's dataset-fashion-mnist or $FEDNODE_DATA/fashion-mnist",
         open: fashion_mnist::open,
     },
-    Kind { name: "mnist", form: "mnist:DIR", about: "MNIST in its IDX files", open: idx::open_mnist },
+    Kind {
+        name: "mnist",
+        form: "mnist:DIR",
+        about: "MNIST in its IDX files",
+        open: idx::open_mnist,
+    },
     Kind {
         name: "idx",
         form: "idx:DIR[,split=NAME]",
         about: "any data set in IDX files named like MNIST's or EMNIST's",
         open: idx::open,
     },
-    Kind { name: "cifar10", form: "cifar10:DIR", about: "CIFAR-10, binary version", open: cifar::open_10 },
-    Kind { name: "cifar100", form: "cifar100:DIR", about: "CIFAR-100, binary version", open: cifar::open_100 },
+    Kind {
+        name: "cifar10",
+        form: "cifar10:DIR",
+        about: "CIFAR-10, binary version",
+        open: cifar::open_10,
+    },
+    Kind {
+        name: "cifar100",
+        form: "cifar100:DIR",
+        about: "CIFAR-100, binary version",
+        open: cifar::open_100,
+    },
     Kind {
         name: "folder",
         form: "folder:DIR[,resize=HxW][,channels=1|3][,classes=[LABEL=>]A|…]",
@@ -155,7 +170,10 @@ impl DataSource {
     /// Returns the same source with these columns of a table, by their names and in this order; none are all, as they are.
     #[must_use]
     pub fn with_columns(self, columns: &[String]) -> Self {
-        Self { columns: columns.to_vec(), ..self }
+        Self {
+            columns: columns.to_vec(),
+            ..self
+        }
     }
 
     /// Finds the files.
@@ -163,7 +181,11 @@ impl DataSource {
     /// # Errors
     /// Says which files are missing and how to get them.
     pub fn open(&self) -> Result<Box<dyn Source>, DataError> {
-        let mut opened = (self.kind.open)(self.text.split_once(':').map_or("", |(_, argument)| argument))?;
+        let mut opened = (self.kind.open)(
+            self.text
+                .split_once(':')
+                .map_or("", |(_, argument)| argument),
+        )?;
         opened.arrange(&self.columns);
         Ok(opened)
     }
@@ -191,7 +213,11 @@ impl FromStr for DataSource {
     type Err = DataError;
 
     fn from_str(text: &str) -> Result<Self, DataError> {
-        let wrong = |cause: String| DataError::Text { text: text.to_owned(), what: "data source", cause };
+        let wrong = |cause: String| DataError::Text {
+            text: text.to_owned(),
+            what: "data source",
+            cause,
+        };
         let (name, argument) = text.split_once(':').unwrap_or((text, ""));
         let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
             let forms: Vec<&str> = KINDS.iter().map(|kind| kind.form).collect();
@@ -200,7 +226,11 @@ impl FromStr for DataSource {
         if kind.form.contains(':') == argument.is_empty() {
             return Err(wrong(format!("expected `{}`", kind.form)));
         }
-        Ok(Self { text: text.to_owned(), kind, columns: Vec::new() })
+        Ok(Self {
+            text: text.to_owned(),
+            kind,
+            columns: Vec::new(),
+        })
     }
 }
 
@@ -209,14 +239,22 @@ const PATH_OPTIONS: [&str; 2] = ["test", "vocabulary_file"];
 
 /// Returns a source as text with every path in it changed; what is no source stays as it is.
 pub fn with_paths(text: &str, change: impl Fn(&str) -> String) -> String {
-    let Some((name, argument)) = text.split_once(':') else { return text.to_owned() };
-    let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else { return text.to_owned() };
+    let Some((name, argument)) = text.split_once(':') else {
+        return text.to_owned();
+    };
+    let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
+        return text.to_owned();
+    };
     let (mut path, mut options) = (argument, String::new());
     while kind.form.contains('[')
         && let Some((head, option)) = path.rsplit_once(',')
         && let Some((key, value)) = option.split_once('=')
     {
-        let value = if PATH_OPTIONS.contains(&key) { change(value) } else { value.to_owned() };
+        let value = if PATH_OPTIONS.contains(&key) {
+            change(value)
+        } else {
+            value.to_owned()
+        };
         options = format!(",{key}={value}{options}");
         path = head;
     }
@@ -235,7 +273,11 @@ mod tests {
     #[test]
     fn every_form_starts_with_its_name() {
         for kind in &KINDS {
-            assert!(kind.form.split([':', '[']).next() == Some(kind.name), "{}", kind.form);
+            assert!(
+                kind.form.split([':', '[']).next() == Some(kind.name),
+                "{}",
+                kind.form
+            );
         }
     }
 
@@ -256,16 +298,24 @@ mod tests {
     fn names_what_is_possible() {
         let error = "mnits:/data".parse::<DataSource>().unwrap_err().to_string();
         assert!(
-            error.starts_with("`mnits:/data` is not a data source: expected one of digits, fashion-mnist,"),
+            error.starts_with(
+                "`mnits:/data` is not a data source: expected one of digits, fashion-mnist,"
+            ),
             "{error}"
         );
         let error = "cifar10".parse::<DataSource>().unwrap_err().to_string();
-        assert_eq!(error, "`cifar10` is not a data source: expected `cifar10:DIR`");
+        assert_eq!(
+            error,
+            "`cifar10` is not a data source: expected `cifar10:DIR`"
+        );
         assert!("digits:x".parse::<DataSource>().is_err());
     }
 
     #[test]
     fn a_folder_name_may_hold_colons() {
-        assert_eq!("idx:C:/data".parse::<DataSource>().unwrap().to_string(), "idx:C:/data");
+        assert_eq!(
+            "idx:C:/data".parse::<DataSource>().unwrap().to_string(),
+            "idx:C:/data"
+        );
     }
 }

@@ -19,7 +19,10 @@ pub(super) struct Classes {
 impl Classes {
     /// Returns classes that data and federation call the same.
     pub(super) fn called(names: Arc<[String]>) -> Self {
-        Self { labels: Arc::clone(&names), names }
+        Self {
+            labels: Arc::clone(&names),
+            names,
+        }
     }
 }
 
@@ -35,15 +38,23 @@ impl Argument {
     pub(super) fn parse(text: &str, known: &[&str]) -> Result<Self, DataError> {
         let (mut path, mut options) = (text, BTreeMap::new());
         while let Some((head, option)) = path.rsplit_once(',') {
-            let Some((key, value)) = option.split_once('=') else { break };
+            let Some((key, value)) = option.split_once('=') else {
+                break;
+            };
             if !known.contains(&key) {
-                let cause = format!("unknown option `{key}`, expected one of {}", known.join(", "));
+                let cause = format!(
+                    "unknown option `{key}`, expected one of {}",
+                    known.join(", ")
+                );
                 return Err(wrong(text, cause));
             }
             options.insert(key.to_owned(), value.to_owned());
             path = head;
         }
-        Ok(Self { path: path.into(), options })
+        Ok(Self {
+            path: path.into(),
+            options,
+        })
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&str> {
@@ -57,8 +68,11 @@ impl Argument {
         expected: &str,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<Option<T>, DataError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        let parsed = parse(value).ok_or_else(|| wrong(&format!("{key}={value}"), format!("expected {expected}")))?;
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        let parsed = parse(value)
+            .ok_or_else(|| wrong(&format!("{key}={value}"), format!("expected {expected}")))?;
         Ok(Some(parsed))
     }
 
@@ -69,20 +83,30 @@ impl Argument {
         self.parsed("classes", expected, |value| match value.parse::<u16>() {
             Ok(n) => (n >= 2).then(|| Classes::called(numbered(n.into()))),
             Err(_) => {
-                let pairs = value.split('|').map(|class| class.split_once("=>").unwrap_or((class, class)));
-                let (labels, names): (Vec<String>, Vec<String>) =
-                    pairs.map(|(label, name)| (label.trim().to_owned(), name.trim().to_owned())).unzip();
-                let are_distinct = |texts: &[String]| texts.iter().collect::<BTreeSet<_>>().len() == texts.len();
+                let pairs = value
+                    .split('|')
+                    .map(|class| class.split_once("=>").unwrap_or((class, class)));
+                let (labels, names): (Vec<String>, Vec<String>) = pairs
+                    .map(|(label, name)| (label.trim().to_owned(), name.trim().to_owned()))
+                    .unzip();
+                let are_distinct =
+                    |texts: &[String]| texts.iter().collect::<BTreeSet<_>>().len() == texts.len();
                 let is_valid = names.len() >= 2 && names.len() < usize::from(u16::MAX);
-                (is_valid && are_distinct(&labels) && are_distinct(&names))
-                    .then(|| Classes { names: names.into(), labels: labels.into() })
+                (is_valid && are_distinct(&labels) && are_distinct(&names)).then(|| Classes {
+                    names: names.into(),
+                    labels: labels.into(),
+                })
             }
         })
     }
 }
 
 fn wrong(text: &str, cause: String) -> DataError {
-    DataError::Text { text: text.to_owned(), what: "data source", cause }
+    DataError::Text {
+        text: text.to_owned(),
+        what: "data source",
+        cause,
+    }
 }
 
 #[cfg(test)]
@@ -91,7 +115,8 @@ mod tests {
 
     #[test]
     fn takes_known_options_and_leaves_commas_in_paths() {
-        let argument = Argument::parse("/a,b/c.csv,label=x,classes=3", &["label", "classes"]).unwrap();
+        let argument =
+            Argument::parse("/a,b/c.csv,label=x,classes=3", &["label", "classes"]).unwrap();
         assert_eq!(argument.path, PathBuf::from("/a,b/c.csv"));
         assert_eq!(argument.get("label"), Some("x"));
         assert_eq!(argument.classes().unwrap().unwrap().names.len(), 3);
@@ -99,10 +124,20 @@ mod tests {
 
     #[test]
     fn refuses_unknown_options_and_doubled_classes() {
-        let error = Argument::parse("x,lable=y", &["label"]).unwrap_err().to_string();
-        assert_eq!(error, "`x,lable=y` is not a data source: unknown option `lable`, expected one of label");
+        let error = Argument::parse("x,lable=y", &["label"])
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            error,
+            "`x,lable=y` is not a data source: unknown option `lable`, expected one of label"
+        );
         for classes in ["1", "a|a", "a"] {
-            assert!(Argument::parse(&format!("x,classes={classes}"), &["classes"]).unwrap().classes().is_err());
+            assert!(
+                Argument::parse(&format!("x,classes={classes}"), &["classes"])
+                    .unwrap()
+                    .classes()
+                    .is_err()
+            );
         }
     }
 }

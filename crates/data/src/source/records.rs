@@ -30,11 +30,18 @@ impl RecordFile {
         let file = BufReader::with_capacity(1 << 16, file);
         let gzipped = path.extension().is_some_and(|extension| extension == "gz");
         let (stream, capacity): (Box<dyn Read>, u64) = if gzipped {
-            (Box::new(BufReader::new(MultiGzDecoder::new(file))), size.saturating_mul(MAX_EXPANSION))
+            (
+                Box::new(BufReader::new(MultiGzDecoder::new(file))),
+                size.saturating_mul(MAX_EXPANSION),
+            )
         } else {
             (Box::new(file), size)
         };
-        Ok(Self { path: path.to_owned(), stream, capacity })
+        Ok(Self {
+            path: path.to_owned(),
+            stream,
+            capacity,
+        })
     }
 
     pub(super) fn malformed(&self, cause: impl Into<String>) -> DataError {
@@ -44,15 +51,23 @@ impl RecordFile {
     /// Reads big-endian numbers, as IDX headers hold them.
     pub(super) fn read_u32(&mut self) -> Result<u32, DataError> {
         let mut bytes = [0; 4];
-        self.stream.read_exact(&mut bytes).map_err(DataError::read(&self.path))?;
+        self.stream
+            .read_exact(&mut bytes)
+            .map_err(DataError::read(&self.path))?;
         Ok(u32::from_be_bytes(bytes))
     }
 
     /// Refuses a declared content that the file cannot hold.
-    pub(super) fn check_capacity(&self, records: usize, record_bytes: usize) -> Result<(), DataError> {
+    pub(super) fn check_capacity(
+        &self,
+        records: usize,
+        record_bytes: usize,
+    ) -> Result<(), DataError> {
         let declared = (records as u64).saturating_mul(record_bytes as u64);
         if declared > self.capacity {
-            return Err(self.malformed(format!("is truncated: it declares {records} records of {record_bytes} bytes")));
+            return Err(self.malformed(format!(
+                "is truncated: it declares {records} records of {record_bytes} bytes"
+            )));
         }
         Ok(())
     }
@@ -66,15 +81,24 @@ impl RecordFile {
     ) -> Result<(), DataError> {
         let mut record = vec![0; record_bytes];
         for at in 0..records {
-            self.stream.read_exact(&mut record).map_err(|error| match error.kind() {
-                std::io::ErrorKind::UnexpectedEof => {
-                    self.malformed(format!("is truncated in record {at} of {records}"))
-                }
-                _ => DataError::Read { path: self.path.clone(), source: error },
-            })?;
+            self.stream
+                .read_exact(&mut record)
+                .map_err(|error| match error.kind() {
+                    std::io::ErrorKind::UnexpectedEof => {
+                        self.malformed(format!("is truncated in record {at} of {records}"))
+                    }
+                    _ => DataError::Read {
+                        path: self.path.clone(),
+                        source: error,
+                    },
+                })?;
             visit(at, &record)?;
         }
-        match self.stream.read(&mut [0]).map_err(DataError::read(&self.path))? {
+        match self
+            .stream
+            .read(&mut [0])
+            .map_err(DataError::read(&self.path))?
+        {
             0 => Ok(()),
             _ => Err(self.malformed(format!("goes on after its {records} records"))),
         }
@@ -88,16 +112,25 @@ pub(super) struct Wanted {
 
 impl Wanted {
     pub(super) fn new(indices: &[u32]) -> Self {
-        let mut sorted: Vec<(u32, usize)> = indices.iter().enumerate().map(|(place, index)| (*index, place)).collect();
+        let mut sorted: Vec<(u32, usize)> = indices
+            .iter()
+            .enumerate()
+            .map(|(place, index)| (*index, place))
+            .collect();
         sorted.sort_unstable();
         Self { sorted }
     }
 
     /// Walks along one file whose first record is sample `range.start`.
     pub(super) fn within(&self, range: Range<u32>) -> Cursor<'_> {
-        let from = self.sorted.partition_point(|(index, _)| *index < range.start);
+        let from = self
+            .sorted
+            .partition_point(|(index, _)| *index < range.start);
         let to = self.sorted.partition_point(|(index, _)| *index < range.end);
-        Cursor { rest: &self.sorted[from..to], start: range.start }
+        Cursor {
+            rest: &self.sorted[from..to],
+            start: range.start,
+        }
     }
 }
 
@@ -116,7 +149,11 @@ impl Cursor<'_> {
     /// Returns the places of the result that want the record at `at`; records come in order.
     pub(super) fn places(&mut self, at: usize) -> impl Iterator<Item = usize> + use<'_> {
         let index = self.start as usize + at;
-        let n = self.rest.iter().take_while(|(wanted, _)| *wanted as usize == index).count();
+        let n = self
+            .rest
+            .iter()
+            .take_while(|(wanted, _)| *wanted as usize == index)
+            .count();
         let (now, rest) = self.rest.split_at(n);
         self.rest = rest;
         now.iter().map(|(_, place)| *place)

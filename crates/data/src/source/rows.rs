@@ -51,14 +51,20 @@ impl Rows {
         } else {
             Box::new(BufReader::new(file))
         };
-        Ok(Self { path: path.to_owned(), stream, lines: 0 })
+        Ok(Self {
+            path: path.to_owned(),
+            stream,
+            lines: 0,
+        })
     }
 
     /// Returns the next row that is not blank.
     pub(super) fn next(&mut self) -> Result<Option<Row>, DataError> {
         loop {
             let line = self.lines + 1;
-            let Some(cells) = self.cells(line)? else { return Ok(None) };
+            let Some(cells) = self.cells(line)? else {
+                return Ok(None);
+            };
             if cells.iter().any(|cell| !cell.trim().is_empty()) || cells.len() > 1 {
                 return Ok(Some(Row { line, cells }));
             }
@@ -84,13 +90,25 @@ impl Rows {
             }
             if line.is_empty() {
                 return match place {
-                    Place::Quoted => Err(self.malformed(first, "has a quotation without end in the row that begins")),
+                    Place::Quoted => {
+                        Err(self
+                            .malformed(first, "has a quotation without end in the row that begins"))
+                    }
                     _ => Ok(None),
                 };
             }
             self.lines += 1;
-            let bytes = if first == 1 && self.lines == 1 { line.strip_prefix("\u{feff}".as_bytes()) } else { None };
-            for byte in bytes.unwrap_or(&line).iter().copied().filter(|byte| *byte != b'\r') {
+            let bytes = if first == 1 && self.lines == 1 {
+                line.strip_prefix("\u{feff}".as_bytes())
+            } else {
+                None
+            };
+            for byte in bytes
+                .unwrap_or(&line)
+                .iter()
+                .copied()
+                .filter(|byte| *byte != b'\r')
+            {
                 place = match (place, byte) {
                     (Place::CellStart, b'"') => Place::Quoted,
                     (Place::Quoted, b'"') => Place::Mark,
@@ -104,7 +122,9 @@ impl Rows {
                         Place::Quoted
                     }
                     (Place::Mark, _) => {
-                        return Err(self.malformed(self.lines, "goes on after a closing quotation mark"));
+                        return Err(
+                            self.malformed(self.lines, "goes on after a closing quotation mark")
+                        );
                     }
                     (Place::CellStart | Place::Plain, _) => {
                         cell.push(byte);
@@ -148,8 +168,11 @@ mod tests {
     #[test]
     fn quotations_may_hold_commas_marks_and_lines() {
         let text = b"\xef\xbb\xbf\"3\",\"a, \"\"b\"\"\",\"two\nlines\"\r\n\n1,5\" nail,\n2,x,\"\"";
-        let expected =
-            [row(1, &["3", "a, \"b\"", "two\nlines"]), row(4, &["1", "5\" nail", ""]), row(5, &["2", "x", ""])];
+        let expected = [
+            row(1, &["3", "a, \"b\"", "two\nlines"]),
+            row(4, &["1", "5\" nail", ""]),
+            row(5, &["2", "x", ""]),
+        ];
         assert_eq!(rows(text).unwrap(), expected);
         assert_eq!(rows(b"").unwrap(), []);
     }
@@ -157,9 +180,18 @@ mod tests {
     #[test]
     fn names_the_line_of_what_is_wrong() {
         let wrong = |text: &[u8]| rows(text).unwrap_err();
-        assert_eq!(wrong(b"1,a\n2,\"b\n3,c\n"), "has a quotation without end in the row that begins in line 2");
-        assert_eq!(wrong(b"1,a\n2,\"b\" c\n"), "goes on after a closing quotation mark in line 2");
+        assert_eq!(
+            wrong(b"1,a\n2,\"b\n3,c\n"),
+            "has a quotation without end in the row that begins in line 2"
+        );
+        assert_eq!(
+            wrong(b"1,a\n2,\"b\" c\n"),
+            "goes on after a closing quotation mark in line 2"
+        );
         assert_eq!(wrong(b"1,a\n2,\xff\n"), "is no UTF-8 text in line 2");
-        assert_eq!(wrong(&[b'x'; MAX_ROW_BYTES + 1]), "has a row of more than a megabyte in line 1");
+        assert_eq!(
+            wrong(&[b'x'; MAX_ROW_BYTES + 1]),
+            "has a row of more than a megabyte in line 1"
+        );
     }
 }

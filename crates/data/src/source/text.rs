@@ -75,14 +75,24 @@ struct Text {
 pub(super) fn open_ag_news(argument: &str) -> Result<Box<dyn Source>, DataError> {
     let argument = Argument::parse(argument, &OPTIONS[..3])?;
     let unpacked = argument.path.join(AG_NEWS_FOLDER);
-    let folder = if unpacked.is_dir() { &unpacked } else { &argument.path };
-    let file =
-        |name: &str| {
-            let names = [name.to_owned(), format!("{name}.gz")];
-            names.iter().map(|name| folder.join(name)).find(|path| path.is_file()).ok_or_else(|| {
-                DataError::Absent(format!("`{}` lacks `{name}` (which may end in .gz)", folder.display()))
+    let folder = if unpacked.is_dir() {
+        &unpacked
+    } else {
+        &argument.path
+    };
+    let file = |name: &str| {
+        let names = [name.to_owned(), format!("{name}.gz")];
+        names
+            .iter()
+            .map(|name| folder.join(name))
+            .find(|path| path.is_file())
+            .ok_or_else(|| {
+                DataError::Absent(format!(
+                    "`{}` lacks `{name}` (which may end in .gz)",
+                    folder.display()
+                ))
             })
-        };
+    };
     let files = vec![file("train.csv")?, file("test.csv")?];
     Ok(Box::new(Text::new(&argument, files, Labels::AgNews)?))
 }
@@ -90,7 +100,9 @@ pub(super) fn open_ag_news(argument: &str) -> Result<Box<dyn Source>, DataError>
 /// Opens `text:FILE[,test=FILE][,vocabulary=N][,length=N][,vocabulary_file=FILE][,classes=…]`.
 pub(super) fn open(argument: &str) -> Result<Box<dyn Source>, DataError> {
     let argument = Argument::parse(argument, &OPTIONS)?;
-    let files = std::iter::once(argument.path.clone()).chain(argument.get("test").map(PathBuf::from)).collect();
+    let files = std::iter::once(argument.path.clone())
+        .chain(argument.get("test").map(PathBuf::from))
+        .collect();
     let labels = Labels::Words(argument.classes()?);
     Ok(Box::new(Text::new(&argument, files, labels)?))
 }
@@ -98,18 +110,36 @@ pub(super) fn open(argument: &str) -> Result<Box<dyn Source>, DataError> {
 impl Text {
     fn new(argument: &Argument, files: Vec<PathBuf>, labels: Labels) -> Result<Self, DataError> {
         let number = |key: &str, least: usize, most: usize| {
-            let within = |text: &str| text.parse().ok().filter(|number: &usize| (least..=most).contains(number));
+            let within = |text: &str| {
+                text.parse()
+                    .ok()
+                    .filter(|number: &usize| (least..=most).contains(number))
+            };
             argument.parsed(key, &format!("a number from {least} to {most}"), within)
         };
-        let (length, entries) = (number("length", 1, MAX_LENGTH)?, number("vocabulary", 3, MAX_ENTRIES)?);
+        let (length, entries) = (
+            number("length", 1, MAX_LENGTH)?,
+            number("vocabulary", 3, MAX_ENTRIES)?,
+        );
         let vocabulary_file = argument.get("vocabulary_file").map(PathBuf::from);
         if vocabulary_file.is_some() && entries.is_some() {
             let cause = "a vocabulary file is taken as it is: leave `vocabulary=` out".to_owned();
             let text = format!("vocabulary={}", entries.unwrap_or(ENTRIES));
-            return Err(DataError::Text { text, what: "data source", cause });
+            return Err(DataError::Text {
+                text,
+                what: "data source",
+                cause,
+            });
         }
         let (length, entries) = (length.unwrap_or(LENGTH), entries.unwrap_or(ENTRIES));
-        Ok(Self { files, labels, length, entries, vocabulary_file, vocabulary: OnceCell::new() })
+        Ok(Self {
+            files,
+            labels,
+            length,
+            entries,
+            vocabulary_file,
+            vocabulary: OnceCell::new(),
+        })
     }
 
     /// Shows each row of a file but the header: its label and its text.
@@ -139,41 +169,74 @@ impl Text {
 
     fn text(&self, rows: &Rows, row: &Row) -> Result<String, DataError> {
         let n = row.cells.len();
-        let cells = if n == 1 { "1 cell".to_owned() } else { format!("{n} cells") };
+        let cells = if n == 1 {
+            "1 cell".to_owned()
+        } else {
+            format!("{n} cells")
+        };
         match self.labels {
-            Labels::AgNews if n != 3 => {
-                Err(rows.malformed(row.line, format!("has {cells}, not class, title and description,")))
+            Labels::AgNews if n != 3 => Err(rows.malformed(
+                row.line,
+                format!("has {cells}, not class, title and description,"),
+            )),
+            Labels::Words(_) if n < 2 => {
+                Err(rows.malformed(row.line, format!("has {cells}, not a class and a text,")))
             }
-            Labels::Words(_) if n < 2 => Err(rows.malformed(row.line, format!("has {cells}, not a class and a text,"))),
             _ => Ok(row.cells[1..].join(" ")),
         }
     }
 
     /// Returns all labels as they are written, each word once in memory, with the lines they are in.
-    fn written_labels(&self, path: &Path, words: &mut BTreeSet<Arc<str>>) -> Result<Vec<(Arc<str>, u64)>, DataError> {
+    fn written_labels(
+        &self,
+        path: &Path,
+        words: &mut BTreeSet<Arc<str>>,
+    ) -> Result<Vec<(Arc<str>, u64)>, DataError> {
         let mut labels = Vec::new();
         self.for_each(path, |rows, row, text| {
             if normalize(&text).trim().is_empty() {
                 return Err(rows.malformed(row.line, "has an empty text"));
             }
             let written = row.cells[0].trim();
-            let word = words.get(written).cloned().unwrap_or_else(|| Arc::from(written));
+            let word = words
+                .get(written)
+                .cloned()
+                .unwrap_or_else(|| Arc::from(written));
             words.insert(Arc::clone(&word));
             labels.push((word, row.line));
             Ok(())
         })?;
-        if labels.is_empty() { Err(DataError::malformed(path, "holds no texts")) } else { Ok(labels) }
+        if labels.is_empty() {
+            Err(DataError::malformed(path, "holds no texts"))
+        } else {
+            Ok(labels)
+        }
     }
 
     /// Returns the classes' names, and how files write each class.
-    fn classes(&self, words: &BTreeSet<Arc<str>>) -> Result<(Arc<[String]>, Vec<String>), DataError> {
+    fn classes(
+        &self,
+        words: &BTreeSet<Arc<str>>,
+    ) -> Result<(Arc<[String]>, Vec<String>), DataError> {
         let names: Arc<[String]> = match &self.labels {
             Labels::AgNews => {
-                let written = (1..=AG_NEWS_CLASSES.len()).map(|class| class.to_string()).collect();
-                return Ok((AG_NEWS_CLASSES.iter().map(|name| (*name).to_owned()).collect(), written));
+                let written = (1..=AG_NEWS_CLASSES.len())
+                    .map(|class| class.to_string())
+                    .collect();
+                return Ok((
+                    AG_NEWS_CLASSES
+                        .iter()
+                        .map(|name| (*name).to_owned())
+                        .collect(),
+                    written,
+                ));
             }
-            Labels::Words(Some(classes)) => return Ok((Arc::clone(&classes.names), classes.labels.to_vec())),
-            Labels::Words(None) => class_names(words).map_err(|cause| DataError::malformed(&self.files[0], cause))?,
+            Labels::Words(Some(classes)) => {
+                return Ok((Arc::clone(&classes.names), classes.labels.to_vec()));
+            }
+            Labels::Words(None) => {
+                class_names(words).map_err(|cause| DataError::malformed(&self.files[0], cause))?
+            }
         };
         let written = names.to_vec();
         Ok((names, written))
@@ -213,15 +276,23 @@ impl Source for Text {
             for (word, line) in written {
                 let class = by_word.get(word.as_ref()).copied().ok_or_else(|| {
                     let cause = match self.labels {
-                        Labels::AgNews => format!("has label `{word}` in line {line}, not 1, 2, 3 or 4"),
-                        Labels::Words(_) => format!("has label `{word}` in line {line}, which is none of its classes"),
+                        Labels::AgNews => {
+                            format!("has label `{word}` in line {line}, not 1, 2, 3 or 4")
+                        }
+                        Labels::Words(_) => format!(
+                            "has label `{word}` in line {line}, which is none of its classes"
+                        ),
                     };
                     DataError::malformed(path, cause)
                 })?;
                 labels.push(class);
             }
         }
-        Ok(Pool { shape: [1, 1, self.length], labels, class_names })
+        Ok(Pool {
+            shape: [1, 1, self.length],
+            labels,
+            class_names,
+        })
     }
 
     fn read(&self, pool: &Pool, indices: &[u32]) -> Result<Samples, DataError> {
@@ -233,14 +304,25 @@ impl Source for Text {
         for path in &self.files {
             self.for_each(path, |_, _, text| {
                 for place in cursor.places(at) {
-                    vocabulary.encode(&text, &mut ids[place * self.length..(place + 1) * self.length]);
+                    vocabulary.encode(
+                        &text,
+                        &mut ids[place * self.length..(place + 1) * self.length],
+                    );
                 }
                 at += 1;
                 Ok(())
             })?;
         }
-        let labels = indices.iter().map(|index| pool.labels[*index as usize]).collect();
-        Ok(Samples::new(pool.shape, Pixels::Tokens { ids, vocabulary }, labels, Arc::clone(&pool.class_names))?)
+        let labels = indices
+            .iter()
+            .map(|index| pool.labels[*index as usize])
+            .collect();
+        Ok(Samples::new(
+            pool.shape,
+            Pixels::Tokens { ids, vocabulary },
+            labels,
+            Arc::clone(&pool.class_names),
+        )?)
     }
 
     fn vocabulary(&self) -> Result<Option<Arc<Vocabulary>>, DataError> {

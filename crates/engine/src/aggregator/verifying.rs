@@ -37,7 +37,9 @@ impl Aggregator {
     pub(super) fn consider_globals(&mut self) {
         self.unconfirmed = false;
         let head = self.head;
-        let is_late = self.opened.is_some_and(|opened| self.now >= opened + self.spec.round.deadline());
+        let is_late = self
+            .opened
+            .is_some_and(|opened| self.now >= opened + self.spec.round.deadline());
         let mut best: Option<(NodeId, Round, &Global)> = None;
         let mut false_ones = Vec::new();
         for (author, round, global) in self.view.globals() {
@@ -67,7 +69,11 @@ impl Aggregator {
 
     /// Fetches the members' parts, then orders the mean.
     fn try_closing(&mut self, author: NodeId, round: Round, global: Global) {
-        if self.trial.as_ref().is_some_and(|trial| trial.author == author && trial.global == global) {
+        if self
+            .trial
+            .as_ref()
+            .is_some_and(|trial| trial.author == author && trial.global == global)
+        {
             return;
         }
         let base = self.head.mean.map(|mean| mean.id);
@@ -76,16 +82,34 @@ impl Aggregator {
         for member in &global.members {
             if awaited.insert(member.shared.id) {
                 let (blob, from) = (member.shared, vec![member.node, author]);
-                self.outputs.push(Output::Fetch(Fetch { blob, kind: FetchKind::Shared, from, base, until }));
+                self.outputs.push(Output::Fetch(Fetch {
+                    blob,
+                    kind: FetchKind::Shared,
+                    from,
+                    base,
+                    until,
+                }));
             }
         }
         self.trials += 1;
-        self.trial = Some(Trial { number: self.trials, author, round, global, awaited });
+        self.trial = Some(Trial {
+            number: self.trials,
+            author,
+            round,
+            global,
+            awaited,
+        });
     }
 
     /// Takes note of a part that is here, or that cannot be had.
     pub(super) fn resolve_trial(&mut self, blob: BlobId, held: bool) {
-        let Some(trial) = self.trial.as_mut().filter(|trial| trial.awaited.contains(&blob)) else { return };
+        let Some(trial) = self
+            .trial
+            .as_mut()
+            .filter(|trial| trial.awaited.contains(&blob))
+        else {
+            return;
+        };
         if !held {
             return self.on_recomputed(None);
         }
@@ -93,18 +117,34 @@ impl Aggregator {
         if trial.awaited.is_empty() {
             let (round, members) = (trial.round, trial.global.members.clone());
             let purpose = Purpose::Verify(trial.number);
-            self.outputs.push(Output::Average(AverageOrder { round, purpose, members }));
+            self.outputs.push(Output::Average(AverageOrder {
+                round,
+                purpose,
+                members,
+            }));
         }
     }
 
     pub(super) fn on_verified(&mut self, number: u32, report: &AverageReport) {
-        if self.trial.as_ref().is_some_and(|trial| trial.number == number) {
+        if self
+            .trial
+            .as_ref()
+            .is_some_and(|trial| trial.number == number)
+        {
             self.on_recomputed(report.mean.map(|mean| mean.id));
         }
     }
 
     fn on_recomputed(&mut self, mean: Option<BlobId>) {
-        let Some(Trial { author, round, global, .. }) = self.trial.take() else { return };
+        let Some(Trial {
+            author,
+            round,
+            global,
+            ..
+        }) = self.trial.take()
+        else {
+            return;
+        };
         match mean {
             Some(mean) if mean != global.mean.id => {
                 self.convict(author, format!("signed a false mean for round {round}"));

@@ -63,10 +63,15 @@ mod tests {
 
     #[test]
     fn attention_is_paid_to_those_who_are_awaited_and_to_few_others() {
-        let nodes: Vec<NodeId> = (0..1000).map(|number| crate::sim::node_id(1, number)).collect();
+        let nodes: Vec<NodeId> = (0..1000)
+            .map(|number| crate::sim::node_id(1, number))
+            .collect();
         let attention = Attention::to(nodes[..20].iter().copied());
         assert!(nodes[..20].iter().all(|node| attention.is_paid_to(*node)));
-        let others = nodes[20..].iter().filter(|node| attention.is_paid_to(**node)).count();
+        let others = nodes[20..]
+            .iter()
+            .filter(|node| attention.is_paid_to(**node))
+            .count();
         assert!(others < 980 / 10, "{others} of 980 others");
         assert!(nodes.iter().all(|node| Attention::TO_ALL.is_paid_to(*node)));
     }

@@ -41,18 +41,23 @@ pub(super) struct Trials {
 
 impl Trials {
     fn find(&mut self, author: NodeId, global: &Global) -> Option<&mut Trial> {
-        self.trials.iter_mut().find(|trial| trial.author == author && trial.global == *global)
+        self.trials
+            .iter_mut()
+            .find(|trial| trial.author == author && trial.global == *global)
     }
 
     /// Tells whether a closing was tried, or is being tried.
     pub(super) fn know(&self, author: NodeId, global: &Global) -> bool {
-        self.trials.iter().any(|trial| trial.author == author && trial.global == *global)
+        self.trials
+            .iter()
+            .any(|trial| trial.author == author && trial.global == *global)
     }
 
     /// Visits the parts that are averaged in trials that are not over.
     pub(super) fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
         let open = self.trials.iter().filter(|trial| trial.over.is_none());
-        open.flat_map(|trial| &trial.global.members).map(|member| member.shared.id)
+        open.flat_map(|trial| &trial.global.members)
+            .map(|member| member.shared.id)
     }
 
     pub(super) fn drop_those_of(&mut self, author: NodeId) {
@@ -69,20 +74,41 @@ impl Node {
     pub(super) fn must_verify(&self, author: NodeId, round: Round, global: &Global) -> bool {
         let acted = self.rank(round, author) != Rank::Aggregator;
         let small = global.mean.size <= SMALL_SHARED_BYTES;
-        let drawn = happens(self.spec.round.audit, b"fednode audit 1", self.federation, round, self.me);
+        let drawn = happens(
+            self.spec.round.audit,
+            b"fednode audit 1",
+            self.federation,
+            round,
+            self.me,
+        );
         author != self.me && ((acted && small) || drawn)
     }
 
     /// Fetches the members' parts, then orders the mean; once for each closing.
-    pub(super) fn start_trial(&mut self, author: NodeId, round: Round, global: Global, accuser: Option<NodeId>) {
+    pub(super) fn start_trial(
+        &mut self,
+        author: NodeId,
+        round: Round,
+        global: Global,
+        accuser: Option<NodeId>,
+    ) {
         if self.trials.know(author, &global) {
             return;
         }
-        let members: Vec<(NodeId, BlobRef)> = global.members.iter().map(|m| (m.node, m.shared)).collect();
+        let members: Vec<(NodeId, BlobRef)> =
+            global.members.iter().map(|m| (m.node, m.shared)).collect();
         let awaited = members.iter().map(|(_, blob)| blob.id).collect();
         self.trials.count += 1;
         let number = self.trials.count;
-        self.trials.trials.push(Trial { number, author, round, global, awaited, accuser, over: None });
+        self.trials.trials.push(Trial {
+            number,
+            author,
+            round,
+            global,
+            awaited,
+            accuser,
+            over: None,
+        });
         for (node, blob) in members {
             self.fetch(blob, FetchKind::Shared, vec![node, author]);
         }
@@ -102,7 +128,11 @@ impl Node {
             if trial.awaited.is_empty() {
                 let (round, members) = (trial.round, trial.global.members.clone());
                 let purpose = Purpose::Verify(trial.number);
-                self.outputs.push(Output::Average(AverageOrder { round, purpose, members }));
+                self.outputs.push(Output::Average(AverageOrder {
+                    round,
+                    purpose,
+                    members,
+                }));
             }
         }
         for number in failed {
@@ -114,18 +144,30 @@ impl Node {
     /// round.
     pub(super) fn on_recomputed(&mut self, number: u32, mean: Option<BlobRef>) {
         let mut trials = self.trials.trials.iter_mut();
-        let Some(trial) = trials.find(|trial| trial.number == number && trial.over.is_none()) else { return };
+        let Some(trial) = trials.find(|trial| trial.number == number && trial.over.is_none())
+        else {
+            return;
+        };
         trial.over = Some(mean.is_some());
-        let (author, round, accuser, global) = (trial.author, trial.round, trial.accuser, trial.global.clone());
+        let (author, round, accuser, global) = (
+            trial.author,
+            trial.round,
+            trial.accuser,
+            trial.global.clone(),
+        );
         match mean {
-            Some(actual) if actual.id != global.mean.id => self.convict(author, round, global, actual.id),
+            Some(actual) if actual.id != global.mean.id => {
+                self.convict(author, round, global, actual.id)
+            }
             Some(_) => {
                 self.acquit(author, &global, true);
                 if let Some(accuser) = accuser {
                     self.strike(accuser, format!("accused {} falsely", author.short()));
                 }
             }
-            None if self.refuses_unproven(author, round, &global) => self.give_up_on_mean(global.mean.id),
+            None if self.refuses_unproven(author, round, &global) => {
+                self.give_up_on_mean(global.mean.id)
+            }
             None => self.acquit(author, &global, false),
         }
     }
@@ -138,14 +180,26 @@ impl Node {
     }
 
     fn convict(&mut self, accused: NodeId, round: Round, evidence: Global, actual: BlobId) {
-        self.note(Note::CheatFound { node: accused, round });
-        self.publish(round, Body::Fault(Fault { accused, evidence, actual }));
+        self.note(Note::CheatFound {
+            node: accused,
+            round,
+        });
+        self.publish(
+            round,
+            Body::Fault(Fault {
+                accused,
+                evidence,
+                actual,
+            }),
+        );
         self.ban(accused, format!("signed a false mean for round {round}"));
     }
 
     fn acquit(&mut self, author: NodeId, global: &Global, is_recomputed: bool) {
         if let Some(exchange) = &mut self.exchange {
-            let is_it = |candidate: &&mut Candidate| candidate.author == author && candidate.global == *global;
+            let is_it = |candidate: &&mut Candidate| {
+                candidate.author == author && candidate.global == *global
+            };
             if let Some(candidate) = exchange.candidate.as_mut().filter(is_it) {
                 candidate.on_trial = false;
             }
@@ -158,8 +212,12 @@ impl Node {
     /// A mean that nobody can deliver is recomputed from its members; if that fails too, somebody else must close the
     /// round.
     pub(super) fn recompute_lost_mean(&mut self) {
-        let Some(exchange) = &mut self.exchange else { return };
-        let Some(candidate) = &mut exchange.candidate else { return };
+        let Some(exchange) = &mut self.exchange else {
+            return;
+        };
+        let Some(candidate) = &mut exchange.candidate else {
+            return;
+        };
         let (author, round, global) = (candidate.author, candidate.round, candidate.global.clone());
         if !self.trials.know(author, &global) {
             candidate.on_trial = true;
@@ -170,25 +228,41 @@ impl Node {
 
     /// A mean is not to be had, or not to be trusted: another closing of the round takes its place.
     fn give_up_on_mean(&mut self, mean: BlobId) {
-        let Some(exchange) = &mut self.exchange else { return };
+        let Some(exchange) = &mut self.exchange else {
+            return;
+        };
         exchange.unreachable.insert(mean);
-        if exchange.candidate.as_ref().is_some_and(|candidate| candidate.global.mean.id == mean) {
+        if exchange
+            .candidate
+            .as_ref()
+            .is_some_and(|candidate| candidate.global.mean.id == mean)
+        {
             exchange.candidate = None;
         }
         let takeover = Timer::Takeover(exchange.round);
         self.consider_globals();
-        if self.exchange.as_ref().is_some_and(Exchange::lacks_candidate) {
+        if self
+            .exchange
+            .as_ref()
+            .is_some_and(Exchange::lacks_candidate)
+        {
             self.set_timer(takeover, self.now);
         }
     }
 
     /// A mean that is slow to come is recomputed from its members while the fetch goes on: its author may be dead.
     pub(super) fn recompute_slow_mean(&mut self) {
-        let candidate = self.exchange.as_mut().and_then(|exchange| exchange.candidate.as_mut());
-        let Some(candidate) = candidate.filter(|candidate| candidate.mean == Mean::Wanted) else { return };
+        let candidate = self
+            .exchange
+            .as_mut()
+            .and_then(|exchange| exchange.candidate.as_mut());
+        let Some(candidate) = candidate.filter(|candidate| candidate.mean == Mean::Wanted) else {
+            return;
+        };
         if !self.trials.know(candidate.author, &candidate.global) {
             candidate.on_trial = true;
-            let (author, round, global) = (candidate.author, candidate.round, candidate.global.clone());
+            let (author, round, global) =
+                (candidate.author, candidate.round, candidate.global.clone());
             self.start_trial(author, round, global, None);
         }
     }
@@ -216,9 +290,20 @@ impl Node {
         }
     }
 
-    fn try_on_accusation(&mut self, accused: NodeId, round: Round, evidence: &Global, accuser: NodeId) {
-        let candidate = self.exchange.as_mut().and_then(|exchange| exchange.candidate.as_mut());
-        let is_it = |candidate: &&mut Candidate| candidate.author == accused && candidate.global == *evidence;
+    fn try_on_accusation(
+        &mut self,
+        accused: NodeId,
+        round: Round,
+        evidence: &Global,
+        accuser: NodeId,
+    ) {
+        let candidate = self
+            .exchange
+            .as_mut()
+            .and_then(|exchange| exchange.candidate.as_mut());
+        let is_it = |candidate: &&mut Candidate| {
+            candidate.author == accused && candidate.global == *evidence
+        };
         if let Some(candidate) = candidate.filter(is_it) {
             candidate.on_trial = true;
         }

@@ -32,7 +32,11 @@ impl Acting {
     pub(super) fn offer(&mut self, node: NodeId, round: Round, local: &Local) -> Option<BlobRef> {
         let is_too_large = local.shared.is_some_and(|shared| shared.size > self.most);
         let is_too_new = self.newest.is_some_and(|newest| round > newest);
-        if is_too_large || is_too_new { None } else { self.closing.offer(node, round, local) }
+        if is_too_large || is_too_new {
+            None
+        } else {
+            self.closing.offer(node, round, local)
+        }
     }
 
     pub(super) fn resolve(&mut self, blob: BlobId, held: bool) {
@@ -61,13 +65,19 @@ impl Node {
             return;
         }
         let own = self.acting_rank(round, self.me);
-        let before = self.acting_candidates(round).filter(|node| self.acting_rank(round, *node) < own).count() as u32;
+        let before = self
+            .acting_candidates(round)
+            .filter(|node| self.acting_rank(round, *node) < own)
+            .count() as u32;
         self.set_timer(Timer::Act(round), self.now + grace * before.min(ATTEMPTS));
     }
 
     /// Without an aggregator, and with everybody's update here, there is nothing to wait for.
     pub(super) fn act_if_alone_first(&mut self) {
-        if self.view.has_aggregator() || self.acting.is_some() || !self.lacks_mean_of(self.state.round) {
+        if self.view.has_aggregator()
+            || self.acting.is_some()
+            || !self.lacks_mean_of(self.state.round)
+        {
             return;
         }
         let round = self.state.round;
@@ -79,7 +89,9 @@ impl Node {
         if self.can_act(round)
             && everybody
             && enough
-            && self.acting_candidates(round).all(|node| self.acting_rank(round, node) >= own)
+            && self
+                .acting_candidates(round)
+                .all(|node| self.acting_rank(round, node) >= own)
         {
             self.on_turn_to_act(round);
         }
@@ -91,15 +103,24 @@ impl Node {
     }
 
     fn lacks_mean_of(&self, round: Round) -> bool {
-        let exchange = self.exchange.as_ref().filter(|exchange| exchange.round == round);
-        self.state.phase == Phase::Exchanging && exchange.is_some_and(super::Exchange::lacks_candidate)
+        let exchange = self
+            .exchange
+            .as_ref()
+            .filter(|exchange| exchange.round == round);
+        self.state.phase == Phase::Exchanging
+            && exchange.is_some_and(super::Exchange::lacks_candidate)
     }
 
     /// Visits the nodes that can act for the round: those that all hear, with an update that follows the same closed round.
     fn acting_candidates(&self, round: Round) -> impl Iterator<Item = NodeId> + '_ {
         let parent = chain::lineage_of(&self.state.head, self.initial);
-        let fitting = self.view.locals(round).filter(move |(_, local)| local.parent == parent);
-        fitting.map(|(node, _)| node).filter(move |node| self.audience.hears(*node, round))
+        let fitting = self
+            .view
+            .locals(round)
+            .filter(move |(_, local)| local.parent == parent);
+        fitting
+            .map(|(node, _)| node)
+            .filter(move |node| self.audience.hears(*node, round))
     }
 
     fn acting_rank(&self, round: Round, node: NodeId) -> Rank {
@@ -114,25 +135,44 @@ impl Node {
         // Where only some train in a round, those of a later one have given this one up.
         let newest = (self.spec.round.participation < 1.0).then_some(round);
         let most = chain::most_bytes(&self.state.head, round, &self.spec);
-        let mut acting = Acting { closing: Closing::new(Arc::clone(&self.spec)), most, newest, busy: false };
-        let is_counted = |node, newest, local: &Local| local.parent == parent && self.audience.hears(node, newest);
-        let fresh = self.view.newest_locals().filter(|(node, newest, local)| is_counted(*node, *newest, local));
-        let wanted: Vec<(NodeId, BlobRef)> =
-            fresh.filter_map(|(node, newest, local)| Some((node, acting.offer(node, newest, local)?))).collect();
+        let mut acting = Acting {
+            closing: Closing::new(Arc::clone(&self.spec)),
+            most,
+            newest,
+            busy: false,
+        };
+        let is_counted = |node, newest, local: &Local| {
+            local.parent == parent && self.audience.hears(node, newest)
+        };
+        let fresh = self
+            .view
+            .newest_locals()
+            .filter(|(node, newest, local)| is_counted(*node, *newest, local));
+        let wanted: Vec<(NodeId, BlobRef)> = fresh
+            .filter_map(|(node, newest, local)| Some((node, acting.offer(node, newest, local)?)))
+            .collect();
         self.acting = Some(acting);
         self.note(Note::Acting(round));
         for (node, blob) in wanted {
             // A short deadline: the others wait for this, and a part that cannot be had is simply not counted.
             let until = self.now + self.spec.round.grace();
             let base = self.state.head.mean.map(|mean| mean.id);
-            let fetch = Fetch { blob, kind: FetchKind::Shared, from: vec![node], base, until };
+            let fetch = Fetch {
+                blob,
+                kind: FetchKind::Shared,
+                from: vec![node],
+                base,
+                until,
+            };
             self.outputs.push(Output::Fetch(fetch));
         }
     }
 
     pub(super) fn close_in_place_if_ready(&mut self) {
         let parent = chain::lineage_of(&self.state.head, self.initial);
-        let Some(acting) = self.acting.as_mut().filter(|acting| !acting.busy) else { return };
+        let Some(acting) = self.acting.as_mut().filter(|acting| !acting.busy) else {
+            return;
+        };
         if !acting.closing.all_in(std::iter::empty()) {
             return;
         }
@@ -141,7 +181,11 @@ impl Node {
             return;
         }
         acting.busy = true;
-        self.outputs.push(Output::Average(AverageOrder { round, purpose: Purpose::Close, members }));
+        self.outputs.push(Output::Average(AverageOrder {
+            round,
+            purpose: Purpose::Close,
+            members,
+        }));
     }
 
     pub(super) fn handle_averaged(&mut self, report: AverageReport) {
@@ -152,7 +196,9 @@ impl Node {
     }
 
     fn on_average_to_close(&mut self, report: AverageReport) {
-        let Some(acting) = &mut self.acting else { return };
+        let Some(acting) = &mut self.acting else {
+            return;
+        };
         let enough = report.members.len() >= self.spec.fewest_members() as usize;
         for node in report.lost {
             acting.closing.remove(node);
@@ -168,13 +214,21 @@ impl Node {
         };
         let parent = chain::lineage_of(&self.state.head, self.initial);
         let history = self.state.head.history + report.members.len() as u64;
-        let global = Global { members: report.members, mean, parent, history };
+        let global = Global {
+            members: report.members,
+            mean,
+            parent,
+            history,
+        };
         self.publish(report.round, Body::Global(global));
     }
 
     /// Nobody closed the round in time: what has arrived is merged, the own shared part stays.
     pub(super) fn on_nobody_closed(&mut self, round: Round) {
-        let stuck = self.exchange.as_ref().is_some_and(|exchange| exchange.round == round && exchange.lacks_mean());
+        let stuck = self
+            .exchange
+            .as_ref()
+            .is_some_and(|exchange| exchange.round == round && exchange.lacks_mean());
         if self.state.phase != Phase::Exchanging || !stuck {
             return;
         }

@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fednode_core::{
-    BlobId, BlobRef, ExpertId, Global, Local, LocalReport, MAX_EXPERTS, NodeId, PlanRow, Round, Timestamp,
+    BlobId, BlobRef, ExpertId, Global, Local, LocalReport, MAX_EXPERTS, NodeId, PlanRow, Round,
+    Timestamp,
 };
 
 use super::Node;
@@ -89,8 +90,15 @@ impl Exchange {
 
     /// Visits the foreign blobs that are here or on their way.
     pub(super) fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
-        let mean = self.candidate.iter().map(|candidate| candidate.global.mean.id);
-        self.sources.values().map(|blob| blob.id).chain(self.experts_awaited.keys().copied()).chain(mean)
+        let mean = self
+            .candidate
+            .iter()
+            .map(|candidate| candidate.global.mean.id);
+        self.sources
+            .values()
+            .map(|blob| blob.id)
+            .chain(self.experts_awaited.keys().copied())
+            .chain(mean)
     }
 
     /// Records that a blob is held, or cannot be had.
@@ -98,9 +106,13 @@ impl Exchange {
         if let Some((blob, experts)) = self.experts_awaited.remove(&blob)
             && held
         {
-            self.sources.extend(experts.into_iter().map(|expert| (expert, blob)));
+            self.sources
+                .extend(experts.into_iter().map(|expert| (expert, blob)));
         }
-        if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.global.mean.id == blob)
+        if let Some(candidate) = self
+            .candidate
+            .as_mut()
+            .filter(|candidate| candidate.global.mean.id == blob)
             && candidate.mean != Mean::Held
         {
             candidate.mean = if held { Mean::Held } else { Mean::Failed };
@@ -109,11 +121,13 @@ impl Exchange {
 
     /// Stops waiting for experts of which every owner is lost: another holder would have delivered them by now.
     fn drop_experts_of_lost(&mut self, is_lost: impl Fn(NodeId) -> bool) {
-        self.experts_awaited.retain(|_, (_, experts)| !experts.iter().all(|expert| is_lost(expert.owner)));
+        self.experts_awaited
+            .retain(|_, (_, experts)| !experts.iter().all(|expert| is_lost(expert.owner)));
     }
 
     pub(super) fn withdraw(&mut self, owner: NodeId, blobs: &[BlobId]) {
-        self.sources.retain(|expert, blob| expert.owner != owner || !blobs.contains(&blob.id));
+        self.sources
+            .retain(|expert, blob| expert.owner != owner || !blobs.contains(&blob.id));
     }
 
     /// Visits the nodes whose updates are waited for.
@@ -128,7 +142,10 @@ impl Exchange {
 
     /// Drops the candidate if this node closed it; returns whether it did.
     pub(super) fn drop_candidate_of(&mut self, author: NodeId) -> bool {
-        let is_its = self.candidate.as_ref().is_some_and(|candidate| candidate.author == author);
+        let is_its = self
+            .candidate
+            .as_ref()
+            .is_some_and(|candidate| candidate.author == author);
         if is_its {
             self.candidate = None;
         }
@@ -138,12 +155,17 @@ impl Exchange {
     /// Returns the mean to adopt once it is held and, where that was asked for, recomputed.
     pub(super) fn ready_mean(&self) -> Option<BlobRef> {
         let ready = |candidate: &&Candidate| candidate.mean == Mean::Held && !candidate.on_trial;
-        self.candidate.as_ref().filter(ready).map(|candidate| candidate.global.mean)
+        self.candidate
+            .as_ref()
+            .filter(ready)
+            .map(|candidate| candidate.global.mean)
     }
 
     /// Tells whether the mean cannot be had, neither fetched nor recomputed.
     pub(super) fn is_stuck(&self) -> bool {
-        self.candidate.as_ref().is_some_and(|candidate| candidate.mean == Mean::Failed && !candidate.on_trial)
+        self.candidate
+            .as_ref()
+            .is_some_and(|candidate| candidate.mean == Mean::Failed && !candidate.on_trial)
     }
 
     /// Tells whether a mean was given up because nobody can deliver it.
@@ -163,17 +185,29 @@ impl Exchange {
 
     /// Returns the foreign experts that are held.
     pub(super) fn fetched(&self) -> Vec<(ExpertId, BlobRef)> {
-        self.sources.iter().map(|(expert, blob)| (*expert, *blob)).collect()
+        self.sources
+            .iter()
+            .map(|(expert, blob)| (*expert, *blob))
+            .collect()
     }
 
     fn experts_of(&self, owner: NodeId) -> BTreeSet<ExpertId> {
-        let sources = self.rows.iter().flat_map(|row| &row.sources).map(|source| source.expert);
+        let sources = self
+            .rows
+            .iter()
+            .flat_map(|row| &row.sources)
+            .map(|source| source.expert);
         sources.filter(|expert| expert.owner == owner).collect()
     }
 
     fn missing_experts(&self, me: NodeId) -> Vec<ExpertId> {
-        let sources = self.rows.iter().flat_map(|row| &row.sources).map(|source| source.expert);
-        let missing = sources.filter(|expert| expert.owner != me && !self.sources.contains_key(expert));
+        let sources = self
+            .rows
+            .iter()
+            .flat_map(|row| &row.sources)
+            .map(|source| source.expert);
+        let missing =
+            sources.filter(|expert| expert.owner != me && !self.sources.contains_key(expert));
         missing.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
@@ -195,9 +229,19 @@ impl Node {
         self.forget_strangers();
         let mut exchange = Exchange::to_adopt(round, self.now);
         exchange.needs_mean = false;
-        exchange.rows = self.state.plan.as_ref().map(|plan| plan.rows.clone()).unwrap_or_default();
-        let owners: BTreeSet<NodeId> =
-            self.state.plan.iter().flat_map(|plan| plan.foreign_experts(self.me)).map(|expert| expert.owner).collect();
+        exchange.rows = self
+            .state
+            .plan
+            .as_ref()
+            .map(|plan| plan.rows.clone())
+            .unwrap_or_default();
+        let owners: BTreeSet<NodeId> = self
+            .state
+            .plan
+            .iter()
+            .flat_map(|plan| plan.foreign_experts(self.me))
+            .map(|expert| expert.owner)
+            .collect();
         let speaks = |owner: &NodeId| !self.view.has_left(*owner) && self.cohort.contains(*owner);
         exchange.owners_awaited = owners.iter().copied().filter(speaks).collect();
         exchange.owners.clone_from(&owners);
@@ -219,7 +263,12 @@ impl Node {
 
     /// Returns the round of the oldest expert that may stand in for its owner's one of this round.
     fn oldest_to_mix(&self, round: Round) -> Round {
-        let every = self.spec.exchange.experts.as_ref().map_or(1, |experts| experts.refresh_every);
+        let every = self
+            .spec
+            .exchange
+            .experts
+            .as_ref()
+            .map_or(1, |experts| experts.refresh_every);
         Round(round.0.saturating_sub(every))
     }
 
@@ -227,7 +276,11 @@ impl Node {
         let round = self.state.round;
         self.state.phase = Phase::Exchanging;
         self.outputs.push(Output::Save);
-        if self.exchange.as_ref().is_none_or(|exchange| exchange.round != round) {
+        if self
+            .exchange
+            .as_ref()
+            .is_none_or(|exchange| exchange.round != round)
+        {
             self.cohort = self.cohort_of(round);
             self.open_exchange();
         }
@@ -242,7 +295,10 @@ impl Node {
 
     /// Sets the times after which the round goes on without whatever is late, and looks whether it is closed already.
     pub(super) fn wait_for_the_mean(&mut self, round: Round) {
-        self.set_timer(Timer::Deadline(round), self.now + self.spec.round.deadline());
+        self.set_timer(
+            Timer::Deadline(round),
+            self.now + self.spec.round.deadline(),
+        );
         if self.spec.exchange.averaging.is_some() {
             let patience = match self.view.has_aggregator() {
                 true => self.spec.round.deadline(),
@@ -263,7 +319,9 @@ impl Node {
         let comparable: Vec<(NodeId, Local)> = self
             .view
             .locals(round)
-            .filter(|(node, local)| local.lineage == lineage && !self.view.has_proxies(*node, round))
+            .filter(|(node, local)| {
+                local.lineage == lineage && !self.view.has_proxies(*node, round)
+            })
             .map(|(node, local)| (node, local.clone()))
             .collect();
         for (node, local) in comparable {
@@ -273,28 +331,52 @@ impl Node {
 
     /// Starts fetching the planned experts of a node whose update of this round has arrived.
     pub(super) fn resolve_owner(&mut self, owner: NodeId, round: Round) {
-        let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.round == round) else { return };
+        let Some(exchange) = self
+            .exchange
+            .as_mut()
+            .filter(|exchange| exchange.round == round)
+        else {
+            return;
+        };
         exchange.updates_awaited.remove(&owner);
         if !exchange.owners.contains(&owner) {
             return; // Nearly everybody, in a large federation.
         }
-        let offers = self.offer_of(owner, round).map(|local| local.experts.clone());
-        let (Some(offers), Some(exchange)) = (offers, &mut self.exchange) else { return };
+        let offers = self
+            .offer_of(owner, round)
+            .map(|local| local.experts.clone());
+        let (Some(offers), Some(exchange)) = (offers, &mut self.exchange) else {
+            return;
+        };
         exchange.owners_awaited.remove(&owner);
         let mut wanted = Vec::new();
         let by_use = weighs_by_use(&self.spec);
         // All experts are alike in size: another one is none, or a name that somebody else's blob has.
-        let own = self.state.report.as_ref().and_then(|report| report.experts.first());
+        let own = self
+            .state
+            .report
+            .as_ref()
+            .and_then(|report| report.experts.first());
         let size = own.map(|own| own.blob.size);
         for expert in exchange.experts_of(owner) {
-            let Some(offer) = offers.get(usize::from(expert.slot.0)) else { continue };
-            if by_use && offer.samples_routed == 0 || size.is_some_and(|size| offer.blob.size != size) {
+            let Some(offer) = offers.get(usize::from(expert.slot.0)) else {
+                continue;
+            };
+            if by_use && offer.samples_routed == 0
+                || size.is_some_and(|size| offer.blob.size != size)
+            {
                 continue;
             }
-            let (_, experts) = exchange.experts_awaited.entry(offer.blob.id).or_insert_with(|| {
-                wanted.push((offer.blob, self.state.held.get(&expert).map(|held| held.blob.id)));
-                (offer.blob, Vec::with_capacity(MAX_EXPERTS.min(4)))
-            });
+            let (_, experts) = exchange
+                .experts_awaited
+                .entry(offer.blob.id)
+                .or_insert_with(|| {
+                    wanted.push((
+                        offer.blob,
+                        self.state.held.get(&expert).map(|held| held.blob.id),
+                    ));
+                    (offer.blob, Vec::with_capacity(MAX_EXPERTS.min(4)))
+                });
             if !experts.contains(&expert) {
                 experts.push(expert);
             }
@@ -318,11 +400,18 @@ impl Node {
 
     /// Looks for a closed round to follow, a better one than the candidate if there is one.
     pub(super) fn consider_globals(&mut self) {
-        if self.exchange.is_none() || !matches!(self.state.phase, Phase::Exchanging | Phase::Joining) {
+        if self.exchange.is_none()
+            || !matches!(self.state.phase, Phase::Exchanging | Phase::Joining)
+        {
             return;
         }
-        let Some((author, round, global)) = self.best_global() else { return };
-        let known = self.exchange.as_ref().and_then(|exchange| exchange.candidate.as_ref());
+        let Some((author, round, global)) = self.best_global() else {
+            return;
+        };
+        let known = self
+            .exchange
+            .as_ref()
+            .and_then(|exchange| exchange.candidate.as_ref());
         if known.is_none_or(|known| known.author != author || known.global != global) {
             self.follow(author, round, global);
         }
@@ -334,20 +423,38 @@ impl Node {
             return self.follow_resting(author, round, global);
         }
         let on_trial = self.must_verify(author, round, &global);
-        let Some(exchange) = &mut self.exchange else { return };
+        let Some(exchange) = &mut self.exchange else {
+            return;
+        };
         if self.state.phase == Phase::Exchanging && self.spec.refreshes_in(exchange.round) {
             let members = global.members.iter().map(|member| member.node);
             let unknown = members.filter(|node| self.view.local(*node, exchange.round).is_none());
             let me = self.me;
-            exchange.updates_awaited = unknown.filter(|node| *node != me && !self.view.has_left(*node)).collect();
+            exchange.updates_awaited = unknown
+                .filter(|node| *node != me && !self.view.has_left(*node))
+                .collect();
         }
         let mean = global.mean;
         // Whoever was counted is likely to hold the mean by now; a few of them back the author up.
-        let backups = global.members.iter().map(|member| member.node).filter(|node| *node != author).take(4);
+        let backups = global
+            .members
+            .iter()
+            .map(|member| member.node)
+            .filter(|node| *node != author)
+            .take(4);
         let from = [author].into_iter().chain(backups).collect();
-        let candidate = Candidate { author, round, global: global.clone(), mean: Mean::Wanted, on_trial };
+        let candidate = Candidate {
+            author,
+            round,
+            global: global.clone(),
+            mean: Mean::Wanted,
+            on_trial,
+        };
         exchange.candidate = Some(candidate);
-        self.set_timer(Timer::Grace(self.state.round), self.now + self.spec.round.grace());
+        self.set_timer(
+            Timer::Grace(self.state.round),
+            self.now + self.spec.round.grace(),
+        );
         self.fetch(mean, FetchKind::Shared, from);
         if on_trial {
             self.start_trial(author, round, global, None);
@@ -358,7 +465,13 @@ impl Node {
     pub(super) fn try_to_merge(&mut self) {
         self.fetch_shortlist();
         let proxies_awaited = !self.proxies_wanted.is_empty();
-        let Some(exchange) = self.exchange.as_ref().filter(|exchange| !exchange.only_follows) else { return };
+        let Some(exchange) = self
+            .exchange
+            .as_ref()
+            .filter(|exchange| !exchange.only_follows)
+        else {
+            return;
+        };
         if exchange.is_stuck() {
             return self.recompute_lost_mean();
         }
@@ -369,23 +482,36 @@ impl Node {
 
     pub(super) fn merge(&mut self) {
         let oldest = self.oldest_to_mix(self.state.round);
-        let Some(mut exchange) = self.exchange.take() else { return };
+        let Some(mut exchange) = self.exchange.take() else {
+            return;
+        };
         let mut missing = exchange.missing_experts(self.me);
         if weighs_by_use(&self.spec) {
             let report = self.state.report.as_ref();
-            let own = report.filter(|report| report.round == exchange.round).map(|report| report.experts.as_slice());
+            let own = report
+                .filter(|report| report.round == exchange.round)
+                .map(|report| report.experts.as_slice());
             let offers = |owner| match owner == self.me {
                 true => own,
-                false => self.offer_of(owner, exchange.round).map(|local| local.experts.as_slice()),
+                false => self
+                    .offer_of(owner, exchange.round)
+                    .map(|local| local.experts.as_slice()),
             };
             let mut rows = std::mem::take(&mut exchange.rows);
             weigh_by_use(&mut rows, offers);
-            missing.retain(|expert| offers(expert.owner).is_none_or(|offers| use_of(offers, expert.slot) > 0.0));
+            missing.retain(|expert| {
+                offers(expert.owner).is_none_or(|offers| use_of(offers, expert.slot) > 0.0)
+            });
             exchange.rows = rows;
         }
         let mut unavailable = Vec::new();
         for expert in missing {
-            match self.state.held.get(&expert).filter(|held| held.round >= oldest) {
+            match self
+                .state
+                .held
+                .get(&expert)
+                .filter(|held| held.round >= oldest)
+            {
                 Some(held) => {
                     exchange.sources.insert(expert, held.blob);
                 }
@@ -396,13 +522,21 @@ impl Node {
             round: exchange.round,
             adopt: exchange.ready_mean(),
             rows: exchange.rows.clone(),
-            own: self.state.report.as_ref().map(LocalReport::experts_to_mix).unwrap_or_default(),
+            own: self
+                .state
+                .report
+                .as_ref()
+                .map(LocalReport::experts_to_mix)
+                .unwrap_or_default(),
             sources: exchange.sources.clone(),
         };
         let round = exchange.round;
         self.exchange = Some(exchange);
         if !unavailable.is_empty() {
-            self.note(Note::MissingExperts { round, experts: unavailable });
+            self.note(Note::MissingExperts {
+                round,
+                experts: unavailable,
+            });
         }
         self.state.phase = Phase::Merging;
         self.merging_since = self.now;
@@ -412,7 +546,11 @@ impl Node {
 
     /// The round is closed and its stragglers have had their time: their experts are not waited for any longer.
     pub(super) fn on_grace_over(&mut self, round: Round) {
-        if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.round == round) {
+        if let Some(exchange) = self
+            .exchange
+            .as_mut()
+            .filter(|exchange| exchange.round == round)
+        {
             exchange.owners_awaited.clear();
             exchange.updates_awaited.clear();
             exchange.grace_over = true;
@@ -425,11 +563,19 @@ impl Node {
     /// Nobody waits longer than the grace time for the proxies of whoever is gone, or was not counted: what a member
     /// announced and nobody can deliver must not hold up a round.
     fn drop_proxies_of_the_lost(&mut self) {
-        let candidate = self.exchange.as_ref().and_then(|exchange| exchange.candidate.as_ref());
+        let candidate = self
+            .exchange
+            .as_ref()
+            .and_then(|exchange| exchange.candidate.as_ref());
         let counted = candidate.map(|candidate| &candidate.global.members);
-        let is_counted = |node: NodeId| counted.is_none_or(|members| members.iter().any(|member| member.node == node));
-        let comes = |node: NodeId| !self.view.is_lost(node) && !self.view.has_left(node) && is_counted(node);
-        self.proxies_wanted.retain(|_, waiting| waiting.iter().any(|(node, _)| comes(*node)));
+        let is_counted = |node: NodeId| {
+            counted.is_none_or(|members| members.iter().any(|member| member.node == node))
+        };
+        let comes = |node: NodeId| {
+            !self.view.is_lost(node) && !self.view.has_left(node) && is_counted(node)
+        };
+        self.proxies_wanted
+            .retain(|_, waiting| waiting.iter().any(|(node, _)| comes(*node)));
     }
 
     /// A connection is lost: nobody waits for a dead node's experts longer than the grace time, and a dead aggregator
@@ -437,13 +583,16 @@ impl Node {
     pub(super) fn handle_peer_down(&mut self, node: NodeId) {
         let had_aggregator = self.view.has_aggregator();
         self.view.disconnect(node);
-        let Some(exchange) = &mut self.exchange else { return };
+        let Some(exchange) = &mut self.exchange else {
+            return;
+        };
         if self.spec.exchange.averaging.is_none() {
             // Members of a closed round have said all; who is not one and has said nothing will not.
             exchange.updates_awaited.remove(&node);
         }
-        let takeover = (had_aggregator && !self.view.has_aggregator() && exchange.lacks_candidate())
-            .then_some(Timer::Takeover(exchange.round));
+        let takeover =
+            (had_aggregator && !self.view.has_aggregator() && exchange.lacks_candidate())
+                .then_some(Timer::Takeover(exchange.round));
         if exchange.grace_over {
             exchange.drop_experts_of_lost(|owner| self.view.is_lost(owner));
             self.drop_proxies_of_the_lost();
@@ -455,35 +604,77 @@ impl Node {
 
     pub(super) fn on_deadline(&mut self, round: Round) {
         self.on_grace_over(round);
-        if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.round == round) {
+        if let Some(exchange) = self
+            .exchange
+            .as_mut()
+            .filter(|exchange| exchange.round == round)
+        {
             exchange.experts_awaited.clear();
             self.proxies_wanted.clear();
         }
     }
 
     pub(super) fn waiting_in_exchange(&self, now: Timestamp) -> Vec<Waiting> {
-        let Some(exchange) = &self.exchange else { return Vec::new() };
+        let Some(exchange) = &self.exchange else {
+            return Vec::new();
+        };
         let since = now.since(exchange.started);
         let mut waiting = Vec::new();
         if exchange.lacks_candidate() {
-            let who = if self.view.has_aggregator() { "the aggregator" } else { "an acting aggregator" };
-            waiting.push(Waiting::new(format!("{who} to close round {}", exchange.round), since));
+            let who = if self.view.has_aggregator() {
+                "the aggregator"
+            } else {
+                "an acting aggregator"
+            };
+            waiting.push(Waiting::new(
+                format!("{who} to close round {}", exchange.round),
+                since,
+            ));
         } else if exchange.lacks_mean() {
-            let author = exchange.candidate.iter().map(|candidate| candidate.author).collect();
+            let author = exchange
+                .candidate
+                .iter()
+                .map(|candidate| candidate.author)
+                .collect();
             waiting.push(Waiting::from_peers("the round's mean", author, since));
         }
-        let awaited: BTreeSet<NodeId> = exchange.owners_awaited.union(&exchange.updates_awaited).copied().collect();
+        let awaited: BTreeSet<NodeId> = exchange
+            .owners_awaited
+            .union(&exchange.updates_awaited)
+            .copied()
+            .collect();
         if !awaited.is_empty() {
-            waiting.push(Waiting::from_peers("local updates", awaited.into_iter().collect(), since));
+            waiting.push(Waiting::from_peers(
+                "local updates",
+                awaited.into_iter().collect(),
+                since,
+            ));
         }
-        let owners: BTreeSet<NodeId> =
-            exchange.experts_awaited.values().flat_map(|(_, experts)| experts).map(|expert| expert.owner).collect();
+        let owners: BTreeSet<NodeId> = exchange
+            .experts_awaited
+            .values()
+            .flat_map(|(_, experts)| experts)
+            .map(|expert| expert.owner)
+            .collect();
         if !owners.is_empty() {
-            waiting.push(Waiting::from_peers("experts", owners.into_iter().collect(), since));
+            waiting.push(Waiting::from_peers(
+                "experts",
+                owners.into_iter().collect(),
+                since,
+            ));
         }
         if !self.proxies_wanted.is_empty() {
-            let from: BTreeSet<NodeId> = self.proxies_wanted.values().flatten().map(|(node, _)| *node).collect();
-            waiting.push(Waiting::from_peers("proxies", from.into_iter().collect(), since));
+            let from: BTreeSet<NodeId> = self
+                .proxies_wanted
+                .values()
+                .flatten()
+                .map(|(node, _)| *node)
+                .collect();
+            waiting.push(Waiting::from_peers(
+                "proxies",
+                from.into_iter().collect(),
+                since,
+            ));
         }
         waiting
     }

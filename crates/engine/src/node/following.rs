@@ -44,25 +44,45 @@ impl Node {
         let (round, lineage, me) = (self.state.round, self.state.lineage, self.me);
         let refreshes = self.spec.refreshes_in(round) && self.cohort.contains(self.me);
         let is_due = self.spec.uses_sketches() && refreshes;
-        if !is_due || !self.exchange.as_mut().is_some_and(super::Exchange::is_first_shortlist) {
+        if !is_due
+            || !self
+                .exchange
+                .as_mut()
+                .is_some_and(super::Exchange::is_first_shortlist)
+        {
             return;
         }
         let experts = self.spec.exchange.experts.as_ref();
-        let own = self.state.report.as_ref().and_then(|report| report.sketches.as_ref());
-        let (Some(experts), Some(own)) = (experts, own) else { return };
+        let own = self
+            .state
+            .report
+            .as_ref()
+            .and_then(|report| report.sketches.as_ref());
+        let (Some(experts), Some(own)) = (experts, own) else {
+            return;
+        };
         let per_row = sketch::shortlisted(experts.peers_per_expert.limit());
-        let comparable = self.view.locals(round).filter(|(node, local)| *node != me && local.lineage == lineage);
+        let comparable = self
+            .view
+            .locals(round)
+            .filter(|(node, local)| *node != me && local.lineage == lineage);
         let others = comparable.filter_map(|(node, local)| Some((node, local.sketches.as_ref()?)));
         let listed = sketch::shortlist(own, others, per_row);
-        let wanted: Vec<(NodeId, Local)> =
-            listed.into_iter().filter_map(|node| Some((node, self.view.local(node, round)?.clone()))).collect();
+        let wanted: Vec<(NodeId, Local)> = listed
+            .into_iter()
+            .filter_map(|node| Some((node, self.view.local(node, round)?.clone())))
+            .collect();
         for (node, local) in wanted {
             self.want_proxies(node, round, &local);
         }
     }
 
     /// Follows the owners of planned experts, the next nearest, and those whom they recommend.
-    pub(super) fn follow_the_nearest(&mut self, refresh: Round, known: &BTreeMap<NodeId, Arc<ProxySet>>) {
+    pub(super) fn follow_the_nearest(
+        &mut self,
+        refresh: Round,
+        known: &BTreeMap<NodeId, Arc<ProxySet>>,
+    ) {
         if !self.audience.is_partial() {
             return;
         }
@@ -74,9 +94,14 @@ impl Node {
             }
         }
         let mut all: BTreeSet<NodeId> = nearest.iter().copied().collect();
-        all.extend(self.prospects(refresh, &all).into_iter().take(most.saturating_sub(all.len())));
+        all.extend(
+            self.prospects(refresh, &all)
+                .into_iter()
+                .take(most.saturating_sub(all.len())),
+        );
         nearest.truncate(MAX_PEERS);
-        self.outputs.push(Output::Follow(all.iter().copied().collect()));
+        self.outputs
+            .push(Output::Follow(all.iter().copied().collect()));
         self.following = Following { nearest, all };
     }
 
@@ -90,16 +115,25 @@ impl Node {
 
     /// After a restart the plan says whom to follow.
     pub(super) fn follow_the_planned(&mut self) {
-        if self.audience.is_partial() && self.following.all.is_empty() && self.state.plan.is_some() {
+        if self.audience.is_partial() && self.following.all.is_empty() && self.state.plan.is_some()
+        {
             let nearest = self.planned_owners();
             self.outputs.push(Output::Follow(nearest.clone()));
-            self.following = Following { all: nearest.iter().copied().collect(), nearest };
+            self.following = Following {
+                all: nearest.iter().copied().collect(),
+                nearest,
+            };
         }
     }
 
     fn planned_owners(&self) -> Vec<NodeId> {
         let mut owners = Vec::new();
-        for expert in self.state.plan.iter().flat_map(|plan| plan.foreign_experts(self.me)) {
+        for expert in self
+            .state
+            .plan
+            .iter()
+            .flat_map(|plan| plan.foreign_experts(self.me))
+        {
             if !owners.contains(&expert.owner) {
                 owners.push(expert.owner);
             }
@@ -110,17 +144,30 @@ impl Node {
     /// Returns the nodes that the nearest recommend and that were not heard of, those named most often first.
     fn prospects(&self, refresh: Round, nearest: &BTreeSet<NodeId>) -> Vec<NodeId> {
         let mut named: BTreeMap<NodeId, u32> = BTreeMap::new();
-        for (_, local) in nearest.iter().filter_map(|node| self.view.newest_local(*node)) {
-            for node in local.peers.iter().filter(|node| **node != self.me && !nearest.contains(node)) {
+        for (_, local) in nearest
+            .iter()
+            .filter_map(|node| self.view.newest_local(*node))
+        {
+            for node in local
+                .peers
+                .iter()
+                .filter(|node| **node != self.me && !nearest.contains(node))
+            {
                 *named.entry(*node).or_default() += 1;
             }
         }
-        let mut prospects: Vec<(NodeId, u32)> =
-            named.into_iter().filter(|(node, _)| self.view.local(*node, refresh).is_none()).collect();
+        let mut prospects: Vec<(NodeId, u32)> = named
+            .into_iter()
+            .filter(|(node, _)| self.view.local(*node, refresh).is_none())
+            .collect();
         // Equals in an order of this node's own, so that not everybody follows the same ones.
         let purpose = [b"fednode prospects 1 ", self.me.as_bytes().as_slice()].concat();
-        prospects
-            .sort_by_cached_key(|(node, times)| (Reverse(*times), draw(&purpose, self.federation, refresh, *node)));
+        prospects.sort_by_cached_key(|(node, times)| {
+            (
+                Reverse(*times),
+                draw(&purpose, self.federation, refresh, *node),
+            )
+        });
         prospects.into_iter().map(|(node, _)| node).collect()
     }
 }

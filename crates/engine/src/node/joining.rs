@@ -39,7 +39,11 @@ impl Node {
 
     pub(super) fn look_again_for_peers(&mut self) {
         if self.state.phase == Phase::Joining {
-            if self.exchange.as_ref().is_some_and(super::Exchange::is_stuck) {
+            if self
+                .exchange
+                .as_ref()
+                .is_some_and(super::Exchange::is_stuck)
+            {
                 self.exchange = None;
             }
             self.set_timer(Timer::Join, self.now + LOOK_AGAIN);
@@ -51,7 +55,8 @@ impl Node {
             return self.begin();
         }
         // A node that comes back does not wait for ever for peers that may be gone.
-        let patience_over = self.resume_after.is_some() && self.now.since(self.joining_since) > self.spec.round.grace();
+        let patience_over = self.resume_after.is_some()
+            && self.now.since(self.joining_since) > self.spec.round.grace();
         if !self.synced && !patience_over {
             return;
         }
@@ -59,7 +64,8 @@ impl Node {
             return;
         }
         // A closed round that its members have not confirmed to us yet means that the federation is under way.
-        let under_way = self.unconfirmed && self.now.since(self.joining_since) < self.spec.round.deadline();
+        let under_way =
+            self.unconfirmed && self.now.since(self.joining_since) < self.spec.round.deadline();
         if !under_way && (self.resume_after.is_some() || self.n_present() >= self.n_needed()) {
             self.begin();
         }
@@ -68,14 +74,19 @@ impl Node {
     fn begin(&mut self) {
         match self.resume_after.take() {
             None => self.start_round(self.state.round.next()),
-            Some(Phase::Exchanging | Phase::Merging) if self.has_trained() => self.resume_exchange(),
+            Some(Phase::Exchanging | Phase::Merging) if self.has_trained() => {
+                self.resume_exchange()
+            }
             Some(Phase::Pooling) => self.enter_pool(),
             Some(_) => self.start_round(self.state.round),
         }
     }
 
     fn has_trained(&self) -> bool {
-        self.state.report.as_ref().is_some_and(|report| report.round == self.state.round)
+        self.state
+            .report
+            .as_ref()
+            .is_some_and(|report| report.round == self.state.round)
     }
 
     /// Publishes the finished update again, since it may never have left, and waits as before.
@@ -90,7 +101,9 @@ impl Node {
     /// Follows the newest closed round if there is one ahead of this node: fetches its mean, then adopts it.
     fn follow_newest_global(&mut self) -> bool {
         if self.exchange.is_none() {
-            let Some((author, round, global)) = self.best_global() else { return false };
+            let Some((author, round, global)) = self.best_global() else {
+                return false;
+            };
             // A node that resumes in the very round that was closed next goes through its exchange as usual.
             if self.resume_after.is_some() && round <= self.state.round {
                 return false;
@@ -101,7 +114,13 @@ impl Node {
         let ready = self.exchange.as_ref().and_then(super::Exchange::ready_mean);
         if let Some(mean) = ready {
             let adopt = Some(mean);
-            let order = MergeOrder { round: self.state.round, adopt, rows: vec![], own: vec![], sources: [].into() };
+            let order = MergeOrder {
+                round: self.state.round,
+                adopt,
+                rows: vec![],
+                own: vec![],
+                sources: [].into(),
+            };
             self.state.phase = Phase::Merging;
             self.merging_since = self.now;
             self.outputs.push(Output::Merge(order));
@@ -115,7 +134,10 @@ impl Node {
     }
 
     fn n_needed(&self) -> usize {
-        self.spec.round.quorum_of(self.spec.nodes as usize).min(ENOUGH_PEERS)
+        self.spec
+            .round
+            .quorum_of(self.spec.nodes as usize)
+            .min(ENOUGH_PEERS)
     }
 
     pub(super) fn waiting_to_join(&self, now: fednode_core::Timestamp) -> Vec<Waiting> {
@@ -124,7 +146,10 @@ impl Node {
         match () {
             () if self.exchange.is_some() => vec![Waiting::new("the newest mean", since)],
             () if !self.synced => vec![Waiting::new("a first peer to sync with", since)],
-            () => vec![Waiting::new(format!("{needed} nodes to begin round 1 ({present} are here)"), since)],
+            () => vec![Waiting::new(
+                format!("{needed} nodes to begin round 1 ({present} are here)"),
+                since,
+            )],
         }
     }
 

@@ -16,8 +16,15 @@ impl Node {
 
     /// Returns who is there and due to train in a round, as (has got as far, has not).
     fn progress_of_others(&self, round: Round) -> (Vec<NodeId>, Vec<NodeId>) {
-        let due = self.view.known().filter(|node| *node != self.me && self.cohort.contains(*node));
-        due.partition(|node| self.view.newest_local(*node).is_some_and(|(newest, _)| newest >= round))
+        let due = self
+            .view
+            .known()
+            .filter(|node| *node != self.me && self.cohort.contains(*node));
+        due.partition(|node| {
+            self.view
+                .newest_local(*node)
+                .is_some_and(|(newest, _)| newest >= round)
+        })
     }
 
     /// Waits for those who have not got as far.
@@ -41,7 +48,13 @@ impl Node {
         }
         let (done, late) = self.progress_of_others(round);
         let is_quorum = done.len() + 1 >= self.spec.round.quorum_of(done.len() + late.len() + 1);
-        let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.round == round) else { return };
+        let Some(exchange) = self
+            .exchange
+            .as_mut()
+            .filter(|exchange| exchange.round == round)
+        else {
+            return;
+        };
         if is_quorum && !std::mem::replace(&mut exchange.in_grace, true) {
             self.set_timer(Timer::Grace(round), self.now + self.spec.round.grace());
         }

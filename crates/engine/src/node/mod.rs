@@ -27,8 +27,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, AggregationPlan, Audience, BlobId, BlobRef, Body, FederationId, FederationSpec, Global, Lineage, Local,
-    LocalReport, NodeId, ParamSet, ProxyOffer, ProxySet, Round, Timestamp,
+    Advert, AggregationPlan, Audience, BlobId, BlobRef, Body, FederationId, FederationSpec, Global,
+    Lineage, Local, LocalReport, NodeId, ParamSet, ProxyOffer, ProxySet, Round, Timestamp,
 };
 
 use crate::chain::{self, Verdict};
@@ -80,17 +80,32 @@ impl Node {
     /// Makes a node that starts from the initial shared part, which all nodes derive alike from the spec's seed.
     pub fn new(spec: Arc<FederationSpec>, me: NodeId, initial_shared: Option<BlobRef>) -> Self {
         let fallback = BlobId::of(&spec.canonical_bytes());
-        Self::restore(spec, me, initial_shared, State::new(initial_shared, fallback))
+        Self::restore(
+            spec,
+            me,
+            initial_shared,
+            State::new(initial_shared, fallback),
+        )
     }
 
     /// Makes a node that goes on from a checkpoint.
-    pub fn restore(spec: Arc<FederationSpec>, me: NodeId, initial_shared: Option<BlobRef>, state: State) -> Self {
-        let keep = spec.exchange.experts.as_ref().map_or(1, |experts| experts.refresh_every);
+    pub fn restore(
+        spec: Arc<FederationSpec>,
+        me: NodeId,
+        initial_shared: Option<BlobRef>,
+        state: State,
+    ) -> Self {
+        let keep = spec
+            .exchange
+            .experts
+            .as_ref()
+            .map_or(1, |experts| experts.refresh_every);
         Self {
             federation: spec.id(),
             audience: Audience::of(&spec),
             me,
-            initial: initial_shared.map_or_else(|| BlobId::of(&spec.canonical_bytes()), |blob| blob.id),
+            initial: initial_shared
+                .map_or_else(|| BlobId::of(&spec.canonical_bytes()), |blob| blob.id),
             state,
             view: View::new(keep + 1),
             synced: false,
@@ -147,7 +162,10 @@ impl Node {
             Phase::Joining => self.resume_after.unwrap_or(Phase::Joining),
             phase => phase,
         };
-        State { phase, ..self.state.clone() }
+        State {
+            phase,
+            ..self.state.clone()
+        }
     }
 
     /// Returns the plan in force.
@@ -163,16 +181,42 @@ impl Node {
                 Some(ProxyOffer::Blob(blob)) => Some(blob.id),
                 _ => None,
             };
-            let experts = report.experts.iter().map(|offer| offer.blob).chain(report.own_experts.iter().copied());
-            experts.map(|blob| blob.id).chain(report.shared.map(|blob| blob.id)).chain(proxies)
+            let experts = report
+                .experts
+                .iter()
+                .map(|offer| offer.blob)
+                .chain(report.own_experts.iter().copied());
+            experts
+                .map(|blob| blob.id)
+                .chain(report.shared.map(|blob| blob.id))
+                .chain(proxies)
         });
         let held = self.state.held.values().map(|held| held.blob.id);
         let sources = self.exchange.iter().flat_map(Exchange::blobs);
-        let pool = self.pooling.iter().flat_map(Pooling::blobs).chain(self.state.module.map(|blob| blob.id));
-        let averaged = self.acting.iter().flat_map(Acting::blobs).chain(self.trials.blobs());
+        let pool = self
+            .pooling
+            .iter()
+            .flat_map(Pooling::blobs)
+            .chain(self.state.module.map(|blob| blob.id));
+        let averaged = self
+            .acting
+            .iter()
+            .flat_map(Acting::blobs)
+            .chain(self.trials.blobs());
         // The mean before is what others pack the newest against.
-        let means = self.state.head.mean.map(|mean| mean.id).into_iter().chain(self.state.head.parent);
-        own.chain(held).chain(sources).chain(pool).chain(averaged).chain(means).collect()
+        let means = self
+            .state
+            .head
+            .mean
+            .map(|mean| mean.id)
+            .into_iter()
+            .chain(self.state.head.parent);
+        own.chain(held)
+            .chain(sources)
+            .chain(pool)
+            .chain(averaged)
+            .chain(means)
+            .collect()
     }
 
     /// Returns what this node is doing and waiting for.
@@ -185,7 +229,12 @@ impl Node {
             Phase::Pooling => self.waiting_in_pool(now),
             Phase::Serving => Vec::new(),
         };
-        Status { phase: self.state.phase, round: self.state.round, head: self.state.head, waiting }
+        Status {
+            phase: self.state.phase,
+            round: self.state.round,
+            head: self.state.head,
+            waiting,
+        }
     }
 
     /// Makes progress wherever everything that was waited for has arrived.
@@ -217,7 +266,8 @@ impl Node {
     }
 
     fn handle_local(&mut self, author: NodeId, round: Round, local: &Local) {
-        let fetches_all = (!self.spec.uses_sketches() || author == self.me) && self.cohort.contains(self.me);
+        let fetches_all =
+            (!self.spec.uses_sketches() || author == self.me) && self.cohort.contains(self.me);
         if fetches_all && local.lineage == self.state.lineage && round == self.state.round {
             self.want_proxies(author, round, local);
         }
@@ -247,7 +297,9 @@ impl Node {
     /// An owner takes blobs back: they leave every plan in progress, and the copies are deleted, unless somebody else needs
     /// them: a name in an advert proves nothing of whose the blob is.
     fn handle_withdraw(&mut self, author: NodeId, blobs: &[BlobId]) {
-        self.state.held.retain(|expert, held| expert.owner != author || !blobs.contains(&held.blob.id));
+        self.state
+            .held
+            .retain(|expert, held| expert.owner != author || !blobs.contains(&held.blob.id));
         if let Some(exchange) = &mut self.exchange {
             exchange.withdraw(author, blobs);
         }
@@ -281,14 +333,20 @@ impl Node {
 
     /// Starts fetching a node's proxies, or decodes them if they came inside the advert.
     fn want_proxies(&mut self, author: NodeId, round: Round, local: &Local) {
-        let mixes = self.spec.exchange.experts.as_ref().is_some_and(|experts| experts.peers_per_expert.limit() > 0);
+        let mixes = self
+            .spec
+            .exchange
+            .experts
+            .as_ref()
+            .is_some_and(|experts| experts.peers_per_expert.limit() > 0);
         if !mixes || local.proxies.is_none() || self.view.has_proxies(author, round) {
             return;
         }
         match &local.proxies {
             None => {}
             Some(ProxyOffer::Inline(bytes)) => {
-                let decoded = ParamSet::decode(bytes).and_then(|params| ProxySet::from_params(&params));
+                let decoded =
+                    ParamSet::decode(bytes).and_then(|params| ProxySet::from_params(&params));
                 match decoded {
                     Ok(proxies) => self.view.keep_proxies(author, round, Arc::new(proxies)),
                     Err(error) => self.strike(author, format!("malformed proxies: {error}")),
@@ -364,17 +422,26 @@ impl Node {
         let mut false_ones = Vec::new();
         self.unconfirmed = false;
         for (author, round, global) in self.view.globals() {
-            if self.exchange.as_ref().is_some_and(|exchange| exchange.is_unreachable(global.mean.id)) {
+            if self
+                .exchange
+                .as_ref()
+                .is_some_and(|exchange| exchange.is_unreachable(global.mean.id))
+            {
                 continue;
             }
             match chain::judge(&head, initial, round, global, &self.view, &self.spec) {
                 Verdict::Next | Verdict::Switch => {
-                    let is_better =
-                        best.is_none_or(|(known_author, known_round, known)| match global.parent == known.parent {
+                    let is_better = best.is_none_or(|(known_author, known_round, known)| {
+                        match global.parent == known.parent {
                             true => self.rank(round, author) < self.rank(known_round, known_author),
                             false => global.history > known.history,
-                        });
-                    best = if is_better { Some((author, round, global)) } else { best };
+                        }
+                    });
+                    best = if is_better {
+                        Some((author, round, global))
+                    } else {
+                        best
+                    };
                 }
                 Verdict::False(reason) => false_ones.push((author, reason)),
                 Verdict::Unconfirmed => self.unconfirmed = true,
@@ -414,9 +481,21 @@ impl Node {
     }
 
     /// Fetches a blob of which this node may hold the version before.
-    fn fetch_after(&mut self, base: Option<BlobId>, blob: BlobRef, kind: FetchKind, from: Vec<NodeId>) {
+    fn fetch_after(
+        &mut self,
+        base: Option<BlobId>,
+        blob: BlobRef,
+        kind: FetchKind,
+        from: Vec<NodeId>,
+    ) {
         let until = self.now + self.spec.round.deadline();
-        self.outputs.push(Output::Fetch(Fetch { blob, kind, from, base, until }));
+        self.outputs.push(Output::Fetch(Fetch {
+            blob,
+            kind,
+            from,
+            base,
+            until,
+        }));
     }
 
     fn fetch_shared(&mut self, blob: Option<BlobRef>, author: NodeId) {

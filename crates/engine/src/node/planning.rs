@@ -1,6 +1,8 @@
 //! The plan: which experts are mixed into the own ones this round, and how much each counts.
 
-use fednode_core::{AggregationPlan, ExpertOffer, FederationSpec, NodeId, PlanRow, Round, Slot, Weighting};
+use fednode_core::{
+    AggregationPlan, ExpertOffer, FederationSpec, NodeId, PlanRow, Round, Slot, Weighting,
+};
 
 use super::Node;
 
@@ -8,27 +10,42 @@ use super::Node;
 ///
 /// Refreshes are where `(t-1) mod I == 0` (`moe-systems` §1.3); round 1 has no plan yet, so its experts stay as they are.
 fn refresh_before(round: Round, every: u32) -> Option<Round> {
-    round.0.checked_sub(2).map(|before| Round(before / every * every + 1))
+    round
+        .0
+        .checked_sub(2)
+        .map(|before| Round(before / every * every + 1))
 }
 
 pub(super) fn weighs_by_use(spec: &FederationSpec) -> bool {
-    spec.exchange.experts.as_ref().is_some_and(|experts| experts.weighting == Weighting::Samples)
+    spec.exchange
+        .experts
+        .as_ref()
+        .is_some_and(|experts| experts.weighting == Weighting::Samples)
 }
 
 /// Multiplies the weight of each source by the share of its owner's samples that chose it. An owner whose update of this
 /// round is not known may be stood in for by an older expert, of which the mean share is assumed.
-pub(super) fn weigh_by_use<'a>(rows: &mut [PlanRow], offers: impl Fn(NodeId) -> Option<&'a [ExpertOffer]>) {
+pub(super) fn weigh_by_use<'a>(
+    rows: &mut [PlanRow],
+    offers: impl Fn(NodeId) -> Option<&'a [ExpertOffer]>,
+) {
     let n_experts = rows.len().max(1) as f64;
     for source in rows.iter_mut().flat_map(|row| &mut row.sources) {
         let offers = offers(source.expert.owner);
-        source.weight *= offers.map_or(1.0 / n_experts, |offers| use_of(offers, source.expert.slot));
+        source.weight *=
+            offers.map_or(1.0 / n_experts, |offers| use_of(offers, source.expert.slot));
     }
 }
 
 /// Returns the share of an owner's samples that chose this expert; at most 1, whatever the owner claims.
 pub(super) fn use_of(offers: &[ExpertOffer], slot: Slot) -> f64 {
-    let total: f64 = offers.iter().map(|offer| f64::from(offer.samples_routed)).sum();
-    let routed = offers.get(usize::from(slot.0)).map_or(0.0, |offer| f64::from(offer.samples_routed));
+    let total: f64 = offers
+        .iter()
+        .map(|offer| f64::from(offer.samples_routed))
+        .sum();
+    let routed = offers
+        .get(usize::from(slot.0))
+        .map_or(0.0, |offer| f64::from(offer.samples_routed));
     if total > 0.0 { routed / total } else { 0.0 }
 }
 
@@ -36,7 +53,12 @@ impl Node {
     /// Returns the other nodes whose proxies of the newest refresh are known, those with the most similar expert first;
     /// nobody where there are no proxies.
     pub(super) fn ranked_by_similarity(&self) -> Vec<NodeId> {
-        let every = self.spec.exchange.experts.as_ref().map_or(1, |experts| experts.refresh_every);
+        let every = self
+            .spec
+            .exchange
+            .experts
+            .as_ref()
+            .map_or(1, |experts| experts.refresh_every);
         let newest = refresh_before(Round(self.state.round.0 + 1), every);
         // The round of statistics has no proxies.
         let newest = newest.and_then(|round| match self.spec.gathers_statistics_in(round) {
@@ -48,30 +70,48 @@ impl Node {
             Some(self.view.proxies(round, lineage))
         });
         let ranking = known.map(|known| fednode_mix::plan::ranking(self.me, &known));
-        ranking.unwrap_or_default().into_iter().map(|(node, _)| node).collect()
+        ranking
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(node, _)| node)
+            .collect()
     }
 
     /// Computes the own rows of A from the newest refresh round before this one, if that is not done yet (Eq. 8 to 10).
     /// Where statistics are gathered nothing was trained: experts stay as they are, and are not mixed once more.
     pub(super) fn update_plan(&mut self) {
-        let Some(exchange) = &self.spec.exchange.experts else { return };
+        let Some(exchange) = &self.spec.exchange.experts else {
+            return;
+        };
         if self.spec.gathers_statistics_in(self.state.round) {
             self.state.plan = None;
             return;
         }
         // A node that rested in the last refresh has no newer plan; one that has outlived its rounds is none.
-        let is_old = |plan: &AggregationPlan| plan.round.0 + exchange.refresh_every < self.state.round.0;
+        let is_old =
+            |plan: &AggregationPlan| plan.round.0 + exchange.refresh_every < self.state.round.0;
         if self.state.plan.as_ref().is_some_and(is_old) {
             self.state.plan = None;
         }
-        let Some(last) = refresh_before(self.state.round, exchange.refresh_every) else { return };
-        if self.state.plan.as_ref().is_some_and(|plan| plan.round == last) {
+        let Some(last) = refresh_before(self.state.round, exchange.refresh_every) else {
+            return;
+        };
+        if self
+            .state
+            .plan
+            .as_ref()
+            .is_some_and(|plan| plan.round == last)
+        {
             return;
         }
-        let Some(lineage) = self.view.local(self.me, last).map(|local| local.lineage) else { return };
+        let Some(lineage) = self.view.local(self.me, last).map(|local| local.lineage) else {
+            return;
+        };
         let known = self.view.proxies(last, lineage);
         if known.contains_key(&self.me) {
-            self.state.plan = Some(fednode_mix::plan::plan(self.me, last, lineage, &known, exchange));
+            self.state.plan = Some(fednode_mix::plan::plan(
+                self.me, last, lineage, &known, exchange,
+            ));
             self.follow_the_nearest(last, &known);
         }
     }
@@ -85,13 +125,40 @@ mod tests {
     /// An expert that nobody chose is no source, however similar; a boast counts as one whole share.
     #[test]
     fn sources_count_by_their_use() {
-        let id = |byte, slot| ExpertId { owner: NodeId::from_bytes([byte; 32]), slot: Slot(slot) };
-        let source = |expert| fednode_core::Source { expert, similarity: 1.0, weight: 0.25 };
-        let sources = vec![source(id(1, 0)), source(id(1, 1)), source(id(2, 0)), source(id(3, 0))];
-        let mut rows = vec![PlanRow { slot: Slot(0), sources }, PlanRow { slot: Slot(1), sources: Vec::new() }];
+        let id = |byte, slot| ExpertId {
+            owner: NodeId::from_bytes([byte; 32]),
+            slot: Slot(slot),
+        };
+        let source = |expert| fednode_core::Source {
+            expert,
+            similarity: 1.0,
+            weight: 0.25,
+        };
+        let sources = vec![
+            source(id(1, 0)),
+            source(id(1, 1)),
+            source(id(2, 0)),
+            source(id(3, 0)),
+        ];
+        let mut rows = vec![
+            PlanRow {
+                slot: Slot(0),
+                sources,
+            },
+            PlanRow {
+                slot: Slot(1),
+                sources: Vec::new(),
+            },
+        ];
         let offer = |samples_routed| {
-            let blob = BlobRef { id: BlobId::of(b""), size: 0 };
-            ExpertOffer { blob, samples_routed }
+            let blob = BlobRef {
+                id: BlobId::of(b""),
+                size: 0,
+            };
+            ExpertOffer {
+                blob,
+                samples_routed,
+            }
         };
         let (mine, boast) = ([offer(30), offer(90)], [offer(u32::MAX), offer(0)]);
         weigh_by_use(&mut rows, |owner| match owner.as_bytes()[0] {
@@ -107,11 +174,28 @@ mod tests {
     #[test]
     fn plans_come_from_the_newest_refresh_before_the_round() {
         // Test vector TV3 of the FedMoE-DA specification, I = 5, rounds 1 to 12.
-        let expected =
-            [None, Some(1), Some(1), Some(1), Some(1), Some(1), Some(6), Some(6), Some(6), Some(6), Some(6), Some(11)];
-        let actual: Vec<Option<u32>> =
-            (1..=12).map(|round| refresh_before(Round(round), 5).map(|round| round.0)).collect();
+        let expected = [
+            None,
+            Some(1),
+            Some(1),
+            Some(1),
+            Some(1),
+            Some(1),
+            Some(6),
+            Some(6),
+            Some(6),
+            Some(6),
+            Some(6),
+            Some(11),
+        ];
+        let actual: Vec<Option<u32>> = (1..=12)
+            .map(|round| refresh_before(Round(round), 5).map(|round| round.0))
+            .collect();
         assert_eq!(actual, expected);
-        assert_eq!(refresh_before(Round(3), 1), Some(Round(2)), "with I = 1 every plan is one round old");
+        assert_eq!(
+            refresh_before(Round(3), 1),
+            Some(Round(2)),
+            "with I = 1 every plan is one round old"
+        );
     }
 }

@@ -45,7 +45,10 @@ pub(super) struct Pooling {
 impl Pooling {
     /// Visits the foreign blobs that are here or on their way.
     pub(super) fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
-        self.members.values().map(|blob| blob.id).chain(self.fetching.keys().copied())
+        self.members
+            .values()
+            .map(|blob| blob.id)
+            .chain(self.fetching.keys().copied())
     }
 
     /// Records that a blob is held, or cannot be had.
@@ -53,13 +56,15 @@ impl Pooling {
         if let Some((blob, owners)) = self.fetching.remove(&blob)
             && held
         {
-            self.members.extend(owners.into_iter().map(|owner| (owner, blob)));
+            self.members
+                .extend(owners.into_iter().map(|owner| (owner, blob)));
         }
     }
 
     /// An owner takes its module back.
     pub(super) fn withdraw(&mut self, owner: NodeId, blobs: &[BlobId]) {
-        self.members.retain(|member, blob| *member != owner || !blobs.contains(&blob.id));
+        self.members
+            .retain(|member, blob| *member != owner || !blobs.contains(&blob.id));
     }
 }
 
@@ -75,21 +80,45 @@ impl Node {
             members: BTreeMap::new(),
         });
         self.outputs.push(Output::Save);
-        self.outputs.push(Output::Module { round: self.state.round });
+        self.outputs.push(Output::Module {
+            round: self.state.round,
+        });
     }
 
     /// Offers the own module and waits for those of the others; an algorithm without one has nothing to pool.
     pub(super) fn on_module(&mut self, report: Option<ModuleReport>) {
-        let Some(pooling) = self.pooling.as_mut().filter(|pooling| pooling.stage == Stage::Making) else { return };
-        let Some(ModuleReport { kind, blob, score }) = report else { return self.finish() };
+        let Some(pooling) = self
+            .pooling
+            .as_mut()
+            .filter(|pooling| pooling.stage == Stage::Making)
+        else {
+            return;
+        };
+        let Some(ModuleReport { kind, blob, score }) = report else {
+            return self.finish();
+        };
         (pooling.stage, pooling.since) = (Stage::Gathering, self.now);
         let round = self.state.round;
         let trained = self.view.locals(round).map(|(node, _)| node);
         // Whoever only rested in the last round has a module too.
-        let rested = self.view.known().filter(|_| self.spec.round.participation < 1.0);
-        pooling.awaited = trained.chain(rested).filter(|node| *node != self.me).collect();
+        let rested = self
+            .view
+            .known()
+            .filter(|_| self.spec.round.participation < 1.0);
+        pooling.awaited = trained
+            .chain(rested)
+            .filter(|node| *node != self.me)
+            .collect();
         self.state.module = blob;
-        self.publish(round, Body::Pool(PoolOffer { kind, lineage: self.state.lineage, blob, score }));
+        self.publish(
+            round,
+            Body::Pool(PoolOffer {
+                kind,
+                lineage: self.state.lineage,
+                blob,
+                score,
+            }),
+        );
         let patience = match self.view.neighbours().len() {
             0 => self.spec.round.grace(),
             _ => self.spec.round.deadline(),
@@ -100,9 +129,13 @@ impl Node {
     /// Goes on wherever everything that was waited for has arrived.
     pub(super) fn advance_pool(&mut self) {
         let view = &self.view;
-        let Some(pooling) = &mut self.pooling else { return };
+        let Some(pooling) = &mut self.pooling else {
+            return;
+        };
         if pooling.stage == Stage::Gathering {
-            pooling.awaited.retain(|node| view.offer(*node).is_none() && !view.is_lost(*node) && !view.has_left(*node));
+            pooling.awaited.retain(|node| {
+                view.offer(*node).is_none() && !view.is_lost(*node) && !view.has_left(*node)
+            });
             if pooling.awaited.is_empty() {
                 self.fetch_modules();
             }
@@ -112,7 +145,13 @@ impl Node {
             && pooling.fetching.is_empty()
         {
             pooling.stage = Stage::Assembling;
-            let order = PoolOrder { members: pooling.members.iter().map(|(node, blob)| (*node, *blob)).collect() };
+            let order = PoolOrder {
+                members: pooling
+                    .members
+                    .iter()
+                    .map(|(node, blob)| (*node, *blob))
+                    .collect(),
+            };
             self.outputs.push(Output::Pool(order));
         }
     }
@@ -123,31 +162,61 @@ impl Node {
     fn fetch_modules(&mut self) {
         // Modules that fit are as large as the own one, too.
         let (lineage, size) = (self.state.lineage, self.state.module.map(|own| own.size));
-        let fits = |of: Lineage, blob: BlobRef| of == lineage && size.is_none_or(|size| size == blob.size);
-        let (fitting, others): (Vec<_>, Vec<_>) =
-            self.view.modules().filter(|(node, ..)| *node != self.me).partition(|(_, of, blob)| fits(*of, *blob));
+        let fits =
+            |of: Lineage, blob: BlobRef| of == lineage && size.is_none_or(|size| size == blob.size);
+        let (fitting, others): (Vec<_>, Vec<_>) = self
+            .view
+            .modules()
+            .filter(|(node, ..)| *node != self.me)
+            .partition(|(_, of, blob)| fits(*of, *blob));
         let strangers: BTreeSet<NodeId> = others.into_iter().map(|(node, ..)| node).collect();
-        let mut chosen: Vec<(NodeId, BlobRef)> = fitting.into_iter().map(|(node, _, blob)| (node, blob)).collect();
+        let mut chosen: Vec<(NodeId, BlobRef)> = fitting
+            .into_iter()
+            .map(|(node, _, blob)| (node, blob))
+            .collect();
         let purpose = [b"fednode pool 1 ", self.me.as_bytes().as_slice()].concat();
         let ranking = self.ranked_by_similarity();
-        let place = |node: &NodeId| ranking.iter().position(|known| known == node).unwrap_or(ranking.len());
-        chosen.sort_by_cached_key(|(node, _)| (place(node), draw(&purpose, self.federation, self.state.round, *node)));
+        let place = |node: &NodeId| {
+            ranking
+                .iter()
+                .position(|known| known == node)
+                .unwrap_or(ranking.len())
+        };
+        chosen.sort_by_cached_key(|(node, _)| {
+            (
+                place(node),
+                draw(&purpose, self.federation, self.state.round, *node),
+            )
+        });
         let others = self.spec.pool.max_members.saturating_sub(1);
-        chosen.truncate(if ranking.is_empty() { others * CANDIDATES } else { others });
-        let missing = self.pooling.as_ref().map(|pooling| pooling.awaited.iter().copied().collect());
+        chosen.truncate(if ranking.is_empty() {
+            others * CANDIDATES
+        } else {
+            others
+        });
+        let missing = self
+            .pooling
+            .as_ref()
+            .map(|pooling| pooling.awaited.iter().copied().collect());
         let mut wanted = Vec::new();
         if let Some(pooling) = &mut self.pooling {
             (pooling.stage, pooling.since) = (Stage::Fetching, self.now);
             pooling.awaited.clear();
             for (owner, blob) in chosen {
-                let (_, owners) = pooling.fetching.entry(blob.id).or_insert((blob, Vec::new()));
+                let (_, owners) = pooling
+                    .fetching
+                    .entry(blob.id)
+                    .or_insert((blob, Vec::new()));
                 owners.push(owner);
                 if owners.len() == 1 {
                     wanted.push((owner, blob));
                 }
             }
         }
-        self.set_timer(Timer::Pool(self.state.round), self.now + self.spec.round.grace());
+        self.set_timer(
+            Timer::Pool(self.state.round),
+            self.now + self.spec.round.grace(),
+        );
         for (owner, blob) in wanted {
             self.fetch(blob, FetchKind::Module, vec![owner]);
         }
@@ -161,12 +230,16 @@ impl Node {
     /// another grace time: those of lost nodes are given up, since another holder would have delivered them by now.
     pub(super) fn on_pool_timer(&mut self) {
         let (view, again) = (&self.view, self.now + self.spec.round.grace());
-        let Some(pooling) = &mut self.pooling else { return };
+        let Some(pooling) = &mut self.pooling else {
+            return;
+        };
         pooling.awaited.clear();
         match pooling.stage {
             Stage::Gathering => self.fetch_modules(),
             Stage::Fetching => {
-                pooling.fetching.retain(|_, (_, owners)| !owners.iter().all(|owner| view.is_lost(*owner)));
+                pooling
+                    .fetching
+                    .retain(|_, (_, owners)| !owners.iter().all(|owner| view.is_lost(*owner)));
                 self.set_timer(Timer::Pool(self.state.round), again);
             }
             Stage::Making | Stage::Assembling => {}
@@ -174,7 +247,11 @@ impl Node {
     }
 
     pub(super) fn on_pooled(&mut self, report: &PoolReport) {
-        if self.pooling.take().is_none_or(|pooling| pooling.stage != Stage::Assembling) {
+        if self
+            .pooling
+            .take()
+            .is_none_or(|pooling| pooling.stage != Stage::Assembling)
+        {
             return;
         }
         for (node, reason) in &report.refused {
@@ -184,17 +261,31 @@ impl Node {
     }
 
     pub(super) fn waiting_in_pool(&self, now: Timestamp) -> Vec<Waiting> {
-        let Some(pooling) = &self.pooling else { return Vec::new() };
+        let Some(pooling) = &self.pooling else {
+            return Vec::new();
+        };
         let since = now.since(pooling.since);
         match pooling.stage {
             Stage::Making => vec![Waiting::new("the trainer", since)],
             Stage::Gathering => {
-                vec![Waiting::from_peers("private modules", pooling.awaited.iter().copied().collect(), since)]
+                vec![Waiting::from_peers(
+                    "private modules",
+                    pooling.awaited.iter().copied().collect(),
+                    since,
+                )]
             }
             Stage::Fetching => {
-                let owners: BTreeSet<NodeId> =
-                    pooling.fetching.values().flat_map(|(_, owners)| owners).copied().collect();
-                vec![Waiting::from_peers("private modules", owners.into_iter().collect(), since)]
+                let owners: BTreeSet<NodeId> = pooling
+                    .fetching
+                    .values()
+                    .flat_map(|(_, owners)| owners)
+                    .copied()
+                    .collect();
+                vec![Waiting::from_peers(
+                    "private modules",
+                    owners.into_iter().collect(),
+                    since,
+                )]
             }
             Stage::Assembling => vec![Waiting::new("the gate of the pool", since)],
         }

@@ -43,18 +43,33 @@ impl Node {
 
     /// Follows a closed round without its mean.
     pub(super) fn follow_resting(&mut self, author: NodeId, round: Round, global: Global) {
-        let Some(exchange) = &mut self.exchange else { return };
+        let Some(exchange) = &mut self.exchange else {
+            return;
+        };
         exchange.only_follows = true;
         let members = global.members.len() as u32;
         let (mean, parent) = (Some(global.mean), Some(global.parent));
-        self.state.head = Head { round, mean, parent, history: global.history };
+        self.state.head = Head {
+            round,
+            mean,
+            parent,
+            history: global.history,
+        };
         self.trials.clear();
-        self.note(Note::RoundClosed { round, by: Some(author), members });
+        self.note(Note::RoundClosed {
+            round,
+            by: Some(author),
+            members,
+        });
     }
 
     /// Goes on to the next round, and to those after it that are closed already.
     pub(super) fn rest_on(&mut self) {
-        while self.exchange.as_ref().is_some_and(|exchange| exchange.only_follows) {
+        while self
+            .exchange
+            .as_ref()
+            .is_some_and(|exchange| exchange.only_follows)
+        {
             let (rested, next) = (self.state.round, self.state.head.round.next());
             self.exchange = None;
             self.note_rejoined(rested, next);

@@ -97,7 +97,9 @@ pub struct Past {
 
 impl fmt::Debug for Past {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Past").field("events", &self.events).finish_non_exhaustive()
+        f.debug_struct("Past")
+            .field("events", &self.events)
+            .finish_non_exhaustive()
     }
 }
 

@@ -50,9 +50,17 @@ impl Network {
         if scenario.aggregator {
             (0..scenario.nodes).for_each(|node| connect(&mut neighbours, node, scenario.nodes));
         }
-        let up: Vec<bool> = (0..members).map(|member| !scenario.absent.contains(&member)).collect();
+        let up: Vec<bool> = (0..members)
+            .map(|member| !scenario.absent.contains(&member))
+            .collect();
         let n_down = up.iter().filter(|up| !**up).count();
-        Self { link: scenario.link.clone(), neighbours, up, n_down, island: None }
+        Self {
+            link: scenario.link.clone(),
+            neighbours,
+            up,
+            n_down,
+            island: None,
+        }
     }
 
     pub(super) fn is_up(&self, member: usize) -> bool {
@@ -76,13 +84,20 @@ impl Network {
 
     /// Tells whether messages get from one member to another, directly or over others.
     pub(super) fn reaches(&self, a: usize, b: usize) -> bool {
-        let same_side = self.island.as_ref().is_none_or(|island| island.contains(&a) == island.contains(&b));
+        let same_side = self
+            .island
+            .as_ref()
+            .is_none_or(|island| island.contains(&a) == island.contains(&b));
         self.up[a] && self.up[b] && same_side
     }
 
     /// Returns the direct connections that are alive.
     pub(super) fn connections(&self, member: usize) -> Vec<usize> {
-        self.neighbours[member].iter().copied().filter(|other| self.reaches(member, *other)).collect()
+        self.neighbours[member]
+            .iter()
+            .copied()
+            .filter(|other| self.reaches(member, *other))
+            .collect()
     }
 
     /// Splits the network, or heals it.
@@ -103,7 +118,11 @@ impl Network {
     pub(super) fn gossip_time(&self, rng: &mut ChaCha8Rng) -> Duration {
         let direct = self.latency(rng);
         let lost = self.link.loss > 0.0 && rng.random_bool(self.link.loss);
-        if lost { direct + self.sync_time(rng) } else { direct }
+        if lost {
+            direct + self.sync_time(rng)
+        } else {
+            direct
+        }
     }
 
     pub(super) fn sync_time(&self, rng: &mut ChaCha8Rng) -> Duration {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::{
-    AggregationPlan, BlobId, BlobRef, ExpertExchange, ExpertId, Lineage, NodeId, PlanRow, ProxySet, Round,
+    AggregationPlan, BlobId, BlobRef, ExpertExchange, ExpertId, Lineage, NodeId, PlanRow, ProxySet,
+    Round,
 };
 
 use crate::event::Note;
@@ -33,14 +34,32 @@ impl Agreement {
     fn of(best: &PlanRow, chosen: &PlanRow) -> Self {
         let names: BTreeSet<ExpertId> = chosen.sources.iter().map(|source| source.expert).collect();
         let n_best = (best.sources.len() - 1).max(1) as f64;
-        let found = best.sources.iter().skip(1).filter(|source| names.contains(&source.expert)).count() as f64;
-        let similarity = |row: &PlanRow| row.sources.iter().skip(1).map(|source| source.similarity).sum::<f64>();
-        Self { recall: found / n_best, similarity_lost: (similarity(best) - similarity(chosen)) / n_best }
+        let found = best
+            .sources
+            .iter()
+            .skip(1)
+            .filter(|source| names.contains(&source.expert))
+            .count() as f64;
+        let similarity = |row: &PlanRow| {
+            row.sources
+                .iter()
+                .skip(1)
+                .map(|source| source.similarity)
+                .sum::<f64>()
+        };
+        Self {
+            recall: found / n_best,
+            similarity_lost: (similarity(best) - similarity(chosen)) / n_best,
+        }
     }
 
     fn mean(rows: &[Self]) -> Self {
-        let mean = |of: fn(&Self) -> f64| rows.iter().map(of).sum::<f64>() / rows.len().max(1) as f64;
-        Self { recall: mean(|row| row.recall), similarity_lost: mean(|row| row.similarity_lost) }
+        let mean =
+            |of: fn(&Self) -> f64| rows.iter().map(of).sum::<f64>() / rows.len().max(1) as f64;
+        Self {
+            recall: mean(|row| row.recall),
+            similarity_lost: mean(|row| row.similarity_lost),
+        }
     }
 }
 
@@ -97,7 +116,9 @@ impl Outcome {
     /// Returns the members that are up and not done.
     pub fn unfinished(&self) -> Vec<usize> {
         let done = |member: &usize| self.members[*member].0 == Phase::Serving;
-        (0..self.members.len()).filter(|member| self.up[*member] && !done(member)).collect()
+        (0..self.members.len())
+            .filter(|member| self.up[*member] && !done(member))
+            .collect()
     }
 
     /// Returns the plans that differ from what somebody who knows all proxies would have computed.
@@ -108,7 +129,9 @@ impl Outcome {
         let differs = |record: &&PlanRecord| {
             let known = self.proxies.get(&(record.plan.round, record.plan.lineage));
             known.is_none_or(|known| {
-                subsets.clone().all(|subset| self.omniscient(record, known, late, subset, exchange) != record.plan)
+                subsets.clone().all(|subset| {
+                    self.omniscient(record, known, late, subset, exchange) != record.plan
+                })
             })
         };
         self.plans.iter().filter(differs).collect()
@@ -125,37 +148,81 @@ impl Outcome {
     ) -> AggregationPlan {
         let mut known = known.clone();
         let own = self.ids[record.member];
-        for (_, member) in late.iter().enumerate().filter(|(bit, _)| subset >> bit & 1 == 1) {
+        for (_, member) in late
+            .iter()
+            .enumerate()
+            .filter(|(bit, _)| subset >> bit & 1 == 1)
+        {
             if self.ids[*member] != own {
                 known.remove(&self.ids[*member]);
             }
         }
-        fednode_mix::plan::plan(own, record.plan.round, record.plan.lineage, &known, exchange)
+        fednode_mix::plan::plan(
+            own,
+            record.plan.round,
+            record.plan.lineage,
+            &known,
+            exchange,
+        )
     }
 
     /// Compares the plans with those of somebody who knows all proxies, by the round of the refresh; every so-manieth
     /// member's, since each costs a look at all proxies.
     pub fn agreement(&self, exchange: &ExpertExchange, every: usize) -> BTreeMap<Round, Agreement> {
         let mut by_round: BTreeMap<Round, Vec<Agreement>> = BTreeMap::new();
-        for record in self.plans.iter().filter(|record| record.member.is_multiple_of(every.max(1))) {
+        for record in self
+            .plans
+            .iter()
+            .filter(|record| record.member.is_multiple_of(every.max(1)))
+        {
             let plan = &record.plan;
-            let Some(known) = self.proxies.get(&(plan.round, plan.lineage)) else { continue };
-            let best = fednode_mix::plan::plan(self.ids[record.member], plan.round, plan.lineage, known, exchange);
-            let rows = best.rows.iter().zip(&plan.rows).filter(|(best, _)| best.sources.len() > 1);
-            by_round.entry(plan.round).or_default().extend(rows.map(|(best, chosen)| Agreement::of(best, chosen)));
+            let Some(known) = self.proxies.get(&(plan.round, plan.lineage)) else {
+                continue;
+            };
+            let best = fednode_mix::plan::plan(
+                self.ids[record.member],
+                plan.round,
+                plan.lineage,
+                known,
+                exchange,
+            );
+            let rows = best
+                .rows
+                .iter()
+                .zip(&plan.rows)
+                .filter(|(best, _)| best.sources.len() > 1);
+            by_round
+                .entry(plan.round)
+                .or_default()
+                .extend(rows.map(|(best, chosen)| Agreement::of(best, chosen)));
         }
-        by_round.into_iter().map(|(round, rows)| (round, Agreement::mean(&rows))).collect()
+        by_round
+            .into_iter()
+            .map(|(round, rows)| (round, Agreement::mean(&rows)))
+            .collect()
     }
 
     /// Returns the blobs that were counted although nobody may.
     pub fn invalid_used(&self) -> Vec<BlobId> {
-        let pooled = self.pools.iter().flat_map(|(_, members)| members).map(|(_, blob)| blob.id);
-        self.used.iter().map(|used| used.3).chain(pooled).filter(|blob| self.invalid.contains(blob)).collect()
+        let pooled = self
+            .pools
+            .iter()
+            .flat_map(|(_, members)| members)
+            .map(|(_, blob)| blob.id);
+        self.used
+            .iter()
+            .map(|used| used.3)
+            .chain(pooled)
+            .filter(|blob| self.invalid.contains(blob))
+            .collect()
     }
 
     /// Returns the distinct lineages at the end of the members that are up.
     pub fn lineages(&self) -> BTreeSet<Lineage> {
-        (0..self.members.len()).filter(|member| self.up[*member]).map(|member| self.members[member].2).collect()
+        (0..self.members.len())
+            .filter(|member| self.up[*member])
+            .map(|member| self.members[member].2)
+            .collect()
     }
 
     /// Counts the notes of a kind.

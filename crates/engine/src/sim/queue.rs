@@ -17,7 +17,12 @@ pub(super) struct Queue<E> {
 
 impl<E> Default for Queue<E> {
     fn default() -> Self {
-        Self { now: Timestamp(0), due: VecDeque::new(), later: BTreeMap::new(), scheduled: 0 }
+        Self {
+            now: Timestamp(0),
+            due: VecDeque::new(),
+            later: BTreeMap::new(),
+            scheduled: 0,
+        }
     }
 }
 
@@ -63,8 +68,14 @@ mod tests {
         assert_eq!((queue.pop(), queue.now()), (Some("a"), Timestamp(3)));
         queue.push(Timestamp(1), "late: at once, after what was due before");
         assert_eq!(queue.pop(), Some("b"));
-        assert_eq!(queue.pop(), Some("late: at once, after what was due before"));
-        assert_eq!((queue.pop(), queue.pop(), queue.pop()), (Some("c"), Some("d"), None));
+        assert_eq!(
+            queue.pop(),
+            Some("late: at once, after what was due before")
+        );
+        assert_eq!(
+            (queue.pop(), queue.pop(), queue.pop()),
+            (Some("c"), Some("d"), None)
+        );
         assert_eq!((queue.now(), queue.scheduled()), (Timestamp(5), 5));
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use fednode_core::spec::RoundSpec;
 use fednode_core::{
-    Advert, Averaging, Exchange, ExpertExchange, FederationSpec, Matching, PeersPerExpert, Rule, Weighting,
+    Advert, Averaging, Exchange, ExpertExchange, FederationSpec, Matching, PeersPerExpert, Rule,
+    Weighting,
 };
 
 /// How messages travel.
@@ -112,7 +113,10 @@ impl Scenario {
             nodes: nodes as u32,
             seed,
             exchange: Exchange {
-                averaging: Some(Averaging { weighting: Weighting::Uniform, rule: Rule::Mean }),
+                averaging: Some(Averaging {
+                    weighting: Weighting::Uniform,
+                    rule: Rule::Mean,
+                }),
                 experts: Some(ExpertExchange {
                     peers_per_expert: PeersPerExpert::Count(2),
                     refresh_every: 2,
@@ -124,7 +128,11 @@ impl Scenario {
                 }),
                 everybody_first: false,
             },
-            round: RoundSpec { deadline_seconds: 60.0, grace_seconds: 3.0, ..RoundSpec::default() },
+            round: RoundSpec {
+                deadline_seconds: 60.0,
+                grace_seconds: 3.0,
+                ..RoundSpec::default()
+            },
             ..FederationSpec::default()
         };
         Self {
@@ -149,7 +157,8 @@ impl Scenario {
     /// Lets something happen at a time.
     #[must_use]
     pub fn at(mut self, seconds: f64, incident: Incident) -> Self {
-        self.incidents.push((Duration::from_secs_f64(seconds), incident));
+        self.incidents
+            .push((Duration::from_secs_f64(seconds), incident));
         self
     }
 

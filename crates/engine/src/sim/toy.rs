@@ -26,7 +26,10 @@ pub(super) struct Sizes {
 
 impl Sizes {
     /// A few of each.
-    pub(super) const SMALLEST: Self = Self { shared: 6, expert: 5 };
+    pub(super) const SMALLEST: Self = Self {
+        shared: 6,
+        expert: 5,
+    };
 }
 
 /// The model of one simulated node.
@@ -44,8 +47,17 @@ impl Toy {
     pub(super) fn new(seed: u64, member: usize, sizes: Sizes) -> Self {
         let Sizes { shared, expert } = sizes;
         let start = point(seed, "start", 0, shared.max(expert));
-        let (shared, experts) = (start[..shared].to_vec(), vec![start[..expert].to_vec(); EXPERTS]);
-        Self { seed, member, sizes, shared, experts }
+        let (shared, experts) = (
+            start[..shared].to_vec(),
+            vec![start[..expert].to_vec(); EXPERTS],
+        );
+        Self {
+            seed,
+            member,
+            sizes,
+            shared,
+            experts,
+        }
     }
 
     /// Returns the shared part.
@@ -61,19 +73,39 @@ impl Toy {
     pub(super) fn train(&mut self, round: Round) -> LocalUpdate {
         let cluster = self.member % CLUSTERS;
         let mut noise = rng(self.seed, "noise", self.member * 100_003 + round.0 as usize);
-        step(&mut self.shared, &point(self.seed, "shared", cluster, self.sizes.shared), &mut noise);
+        step(
+            &mut self.shared,
+            &point(self.seed, "shared", cluster, self.sizes.shared),
+            &mut noise,
+        );
         let mut proxies = Vec::with_capacity(EXPERTS * PROXY);
         for (slot, expert) in self.experts.iter_mut().enumerate() {
             let place = cluster * EXPERTS + slot;
-            step(expert, &point(self.seed, "expert", place, self.sizes.expert), &mut noise);
+            step(
+                expert,
+                &point(self.seed, "expert", place, self.sizes.expert),
+                &mut noise,
+            );
             let direction = point(self.seed, "proxy", place, PROXY);
-            let own = point(self.seed, "own direction", self.member * EXPERTS + slot, PROXY);
-            let values = direction.iter().zip(&own).map(|(cluster, own)| cluster + 0.2 * own);
+            let own = point(
+                self.seed,
+                "own direction",
+                self.member * EXPERTS + slot,
+                PROXY,
+            );
+            let values = direction
+                .iter()
+                .zip(&own)
+                .map(|(cluster, own)| cluster + 0.2 * own);
             proxies.extend(values.map(|value| value + noise.random_range(-0.02..0.02)));
         }
         LocalUpdate {
             shared: Some(Arc::new(self.shared())),
-            experts: self.experts.iter().map(|expert| (Arc::new(params("expert", expert)), SAMPLES)).collect(),
+            experts: self
+                .experts
+                .iter()
+                .map(|expert| (Arc::new(params("expert", expert)), SAMPLES))
+                .collect(),
             proxies: Some(ProxySet::new(PROXY, proxies).expect("the constants fit")),
             n_samples: SAMPLES,
             train_loss: 0.0,
@@ -101,16 +133,25 @@ fn step(values: &mut [f32], target: &[f32], noise: &mut ChaCha8Rng) {
 
 fn params(name: &str, values: &[f32]) -> ParamSet {
     let mut params = ParamSet::new();
-    params.insert(name, &[values.len()], values.to_vec()).expect("one tensor with a plain shape");
+    params
+        .insert(name, &[values.len()], values.to_vec())
+        .expect("one tensor with a plain shape");
     params
 }
 
 fn point(seed: u64, purpose: &str, index: usize, dimension: usize) -> Vec<f32> {
     let mut rng = rng(seed, purpose, index);
-    (0..dimension).map(|_| rng.random_range(-1.0..1.0)).collect()
+    (0..dimension)
+        .map(|_| rng.random_range(-1.0..1.0))
+        .collect()
 }
 
 fn rng(seed: u64, purpose: &str, index: usize) -> ChaCha8Rng {
-    let name = [purpose.as_bytes(), &seed.to_le_bytes(), &index.to_le_bytes()].concat();
+    let name = [
+        purpose.as_bytes(),
+        &seed.to_le_bytes(),
+        &index.to_le_bytes(),
+    ]
+    .concat();
     ChaCha8Rng::from_seed(*fednode_core::BlobId::of(&name).as_bytes())
 }

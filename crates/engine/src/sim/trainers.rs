@@ -153,12 +153,27 @@ impl Toys {
 
     /// Makes one model per member, whose shared part and experts have so many floats each.
     pub fn of_floats(seed: u64, members: usize, floats: usize) -> Self {
-        Self::of(seed, members, Sizes { shared: floats, expert: floats })
+        Self::of(
+            seed,
+            members,
+            Sizes {
+                shared: floats,
+                expert: floats,
+            },
+        )
     }
 
     fn of(seed: u64, members: usize, sizes: Sizes) -> Self {
-        let models = (0..members).map(|member| Toy::new(seed, member, sizes)).collect();
-        Self { seed, sizes, models, saved: vec![None; members], offered: vec![Vec::new(); members] }
+        let models = (0..members)
+            .map(|member| Toy::new(seed, member, sizes))
+            .collect();
+        Self {
+            seed,
+            sizes,
+            models,
+            saved: vec![None; members],
+            offered: vec![Vec::new(); members],
+        }
     }
 }
 
@@ -183,7 +198,11 @@ impl Trainers for Toys {
 
     fn finish_module(&mut self, member: usize) -> Result<Option<PrivateModule>, String> {
         let params = Arc::new(self.models[member].module());
-        Ok(Some(PrivateModule { kind: "expert".into(), params, score: 0.0 }))
+        Ok(Some(PrivateModule {
+            kind: "expert".into(),
+            params,
+            score: 0.0,
+        }))
     }
 
     fn begin_pool(&mut self, member: usize, modules: Vec<(NodeId, Arc<ParamSet>)>) {
@@ -197,7 +216,9 @@ impl Trainers for Toys {
             let fault = fednode_mix::screen::screen(&params, &own, f64::MAX).err()?;
             Some((node, fault.to_string()))
         };
-        Ok(PoolReport { refused: offered.into_iter().filter_map(refuse).collect() })
+        Ok(PoolReport {
+            refused: offered.into_iter().filter_map(refuse).collect(),
+        })
     }
 
     fn save(&mut self, member: usize) {

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::{
-    Advert, Audience, BlobId, BlobRef, FederationId, FederationSpec, NodeId, ProxySet, Role, Round, Timestamp,
+    Advert, Audience, BlobId, BlobRef, FederationId, FederationSpec, NodeId, ProxySet, Role, Round,
+    Timestamp,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -175,7 +176,11 @@ pub(super) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(scenario: &'a Scenario, trainers: &'a mut dyn Trainers, past: Option<Past>) -> Self {
+    pub(super) fn new(
+        scenario: &'a Scenario,
+        trainers: &'a mut dyn Trainers,
+        past: Option<Past>,
+    ) -> Self {
         let spec = Arc::new(scenario.spec.clone());
         let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed);
         let network = Network::new(scenario, &mut rng);
@@ -184,10 +189,20 @@ impl<'a> World<'a> {
         let held: NameSet<BlobId> = initial.iter().map(|blob| blob.id).collect();
         let member = |number: usize| {
             let id = super::node_id(scenario.seed, number);
-            Member::new(id, new_machine(&spec, id, number < scenario.nodes, initial), held.clone())
+            Member::new(
+                id,
+                new_machine(&spec, id, number < scenario.nodes, initial),
+                held.clone(),
+            )
         };
-        let members: Vec<Member> = (0..scenario.nodes + usize::from(scenario.aggregator)).map(member).collect();
-        let numbers = members.iter().enumerate().map(|(number, member)| (member.id, number)).collect();
+        let members: Vec<Member> = (0..scenario.nodes + usize::from(scenario.aggregator))
+            .map(member)
+            .collect();
+        let numbers = members
+            .iter()
+            .enumerate()
+            .map(|(number, member)| (member.id, number))
+            .collect();
         let outcome = Outcome {
             seed: scenario.seed,
             ids: members.iter().map(|member| member.id).collect(),
@@ -257,7 +272,11 @@ impl<'a> World<'a> {
 
     fn introduce(&mut self, delay: Duration, a: usize, b: usize) {
         for (to, about) in [(a, b), (b, a)] {
-            let role = if about < self.scenario.nodes { Role::Node } else { Role::Aggregator };
+            let role = if about < self.scenario.nodes {
+                Role::Node
+            } else {
+                Role::Aggregator
+            };
             let node = self.members[about].id;
             self.input_after(delay, to, Input::PeerUp { node, role });
         }
@@ -267,17 +286,21 @@ impl<'a> World<'a> {
         let limit = Timestamp(0) + self.scenario.time_limit;
         self.awake();
         while let Some(event) = self.queue.pop() {
-            if self.queue.now() > limit || self.outcome.failed.is_some() || self.everybody_is_done() {
+            if self.queue.now() > limit || self.outcome.failed.is_some() || self.everybody_is_done()
+            {
                 break;
             }
-            if (self.queue.scheduled().is_multiple_of(64) && self.pauses()) || self.waits_in_vain(&event) {
+            if (self.queue.scheduled().is_multiple_of(64) && self.pauses())
+                || self.waits_in_vain(&event)
+            {
                 break;
             }
             self.happen(event);
             self.events += 1;
             self.awake();
         }
-        while !self.outcome.stopped && self.outcome.failed.is_none() && !self.trainers().concludes() {
+        while !self.outcome.stopped && self.outcome.failed.is_none() && !self.trainers().concludes()
+        {
             self.pauses();
         }
         self.conclude()
@@ -286,12 +309,13 @@ impl<'a> World<'a> {
     /// Visits every member only if something changed and as many as are up have said that they are done.
     fn everybody_is_done(&mut self) -> bool {
         let nodes = self.scenario.nodes;
-        if !std::mem::take(&mut self.changed) || self.pending_incidents > 0 || self.finished < self.network.n_up(nodes)
+        if !std::mem::take(&mut self.changed)
+            || self.pending_incidents > 0
+            || self.finished < self.network.n_up(nodes)
         {
             return false;
         }
-        let is_done =
-            |member: &Member| matches!(&member.machine, Machine::Node(n) if n.state().phase == Phase::Serving);
+        let is_done = |member: &Member| matches!(&member.machine, Machine::Node(n) if n.state().phase == Phase::Serving);
         (0..nodes).all(|number| !self.network.is_up(number) || is_done(&self.members[number]))
     }
 
@@ -300,7 +324,9 @@ impl<'a> World<'a> {
             self.read_inbox(number);
             if let Machine::Node(node) = &self.members[number].machine {
                 let state = node.state();
-                self.outcome.members.push((state.phase, state.round, state.lineage));
+                self.outcome
+                    .members
+                    .push((state.phase, state.round, state.lineage));
                 self.outcome.up.push(self.network.is_up(number));
             }
         }
@@ -322,13 +348,25 @@ impl<'a> World<'a> {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Input(member, life, input) if self.lives(member, life) => self.give(member, *input),
+            Event::Input(member, life, input) if self.lives(member, life) => {
+                self.give(member, *input)
+            }
             Event::Deliver(member, said) => self.deliver(member, said),
-            Event::Seek(member, life, fetch) if self.lives(member, life) => self.seek(member, fetch),
-            Event::Arrive(member, life, fetch, from) if self.lives(member, life) => self.arrive(member, fetch, from),
-            Event::TrainingEnds(member, life, round) if self.lives(member, life) => self.end_training(member, round),
-            Event::ModuleEnds(member, life, round) if self.lives(member, life) => self.end_module(member, round),
-            Event::PoolEnds(member, life, order) if self.lives(member, life) => self.end_pool(member, &order),
+            Event::Seek(member, life, fetch) if self.lives(member, life) => {
+                self.seek(member, fetch)
+            }
+            Event::Arrive(member, life, fetch, from) if self.lives(member, life) => {
+                self.arrive(member, fetch, from)
+            }
+            Event::TrainingEnds(member, life, round) if self.lives(member, life) => {
+                self.end_training(member, round)
+            }
+            Event::ModuleEnds(member, life, round) if self.lives(member, life) => {
+                self.end_module(member, round)
+            }
+            Event::PoolEnds(member, life, order) if self.lives(member, life) => {
+                self.end_pool(member, &order)
+            }
             Event::Incident(incident) => self.strike_with(incident),
             Event::Notice(member, about) => {
                 if self.network.is_up(member) && !self.network.reaches(member, about) {
@@ -343,7 +381,10 @@ impl<'a> World<'a> {
 
     fn give(&mut self, member: usize, input: Input) {
         if let Input::Timer(timer) = &input {
-            let due = self.members[member].timers.get(timer).is_some_and(|at| *at <= self.queue.now());
+            let due = self.members[member]
+                .timers
+                .get(timer)
+                .is_some_and(|at| *at <= self.queue.now());
             if !due {
                 return;
             }
@@ -365,9 +406,13 @@ impl<'a> World<'a> {
         match output {
             Output::Publish { round, body } => self.publish(member, round, body),
             Output::Fetch(fetch) => {
-                let Member { life, ref machine, .. } = self.members[member];
-                let trains = matches!(machine, Machine::Node(node) if node.state().phase == Phase::Training);
-                self.outcome.fetched_in_training += u64::from(trains && fetch.kind == FetchKind::Expert);
+                let Member {
+                    life, ref machine, ..
+                } = self.members[member];
+                let trains =
+                    matches!(machine, Machine::Node(node) if node.state().phase == Phase::Training);
+                self.outcome.fetched_in_training +=
+                    u64::from(trains && fetch.kind == FetchKind::Expert);
                 self.schedule(Duration::ZERO, Event::Seek(member, life, Box::new(fetch)));
             }
             Output::Train { round } => self.begin_training(member, round),
@@ -400,7 +445,14 @@ impl<'a> World<'a> {
             && member < self.scenario.nodes
         {
             let Member { sent, received, .. } = self.members[member];
-            let closed = ClosedRound { round, by, members, at: self.queue.now(), sent, received };
+            let closed = ClosedRound {
+                round,
+                by,
+                members,
+                at: self.queue.now(),
+                sent,
+                received,
+            };
             self.trainers().closed(member, closed);
         }
         if !self.scenario.observe {
@@ -412,14 +464,22 @@ impl<'a> World<'a> {
         {
             let newest = self.planned.insert(member, plan.round);
             if newest != Some(plan.round) {
-                self.outcome.plans.push(PlanRecord { member, plan: plan.clone() });
+                self.outcome.plans.push(PlanRecord {
+                    member,
+                    plan: plan.clone(),
+                });
             }
         }
         self.outcome.notes.push((member, note));
     }
 }
 
-fn new_machine(spec: &Arc<FederationSpec>, id: NodeId, is_node: bool, initial: Option<BlobRef>) -> Machine {
+fn new_machine(
+    spec: &Arc<FederationSpec>,
+    id: NodeId,
+    is_node: bool,
+    initial: Option<BlobRef>,
+) -> Machine {
     match is_node {
         true => Machine::Node(Box::new(Node::new(Arc::clone(spec), id, initial))),
         false => Machine::Aggregator(Box::new(Aggregator::new(Arc::clone(spec), id))),

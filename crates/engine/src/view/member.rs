@@ -32,11 +32,15 @@ pub(super) struct More {
 impl NodeView {
     /// Visits its updates, the newest first.
     pub(super) fn locals(&self) -> impl Iterator<Item = &Arc<Advert>> {
-        self.update.iter().chain(self.more.iter().flat_map(|more| more.earlier.iter().rev()))
+        self.update
+            .iter()
+            .chain(self.more.iter().flat_map(|more| more.earlier.iter().rev()))
     }
 
     pub(super) fn local(&self, round: Round) -> Option<&Local> {
-        self.locals().find(|advert| advert.round == round).map(|advert| local_of(advert))
+        self.locals()
+            .find(|advert| advert.round == round)
+            .map(|advert| local_of(advert))
     }
 
     /// Keeps an update; tells whether it signed another one of that round before.
@@ -58,8 +62,14 @@ impl NodeView {
             false => Arc::clone(advert),
         };
         let more = self.more.get_or_insert_default();
-        let place = more.earlier.partition_point(|known| known.round < earlier.round);
-        match more.earlier.get_mut(place).filter(|known| known.round == earlier.round) {
+        let place = more
+            .earlier
+            .partition_point(|known| known.round < earlier.round);
+        match more
+            .earlier
+            .get_mut(place)
+            .filter(|known| known.round == earlier.round)
+        {
             Some(known) => {
                 let differs = differ(known, &earlier);
                 *known = earlier;
@@ -74,7 +84,11 @@ impl NodeView {
 
     pub(super) fn proxies(&self, round: Round) -> Option<&Arc<ProxySet>> {
         let refreshed = &self.more.as_ref()?.proxies;
-        refreshed.iter().rev().find(|(known, _)| *known == round).map(|(_, proxies)| proxies)
+        refreshed
+            .iter()
+            .rev()
+            .find(|(known, _)| *known == round)
+            .map(|(_, proxies)| proxies)
     }
 
     pub(super) fn offer(&self) -> Option<&PoolOffer> {
@@ -84,7 +98,11 @@ impl NodeView {
     /// Visits the blobs that it offers.
     pub(super) fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
         let updates = self.locals().map(|advert| local_of(advert));
-        updates.flat_map(blobs_of).chain(self.offer().and_then(|offer| offer.blob).map(|blob| blob.id))
+        updates.flat_map(blobs_of).chain(
+            self.offer()
+                .and_then(|offer| offer.blob)
+                .map(|blob| blob.id),
+        )
     }
 
     /// Forgets updates and proxies before a round that is no newer than the newest update's.
@@ -122,7 +140,12 @@ pub(super) fn blobs_of(local: &Local) -> impl Iterator<Item = BlobId> + '_ {
         Some(ProxyOffer::Blob(blob)) => Some(blob.id),
         Some(ProxyOffer::Inline(_)) | None => None,
     };
-    local.experts.iter().map(|offer| offer.blob.id).chain(local.shared.map(|blob| blob.id)).chain(proxies)
+    local
+        .experts
+        .iter()
+        .map(|offer| offer.blob.id)
+        .chain(local.shared.map(|blob| blob.id))
+        .chain(proxies)
 }
 
 pub(super) fn local_of(advert: &Advert) -> &Local {

@@ -34,13 +34,28 @@ pub struct Gradients {
 
 impl Block {
     /// Returns the gradients, given that of the output, `[batch, F·H'·W']`.
-    pub fn backward(&self, trace: &Trace, weight: &[f32], gradient: &[f32], wants_input: Wants) -> Gradients {
+    pub fn backward(
+        &self,
+        trace: &Trace,
+        weight: &[f32],
+        gradient: &[f32],
+        wants_input: Wants,
+    ) -> Gradients {
         let n_samples = gradient.len() / self.n_outputs();
         let (width, channel_width) = (padded(self.filters), padded(self.input[0]));
-        let (n_winners, n_input) = (self.n_pooled() * width, self.input.iter().product::<usize>());
+        let (n_winners, n_input) = (
+            self.n_pooled() * width,
+            self.input.iter().product::<usize>(),
+        );
         let wants_input = wants_input == Wants::InputGradient;
-        let mut weights =
-            vec![0.0; if wants_input { self.kernel * self.kernel * self.filters * channel_width } else { 0 }];
+        let mut weights = vec![
+            0.0;
+            if wants_input {
+                self.kernel * self.kernel * self.filters * channel_width
+            } else {
+                0
+            }
+        ];
         if wants_input {
             self.pack_backward(weight, &mut weights);
         }
@@ -56,12 +71,22 @@ impl Block {
             let gradient = &gradient[start * self.n_outputs()..end * self.n_outputs()];
             let maps = &trace.maps[start * self.n_maps()..end * self.n_maps()];
             let winners = &trace.winners[start * n_winners..end * n_winners];
-            self.backward_group(Group { gradient, maps, winners, weights: &weights, input })
+            self.backward_group(Group {
+                gradient,
+                maps,
+                winners,
+                weights: &weights,
+                input,
+            })
         });
         let sums: Vec<(Vec<f32>, Vec<f32>)> = groups.collect();
         let (weight, bias) = add_up(sums, self.depth() * width, width);
         let weight = self.unpack(&weight);
-        Gradients { input: wants_input.then_some(input), weight, bias: bias[..self.filters].to_vec() }
+        Gradients {
+            input: wants_input.then_some(input),
+            weight,
+            bias: bias[..self.filters].to_vec(),
+        }
     }
 
     /// Returns the weight and bias gradients of a group of samples, `[depth][padded filter]` and `[padded filter]`, and
@@ -77,27 +102,52 @@ impl Block {
         let mut spread = vec![0.0; height * columns * channel_width];
         let mut inputs = group.input.chunks_mut(self.input.iter().product());
         let batches = group.gradient.chunks(at_once * self.n_outputs());
-        let traces =
-            group.maps.chunks(at_once * self.n_maps()).zip(group.winners.chunks(at_once * self.n_pooled() * width));
+        let traces = group
+            .maps
+            .chunks(at_once * self.n_maps())
+            .zip(group.winners.chunks(at_once * self.n_pooled() * width));
         for (gradient, (maps, winners)) in batches.zip(traces) {
             let n_samples = gradient.len() / self.n_outputs();
             for sample in 0..n_samples {
                 let gradient = &gradient[sample * self.n_outputs()..][..self.n_outputs()];
-                let winners = &winners[sample * self.n_pooled() * width..][..self.n_pooled() * width];
+                let winners =
+                    &winners[sample * self.n_pooled() * width..][..self.n_pooled() * width];
                 let sums = &mut sums[sample * n_sums..][..n_sums];
                 tile::dispatch(
                     width,
-                    Unpool { block: self, gradient, winners, pooled: &mut pooled, sums, bias: &mut bias },
+                    Unpool {
+                        block: self,
+                        gradient,
+                        winners,
+                        pooled: &mut pooled,
+                        sums,
+                        bias: &mut bias,
+                    },
                 );
                 if let Some(target) = inputs.next() {
                     let weights = group.weights;
                     tile::dispatch(
                         channel_width,
-                        InputGradient { block: self, sums, weights, spread: &mut spread, target },
+                        InputGradient {
+                            block: self,
+                            sums,
+                            weights,
+                            spread: &mut spread,
+                            target,
+                        },
                     );
                 }
             }
-            tile::dispatch(width, WeightGradient { block: self, maps, sums: &sums, n_samples, weight: &mut weight });
+            tile::dispatch(
+                width,
+                WeightGradient {
+                    block: self,
+                    maps,
+                    sums: &sums,
+                    n_samples,
+                    weight: &mut weight,
+                },
+            );
         }
         (weight, bias)
     }
@@ -124,13 +174,22 @@ impl Block {
         let stride = padded(channels);
         for filter in 0..self.filters {
             let kernels = &weight[filter * channels * area..][..channels * area];
-            transpose(kernels, [channels, area], &mut lines[filter * stride..], self.filters * stride);
+            transpose(
+                kernels,
+                [channels, area],
+                &mut lines[filter * stride..],
+                self.filters * stride,
+            );
         }
     }
 
     /// Turns a weight gradient `[ky][kx][channel][padded filter]` into `[filter][channel][ky][kx]`.
     fn unpack(&self, sums: &[f32]) -> Vec<f32> {
-        let (channels, area, stride) = (self.input[0], self.kernel * self.kernel, padded(self.filters));
+        let (channels, area, stride) = (
+            self.input[0],
+            self.kernel * self.kernel,
+            padded(self.filters),
+        );
         let mut weight = vec![0.0; self.filters * channels * area];
         for channel in 0..channels {
             for offset in 0..area {
@@ -145,12 +204,23 @@ impl Block {
 }
 
 /// Adds the sums of groups in their order.
-fn add_up(groups: Vec<(Vec<f32>, Vec<f32>)>, n_weights: usize, n_biases: usize) -> (Vec<f32>, Vec<f32>) {
+fn add_up(
+    groups: Vec<(Vec<f32>, Vec<f32>)>,
+    n_weights: usize,
+    n_biases: usize,
+) -> (Vec<f32>, Vec<f32>) {
     let mut groups = groups.into_iter();
-    let (mut weight, mut bias) = groups.next().unwrap_or_else(|| (vec![0.0; n_weights], vec![0.0; n_biases]));
+    let (mut weight, mut bias) = groups
+        .next()
+        .unwrap_or_else(|| (vec![0.0; n_weights], vec![0.0; n_biases]));
     for (more_weight, more_bias) in groups {
-        weight.iter_mut().zip(more_weight).for_each(|(sum, more)| *sum += more);
-        bias.iter_mut().zip(more_bias).for_each(|(sum, more)| *sum += more);
+        weight
+            .iter_mut()
+            .zip(more_weight)
+            .for_each(|(sum, more)| *sum += more);
+        bias.iter_mut()
+            .zip(more_bias)
+            .for_each(|(sum, more)| *sum += more);
     }
     (weight, bias)
 }
@@ -158,7 +228,9 @@ fn add_up(groups: Vec<(Vec<f32>, Vec<f32>)>, n_weights: usize, n_biases: usize) 
 /// Returns how many samples are in a group. It depends on the batch alone, and so do the sums.
 fn group_size(n_samples: usize) -> usize {
     let fewest = if n_samples < SHARED { 1 } else { 2 };
-    n_samples.div_ceil(n_samples.div_ceil(GROUP).max(fewest)).max(1)
+    n_samples
+        .div_ceil(n_samples.div_ceil(GROUP).max(fewest))
+        .max(1)
 }
 
 /// The samples that one thread computes the gradients of.
@@ -185,13 +257,21 @@ impl WithSimd for Unpool<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
-        let Self { block, gradient, winners, pooled, sums, bias } = self;
+        let Self {
+            block,
+            gradient,
+            winners,
+            pooled,
+            sums,
+            bias,
+        } = self;
         let width = padded(block.filters);
         let [_, row] = block.convolved();
         let [_, pooled_row] = block.pooled();
         transpose(gradient, [block.filters, block.n_pooled()], pooled, width);
         let positions = pooled.chunks_exact(width).zip(winners.chunks_exact(width));
-        let corners = (0..).flat_map(|y| (0..pooled_row).map(move |x| (y * row + x) * block.pool * width));
+        let corners =
+            (0..).flat_map(|y| (0..pooled_row).map(move |x| (y * row + x) * block.pool * width));
         for ((gradient, winners), corner) in positions.zip(corners) {
             for start in (0..width).step_by(LANES) {
                 let gradient = lanes_at(gradient, start);
@@ -200,12 +280,20 @@ impl WithSimd for Unpool<'_> {
                 for (number, at) in window(block.pool, row * width, width).enumerate() {
                     let sums = &mut sums[corner + at + start..][..LANES];
                     for lane in 0..LANES {
-                        sums[lane] = if winners[lane] == number as u32 { gradient[lane] } else { 0.0 };
+                        sums[lane] = if winners[lane] == number as u32 {
+                            gradient[lane]
+                        } else {
+                            0.0
+                        };
                     }
                 }
                 let bias = &mut bias[start..start + LANES];
                 for lane in 0..LANES {
-                    bias[lane] += if winners[lane] == u32::from(CUT) { 0.0 } else { gradient[lane] };
+                    bias[lane] += if winners[lane] == u32::from(CUT) {
+                        0.0
+                    } else {
+                        gradient[lane]
+                    };
                 }
             }
         }
@@ -233,9 +321,19 @@ impl WithSimd for WeightGradient<'_> {
             let vectors = panel.count / S::F32_LANES;
             for ky in 0..block.kernel {
                 for numbers in tile::row_spans::<S>(run, vectors) {
-                    let weight = &mut self.weight[(ky * run + numbers.start) * width + panel.start..];
+                    let weight =
+                        &mut self.weight[(ky * run + numbers.start) * width + panel.start..];
                     let (maps, sums, n_samples) = (self.maps, self.sums, self.n_samples);
-                    let tile = WeightTile { block, maps, sums, n_samples, ky, first: numbers.start, panel, weight };
+                    let tile = WeightTile {
+                        block,
+                        maps,
+                        sums,
+                        n_samples,
+                        ky,
+                        first: numbers.start,
+                        panel,
+                        weight,
+                    };
                     tile::run(simd, numbers.count, vectors, tile);
                 }
             }
@@ -268,7 +366,16 @@ impl Tile for WeightTile<'_> {
             for y in 0..rows {
                 let maps = &maps[(y + self.ky) * columns * channels + self.first..];
                 let sums = &sums[y * row * width + self.panel.start..];
-                let (left, right) = (Lines { values: maps, stride: channels }, Lines { values: sums, stride: width });
+                let (left, right) = (
+                    Lines {
+                        values: maps,
+                        stride: channels,
+                    },
+                    Lines {
+                        values: sums,
+                        stride: width,
+                    },
+                );
                 tile = tile::outer(simd, tile, left, right, row);
             }
         }
@@ -292,7 +399,13 @@ impl WithSimd for InputGradient<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { block, sums, weights, spread, target } = self;
+        let Self {
+            block,
+            sums,
+            weights,
+            spread,
+            target,
+        } = self;
         let [channels, _, columns] = block.padded_input();
         let [rows, row] = block.convolved();
         let (width, stride) = (padded(block.filters), padded(channels));
@@ -307,7 +420,14 @@ impl WithSimd for InputGradient<'_> {
                         let sums = &sums[(y * row + pixels.start) * width..];
                         let at = ((y + ky) * columns + pixels.start + kx) * stride + panel.start;
                         let (weights, target) = (&weights[panel.start..], &mut spread[at..]);
-                        let tile = InputTile { sums, width, filters: block.filters, weights, target, stride };
+                        let tile = InputTile {
+                            sums,
+                            width,
+                            filters: block.filters,
+                            weights,
+                            target,
+                            stride,
+                        };
                         tile::run(simd, pixels.count, vectors, tile);
                     }
                 }
@@ -330,7 +450,8 @@ impl Tile for InputTile<'_> {
     #[inline(always)]
     fn run<S: Simd, const M: usize, const V: usize>(self, simd: S) {
         let rows = std::array::from_fn(|row| &self.sums[row * self.width..][..self.filters]);
-        let tile: Registers<S, M, V> = std::array::from_fn(|row| tile::load::<S, V>(&self.target[row * self.stride..]));
+        let tile: Registers<S, M, V> =
+            std::array::from_fn(|row| tile::load::<S, V>(&self.target[row * self.stride..]));
         let tile = tile::rows(simd, tile, rows, self.weights, self.stride);
         for row in 0..M {
             tile::store::<S, V>(&mut self.target[row * self.stride..], tile[row]);

@@ -25,26 +25,60 @@ pub struct Trace {
 impl Block {
     /// Runs a batch: `[batch, C·H·W]` with weights `[F, C, kernel, kernel]` and bias `[F]` to `[batch, F·H'·W']`.
     pub fn forward(&self, input: &[f32], weight: &[f32], bias: &[f32]) -> (Vec<f32>, Trace) {
-        debug_assert_eq!(weight.len(), self.filters * self.depth(), "weights have the block's shape");
+        debug_assert_eq!(
+            weight.len(),
+            self.filters * self.depth(),
+            "weights have the block's shape"
+        );
         let n_samples = input.len() / self.input.iter().product::<usize>();
         let width = padded(self.filters);
         let mut weights = vec![0.0; self.depth() * width];
-        tile::dispatch(width, PackForward { block: self, weight, panels: &mut weights });
+        tile::dispatch(
+            width,
+            PackForward {
+                block: self,
+                weight,
+                panels: &mut weights,
+            },
+        );
         let mut padded_bias = vec![0.0; width];
         padded_bias[..self.filters].copy_from_slice(bias);
         let mut output = vec![0.0; n_samples * self.n_outputs()];
-        let mut trace =
-            Trace { maps: vec![0.0; n_samples * self.n_maps()], winners: vec![0; n_samples * self.n_pooled() * width] };
-        let samples = (output.par_chunks_mut(self.n_outputs()), input.par_chunks(self.input.iter().product()));
-        let traces = (trace.maps.par_chunks_mut(self.n_maps()), trace.winners.par_chunks_mut(self.n_pooled() * width));
-        let (weights, bias) = (&weights[..], &padded_bias[..]);
-        samples.into_par_iter().zip(traces.into_par_iter()).with_min_len(PIECE).for_each_init(
-            || Scratch::new(self),
-            |scratch, ((output, input), (maps, winners))| {
-                self.spread(input, maps);
-                tile::dispatch(width, Forward { block: self, maps, weights, bias, winners, output, scratch });
-            },
+        let mut trace = Trace {
+            maps: vec![0.0; n_samples * self.n_maps()],
+            winners: vec![0; n_samples * self.n_pooled() * width],
+        };
+        let samples = (
+            output.par_chunks_mut(self.n_outputs()),
+            input.par_chunks(self.input.iter().product()),
         );
+        let traces = (
+            trace.maps.par_chunks_mut(self.n_maps()),
+            trace.winners.par_chunks_mut(self.n_pooled() * width),
+        );
+        let (weights, bias) = (&weights[..], &padded_bias[..]);
+        samples
+            .into_par_iter()
+            .zip(traces.into_par_iter())
+            .with_min_len(PIECE)
+            .for_each_init(
+                || Scratch::new(self),
+                |scratch, ((output, input), (maps, winners))| {
+                    self.spread(input, maps);
+                    tile::dispatch(
+                        width,
+                        Forward {
+                            block: self,
+                            maps,
+                            weights,
+                            bias,
+                            winners,
+                            output,
+                            scratch,
+                        },
+                    );
+                },
+            );
         (output, trace)
     }
 
@@ -54,7 +88,12 @@ impl Block {
         let [top, left] = self.padding;
         let columns = width + 2 * left;
         if left == 0 {
-            transpose(input, [channels, height * width], &mut maps[top * columns * channels..], channels);
+            transpose(
+                input,
+                [channels, height * width],
+                &mut maps[top * columns * channels..],
+                channels,
+            );
             return;
         }
         for y in 0..height {
@@ -81,7 +120,10 @@ impl Scratch {
     fn new(block: &Block) -> Self {
         let width = padded(block.filters);
         let [_, row] = block.convolved();
-        Self { sums: vec![0.0; block.pool * row * width], pooled: vec![0.0; block.n_pooled() * width] }
+        Self {
+            sums: vec![0.0; block.pool * row * width],
+            pooled: vec![0.0; block.n_pooled() * width],
+        }
     }
 }
 
@@ -97,14 +139,20 @@ impl WithSimd for PackForward<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _simd: S) {
-        let Block { filters, kernel, input: [channels, ..], .. } = *self.block;
+        let Block {
+            filters,
+            kernel,
+            input: [channels, ..],
+            ..
+        } = *self.block;
         let (depth, area) = (self.block.depth(), kernel * kernel);
         for panel in tile::panel_spans::<S>(padded(filters)) {
             let lines = &mut self.panels[panel.start * depth..][..panel.count * depth];
             let present = panel.start..filters.min(panel.start + panel.count);
             for channel in 0..channels {
                 for offset in 0..area {
-                    let line = &mut lines[(offset * channels + channel) * panel.count..][..panel.count];
+                    let line =
+                        &mut lines[(offset * channels + channel) * panel.count..][..panel.count];
                     for (value, filter) in line.iter_mut().zip(present.clone()) {
                         *value = self.weight[(filter * channels + channel) * area + offset];
                     }
@@ -130,19 +178,43 @@ impl WithSimd for Forward<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { block, maps, weights, bias, winners, output, scratch } = self;
+        let Self {
+            block,
+            maps,
+            weights,
+            bias,
+            winners,
+            output,
+            scratch,
+        } = self;
         let width = padded(block.filters);
         let [_, row] = block.convolved();
         let [pooled_rows, pooled_row] = block.pooled();
         for y in 0..pooled_rows {
             for in_window in 0..block.pool {
                 let sums = &mut scratch.sums[in_window * row * width..][..row * width];
-                convolve_row(simd, block, maps, weights, bias, y * block.pool + in_window, sums);
+                convolve_row(
+                    simd,
+                    block,
+                    maps,
+                    weights,
+                    bias,
+                    y * block.pool + in_window,
+                    sums,
+                );
             }
             for x in 0..pooled_row {
                 let at = (y * pooled_row + x) * width;
-                let (largest, winners) = (&mut scratch.pooled[at..][..width], &mut winners[at..][..width]);
-                pool(block, &scratch.sums[x * block.pool * width..], largest, winners);
+                let (largest, winners) = (
+                    &mut scratch.pooled[at..][..width],
+                    &mut winners[at..][..width],
+                );
+                pool(
+                    block,
+                    &scratch.sums[x * block.pool * width..],
+                    largest,
+                    winners,
+                );
             }
         }
         let n_pooled = block.n_pooled();
@@ -177,8 +249,25 @@ fn convolve_row<S: Simd>(
             let maps = &maps[y * line + pixels.start * channels..];
             let sums = &mut sums[pixels.start * width + panel.start..];
             let bias = &bias[panel.start..];
-            let patch = Patch { maps, line, pixel: channels, run, n_lines: block.kernel };
-            tile::run(simd, pixels.count, vectors, ConvolveTile { patch, weights, bias, sums, width });
+            let patch = Patch {
+                maps,
+                line,
+                pixel: channels,
+                run,
+                n_lines: block.kernel,
+            };
+            tile::run(
+                simd,
+                pixels.count,
+                vectors,
+                ConvolveTile {
+                    patch,
+                    weights,
+                    bias,
+                    sums,
+                    width,
+                },
+            );
         }
     }
 }
@@ -204,14 +293,32 @@ struct ConvolveTile<'a> {
 impl Tile for ConvolveTile<'_> {
     #[inline(always)]
     fn run<S: Simd, const M: usize, const V: usize>(self, simd: S) {
-        let Patch { maps, line, pixel, run, n_lines } = self.patch;
+        let Patch {
+            maps,
+            line,
+            pixel,
+            run,
+            n_lines,
+        } = self.patch;
         let stride = V * S::F32_LANES;
         let mut tile: Registers<S, M, V> = tile::filled(simd, Some(self.bias));
         for y in 0..n_lines {
-            let (maps, weights) = (&maps[y * line..], &self.weights[y * run * stride..][..run * stride]);
+            let (maps, weights) = (
+                &maps[y * line..],
+                &self.weights[y * run * stride..][..run * stride],
+            );
             if pixel == 1 {
                 // Patches of a single channel overlap so far that the tile's numbers are neighbours for each weight.
-                let (left, right) = (Lines { values: maps, stride: 1 }, Lines { values: weights, stride });
+                let (left, right) = (
+                    Lines {
+                        values: maps,
+                        stride: 1,
+                    },
+                    Lines {
+                        values: weights,
+                        stride,
+                    },
+                );
                 tile = tile::outer(simd, tile, left, right, run);
             } else {
                 let rows = std::array::from_fn(|row| &maps[row * pixel..][..run]);
@@ -229,7 +336,9 @@ impl Tile for ConvolveTile<'_> {
 fn pool(block: &Block, sums: &[f32], largest: &mut [f32], winners: &mut [u8]) {
     let width = largest.len();
     let [_, row] = block.convolved();
-    let lanes = largest.chunks_exact_mut(LANES).zip(winners.chunks_exact_mut(LANES));
+    let lanes = largest
+        .chunks_exact_mut(LANES)
+        .zip(winners.chunks_exact_mut(LANES));
     for (start, (largest, winners)) in (0..width).step_by(LANES).zip(lanes) {
         let mut best = lanes_at(sums, start);
         let mut winner = [0u32; LANES];

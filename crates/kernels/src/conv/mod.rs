@@ -52,7 +52,11 @@ impl Block {
     /// Returns channels, height and width of the padded input.
     fn padded_input(&self) -> [usize; 3] {
         let [channels, height, width] = self.input;
-        [channels, height + 2 * self.padding[0], width + 2 * self.padding[1]]
+        [
+            channels,
+            height + 2 * self.padding[0],
+            width + 2 * self.padding[1],
+        ]
     }
 
     fn n_maps(&self) -> usize {
@@ -62,7 +66,10 @@ impl Block {
     /// Returns height and width of the convolved maps.
     fn convolved(&self) -> [usize; 2] {
         let [_, height, width] = self.padded_input();
-        [(height + 1).saturating_sub(self.kernel), (width + 1).saturating_sub(self.kernel)]
+        [
+            (height + 1).saturating_sub(self.kernel),
+            (width + 1).saturating_sub(self.kernel),
+        ]
     }
 
     /// Returns height and width of the pooled maps.

@@ -20,7 +20,10 @@ const IMPOSSIBLE: f64 = -1e9;
 pub(super) fn part(setup: &Setup<'_>, [means, present]: [&str; 2], width: usize) -> Part {
     let classes = setup.model.classes;
     let zero = Initial::Zeros;
-    let net = Net::arrays(&[(means, &[classes, width], zero), (present, &[classes], zero)]);
+    let net = Net::arrays(&[
+        (means, &[classes, width], zero),
+        (present, &[classes], zero),
+    ]);
     Part::new(Role::Shared, net, setup.seed, 0, setup.device)
 }
 
@@ -43,7 +46,10 @@ impl Gathered {
     pub(super) fn take(&mut self) -> Option<Weights> {
         let (sums, counts) = self.0.take()?;
         let present = counts.clone().clamp_max(1.0).flatten(0, 1);
-        Some(Weights::new(vec![(sums / counts.clamp_min(1.0)).flatten(0, 1), present]))
+        Some(Weights::new(vec![
+            (sums / counts.clamp_min(1.0)).flatten(0, 1),
+            present,
+        ]))
     }
 
     /// Returns the share of each class in all samples, times its mean and alone, as the weights of [`part`]: weighted by
@@ -93,8 +99,15 @@ impl Known {
     /// they have in common, `2 <v, m_c> - |m_c|^2`; classes that are not known are impossible.
     pub(super) fn nearest(&self, vectors: Tensor<2>) -> Tensor<2> {
         let products = affine(vectors, self.means.clone().transpose(), None).mul_scalar(2.0);
-        let squares = (self.means.clone() * self.means.clone()).sum_dim(1).transpose();
-        let unknown = self.classes.clone().mul_scalar(-1.0).add_scalar(1.0).transpose();
+        let squares = (self.means.clone() * self.means.clone())
+            .sum_dim(1)
+            .transpose();
+        let unknown = self
+            .classes
+            .clone()
+            .mul_scalar(-1.0)
+            .add_scalar(1.0)
+            .transpose();
         products - squares + unknown.mul_scalar(IMPOSSIBLE)
     }
 }
@@ -114,9 +127,16 @@ mod tests {
             gathered.take().unwrap()
         };
         let one = [1.0, 0.0, 0.0];
-        let first = node(matrix([[1.0, 2.0], [3.0, 4.0], [0.0, 6.0]]), matrix([one, one, [0.0, 1.0, 0.0]]));
+        let first = node(
+            matrix([[1.0, 2.0], [3.0, 4.0], [0.0, 6.0]]),
+            matrix([one, one, [0.0, 1.0, 0.0]]),
+        );
         let second = node(matrix([[4.0, 5.0]]), matrix([one]));
-        assert_close(&values(&first.tensor(0)), &[2.0, 3.0, 0.0, 6.0, 0.0, 0.0], 1e-6);
+        assert_close(
+            &values(&first.tensor(0)),
+            &[2.0, 3.0, 0.0, 6.0, 0.0, 0.0],
+            1e-6,
+        );
         assert_close(&values(&first.tensor(1)), &[1.0, 1.0, 0.0], 0.0);
         let mean = |at| (first.tensor(at) + second.tensor(at)).mul_scalar(0.5);
         Known::of(&Weights::new(vec![mean(0), mean(1)])).unwrap()
@@ -136,14 +156,22 @@ mod tests {
         let vectors = matrix([[4.0, 4.0], [5.0, 5.0]]).autodiff().require_grad();
         let loss = known().distance(vectors.clone(), matrix([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]));
         assert_close(&values(&loss), &[0.25], 1e-6);
-        assert_close(&values(&vectors.grad(&loss.backward()).unwrap()), &[0.5, 0.0, 0.0, 0.0], 1e-6);
+        assert_close(
+            &values(&vectors.grad(&loss.backward()).unwrap()),
+            &[0.5, 0.0, 0.0, 0.0],
+            1e-6,
+        );
     }
 
     /// (0, 0) is 5 from (3, 4) and 6 from (0, 6): -25 and -36 less |v|^2 = 0; (0, 5): -10 and -1 less -25.
     #[test]
     fn the_largest_logit_is_the_nearest_known_class() {
         let logits = values(&known().nearest(matrix([[0.0, 0.0], [0.0, 5.0]])));
-        assert_close(&[logits[0], logits[1], logits[3], logits[4]], &[-25.0, -36.0, 15.0, 24.0], 1e-4);
+        assert_close(
+            &[logits[0], logits[1], logits[3], logits[4]],
+            &[-25.0, -36.0, 15.0, 24.0],
+            1e-4,
+        );
         assert!(logits[2] < -1e8 && logits[5] < -1e8);
     }
 
@@ -154,11 +182,16 @@ mod tests {
         let (zero, one) = ([1.0, 0.0], [0.0, 1.0]);
         let (mut first, mut second) = (Gathered::default(), Gathered::default());
         first.add(matrix([[1.0, 2.0], [3.0, 4.0]]), matrix([zero, zero]));
-        second.add(matrix([[5.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 9.0]]), matrix([zero, one, one, one]));
+        second.add(
+            matrix([[5.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 9.0]]),
+            matrix([zero, one, one, one]),
+        );
         let (first, second) = (first.take_shares().unwrap(), second.take_shares().unwrap());
         assert_close(&values(&second.tensor(0)), &[1.25, 0.0, 1.5, 3.0], 1e-6);
         assert_close(&values(&second.tensor(1)), &[0.25, 0.75], 0.0);
-        let mean = |at| (first.tensor(at).mul_scalar(2.0) + second.tensor(at).mul_scalar(4.0)).div_scalar(6.0);
+        let mean = |at| {
+            (first.tensor(at).mul_scalar(2.0) + second.tensor(at).mul_scalar(4.0)).div_scalar(6.0)
+        };
         let known = Known::of(&Weights::new(vec![mean(0), mean(1)])).unwrap();
         assert_close(&values(&known.means), &[3.0, 2.0, 2.0, 4.0], 1e-6);
     }

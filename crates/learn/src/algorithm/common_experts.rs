@@ -17,7 +17,10 @@ use crate::weights::Weights;
 /// What is shared: experts by use, the rest by samples.
 pub(super) fn exchange() -> Exchange {
     Exchange {
-        averaging: Some(Averaging { weighting: Weighting::Samples, rule: Rule::Usage }),
+        averaging: Some(Averaging {
+            weighting: Weighting::Samples,
+            rule: Rule::Usage,
+        }),
         experts: None,
         everybody_first: false,
     }
@@ -28,7 +31,9 @@ pub(super) fn check_selected(selected: u32, experts: usize) -> Result<(), LearnE
     if selected as usize <= experts {
         return Ok(());
     }
-    let text = format!("`selected_experts` is {selected}, and there are {experts} experts (`model.experts`)");
+    let text = format!(
+        "`selected_experts` is {selected}, and there are {experts} experts (`model.experts`)"
+    );
     Err(ConfigError(text).into())
 }
 
@@ -37,8 +42,17 @@ pub(super) fn parts(setup: &Setup<'_>) -> Result<Vec<Part>, LearnError> {
     let net = model::build(setup.model)?;
     let n_experts = setup.model.experts;
     let expert = |slot: usize| {
-        let part = Part::new(Role::Shared, net.clone(), setup.seed, slot as u64, setup.device);
-        Part { net: part.net.clone().prefixed(&format!("{EXPERTS}{slot}.")), ..part }
+        let part = Part::new(
+            Role::Shared,
+            net.clone(),
+            setup.seed,
+            slot as u64,
+            setup.device,
+        );
+        Part {
+            net: part.net.clone().prefixed(&format!("{EXPERTS}{slot}.")),
+            ..part
+        }
     };
     let usage = Net::arrays(&[(USAGE, &[n_experts], Initial::Ones)]);
     let usage = Part::new(Role::Shared, usage, setup.seed, 0, setup.device);
@@ -57,7 +71,9 @@ impl Tally {
     /// Adds up rows of numbers, one column for each of the given experts.
     pub(super) fn add(&mut self, rows: &[f32], experts: &[usize]) {
         for row in rows.chunks_exact(experts.len()) {
-            row.iter().zip(experts).for_each(|(value, expert)| self.0[*expert] += f64::from(*value));
+            row.iter()
+                .zip(experts)
+                .for_each(|(value, expert)| self.0[*expert] += f64::from(*value));
         }
     }
 
@@ -66,7 +82,9 @@ impl Tally {
         let mut order: Vec<usize> = (0..self.0.len()).collect();
         order.sort_by(|a, b| {
             let is_given = |expert: &usize| Some(*expert) == given;
-            is_given(b).cmp(&is_given(a)).then(self.0[*b].total_cmp(&self.0[*a]))
+            is_given(b)
+                .cmp(&is_given(a))
+                .then(self.0[*b].total_cmp(&self.0[*a]))
         });
         order.truncate(count.max(1));
         order.sort_unstable();
@@ -76,13 +94,23 @@ impl Tally {
     /// Returns the shares of all, which add up to 1, as the weights of the part that [`parts`] ends with.
     pub(super) fn shares(&self, device: &Device) -> Weights {
         let total = self.0.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-        array(&self.0.iter().map(|sum| (sum / total) as f32).collect::<Vec<_>>(), device)
+        array(
+            &self
+                .0
+                .iter()
+                .map(|sum| (sum / total) as f32)
+                .collect::<Vec<_>>(),
+            device,
+        )
     }
 }
 
 /// Makes the weights of a part that is one array.
 pub(super) fn array(values: &[f32], device: &Device) -> Weights {
-    Weights::new(vec![Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), device)])
+    Weights::new(vec![Tensor::from_data(
+        TensorData::new(values.to_vec(), [values.len()]),
+        device,
+    )])
 }
 
 #[cfg(test)]
@@ -96,10 +124,21 @@ mod tests {
         let mut tally = Tally::new(4);
         tally.add(&[0.9, 0.1, 0.2, 0.8], &[1, 3]);
         tally.add(&[0.5, 0.5], &[0, 3]);
-        assert_close(&values(&tally.shares(&Device::flex()).tensor(0)), &[0.5 / 3.0, 1.1 / 3.0, 0.0, 1.4 / 3.0], 1e-6);
+        assert_close(
+            &values(&tally.shares(&Device::flex()).tensor(0)),
+            &[0.5 / 3.0, 1.1 / 3.0, 0.0, 1.4 / 3.0],
+            1e-6,
+        );
         assert_eq!(tally.best(2, None), [1, 3]);
         assert_eq!(tally.best(2, Some(2)), [2, 3]);
-        assert_eq!((tally.best(9, None), tally.best(0, None)), (vec![0, 1, 2, 3], vec![3]));
-        assert_eq!(Tally::new(3).best(2, None), [0, 1], "the first of equal ones");
+        assert_eq!(
+            (tally.best(9, None), tally.best(0, None)),
+            (vec![0, 1, 2, 3], vec![3])
+        );
+        assert_eq!(
+            Tally::new(3).best(2, None),
+            [0, 1],
+            "the first of equal ones"
+        );
     }
 }

@@ -41,9 +41,20 @@ pub(super) fn halves(setup: &Setup<'_>) -> Result<[Part; 2], ConfigError> {
         "same" => setup.model.name.clone(),
         name => name.to_owned(),
     };
-    let spec = ModelSpec { name, ..setup.model.clone() };
+    let spec = ModelSpec {
+        name,
+        ..setup.model.clone()
+    };
     let (base, head) = model::build(&spec)?.split(Cut::Head);
-    Ok([base, head].map(|net| Part::new(Role::Shared, net.prefixed(PREFIX), setup.seed, 0, setup.device)))
+    Ok([base, head].map(|net| {
+        Part::new(
+            Role::Shared,
+            net.prefixed(PREFIX),
+            setup.seed,
+            0,
+            setup.device,
+        )
+    }))
 }
 
 #[cfg(test)]
@@ -52,7 +63,9 @@ mod tests {
 
     #[test]
     fn every_model_can_be_shared() {
-        let Kind::Choice(words) = SMALL_MODEL.kind else { panic!("a choice") };
+        let Kind::Choice(words) = SMALL_MODEL.kind else {
+            panic!("a choice")
+        };
         let names: Vec<&str> = model::TABLE.iter().map(|row| row.name).collect();
         assert_eq!(words[1..], names);
     }

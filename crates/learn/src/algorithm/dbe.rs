@@ -51,8 +51,20 @@ pub(super) const ROW: Row = Row {
         },
         AGGREGATION,
     ],
-    profiles: &[Profile { name: "images", sets: &[] }, Profile { name: "text", sets: &[("regularization", "0.1")] }],
-    exchange: |values| Exchange { everybody_first: true, ..averaged(values) },
+    profiles: &[
+        Profile {
+            name: "images",
+            sets: &[],
+        },
+        Profile {
+            name: "text",
+            sets: &[("regularization", "0.1")],
+        },
+    ],
+    exchange: |values| Exchange {
+        everybody_first: true,
+        ..averaged(values)
+    },
     build: |setup| Dbe::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };
 
@@ -89,16 +101,27 @@ impl Dbe {
             part(Role::Shared, vector("mean_feature")),
             part(Role::Private, vector("personal_bias")),
         ];
-        let (momentum, regularization) = (setup.hyper.real("momentum"), setup.hyper.real("regularization"));
+        let (momentum, regularization) = (
+            setup.hyper.real("momentum"),
+            setup.hyper.real("regularization"),
+        );
         let learning_rate = setup.training.learning_rate;
-        Ok(Self { parts, momentum, regularization, learning_rate, running: Running::Gathering(None, 0) })
+        Ok(Self {
+            parts,
+            momentum,
+            regularization,
+            learning_rate,
+            running: Running::Gathering(None, 0),
+        })
     }
 
     /// Returns features and logits.
     fn run(&self, weights: &[Weights], inputs: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
         let features = self.parts[BASE].net.forward(&weights[BASE], inputs);
         let bias = weights[BIAS].tensor(0).unsqueeze();
-        let logits = self.parts[HEAD].net.forward(&weights[HEAD], features.clone() + bias);
+        let logits = self.parts[HEAD]
+            .net
+            .forward(&weights[HEAD], features.clone() + bias);
         (features, logits)
     }
 
@@ -111,7 +134,9 @@ impl Dbe {
                 None
             }
             Running::Regularizing(running) if self.regularization > 0.0 => {
-                let before = running.take().map(|mean| mean.mul_scalar(1.0 - self.momentum));
+                let before = running
+                    .take()
+                    .map(|mean| mean.mul_scalar(1.0 - self.momentum));
                 let mean = add(before, features.mean_dim(0).mul_scalar(self.momentum));
                 *running = Some(mean.clone().without_autodiff());
                 let global = self.parts[MEAN].weights.tensor(0).unsqueeze();
@@ -145,8 +170,14 @@ impl Algorithm for Dbe {
     }
 
     fn begin_round(&mut self, _draws: Draws) {
-        let is_known = weights::values(&self.parts[MEAN].weights.tensor(0)).iter().any(|value| *value != 0.0);
-        self.running = if is_known { Running::Regularizing(None) } else { Running::Gathering(None, 0) };
+        let is_known = weights::values(&self.parts[MEAN].weights.tensor(0))
+            .iter()
+            .any(|value| *value != 0.0);
+        self.running = if is_known {
+            Running::Regularizing(None)
+        } else {
+            Running::Gathering(None, 0)
+        };
     }
 
     fn step(&mut self, _pass: usize, batch: Batch) -> Step {
@@ -161,7 +192,10 @@ impl Algorithm for Dbe {
             Some(regularizer) => fit + regularizer,
             None => fit,
         };
-        Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed: Vec::new() }
+        Step {
+            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            routed: Vec::new(),
+        }
     }
 
     fn end_round(&mut self) {
@@ -172,7 +206,11 @@ impl Algorithm for Dbe {
     }
 
     fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs))
+        Some(
+            self.parts[BASE]
+                .net
+                .forward(&self.parts[BASE].weights, inputs),
+        )
     }
 
     fn modular(&self) -> Option<&dyn Modular> {
@@ -181,19 +219,32 @@ impl Algorithm for Dbe {
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let (_, logits) = self.run(&plain(&self.parts), inputs);
-        Output { logits, chosen: None, n_experts: 0 }
+        Output {
+            logits,
+            chosen: None,
+            n_experts: 0,
+        }
     }
 }
 
 /// The personal bias is the module; it says the same to every sample.
 impl Modular for Dbe {
     fn module(&self) -> Module {
-        Module { kind: ModuleKind::Vector, parts: BIAS..BIAS + 1, is_additive: true }
+        Module {
+            kind: ModuleKind::Vector,
+            parts: BIAS..BIAS + 1,
+            is_additive: true,
+        }
     }
 
     fn open(&self, inputs: Tensor<2>) -> Opened {
-        let features = self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs);
-        Opened { side: Some(features.clone()), ..Opened::at(features) }
+        let features = self.parts[BASE]
+            .net
+            .forward(&self.parts[BASE].weights, inputs);
+        Opened {
+            side: Some(features.clone()),
+            ..Opened::at(features)
+        }
     }
 
     fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {
@@ -204,7 +255,9 @@ impl Modular for Dbe {
 
     fn close(&self, side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2> {
         let features = side.expect("what `open` put there");
-        self.parts[HEAD].net.forward(&self.parts[HEAD].weights, features + mixed)
+        self.parts[HEAD]
+            .net
+            .forward(&self.parts[HEAD].weights, features + mixed)
     }
 }
 
@@ -236,7 +289,11 @@ mod tests {
                 assert_eq!(tensor, whole.get(name).unwrap(), "{name}");
             }
         }
-        assert!(values(&dbe.parts[BIAS].weights.tensor(0)).iter().any(|value| *value != 0.0));
+        assert!(
+            values(&dbe.parts[BIAS].weights.tensor(0))
+                .iter()
+                .any(|value| *value != 0.0)
+        );
         assert_eq!(values(&dbe.parts[MEAN].weights.tensor(0)), [1.0; WIDTH]);
     }
 
@@ -249,10 +306,16 @@ mod tests {
         let device = Device::flex();
         let first = dbe.observe(Tensor::full([2, WIDTH], 2.0, &device)).unwrap();
         assert!((values(&first)[0] - 1.0).abs() < 1e-6);
-        let features = Tensor::full([2, WIDTH], 4.0, &device).autodiff().require_grad();
+        let features = Tensor::full([2, WIDTH], 4.0, &device)
+            .autodiff()
+            .require_grad();
         let second = dbe.observe(features.clone()).unwrap();
         assert!((values(&second)[0] - 0.5625).abs() < 1e-6);
         let slopes = values(&features.grad(&second.backward()).unwrap());
-        assert!(slopes.iter().all(|slope| (slope - 0.001_875).abs() < 1e-8), "{:?}", &slopes[..2]);
+        assert!(
+            slopes.iter().all(|slope| (slope - 0.001_875).abs() < 1e-8),
+            "{:?}",
+            &slopes[..2]
+        );
     }
 }

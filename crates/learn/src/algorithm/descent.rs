@@ -25,15 +25,27 @@ pub(crate) struct Descent {
 
 /// Begins a stretch of training: nothing is remembered from before.
 pub(crate) fn begin(parts: &mut [Part], training: &TrainingSpec) {
-    let TrainingSpec { momentum, weight_decay, clip_norm, .. } = *training;
+    let TrainingSpec {
+        momentum,
+        weight_decay,
+        clip_norm,
+        ..
+    } = *training;
     for part in parts {
-        part.descent = Descent { momentum, weight_decay, clip_norm, velocity: Vec::new() };
+        part.descent = Descent {
+            momentum,
+            weight_decay,
+            clip_norm,
+            velocity: Vec::new(),
+        };
     }
 }
 
 /// Forgets what was remembered, which is as large as the model.
 pub(crate) fn end(parts: &mut [Part]) {
-    parts.iter_mut().for_each(|part| part.descent.velocity.clear());
+    parts
+        .iter_mut()
+        .for_each(|part| part.descent.velocity.clear());
 }
 
 /// Makes one step in all parts.
@@ -43,18 +55,32 @@ pub(super) fn step(parts: &mut [Part], mut slopes: Slopes, learning_rate: f64) {
         clip(&mut slopes, longest);
     }
     for (part, gradients) in parts.iter_mut().zip(slopes) {
-        part.descent.step(&mut part.weights, gradients, learning_rate, part.weight_decay);
+        part.descent.step(
+            &mut part.weights,
+            gradients,
+            learning_rate,
+            part.weight_decay,
+        );
     }
 }
 
 impl Descent {
-    fn step(&mut self, weights: &mut Weights, gradients: Vec<Option<Tensor<1>>>, learning_rate: f64, own_decay: f64) {
+    fn step(
+        &mut self,
+        weights: &mut Weights,
+        gradients: Vec<Option<Tensor<1>>>,
+        learning_rate: f64,
+        own_decay: f64,
+    ) {
         let decay = self.weight_decay + own_decay;
         if self.momentum == 0.0 {
             return weights.descend(gradients, learning_rate, decay);
         }
         self.velocity.resize(gradients.len(), None);
-        let both = gradients.into_iter().zip(weights.tensors()).zip(&mut self.velocity);
+        let both = gradients
+            .into_iter()
+            .zip(weights.tensors())
+            .zip(&mut self.velocity);
         let velocities = both.map(|((gradient, now), velocity)| {
             let gradient = gradient? + now.clone().mul_scalar(decay);
             *velocity = Some(match velocity.take() {
@@ -70,9 +96,19 @@ impl Descent {
 
 /// Shortens gradients that are together longer than this.
 fn clip(slopes: &mut Slopes, longest: f64) {
-    let square =
-        |tensor: &Tensor<1>| weights::values(tensor).iter().map(|value| f64::from(*value).powi(2)).sum::<f64>();
-    let length = slopes.iter().flatten().flatten().map(square).sum::<f64>().sqrt();
+    let square = |tensor: &Tensor<1>| {
+        weights::values(tensor)
+            .iter()
+            .map(|value| f64::from(*value).powi(2))
+            .sum::<f64>()
+    };
+    let length = slopes
+        .iter()
+        .flatten()
+        .flatten()
+        .map(square)
+        .sum::<f64>()
+        .sqrt();
     if length > longest {
         for slope in slopes.iter_mut().flatten() {
             *slope = slope.take().map(|slope| slope.mul_scalar(longest / length));
@@ -96,48 +132,89 @@ mod tests {
     /// Two parts of one number each, both 1, after each of some steps with the same slopes.
     fn steps(training: &TrainingSpec, slopes: [f32; 2], count: usize) -> Vec<f32> {
         let net = Net::arrays(&[("one", &[1], Initial::Ones)]);
-        let mut parts = [0, 1].map(|slot| Part::new(Role::Private, net.clone(), 1, slot, &Device::flex()));
+        let mut parts =
+            [0, 1].map(|slot| Part::new(Role::Private, net.clone(), 1, slot, &Device::flex()));
         begin(&mut parts, training);
         let mut numbers = Vec::new();
         for _ in 0..count {
-            step(&mut parts, slopes.map(|slope| vec![Some(tensor(&[slope]))]).into(), 0.1);
-            numbers.extend(parts.iter().flat_map(|part| weights::values(&part.weights.tensor(0))));
+            step(
+                &mut parts,
+                slopes.map(|slope| vec![Some(tensor(&[slope]))]).into(),
+                0.1,
+            );
+            numbers.extend(
+                parts
+                    .iter()
+                    .flat_map(|part| weights::values(&part.weights.tensor(0))),
+            );
         }
         numbers
     }
 
     #[test]
     fn plain_steps_remember_nothing() {
-        assert_close(&steps(&TrainingSpec::default(), [1.0, 2.0], 2), &[0.9, 0.8, 0.8, 0.6], 1e-6);
+        assert_close(
+            &steps(&TrainingSpec::default(), [1.0, 2.0], 2),
+            &[0.9, 0.8, 0.8, 0.6],
+            1e-6,
+        );
     }
 
     /// v = 1, then 0.5 * 1 + 1.
     #[test]
     fn momentum_keeps_a_share_of_the_last_step() {
-        let training = TrainingSpec { momentum: 0.5, ..TrainingSpec::default() };
-        assert_close(&steps(&training, [1.0, 2.0], 2), &[0.9, 0.8, 0.75, 0.5], 1e-6);
+        let training = TrainingSpec {
+            momentum: 0.5,
+            ..TrainingSpec::default()
+        };
+        assert_close(
+            &steps(&training, [1.0, 2.0], 2),
+            &[0.9, 0.8, 0.75, 0.5],
+            1e-6,
+        );
     }
 
     /// g = 1 + 0.1 * 1, then v = 0.5 * 1.1 + 1 + 0.1 * 0.89.
     #[test]
     fn decay_is_part_of_the_gradient() {
-        let training = TrainingSpec { momentum: 0.5, weight_decay: 0.1, ..TrainingSpec::default() };
-        assert_close(&steps(&training, [1.0, 1.0], 2)[..3], &[0.89, 0.89, 0.7261], 1e-6);
-        let plain = TrainingSpec { weight_decay: 0.1, ..TrainingSpec::default() };
-        assert_close(&steps(&plain, [1.0, 1.0], 2)[..3], &[0.89, 0.89, 0.7811], 1e-6);
+        let training = TrainingSpec {
+            momentum: 0.5,
+            weight_decay: 0.1,
+            ..TrainingSpec::default()
+        };
+        assert_close(
+            &steps(&training, [1.0, 1.0], 2)[..3],
+            &[0.89, 0.89, 0.7261],
+            1e-6,
+        );
+        let plain = TrainingSpec {
+            weight_decay: 0.1,
+            ..TrainingSpec::default()
+        };
+        assert_close(
+            &steps(&plain, [1.0, 1.0], 2)[..3],
+            &[0.89, 0.89, 0.7811],
+            1e-6,
+        );
     }
 
     /// The gradients 3 and 4 are 5 long.
     #[test]
     fn gradients_of_all_parts_are_clipped_together() {
-        let training = |clip_norm| TrainingSpec { clip_norm, ..TrainingSpec::default() };
+        let training = |clip_norm| TrainingSpec {
+            clip_norm,
+            ..TrainingSpec::default()
+        };
         assert_close(&steps(&training(1.0), [3.0, 4.0], 1), &[0.94, 0.92], 1e-6);
         assert_close(&steps(&training(6.0), [3.0, 4.0], 1), &[0.7, 0.6], 1e-6);
     }
 
     #[test]
     fn a_new_stretch_begins_without_a_memory() {
-        let training = TrainingSpec { momentum: 0.5, ..TrainingSpec::default() };
+        let training = TrainingSpec {
+            momentum: 0.5,
+            ..TrainingSpec::default()
+        };
         let net = Net::arrays(&[("one", &[1], Initial::Ones)]);
         let mut parts = [Part::new(Role::Private, net, 1, 0, &Device::flex())];
         for _ in 0..2 {

@@ -12,7 +12,10 @@ pub(super) fn cosines(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
 }
 
 fn unit_rows(rows: Tensor<2>) -> Tensor<2> {
-    let lengths = (rows.clone() * rows.clone()).sum_dim(1).add_scalar(EPSILON).sqrt();
+    let lengths = (rows.clone() * rows.clone())
+        .sum_dim(1)
+        .add_scalar(EPSILON)
+        .sqrt();
     rows / lengths
 }
 
@@ -38,11 +41,18 @@ mod tests {
     /// (3, 4) and (4, 3): 24 / 25; (1, 0) and (0, 2): 0.
     #[test]
     fn cosines_are_those_of_rows() {
-        let got = cosines(matrix([[3.0, 4.0], [1.0, 0.0]]), matrix([[4.0, 3.0], [0.0, 2.0]]));
+        let got = cosines(
+            matrix([[3.0, 4.0], [1.0, 0.0]]),
+            matrix([[4.0, 3.0], [0.0, 2.0]]),
+        );
         assert_close(&values(&got), &[0.96, 0.0], 1e-6);
         let dead = matrix([[0.0, 0.0]]).autodiff().require_grad();
         let gradients = cosines(dead.clone(), matrix([[1.0, 1.0]])).sum().backward();
-        assert!(values(&dead.grad(&gradients).unwrap()).iter().all(|slope| slope.is_finite()));
+        assert!(
+            values(&dead.grad(&gradients).unwrap())
+                .iter()
+                .all(|slope| slope.is_finite())
+        );
     }
 
     /// Teacher (3/4, 1/4) from logits (ln 3, 0), student (1/2, 1/2): 3/4 ln(3/2) + 1/4 ln(1/2) = 0.130 812; the slope in

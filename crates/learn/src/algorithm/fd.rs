@@ -43,7 +43,10 @@ pub(super) const ROW: Row = Row {
     }],
     profiles: &[],
     exchange: |_| Exchange {
-        averaging: Some(Averaging { weighting: Weighting::Uniform, rule: Rule::Mean }),
+        averaging: Some(Averaging {
+            weighting: Weighting::Uniform,
+            rule: Rule::Mean,
+        }),
         experts: None,
         everybody_first: false,
     },
@@ -67,9 +70,19 @@ struct Fd {
 impl Fd {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
         let [base, head] = whole::halves(setup, Role::Private)?;
-        let logits = class_means::part(setup, ["mean_logits", "mean_logits_present"], setup.model.classes);
+        let logits = class_means::part(
+            setup,
+            ["mean_logits", "mean_logits_present"],
+            setup.model.classes,
+        );
         let (lambda, learning_rate) = (setup.hyper.real("lambda"), setup.training.learning_rate);
-        Ok(Self { parts: [base, head, logits], known: None, gathered: Gathered::default(), lambda, learning_rate })
+        Ok(Self {
+            parts: [base, head, logits],
+            known: None,
+            gathered: Gathered::default(),
+            lambda,
+            learning_rate,
+        })
     }
 }
 
@@ -105,12 +118,19 @@ impl Algorithm for Fd {
             let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
             let fit = cross_entropy(logits.clone(), batch.targets.clone());
             let loss = match &self.known {
-                Some(known) => fit + known.distance(logits, batch.targets).mul_scalar(self.lambda),
+                Some(known) => {
+                    fit + known
+                        .distance(logits, batch.targets)
+                        .mul_scalar(self.lambda)
+                }
                 None => fit,
             };
             descend(&mut self.parts, tape, loss, self.learning_rate)
         };
-        Step { loss, routed: Vec::new() }
+        Step {
+            loss,
+            routed: Vec::new(),
+        }
     }
 
     fn end_round(&mut self) {
@@ -139,7 +159,8 @@ mod tests {
         let (mut fd, mut alone) = (build("fd", &[("lambda", 0.5)]), build("local", &[]));
         let device = Device::flex();
         let means = Tensor::from_floats([1.0, -0.5, 0.0, 0.0], &device);
-        fd.parts_mut()[LOGITS].weights = Weights::new(vec![means, Tensor::from_floats([0.5, 0.0], &device)]);
+        fd.parts_mut()[LOGITS].weights =
+            Weights::new(vec![means, Tensor::from_floats([0.5, 0.0], &device)]);
         let logits = values(&fd.forward(batch().inputs).logits);
         fd.begin_round(Draws::new(1, 0, 2));
         let pull = fd.step(0, batch()).loss - alone.step(0, batch()).loss;

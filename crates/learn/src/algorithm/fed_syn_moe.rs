@@ -55,13 +55,20 @@ impl FedSynMoe {
         let mut own = part(Role::Private, head.renamed("personal"));
         let (base, head) = (part(Role::Shared, base), part(Role::Shared, head));
         own.weights = head.weights.clone();
-        Ok(Self { parts: [base, head, own, gate], learning_rate: setup.training.learning_rate })
+        Ok(Self {
+            parts: [base, head, own, gate],
+            learning_rate: setup.training.learning_rate,
+        })
     }
 
     fn run(&self, weights: &[Weights], inputs: Tensor<2>) -> Tensor<2> {
         let net = |part: usize, inputs| self.parts[part].net.forward(&weights[part], inputs);
         let features = net(BASE, inputs);
-        mixed(net(GATE, features.clone()), net(HEAD, features.clone()), net(OWN, features))
+        mixed(
+            net(GATE, features.clone()),
+            net(HEAD, features.clone()),
+            net(OWN, features),
+        )
     }
 }
 
@@ -81,11 +88,18 @@ impl Algorithm for FedSynMoe {
     fn step(&mut self, _pass: usize, batch: Batch) -> Step {
         let tape = record(&self.parts);
         let loss = cross_entropy(self.run(&tape, batch.inputs), batch.targets);
-        Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed: Vec::new() }
+        Step {
+            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            routed: Vec::new(),
+        }
     }
 
     fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs))
+        Some(
+            self.parts[BASE]
+                .net
+                .forward(&self.parts[BASE].weights, inputs),
+        )
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
@@ -101,7 +115,10 @@ mod tests {
     #[test]
     fn the_first_step_is_fedavgs_shared_out_by_the_gate() {
         let (mut moe, mut average) = (build("fed-syn-moe", &[]), build("fedavg", &[]));
-        let (start, gate) = (numbers(average.as_ref(), "fc."), numbers(moe.as_ref(), "gate."));
+        let (start, gate) = (
+            numbers(average.as_ref(), "fc."),
+            numbers(moe.as_ref(), "gate."),
+        );
         assert_eq!(numbers(moe.as_ref(), "personal."), start);
         let losses = [moe.step(0, batch()).loss, average.step(0, batch()).loss];
         assert!((losses[0] - losses[1]).abs() < 1e-6, "{losses:?}");
@@ -113,7 +130,11 @@ mod tests {
         }
         assert_ne!(common, start);
         assert_ne!(own, start);
-        assert_eq!(numbers(moe.as_ref(), "gate."), gate, "both heads said the same");
+        assert_eq!(
+            numbers(moe.as_ref(), "gate."),
+            gate,
+            "both heads said the same"
+        );
         moe.step(0, batch());
         assert_ne!(numbers(moe.as_ref(), "gate."), gate);
     }

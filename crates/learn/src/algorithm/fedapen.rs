@@ -43,7 +43,10 @@ pub(super) const ROW: Row = Row {
         SMALL_MODEL,
         Hyper {
             name: "weight_passes",
-            kind: Kind::Integer { min: 0, max: 10_000 },
+            kind: Kind::Integer {
+                min: 0,
+                max: 10_000,
+            },
             default: "10",
             doc: "passes of a local update in which the weight of the ensemble learns, before the models do",
         },
@@ -57,7 +60,10 @@ pub(super) const ROW: Row = Row {
     ],
     profiles: &[],
     exchange: |values| Exchange {
-        averaging: Some(Averaging { weighting: Weighting::Uniform, rule: values.rule() }),
+        averaging: Some(Averaging {
+            weighting: Weighting::Uniform,
+            rule: values.rule(),
+        }),
         experts: None,
         everybody_first: false,
     },
@@ -88,9 +94,17 @@ impl FedApen {
         let net = Net::arrays(&[("ensemble_weight", &[1], Initial::Zeros)]);
         let mut weight = Part::new(Role::Private, net, setup.seed, 0, setup.device);
         weight.weights = Weights::new(vec![Tensor::full([1], 0.5, setup.device)]);
-        let (weight_passes, weight_rate) = (setup.hyper.count("weight_passes"), setup.hyper.real("weight_rate"));
+        let (weight_passes, weight_rate) = (
+            setup.hyper.count("weight_passes"),
+            setup.hyper.real("weight_rate"),
+        );
         let parts = [base, head, small_base, small_head, weight];
-        Ok(Self { parts, weight_passes, weight_rate, learning_rate: setup.training.learning_rate })
+        Ok(Self {
+            parts,
+            weight_passes,
+            weight_rate,
+            learning_rate: setup.training.learning_rate,
+        })
     }
 
     /// Returns the logits of the own and of the shared model.
@@ -103,7 +117,10 @@ impl FedApen {
     fn weigh(&mut self, batch: Batch) -> f64 {
         let tape = record_only(&self.parts, &[WEIGHT]);
         let [own, shared] = self.run(&tape, batch.inputs);
-        let loss = cross_entropy(ensemble(&own, &shared, tape[WEIGHT].tensor(0)), batch.targets);
+        let loss = cross_entropy(
+            ensemble(&own, &shared, tape[WEIGHT].tensor(0)),
+            batch.targets,
+        );
         let loss = descend(&mut self.parts, tape, loss, self.weight_rate);
         let weight = &mut self.parts[WEIGHT].weights;
         *weight = Weights::new(vec![weight.tensor(0).clamp(0.0, 1.0)]);
@@ -151,12 +168,22 @@ impl Algorithm for FedApen {
             Stage::Pass(WEIGHING) => 0..WEIGHING_TWENTIETHS,
             _ => WEIGHING_TWENTIETHS..Selection::ALL.twentieths.end,
         };
-        Selection { twentieths, ..Selection::ALL }
+        Selection {
+            twentieths,
+            ..Selection::ALL
+        }
     }
 
     fn step(&mut self, pass: usize, batch: Batch) -> Step {
-        let loss = if pass == WEIGHING { self.weigh(batch) } else { self.teach(batch) };
-        Step { loss, routed: Vec::new() }
+        let loss = if pass == WEIGHING {
+            self.weigh(batch)
+        } else {
+            self.teach(batch)
+        };
+        Step {
+            loss,
+            routed: Vec::new(),
+        }
     }
 
     fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
@@ -165,7 +192,11 @@ impl Algorithm for FedApen {
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let [own, shared] = self.run(&plain(&self.parts), inputs);
-        output(ensemble(&own, &shared, self.parts[WEIGHT].weights.tensor(0)))
+        output(ensemble(
+            &own,
+            &shared,
+            self.parts[WEIGHT].weights.tensor(0),
+        ))
     }
 }
 
@@ -186,8 +217,16 @@ mod tests {
         let loss = mutual(own.clone(), shared.clone(), weight, matrix([[1.0, 0.0]]));
         assert_close(&values(&loss), &[1.711_229], 1e-5);
         let gradients = loss.backward();
-        assert_close(&values(&own.grad(&gradients).unwrap()), &[-0.933_013, 0.933_013], 1e-5);
-        assert_close(&values(&shared.grad(&gradients).unwrap()), &[-0.183_013, 0.183_013], 1e-5);
+        assert_close(
+            &values(&own.grad(&gradients).unwrap()),
+            &[-0.933_013, 0.933_013],
+            1e-5,
+        );
+        assert_close(
+            &values(&shared.grad(&gradients).unwrap()),
+            &[-0.183_013, 0.183_013],
+            1e-5,
+        );
     }
 
     #[test]

@@ -23,7 +23,10 @@ pub(super) const ROW: Row = Row {
     hyper: &[
         Hyper {
             name: "fine_tuning_epochs",
-            kind: Kind::Integer { min: 0, max: 100_000 },
+            kind: Kind::Integer {
+                min: 0,
+                max: 100_000,
+            },
             default: "10",
             doc: "epochs that every node trains for itself after the last round",
         },
@@ -38,9 +41,27 @@ pub(super) const ROW: Row = Row {
     profiles: &[],
     exchange: averaged,
     build: |setup| {
-        let passes = vec![Pass { trains: &[BASE], epochs: setup.training.local_epochs }];
-        let trains: &[usize] = if setup.hyper.text("fine_tuning") == "head" { &[HEAD] } else { &[BASE, HEAD] };
-        let finishing = Some(Pass { trains, epochs: setup.hyper.count("fine_tuning_epochs") });
-        halves::build(setup, Plan { base: Role::Shared, head: Role::Private, passes, finishing })
+        let passes = vec![Pass {
+            trains: &[BASE],
+            epochs: setup.training.local_epochs,
+        }];
+        let trains: &[usize] = if setup.hyper.text("fine_tuning") == "head" {
+            &[HEAD]
+        } else {
+            &[BASE, HEAD]
+        };
+        let finishing = Some(Pass {
+            trains,
+            epochs: setup.hyper.count("fine_tuning_epochs"),
+        });
+        halves::build(
+            setup,
+            Plan {
+                base: Role::Shared,
+                head: Role::Private,
+                passes,
+                finishing,
+            },
+        )
     },
 };

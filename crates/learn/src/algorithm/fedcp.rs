@@ -46,7 +46,16 @@ pub(super) const ROW: Row = Row {
         },
         AGGREGATION,
     ],
-    profiles: &[Profile { name: "paper", sets: &[] }, Profile { name: "pm-moe", sets: &[("lambda", "1")] }],
+    profiles: &[
+        Profile {
+            name: "paper",
+            sets: &[],
+        },
+        Profile {
+            name: "pm-moe",
+            sets: &[("lambda", "1")],
+        },
+    ],
     exchange: averaged,
     build: |setup| FedCp::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };
@@ -86,16 +95,36 @@ impl FedCp {
         let mut personal = part(Role::Private, head.renamed("personal"));
         let (base, global) = (part(Role::Shared, base), part(Role::Shared, head));
         personal.weights = global.weights.clone();
-        let context = part(Role::Private, Net::arrays(&[("context", &[width], Initial::UnitInterval)]));
+        let context = part(
+            Role::Private,
+            Net::arrays(&[("context", &[width], Initial::UnitInterval)]),
+        );
         let old_base = base.weights.clone();
-        let parts = [base, global, personal, part(Role::Shared, policy(width)), context];
+        let parts = [
+            base,
+            global,
+            personal,
+            part(Role::Shared, policy(width)),
+            context,
+        ];
         let (lambda, learning_rate) = (setup.hyper.real("lambda"), setup.training.learning_rate);
-        Ok(Self { parts, old_base, draws: Draws::new(setup.seed, 0, 0), lambda, learning_rate })
+        Ok(Self {
+            parts,
+            old_base,
+            draws: Draws::new(setup.seed, 0, 0),
+            lambda,
+            learning_rate,
+        })
     }
 
     /// Returns the features and the personal head's share of them, with the given weights and noise of the policy,
     /// `[batch, D]` or nothing.
-    fn divide(&self, weights: &[Weights], inputs: Tensor<2>, noise: Option<Tensor<2>>) -> (Tensor<2>, Tensor<2>) {
+    fn divide(
+        &self,
+        weights: &[Weights],
+        inputs: Tensor<2>,
+        noise: Option<Tensor<2>>,
+    ) -> (Tensor<2>, Tensor<2>) {
         let net = |part: usize, features| self.parts[part].net.forward(&weights[part], features);
         let features = net(BASE, inputs);
         let context = unit(weights[CONTEXT].tensor(0)).unsqueeze();
@@ -115,20 +144,36 @@ impl FedCp {
     fn noise(&mut self, inputs: &Tensor<2>) -> Tensor<2> {
         let shape = [inputs.dims()[0], self.parts[BASE].net.n_outputs()];
         let values = self.draws.logistic(shape[0] * shape[1]);
-        Tensor::from_data(TensorData::new(values, shape), &inputs.device().without_autodiff())
+        Tensor::from_data(
+            TensorData::new(values, shape),
+            &inputs.device().without_autodiff(),
+        )
     }
 }
 
 fn policy(width: usize) -> Net {
     let (name, activation) = ("policy.0", Activation::Identity);
-    let linear = Linear { name, inputs: width, outputs: 2 * width, activation, bias: true };
-    let norm = Norm { name: "policy.1", width: 2 * width, activation: Activation::Relu };
+    let linear = Linear {
+        name,
+        inputs: width,
+        outputs: 2 * width,
+        activation,
+        bias: true,
+    };
+    let norm = Norm {
+        name: "policy.1",
+        width: 2 * width,
+        activation: Activation::Relu,
+    };
     Net::new(vec![Layer::Linear(linear), Layer::Norm(norm)])
 }
 
 /// Returns a vector of the same direction and length one.
 fn unit(vector: Tensor<1>) -> Tensor<1> {
-    let length = (vector.clone() * vector.clone()).sum().add_scalar(EPSILON * EPSILON).sqrt();
+    let length = (vector.clone() * vector.clone())
+        .sum()
+        .add_scalar(EPSILON * EPSILON)
+        .sqrt();
     vector / length
 }
 
@@ -148,7 +193,10 @@ fn discrepancy(x: Tensor<2>, y: Tensor<2>) -> Tensor<1> {
     let kernels = |a: &Tensor<2>, b: &Tensor<2>| {
         let squares = squared_distances(a, b);
         let kernel = |bandwidth: &f64| squares.clone().mul_scalar(-0.5 / bandwidth).exp().mean();
-        BANDWIDTHS[1..].iter().map(kernel).fold(kernel(&BANDWIDTHS[0]), |sum, kernel| sum + kernel)
+        BANDWIDTHS[1..]
+            .iter()
+            .map(kernel)
+            .fold(kernel(&BANDWIDTHS[0]), |sum, kernel| sum + kernel)
     };
     kernels(&x, &x) + kernels(&y, &y) - kernels(&x, &y).mul_scalar(2.0)
 }
@@ -181,26 +229,45 @@ impl Algorithm for FedCp {
     fn step(&mut self, _pass: usize, batch: Batch) -> Step {
         let tape = record_only(&self.parts, &TRAINED);
         let noise = self.noise(&batch.inputs);
-        let old_features = self.parts[BASE].net.forward(&self.old_base, batch.inputs.clone());
+        let old_features = self.parts[BASE]
+            .net
+            .forward(&self.old_base, batch.inputs.clone());
         let Divided { features, logits } = self.run(&tape, batch.inputs, Some(noise));
         let fit = cross_entropy(logits, batch.targets);
         let loss = fit + discrepancy(features, old_features).mul_scalar(self.lambda);
-        Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed: Vec::new() }
+        Step {
+            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            routed: Vec::new(),
+        }
     }
 
     fn end_round(&mut self) {
         let personal = &self.parts[PERSONAL];
         let (width, classes) = (personal.net.n_inputs(), personal.net.n_outputs());
         // A head's weights are `[D, classes]` in memory.
-        let context = personal.weights.tensor(0).reshape([width, classes]).sum_dim(1).flatten(0, 1);
-        let both = personal.weights.tensors().zip(self.parts[GLOBAL].weights.tensors());
-        let blend = both.map(|(own, global)| (own.clone() + global.clone()).mul_scalar(0.5)).collect();
+        let context = personal
+            .weights
+            .tensor(0)
+            .reshape([width, classes])
+            .sum_dim(1)
+            .flatten(0, 1);
+        let both = personal
+            .weights
+            .tensors()
+            .zip(self.parts[GLOBAL].weights.tensors());
+        let blend = both
+            .map(|(own, global)| (own.clone() + global.clone()).mul_scalar(0.5))
+            .collect();
         self.parts[CONTEXT].weights = Weights::new(vec![context]);
         self.parts[GLOBAL].weights = Weights::new(blend);
     }
 
     fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs))
+        Some(
+            self.parts[BASE]
+                .net
+                .forward(&self.parts[BASE].weights, inputs),
+        )
     }
 
     fn modular(&self) -> Option<&dyn Modular> {
@@ -209,21 +276,34 @@ impl Algorithm for FedCp {
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let Divided { logits, .. } = self.run(&plain(&self.parts), inputs, None);
-        Output { logits, chosen: None, n_experts: 0 }
+        Output {
+            logits,
+            chosen: None,
+            n_experts: 0,
+        }
     }
 }
 
 /// The personal head is the module; the policy, without noise, says what it gets and what the global head keeps.
 impl Modular for FedCp {
     fn module(&self) -> Module {
-        Module { kind: ModuleKind::Head, parts: PERSONAL..PERSONAL + 1, is_additive: true }
+        Module {
+            kind: ModuleKind::Head,
+            parts: PERSONAL..PERSONAL + 1,
+            is_additive: true,
+        }
     }
 
     fn open(&self, inputs: Tensor<2>) -> Opened {
         let weights = plain(&self.parts);
         let (features, own) = self.divide(&weights, inputs, None);
-        let global = self.parts[GLOBAL].net.forward(&weights[GLOBAL], features - own.clone());
-        Opened { side: Some(global), ..Opened::at(own) }
+        let global = self.parts[GLOBAL]
+            .net
+            .forward(&weights[GLOBAL], features - own.clone());
+        Opened {
+            side: Some(global),
+            ..Opened::at(own)
+        }
     }
 
     fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {
@@ -247,7 +327,8 @@ mod tests {
     }
 
     fn assert_close(got: &[f32], expected: &[f32]) {
-        let close = got.len() == expected.len() && got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5);
+        let close = got.len() == expected.len()
+            && got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5);
         assert!(close, "{got:?} is not {expected:?}");
     }
 
@@ -255,9 +336,14 @@ mod tests {
     /// differences.
     #[test]
     fn discrepancy_agrees_with_a_worked_example() {
-        let x = matrix([[1.0, 2.0, 0.0], [0.5, 0.0, 3.0]]).autodiff().require_grad();
+        let x = matrix([[1.0, 2.0, 0.0], [0.5, 0.0, 3.0]])
+            .autodiff()
+            .require_grad();
         let y = matrix([[0.0, 1.0, 1.0], [4.0, 0.0, -1.0]]);
-        assert_close(&values(&squared_distances(&x, &y)), &[3.0, 14.0, 5.25, 28.25]);
+        assert_close(
+            &values(&squared_distances(&x, &y)),
+            &[3.0, 14.0, 5.25, 28.25],
+        );
         let loss = discrepancy(x.clone(), y.clone());
         assert_close(&values(&loss), &[0.662_163]);
         let gradient = values(&x.grad(&loss.backward()).unwrap());
@@ -268,8 +354,14 @@ mod tests {
     #[test]
     fn the_share_is_a_softmax_over_the_halves() {
         let scores = || matrix([[1.0, 0.0, 2.0, 1.0, 1.0, -1.0]]);
-        assert_close(&values(&personal_share(scores(), None)), &[0.5, 0.268_941, 0.952_574]);
+        assert_close(
+            &values(&personal_share(scores(), None)),
+            &[0.5, 0.268_941, 0.952_574],
+        );
         let noise = matrix([[0.5, -2.0, 0.0]]);
-        assert_close(&values(&personal_share(scores(), Some(noise))), &[0.622_459, 0.047_426, 0.952_574]);
+        assert_close(
+            &values(&personal_share(scores(), Some(noise))),
+            &[0.622_459, 0.047_426, 0.952_574],
+        );
     }
 }

@@ -63,7 +63,10 @@ pub(super) const ROW: Row = Row {
         },
         Hyper {
             name: "server_learning_rate",
-            kind: Kind::Real { min: 1e-9, max: 1e3 },
+            kind: Kind::Real {
+                min: 1e-9,
+                max: 1e3,
+            },
             default: "0.005",
             doc: "step size of the aggregator's generator (Adam)",
         },
@@ -75,7 +78,10 @@ pub(super) const ROW: Row = Row {
         },
         Hyper {
             name: "server_steps",
-            kind: Kind::Integer { min: 1, max: 10_000 },
+            kind: Kind::Integer {
+                min: 1,
+                max: 10_000,
+            },
             default: "40",
             doc: "steps of the generator in a round; whoever audits a round repeats them",
         },
@@ -114,9 +120,17 @@ impl FedGen {
         let [base, mut head] = whole::halves(setup, Role::Shared)?;
         head.net = head.net.renamed(generator::HEAD);
         let (classes, width) = (setup.model.classes, base.net.n_outputs());
-        let [noise, hidden] = ["noise", "hidden_units"].map(|name| setup.hyper.count(name) as usize);
-        let layer =
-            |name, inputs, outputs, activation| Layer::Linear(Linear { name, inputs, outputs, activation, bias: true });
+        let [noise, hidden] =
+            ["noise", "hidden_units"].map(|name| setup.hyper.count(name) as usize);
+        let layer = |name, inputs, outputs, activation| {
+            Layer::Linear(Linear {
+                name,
+                inputs,
+                outputs,
+                activation,
+                bias: true,
+            })
+        };
         let generator = Net::new(vec![
             layer(generator::HIDDEN, noise + classes, hidden, Activation::Relu),
             layer(generator::FEATURES, hidden, width, Activation::Identity),
@@ -139,8 +153,11 @@ impl FedGen {
     /// Generates as many features as asked for; returns them with their classes, nothing while there is no generator.
     fn generate(&mut self, count: usize, device: &Device) -> Option<(Tensor<2>, Tensor<2>)> {
         let draws = self.draws.as_mut().filter(|_| !self.classes.is_empty())?;
-        let classes: Vec<usize> =
-            draws.below(self.classes.len(), count).into_iter().map(|at| self.classes[at]).collect();
+        let classes: Vec<usize> = draws
+            .below(self.classes.len(), count)
+            .into_iter()
+            .map(|at| self.classes[at])
+            .collect();
         let noise = TensorData::new(draws.unit(count * self.noise), [count, self.noise]);
         let targets = one_hot(&classes, self.own_shares.len(), device);
         let generator = &self.parts[GENERATOR];
@@ -160,19 +177,25 @@ impl Algorithm for FedGen {
 
     fn meet(&mut self, class_counts: &[u32]) {
         let total = class_counts.iter().sum::<u32>().max(1);
-        self.own_shares = class_counts.iter().map(|count| (f64::from(*count) / f64::from(total)) as f32).collect();
+        self.own_shares = class_counts
+            .iter()
+            .map(|count| (f64::from(*count) / f64::from(total)) as f32)
+            .collect();
     }
 
     fn begin_round(&mut self, draws: Draws) {
         // Until a mean came in, the shares are the node's own, and nobody has taught the generator.
-        let numbers = |weights: &Weights| weights.tensors().map(weights::values).collect::<Vec<_>>();
+        let numbers =
+            |weights: &Weights| weights.tensors().map(weights::values).collect::<Vec<_>>();
         self.classes.clear();
         self.draws = Some(draws);
         if numbers(&self.parts[GENERATOR].weights) == numbers(&self.untaught) {
             return;
         }
         let shares = weights::values(&self.parts[SHARES].weights.tensor(0));
-        self.classes = (0..shares.len()).filter(|class| shares[*class] > 0.0).collect();
+        self.classes = (0..shares.len())
+            .filter(|class| shares[*class] > 0.0)
+            .collect();
     }
 
     fn step(&mut self, _pass: usize, batch: Batch) -> Step {
@@ -187,7 +210,10 @@ impl Algorithm for FedGen {
             }
             None => fit,
         };
-        Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed: Vec::new() }
+        Step {
+            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            routed: Vec::new(),
+        }
     }
 
     fn end_round(&mut self) {
@@ -215,18 +241,32 @@ mod tests {
     /// its bias: the loss grows by alpha times the cross-entropy of the bias, which all of class 0 here make exact.
     #[test]
     fn heads_also_learn_from_generated_features() {
-        let mut node = setup("fedgen", &[("alpha", 2.0)], |setup| FedGen::new(setup).unwrap());
+        let mut node = setup("fedgen", &[("alpha", 2.0)], |setup| {
+            FedGen::new(setup).unwrap()
+        });
         let mut average = build("fedavg", &[]);
         node.meet(&[3, 1]);
         node.begin_round(Draws::new(1, 0, 1));
         assert_eq!(node.step(0, batch()), average.step(0, batch()));
         node.end_round();
-        assert_close(&values(&node.parts[SHARES].weights.tensor(0)), &[0.75, 0.25], 0.0);
+        assert_close(
+            &values(&node.parts[SHARES].weights.tensor(0)),
+            &[0.75, 0.25],
+            0.0,
+        );
         node.begin_round(Draws::new(1, 0, 2));
-        assert!(node.generate(1, &Device::flex()).is_none(), "no mean came: nobody has taught the generator");
+        assert!(
+            node.generate(1, &Device::flex()).is_none(),
+            "no mean came: nobody has taught the generator"
+        );
 
         let generator = &mut node.parts[GENERATOR].weights;
-        *generator = Weights::new(generator.tensors().map(|tensor| tensor.clone().mul_scalar(0.0)).collect());
+        *generator = Weights::new(
+            generator
+                .tensors()
+                .map(|tensor| tensor.clone().mul_scalar(0.0))
+                .collect(),
+        );
         let only_first = Tensor::from_floats([0.5, 0.0], &Device::flex());
         node.parts[SHARES].weights = Weights::new(vec![only_first]);
         node.begin_round(Draws::new(1, 0, 2));
@@ -243,7 +283,12 @@ mod tests {
             let shares = Tensor::from_floats([0.0, 1.0], &Device::flex());
             node.parts[SHARES].weights = Weights::new(vec![shares]);
             let generator = &mut node.parts[GENERATOR].weights;
-            *generator = Weights::new(generator.tensors().map(|tensor| tensor.clone().mul_scalar(0.5)).collect());
+            *generator = Weights::new(
+                generator
+                    .tensors()
+                    .map(|tensor| tensor.clone().mul_scalar(0.5))
+                    .collect(),
+            );
             node.begin_round(Draws::new(1, 0, round));
             let (features, targets) = node.generate(3, &Device::flex()).unwrap();
             assert_eq!(values(&targets), [0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);

@@ -35,7 +35,10 @@ pub(super) const ROW: Row = Row {
     hyper: &[
         Hyper {
             name: "server_learning_rate",
-            kind: Kind::Real { min: 1e-9, max: 1e3 },
+            kind: Kind::Real {
+                min: 1e-9,
+                max: 1e3,
+            },
             default: "1",
             doc: "step size of the aggregator's head",
         },
@@ -86,24 +89,41 @@ impl FedGh {
         let (width, classes) = (base.n_outputs(), setup.model.classes);
         let (prototypes, present) = ([classes, width], [classes]);
         let zero = Initial::Zeros;
-        let arrays = Net::arrays(&[("prototypes", &prototypes, zero), ("prototypes_present", &present, zero)]);
+        let arrays = Net::arrays(&[
+            ("prototypes", &prototypes, zero),
+            ("prototypes_present", &present, zero),
+        ]);
         let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
-        let parts = [part(Role::Private, base), part(Role::Shared, head), part(Role::Shared, arrays)];
+        let parts = [
+            part(Role::Private, base),
+            part(Role::Shared, head),
+            part(Role::Shared, arrays),
+        ];
         let received = parts[HEAD].weights.clone();
-        Ok(Self { parts, received, gathered: None, learning_rate: setup.training.learning_rate })
+        Ok(Self {
+            parts,
+            received,
+            gathered: None,
+            learning_rate: setup.training.learning_rate,
+        })
     }
 
     /// Returns features and logits.
     fn run(&self, weights: &[Weights], inputs: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
         let features = self.parts[BASE].net.forward(&weights[BASE], inputs);
-        let logits = self.parts[HEAD].net.forward(&weights[HEAD], features.clone());
+        let logits = self.parts[HEAD]
+            .net
+            .forward(&weights[HEAD], features.clone());
         (features, logits)
     }
 
     /// Adds a batch's features to the sums of their classes.
     fn gather(&mut self, features: Tensor<2>, targets: Tensor<2>) {
         let by_class = targets.transpose();
-        let (sums, counts) = (affine(by_class.clone(), features, None), by_class.sum_dim(1));
+        let (sums, counts) = (
+            affine(by_class.clone(), features, None),
+            by_class.sum_dim(1),
+        );
         self.gathered = Some(match self.gathered.take() {
             Some((sum, count)) => (sum + sums, count + counts),
             None => (sums, counts),
@@ -141,9 +161,17 @@ impl Algorithm for FedGh {
         } else {
             let tape = record_only(&self.parts, &[BASE, HEAD]);
             let (_, logits) = self.run(&tape, batch.inputs);
-            descend(&mut self.parts, tape, cross_entropy(logits, batch.targets), self.learning_rate)
+            descend(
+                &mut self.parts,
+                tape,
+                cross_entropy(logits, batch.targets),
+                self.learning_rate,
+            )
         };
-        Step { loss, routed: Vec::new() }
+        Step {
+            loss,
+            routed: Vec::new(),
+        }
     }
 
     fn end_round(&mut self) {
@@ -161,19 +189,30 @@ impl Algorithm for FedGh {
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let (_, logits) = self.run(&plain(&self.parts), inputs);
-        Output { logits, chosen: None, n_experts: 0 }
+        Output {
+            logits,
+            chosen: None,
+            n_experts: 0,
+        }
     }
 }
 
 /// The base is the module.
 impl Modular for FedGh {
     fn module(&self) -> Module {
-        Module { kind: ModuleKind::Extractor, parts: BASE..BASE + 1, is_additive: true }
+        Module {
+            kind: ModuleKind::Extractor,
+            parts: BASE..BASE + 1,
+            is_additive: true,
+        }
     }
 
     fn open(&self, inputs: Tensor<2>) -> Opened {
         let base = &self.parts[BASE];
-        Opened { gate_input: base.net.legible(&base.weights, inputs.clone()), ..Opened::at(inputs) }
+        Opened {
+            gate_input: base.net.legible(&base.weights, inputs.clone()),
+            ..Opened::at(inputs)
+        }
     }
 
     fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {
@@ -181,6 +220,8 @@ impl Modular for FedGh {
     }
 
     fn close(&self, _side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2> {
-        self.parts[HEAD].net.forward(&self.parts[HEAD].weights, mixed)
+        self.parts[HEAD]
+            .net
+            .forward(&self.parts[HEAD].weights, mixed)
     }
 }

@@ -58,7 +58,10 @@ pub(super) const ROW: Row = Row {
         SELECTED,
         Hyper {
             name: "common_rounds",
-            kind: Kind::Integer { min: 1, max: 100_000 },
+            kind: Kind::Integer {
+                min: 1,
+                max: 100_000,
+            },
             default: "3",
             doc: "R: rounds in which the common expert is trained before it is frozen and the experts begin",
         },
@@ -111,7 +114,10 @@ impl FedJets {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
         let common = whole::halves(setup, Role::Shared)?;
         let n_experts = setup.model.experts;
-        let (n_selected, common_rounds) = (setup.hyper.count(SELECTED.name), setup.hyper.count("common_rounds"));
+        let (n_selected, common_rounds) = (
+            setup.hyper.count(SELECTED.name),
+            setup.hyper.count("common_rounds"),
+        );
         common_experts::check_selected(n_selected, n_experts)?;
         if common_rounds >= setup.rounds {
             let text = format!(
@@ -129,7 +135,10 @@ impl FedJets {
         });
         let part = |net| Part::new(Role::Shared, net, setup.seed, 0, setup.device);
         let rounds = Net::arrays(&[("rounds", &[1], Initial::Zeros)]);
-        let prefixed = |part: Part| Part { net: part.net.clone().prefixed("common."), ..part };
+        let prefixed = |part: Part| Part {
+            net: part.net.clone().prefixed("common."),
+            ..part
+        };
         let mut parts: Vec<Part> = common.into_iter().map(prefixed).collect();
         parts.extend([part(Net::new(vec![gate])), part(rounds)]);
         parts.extend(common_experts::parts(setup)?);
@@ -175,13 +184,20 @@ impl FedJets {
     /// Routes a batch, given its scores.
     fn route(&self, weights: &[Weights], scores: Tensor<2>, inputs: Tensor<2>) -> Gated {
         let net = |part: usize, inputs| self.parts[part].net.forward(&weights[part], inputs);
-        gate::top1(scores, inputs, |expert, inputs| net(EXPERTS + expert, inputs))
+        gate::top1(scores, inputs, |expert, inputs| {
+            net(EXPERTS + expert, inputs)
+        })
     }
 
     fn train_common(&mut self, batch: Batch) -> f64 {
         let tape = record_only(&self.parts, &[BASE, HEAD]);
         let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
-        descend(&mut self.parts, tape, cross_entropy(logits, batch.targets), self.learning_rate)
+        descend(
+            &mut self.parts,
+            tape,
+            cross_entropy(logits, batch.targets),
+            self.learning_rate,
+        )
     }
 
     /// Looks at a batch with the gate; returns the loss of the best experts.
@@ -190,7 +206,9 @@ impl FedJets {
         let scores = self.scores(&weights, batch.inputs.clone());
         let everyone: Vec<usize> = (0..self.n_experts()).collect();
         let probabilities = weights::values(&softmax(scores.clone(), 1));
-        self.looked.get_or_insert_with(|| Tally::new(everyone.len())).add(&probabilities, &everyone);
+        self.looked
+            .get_or_insert_with(|| Tally::new(everyone.len()))
+            .add(&probabilities, &everyone);
         let logits = self.route(&weights, scores, batch.inputs).logits;
         f64::from(weights::values(&cross_entropy(logits, batch.targets))[0])
     }
@@ -199,8 +217,10 @@ impl FedJets {
         if let Some(looked) = self.looked.take() {
             self.selection = looked.best(self.n_selected, self.group);
         }
-        let trained: Vec<usize> =
-            [GATE].into_iter().chain(self.selection.iter().map(|expert| EXPERTS + expert)).collect();
+        let trained: Vec<usize> = [GATE]
+            .into_iter()
+            .chain(self.selection.iter().map(|expert| EXPERTS + expert))
+            .collect();
         let tape = record_only(&self.parts, &trained);
         let (n_samples, device) = (batch.inputs.dims()[0], batch.inputs.device());
         let scores = self.scores(&tape, batch.inputs.clone());
@@ -208,7 +228,10 @@ impl FedJets {
         let mut routed = vec![0; self.n_experts()];
         gated.chosen.iter().for_each(|expert| routed[*expert] += 1);
         let everyone: Vec<usize> = (0..self.n_experts()).collect();
-        self.used.add(&routed.iter().map(|count| *count as f32).collect::<Vec<_>>(), &everyone);
+        self.used.add(
+            &routed.iter().map(|count| *count as f32).collect::<Vec<_>>(),
+            &everyone,
+        );
         let fit = cross_entropy(gated.logits, batch.targets);
         let loss = match self.group {
             Some(group) => {
@@ -217,13 +240,24 @@ impl FedJets {
             }
             None => fit,
         };
-        Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed }
+        Step {
+            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            routed,
+        }
     }
 
     /// Returns what keeps samples from experts that are not used, `[1, experts]`.
     fn mask(&self, device: &burn::tensor::Device) -> Tensor<2> {
-        let of = |expert| if self.selection.contains(&expert) { 0.0 } else { IMPOSSIBLE };
-        array(&(0..self.n_experts()).map(of).collect::<Vec<_>>(), device).tensor(0).reshape([1, self.n_experts()])
+        let of = |expert| {
+            if self.selection.contains(&expert) {
+                0.0
+            } else {
+                IMPOSSIBLE
+            }
+        };
+        array(&(0..self.n_experts()).map(of).collect::<Vec<_>>(), device)
+            .tensor(0)
+            .reshape([1, self.n_experts()])
     }
 }
 
@@ -237,7 +271,10 @@ impl Algorithm for FedJets {
     }
 
     fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
-        vec![if self.trains_common() { 0 } else { 1 }, training.local_epochs]
+        vec![
+            if self.trains_common() { 0 } else { 1 },
+            training.local_epochs,
+        ]
     }
 
     fn meet(&mut self, class_counts: &[u32]) {
@@ -259,7 +296,9 @@ impl Algorithm for FedJets {
             let [base, head] = [BASE, HEAD].map(|half| self.parts[half].weights.clone());
             let common = Weights::new(base.tensors().chain(head.tensors()).cloned().collect());
             let n_experts = self.n_experts();
-            self.parts[EXPERTS..EXPERTS + n_experts].iter_mut().for_each(|expert| expert.weights = common.clone());
+            self.parts[EXPERTS..EXPERTS + n_experts]
+                .iter_mut()
+                .for_each(|expert| expert.weights = common.clone());
         }
     }
 
@@ -269,8 +308,14 @@ impl Algorithm for FedJets {
 
     fn step(&mut self, pass: usize, batch: Batch) -> Step {
         match pass {
-            LOOKING => Step { loss: self.look(batch), routed: vec![0; self.n_experts()] },
-            _ if self.trains_common() => Step { loss: self.train_common(batch), routed: Vec::new() },
+            LOOKING => Step {
+                loss: self.look(batch),
+                routed: vec![0; self.n_experts()],
+            },
+            _ if self.trains_common() => Step {
+                loss: self.train_common(batch),
+                routed: Vec::new(),
+            },
             _ => self.train_experts(batch),
         }
     }
@@ -292,7 +337,11 @@ impl Algorithm for FedJets {
         let weights = plain(&self.parts);
         let scores = self.scores(&weights, inputs.clone());
         let gated = self.route(&weights, scores, inputs);
-        Output { logits: gated.logits, chosen: Some(gated.chosen), n_experts: self.n_experts() }
+        Output {
+            logits: gated.logits,
+            chosen: Some(gated.chosen),
+            n_experts: self.n_experts(),
+        }
     }
 }
 
@@ -306,15 +355,29 @@ mod tests {
 
     /// A node with three experts, of which it uses two; the common expert has one round.
     fn node(hyper: &[(&str, f64)]) -> FedJets {
-        setup("fedjets", &[hyper, &[("common_rounds", 1.0)]].concat(), |setup| {
-            let model = ModelSpec { experts: 3, ..setup.model.clone() };
-            FedJets::new(&Setup { model: &model, ..*setup }).unwrap()
-        })
+        setup(
+            "fedjets",
+            &[hyper, &[("common_rounds", 1.0)]].concat(),
+            |setup| {
+                let model = ModelSpec {
+                    experts: 3,
+                    ..setup.model.clone()
+                };
+                FedJets::new(&Setup {
+                    model: &model,
+                    ..*setup
+                })
+                .unwrap()
+            },
+        )
     }
 
     fn round(node: &mut FedJets, round: u64) {
         node.begin_round(Draws::new(1, 0, round));
-        let passes = node.passes(&TrainingSpec { local_epochs: 1, ..TrainingSpec::default() });
+        let passes = node.passes(&TrainingSpec {
+            local_epochs: 1,
+            ..TrainingSpec::default()
+        });
         for (pass, epochs) in passes.into_iter().enumerate() {
             (0..epochs).for_each(|_| drop(node.step(pass, batch())));
         }
@@ -373,7 +436,10 @@ mod tests {
         let groups = one_hot(&[1, 1], 3, &scores.device());
         let expected = 2.0 * f64::from(values(&cross_entropy(scores, groups))[0]);
         let more = anchor.step(1, batch()).loss - other.step(1, batch()).loss;
-        assert_eq!((&anchor.selection, &other.selection), (&vec![0, 1], &vec![0, 1]));
+        assert_eq!(
+            (&anchor.selection, &other.selection),
+            (&vec![0, 1], &vec![0, 1])
+        );
         assert!((more - expected).abs() < 1e-6, "{more} is not {expected}");
         assert_close(&[anchor.group.unwrap() as f32], &[1.0], 0.0);
     }

@@ -40,7 +40,10 @@ pub(super) const ROW: Row = Row {
     hyper: &[SMALL_MODEL, AGGREGATION],
     profiles: &[],
     exchange: |values| Exchange {
-        averaging: Some(Averaging { weighting: Weighting::Uniform, rule: values.rule() }),
+        averaging: Some(Averaging {
+            weighting: Weighting::Uniform,
+            rule: values.rule(),
+        }),
         experts: None,
         everybody_first: false,
     },
@@ -65,11 +68,20 @@ impl FedKd {
         let [base, head] = whole::halves(setup, Role::Private)?;
         let [small_base, small_head] = companion::halves(setup)?;
         let (inputs, outputs) = (small_base.net.n_outputs(), base.net.n_outputs());
-        let between = Linear { name: "between", inputs, outputs, activation: Activation::Identity, bias: false };
+        let between = Linear {
+            name: "between",
+            inputs,
+            outputs,
+            activation: Activation::Identity,
+            bias: false,
+        };
         let between = Net::new(vec![Layer::Linear(between)]);
         let between = Part::new(Role::Private, between, setup.seed, 0, setup.device);
         let parts = [base, head, small_base, small_head, between];
-        Ok(Self { parts, learning_rate: setup.training.learning_rate })
+        Ok(Self {
+            parts,
+            learning_rate: setup.training.learning_rate,
+        })
     }
 }
 
@@ -81,8 +93,10 @@ struct Side {
 
 /// Returns L; the mentee's features are those that W has mapped.
 fn loss(mentor: Side, mentee: Side, targets: Tensor<2>) -> Tensor<1> {
-    let labels = cross_entropy(mentor.logits.clone(), targets.clone()) + cross_entropy(mentee.logits.clone(), targets);
-    let opinions = divergence(mentor.logits.clone(), mentee.logits.clone()) + divergence(mentee.logits, mentor.logits);
+    let labels = cross_entropy(mentor.logits.clone(), targets.clone())
+        + cross_entropy(mentee.logits.clone(), targets);
+    let opinions = divergence(mentor.logits.clone(), mentee.logits.clone())
+        + divergence(mentee.logits, mentor.logits);
     let hidden = mean_square(mentor.features - mentee.features).mul_scalar(2.0);
     labels.clone() + (opinions + hidden) / labels.add_scalar(EPSILON)
 }
@@ -101,9 +115,15 @@ impl Algorithm for FedKd {
         let (features, logits) = whole::run(&self.parts, &tape, batch.inputs.clone());
         let mentor = Side { logits, features };
         let (features, logits) = whole::run(&self.parts[SMALL..], &tape[SMALL..], batch.inputs);
-        let mentee = Side { logits, features: self.parts[BETWEEN].net.forward(&tape[BETWEEN], features) };
+        let mentee = Side {
+            logits,
+            features: self.parts[BETWEEN].net.forward(&tape[BETWEEN], features),
+        };
         let loss = loss(mentor, mentee, batch.targets);
-        Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed: Vec::new() }
+        Step {
+            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            routed: Vec::new(),
+        }
     }
 
     fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
@@ -127,11 +147,26 @@ mod tests {
     #[test]
     fn the_loss_agrees_with_a_worked_example() {
         let at = |logits: [f32; 4], recorded: bool| {
-            let (mentor, mentee) = (matrix([[logits[0], logits[1]]]), matrix([[logits[2], logits[3]]]));
-            let leaf = |tensor: Tensor<2>| if recorded { tensor.autodiff().require_grad() } else { tensor };
+            let (mentor, mentee) = (
+                matrix([[logits[0], logits[1]]]),
+                matrix([[logits[2], logits[3]]]),
+            );
+            let leaf = |tensor: Tensor<2>| {
+                if recorded {
+                    tensor.autodiff().require_grad()
+                } else {
+                    tensor
+                }
+            };
             let (mentor, mentee) = (leaf(mentor), leaf(mentee));
-            let side = |logits: &Tensor<2>, features| Side { logits: logits.clone(), features };
-            let sides = [side(&mentor, matrix([[1.0, 2.0]])), side(&mentee, matrix([[1.0, 0.0]]))];
+            let side = |logits: &Tensor<2>, features| Side {
+                logits: logits.clone(),
+                features,
+            };
+            let sides = [
+                side(&mentor, matrix([[1.0, 2.0]])),
+                side(&mentee, matrix([[1.0, 0.0]])),
+            ];
             let [first, second] = sides;
             (loss(first, second, matrix([[1.0, 0.0]])), mentor, mentee)
         };
@@ -139,7 +174,9 @@ mod tests {
         let (value, mentor, mentee) = at(logits, true);
         assert_close(&values(&value), &[5.339_028], 1e-4);
         let gradients = value.backward();
-        let slopes = [mentor, mentee].map(|side| values(&side.grad(&gradients).unwrap())).concat();
+        let slopes = [mentor, mentee]
+            .map(|side| values(&side.grad(&gradients).unwrap()))
+            .concat();
         for (number, slope) in slopes.into_iter().enumerate() {
             let moved = |by: f32| {
                 let mut logits = logits;
@@ -147,7 +184,10 @@ mod tests {
                 values(&at(logits, false).0)[0]
             };
             let difference = (moved(1e-2) - moved(-1e-2)) / 2e-2;
-            assert!((slope - difference).abs() < 1e-2, "{number}: {slope} is not {difference}");
+            assert!(
+                (slope - difference).abs() < 1e-2,
+                "{number}: {slope} is not {difference}"
+            );
         }
     }
 

@@ -114,14 +114,24 @@ impl FedMix {
 
     fn selection(&self) -> Vec<usize> {
         let flags = weights::values(&self.parts[SELECTION].weights.tensor(0));
-        (0..self.n_experts()).filter(|expert| flags[*expert] > 0.5).collect()
+        (0..self.n_experts())
+            .filter(|expert| flags[*expert] > 0.5)
+            .collect()
     }
 
     /// Returns `log G` over the given experts, `[batch, experts]`, and the logits of each.
-    fn run(&self, weights: &[Weights], experts: &[usize], inputs: Tensor<2>) -> (Tensor<2>, Vec<Tensor<2>>) {
+    fn run(
+        &self,
+        weights: &[Weights],
+        experts: &[usize],
+        inputs: Tensor<2>,
+    ) -> (Tensor<2>, Vec<Tensor<2>>) {
         let net = |part: usize| self.parts[part].net.forward(&weights[part], inputs.clone());
         let scores = net(GATE);
-        let columns = experts.iter().map(|expert| scores.clone().narrow(1, *expert, 1)).collect();
+        let columns = experts
+            .iter()
+            .map(|expert| scores.clone().narrow(1, *expert, 1))
+            .collect();
         let logits = experts.iter().map(|expert| net(EXPERTS + expert)).collect();
         (log_softmax(Tensor::cat(columns, 1), 1), logits)
     }
@@ -138,7 +148,9 @@ impl FedMix {
         let everyone: Vec<usize> = (0..self.n_experts()).collect();
         let joint = self.joint(&plain(&self.parts), &everyone, batch);
         let responsibilities = weights::values(&softmax(joint.clone(), 1));
-        self.looked.get_or_insert_with(|| Tally::new(everyone.len())).add(&responsibilities, &everyone);
+        self.looked
+            .get_or_insert_with(|| Tally::new(everyone.len()))
+            .add(&responsibilities, &everyone);
         f64::from(weights::values(&negative_log_likelihood(joint))[0])
     }
 
@@ -156,7 +168,9 @@ impl FedMix {
 
 /// Returns the mean of `-log sum_k exp(joint_k)`: each column less its log-softmax is that logarithm.
 fn negative_log_likelihood(joint: Tensor<2>) -> Tensor<1> {
-    (log_softmax(joint.clone(), 1) - joint).narrow(1, 0, 1).mean()
+    (log_softmax(joint.clone(), 1) - joint)
+        .narrow(1, 0, 1)
+        .mean()
 }
 
 impl Algorithm for FedMix {
@@ -184,11 +198,17 @@ impl Algorithm for FedMix {
     fn step(&mut self, pass: usize, batch: Batch) -> Step {
         let mut routed = vec![0; self.n_experts()];
         if pass == LOOKING {
-            return Step { loss: self.look(batch), routed };
+            return Step {
+                loss: self.look(batch),
+                routed,
+            };
         }
         self.select();
         let selection = self.selection();
-        let trained: Vec<usize> = [GATE].into_iter().chain(selection.iter().map(|expert| EXPERTS + expert)).collect();
+        let trained: Vec<usize> = [GATE]
+            .into_iter()
+            .chain(selection.iter().map(|expert| EXPERTS + expert))
+            .collect();
         let tape = record_only(&self.parts, &trained);
         let joint = self.joint(&tape, &selection, batch);
         let responsibilities = weights::values(&softmax(joint.clone().without_autodiff(), 1));
@@ -196,7 +216,12 @@ impl Algorithm for FedMix {
             routed[selection[best]] += 1;
         }
         self.used.add(&responsibilities, &selection);
-        let loss = descend(&mut self.parts, tape, negative_log_likelihood(joint), self.learning_rate);
+        let loss = descend(
+            &mut self.parts,
+            tape,
+            negative_log_likelihood(joint),
+            self.learning_rate,
+        );
         Step { loss, routed }
     }
 
@@ -211,8 +236,13 @@ impl Algorithm for FedMix {
         let (gate, logits) = self.run(&plain(&self.parts), &selection, inputs);
         let best = argmax(&weights::values(&gate), selection.len());
         let shares = gate.exp();
-        let weighted = logits.into_iter().enumerate().map(|(at, z)| softmax(z, 1) * shares.clone().narrow(1, at, 1));
-        let mixed = weighted.reduce(|sum, more| sum + more).expect("a node always has a selected expert");
+        let weighted = logits
+            .into_iter()
+            .enumerate()
+            .map(|(at, z)| softmax(z, 1) * shares.clone().narrow(1, at, 1));
+        let mixed = weighted
+            .reduce(|sum, more| sum + more)
+            .expect("a node always has a selected expert");
         Output {
             logits: mixed.add_scalar(SMALLEST).log(),
             chosen: Some(best.into_iter().map(|at| selection[at]).collect()),
@@ -232,8 +262,15 @@ mod tests {
     /// A node with three experts, of which it selects two.
     fn node() -> FedMix {
         setup("fedmix", &[], |setup| {
-            let model = ModelSpec { experts: 3, ..setup.model.clone() };
-            FedMix::new(&Setup { model: &model, ..*setup }).unwrap()
+            let model = ModelSpec {
+                experts: 3,
+                ..setup.model.clone()
+            };
+            FedMix::new(&Setup {
+                model: &model,
+                ..*setup
+            })
+            .unwrap()
         })
     }
 
@@ -241,22 +278,34 @@ mod tests {
     /// the slopes of the loss, with a minus.
     #[test]
     fn likelihood_and_responsibilities_agree_with_a_worked_example() {
-        let joint = matrix([[0.2f32.ln(), 0.3f32.ln()]]).autodiff().require_grad();
+        let joint = matrix([[0.2f32.ln(), 0.3f32.ln()]])
+            .autodiff()
+            .require_grad();
         let loss = negative_log_likelihood(joint.clone());
         assert_close(&values(&loss), &[-(0.5f32.ln())], 1e-6);
         assert_close(&values(&softmax(joint.clone(), 1)), &[0.4, 0.6], 1e-6);
-        assert_close(&values(&joint.grad(&loss.backward()).unwrap()), &[-0.4, -0.6], 1e-6);
+        assert_close(
+            &values(&joint.grad(&loss.backward()).unwrap()),
+            &[-0.4, -0.6],
+            1e-6,
+        );
     }
 
     #[test]
     fn trains_and_reports_only_what_it_selected() {
         let mut node = node();
-        let before: Vec<_> = (0..3).map(|expert| numbers(&node, &format!("experts.{expert}."))).collect();
+        let before: Vec<_> = (0..3)
+            .map(|expert| numbers(&node, &format!("experts.{expert}.")))
+            .collect();
         assert_ne!(before[0], before[1], "experts start apart");
         node.begin_round(Draws::new(1, 0, 1));
         node.step(LOOKING, batch());
         let looked = node.looked.clone().unwrap();
-        assert_eq!(numbers(&node, "experts.0."), before[0], "looking trains nothing");
+        assert_eq!(
+            numbers(&node, "experts.0."),
+            before[0],
+            "looking trains nothing"
+        );
         node.step(1, batch());
         node.end_round();
         let (selection, usage) = (node.selection(), numbers(&node, "usage"));
@@ -264,7 +313,10 @@ mod tests {
         assert!((usage.iter().sum::<f32>() - 1.0).abs() < 1e-6);
         for (expert, before) in before.iter().enumerate() {
             let is_selected = selection.contains(&expert);
-            assert_eq!(numbers(&node, &format!("experts.{expert}.")) != *before, is_selected);
+            assert_eq!(
+                numbers(&node, &format!("experts.{expert}.")) != *before,
+                is_selected
+            );
             assert_eq!(usage[expert] > 0.0, is_selected);
         }
     }
@@ -277,7 +329,12 @@ mod tests {
         node.step(LOOKING, batch());
         node.select();
         let joint = node.joint(&plain(&node.parts), &node.selection(), batch());
-        let predicted = crate::train::cross_entropy(node.forward(batch().inputs).logits, batch().targets);
-        assert_close(&values(&negative_log_likelihood(joint)), &values(&predicted), 1e-5);
+        let predicted =
+            crate::train::cross_entropy(node.forward(batch().inputs).logits, batch().targets);
+        assert_close(
+            &values(&negative_log_likelihood(joint)),
+            &values(&predicted),
+            1e-5,
+        );
     }
 }

@@ -48,19 +48,33 @@ pub(super) const ROW: Row = Row {
     trains_ahead: true,
     hyper: HYPER,
     profiles: &[
-        Profile { name: "paper", sets: &[] },
+        Profile {
+            name: "paper",
+            sets: &[],
+        },
         Profile {
             name: "robust",
-            sets: &[("load_balance", "0.01"), ("slots_per_node", "2"), ("weighting", "samples")],
+            sets: &[
+                ("load_balance", "0.01"),
+                ("slots_per_node", "2"),
+                ("weighting", "samples"),
+            ],
         },
         Profile {
             name: "personal",
-            sets: &[("load_balance", "0.01"), ("slots_per_node", "2"), ("weighting", "samples"), ("head", PRIVATE)],
+            sets: &[
+                ("load_balance", "0.01"),
+                ("slots_per_node", "2"),
+                ("weighting", "samples"),
+                ("head", PRIVATE),
+            ],
         },
     ],
     exchange: |values| Exchange {
-        averaging: (values.text("embedding") == AVERAGED)
-            .then(|| Averaging { weighting: Weighting::Uniform, rule: values.rule() }),
+        averaging: (values.text("embedding") == AVERAGED).then(|| Averaging {
+            weighting: Weighting::Uniform,
+            rule: values.rule(),
+        }),
         experts: Some(ExpertExchange {
             peers_per_expert: values.peers("peers_per_expert"),
             refresh_every: values.count("refresh_every"),
@@ -87,13 +101,19 @@ const HYPER: &[Hyper] = &[
     },
     Hyper {
         name: "refresh_every",
-        kind: Kind::Integer { min: 1, max: 100_000 },
+        kind: Kind::Integer {
+            min: 1,
+            max: 100_000,
+        },
         default: "5",
         doc: "I: rounds between two exchanges of proxies; who is mixed with whom is decided anew then",
     },
     Hyper {
         name: "temperature",
-        kind: Kind::Real { min: 1e-6, max: 1e6 },
+        kind: Kind::Real {
+            min: 1e-6,
+            max: 1e6,
+        },
         default: "1",
         doc: "tau: temperature of the softmax over similarities; smaller keeps more of the own expert",
     },
@@ -175,11 +195,25 @@ impl FedMoeDa {
         })]);
         let part = |role, net, slot| Part::new(role, net, setup.seed, slot, setup.device);
         let is_frozen = setup.hyper.text("embedding") != AVERAGED;
-        let role = if is_frozen { Role::Private } else { Role::Shared };
+        let role = if is_frozen {
+            Role::Private
+        } else {
+            Role::Shared
+        };
         let mut parts = vec![part(role, embedding, 0), part(Role::Gate, gate, 0)];
         let is_whole = setup.hyper.text("head") != PRIVATE;
-        let (body, head) = if is_whole { (expert, None) } else { in_two(&expert, &setup.model.name)? };
-        let start = |slot| if setup.hyper.text("init") == "shared" { 0 } else { u64::from(slot) };
+        let (body, head) = if is_whole {
+            (expert, None)
+        } else {
+            in_two(&expert, &setup.model.name)?
+        };
+        let start = |slot| {
+            if setup.hyper.text("init") == "shared" {
+                0
+            } else {
+                u64::from(slot)
+            }
+        };
         for slot in (0..n_experts as u16).map(Slot) {
             parts.push(part(Role::Expert(slot), body.clone(), start(slot.0)));
         }
@@ -190,14 +224,25 @@ impl FedMoeDa {
             head.net = head.net.prefixed(&Role::Expert(slot).prefix());
             parts.push(head);
         }
-        let (load_balance, learning_rate) = (setup.hyper.real("load_balance"), setup.training.learning_rate);
+        let (load_balance, learning_rate) = (
+            setup.hyper.real("load_balance"),
+            setup.training.learning_rate,
+        );
         let trained = (usize::from(is_frozen)..parts.len()).collect();
-        Ok(Self { parts, n_experts, trained, load_balance, learning_rate })
+        Ok(Self {
+            parts,
+            n_experts,
+            trained,
+            load_balance,
+            learning_rate,
+        })
     }
 
     /// Runs the model with the given weights of all parts, plain or recorded.
     fn run(&self, weights: &[&Weights], inputs: Tensor<2>) -> Gated {
-        let features = self.parts[EMBEDDING].net.forward(weights[EMBEDDING], inputs);
+        let features = self.parts[EMBEDDING]
+            .net
+            .forward(weights[EMBEDDING], inputs);
         self.route(|part| weights[part], features)
     }
 
@@ -208,7 +253,11 @@ impl FedMoeDa {
         let has_heads = self.parts.len() > EXPERTS + self.n_experts;
         gate::top1(scores, features, |expert, features| {
             let outputs = net(EXPERTS + expert, features);
-            if has_heads { net(EXPERTS + self.n_experts + expert, outputs) } else { outputs }
+            if has_heads {
+                net(EXPERTS + self.n_experts + expert, outputs)
+            } else {
+                outputs
+            }
         })
     }
 }
@@ -217,7 +266,9 @@ impl FedMoeDa {
 fn in_two(expert: &Net, model: &str) -> Result<(Net, Option<Net>), LearnError> {
     let (body, head) = expert.split(Cut::Head);
     if body.parameters().is_empty() {
-        let text = format!("`head=private` leaves nothing to mix of `{model}`: an expert of it is its last layer");
+        let text = format!(
+            "`head=private` leaves nothing to mix of `{model}`: an expert of it is its last layer"
+        );
         return Err(LearnError::Config(ConfigError(text)));
     }
     Ok((body, Some(head)))
@@ -239,19 +290,27 @@ impl Algorithm for FedMoeDa {
         for expert in &gated.chosen {
             routed[*expert] += 1;
         }
-        let balance = (self.load_balance > 0.0).then(|| gate::load_balance(&gated).mul_scalar(self.load_balance));
+        let balance = (self.load_balance > 0.0)
+            .then(|| gate::load_balance(&gated).mul_scalar(self.load_balance));
         let fit = cross_entropy(gated.logits, batch.targets);
         let loss = match balance {
             Some(balance) => fit + balance,
             None => fit,
         };
-        Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed }
+        Step {
+            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            routed,
+        }
     }
 
     fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
         let embedding = &self.parts[EMBEDDING];
-        (embedding.role == Role::Shared)
-            .then(|| condensed(&embedding.net, embedding.net.forward(&embedding.weights, inputs)))
+        (embedding.role == Role::Shared).then(|| {
+            condensed(
+                &embedding.net,
+                embedding.net.forward(&embedding.weights, inputs),
+            )
+        })
     }
 
     fn modular(&self) -> Option<&dyn Modular> {
@@ -261,18 +320,30 @@ impl Algorithm for FedMoeDa {
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let weights: Vec<&Weights> = self.parts.iter().map(|part| &part.weights).collect();
         let gated = self.run(&weights, inputs);
-        Output { logits: gated.logits, chosen: Some(gated.chosen), n_experts: self.n_experts }
+        Output {
+            logits: gated.logits,
+            chosen: Some(gated.chosen),
+            n_experts: self.n_experts,
+        }
     }
 }
 
 /// The module is the gate with all experts and their heads.
 impl Modular for FedMoeDa {
     fn module(&self) -> Module {
-        Module { kind: ModuleKind::Expert, parts: GATE..self.parts.len(), is_additive: false }
+        Module {
+            kind: ModuleKind::Expert,
+            parts: GATE..self.parts.len(),
+            is_additive: false,
+        }
     }
 
     fn open(&self, inputs: Tensor<2>) -> Opened {
-        Opened::at(self.parts[EMBEDDING].net.forward(&self.parts[EMBEDDING].weights, inputs))
+        Opened::at(
+            self.parts[EMBEDDING]
+                .net
+                .forward(&self.parts[EMBEDDING].weights, inputs),
+        )
     }
 
     fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {

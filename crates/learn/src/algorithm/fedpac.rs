@@ -63,7 +63,10 @@ pub(super) const ROW: Row = Row {
         },
         Hyper {
             name: "head_learning_rate",
-            kind: Kind::Real { min: 1e-9, max: 1e3 },
+            kind: Kind::Real {
+                min: 1e-9,
+                max: 1e3,
+            },
             default: "0.1",
             doc: "step size of the head",
         },
@@ -76,7 +79,10 @@ pub(super) const ROW: Row = Row {
     ],
     profiles: &[],
     exchange: |values| Exchange {
-        averaging: Some(Averaging { weighting: Weighting::Samples, rule: Rule::Mean }),
+        averaging: Some(Averaging {
+            weighting: Weighting::Samples,
+            rule: Rule::Mean,
+        }),
         experts: Some(ExpertExchange {
             peers_per_expert: values.peers("peers_per_expert"),
             refresh_every: 1,
@@ -147,7 +153,9 @@ impl FedPac {
     /// Makes the statistics of what was gathered under the base that came in, if that is not done yet.
     fn measure(&mut self) {
         let (squares, n_samples) = std::mem::take(&mut self.squares);
-        let Some(shares) = self.gathered.take_shares() else { return };
+        let Some(shares) = self.gathered.take_shares() else {
+            return;
+        };
         let h = shares.tensor(0);
         let h_squared = f64::from(weights::values(&(h.clone() * h.clone()).sum())[0]);
         let n = n_samples as f64;
@@ -166,11 +174,18 @@ impl FedPac {
             let (features, logits) = whole::run(&self.parts, &tape, batch.inputs);
             let fit = cross_entropy(logits, batch.targets.clone());
             match &self.known {
-                Some(known) => fit + known.distance(features, batch.targets).mul_scalar(self.lambda),
+                Some(known) => {
+                    fit + known
+                        .distance(features, batch.targets)
+                        .mul_scalar(self.lambda)
+                }
                 None => fit,
             }
         } else {
-            cross_entropy(self.parts[HEAD].net.forward(&tape[HEAD], batch.inputs), batch.targets)
+            cross_entropy(
+                self.parts[HEAD].net.forward(&tape[HEAD], batch.inputs),
+                batch.targets,
+            )
         };
         descend(&mut self.parts, tape, loss, learning_rate)
     }
@@ -206,10 +221,16 @@ impl Algorithm for FedPac {
     fn step(&mut self, pass: usize, batch: Batch) -> Step {
         let n_samples = batch.inputs.dims()[0] as u32;
         match pass {
-            MEASURING | GATHERING => Step { loss: self.gather(batch), routed: vec![0] },
+            MEASURING | GATHERING => Step {
+                loss: self.gather(batch),
+                routed: vec![0],
+            },
             _ => {
                 self.measure();
-                Step { loss: self.train(pass, batch), routed: vec![n_samples] }
+                Step {
+                    loss: self.train(pass, batch),
+                    routed: vec![n_samples],
+                }
             }
         }
     }
@@ -236,7 +257,11 @@ impl Algorithm for FedPac {
 /// The head is the module.
 impl Modular for FedPac {
     fn module(&self) -> Module {
-        Module { kind: ModuleKind::Head, parts: HEAD..HEAD + 1, is_additive: false }
+        Module {
+            kind: ModuleKind::Head,
+            parts: HEAD..HEAD + 1,
+            is_additive: false,
+        }
     }
 
     fn open(&self, inputs: Tensor<2>) -> Opened {
@@ -300,11 +325,18 @@ mod tests {
     fn the_variance_agrees_with_a_worked_example() {
         let mut node = node(&[]);
         let (zero, one) = ([1.0, 0.0], [0.0, 1.0]);
-        node.gathered.add(matrix([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0]]), matrix([zero, zero, one]));
+        node.gathered.add(
+            matrix([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0]]),
+            matrix([zero, zero, one]),
+        );
         node.squares = (14.0, 3);
         node.measure();
         let expected = [4.0 / 3.0, 0.0, 0.0, 2.0 / 3.0, 22.0 / 27.0];
-        assert_close(&values(&node.parts[STATISTICS].weights.tensor(0)), &expected, 1e-6);
+        assert_close(
+            &values(&node.parts[STATISTICS].weights.tensor(0)),
+            &expected,
+            1e-6,
+        );
     }
 
     /// Everybody's centroids are zeros: the base's loss grows by lambda times the mean square of the features.
@@ -313,23 +345,42 @@ mod tests {
         let mut node = node(&[("lambda", 3.0), ("head_learning_rate", 0.02)]);
         let mut alone = build("local", &[]);
         let device = Device::flex();
-        node.parts[CENTROIDS].weights =
-            Weights::new(vec![Tensor::zeros([2 * WIDTH], &device), Tensor::full([2], 0.5, &device)]);
-        let mean_square = features(&node).iter().map(|value| f64::from(value * value)).sum::<f64>() / 400.0;
+        node.parts[CENTROIDS].weights = Weights::new(vec![
+            Tensor::zeros([2 * WIDTH], &device),
+            Tensor::full([2], 0.5, &device),
+        ]);
+        let mean_square = features(&node)
+            .iter()
+            .map(|value| f64::from(value * value))
+            .sum::<f64>()
+            / 400.0;
         node.begin_round(Draws::new(1, 0, 2));
         let (base, head) = (numbers(&node, "fc1"), numbers(&node, "fc."));
         let plain = alone.step(0, batch()).loss;
         let mut other = self::node(&[("lambda", 3.0), ("head_learning_rate", 0.02)]);
         other.known.clone_from(&node.known);
-        assert_eq!(take_step(&mut node, Stage::Pass(HEAD_ALONE), batch()).loss, plain);
+        assert_eq!(
+            take_step(&mut node, Stage::Pass(HEAD_ALONE), batch()).loss,
+            plain
+        );
         assert_eq!(numbers(&node, "fc1"), base);
         // The step of a head alone is that of a head with its base, at twice the step size.
         let moved = |now: Vec<f32>, factor: f32| -> Vec<f32> {
-            head.iter().zip(now).map(|(then, now)| (now - then) * factor).collect()
+            head.iter()
+                .zip(now)
+                .map(|(then, now)| (now - then) * factor)
+                .collect()
         };
-        assert_close(&moved(numbers(&node, "fc."), 1.0), &moved(numbers(alone.as_ref(), "fc."), 2.0), 1e-6);
+        assert_close(
+            &moved(numbers(&node, "fc."), 1.0),
+            &moved(numbers(alone.as_ref(), "fc."), 2.0),
+            1e-6,
+        );
         let pull = other.step(BASE_ALONE, batch()).loss - plain;
-        assert!((pull - 3.0 * mean_square).abs() < 1e-6, "{pull} is not 3 times {mean_square}");
+        assert!(
+            (pull - 3.0 * mean_square).abs() < 1e-6,
+            "{pull} is not 3 times {mean_square}"
+        );
         assert_eq!(numbers(&other, "fc."), head);
         assert_ne!(numbers(&other, "fc1"), base);
     }

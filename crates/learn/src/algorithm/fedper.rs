@@ -19,7 +19,18 @@ pub(super) const ROW: Row = Row {
     profiles: &[],
     exchange: averaged,
     build: |setup| {
-        let passes = vec![Pass { trains: &[BASE, HEAD], epochs: setup.training.local_epochs }];
-        halves::build(setup, Plan { base: Role::Shared, head: Role::Private, passes, finishing: None })
+        let passes = vec![Pass {
+            trains: &[BASE, HEAD],
+            epochs: setup.training.local_epochs,
+        }];
+        halves::build(
+            setup,
+            Plan {
+                base: Role::Shared,
+                head: Role::Private,
+                passes,
+                finishing: None,
+            },
+        )
     },
 };

@@ -55,7 +55,10 @@ pub(super) const ROW: Row = Row {
     ],
     profiles: &[],
     exchange: |_| Exchange {
-        averaging: Some(Averaging { weighting: Weighting::Uniform, rule: Rule::Mean }),
+        averaging: Some(Averaging {
+            weighting: Weighting::Uniform,
+            rule: Rule::Mean,
+        }),
         experts: None,
         everybody_first: false,
     },
@@ -80,7 +83,11 @@ struct FedProto {
 impl FedProto {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
         let [base, head] = whole::halves(setup, Role::Private)?;
-        let prototypes = class_means::part(setup, ["prototypes", "prototypes_present"], base.net.n_outputs());
+        let prototypes = class_means::part(
+            setup,
+            ["prototypes", "prototypes_present"],
+            base.net.n_outputs(),
+        );
         Ok(Self {
             parts: [base, head, prototypes],
             known: None,
@@ -124,12 +131,19 @@ impl Algorithm for FedProto {
             let (features, logits) = whole::run(&self.parts, &tape, batch.inputs);
             let fit = cross_entropy(logits, batch.targets.clone());
             let loss = match &self.known {
-                Some(known) => fit + known.distance(features, batch.targets).mul_scalar(self.lambda),
+                Some(known) => {
+                    fit + known
+                        .distance(features, batch.targets)
+                        .mul_scalar(self.lambda)
+                }
                 None => fit,
             };
             descend(&mut self.parts, tape, loss, self.learning_rate)
         };
-        Step { loss, routed: Vec::new() }
+        Step {
+            loss,
+            routed: Vec::new(),
+        }
     }
 
     fn end_round(&mut self) {
@@ -139,7 +153,10 @@ impl Algorithm for FedProto {
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
-        let known = self.by_prototype.then(|| Known::of(&self.parts[PROTOTYPES].weights)).flatten();
+        let known = self
+            .by_prototype
+            .then(|| Known::of(&self.parts[PROTOTYPES].weights))
+            .flatten();
         match known {
             Some(known) => whole::output(known.nearest(whole::features(&self.parts, inputs))),
             None => whole::forward(&self.parts, inputs),
@@ -160,20 +177,37 @@ mod tests {
     fn the_loss_is_drawn_to_the_prototypes_that_came_in() {
         let (mut proto, mut alone) = (build("fedproto", &[("lambda", 3.0)]), build("local", &[]));
         proto.begin_round(Draws::new(1, 0, 1));
-        assert_eq!(proto.step(0, batch()), alone.step(0, batch()), "nothing came in yet");
+        assert_eq!(
+            proto.step(0, batch()),
+            alone.step(0, batch()),
+            "nothing came in yet"
+        );
         let logits = |algorithm: &dyn Algorithm| values(&algorithm.forward(batch().inputs).logits);
-        assert_eq!(logits(proto.as_ref()), logits(alone.as_ref()), "the head decides while nothing is known");
+        assert_eq!(
+            logits(proto.as_ref()),
+            logits(alone.as_ref()),
+            "the head decides while nothing is known"
+        );
         assert_eq!(numbers(proto.as_ref(), "fc"), numbers(alone.as_ref(), ""));
 
         let device = Device::flex();
-        proto.parts_mut()[PROTOTYPES].weights =
-            Weights::new(vec![Tensor::zeros([400], &device), Tensor::full([2], 0.5, &device)]);
+        proto.parts_mut()[PROTOTYPES].weights = Weights::new(vec![
+            Tensor::zeros([400], &device),
+            Tensor::full([2], 0.5, &device),
+        ]);
         let base = &proto.parts()[BASE];
         let features = values(&base.net.forward(&base.weights, batch().inputs));
-        let mean_square = features.iter().map(|value| f64::from(value * value)).sum::<f64>() / 400.0;
+        let mean_square = features
+            .iter()
+            .map(|value| f64::from(value * value))
+            .sum::<f64>()
+            / 400.0;
         proto.begin_round(Draws::new(1, 0, 2));
         let pull = proto.step(0, batch()).loss - alone.step(0, batch()).loss;
-        assert!((pull - 3.0 * mean_square).abs() < 1e-6, "{pull} is not 3 times {mean_square}");
+        assert!(
+            (pull - 3.0 * mean_square).abs() < 1e-6,
+            "{pull} is not 3 times {mean_square}"
+        );
     }
 
     #[test]
@@ -186,7 +220,10 @@ mod tests {
         // One sample of each class: the prototypes are their features, and each sample is nearest to its own.
         let base = &proto.parts()[BASE];
         let features = base.net.forward(&base.weights, batch().inputs);
-        assert_eq!(values(&proto.parts()[PROTOTYPES].weights.tensor(0)), values(&features));
+        assert_eq!(
+            values(&proto.parts()[PROTOTYPES].weights.tensor(0)),
+            values(&features)
+        );
         let logits = values(&proto.forward(batch().inputs).logits);
         assert!(logits[0] > logits[1] && logits[3] > logits[2], "{logits:?}");
     }

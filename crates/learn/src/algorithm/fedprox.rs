@@ -56,7 +56,12 @@ impl FedProx {
         let parts = whole::halves(setup, Role::Shared)?;
         let received = parts.each_ref().map(|part| part.weights.clone());
         let (mu, learning_rate) = (setup.hyper.real("mu"), setup.training.learning_rate);
-        Ok(Self { parts, received, mu, learning_rate })
+        Ok(Self {
+            parts,
+            received,
+            mu,
+            learning_rate,
+        })
     }
 }
 
@@ -78,13 +83,20 @@ impl Algorithm for FedProx {
         let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
         let (loss, mut slopes) = slopes(tape, cross_entropy(logits, batch.targets));
         for ((slopes, part), received) in slopes.iter_mut().zip(&self.parts).zip(&self.received) {
-            for ((slope, now), then) in slopes.iter_mut().zip(part.weights.tensors()).zip(received.tensors()) {
+            for ((slope, now), then) in slopes
+                .iter_mut()
+                .zip(part.weights.tensors())
+                .zip(received.tensors())
+            {
                 let pull = (now.clone() - then.clone()).mul_scalar(self.mu);
                 *slope = slope.take().map(|slope| slope + pull);
             }
         }
         apply(&mut self.parts, slopes, self.learning_rate);
-        Step { loss, routed: Vec::new() }
+        Step {
+            loss,
+            routed: Vec::new(),
+        }
     }
 
     fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
@@ -111,10 +123,18 @@ mod tests {
         let after = numbers(average.as_ref(), "");
         assert_eq!(numbers(prox.as_ref(), ""), after);
         assert_eq!(prox.step(0, batch()).loss, average.step(0, batch()).loss);
-        let pulls: Vec<f32> = before.iter().zip(&after).map(|(before, after)| (before - after) * 0.02).collect();
+        let pulls: Vec<f32> = before
+            .iter()
+            .zip(&after)
+            .map(|(before, after)| (before - after) * 0.02)
+            .collect();
         assert!(pulls.iter().any(|pull| pull.abs() > 1e-6));
         let (pulled, free) = (numbers(prox.as_ref(), ""), numbers(average.as_ref(), ""));
-        let differences: Vec<f32> = pulled.iter().zip(&free).map(|(pulled, free)| pulled - free).collect();
+        let differences: Vec<f32> = pulled
+            .iter()
+            .zip(&free)
+            .map(|(pulled, free)| pulled - free)
+            .collect();
         assert_close(&differences, &pulls, 1e-7);
     }
 }

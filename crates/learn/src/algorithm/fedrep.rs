@@ -30,9 +30,20 @@ pub(super) const ROW: Row = Row {
     profiles: &[],
     exchange: averaged,
     build: |setup| {
-        let head = Pass { trains: &[HEAD], epochs: setup.hyper.count("head_epochs") };
-        let base = Pass { trains: &[BASE], epochs: setup.training.local_epochs };
-        let plan = Plan { base: Role::Shared, head: Role::Private, passes: vec![head, base], finishing: None };
+        let head = Pass {
+            trains: &[HEAD],
+            epochs: setup.hyper.count("head_epochs"),
+        };
+        let base = Pass {
+            trains: &[BASE],
+            epochs: setup.training.local_epochs,
+        };
+        let plan = Plan {
+            base: Role::Shared,
+            head: Role::Private,
+            passes: vec![head, base],
+            finishing: None,
+        };
         halves::build(setup, plan)
     },
 };

@@ -60,20 +60,32 @@ impl FedRod {
         let (base, head) = (part(Role::Shared, base), part(Role::Shared, head));
         personal.weights = head.weights.clone();
         let log_counts = log_counts(&vec![1; setup.model.classes], setup.device);
-        Ok(Self { parts: [base, head, personal], log_counts, learning_rate: setup.training.learning_rate })
+        Ok(Self {
+            parts: [base, head, personal],
+            log_counts,
+            learning_rate: setup.training.learning_rate,
+        })
     }
 
     /// Returns features and generic logits.
     fn generic(&self, weights: &[Weights], inputs: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
         let features = self.parts[BASE].net.forward(&weights[BASE], inputs);
-        let logits = self.parts[HEAD].net.forward(&weights[HEAD], features.clone());
+        let logits = self.parts[HEAD]
+            .net
+            .forward(&weights[HEAD], features.clone());
         (features, logits)
     }
 }
 
 /// Returns log c as a row.
 fn log_counts(class_counts: &[u32], device: &Device) -> Tensor<2> {
-    let log = |count: &u32| if *count == 0 { LOG_OF_NOTHING } else { f64::from(*count).ln() as f32 };
+    let log = |count: &u32| {
+        if *count == 0 {
+            LOG_OF_NOTHING
+        } else {
+            f64::from(*count).ln() as f32
+        }
+    };
     let values: Vec<f32> = class_counts.iter().map(log).collect();
     Tensor::from_data(TensorData::new(values, [1, class_counts.len()]), device)
 }
@@ -98,15 +110,25 @@ impl Algorithm for FedRod {
     fn step(&mut self, _pass: usize, batch: Batch) -> Step {
         let tape = record(&self.parts);
         let (features, generic) = self.generic(&tape, batch.inputs);
-        let balanced = cross_entropy(generic.clone() + self.log_counts.clone(), batch.targets.clone());
+        let balanced = cross_entropy(
+            generic.clone() + self.log_counts.clone(),
+            batch.targets.clone(),
+        );
         let (features, generic) = (features.without_autodiff(), generic.without_autodiff());
         let logits = generic + self.parts[PERSONAL].net.forward(&tape[PERSONAL], features);
         let loss = balanced + cross_entropy(logits, batch.targets);
-        Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed: Vec::new() }
+        Step {
+            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            routed: Vec::new(),
+        }
     }
 
     fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs))
+        Some(
+            self.parts[BASE]
+                .net
+                .forward(&self.parts[BASE].weights, inputs),
+        )
     }
 
     fn modular(&self) -> Option<&dyn Modular> {
@@ -116,20 +138,34 @@ impl Algorithm for FedRod {
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let weights = plain(&self.parts);
         let (features, generic) = self.generic(&weights, inputs);
-        let logits = generic + self.parts[PERSONAL].net.forward(&weights[PERSONAL], features);
-        Output { logits, chosen: None, n_experts: 0 }
+        let logits = generic
+            + self.parts[PERSONAL]
+                .net
+                .forward(&weights[PERSONAL], features);
+        Output {
+            logits,
+            chosen: None,
+            n_experts: 0,
+        }
     }
 }
 
 /// The personal head is the module; the generic logits are what it is added to.
 impl Modular for FedRod {
     fn module(&self) -> Module {
-        Module { kind: ModuleKind::Head, parts: PERSONAL..PERSONAL + 1, is_additive: true }
+        Module {
+            kind: ModuleKind::Head,
+            parts: PERSONAL..PERSONAL + 1,
+            is_additive: true,
+        }
     }
 
     fn open(&self, inputs: Tensor<2>) -> Opened {
         let (features, generic) = self.generic(&plain(&self.parts), inputs);
-        Opened { side: Some(generic), ..Opened::at(features) }
+        Opened {
+            side: Some(generic),
+            ..Opened::at(features)
+        }
     }
 
     fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {
@@ -151,12 +187,20 @@ mod tests {
     #[test]
     fn balanced_softmax_agrees_with_a_worked_example_and_leaves_absent_classes_out() {
         let device = Device::flex();
-        let logits = Tensor::<2>::from_floats([[1.0, 2.0, 3.0]], &device).autodiff().require_grad();
+        let logits = Tensor::<2>::from_floats([[1.0, 2.0, 3.0]], &device)
+            .autodiff()
+            .require_grad();
         let targets = Tensor::<2>::from_floats([[0.0, 0.0, 1.0]], &device);
         let loss = cross_entropy(logits.clone() + log_counts(&[4, 0, 2], &device), targets);
         assert!((values(&loss)[0] - 0.239_544_77).abs() < 1e-6, "{loss}");
         let gradient = values(&logits.grad(&loss.backward()).unwrap());
         let expected = [0.213_013_96, 0.0, -0.213_013_96];
-        assert!(gradient.iter().zip(expected).all(|(got, expected)| (got - expected).abs() < 1e-6), "{gradient:?}");
+        assert!(
+            gradient
+                .iter()
+                .zip(expected)
+                .all(|(got, expected)| (got - expected).abs() < 1e-6),
+            "{gradient:?}"
+        );
     }
 }

@@ -50,7 +50,10 @@ pub(super) const ROW: Row = Row {
     ],
     profiles: &[],
     exchange: |values| Exchange {
-        averaging: Some(Averaging { weighting: Weighting::Uniform, rule: values.rule() }),
+        averaging: Some(Averaging {
+            weighting: Weighting::Uniform,
+            rule: values.rule(),
+        }),
         experts: None,
         everybody_first: false,
     },
@@ -73,7 +76,12 @@ impl Fml {
         let [small_base, small_head] = companion::halves(setup)?;
         let (alpha, beta) = (setup.hyper.real("alpha"), setup.hyper.real("beta"));
         let learning_rate = setup.training.learning_rate;
-        Ok(Self { parts: [base, head, small_base, small_head], alpha, beta, learning_rate })
+        Ok(Self {
+            parts: [base, head, small_base, small_head],
+            alpha,
+            beta,
+            learning_rate,
+        })
     }
 }
 
@@ -96,8 +104,12 @@ impl Algorithm for Fml {
         let tape = record(&self.parts);
         let (_, own) = whole::run(&self.parts, &tape, batch.inputs.clone());
         let (_, small) = whole::run(&self.parts[SMALL..], &tape[SMALL..], batch.inputs);
-        let loss = taught(&own, &small, &batch.targets, self.alpha) + taught(&small, &own, &batch.targets, self.beta);
-        Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed: Vec::new() }
+        let loss = taught(&own, &small, &batch.targets, self.alpha)
+            + taught(&small, &own, &batch.targets, self.beta);
+        Step {
+            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            routed: Vec::new(),
+        }
     }
 
     fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
@@ -124,16 +136,27 @@ mod tests {
         let loss = taught(&own, &other, &matrix([[1.0, 0.0]]), 0.25);
         assert_close(&values(&loss), &[0.271_396], 1e-5);
         let gradients = loss.backward();
-        assert_close(&values(&own.grad(&gradients).unwrap()), &[-0.3125, 0.3125], 1e-6);
+        assert_close(
+            &values(&own.grad(&gradients).unwrap()),
+            &[-0.3125, 0.3125],
+            1e-6,
+        );
         assert!(other.grad(&gradients).is_none());
     }
 
     #[test]
     fn without_mutual_terms_the_own_model_trains_alone() {
-        let (mut fml, mut alone) = (build("fml", &[("alpha", 1.0), ("beta", 1.0)]), build("local", &[]));
+        let (mut fml, mut alone) = (
+            build("fml", &[("alpha", 1.0), ("beta", 1.0)]),
+            build("local", &[]),
+        );
         fml.step(0, batch());
         alone.step(0, batch());
-        assert_close(&numbers(fml.as_ref(), "fc"), &numbers(alone.as_ref(), ""), 1e-7);
+        assert_close(
+            &numbers(fml.as_ref(), "fc"),
+            &numbers(alone.as_ref(), ""),
+            1e-7,
+        );
         let (mut taught, small) = (build("fml", &[]), numbers(fml.as_ref(), "small."));
         taught.step(0, batch());
         assert_ne!(numbers(taught.as_ref(), "fc"), numbers(alone.as_ref(), ""));

@@ -53,8 +53,14 @@ pub(super) const ROW: Row = Row {
         AGGREGATION,
     ],
     profiles: &[
-        Profile { name: "images", sets: &[] },
-        Profile { name: "text", sets: &[("lambda", "0.0001"), ("mu", "0")] },
+        Profile {
+            name: "images",
+            sets: &[],
+        },
+        Profile {
+            name: "text",
+            sets: &[("lambda", "0.0001"), ("mu", "0")],
+        },
     ],
     exchange: averaged,
     build: |setup| Gpfl::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
@@ -91,10 +97,20 @@ impl Gpfl {
         let (width, classes) = (base.n_outputs(), setup.model.classes);
         let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
         let mu = setup.hyper.real("mu");
-        let decayed = |net| Part { weight_decay: mu, ..part(Role::Shared, net) };
-        let embeddings = decayed(Net::arrays(&[("class_embedding", &[classes, width], Initial::UnitVariance)]));
+        let decayed = |net| Part {
+            weight_decay: mu,
+            ..part(Role::Shared, net)
+        };
+        let embeddings = decayed(Net::arrays(&[(
+            "class_embedding",
+            &[classes, width],
+            Initial::UnitVariance,
+        )]));
         let zero = Initial::Zeros;
-        let conditions = Net::arrays(&[("generic_condition", &[width], zero), ("personal_condition", &[width], zero)]);
+        let conditions = Net::arrays(&[
+            ("generic_condition", &[width], zero),
+            ("personal_condition", &[width], zero),
+        ]);
         let frozen = table(&embeddings.weights, classes);
         let parts = [
             part(Role::Shared, base),
@@ -106,13 +122,23 @@ impl Gpfl {
         ];
         let shares = shares(&vec![1; classes], setup.device);
         let (lambda, learning_rate) = (setup.hyper.real("lambda"), setup.training.learning_rate);
-        Ok(Self { parts, frozen, shares, lambda, learning_rate })
+        Ok(Self {
+            parts,
+            frozen,
+            shares,
+            lambda,
+            learning_rate,
+        })
     }
 
     /// Returns cov(r, z), with z by its place.
     fn condition(&self, weights: &[Weights], features: Tensor<2>, which: usize) -> Tensor<2> {
         let condition: Tensor<2> = weights[CONDITIONS].tensor(which).unsqueeze();
-        let net = |part: usize| self.parts[part].net.forward(&weights[part], condition.clone());
+        let net = |part: usize| {
+            self.parts[part]
+                .net
+                .forward(&weights[part], condition.clone())
+        };
         modulate(features, net(GAMMA), net(BETA))
     }
 
@@ -120,15 +146,31 @@ impl Gpfl {
     fn run(&self, weights: &[Weights], inputs: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
         let features = self.parts[BASE].net.forward(&weights[BASE], inputs);
         let personal = self.condition(weights, features.clone(), PERSONAL);
-        (features, self.parts[HEAD].net.forward(&weights[HEAD], personal))
+        (
+            features,
+            self.parts[HEAD].net.forward(&weights[HEAD], personal),
+        )
     }
 }
 
 /// Makes gamma or beta.
 fn conditioning(linear: &'static str, norm: &'static str, width: usize) -> Net {
     let (inputs, outputs) = (width, width);
-    let linear = Linear { name: linear, inputs, outputs, activation: Activation::Relu, bias: true };
-    Net::new(vec![Layer::Linear(linear), Layer::Norm(Norm { name: norm, width, activation: Activation::Identity })])
+    let linear = Linear {
+        name: linear,
+        inputs,
+        outputs,
+        activation: Activation::Relu,
+        bias: true,
+    };
+    Net::new(vec![
+        Layer::Linear(linear),
+        Layer::Norm(Norm {
+            name: norm,
+            width,
+            activation: Activation::Identity,
+        }),
+    ])
 }
 
 /// Returns E as a matrix.
@@ -141,7 +183,10 @@ fn table(weights: &Weights, classes: usize) -> Tensor<2> {
 /// Returns the share of each class as a column.
 fn shares(class_counts: &[u32], device: &Device) -> Tensor<2> {
     let total = f64::from(class_counts.iter().sum::<u32>().max(1));
-    let values: Vec<f32> = class_counts.iter().map(|count| (f64::from(*count) / total) as f32).collect();
+    let values: Vec<f32> = class_counts
+        .iter()
+        .map(|count| (f64::from(*count) / total) as f32)
+        .collect();
     Tensor::from_data(TensorData::new(values, [class_counts.len(), 1]), device)
 }
 
@@ -156,19 +201,28 @@ fn cosines(features: Tensor<2>, embeddings: Tensor<2>) -> Tensor<2> {
 }
 
 fn unit_rows(rows: Tensor<2>) -> Tensor<2> {
-    let lengths = (rows.clone() * rows.clone()).sum_dim(1).add_scalar(EPSILON).sqrt();
+    let lengths = (rows.clone() * rows.clone())
+        .sum_dim(1)
+        .add_scalar(EPSILON)
+        .sqrt();
     rows / lengths
 }
 
 /// Returns the Frobenius norm of features less the embeddings of their classes.
 fn distance(features: Tensor<2>, embeddings: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
     let difference = features - affine(targets, embeddings, None);
-    (difference.clone() * difference).sum().add_scalar(EPSILON).sqrt()
+    (difference.clone() * difference)
+        .sum()
+        .add_scalar(EPSILON)
+        .sqrt()
 }
 
 /// Returns z_G and z_P, both `[D]`.
 fn conditions(embeddings: Tensor<2>, shares: Tensor<2>) -> [Tensor<1>; 2] {
-    [embeddings.clone().mean_dim(0).flatten(0, 1), (embeddings * shares).sum_dim(0).flatten(0, 1)]
+    [
+        embeddings.clone().mean_dim(0).flatten(0, 1),
+        (embeddings * shares).sum_dim(0).flatten(0, 1),
+    ]
 }
 
 impl Algorithm for Gpfl {
@@ -194,19 +248,28 @@ impl Algorithm for Gpfl {
         let generic = self.condition(&tape, features, GENERIC);
         let personal_fit = cross_entropy(logits, batch.targets.clone());
         let embeddings = table(&tape[EMBEDDINGS], self.shares.dims()[0]);
-        let generic_fit = cross_entropy(cosines(generic.clone(), embeddings), batch.targets.clone());
+        let generic_fit =
+            cross_entropy(cosines(generic.clone(), embeddings), batch.targets.clone());
         let pull = distance(generic, self.frozen.clone(), batch.targets).mul_scalar(self.lambda);
         let loss = personal_fit + generic_fit + pull;
-        Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed: Vec::new() }
+        Step {
+            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            routed: Vec::new(),
+        }
     }
 
     fn end_round(&mut self) {
         let embeddings = table(&self.parts[EMBEDDINGS].weights, self.shares.dims()[0]);
-        self.parts[CONDITIONS].weights = Weights::new(conditions(embeddings, self.shares.clone()).into());
+        self.parts[CONDITIONS].weights =
+            Weights::new(conditions(embeddings, self.shares.clone()).into());
     }
 
     fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs))
+        Some(
+            self.parts[BASE]
+                .net
+                .forward(&self.parts[BASE].weights, inputs),
+        )
     }
 
     fn modular(&self) -> Option<&dyn Modular> {
@@ -215,14 +278,22 @@ impl Algorithm for Gpfl {
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let (_, logits) = self.run(&plain(&self.parts), inputs);
-        Output { logits, chosen: None, n_experts: 0 }
+        Output {
+            logits,
+            chosen: None,
+            n_experts: 0,
+        }
     }
 }
 
 /// The head is the module; it reads the features as the node's own classes condition them.
 impl Modular for Gpfl {
     fn module(&self) -> Module {
-        Module { kind: ModuleKind::Head, parts: HEAD..HEAD + 1, is_additive: false }
+        Module {
+            kind: ModuleKind::Head,
+            parts: HEAD..HEAD + 1,
+            is_additive: false,
+        }
     }
 
     fn open(&self, inputs: Tensor<2>) -> Opened {
@@ -250,7 +321,8 @@ mod tests {
     }
 
     fn assert_close(got: &[f32], expected: &[f32]) {
-        let close = got.len() == expected.len() && got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5);
+        let close = got.len() == expected.len()
+            && got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5);
         assert!(close, "{got:?} is not {expected:?}");
     }
 
@@ -258,15 +330,32 @@ mod tests {
     #[test]
     fn formulas_agree_with_a_worked_example() {
         let features = matrix([[1.0, 2.0, 0.0], [0.5, 0.0, 3.0]]);
-        let embeddings = matrix([[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [-1.0, 0.0, 3.0], [2.0, 1.0, 0.0]]);
+        let embeddings = matrix([
+            [1.0, 0.0, 1.0],
+            [0.0, 2.0, 0.0],
+            [-1.0, 0.0, 3.0],
+            [2.0, 1.0, 0.0],
+        ]);
         let targets = matrix([[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]);
-        let generic = modulate(features, matrix([[0.5, -1.0, 0.0]]), matrix([[0.0, 0.25, -1.0]]));
+        let generic = modulate(
+            features,
+            matrix([[0.5, -1.0, 0.0]]),
+            matrix([[0.0, 0.25, -1.0]]),
+        );
         assert_close(&values(&generic), &[1.5, 0.25, 0.0, 0.75, 0.25, 2.0]);
         let cosines = cosines(generic.clone(), embeddings.clone());
-        let expected = [0.697_486, 0.164_399, -0.311_925, 0.955_779, 0.904_194, 0.116_248, 0.771_975, 0.363_913];
+        let expected = [
+            0.697_486, 0.164_399, -0.311_925, 0.955_779, 0.904_194, 0.116_248, 0.771_975, 0.363_913,
+        ];
         assert_close(&values(&cosines), &expected);
-        assert_close(&values(&cross_entropy(cosines, targets.clone())), &[1.456_035]);
-        assert_close(&values(&distance(generic, embeddings.clone(), targets)), &[3.072_051]);
+        assert_close(
+            &values(&cross_entropy(cosines, targets.clone())),
+            &[1.456_035],
+        );
+        assert_close(
+            &values(&distance(generic, embeddings.clone(), targets)),
+            &[3.072_051],
+        );
         let [generic, personal] = conditions(embeddings, shares(&[3, 0, 1, 4], &Device::flex()));
         assert_close(&values(&generic), &[0.5, 0.75, 1.0]);
         assert_close(&values(&personal), &[1.25, 0.5, 0.75]);
@@ -275,10 +364,18 @@ mod tests {
     #[test]
     fn dead_features_have_finite_gradients() {
         let features = matrix([[0.0, 0.0], [0.0, 0.0]]).autodiff().require_grad();
-        let (embeddings, targets) = (matrix([[0.0, 0.0], [1.0, 2.0]]), matrix([[1.0, 0.0], [1.0, 0.0]]));
-        let loss = cross_entropy(cosines(features.clone(), embeddings.clone()), targets.clone())
-            + distance(features.clone(), embeddings, targets);
+        let (embeddings, targets) = (
+            matrix([[0.0, 0.0], [1.0, 2.0]]),
+            matrix([[1.0, 0.0], [1.0, 0.0]]),
+        );
+        let loss = cross_entropy(
+            cosines(features.clone(), embeddings.clone()),
+            targets.clone(),
+        ) + distance(features.clone(), embeddings, targets);
         let gradient = values(&features.grad(&loss.backward()).unwrap());
-        assert!(gradient.iter().all(|value| value.is_finite()), "{gradient:?}");
+        assert!(
+            gradient.iter().all(|value| value.is_finite()),
+            "{gradient:?}"
+        );
     }
 }

@@ -36,7 +36,15 @@ pub fn guide() -> String {
         "\n| algorithm | what it is | averaged | peer to peer | stays at home | from |\n|---|---|---|---|---|---|\n",
     );
     for row in TABLE {
-        let Row { name, summary, averages, peer_to_peer, keeps_private, reference, .. } = row;
+        let Row {
+            name,
+            summary,
+            averages,
+            peer_to_peer,
+            keeps_private,
+            reference,
+            ..
+        } = row;
         let weight = weighting(row).map_or_else(String::new, |weighting| format!(" ({weighting})"));
         line(
             &mut page,
@@ -51,44 +59,95 @@ pub fn guide() -> String {
     page.push_str(MODELS);
     for row @ model::Row { name, summary, .. } in model::TABLE {
         let [small, large] = [1, 3].map(|channels| size(row, channels));
-        line(&mut page, format_args!("| `{name}` | {summary} | {small} | {large} |"));
+        line(
+            &mut page,
+            format_args!("| `{name}` | {summary} | {small} | {large} |"),
+        );
     }
     page
 }
 
 /// Says how large a model is for images of 28x28 in grey or of 32x32 in colour, and ten classes.
 fn size(row: &model::Row, channels: usize) -> String {
-    let input = if channels == 1 { [1, 28, 28] } else { [3, 32, 32] };
-    let Ok(layers) = (row.layers)(input, 10) else { return "–".into() };
+    let input = if channels == 1 {
+        [1, 28, 28]
+    } else {
+        [3, 32, 32]
+    };
+    let Ok(layers) = (row.layers)(input, 10) else {
+        return "–".into();
+    };
     let net = model::Net::new(layers);
-    let parameters: usize = net.parameters().iter().map(model::Parameter::n_values).sum();
-    format!("{} · {:.2} M", grouped(parameters), net.multiply_adds() as f64 / 1e6)
+    let parameters: usize = net
+        .parameters()
+        .iter()
+        .map(model::Parameter::n_values)
+        .sum();
+    format!(
+        "{} · {:.2} M",
+        grouped(parameters),
+        net.multiply_adds() as f64 / 1e6
+    )
 }
 
 /// Writes a number with its thousands apart.
 fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let is_gap = |at: usize| at > 0 && (digits.len() - at).is_multiple_of(3);
-    digits.chars().enumerate().flat_map(|(at, digit)| is_gap(at).then_some(',').into_iter().chain([digit])).collect()
+    digits
+        .chars()
+        .enumerate()
+        .flat_map(|(at, digit)| is_gap(at).then_some(',').into_iter().chain([digit]))
+        .collect()
 }
 
 fn section(page: &mut String, row: &Row) {
-    let Row { name, reference, hyper, profiles, trains_ahead, .. } = row;
-    let ahead = if *trains_ahead { " Takes `training.ahead_epochs`." } else { "" };
-    line(page, format_args!("\n## `{name}`\n\nFrom: {reference}.{ahead}"));
+    let Row {
+        name,
+        reference,
+        hyper,
+        profiles,
+        trains_ahead,
+        ..
+    } = row;
+    let ahead = if *trains_ahead {
+        " Takes `training.ahead_epochs`."
+    } else {
+        ""
+    };
+    line(
+        page,
+        format_args!("\n## `{name}`\n\nFrom: {reference}.{ahead}"),
+    );
     if hyper.is_empty() {
         page.push_str("\nNo hyper-parameters.\n");
     } else {
         page.push_str("\n| key | range | default | meaning |\n|---|---|---|---|\n");
-        for Hyper { name, kind, default, doc } in *hyper {
+        for Hyper {
+            name,
+            kind,
+            default,
+            doc,
+        } in *hyper
+        {
             let range = kind.range().replace('|', "\\|");
-            line(page, format_args!("| `{name}` | {range} | {default} | {doc} |"));
+            line(
+                page,
+                format_args!("| `{name}` | {range} | {default} | {doc} |"),
+            );
         }
     }
     for (at, Profile { name, sets }) in profiles.iter().enumerate() {
         let gap = if at == 0 { "\n" } else { "" };
-        let sets: Vec<String> = sets.iter().map(|(key, value)| format!("`{key}={value}`")).collect();
-        let sets = if sets.is_empty() { "the defaults".to_owned() } else { sets.join(", ") };
+        let sets: Vec<String> = sets
+            .iter()
+            .map(|(key, value)| format!("`{key}={value}`"))
+            .collect();
+        let sets = if sets.is_empty() {
+            "the defaults".to_owned()
+        } else {
+            sets.join(", ")
+        };
         line(page, format_args!("{gap}- profile `{name}`: {sets}"));
     }
 }
@@ -98,8 +157,13 @@ pub fn weighting(row: &Row) -> Option<&'static str> {
     let none: [(String, HyperValue); 0] = [];
     let values = row.values(&none.into()).expect("the defaults are valid");
     match (row.exchange)(&values) {
-        Exchange { averaging: None, .. } => None,
-        Exchange { averaging: Some(averaging), .. } => match (averaging.rule, averaging.weighting) {
+        Exchange {
+            averaging: None, ..
+        } => None,
+        Exchange {
+            averaging: Some(averaging),
+            ..
+        } => match (averaging.rule, averaging.weighting) {
             (Rule::Prototypes(_), _) => None,
             (_, Weighting::Uniform) => Some("uniform"),
             (_, Weighting::Samples) => Some("by samples"),

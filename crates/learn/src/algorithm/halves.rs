@@ -53,8 +53,15 @@ pub(super) fn build(setup: &Setup<'_>, plan: Plan) -> Result<Box<dyn Algorithm>,
     let (base, head) = model::build(setup.model)?.split(Cut::Head);
     let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
     let parts = [part(plan.base, base), part(plan.head, head)];
-    let Plan { passes, finishing, .. } = plan;
-    Ok(Box::new(Halves { parts, passes, finishing, learning_rate: setup.training.learning_rate }))
+    let Plan {
+        passes, finishing, ..
+    } = plan;
+    Ok(Box::new(Halves {
+        parts,
+        passes,
+        finishing,
+        learning_rate: setup.training.learning_rate,
+    }))
 }
 
 impl Halves {
@@ -72,7 +79,10 @@ impl Halves {
             _ => self.run(&tape, batch.inputs),
         };
         let fit = cross_entropy(logits, batch.targets);
-        Step { loss: descend(&mut self.parts, tape, fit, self.learning_rate), routed: Vec::new() }
+        Step {
+            loss: descend(&mut self.parts, tape, fit, self.learning_rate),
+            routed: Vec::new(),
+        }
     }
 }
 
@@ -95,7 +105,11 @@ impl Algorithm for Halves {
             Stage::Finishing(_) => self.finishing,
         };
         let is_head_alone = pass.is_some_and(|pass| pass.trains == [HEAD]);
-        is_head_alone.then(|| self.parts[BASE].net.forward(&self.parts[BASE].weights, inputs))
+        is_head_alone.then(|| {
+            self.parts[BASE]
+                .net
+                .forward(&self.parts[BASE].weights, inputs)
+        })
     }
 
     fn step(&mut self, pass: usize, batch: Batch) -> Step {
@@ -120,7 +134,11 @@ impl Algorithm for Halves {
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
-        Output { logits: self.run(&plain(&self.parts), inputs), chosen: None, n_experts: 0 }
+        Output {
+            logits: self.run(&plain(&self.parts), inputs),
+            chosen: None,
+            n_experts: 0,
+        }
     }
 }
 
@@ -128,8 +146,16 @@ impl Algorithm for Halves {
 impl Modular for Halves {
     fn module(&self) -> Module {
         match self.parts[HEAD].role {
-            Role::Private => Module { kind: ModuleKind::Head, parts: HEAD..HEAD + 1, is_additive: false },
-            _ => Module { kind: ModuleKind::Extractor, parts: BASE..BASE + 1, is_additive: true },
+            Role::Private => Module {
+                kind: ModuleKind::Head,
+                parts: HEAD..HEAD + 1,
+                is_additive: false,
+            },
+            _ => Module {
+                kind: ModuleKind::Extractor,
+                parts: BASE..BASE + 1,
+                is_additive: true,
+            },
         }
     }
 
@@ -137,12 +163,17 @@ impl Modular for Halves {
         let base = &self.parts[BASE];
         match self.module().kind {
             ModuleKind::Head => Opened::at(base.net.forward(&base.weights, inputs)),
-            _ => Opened { gate_input: base.net.legible(&base.weights, inputs.clone()), ..Opened::at(inputs) },
+            _ => Opened {
+                gate_input: base.net.legible(&base.weights, inputs.clone()),
+                ..Opened::at(inputs)
+            },
         }
     }
 
     fn run_module(&self, weights: &[Weights], input: Tensor<2>) -> Tensor<2> {
-        self.parts[self.module().parts.start].net.forward(&weights[0], input)
+        self.parts[self.module().parts.start]
+            .net
+            .forward(&weights[0], input)
     }
 
     fn close(&self, _side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2> {

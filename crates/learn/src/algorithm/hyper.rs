@@ -72,7 +72,9 @@ impl Kind {
         match (self, value) {
             (Self::Choice(words), HyperValue::Text(text)) => words.contains(&text.as_str()),
             (Self::Integer { min, max }, HyperValue::Integer(n)) => (min..=max).contains(&n),
-            (Self::Real { min, max }, HyperValue::Integer(n)) => (*min..=*max).contains(&(*n as f64)),
+            (Self::Real { min, max }, HyperValue::Integer(n)) => {
+                (*min..=*max).contains(&(*n as f64))
+            }
             (Self::Real { min, max }, HyperValue::Real(x)) => (min..=max).contains(&x),
             (Self::CountOrAll { .. }, HyperValue::Text(text)) => text == "all",
             (Self::CountOrAll { max }, HyperValue::Integer(n)) => (0..=*max).contains(n),
@@ -101,22 +103,36 @@ impl Row {
     /// Refuses unknown names, offering the nearest, and values out of range, naming the range.
     pub fn values(&self, given: &BTreeMap<String, HyperValue>) -> Result<Values, ConfigError> {
         let profile = self.profile(given)?;
-        let mut values: BTreeMap<_, _> = self.hyper.iter().map(|hyper| (hyper.name, parse(hyper.default))).collect();
-        values.extend(profile.map_or(&[][..], |profile| profile.sets).iter().map(|(name, text)| (*name, parse(text))));
+        let mut values: BTreeMap<_, _> = self
+            .hyper
+            .iter()
+            .map(|hyper| (hyper.name, parse(hyper.default)))
+            .collect();
+        values.extend(
+            profile
+                .map_or(&[][..], |profile| profile.sets)
+                .iter()
+                .map(|(name, text)| (*name, parse(text))),
+        );
         for (name, value) in given.iter().filter(|(name, _)| *name != PROFILE) {
             let Some(hyper) = self.hyper.iter().find(|hyper| hyper.name == name) else {
                 return Err(self.unknown(name));
             };
             if !hyper.kind.admits(value) {
                 let (range, got) = (hyper.kind.range(), text(value));
-                return Err(ConfigError(format!("`hyper.{name}` is `{got}`, but must be {range}")));
+                return Err(ConfigError(format!(
+                    "`hyper.{name}` is `{got}`, but must be {range}"
+                )));
             }
             values.insert(hyper.name, value.clone());
         }
         Ok(Values(values))
     }
 
-    fn profile(&self, given: &BTreeMap<String, HyperValue>) -> Result<Option<&Profile>, ConfigError> {
+    fn profile(
+        &self,
+        given: &BTreeMap<String, HyperValue>,
+    ) -> Result<Option<&Profile>, ConfigError> {
         let Some(value) = given.get(PROFILE) else {
             return Ok(self.profiles.first());
         };
@@ -126,13 +142,24 @@ impl Row {
         let name = text(value);
         let names: Vec<&str> = self.profiles.iter().map(|profile| profile.name).collect();
         let found = self.profiles.iter().find(|profile| profile.name == name);
-        found.map(Some).ok_or_else(|| ConfigError(unknown_name("profile", &name, &names)))
+        found
+            .map(Some)
+            .ok_or_else(|| ConfigError(unknown_name("profile", &name, &names)))
     }
 
     fn unknown(&self, name: &str) -> ConfigError {
         let profile = (!self.profiles.is_empty()).then_some(PROFILE);
-        let names: Vec<&str> = self.hyper.iter().map(|hyper| hyper.name).chain(profile).collect();
-        ConfigError(unknown_name(&format!("hyper-parameter of `{}`", self.name), name, &names))
+        let names: Vec<&str> = self
+            .hyper
+            .iter()
+            .map(|hyper| hyper.name)
+            .chain(profile)
+            .collect();
+        ConfigError(unknown_name(
+            &format!("hyper-parameter of `{}`", self.name),
+            name,
+            &names,
+        ))
     }
 }
 
@@ -189,7 +216,9 @@ impl Values {
     /// Returns a number of experts to mix with.
     pub fn peers(&self, name: &str) -> PeersPerExpert {
         match self.get(name) {
-            HyperValue::Integer(value) => PeersPerExpert::Count(u32::try_from(*value).unwrap_or(u32::MAX)),
+            HyperValue::Integer(value) => {
+                PeersPerExpert::Count(u32::try_from(*value).unwrap_or(u32::MAX))
+            }
             _ => PeersPerExpert::ALL,
         }
     }
@@ -198,7 +227,10 @@ impl Values {
     pub fn rule(&self) -> Rule {
         let name = self.text(AGGREGATION.name);
         let rules = [Rule::Mean, Rule::Median, Rule::TrimmedMean];
-        rules.into_iter().find(|rule| rule.name() == name).expect("the choices of `aggregation` are the rules' names")
+        rules
+            .into_iter()
+            .find(|rule| rule.name() == name)
+            .expect("the choices of `aggregation` are the rules' names")
     }
 
     /// Returns how the aggregator learns, so many times over as the named hyper-parameter says.
@@ -225,7 +257,10 @@ mod tests {
     use crate::algorithm::find;
 
     fn values(name: &str, given: &[(&str, &str)]) -> Result<Values, ConfigError> {
-        let given = given.iter().map(|(name, text)| ((*name).to_owned(), parse(text))).collect();
+        let given = given
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), parse(text)))
+            .collect();
         find(name)?.values(&given)
     }
 
@@ -233,10 +268,23 @@ mod tests {
     fn given_beats_profile_beats_default() {
         assert_eq!(values("fedmoe-da", &[]).unwrap().real("load_balance"), 0.0);
         let robust = values("fedmoe-da", &[("profile", "robust")]).unwrap();
-        assert_eq!((robust.real("load_balance"), robust.count("slots_per_node")), (0.01, 2));
-        let given = values("fedmoe-da", &[("profile", "robust"), ("load_balance", "1"), ("peers_per_expert", "all")]);
+        assert_eq!(
+            (robust.real("load_balance"), robust.count("slots_per_node")),
+            (0.01, 2)
+        );
+        let given = values(
+            "fedmoe-da",
+            &[
+                ("profile", "robust"),
+                ("load_balance", "1"),
+                ("peers_per_expert", "all"),
+            ],
+        );
         let given = given.unwrap();
-        assert_eq!((given.real("load_balance"), given.peers("peers_per_expert")), (1.0, PeersPerExpert::ALL));
+        assert_eq!(
+            (given.real("load_balance"), given.peers("peers_per_expert")),
+            (1.0, PeersPerExpert::ALL)
+        );
     }
 
     #[test]
@@ -250,7 +298,10 @@ mod tests {
             error("fedmoe-da", &[("refresh_every", "0")]),
             "`hyper.refresh_every` is `0`, but must be 1 to 100000"
         );
-        assert_eq!(error("fedmoe-da", &[("profile", "papr")]), "unknown profile `papr`: did you mean `paper`?");
+        assert_eq!(
+            error("fedmoe-da", &[("profile", "papr")]),
+            "unknown profile `papr`: did you mean `paper`?"
+        );
         assert_eq!(
             error("local", &[("profile", "paper")]),
             "unknown hyper-parameter of `local` `profile`: none is allowed here"

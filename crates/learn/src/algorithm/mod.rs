@@ -208,7 +208,10 @@ pub struct Selection {
 
 impl Selection {
     /// All samples, in the spec's batches.
-    pub const ALL: Self = Self { twentieths: 0..20, batch_size: None };
+    pub const ALL: Self = Self {
+        twentieths: 0..20,
+        batch_size: None,
+    };
 
     /// Returns which of so many samples it is, in the node's order.
     pub fn of(&self, samples: usize) -> Range<usize> {
@@ -312,7 +315,9 @@ pub trait Algorithm: Send + Sync {
 /// Takes one step on samples as they are.
 #[cfg(test)]
 pub(crate) fn take_step(algorithm: &mut dyn Algorithm, stage: Stage, batch: Batch) -> Step {
-    let inputs = algorithm.frozen(stage, batch.inputs.clone()).unwrap_or(batch.inputs);
+    let inputs = algorithm
+        .frozen(stage, batch.inputs.clone())
+        .unwrap_or(batch.inputs);
     let batch = Batch { inputs, ..batch };
     match stage {
         Stage::Pass(pass) => algorithm.step(pass, batch),
@@ -323,7 +328,10 @@ pub(crate) fn take_step(algorithm: &mut dyn Algorithm, stage: Stage, batch: Batc
 /// Returns the exchange of an algorithm whose shared parts are averaged, each node counting by its training samples.
 fn averaged(values: &Values) -> Exchange {
     Exchange {
-        averaging: Some(Averaging { weighting: Weighting::Samples, rule: values.rule() }),
+        averaging: Some(Averaging {
+            weighting: Weighting::Samples,
+            rule: values.rule(),
+        }),
         experts: None,
         everybody_first: false,
     }
@@ -347,9 +355,16 @@ pub fn find(name: &str) -> Result<&'static Row, ConfigError> {
 pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     let row = find(&spec.algorithm)?;
     if spec.training.ahead_epochs > 0 && !row.trains_ahead {
-        let can: Vec<&str> = TABLE.iter().filter(|row| row.trains_ahead).map(|row| row.name).collect();
-        let text =
-            format!("`training.ahead_epochs` must be 0 with `{}`: only {} train ahead", row.name, can.join(", "));
+        let can: Vec<&str> = TABLE
+            .iter()
+            .filter(|row| row.trains_ahead)
+            .map(|row| row.name)
+            .collect();
+        let text = format!(
+            "`training.ahead_epochs` must be 0 with `{}`: only {} train ahead",
+            row.name,
+            can.join(", ")
+        );
         return Err(ConfigError(text));
     }
     spec.exchange = (row.exchange)(&row.values(&spec.hyper)?);
@@ -366,12 +381,22 @@ pub fn check_exchange(spec: &FederationSpec) -> Result<(), ConfigError> {
     if filled.exchange == spec.exchange {
         return Ok(());
     }
-    let entries = |spec: &FederationSpec| spec.entries().into_iter().map(|entry| (entry.key, entry.value));
+    let entries = |spec: &FederationSpec| {
+        spec.entries()
+            .into_iter()
+            .map(|entry| (entry.key, entry.value))
+    };
     let (ours, needed): (Vec<_>, Vec<_>) = (entries(spec).collect(), entries(&filled).collect());
-    let differing = needed.iter().find(|entry| !ours.contains(entry)).or(ours.iter().find(|e| !needed.contains(e)));
+    let differing = needed
+        .iter()
+        .find(|entry| !ours.contains(entry))
+        .or(ours.iter().find(|e| !needed.contains(e)));
     let (key, _) = differing.expect("exchanges that differ have entries that differ");
     let value = |entries: &[(String, String)]| {
-        entries.iter().find(|entry| &entry.0 == key).map_or_else(|| "absent".to_owned(), |entry| entry.1.clone())
+        entries
+            .iter()
+            .find(|entry| &entry.0 == key)
+            .map_or_else(|| "absent".to_owned(), |entry| entry.1.clone())
     };
     Err(ConfigError(format!(
         "`{key}` is {}, but algorithm `{}` with these hyper-parameters needs {}",
@@ -389,11 +414,19 @@ mod tests {
     #[test]
     fn every_row_has_valid_defaults_in_every_profile() {
         for row in TABLE {
-            let names: Vec<Option<&str>> = row.profiles.iter().map(|profile| Some(profile.name)).collect();
+            let names: Vec<Option<&str>> = row
+                .profiles
+                .iter()
+                .map(|profile| Some(profile.name))
+                .collect();
             for profile in if names.is_empty() { vec![None] } else { names } {
-                let mut spec = FederationSpec { algorithm: row.name.into(), ..FederationSpec::default() };
+                let mut spec = FederationSpec {
+                    algorithm: row.name.into(),
+                    ..FederationSpec::default()
+                };
                 if let Some(profile) = profile {
-                    spec.hyper.insert("profile".into(), HyperValue::Text(profile.into()));
+                    spec.hyper
+                        .insert("profile".into(), HyperValue::Text(profile.into()));
                 }
                 fill_exchange(&mut spec).unwrap();
                 spec.validate().unwrap();
@@ -409,12 +442,20 @@ mod tests {
         fill_exchange(&mut spec).unwrap();
         spec.algorithm = "moon".into();
         let error = fill_exchange(&mut spec).unwrap_err().0;
-        assert!(error.starts_with("`training.ahead_epochs` must be 0 with `moon`: only fedmoe-da, fedavg"), "{error}");
+        assert!(
+            error.starts_with(
+                "`training.ahead_epochs` must be 0 with `moon`: only fedmoe-da, fedavg"
+            ),
+            "{error}"
+        );
     }
 
     #[test]
     fn offers_the_nearest_algorithm() {
-        assert_eq!(find("fedmoeda").unwrap_err().0, "unknown algorithm `fedmoeda`: did you mean `fedmoe-da`?");
+        assert_eq!(
+            find("fedmoeda").unwrap_err().0,
+            "unknown algorithm `fedmoeda`: did you mean `fedmoe-da`?"
+        );
     }
 
     #[test]
@@ -428,6 +469,9 @@ mod tests {
         assert_eq!(error, expected);
         spec.exchange.experts = None;
         let error = check_exchange(&spec).unwrap_err().0;
-        assert!(error.starts_with("`exchange.experts.peers_per_expert` is absent"), "{error}");
+        assert!(
+            error.starts_with("`exchange.experts.peers_per_expert` is absent"),
+            "{error}"
+        );
     }
 }

@@ -80,7 +80,11 @@ pub struct Opened {
 impl Opened {
     /// Opens where gate and module see the same, and closing needs nothing else.
     pub(super) fn at(input: Tensor<2>) -> Self {
-        Self { gate_input: input.clone(), module_input: input, side: None }
+        Self {
+            gate_input: input.clone(),
+            module_input: input,
+            side: None,
+        }
     }
 }
 
@@ -114,13 +118,24 @@ mod tests {
         for (name, algorithm) in algorithms {
             let modular = algorithm.modular().unwrap();
             let Module { parts, .. } = modular.module();
-            let weights: Vec<Weights> = algorithm.parts()[parts].iter().map(|part| part.weights.clone()).collect();
+            let weights: Vec<Weights> = algorithm.parts()[parts]
+                .iter()
+                .map(|part| part.weights.clone())
+                .collect();
             for rows in [1, 5, 64] {
-                let Opened { gate_input, module_input, side } = modular.open(random(rows, 9));
+                let Opened {
+                    gate_input,
+                    module_input,
+                    side,
+                } = modular.open(random(rows, 9));
                 assert_eq!(gate_input.dims()[0], rows, "{name}");
                 let output = modular.run_module(&weights, module_input);
                 let closed = values(&modular.close(side, output));
-                assert_eq!(closed, values(&algorithm.forward(random(rows, 9)).logits), "{name}");
+                assert_eq!(
+                    closed,
+                    values(&algorithm.forward(random(rows, 9)).logits),
+                    "{name}"
+                );
             }
         }
     }

@@ -42,7 +42,10 @@ pub(super) const ROW: Row = Row {
         },
         Hyper {
             name: "tau",
-            kind: Kind::Real { min: 1e-3, max: 1e3 },
+            kind: Kind::Real {
+                min: 1e-3,
+                max: 1e3,
+            },
             default: "0.5",
             doc: "temperature of the contrastive loss",
         },
@@ -67,19 +70,31 @@ struct Moon {
 impl Moon {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
         let [base, head] = whole::halves(setup, Role::Shared)?;
-        let mut previous =
-            Part::new(Role::Private, base.net.clone().prefixed("previous."), setup.seed, 0, setup.device);
+        let mut previous = Part::new(
+            Role::Private,
+            base.net.clone().prefixed("previous."),
+            setup.seed,
+            0,
+            setup.device,
+        );
         previous.weights = base.weights.clone();
         let received = base.weights.clone();
         let (mu, tau) = (setup.hyper.real("mu"), setup.hyper.real("tau"));
         let learning_rate = setup.training.learning_rate;
-        Ok(Self { parts: [base, head, previous], received, mu, tau, learning_rate })
+        Ok(Self {
+            parts: [base, head, previous],
+            received,
+            mu,
+            tau,
+            learning_rate,
+        })
     }
 
     /// Returns what the old and the received base make of a batch.
     fn anchors(&self, inputs: Tensor<2>) -> [Tensor<2>; 2] {
         let base = &self.parts[BASE].net;
-        [&self.received, &self.parts[PREVIOUS].weights].map(|weights| base.forward(weights, inputs.clone()))
+        [&self.received, &self.parts[PREVIOUS].weights]
+            .map(|weights| base.forward(weights, inputs.clone()))
     }
 }
 
@@ -112,7 +127,10 @@ impl Algorithm for Moon {
         let (features, logits) = whole::run(&self.parts, &tape, batch.inputs);
         let contrast = contrast(features, received, previous, self.tau).mul_scalar(self.mu);
         let loss = cross_entropy(logits, batch.targets) + contrast;
-        Step { loss: descend(&mut self.parts, tape, loss, self.learning_rate), routed: Vec::new() }
+        Step {
+            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            routed: Vec::new(),
+        }
     }
 
     fn end_round(&mut self) {
@@ -138,12 +156,16 @@ mod tests {
     /// The mean is 0.795 105. Slopes by central differences.
     #[test]
     fn contrast_agrees_with_a_worked_example() {
-        let (received, previous) = (matrix([[2.0, 0.0], [0.0, 1.0]]), matrix([[0.0, 3.0], [3.0, 4.0]]));
+        let (received, previous) = (
+            matrix([[2.0, 0.0], [0.0, 1.0]]),
+            matrix([[0.0, 3.0], [3.0, 4.0]]),
+        );
         let at = |z: [[f32; 2]; 2]| contrast(matrix(z), received.clone(), previous.clone(), 0.5);
         let z = [[1.0, 0.0], [1.0, 0.0]];
         assert_close(&values(&at(z)), &[0.795_105], 1e-5);
         let features = matrix(z).autodiff().require_grad();
-        let gradients = contrast(features.clone(), received.clone(), previous.clone(), 0.5).backward();
+        let gradients =
+            contrast(features.clone(), received.clone(), previous.clone(), 0.5).backward();
         let slopes = values(&features.grad(&gradients).unwrap());
         let step = 1e-2;
         for (at_number, slope) in slopes.into_iter().enumerate() {
@@ -153,7 +175,10 @@ mod tests {
                 values(&at(z))[0]
             };
             let difference = (moved(step) - moved(-step)) / (2.0 * step);
-            assert!((slope - difference).abs() < 1e-3, "{at_number}: {slope} is not {difference}");
+            assert!(
+                (slope - difference).abs() < 1e-3,
+                "{at_number}: {slope} is not {difference}"
+            );
         }
     }
 
@@ -162,11 +187,21 @@ mod tests {
         let (mut moon, mut average) = (build("moon", &[]), build("fedavg", &[]));
         moon.begin_round(Draws::new(1, 0, 1));
         let contrast = moon.step(0, batch()).loss - average.step(0, batch()).loss;
-        assert!((contrast - 2f64.ln()).abs() < 1e-6, "two equal cosines: {contrast}");
-        assert_close(&numbers(moon.as_ref(), "fc"), &numbers(average.as_ref(), ""), 1e-7);
+        assert!(
+            (contrast - 2f64.ln()).abs() < 1e-6,
+            "two equal cosines: {contrast}"
+        );
+        assert_close(
+            &numbers(moon.as_ref(), "fc"),
+            &numbers(average.as_ref(), ""),
+            1e-7,
+        );
         moon.step(0, batch());
         moon.end_round();
-        assert_eq!(numbers(moon.as_ref(), "previous.fc1"), numbers(moon.as_ref(), "fc1"));
+        assert_eq!(
+            numbers(moon.as_ref(), "previous.fc1"),
+            numbers(moon.as_ref(), "fc1")
+        );
         let initial = build("moon", &[]);
         moon.parts_mut()[BASE] = initial.parts()[BASE].clone();
         moon.begin_round(Draws::new(1, 0, 2));

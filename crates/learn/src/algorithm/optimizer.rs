@@ -41,7 +41,13 @@ pub(super) struct Optimizer {
 impl Optimizer {
     /// Starts without a memory.
     pub(super) fn new(method: Method, rate: f64, weight_decay: f64) -> Self {
-        Self { method, rate, weight_decay, steps: 0, moments: Vec::new() }
+        Self {
+            method,
+            rate,
+            weight_decay,
+            steps: 0,
+            moments: Vec::new(),
+        }
     }
 
     /// Makes one step; parameters without a gradient stay as they are.
@@ -49,7 +55,10 @@ impl Optimizer {
         self.steps += 1;
         self.moments.resize(slopes.len(), [None, None]);
         let (method, steps) = (self.method, self.steps);
-        let both = slopes.into_iter().zip(weights.tensors()).zip(&mut self.moments);
+        let both = slopes
+            .into_iter()
+            .zip(weights.tensors())
+            .zip(&mut self.moments);
         let directions = both.map(|((slope, now), moments)| {
             let slope = slope? + now.clone().mul_scalar(self.weight_decay);
             Some(direction(method, steps, slope, moments))
@@ -59,7 +68,12 @@ impl Optimizer {
     }
 }
 
-fn direction(method: Method, steps: i32, slope: Tensor<1>, [first, second]: &mut [Option<Tensor<1>>; 2]) -> Tensor<1> {
+fn direction(
+    method: Method,
+    steps: i32,
+    slope: Tensor<1>,
+    [first, second]: &mut [Option<Tensor<1>>; 2],
+) -> Tensor<1> {
     match method {
         Method::Momentum(momentum) => {
             let velocity = match first.take() {
@@ -72,7 +86,8 @@ fn direction(method: Method, steps: i32, slope: Tensor<1>, [first, second]: &mut
         Method::Adam => {
             let square = slope.clone() * slope.clone();
             let mean = decayed(first, slope, FIRST_DECAY).div_scalar(1.0 - FIRST_DECAY.powi(steps));
-            let variance = decayed(second, square, SECOND_DECAY).div_scalar(1.0 - SECOND_DECAY.powi(steps));
+            let variance =
+                decayed(second, square, SECOND_DECAY).div_scalar(1.0 - SECOND_DECAY.powi(steps));
             mean / variance.sqrt().add_scalar(EPSILON)
         }
     }
@@ -112,13 +127,21 @@ mod tests {
     /// Momentum 1/2, decay 1/5, slopes 1 and 2 from w = 1: v = 1.2, w = 0.88; v = 0.6 + 2.176 = 2.776, w = 0.6024.
     #[test]
     fn momentum_agrees_with_a_worked_example() {
-        assert_close(&run(Method::Momentum(0.5), 0.2, &[1.0, 2.0]), &[0.88, 0.6024], 1e-6);
+        assert_close(
+            &run(Method::Momentum(0.5), 0.2, &[1.0, 2.0]),
+            &[0.88, 0.6024],
+            1e-6,
+        );
     }
 
     /// Slopes 1 and -2. Step 1: m / 0.1 = 1, s / 0.001 = 1: w = 0.9. Step 2: m = 0.09 - 0.2 = -0.11, over 0.19
     /// -0.578 947; s = 0.000 999 + 0.004 = 0.004 999, over 0.001 999 2.500 750, root 1.581 376: w = 0.9 + 0.036 610.
     #[test]
     fn adam_agrees_with_a_worked_example() {
-        assert_close(&run(Method::Adam, 0.0, &[1.0, -2.0]), &[0.9, 0.936_610], 1e-5);
+        assert_close(
+            &run(Method::Adam, 0.0, &[1.0, -2.0]),
+            &[0.9, 0.936_610],
+            1e-5,
+        );
     }
 }

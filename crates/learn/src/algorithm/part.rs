@@ -52,8 +52,15 @@ impl Part {
     /// Makes a part with its initial numbers; parts of one net, seed and slot start alike on all nodes.
     pub fn new(role: Role, net: Net, seed: u64, slot: u64, device: &Device) -> Self {
         let params = weights::initial(&net, seed, slot);
-        let weights = Weights::load(&net, &params, device).expect("initial parameters fit their net");
-        Self { role, net, weights, weight_decay: 0.0, descent: Descent::default() }
+        let weights =
+            Weights::load(&net, &params, device).expect("initial parameters fit their net");
+        Self {
+            role,
+            net,
+            weights,
+            weight_decay: 0.0,
+            descent: Descent::default(),
+        }
     }
 
     /// Returns what distinguishes its parameters from those of other parts in a node's complete state.
@@ -114,7 +121,12 @@ pub(super) fn plain(parts: &[Part]) -> Vec<Weights> {
 pub(super) type Slopes = Vec<Vec<Option<Tensor<1>>>>;
 
 /// Makes one step of gradient descent in all recorded parts that the loss depends on; returns the loss.
-pub(super) fn descend(parts: &mut [Part], tape: Vec<Weights>, loss: Tensor<1>, learning_rate: f64) -> f64 {
+pub(super) fn descend(
+    parts: &mut [Part],
+    tape: Vec<Weights>,
+    loss: Tensor<1>,
+    learning_rate: f64,
+) -> f64 {
     let (value, slopes) = slopes(tape, loss);
     apply(parts, slopes, learning_rate);
     value
@@ -125,7 +137,10 @@ pub(super) fn slopes(tape: Vec<Weights>, loss: Tensor<1>) -> (f64, Slopes) {
     let value = f64::from(weights::values(&loss)[0]);
     let mut gradients: Gradients = loss.backward();
     // All gradients are taken before the first parameter changes: with the tape gone, the step happens in place.
-    let taken = tape.into_iter().map(|weights| weights.take_gradients(&mut gradients)).collect();
+    let taken = tape
+        .into_iter()
+        .map(|weights| weights.take_gradients(&mut gradients))
+        .collect();
     (value, taken)
 }
 

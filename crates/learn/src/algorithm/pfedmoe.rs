@@ -51,8 +51,14 @@ pub(super) const ROW: Row = Row {
         AGGREGATION,
     ],
     profiles: &[
-        Profile { name: "homogeneous", sets: &[] },
-        Profile { name: "heterogeneous", sets: &[("small_model", "cnn-5")] },
+        Profile {
+            name: "homogeneous",
+            sets: &[],
+        },
+        Profile {
+            name: "heterogeneous",
+            sets: &[("small_model", "cnn-5")],
+        },
     ],
     exchange: averaged,
     build: |setup| PFedMoe::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
@@ -62,7 +68,10 @@ const SMALL: usize = 2;
 const GATE: usize = 3;
 const LAST: usize = GATE + switch_gate::N_PARTS;
 const TRAINED: [usize; 6] = [BASE, HEAD, SMALL, GATE, GATE + 1, GATE + 2];
-const _: () = assert!(TRAINED.len() == GATE + switch_gate::N_TRAINED, "the gate's statistics are not trained");
+const _: () = assert!(
+    TRAINED.len() == GATE + switch_gate::N_TRAINED,
+    "the gate's statistics are not trained"
+);
 
 struct PFedMoe {
     parts: [Part; LAST],
@@ -83,16 +92,21 @@ impl PFedMoe {
             return Err(LearnError::Config(ConfigError(text)));
         }
         let inputs = setup.model.input.iter().product();
-        let [a, b, c, d] = switch_gate::parts(setup, inputs, setup.hyper.count("gate_width") as usize);
-        Ok(Self { parts: [base, head, small, a, b, c, d], learning_rate: setup.training.learning_rate })
+        let [a, b, c, d] =
+            switch_gate::parts(setup, inputs, setup.hyper.count("gate_width") as usize);
+        Ok(Self {
+            parts: [base, head, small, a, b, c, d],
+            learning_rate: setup.training.learning_rate,
+        })
     }
 
     /// Returns logits, and the gate's statistics after this batch.
     fn run(&self, weights: &[Weights], inputs: Tensor<2>, mode: Mode) -> (Tensor<2>, Weights) {
         let net = |part: usize, features| self.parts[part].net.forward(&weights[part], features);
-        let (shares, statistics) = switch_gate::shares(&self.parts[GATE..], &weights[GATE..], inputs.clone(), mode);
-        let mixed =
-            net(SMALL, inputs.clone()) * shares.clone().narrow(1, 0, 1) + net(BASE, inputs) * shares.narrow(1, 1, 1);
+        let (shares, statistics) =
+            switch_gate::shares(&self.parts[GATE..], &weights[GATE..], inputs.clone(), mode);
+        let mixed = net(SMALL, inputs.clone()) * shares.clone().narrow(1, 0, 1)
+            + net(BASE, inputs) * shares.narrow(1, 1, 1);
         (net(HEAD, mixed), statistics)
     }
 }
@@ -112,7 +126,10 @@ impl Algorithm for PFedMoe {
         let fit = cross_entropy(logits, batch.targets);
         let loss = descend(&mut self.parts, tape, fit, self.learning_rate);
         switch_gate::keep(&mut self.parts[GATE..], statistics);
-        Step { loss, routed: Vec::new() }
+        Step {
+            loss,
+            routed: Vec::new(),
+        }
     }
 
     fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
@@ -137,12 +154,25 @@ mod tests {
     fn mixes_features_by_the_gate() {
         let mut moe = setup("pfedmoe", &[], |setup| PFedMoe::new(setup).unwrap());
         let second = &mut moe.parts[GATE + 2].weights;
-        *second = Weights::new(second.tensors().map(|tensor| tensor.clone().mul_scalar(0.0)).collect());
+        *second = Weights::new(
+            second
+                .tensors()
+                .map(|tensor| tensor.clone().mul_scalar(0.0))
+                .collect(),
+        );
         let net = |part: usize, input| moe.parts[part].net.forward(&moe.parts[part].weights, input);
         let (small, own) = (net(SMALL, batch().inputs), net(BASE, batch().inputs));
-        assert_ne!(values(&small), values(&own), "extractors of one architecture start apart");
+        assert_ne!(
+            values(&small),
+            values(&own),
+            "extractors of one architecture start apart"
+        );
         let expected = net(HEAD, (small + own).mul_scalar(0.5));
-        assert_close(&values(&moe.forward(batch().inputs).logits), &values(&expected), 1e-6);
+        assert_close(
+            &values(&moe.forward(batch().inputs).logits),
+            &values(&expected),
+            1e-6,
+        );
     }
 
     /// With four samples, for of two the last normalisation makes -1 and 1 whatever the scores are.
@@ -150,12 +180,26 @@ mod tests {
     fn one_step_trains_all_of_it() {
         let mut moe = build("pfedmoe", &[]);
         let four = || Batch {
-            inputs: Tensor::cat(vec![batch().inputs, matrix([[0.4, 0.9, 0.1, 0.8], [0.2, 0.0, 0.6, 0.3]])], 0),
+            inputs: Tensor::cat(
+                vec![
+                    batch().inputs,
+                    matrix([[0.4, 0.9, 0.1, 0.8], [0.2, 0.0, 0.6, 0.3]]),
+                ],
+                0,
+            ),
             targets: Tensor::cat(vec![batch().targets, batch().targets], 0),
         };
-        let gate = ["gate.norm.mean_weight", "gate.norm.running_mean", "gate.fc1", "gate.fc2"];
+        let gate = [
+            "gate.norm.mean_weight",
+            "gate.norm.running_mean",
+            "gate.fc1",
+            "gate.fc2",
+        ];
         let names = [&["fc1", "fc.", "small.fc1"], &gate[..]].concat();
-        let before: Vec<_> = names.iter().map(|name| numbers(moe.as_ref(), name)).collect();
+        let before: Vec<_> = names
+            .iter()
+            .map(|name| numbers(moe.as_ref(), name))
+            .collect();
         let losses: Vec<f64> = (0..30).map(|_| moe.step(0, four()).loss).collect();
         assert!(losses[29] < losses[0], "{losses:?}");
         for (name, before) in names.iter().zip(before) {
@@ -167,16 +211,29 @@ mod tests {
     fn refuses_extractors_of_different_widths() {
         let row = crate::algorithm::find("pfedmoe").unwrap();
         let heterogeneous = fednode_core::HyperValue::Text("heterogeneous".into());
-        let hyper = row.values(&[("profile".to_owned(), heterogeneous)].into()).unwrap();
+        let hyper = row
+            .values(&[("profile".to_owned(), heterogeneous)].into())
+            .unwrap();
         let built = |name: &str| {
             setup("pfedmoe", &[], |setup| {
-                let model =
-                    fednode_core::spec::ModelSpec { name: name.into(), input: [1, 8, 8], ..setup.model.clone() };
-                PFedMoe::new(&Setup { model: &model, hyper: &hyper, ..*setup }).map(|moe| moe.parts.len())
+                let model = fednode_core::spec::ModelSpec {
+                    name: name.into(),
+                    input: [1, 8, 8],
+                    ..setup.model.clone()
+                };
+                PFedMoe::new(&Setup {
+                    model: &model,
+                    hyper: &hyper,
+                    ..*setup
+                })
+                .map(|moe| moe.parts.len())
             })
         };
         assert_eq!(built("cnn-3").unwrap(), LAST);
         let error = built("mlp").unwrap_err().to_string();
-        assert!(error.contains("those of `mlp` are 200 and those of `hyper.small_model` 500"), "{error}");
+        assert!(
+            error.contains("those of `mlp` are 200 and those of `hyper.small_model` 500"),
+            "{error}"
+        );
     }
 }

@@ -47,13 +47,29 @@ pub(super) const FB: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "a classifier of one's own, trained after the last round",
     trains_ahead: false,
-    hyper: &[PERSONAL_EPOCHS, PERSONAL_RATE, MOMENTUM, WEIGHT_DECAY, BATCH_SIZE, SAMPLES, AGGREGATION],
+    hyper: &[
+        PERSONAL_EPOCHS,
+        PERSONAL_RATE,
+        MOMENTUM,
+        WEIGHT_DECAY,
+        BATCH_SIZE,
+        SAMPLES,
+        AGGREGATION,
+    ],
     profiles: &[
-        Profile { name: "paper-code", sets: &[] },
-        Profile { name: "sound", sets: &[("personal_samples", "all")] },
+        Profile {
+            name: "paper-code",
+            sets: &[],
+        },
+        Profile {
+            name: "sound",
+            sets: &[("personal_samples", "all")],
+        },
     ],
     exchange,
-    build: |setup| PflMoe::new(setup, None).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
+    build: |setup| {
+        PflMoe::new(setup, None).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>)
+    },
 };
 
 pub(super) const MF: Row = Row {
@@ -63,14 +79,20 @@ pub(super) const MF: Row = Row {
     trains_ahead: false,
     hyper: MIXTURE_HYPER,
     profiles: MIXTURE_PROFILES,
-    build: |setup| PflMoe::new(setup, Some(Sees::Input)).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
+    build: |setup| {
+        PflMoe::new(setup, Some(Sees::Input))
+            .map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>)
+    },
     ..FB
 };
 
 pub(super) const MFE: Row = Row {
     name: "pfl-mfe",
     summary: "PFL-FB, then a gate on the features mixes the common classifier with the node's own",
-    build: |setup| PflMoe::new(setup, Some(Sees::Features)).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
+    build: |setup| {
+        PflMoe::new(setup, Some(Sees::Features))
+            .map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>)
+    },
     ..MF
 };
 
@@ -80,13 +102,19 @@ const MIXTURE_HYPER: &[Hyper] = &[
     MOMENTUM,
     Hyper {
         name: "gate_epochs",
-        kind: Kind::Integer { min: 0, max: 100_000 },
+        kind: Kind::Integer {
+            min: 0,
+            max: 100_000,
+        },
         default: "200",
         doc: "epochs in which the gate alone learns, after the classifier's; 0 leaves it at the classifier",
     },
     Hyper {
         name: "gate_rate",
-        kind: Kind::Real { min: 1e-9, max: 1e3 },
+        kind: Kind::Real {
+            min: 1e-9,
+            max: 1e3,
+        },
         default: "0.001",
         doc: "step size of the gate",
     },
@@ -101,23 +129,41 @@ const MIXTURE_HYPER: &[Hyper] = &[
     AGGREGATION,
 ];
 
-const MIXTURE_PROFILES: &[Profile] = &[Profile { name: "paper-code", sets: &[] }, Profile { name: "sound", sets: &[] }];
+const MIXTURE_PROFILES: &[Profile] = &[
+    Profile {
+        name: "paper-code",
+        sets: &[],
+    },
+    Profile {
+        name: "sound",
+        sets: &[],
+    },
+];
 
 const PERSONAL_EPOCHS: Hyper = Hyper {
     name: "personal_epochs",
-    kind: Kind::Integer { min: 0, max: 100_000 },
+    kind: Kind::Integer {
+        min: 0,
+        max: 100_000,
+    },
     default: "200",
     doc: "epochs in which the node's own classifier learns, after the last round; 0 leaves everything at FedAvg",
 };
 const PERSONAL_RATE: Hyper = Hyper {
     name: "personal_rate",
-    kind: Kind::Real { min: 1e-9, max: 1e3 },
+    kind: Kind::Real {
+        min: 1e-9,
+        max: 1e3,
+    },
     default: "0.001",
     doc: "step size of the node's own classifier",
 };
 const MOMENTUM: Hyper = Hyper {
     name: "personal_momentum",
-    kind: Kind::Real { min: 0.0, max: 0.999 },
+    kind: Kind::Real {
+        min: 0.0,
+        max: 0.999,
+    },
     default: "0.9",
     doc: "momentum of the node's own classifier",
 };
@@ -129,7 +175,10 @@ const WEIGHT_DECAY: Hyper = Hyper {
 };
 const BATCH_SIZE: Hyper = Hyper {
     name: "finishing_batch_size",
-    kind: Kind::Integer { min: 1, max: 65_536 },
+    kind: Kind::Integer {
+        min: 1,
+        max: 65_536,
+    },
     default: "64",
     doc: "samples per step after the last round",
 };
@@ -142,7 +191,10 @@ const SAMPLES: Hyper = Hyper {
 
 fn exchange(values: &Values) -> Exchange {
     Exchange {
-        averaging: Some(Averaging { weighting: Weighting::Uniform, rule: values.rule() }),
+        averaging: Some(Averaging {
+            weighting: Weighting::Uniform,
+            rule: values.rule(),
+        }),
         experts: None,
         everybody_first: false,
     }
@@ -200,19 +252,38 @@ impl PflMoe {
         let mut personal = part(Role::Private, classifier.clone().prefixed("personal."));
         let classifier = part(Role::Shared, classifier);
         personal.weights = classifier.weights.clone();
-        let progress = part(Role::Private, Net::arrays(&[("progress", &[1], Initial::Zeros)]));
-        let mut parts = vec![part(Role::Shared, extractor), classifier, personal, progress];
+        let progress = part(
+            Role::Private,
+            Net::arrays(&[("progress", &[1], Initial::Zeros)]),
+        );
+        let mut parts = vec![
+            part(Role::Shared, extractor),
+            classifier,
+            personal,
+            progress,
+        ];
         parts.extend(gate.map(|gate| part(Role::Private, gate)));
         let fresh_gate = parts.get(GATE).map(|gate| gate.weights.clone());
         let (hyper, learning_rate) = (setup.hyper.clone(), setup.training.learning_rate);
         let optimizer = Optimizer::new(Method::Momentum(0.0), learning_rate, 0.0);
-        Ok(Self { parts, sees, hyper, fresh_gate, optimizer, learning_rate })
+        Ok(Self {
+            parts,
+            sees,
+            hyper,
+            fresh_gate,
+            optimizer,
+            learning_rate,
+        })
     }
 
     /// Runs extractor and one of the classifiers.
     fn run(&self, weights: &[Weights], classifier: usize, inputs: Tensor<2>) -> Tensor<2> {
-        let features = self.parts[EXTRACTOR].net.forward(&weights[EXTRACTOR], inputs);
-        self.parts[classifier].net.forward(&weights[classifier], features)
+        let features = self.parts[EXTRACTOR]
+            .net
+            .forward(&weights[EXTRACTOR], inputs);
+        self.parts[classifier]
+            .net
+            .forward(&weights[classifier], features)
     }
 
     /// Runs the mixture; the node's own classifier alone in PFL-FB.
@@ -269,32 +340,50 @@ impl Algorithm for PflMoe {
 
     /// The features for stage 2; for stage 3 what the gate sees and the logits of both classifiers, side by side.
     fn frozen(&self, stage: Stage, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        let Stage::Finishing(pass) = stage else { return None };
-        let net = |part: usize, inputs| self.parts[part].net.forward(&self.parts[part].weights, inputs);
+        let Stage::Finishing(pass) = stage else {
+            return None;
+        };
+        let net = |part: usize, inputs| {
+            self.parts[part]
+                .net
+                .forward(&self.parts[part].weights, inputs)
+        };
         let features = net(EXTRACTOR, inputs.clone());
         if pass == 0 {
             return Some(features);
         }
         let logits = [CLASSIFIER, PERSONAL].map(|classifier| net(classifier, features.clone()));
-        let seen = if self.sees == Some(Sees::Input) { inputs } else { features };
+        let seen = if self.sees == Some(Sees::Input) {
+            inputs
+        } else {
+            features
+        };
         Some(Tensor::cat([vec![seen], logits.to_vec()].concat(), 1))
     }
 
     fn step(&mut self, _pass: usize, batch: Batch) -> Step {
         let tape = record_only(&self.parts, &[EXTRACTOR, CLASSIFIER]);
         let fit = cross_entropy(self.run(&tape, CLASSIFIER, batch.inputs), batch.targets);
-        Step { loss: descend(&mut self.parts, tape, fit, self.learning_rate), routed: Vec::new() }
+        Step {
+            loss: descend(&mut self.parts, tape, fit, self.learning_rate),
+            routed: Vec::new(),
+        }
     }
 
     fn selection(&self, stage: Stage) -> Selection {
-        let Stage::Finishing(pass) = stage else { return Selection::ALL };
+        let Stage::Finishing(pass) = stage else {
+            return Selection::ALL;
+        };
         let uses_all = self.sees.is_none() && self.hyper.text("personal_samples") == "all";
         let twentieths = match pass {
             0 if uses_all => Selection::ALL.twentieths,
             0 => GATE_TWENTIETHS..Selection::ALL.twentieths.end,
             _ => 0..GATE_TWENTIETHS,
         };
-        Selection { twentieths, batch_size: Some(self.hyper.count("finishing_batch_size") as usize) }
+        Selection {
+            twentieths,
+            batch_size: Some(self.hyper.count("finishing_batch_size") as usize),
+        }
     }
 
     fn finishing_passes(&self) -> Vec<u32> {
@@ -316,7 +405,11 @@ impl Algorithm for PflMoe {
         } else if let Some(fresh) = &self.fresh_gate {
             self.parts[GATE].weights = fresh.clone();
             let is_adam = self.hyper.text("gate_optimizer") == "adam";
-            let method = if is_adam { Method::Adam } else { Method::Momentum(0.0) };
+            let method = if is_adam {
+                Method::Adam
+            } else {
+                Method::Momentum(0.0)
+            };
             self.optimizer = Optimizer::new(method, self.hyper.real("gate_rate"), weight_decay);
             self.set_progress(MIXED);
         }
@@ -332,11 +425,21 @@ impl Algorithm for PflMoe {
             let (width, classes) = (net.n_inputs(), self.parts[CLASSIFIER].net.n_outputs());
             let columns = |from: usize, count: usize| batch.inputs.clone().narrow(1, from, count);
             let score = net.forward(&tape[GATE], columns(0, width));
-            mixed(score, columns(width, classes), columns(width + classes, classes))
+            mixed(
+                score,
+                columns(width, classes),
+                columns(width + classes, classes),
+            )
         };
         let (loss, mut slopes) = slopes(tape, cross_entropy(logits, batch.targets));
-        self.optimizer.step(&mut self.parts[trained].weights, slopes.swap_remove(trained));
-        Step { loss, routed: Vec::new() }
+        self.optimizer.step(
+            &mut self.parts[trained].weights,
+            slopes.swap_remove(trained),
+        );
+        Step {
+            loss,
+            routed: Vec::new(),
+        }
     }
 
     fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
@@ -374,7 +477,11 @@ mod tests {
         let logits = mixed(score.clone(), matrix([[2.0, 0.0]]), matrix([[0.0, 4.0]]));
         assert_close(&values(&logits), &[1.5, 1.0], 1e-6);
         let loss = cross_entropy(logits, matrix([[0.0, 1.0]]));
-        assert_close(&values(&score.grad(&loss.backward()).unwrap()), &[0.700_267], 1e-5);
+        assert_close(
+            &values(&score.grad(&loss.backward()).unwrap()),
+            &[0.700_267],
+            1e-5,
+        );
     }
 
     #[test]
@@ -385,17 +492,26 @@ mod tests {
             assert_eq!(moe.step(0, batch()), average.step(0, batch()), "{name}");
             let common = numbers(average.as_ref(), "");
             assert_eq!(numbers(moe.as_ref(), "fc"), common, "{name}");
-            let logits = |algorithm: &dyn Algorithm| values(&algorithm.forward(batch().inputs).logits);
+            let logits =
+                |algorithm: &dyn Algorithm| values(&algorithm.forward(batch().inputs).logits);
             assert_eq!(logits(moe.as_ref()), logits(average.as_ref()), "{name}");
 
             moe.begin_finishing(0);
-            assert_eq!(numbers(moe.as_ref(), "personal."), common, "{name}: the `mlp` has no convolutions");
+            assert_eq!(
+                numbers(moe.as_ref(), "personal."),
+                common,
+                "{name}: the `mlp` has no convolutions"
+            );
             take_step(moe.as_mut(), Stage::Finishing(0), batch());
             let personal = numbers(moe.as_ref(), "personal.");
             assert_ne!(personal, common, "{name}");
             assert_ne!(logits(moe.as_ref()), logits(average.as_ref()), "{name}");
             let gate = numbers(moe.as_ref(), "gate.");
-            assert_eq!(gate.len(), gate_inputs.map_or(0, |inputs| inputs + 1), "{name}");
+            assert_eq!(
+                gate.len(),
+                gate_inputs.map_or(0, |inputs| inputs + 1),
+                "{name}"
+            );
             if gate_inputs.is_some() {
                 moe.begin_finishing(1);
                 take_step(moe.as_mut(), Stage::Finishing(1), batch());
@@ -411,8 +527,16 @@ mod tests {
     fn gates_have_the_sizes_of_the_paper() {
         let size = |name: &str, model: &str, input| {
             setup(name, &[], |setup| {
-                let model = ModelSpec { name: model.into(), input, ..setup.model.clone() };
-                let built = (crate::algorithm::find(name).unwrap().build)(&Setup { model: &model, ..*setup }).unwrap();
+                let model = ModelSpec {
+                    name: model.into(),
+                    input,
+                    ..setup.model.clone()
+                };
+                let built = (crate::algorithm::find(name).unwrap().build)(&Setup {
+                    model: &model,
+                    ..*setup
+                })
+                .unwrap();
                 numbers(built.as_ref(), "gate.").len()
             })
         };
@@ -424,12 +548,24 @@ mod tests {
 
     #[test]
     fn samples_are_divided_as_the_profiles_say() {
-        let twentieths = |name: &str, pass| build(name, &[]).selection(Stage::Finishing(pass)).twentieths;
-        assert_eq!((twentieths("pfl-mf", 0), twentieths("pfl-mf", 1), twentieths("pfl-fb", 0)), (5..20, 0..5, 5..20));
+        let twentieths = |name: &str, pass| {
+            build(name, &[])
+                .selection(Stage::Finishing(pass))
+                .twentieths
+        };
+        assert_eq!(
+            (
+                twentieths("pfl-mf", 0),
+                twentieths("pfl-mf", 1),
+                twentieths("pfl-fb", 0)
+            ),
+            (5..20, 0..5, 5..20)
+        );
         let sound = |name: &str| {
             let row = crate::algorithm::find(name).unwrap();
             let profile = fednode_core::HyperValue::Text("sound".into());
-            row.values(&[("profile".to_owned(), profile)].into()).unwrap()
+            row.values(&[("profile".to_owned(), profile)].into())
+                .unwrap()
         };
         assert_eq!(sound("pfl-fb").text("personal_samples"), "all");
         assert_eq!(sound("pfl-mfe").real("gate_rate"), 0.001);

@@ -20,7 +20,10 @@ struct Plain {
 pub(super) fn build(setup: &Setup<'_>, role: Role) -> Result<Box<dyn Algorithm>, LearnError> {
     let net = model::build(setup.model)?;
     let part = Part::new(role, net, setup.seed, 0, setup.device);
-    Ok(Box::new(Plain { part: [part], learning_rate: setup.training.learning_rate }))
+    Ok(Box::new(Plain {
+        part: [part],
+        learning_rate: setup.training.learning_rate,
+    }))
 }
 
 impl Algorithm for Plain {
@@ -35,20 +38,37 @@ impl Algorithm for Plain {
     fn step(&mut self, _pass: usize, batch: Batch) -> Step {
         let tape = record(&self.part);
         let logits = self.part[0].net.forward(&tape[0], batch.inputs);
-        let loss = descend(&mut self.part, tape, cross_entropy(logits, batch.targets), self.learning_rate);
-        Step { loss, routed: Vec::new() }
+        let loss = descend(
+            &mut self.part,
+            tape,
+            cross_entropy(logits, batch.targets),
+            self.learning_rate,
+        );
+        Step {
+            loss,
+            routed: Vec::new(),
+        }
     }
 
     fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
         let [part] = &self.part;
         // The base is the front of the whole, and so are its weights of the whole's.
         let (base, _) = part.net.split(Cut::Head);
-        let weights = part.weights.tensors().take(base.parameters().len()).cloned().collect();
+        let weights = part
+            .weights
+            .tensors()
+            .take(base.parameters().len())
+            .cloned()
+            .collect();
         (part.role == Role::Shared).then(|| base.forward(&Weights::new(weights), inputs))
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         let [part] = &self.part;
-        Output { logits: part.net.forward(&part.weights, inputs), chosen: None, n_experts: 0 }
+        Output {
+            logits: part.net.forward(&part.weights, inputs),
+            chosen: None,
+            n_experts: 0,
+        }
     }
 }

@@ -46,7 +46,10 @@ pub(super) const ROW: Row = Row {
     hyper: &[AGGREGATION],
     profiles: &[],
     exchange: |values| Exchange {
-        averaging: Some(Averaging { weighting: Weighting::Uniform, rule: values.rule() }),
+        averaging: Some(Averaging {
+            weighting: Weighting::Uniform,
+            rule: values.rule(),
+        }),
         experts: None,
         everybody_first: false,
     },
@@ -70,7 +73,12 @@ struct Scaffold {
 
 impl Scaffold {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
-        let TrainingSpec { momentum, weight_decay, clip_norm, .. } = *setup.training;
+        let TrainingSpec {
+            momentum,
+            weight_decay,
+            clip_norm,
+            ..
+        } = *setup.training;
         if momentum + weight_decay + clip_norm > 0.0 {
             let text = "`scaffold` reckons its controls from plain steps: leave `training.momentum`, `training.weight_decay` \
                         and `training.clip_norm` at 0";
@@ -79,17 +87,35 @@ impl Scaffold {
         let [base, head] = whole::halves(setup, Role::Shared)?;
         let received = [base.weights.clone(), head.weights.clone()];
         let zeros = |role, prefix| {
-            Part::new(role, Net::zeros_like(prefix, &[&base.net, &head.net]), setup.seed, 0, setup.device)
+            Part::new(
+                role,
+                Net::zeros_like(prefix, &[&base.net, &head.net]),
+                setup.seed,
+                0,
+                setup.device,
+            )
         };
-        let (control, own) = (zeros(Role::Shared, "control."), zeros(Role::Private, "own_control."));
+        let (control, own) = (
+            zeros(Role::Shared, "control."),
+            zeros(Role::Private, "own_control."),
+        );
         let parts = [base, head, control, own];
         let (learning_rate, participation) = (setup.training.learning_rate, setup.participation);
-        Ok(Self { parts, received, steps: 0, learning_rate, participation })
+        Ok(Self {
+            parts,
+            received,
+            steps: 0,
+            learning_rate,
+            participation,
+        })
     }
 
     /// Returns `c - c_j`, in the order of base and head.
     fn corrections(&self) -> impl Iterator<Item = Tensor<1>> {
-        let both = self.parts[CONTROL].weights.tensors().zip(self.parts[OWN].weights.tensors());
+        let both = self.parts[CONTROL]
+            .weights
+            .tensors()
+            .zip(self.parts[OWN].weights.tensors());
         both.map(|(control, own)| control.clone() - own.clone())
     }
 }
@@ -118,26 +144,40 @@ impl Algorithm for Scaffold {
         }
         apply(&mut self.parts, slopes, self.learning_rate);
         self.steps += 1;
-        Step { loss, routed: Vec::new() }
+        Step {
+            loss,
+            routed: Vec::new(),
+        }
     }
 
     fn end_round(&mut self) {
         let moved = [BASE, HEAD].into_iter().flat_map(|half| {
-            let (then, now) = (self.received[half].tensors(), self.parts[half].weights.tensors());
+            let (then, now) = (
+                self.received[half].tensors(),
+                self.parts[half].weights.tensors(),
+            );
             then.zip(now).map(|(then, now)| then.clone() - now.clone())
         });
         let scale = 1.0 / (f64::from(self.steps.max(1)) * self.learning_rate);
         // The first two terms of c_j' are the correction turned round.
-        let renewed = self.corrections().zip(moved).map(|(correction, moved)| moved.mul_scalar(scale) - correction);
+        let renewed = self
+            .corrections()
+            .zip(moved)
+            .map(|(correction, moved)| moved.mul_scalar(scale) - correction);
         let renewed = Weights::new(renewed.collect());
         let own = std::mem::replace(&mut self.parts[OWN].weights, renewed.clone());
         let control = &mut self.parts[CONTROL].weights;
         *control = match self.participation < 1.0 {
             false => renewed,
             true => {
-                let change = renewed.tensors().zip(own.tensors()).map(|(new, old)| new.clone() - old.clone());
-                let shared =
-                    control.tensors().zip(change).map(|(c, change)| c.clone() + change.mul_scalar(self.participation));
+                let change = renewed
+                    .tensors()
+                    .zip(own.tensors())
+                    .map(|(new, old)| new.clone() - old.clone());
+                let shared = control
+                    .tensors()
+                    .zip(change)
+                    .map(|(c, change)| c.clone() + change.mul_scalar(self.participation));
                 Weights::new(shared.collect())
             }
         };
@@ -170,25 +210,45 @@ mod tests {
         assert_eq!(scaffold.step(0, batch()), average.step(0, batch()));
         scaffold.end_round();
         let after = numbers(average.as_ref(), "");
-        let slope: Vec<f32> = before.iter().zip(&after).map(|(before, after)| (before - after) / 0.01).collect();
+        let slope: Vec<f32> = before
+            .iter()
+            .zip(&after)
+            .map(|(before, after)| (before - after) / 0.01)
+            .collect();
         assert!(slope.iter().any(|slope| slope.abs() > 1e-3));
         assert_close(&numbers(scaffold.as_ref(), "own_control."), &slope, 1e-6);
-        assert_eq!(numbers(scaffold.as_ref(), "own_control."), numbers(scaffold.as_ref(), "control."));
+        assert_eq!(
+            numbers(scaffold.as_ref(), "own_control."),
+            numbers(scaffold.as_ref(), "control.")
+        );
         assert_eq!(numbers(scaffold.as_ref(), "fc"), after);
 
         let control = &mut scaffold.parts_mut()[CONTROL].weights;
-        let halves = control.tensors().map(|tensor| Tensor::full(tensor.dims(), 0.5, &Device::flex()));
+        let halves = control
+            .tensors()
+            .map(|tensor| Tensor::full(tensor.dims(), 0.5, &Device::flex()));
         *control = Weights::new(halves.collect());
         let own = numbers(scaffold.as_ref(), "own_control.");
         scaffold.begin_round(Draws::new(1, 0, 2));
         scaffold.step(0, batch());
         average.step(0, batch());
-        let (corrected, plain) = (numbers(scaffold.as_ref(), "fc"), numbers(average.as_ref(), "fc"));
-        let differences: Vec<f32> = corrected.iter().zip(&plain).map(|(corrected, plain)| corrected - plain).collect();
+        let (corrected, plain) = (
+            numbers(scaffold.as_ref(), "fc"),
+            numbers(average.as_ref(), "fc"),
+        );
+        let differences: Vec<f32> = corrected
+            .iter()
+            .zip(&plain)
+            .map(|(corrected, plain)| corrected - plain)
+            .collect();
         let expected: Vec<f32> = own.iter().map(|own| 0.01 * (own - 0.5)).collect();
         assert_close(&differences, &expected, 1e-6);
         scaffold.end_round();
-        let slope: Vec<f32> = after.iter().zip(&plain).map(|(before, after)| (before - after) / 0.01).collect();
+        let slope: Vec<f32> = after
+            .iter()
+            .zip(&plain)
+            .map(|(before, after)| (before - after) / 0.01)
+            .collect();
         assert_close(&numbers(scaffold.as_ref(), "own_control."), &slope, 2e-5);
     }
 
@@ -196,14 +256,27 @@ mod tests {
     /// them moves by `1/N sum (c_j' - c_j)`.
     #[test]
     fn with_partial_participation_changes_count_by_the_share_of_nodes() {
-        let mut scaffold =
-            setup("scaffold", &[], |setup| Scaffold::new(&Setup { participation: 0.5, ..*setup }).unwrap());
+        let mut scaffold = setup("scaffold", &[], |setup| {
+            Scaffold::new(&Setup {
+                participation: 0.5,
+                ..*setup
+            })
+            .unwrap()
+        });
         let control = &mut scaffold.parts_mut()[CONTROL].weights;
-        *control = Weights::new(control.tensors().map(|c| Tensor::full(c.dims(), 0.5, &Device::flex())).collect());
+        *control = Weights::new(
+            control
+                .tensors()
+                .map(|c| Tensor::full(c.dims(), 0.5, &Device::flex()))
+                .collect(),
+        );
         scaffold.begin_round(Draws::new(1, 0, 1));
         scaffold.step(0, batch());
         scaffold.end_round();
-        let expected: Vec<f32> = numbers(&scaffold, "own_control.").iter().map(|own| 0.5 + 0.5 * own).collect();
+        let expected: Vec<f32> = numbers(&scaffold, "own_control.")
+            .iter()
+            .map(|own| 0.5 + 0.5 * own)
+            .collect();
         assert_close(&numbers(&scaffold, "control."), &expected, 1e-6);
     }
 }

@@ -72,19 +72,47 @@ pub(super) fn parts(setup: &Setup<'_>, inputs: usize, width: usize) -> [Part; N_
     ]);
     let linear = |name, inputs, outputs| {
         let activation = Activation::Identity;
-        Net::new(vec![Layer::Linear(Linear { name, inputs, outputs, activation, bias: true })])
+        Net::new(vec![Layer::Linear(Linear {
+            name,
+            inputs,
+            outputs,
+            activation,
+            bias: true,
+        })])
     };
-    let nets = [norms, linear("gate.fc1", inputs, width), linear("gate.fc2", width, 2), statistics];
+    let nets = [
+        norms,
+        linear("gate.fc1", inputs, width),
+        linear("gate.fc2", width, 2),
+        statistics,
+    ];
     nets.map(|net| Part::new(Role::Private, net, setup.seed, 0, setup.device))
 }
 
 /// Returns the two shares of each sample, `[batch, 2]`, and the running statistics after this batch, all given the gate's
 /// parts and their weights.
-pub(super) fn shares(parts: &[Part], weights: &[Weights], inputs: Tensor<2>, mode: Mode) -> (Tensor<2>, Weights) {
-    let mode = if inputs.dims()[0] > 1 { mode } else { Mode::Inference };
+pub(super) fn shares(
+    parts: &[Part],
+    weights: &[Weights],
+    inputs: Tensor<2>,
+    mode: Mode,
+) -> (Tensor<2>, Weights) {
+    let mode = if inputs.dims()[0] > 1 {
+        mode
+    } else {
+        Mode::Inference
+    };
     let norms = |at: usize| row(&weights[NORMS], at);
-    let mut running = Running { weights: &weights[STATISTICS], renewed: Vec::new(), mode };
-    let normed = switch_norm(inputs, [norms(0), norms(1), norms(2), norms(3)], &mut running);
+    let mut running = Running {
+        weights: &weights[STATISTICS],
+        renewed: Vec::new(),
+        mode,
+    };
+    let normed = switch_norm(
+        inputs,
+        [norms(0), norms(1), norms(2), norms(3)],
+        &mut running,
+    );
     let hidden = parts[FIRST].net.forward(&weights[FIRST], normed);
     let hidden = sigmoid(batch_norm(hidden, [norms(4), norms(5)], &mut running));
     let scores = parts[SECOND].net.forward(&weights[SECOND], hidden);
@@ -114,14 +142,16 @@ impl Running<'_> {
         let at = self.renewed.len();
         let kept = [row(self.weights, at), row(self.weights, at + 1)];
         if self.mode == Mode::Inference {
-            self.renewed.extend(kept.clone().map(|kept| kept.flatten(0, 1)));
+            self.renewed
+                .extend(kept.clone().map(|kept| kept.flatten(0, 1)));
             let [mean, variance] = kept;
             return (mean, variance);
         }
         let (mean, variance) = moments(values, 0);
         for (kept, batch) in kept.into_iter().zip([&mean, &variance]) {
             let batch = batch.clone().without_autodiff().mul_scalar(BATCH_SHARE);
-            self.renewed.push((kept.mul_scalar(1.0 - BATCH_SHARE) + batch).flatten(0, 1));
+            self.renewed
+                .push((kept.mul_scalar(1.0 - BATCH_SHARE) + batch).flatten(0, 1));
         }
         (mean, variance)
     }
@@ -132,11 +162,17 @@ fn moments(values: &Tensor<2>, dimension: usize) -> (Tensor<2>, Tensor<2>) {
     let count = values.dims()[dimension];
     let mean = values.clone().mean_dim(dimension);
     let centred = values.clone() - mean.clone();
-    let variance = (centred.clone() * centred).sum_dim(dimension).div_scalar((count.max(2) - 1) as f64);
+    let variance = (centred.clone() * centred)
+        .sum_dim(dimension)
+        .div_scalar((count.max(2) - 1) as f64);
     (mean, variance)
 }
 
-fn switch_norm(input: Tensor<2>, [lm, lv, gamma, beta]: [Tensor<2>; 4], running: &mut Running<'_>) -> Tensor<2> {
+fn switch_norm(
+    input: Tensor<2>,
+    [lm, lv, gamma, beta]: [Tensor<2>; 4],
+    running: &mut Running<'_>,
+) -> Tensor<2> {
     let (batch_mean, batch_variance) = running.moments(&input);
     let (sample_mean, sample_variance) = moments(&input, 1);
     let switched = |logits: Tensor<2>, sample: Tensor<2>, batch: Tensor<2>| {
@@ -149,7 +185,11 @@ fn switch_norm(input: Tensor<2>, [lm, lv, gamma, beta]: [Tensor<2>; 4], running:
 }
 
 /// Normalises by the biased variance in training and keeps the unbiased one, as PyTorch does.
-fn batch_norm(input: Tensor<2>, [gamma, beta]: [Tensor<2>; 2], running: &mut Running<'_>) -> Tensor<2> {
+fn batch_norm(
+    input: Tensor<2>,
+    [gamma, beta]: [Tensor<2>; 2],
+    running: &mut Running<'_>,
+) -> Tensor<2> {
     let (mean, variance) = running.moments(&input);
     let count = input.dims()[0] as f64;
     let variance = match running.mode {
@@ -174,10 +214,20 @@ mod tests {
     fn switchable_normalisation_agrees_with_the_worked_example() {
         let zeros = || Tensor::zeros([2], &burn::tensor::Device::flex());
         let start = Weights::new(vec![zeros(), zeros()]);
-        let mut running = Running { weights: &start, renewed: Vec::new(), mode: Mode::Training };
+        let mut running = Running {
+            weights: &start,
+            renewed: Vec::new(),
+            mode: Mode::Training,
+        };
         let input = matrix([[1.0, 2.0], [3.0, 0.0], [2.0, 7.0]]);
-        let got = switch_norm(input, [ones(2), ones(2), ones(2), ones(2).mul_scalar(0.0)], &mut running);
-        let expected = [-0.866_020, -0.096_225, 0.753_777, -0.760_638, -0.481_125, 0.910_182];
+        let got = switch_norm(
+            input,
+            [ones(2), ones(2), ones(2), ones(2).mul_scalar(0.0)],
+            &mut running,
+        );
+        let expected = [
+            -0.866_020, -0.096_225, 0.753_777, -0.760_638, -0.481_125, 0.910_182,
+        ];
         assert_close(&values(&got), &expected, 2e-5);
         assert_close(&values(&running.renewed[0]), &[0.2, 0.3], 1e-6);
         assert_close(&values(&running.renewed[1]), &[0.1, 1.3], 1e-6);
@@ -187,15 +237,34 @@ mod tests {
     #[test]
     fn batch_normalisation_agrees_with_a_worked_example() {
         let device = burn::tensor::Device::flex();
-        let start = Weights::new(vec![Tensor::zeros([1], &device), Tensor::ones([1], &device)]);
-        let mut running = Running { weights: &start, renewed: Vec::new(), mode: Mode::Training };
-        let got = batch_norm(matrix([[1.0], [3.0]]), [ones(1).mul_scalar(2.0), ones(1)], &mut running);
+        let start = Weights::new(vec![
+            Tensor::zeros([1], &device),
+            Tensor::ones([1], &device),
+        ]);
+        let mut running = Running {
+            weights: &start,
+            renewed: Vec::new(),
+            mode: Mode::Training,
+        };
+        let got = batch_norm(
+            matrix([[1.0], [3.0]]),
+            [ones(1).mul_scalar(2.0), ones(1)],
+            &mut running,
+        );
         assert_close(&values(&got), &[-1.0, 3.0], 2e-5);
-        assert_close(&[values(&running.renewed[0]), values(&running.renewed[1])].concat(), &[0.2, 1.1], 1e-6);
+        assert_close(
+            &[values(&running.renewed[0]), values(&running.renewed[1])].concat(),
+            &[0.2, 1.1],
+            1e-6,
+        );
     }
 
     fn inputs() -> Tensor<2> {
-        matrix([[1.0, 0.5, 0.0, 0.2], [0.0, 0.3, 1.0, 0.7], [0.4, 0.9, 0.1, 0.8]])
+        matrix([
+            [1.0, 0.5, 0.0, 0.2],
+            [0.0, 0.3, 1.0, 0.7],
+            [0.4, 0.9, 0.1, 0.8],
+        ])
     }
 
     #[test]
@@ -203,14 +272,26 @@ mod tests {
         let parts = setup("pfedmoe", &[], |setup| parts(setup, 4, 3));
         let weights: Vec<Weights> = parts.iter().map(|part| part.weights.clone()).collect();
         let (training, renewed) = shares(&parts, &weights, inputs(), Mode::Training);
-        let scores: f32 = values(&training).chunks(2).map(|row| (row[0] / row[1]).ln()).sum();
-        assert!(scores.abs() < 1e-4, "the scores' means over the batch are zero: {scores}");
-        assert_ne!(values(&renewed.tensor(2)), values(&weights[STATISTICS].tensor(2)));
+        let scores: f32 = values(&training)
+            .chunks(2)
+            .map(|row| (row[0] / row[1]).ln())
+            .sum();
+        assert!(
+            scores.abs() < 1e-4,
+            "the scores' means over the batch are zero: {scores}"
+        );
+        assert_ne!(
+            values(&renewed.tensor(2)),
+            values(&weights[STATISTICS].tensor(2))
+        );
         for mode in [Mode::Training, Mode::Inference] {
             let (lone, kept) = shares(&parts, &weights, inputs().narrow(0, 0, 1), mode);
             assert!(values(&lone).iter().all(|share| share.is_finite()));
             assert!((values(&lone).iter().sum::<f32>() - 1.0).abs() < 1e-6);
-            assert_eq!(values(&kept.tensor(1)), values(&weights[STATISTICS].tensor(1)));
+            assert_eq!(
+                values(&kept.tensor(1)),
+                values(&weights[STATISTICS].tensor(1))
+            );
         }
     }
 
@@ -220,23 +301,37 @@ mod tests {
         let parts = setup("pfedmoe", &[], |setup| parts(setup, 4, 3));
         let plain: Vec<Weights> = parts.iter().map(|part| part.weights.clone()).collect();
         let factors = matrix([[1.0, -1.0], [2.0, 0.5], [-0.5, 1.5]]);
-        let loss = |weights: &[Weights]| (shares(&parts, weights, inputs(), Mode::Training).0 * factors.clone()).sum();
+        let loss = |weights: &[Weights]| {
+            (shares(&parts, weights, inputs(), Mode::Training).0 * factors.clone()).sum()
+        };
         let recorded: Vec<Weights> = plain.iter().map(Weights::recorded).collect();
         let gradients = loss(&recorded).backward();
         let step = 1e-2;
-        for (part, array) in [(NORMS, 0), (NORMS, 1), (NORMS, 2), (NORMS, 4), (NORMS, 7), (FIRST, 0), (SECOND, 0)] {
+        for (part, array) in [
+            (NORMS, 0),
+            (NORMS, 1),
+            (NORMS, 2),
+            (NORMS, 4),
+            (NORMS, 7),
+            (FIRST, 0),
+            (SECOND, 0),
+        ] {
             let slope = values(&recorded[part].tensor(array).grad(&gradients).unwrap())[0];
             let moved = |by: f32| {
                 let mut weights = plain.clone();
                 let mut tensors: Vec<_> = weights[part].tensors().cloned().collect();
                 let mut numbers = values(&tensors[array]);
                 numbers[0] += by;
-                tensors[array] = Tensor::from_floats(numbers.as_slice(), &burn::tensor::Device::flex());
+                tensors[array] =
+                    Tensor::from_floats(numbers.as_slice(), &burn::tensor::Device::flex());
                 weights[part] = Weights::new(tensors);
                 values(&loss(&weights))[0]
             };
             let difference = (moved(step) - moved(-step)) / (2.0 * step);
-            assert!((slope - difference).abs() < 5e-3, "part {part}, array {array}: {slope} is not {difference}");
+            assert!(
+                (slope - difference).abs() < 5e-3,
+                "part {part}, array {array}: {slope} is not {difference}"
+            );
         }
     }
 }

@@ -21,7 +21,11 @@ pub(super) fn halves(setup: &Setup<'_>, role: Role) -> Result<[Part; 2], LearnEr
 }
 
 /// Runs the model with the given weights, plain or recorded; returns features and logits.
-pub(super) fn run(parts: &[Part], weights: &[Weights], inputs: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+pub(super) fn run(
+    parts: &[Part],
+    weights: &[Weights],
+    inputs: Tensor<2>,
+) -> (Tensor<2>, Tensor<2>) {
     let features = parts[BASE].net.forward(&weights[BASE], inputs);
     let logits = parts[HEAD].net.forward(&weights[HEAD], features.clone());
     (features, logits)
@@ -34,11 +38,17 @@ pub(super) fn features(parts: &[Part], inputs: Tensor<2>) -> Tensor<2> {
 
 /// Predicts by base and head.
 pub(super) fn forward(parts: &[Part], inputs: Tensor<2>) -> Output {
-    let logits = parts[HEAD].net.forward(&parts[HEAD].weights, features(parts, inputs));
+    let logits = parts[HEAD]
+        .net
+        .forward(&parts[HEAD].weights, features(parts, inputs));
     output(logits)
 }
 
 /// Makes the output of a model without experts.
 pub(super) fn output(logits: Tensor<2>) -> Output {
-    Output { logits, chosen: None, n_experts: 0 }
+    Output {
+        logits,
+        chosen: None,
+        n_experts: 0,
+    }
 }

@@ -56,13 +56,25 @@ impl Learner {
         let outcome = self.run(round, Epochs::First(epochs), watch, train::train)?;
         let after = self.weights();
         self.put_back(before.clone());
-        self.ahead = Some(Ahead { round, epochs, before, after, outcome });
+        self.ahead = Some(Ahead {
+            round,
+            epochs,
+            before,
+            after,
+            outcome,
+        });
         Ok(())
     }
 
     /// Adds to the model what was trained ahead; returns what that was, and which epochs are left.
     pub(super) fn catch_up(&mut self, ahead: Ahead) -> (Outcome, Epochs) {
-        let Ahead { epochs, before, after, outcome, .. } = ahead;
+        let Ahead {
+            epochs,
+            before,
+            after,
+            outcome,
+            ..
+        } = ahead;
         let parts = self.algorithm.parts_mut();
         self.device.run(|| {
             for ((part, before), after) in parts.iter_mut().zip(before).zip(after) {

@@ -19,18 +19,25 @@ impl Learner {
         for part in self.algorithm.parts_mut() {
             let (prefix, mut params, before) = (part.prefix(), part.params(), taken);
             for (name, tensor) in params.iter_mut() {
-                let Some(given) = initial.get(&format!("{prefix}{name}")) else { continue };
+                let Some(given) = initial.get(&format!("{prefix}{name}")) else {
+                    continue;
+                };
                 if given.shape() != tensor.shape() {
                     continue;
                 }
                 if !given.values().iter().all(|value| value.is_finite()) {
-                    return Err(LearnError::NotFinite { part: "the initial parameters".into(), tensor: name.into() });
+                    return Err(LearnError::NotFinite {
+                        part: "the initial parameters".into(),
+                        tensor: name.into(),
+                    });
                 }
                 tensor.values_mut().copy_from_slice(given.values());
                 taken += 1;
             }
             if taken > before {
-                self.device.run(|| part.load(&params, tensors)).expect("names and shapes are the part's own");
+                self.device
+                    .run(|| part.load(&params, tensors))
+                    .expect("names and shapes are the part's own");
             }
             is_given.push(taken > before);
         }
@@ -41,7 +48,9 @@ impl Learner {
             }
         }
         if taken == 0 {
-            return Err(LearnError::NothingInitial { model: self.model.name.clone() });
+            return Err(LearnError::NothingInitial {
+                model: self.model.name.clone(),
+            });
         }
         self.initial_shared = self.shared();
         Ok(taken)

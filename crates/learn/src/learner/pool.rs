@@ -32,8 +32,16 @@ impl Learner {
     pub fn module(&self) -> Option<PrivateModule> {
         let modular = self.algorithm.modular()?;
         let algorithm = self.algorithm.as_ref();
-        let save = || pool::save(pool::parts(algorithm, modular), &pool::own(algorithm, modular));
-        Some(PrivateModule { kind: modular.module().kind.name(), params: self.device.run(save) })
+        let save = || {
+            pool::save(
+                pool::parts(algorithm, modular),
+                &pool::own(algorithm, modular),
+            )
+        };
+        Some(PrivateModule {
+            kind: modular.module().kind.name(),
+            params: self.device.run(save),
+        })
     }
 
     /// Returns names and shapes of a private module; all nodes' have the same.
@@ -66,7 +74,17 @@ impl Learner {
         if !node.is_tunable() {
             return Ok(None);
         }
-        let tune = || pool::fine_tune(&node, spec, &mut Meter { watch, epoch: 0, epochs: spec.epochs });
+        let tune = || {
+            pool::fine_tune(
+                &node,
+                spec,
+                &mut Meter {
+                    watch,
+                    epoch: 0,
+                    epochs: spec.epochs,
+                },
+            )
+        };
         let (tuned, steps) = self.device.run(tune)?;
         let parts = node.modular.module().parts;
         for (part, weights) in self.algorithm.parts_mut()[parts].iter_mut().zip(tuned) {
@@ -96,8 +114,14 @@ impl Learner {
         watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
     ) -> Result<PoolOutcome, LearnError> {
         let node = self.node()?;
-        let (outcome, mixture) = self.device.run(|| pool::assemble(&node, spec, members, watch))?;
-        debug_assert_eq!(mixture.is_some(), outcome.served == Served::Mixture, "what is served is what is reported");
+        let (outcome, mixture) = self
+            .device
+            .run(|| pool::assemble(&node, spec, members, watch))?;
+        debug_assert_eq!(
+            mixture.is_some(),
+            outcome.served == Served::Mixture,
+            "what is served is what is reported"
+        );
         self.pool = mixture;
         self.choose_statistics();
         Ok(outcome)
@@ -105,7 +129,9 @@ impl Learner {
 
     fn node(&self) -> Result<Node<'_>, LearnError> {
         let algorithm = self.algorithm.as_ref();
-        let modular = algorithm.modular().ok_or_else(|| LearnError::NoSuchPart("private module".into()))?;
+        let modular = algorithm
+            .modular()
+            .ok_or_else(|| LearnError::NoSuchPart("private module".into()))?;
         Ok(Node {
             algorithm,
             modular,
@@ -121,22 +147,31 @@ impl Learner {
 
     /// Returns what predicts, before statistics.
     pub(super) fn predictor(&self) -> Predictor<'_> {
-        Predictor { algorithm: self.algorithm.as_ref(), pool: self.pool.as_ref() }
+        Predictor {
+            algorithm: self.algorithm.as_ref(),
+            pool: self.pool.as_ref(),
+        }
     }
 
     /// Chooses anew how the statistics expert is mixed in, if it is.
     fn choose_statistics(&mut self) {
         let class_counts = count(&self.data.train, self.model.classes);
-        let predictor = Predictor { algorithm: self.algorithm.as_ref(), pool: self.pool.as_ref() };
+        let predictor = Predictor {
+            algorithm: self.algorithm.as_ref(),
+            pool: self.pool.as_ref(),
+        };
         let (validation, tensors) = (&self.data.validation, self.device.tensors());
         if let Some((_, statistics)) = &mut self.statistics {
-            self.device.run(|| statistics.choose_again(&predictor, &class_counts, validation, tensors));
+            self.device
+                .run(|| statistics.choose_again(&predictor, &class_counts, validation, tensors));
         }
     }
 
     /// Returns the pool's share in the state.
     pub(super) fn pool_state(&self) -> ParamSet {
-        let (Some(pool), Some(modular)) = (&self.pool, self.algorithm.modular()) else { return ParamSet::new() };
+        let (Some(pool), Some(modular)) = (&self.pool, self.algorithm.modular()) else {
+            return ParamSet::new();
+        };
         let parts = pool::parts(self.algorithm.as_ref(), modular);
         self.device.run(|| pool.save(parts))
     }
@@ -153,19 +188,39 @@ impl Learner {
         };
         let (mut own, mut params) = (ParamSet::new(), ParamSet::new());
         for (name, tensor) in state.iter() {
-            let set = if name.starts_with(PREFIX) { &mut params } else { &mut own };
+            let set = if name.starts_with(PREFIX) {
+                &mut params
+            } else {
+                &mut own
+            };
             set.insert(name, tensor.shape(), tensor.values().to_vec())?;
         }
         check("the pool", &params, &params.layout())?;
-        let (parts, tensors) = (pool::parts(self.algorithm.as_ref(), modular), self.device.tensors());
-        let loaded = self.device.run(|| Mixture::load(&params, parts, |sees| self.gate_inputs(modular, sees), tensors));
-        let mismatch = |mismatch| LearnError::Layout { part: "the pool".into(), mismatch };
+        let (parts, tensors) = (
+            pool::parts(self.algorithm.as_ref(), modular),
+            self.device.tensors(),
+        );
+        let loaded = self.device.run(|| {
+            Mixture::load(
+                &params,
+                parts,
+                |sees| self.gate_inputs(modular, sees),
+                tensors,
+            )
+        });
+        let mismatch = |mismatch| LearnError::Layout {
+            part: "the pool".into(),
+            mismatch,
+        };
         Ok((Some(loaded.map_err(mismatch)?), Cow::Owned(own)))
     }
 
     /// Returns how wide is what a gate sees.
     fn gate_inputs(&self, modular: &dyn Modular, sees: Sees) -> usize {
-        let one = Tensor::zeros([1, self.model.input.iter().product()], self.device.tensors());
+        let one = Tensor::zeros(
+            [1, self.model.input.iter().product()],
+            self.device.tensors(),
+        );
         let opened = modular.open(one.clone()).gate_input;
         sees.input(self.algorithm.as_ref(), &one, opened).dims()[1]
     }

@@ -16,43 +16,64 @@ use crate::train;
 
 impl Learner {
     /// Makes the statistics of the features that all nodes share.
-    pub(super) fn empty_statistics(&self, spec: &FederationSpec) -> Result<ClassStatistics, LearnError> {
+    pub(super) fn empty_statistics(
+        &self,
+        spec: &FederationSpec,
+    ) -> Result<ClassStatistics, LearnError> {
         let (algorithm, tensors) = (self.algorithm.as_ref(), self.device.tensors());
-        let (source, width) = self.device.run(|| last_stage::statistics_features(algorithm, spec, tensors))?;
+        let (source, width) = self
+            .device
+            .run(|| last_stage::statistics_features(algorithm, spec, tensors))?;
         last_stage::check_dimensions(width, spec)?;
         Ok(ClassStatistics::new(spec, source, width, tensors))
     }
 
     /// Tells whether a round adds up statistics instead of training.
     pub(super) fn gathers_statistics_in(&self, round: Round) -> bool {
-        self.statistics.as_ref().is_some_and(|(last, _)| *last == round)
+        self.statistics
+            .as_ref()
+            .is_some_and(|(last, _)| *last == round)
     }
 
     /// Adds up the statistics instead of training; from then on they are what this node shares.
     pub(super) fn gather_statistics(&mut self) -> LocalUpdate {
-        let (algorithm, samples, tensors) = (self.algorithm.as_ref(), &self.data.train, self.device.tensors());
+        let (algorithm, samples, tensors) = (
+            self.algorithm.as_ref(),
+            &self.data.train,
+            self.device.tensors(),
+        );
         let mut multiply_adds = 0;
         if let Some((_, statistics)) = &mut self.statistics {
             let work = || statistics.gather(algorithm, samples, tensors);
             ((), multiply_adds) = self.device.run(|| multiply_adds::counted(work));
         }
         let train_loss = self.score(&self.data.train).score.loss;
-        self.report(train::Outcome { train_loss, multiply_adds, ..train::Outcome::default() })
+        self.report(train::Outcome {
+            train_loss,
+            multiply_adds,
+            ..train::Outcome::default()
+        })
     }
 
     /// Makes the classifier of the sums that were adopted.
     pub(super) fn adopt_statistics(&mut self) {
         let class_counts = count(&self.data.train, self.model.classes);
-        let own = Predictor { algorithm: self.algorithm.as_ref(), pool: self.pool.as_ref() };
+        let own = Predictor {
+            algorithm: self.algorithm.as_ref(),
+            pool: self.pool.as_ref(),
+        };
         let (validation, tensors) = (&self.data.validation, self.device.tensors());
         if let Some((_, statistics)) = &mut self.statistics {
-            self.device.run(|| statistics.adopt(&own, &class_counts, validation, tensors));
+            self.device
+                .run(|| statistics.adopt(&own, &class_counts, validation, tensors));
         }
     }
 
     /// Tells whether statistics are what is shared now.
     pub(super) fn shares_statistics(&self) -> bool {
-        self.statistics.as_ref().is_some_and(|(_, statistics)| self.device.run(|| statistics.is_gathered()))
+        self.statistics
+            .as_ref()
+            .is_some_and(|(_, statistics)| self.device.run(|| statistics.is_gathered()))
     }
 
     /// Returns all parts with what they are to the federation now: once statistics are shared, nothing else is.
@@ -62,10 +83,22 @@ impl Learner {
             Role::Shared if shares_statistics => Role::Private,
             role => role,
         };
-        let mut roles: Vec<_> = self.algorithm.parts().iter().map(|part| (now(part), part)).collect();
+        let mut roles: Vec<_> = self
+            .algorithm
+            .parts()
+            .iter()
+            .map(|part| (now(part), part))
+            .collect();
         if let Some((_, statistics)) = &self.statistics {
-            let role = if shares_statistics { Role::Shared } else { Role::Private };
-            roles.extend([(role, &statistics.sums), (Role::Private, &statistics.choice)]);
+            let role = if shares_statistics {
+                Role::Shared
+            } else {
+                Role::Private
+            };
+            roles.extend([
+                (role, &statistics.sums),
+                (Role::Private, &statistics.choice),
+            ]);
         }
         roles
     }

@@ -9,8 +9,11 @@ use fednode_core::ConfigError;
 use super::net::{Activation, Conv, Layer, Linear};
 use super::{Row, too_small};
 
-pub(super) const ROW: Row =
-    Row { name: "cnn", summary: "two 5x5 convolutions (32, 64), 512 hidden units: FedAvg's and PFLlib's CNN", layers };
+pub(super) const ROW: Row = Row {
+    name: "cnn",
+    summary: "two 5x5 convolutions (32, 64), 512 hidden units: FedAvg's and PFLlib's CNN",
+    layers,
+};
 
 /// Smallest side that two unpadded 5×5 convolutions with their poolings leave something of.
 const SMALLEST_UNPADDED: usize = 16;
@@ -22,11 +25,46 @@ fn layers(input: [usize; 3], classes: usize) -> Result<Vec<Layer>, ConfigError> 
     if side < SMALLEST {
         return Err(too_small("cnn", input, SMALLEST));
     }
-    let (kernel, padding) = if side < SMALLEST_UNPADDED { (3, [1, 1]) } else { (5, [0, 0]) };
-    let first = Conv { name: "conv1.0", input, filters: 32, kernel, padding, pool: 2 };
-    let second = Conv { name: "conv2.0", input: first.output(), filters: 64, kernel, padding, pool: 2 };
+    let (kernel, padding) = if side < SMALLEST_UNPADDED {
+        (3, [1, 1])
+    } else {
+        (5, [0, 0])
+    };
+    let first = Conv {
+        name: "conv1.0",
+        input,
+        filters: 32,
+        kernel,
+        padding,
+        pool: 2,
+    };
+    let second = Conv {
+        name: "conv2.0",
+        input: first.output(),
+        filters: 64,
+        kernel,
+        padding,
+        pool: 2,
+    };
     let inputs = second.output().iter().product();
-    let hidden = Linear { name: "fc1.0", inputs, outputs: 512, activation: Activation::Relu, bias: true };
-    let head = Linear { name: "fc", inputs: 512, outputs: classes, activation: Activation::Identity, bias: true };
-    Ok(vec![Layer::Conv(first), Layer::Conv(second), Layer::Linear(hidden), Layer::Linear(head)])
+    let hidden = Linear {
+        name: "fc1.0",
+        inputs,
+        outputs: 512,
+        activation: Activation::Relu,
+        bias: true,
+    };
+    let head = Linear {
+        name: "fc",
+        inputs: 512,
+        outputs: classes,
+        activation: Activation::Identity,
+        bias: true,
+    };
+    Ok(vec![
+        Layer::Conv(first),
+        Layer::Conv(second),
+        Layer::Linear(hidden),
+        Layer::Linear(head),
+    ])
 }

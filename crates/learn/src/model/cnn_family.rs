@@ -57,12 +57,37 @@ fn layers(
     if side < SMALLEST {
         return Err(too_small(model, input, SMALLEST));
     }
-    let (kernel, padding) = if side < SMALLEST_UNPADDED { (3, [1, 1]) } else { (5, [0, 0]) };
-    let first = Conv { name: "conv1", input, filters: 16, kernel, padding, pool: 2 };
-    let second = Conv { name: "conv2", input: first.output(), filters, kernel, padding, pool: 2 };
+    let (kernel, padding) = if side < SMALLEST_UNPADDED {
+        (3, [1, 1])
+    } else {
+        (5, [0, 0])
+    };
+    let first = Conv {
+        name: "conv1",
+        input,
+        filters: 16,
+        kernel,
+        padding,
+        pool: 2,
+    };
+    let second = Conv {
+        name: "conv2",
+        input: first.output(),
+        filters,
+        kernel,
+        padding,
+        pool: 2,
+    };
     let inputs = second.output().iter().product();
-    let linear =
-        |name, inputs, outputs, activation| Layer::Linear(Linear { name, inputs, outputs, activation, bias: true });
+    let linear = |name, inputs, outputs, activation| {
+        Layer::Linear(Linear {
+            name,
+            inputs,
+            outputs,
+            activation,
+            bias: true,
+        })
+    };
     Ok(vec![
         Layer::Conv(first),
         Layer::Conv(second),
@@ -86,16 +111,35 @@ mod tests {
             ("cnn-4", 1_060_358, 1_055_348),
             ("cnn-5", 670_058, 665_048),
         ];
-        let count = |net: &Net| net.parameters().iter().map(Parameter::n_values).sum::<usize>();
+        let count = |net: &Net| {
+            net.parameters()
+                .iter()
+                .map(Parameter::n_values)
+                .sum::<usize>()
+        };
         for (row, (name, whole, extractor)) in ROWS.iter().zip(table) {
             let net = Net::new((row.layers)([3, 32, 32], 10).unwrap());
             let (base, head) = net.split(Cut::Head);
-            assert_eq!((row.name, count(&net), count(&base)), (name, whole, extractor));
-            assert_eq!((base.n_outputs(), head.n_inputs()), (FEATURES, FEATURES), "{name}");
+            assert_eq!(
+                (row.name, count(&net), count(&base)),
+                (name, whole, extractor)
+            );
+            assert_eq!(
+                (base.n_outputs(), head.n_inputs()),
+                (FEATURES, FEATURES),
+                "{name}"
+            );
         }
-        let small = Net::new((ROWS[4].layers)([1, 28, 28], 10).unwrap()).split(Cut::Head).0;
+        let small = Net::new((ROWS[4].layers)([1, 28, 28], 10).unwrap())
+            .split(Cut::Head)
+            .0;
         assert_eq!(count(&small), 520_248, "moe-systems §3.8");
         assert!((ROWS[0].layers)([1, 8, 8], 10).is_ok());
-        assert!((ROWS[0].layers)([1, 3, 8], 10).unwrap_err().0.starts_with("model `cnn-1` needs"));
+        assert!(
+            (ROWS[0].layers)([1, 3, 8], 10)
+                .unwrap_err()
+                .0
+                .starts_with("model `cnn-1` needs")
+        );
     }
 }

@@ -22,16 +22,42 @@ use rayon::prelude::*;
 use super::net::{Activation, Conv, Linear};
 
 /// Runs a convolution with pooling and ReLU, `[batch, C·H·W]` to `[batch, F·H'·W']`.
-pub(super) fn conv(conv: &Conv, input: &Tensor<2>, weight: &Tensor<1>, bias: &Tensor<1>) -> Option<Tensor<2>> {
-    let Conv { input: shape, filters, kernel, padding, pool, .. } = *conv;
-    let block = Block { input: shape, filters, kernel, padding, pool };
+pub(super) fn conv(
+    conv: &Conv,
+    input: &Tensor<2>,
+    weight: &Tensor<1>,
+    bias: &Tensor<1>,
+) -> Option<Tensor<2>> {
+    let Conv {
+        input: shape,
+        filters,
+        kernel,
+        padding,
+        pool,
+        ..
+    } = *conv;
+    let block = Block {
+        input: shape,
+        filters,
+        kernel,
+        padding,
+        pool,
+    };
     if !block.is_supported() {
         return None;
     }
-    let operands = [Operand::of(input)?, Operand::of(weight)?, Operand::of(bias)?];
+    let operands = [
+        Operand::of(input)?,
+        Operand::of(weight)?,
+        Operand::of(bias)?,
+    ];
     let [input, weight, bias] = operands.each_ref().map(|operand| &operand.values);
     let (output, trace) = block.forward(slice(input), slice(weight), slice(bias));
-    let state = ConvState { block, trace, weight: weight.clone() };
+    let state = ConvState {
+        block,
+        trace,
+        weight: weight.clone(),
+    };
     let output = tensor(output, &[input.layout().shape()[0], block.n_outputs()]);
     Some(record(operands, ConvStep, state, output))
 }
@@ -46,9 +72,15 @@ pub(super) fn linear(
     let activation = match linear.activation {
         Activation::Relu => linear::Activation::Relu,
         // The kernels know no others: they follow as operations of their own.
-        Activation::LeakyRelu | Activation::LogSoftmax | Activation::Identity => linear::Activation::Identity,
+        Activation::LeakyRelu | Activation::LogSoftmax | Activation::Identity => {
+            linear::Activation::Identity
+        }
     };
-    let layer = Layer { inputs: linear.inputs, outputs: linear.outputs, activation };
+    let layer = Layer {
+        inputs: linear.inputs,
+        outputs: linear.outputs,
+        activation,
+    };
     let (input, weight) = (Operand::of(input)?, Operand::of(weight)?);
     let bias = match bias {
         Some(bias) => Some(Operand::of(bias)?),
@@ -58,12 +90,21 @@ pub(super) fn linear(
     let output = layer.forward(slice(&input.values), slice(&weight.values), bias_values);
     let output = tensor(output, &[input.values.layout().shape()[0], layer.outputs]);
     let (input_values, weight_values) = (input.values.clone(), weight.values.clone());
-    let state = LinearState { layer, input: input_values, weight: weight_values, output: output.clone() };
+    let state = LinearState {
+        layer,
+        input: input_values,
+        weight: weight_values,
+        output: output.clone(),
+    };
     let output = match bias {
         Some(bias) => record([input, weight, bias], LinearStep, state, output),
         None => record([input, weight], LinearStep, state, output),
     };
-    Some(if linear.activation == Activation::Relu { output } else { linear.activation.apply(output) })
+    Some(if linear.activation == Activation::Relu {
+        output
+    } else {
+        linear.activation.apply(output)
+    })
 }
 
 /// Numbers of a parameter that one thread changes at a time.
@@ -76,12 +117,19 @@ const PIECE: usize = 1 << 16;
 pub(crate) fn descend(values: Tensor<1>, gradient: Tensor<1>, learning_rate: f64) -> Tensor<1> {
     let step = Operand::of(&gradient).filter(|step| step.node.is_none());
     let is_plain = Operand::of(&values).is_some_and(|values| values.node.is_none());
-    let (Some(step), true) = (step, is_plain) else { return values - gradient.mul_scalar(learning_rate) };
-    let mut values = values.try_into_primitive::<Flex>().expect("it was found to be on the CPU");
+    let (Some(step), true) = (step, is_plain) else {
+        return values - gradient.mul_scalar(learning_rate);
+    };
+    let mut values = values
+        .try_into_primitive::<Flex>()
+        .expect("it was found to be on the CPU");
     if !(values.is_contiguous() && values.layout().start_offset() == 0) {
         values = values.to_contiguous();
     }
-    let pieces = values.storage_mut::<f32>().par_chunks_mut(PIECE).zip(slice(&step.values).par_chunks(PIECE));
+    let pieces = values
+        .storage_mut::<f32>()
+        .par_chunks_mut(PIECE)
+        .zip(slice(&step.values).par_chunks(PIECE));
     pieces.for_each(|(values, gradients)| {
         for (value, gradient) in values.iter_mut().zip(gradients) {
             *value -= learning_rate as f32 * gradient;
@@ -104,19 +152,26 @@ impl Operand {
         let (values, node) = match tensor.clone().into_dispatch().kind {
             DispatchTensorKind::Flex(BackendTensor::Float(values)) => (values, None),
             DispatchTensorKind::Autodiff(recorded) => {
-                let DispatchTensorKind::Flex(BackendTensor::Autodiff(recorded)) = *recorded else { return None };
+                let DispatchTensorKind::Flex(BackendTensor::Autodiff(recorded)) = *recorded else {
+                    return None;
+                };
                 let (values, node) = recorded.into_parts();
                 (values, Some(node))
             }
             _ => return None,
         };
-        (values.dtype() == DType::F32).then(|| Self { values: values.to_contiguous(), node })
+        (values.dtype() == DType::F32).then(|| Self {
+            values: values.to_contiguous(),
+            node,
+        })
     }
 }
 
 /// Returns the numbers of an operand.
 pub(super) fn slice(values: &FlexTensor) -> &[f32] {
-    values.as_slice().expect("operands are contiguous and hold 32-bit floats")
+    values
+        .as_slice()
+        .expect("operands are contiguous and hold 32-bit floats")
 }
 
 /// Makes a tensor of numbers.
@@ -137,7 +192,11 @@ pub(super) fn record<const N: usize, O: Backward<Flex, N>>(
     // An operand that is on no tape is a constant.
     let constant = |values| FloatTensor::<Autodiff<Flex>>::new(values).node();
     let nodes = operands.map(|operand| operand.node.unwrap_or_else(|| constant(operand.values)));
-    let recorded = match step.prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
+    let recorded = match step
+        .prepare::<NoCheckpointing>(nodes)
+        .compute_bound()
+        .stateful()
+    {
         OpsKind::Tracked(prep) => prep.finish(state, output),
         OpsKind::UnTracked(prep) => prep.finish(output),
     };
@@ -145,14 +204,23 @@ pub(super) fn record<const N: usize, O: Backward<Flex, N>>(
 }
 
 /// Hands a gradient on to an operand that wants it.
-pub(super) fn register(gradients: &mut Gradients, operand: Option<NodeId>, values: Option<Vec<f32>>, shape: &[usize]) {
+pub(super) fn register(
+    gradients: &mut Gradients,
+    operand: Option<NodeId>,
+    values: Option<Vec<f32>>,
+    shape: &[usize],
+) {
     if let (Some(operand), Some(values)) = (operand, values) {
         gradients.register::<Flex>(operand, tensor(values, shape));
     }
 }
 
 fn wants(input: Option<NodeId>) -> Wants {
-    if input.is_some() { Wants::InputGradient } else { Wants::ParametersOnly }
+    if input.is_some() {
+        Wants::InputGradient
+    } else {
+        Wants::ParametersOnly
+    }
 }
 
 #[derive(Debug)]
@@ -171,11 +239,20 @@ impl Backward<Flex, 3> for ConvStep {
     fn backward(self, ops: Ops<ConvState, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = gradients.consume::<Flex>(&ops.node).to_contiguous();
         let [input, weight, bias] = ops.parents.map(|parent| parent.map(|node| node.id));
-        let ConvState { block, trace, weight: values } = ops.state;
+        let ConvState {
+            block,
+            trace,
+            weight: values,
+        } = ops.state;
         let n_samples = gradient.layout().shape()[0];
         let found = block.backward(&trace, slice(&values), slice(&gradient), wants(input));
         let n_weights = found.weight.len();
-        register(gradients, input, found.input, &[n_samples, block.input.iter().product()]);
+        register(
+            gradients,
+            input,
+            found.input,
+            &[n_samples, block.input.iter().product()],
+        );
         register(gradients, weight, Some(found.weight), &[n_weights]);
         register(gradients, bias, Some(found.bias), &[block.filters]);
     }
@@ -197,15 +274,28 @@ impl<const N: usize> Backward<Flex, N> for LinearStep {
 
     fn backward(self, ops: Ops<LinearState, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = gradients.consume::<Flex>(&ops.node).to_contiguous();
-        let LinearState { layer, input, weight, output } = ops.state;
-        let mut operands = ops.parents.into_iter().map(|parent| parent.map(|node| node.id));
+        let LinearState {
+            layer,
+            input,
+            weight,
+            output,
+        } = ops.state;
+        let mut operands = ops
+            .parents
+            .into_iter()
+            .map(|parent| parent.map(|node| node.id));
         let mut next = || operands.next().flatten();
         let (to_input, to_weight, to_bias) = (next(), next(), next());
         let slices = [&input, &output, &weight, &gradient].map(slice);
         let found = layer.backward(slices[0], slices[1], slices[2], slices[3], wants(to_input));
         let n_samples = gradient.layout().shape()[0];
         register(gradients, to_input, found.input, &[n_samples, layer.inputs]);
-        register(gradients, to_weight, Some(found.weight), &[layer.inputs * layer.outputs]);
+        register(
+            gradients,
+            to_weight,
+            Some(found.weight),
+            &[layer.inputs * layer.outputs],
+        );
         register(gradients, to_bias, Some(found.bias), &[layer.outputs]);
     }
 }
@@ -217,23 +307,38 @@ mod tests {
 
     fn random(shape: &[usize], seed: u64) -> TensorData {
         let mut rng = crate::random::stream(crate::random::Purpose::Initial, [seed, 0, 0]);
-        TensorData::new(crate::random::uniform(&mut rng, 1.0, shape.iter().product()), shape.to_vec())
+        TensorData::new(
+            crate::random::uniform(&mut rng, 1.0, shape.iter().product()),
+            shape.to_vec(),
+        )
     }
 
     fn leaf<const D: usize>(data: TensorData) -> Tensor<D> {
-        Tensor::from_data(data, &Device::flex()).autodiff().require_grad()
+        Tensor::from_data(data, &Device::flex())
+            .autodiff()
+            .require_grad()
     }
 
     #[track_caller]
     fn assert_close(got: &[f32], expected: &[f32]) {
         assert_eq!(got.len(), expected.len());
-        let largest = expected.iter().fold(0f32, |largest, value| largest.max(value.abs()));
-        let error = got.iter().zip(expected).fold(0f32, |error, (got, expected)| error.max((got - expected).abs()));
+        let largest = expected
+            .iter()
+            .fold(0f32, |largest, value| largest.max(value.abs()));
+        let error = got
+            .iter()
+            .zip(expected)
+            .fold(0f32, |error, (got, expected)| {
+                error.max((got - expected).abs())
+            });
         assert!(error <= 1e-4 * largest, "{error} of {largest}");
     }
 
     /// Output and gradients of a layer, with a loss in which every output has its own weight.
-    fn run(operands: [TensorData; 3], layer: impl Fn(Tensor<2>, Tensor<1>, Tensor<1>) -> Tensor<2>) -> [Vec<f32>; 4] {
+    fn run(
+        operands: [TensorData; 3],
+        layer: impl Fn(Tensor<2>, Tensor<1>, Tensor<1>) -> Tensor<2>,
+    ) -> [Vec<f32>; 4] {
         let [input, weight, bias] = operands;
         let (input, weight, bias) = (leaf::<2>(input), leaf::<1>(weight), leaf::<1>(bias));
         let output = layer(input.clone(), weight.clone(), bias.clone());
@@ -250,7 +355,14 @@ mod tests {
 
     #[test]
     fn convolutions_agree_with_the_tensor_library() {
-        let shape = |input, filters, kernel, padding| Conv { name: "conv", input, filters, kernel, padding, pool: 2 };
+        let shape = |input, filters, kernel, padding| Conv {
+            name: "conv",
+            input,
+            filters,
+            kernel,
+            padding,
+            pool: 2,
+        };
         let shapes = [
             (shape([1, 28, 28], 32, 5, [0, 0]), 10),
             (shape([32, 12, 12], 64, 5, [0, 0]), 40),
@@ -263,33 +375,66 @@ mod tests {
             let n_weights = layer.filters * channels * layer.kernel * layer.kernel;
             let input = random(&[n_samples, channels * height * width], 1);
             let operands = [input, random(&[n_weights], 2), random(&[layer.filters], 3)];
-            let got = run(operands.clone(), |input, weight, bias| conv(&layer, &input, &weight, &bias).unwrap());
-            let expected = run(operands, |input, weight, bias| layer.compose(input, weight, bias));
-            got.iter().zip(&expected).for_each(|(got, expected)| assert_close(got, expected));
+            let got = run(operands.clone(), |input, weight, bias| {
+                conv(&layer, &input, &weight, &bias).unwrap()
+            });
+            let expected = run(operands, |input, weight, bias| {
+                layer.compose(input, weight, bias)
+            });
+            got.iter()
+                .zip(&expected)
+                .for_each(|(got, expected)| assert_close(got, expected));
         }
     }
 
     #[test]
     fn fully_connected_layers_agree_with_the_tensor_library() {
-        for (inputs, outputs, n_samples) in [(1024, 512, 10), (512, 10, 64), (400, 120, 33), (84, 10, 1)] {
-            for activation in [Activation::Relu, Activation::LeakyRelu, Activation::LogSoftmax, Activation::Identity] {
-                let layer = Linear { name: "fc", inputs, outputs, activation, bias: true };
+        for (inputs, outputs, n_samples) in
+            [(1024, 512, 10), (512, 10, 64), (400, 120, 33), (84, 10, 1)]
+        {
+            for activation in [
+                Activation::Relu,
+                Activation::LeakyRelu,
+                Activation::LogSoftmax,
+                Activation::Identity,
+            ] {
+                let layer = Linear {
+                    name: "fc",
+                    inputs,
+                    outputs,
+                    activation,
+                    bias: true,
+                };
                 let input = random(&[n_samples, inputs], 1);
                 let operands = [input, random(&[inputs * outputs], 2), random(&[outputs], 3)];
-                let got =
-                    run(operands.clone(), |input, weight, bias| linear(&layer, &input, &weight, Some(&bias)).unwrap());
-                let expected = run(operands, |input, weight, bias| layer.compose(input, weight, Some(bias)));
-                got.iter().zip(&expected).for_each(|(got, expected)| assert_close(got, expected));
+                let got = run(operands.clone(), |input, weight, bias| {
+                    linear(&layer, &input, &weight, Some(&bias)).unwrap()
+                });
+                let expected = run(operands, |input, weight, bias| {
+                    layer.compose(input, weight, Some(bias))
+                });
+                got.iter()
+                    .zip(&expected)
+                    .for_each(|(got, expected)| assert_close(got, expected));
             }
         }
     }
 
     #[test]
     fn only_what_is_recorded_gets_a_gradient() {
-        let layer = Linear { name: "fc", inputs: 3, outputs: 2, activation: Activation::Identity, bias: false };
+        let layer = Linear {
+            name: "fc",
+            inputs: 3,
+            outputs: 2,
+            activation: Activation::Identity,
+            bias: false,
+        };
         let plain = |shape: &[usize]| Tensor::<1>::from_data(random(shape, 2), &Device::flex());
         let (input, weight) = (leaf::<2>(random(&[4, 3], 1)), plain(&[6]));
-        let gradients = linear(&layer, &input, &weight, None).unwrap().sum().backward();
+        let gradients = linear(&layer, &input, &weight, None)
+            .unwrap()
+            .sum()
+            .backward();
         assert_eq!(input.grad(&gradients).unwrap().dims(), [4, 3]);
         let output = linear(&layer, &input.without_autodiff(), &weight, None).unwrap();
         assert!(!output.is_require_grad());
@@ -297,7 +442,13 @@ mod tests {
 
     #[test]
     fn other_numbers_are_left_to_the_tensor_library() {
-        let layer = Linear { name: "fc", inputs: 3, outputs: 2, activation: Activation::Identity, bias: false };
+        let layer = Linear {
+            name: "fc",
+            inputs: 3,
+            outputs: 2,
+            activation: Activation::Identity,
+            bias: false,
+        };
         let input = Tensor::<2>::from_data(random(&[4, 3], 1), &Device::flex()).cast(DType::F64);
         let weight = Tensor::<1>::from_data(random(&[6], 2), &Device::flex()).cast(DType::F64);
         assert!(linear(&layer, &input, &weight, None).is_none());
@@ -305,8 +456,12 @@ mod tests {
 
     #[test]
     fn a_step_is_that_of_the_tensor_library_bit_for_bit() {
-        let [values, gradient] = [1, 2].map(|seed| Tensor::<1>::from_data(random(&[100], seed), &Device::flex()));
+        let [values, gradient] =
+            [1, 2].map(|seed| Tensor::<1>::from_data(random(&[100], seed), &Device::flex()));
         let expected = values.clone() - gradient.clone().mul_scalar(0.05);
-        assert_eq!(crate::weights::values(&descend(values, gradient, 0.05)), crate::weights::values(&expected));
+        assert_eq!(
+            crate::weights::values(&descend(values, gradient, 0.05)),
+            crate::weights::values(&expected)
+        );
     }
 }

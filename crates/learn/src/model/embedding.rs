@@ -52,13 +52,21 @@ impl Embedding {
     pub(super) fn parameters(&self) -> Vec<Parameter> {
         let shape = vec![self.vocabulary, self.width];
         // PyTorch draws N(0, 1).
-        let initial = Initial::Rows { zeros: FIRST_WORD * self.width };
-        vec![Parameter { name: format!("{}.weight", self.name), shape, initial, transposed: false }]
+        let initial = Initial::Rows {
+            zeros: FIRST_WORD * self.width,
+        };
+        vec![Parameter {
+            name: format!("{}.weight", self.name),
+            shape,
+            initial,
+            transposed: false,
+        }]
     }
 
     /// Runs a batch, `[batch, length]` to `[batch, width]`.
     pub(super) fn forward(&self, input: Tensor<2>, table: Tensor<1>) -> Tensor<2> {
-        self.walk(&input, &table).unwrap_or_else(|| self.compose(input, table))
+        self.walk(&input, &table)
+            .unwrap_or_else(|| self.compose(input, table))
     }
 
     /// Runs it on the CPU; returns nothing if the tensors are elsewhere.
@@ -71,19 +79,37 @@ impl Embedding {
         for (words, sum) in texts.iter().zip(output.chunks_mut(self.width)) {
             for word in words {
                 let row = &rows[*word as usize * self.width..][..self.width];
-                sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+                sum.iter_mut()
+                    .zip(row)
+                    .for_each(|(sum, value)| *sum += value);
             }
             let share = self.share(words.len());
             sum.iter_mut().for_each(|sum| *sum *= share);
         }
         let output = tensor(output, &[n_samples, self.width]);
-        Some(record([table], EmbeddingStep, EmbeddingState { embedding: *self, texts }, output))
+        Some(record(
+            [table],
+            EmbeddingStep,
+            EmbeddingState {
+                embedding: *self,
+                texts,
+            },
+            output,
+        ))
     }
 
     /// Returns the known words of each text.
     fn texts(&self, input: &[f32]) -> Vec<Vec<u32>> {
         let is_word = |token: &u32| *token as usize >= FIRST_WORD;
-        input.chunks(self.length).map(|text| text.iter().map(|token| *token as u32).filter(is_word).collect()).collect()
+        input
+            .chunks(self.length)
+            .map(|text| {
+                text.iter()
+                    .map(|token| *token as u32)
+                    .filter(is_word)
+                    .collect()
+            })
+            .collect()
     }
 
     /// Returns what each of so many words counts.
@@ -100,9 +126,13 @@ impl Embedding {
         let n_samples = input.dims()[0];
         let is_word = input.clone().greater_equal_elem(FIRST_WORD as f32).float();
         let tokens = input.reshape([n_samples * self.length]).int();
-        let rows = table.reshape([self.vocabulary, self.width]).select(0, tokens);
+        let rows = table
+            .reshape([self.vocabulary, self.width])
+            .select(0, tokens);
         let rows = rows.reshape([n_samples, self.length, self.width]);
-        let sum = (rows * is_word.clone().unsqueeze_dim(2)).sum_dim(1).reshape([n_samples, self.width]);
+        let sum = (rows * is_word.clone().unsqueeze_dim(2))
+            .sum_dim(1)
+            .reshape([n_samples, self.width]);
         match self.mean {
             Mean::Words => sum / is_word.sum_dim(1).clamp_min(1.0),
             Mean::Places => sum.div_scalar(self.length as f32),
@@ -123,7 +153,12 @@ struct EmbeddingState {
 impl Backward<Flex, 1> for EmbeddingStep {
     type State = EmbeddingState;
 
-    fn backward(self, ops: Ops<EmbeddingState, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(
+        self,
+        ops: Ops<EmbeddingState, 1>,
+        gradients: &mut Gradients,
+        _: &mut Checkpointer,
+    ) {
         let gradient = gradients.consume::<Flex>(&ops.node).to_contiguous();
         let [table] = ops.parents.map(|parent| parent.map(|node| node.id));
         let EmbeddingState { embedding, texts } = ops.state;
@@ -134,7 +169,9 @@ impl Backward<Flex, 1> for EmbeddingStep {
             let scaled: Vec<f32> = slope.iter().map(|slope| slope * share).collect();
             for word in words {
                 let row = &mut slopes[*word as usize * embedding.width..][..embedding.width];
-                row.iter_mut().zip(&scaled).for_each(|(sum, slope)| *sum += slope);
+                row.iter_mut()
+                    .zip(&scaled)
+                    .for_each(|(sum, slope)| *sum += slope);
             }
         }
         register(gradients, table, Some(slopes), &[n_values]);
@@ -148,29 +185,57 @@ mod tests {
     use super::*;
     use crate::weights::values;
 
-    const EMBEDDING: Embedding = Embedding { name: "e", length: 4, vocabulary: 5, width: 2, mean: Mean::Words };
+    const EMBEDDING: Embedding = Embedding {
+        name: "e",
+        length: 4,
+        vocabulary: 5,
+        width: 2,
+        mean: Mean::Words,
+    };
     /// A text of three known words, one of them twice, with an unknown one between; none known; one.
-    const TEXTS: [[f32; 4]; 3] = [[3.0, 1.0, 2.0, 3.0], [1.0, 0.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.0]];
+    const TEXTS: [[f32; 4]; 3] = [
+        [3.0, 1.0, 2.0, 3.0],
+        [1.0, 0.0, 0.0, 0.0],
+        [4.0, 0.0, 0.0, 0.0],
+    ];
     const TABLE: [f32; 10] = [7.0, 7.0, 9.0, 9.0, 1.0, 2.0, 3.0, -4.0, 0.5, 0.25];
     /// The loss is the sum of all outputs, each with its own weight.
     const FACTORS: [[f32; 2]; 3] = [[3.0, -6.0], [5.0, 5.0], [1.0, 2.0]];
 
     type Forward = fn(&Embedding, Tensor<2>, Tensor<1>) -> Tensor<2>;
-    const WAYS: [Forward; 2] = [|e, input, table| e.walk(&input, &table).unwrap(), Embedding::compose];
+    const WAYS: [Forward; 2] = [
+        |e, input, table| e.walk(&input, &table).unwrap(),
+        Embedding::compose,
+    ];
 
     fn run(embedding: &Embedding, table: [f32; 10], forward: Forward) -> [Vec<f32>; 3] {
         let device = Device::flex();
-        let table = Tensor::<1>::from_floats(table, &device).autodiff().require_grad();
-        let output = forward(embedding, Tensor::from_floats(TEXTS, &device), table.clone());
+        let table = Tensor::<1>::from_floats(table, &device)
+            .autodiff()
+            .require_grad();
+        let output = forward(
+            embedding,
+            Tensor::from_floats(TEXTS, &device),
+            table.clone(),
+        );
         let loss = (output.clone() * Tensor::from_floats(FACTORS, &device)).sum();
         let gradients = loss.backward();
-        [values(&output), values(&table.grad(&gradients).unwrap()), values(&loss)]
+        [
+            values(&output),
+            values(&table.grad(&gradients).unwrap()),
+            values(&loss),
+        ]
     }
 
     #[track_caller]
     fn assert_close(got: &[f32], expected: &[f32]) {
         assert_eq!(got.len(), expected.len());
-        assert!(got.iter().zip(expected).all(|(got, expected)| (got - expected).abs() < 1e-5), "{got:?}");
+        assert!(
+            got.iter()
+                .zip(expected)
+                .all(|(got, expected)| (got - expected).abs() < 1e-5),
+            "{got:?}"
+        );
     }
 
     /// Text 0: rows 3, 2, 3 sum to (7, -6), over 3 words (7/3, -2), over 4 places (1.75, -1.5). Its gradient (3, -6) is
@@ -180,11 +245,20 @@ mod tests {
         for forward in WAYS {
             let [output, gradient, _] = run(&EMBEDDING, TABLE, forward);
             assert_close(&output, &[7.0 / 3.0, -2.0, 0.0, 0.0, 0.5, 0.25]);
-            assert_close(&gradient, &[0.0, 0.0, 0.0, 0.0, 1.0, -2.0, 2.0, -4.0, 1.0, 2.0]);
-            let places = Embedding { mean: Mean::Places, ..EMBEDDING };
+            assert_close(
+                &gradient,
+                &[0.0, 0.0, 0.0, 0.0, 1.0, -2.0, 2.0, -4.0, 1.0, 2.0],
+            );
+            let places = Embedding {
+                mean: Mean::Places,
+                ..EMBEDDING
+            };
             let [output, gradient, _] = run(&places, TABLE, forward);
             assert_close(&output, &[1.75, -1.5, 0.0, 0.0, 0.125, 0.0625]);
-            assert_close(&gradient, &[0.0, 0.0, 0.0, 0.0, 0.75, -1.5, 1.5, -3.0, 0.25, 0.5]);
+            assert_close(
+                &gradient,
+                &[0.0, 0.0, 0.0, 0.0, 0.75, -1.5, 1.5, -3.0, 0.25, 0.5],
+            );
         }
     }
 
@@ -202,26 +276,43 @@ mod tests {
                 };
                 (loss(STEP) - loss(-STEP)) / (2.0 * STEP)
             };
-            assert_close(&gradient, &(0..TABLE.len()).map(difference).collect::<Vec<_>>());
+            assert_close(
+                &gradient,
+                &(0..TABLE.len()).map(difference).collect::<Vec<_>>(),
+            );
         }
     }
 
     #[test]
     fn both_ways_agree_on_long_texts() {
-        let (embedding, device) = (Embedding { length: 200, vocabulary: 50, width: 32, ..EMBEDDING }, Device::flex());
+        let (embedding, device) = (
+            Embedding {
+                length: 200,
+                vocabulary: 50,
+                width: 32,
+                ..EMBEDDING
+            },
+            Device::flex(),
+        );
         let mut rng = crate::random::stream(crate::random::Purpose::Initial, [1, 2, 3]);
         let tokens: Vec<f32> = crate::random::uniform(&mut rng, 25.0, 7 * 200)
             .into_iter()
             .map(|value| (value + 25.0).floor().min(49.0))
             .collect();
         let input = Tensor::<2>::from_data(TensorData::new(tokens, [7, 200]), &device);
-        let table = Tensor::<1>::from_floats(crate::random::uniform(&mut rng, 1.0, 50 * 32).as_slice(), &device);
+        let table = Tensor::<1>::from_floats(
+            crate::random::uniform(&mut rng, 1.0, 50 * 32).as_slice(),
+            &device,
+        );
         let [walked, composed] = WAYS.map(|forward| {
             let table = table.clone().autodiff().require_grad();
             let output = forward(&embedding, input.clone(), table.clone());
             let gradients = (output.clone() * output.clone()).sum().backward();
             [values(&output), values(&table.grad(&gradients).unwrap())]
         });
-        walked.iter().zip(&composed).for_each(|(walked, composed)| assert_close(walked, composed));
+        walked
+            .iter()
+            .zip(&composed)
+            .for_each(|(walked, composed)| assert_close(walked, composed));
     }
 }

@@ -36,16 +36,40 @@ pub(super) const ROWS: [Row; 2] = [
 /// Numbers of a word's row, and of the features (PM-MoE's d).
 const WIDTH: usize = 32;
 
-fn layers(mean: Mean, after_base: Activation, input: [usize; 3], classes: usize) -> Result<Vec<Layer>, ConfigError> {
+fn layers(
+    mean: Mean,
+    after_base: Activation,
+    input: [usize; 3],
+    classes: usize,
+) -> Result<Vec<Layer>, ConfigError> {
     let [channels, height, length] = input;
     if (channels, height) != (1, 1) {
-        return Err(ConfigError(format!("texts are 1x1xlength, but `model.input` is {input:?}")));
+        return Err(ConfigError(format!(
+            "texts are 1x1xlength, but `model.input` is {input:?}"
+        )));
     }
-    let linear =
-        |name, outputs, activation| Layer::Linear(Linear { name, inputs: WIDTH, outputs, activation, bias: true });
+    let linear = |name, outputs, activation| {
+        Layer::Linear(Linear {
+            name,
+            inputs: WIDTH,
+            outputs,
+            activation,
+            bias: true,
+        })
+    };
     // The vocabulary is filled in when the model is built.
-    let embedding = Embedding { name: "embedding", length, vocabulary: 0, width: WIDTH, mean };
-    Ok(vec![Layer::Embedding(embedding), linear("fc1", WIDTH, after_base), linear("fc", classes, Activation::Identity)])
+    let embedding = Embedding {
+        name: "embedding",
+        length,
+        vocabulary: 0,
+        width: WIDTH,
+        mean,
+    };
+    Ok(vec![
+        Layer::Embedding(embedding),
+        linear("fc1", WIDTH, after_base),
+        linear("fc", classes, Activation::Identity),
+    ])
 }
 
 #[cfg(test)]
@@ -58,12 +82,23 @@ mod tests {
     use crate::weights::{self, Weights, values};
 
     fn spec(name: &str, length: usize, vocabulary: usize) -> ModelSpec {
-        ModelSpec { name: name.into(), input: [1, 1, length], classes: 4, vocabulary, ..ModelSpec::default() }
+        ModelSpec {
+            name: name.into(),
+            input: [1, 1, length],
+            classes: 4,
+            vocabulary,
+            ..ModelSpec::default()
+        }
     }
 
     #[test]
     fn sizes_are_those_of_pm_moe() {
-        let count = |net: &Net| net.parameters().iter().map(Parameter::n_values).sum::<usize>();
+        let count = |net: &Net| {
+            net.parameters()
+                .iter()
+                .map(Parameter::n_values)
+                .sum::<usize>()
+        };
         for name in ["fasttext", "fasttext-pfllib"] {
             let net = build(&spec(name, 200, 98_635)).unwrap();
             assert_eq!(count(&net), 3_157_508);
@@ -102,11 +137,16 @@ mod tests {
         let table = values(&weights.tensor(0));
         for at in 0..WIDTH {
             let sum = 2.0 * table[7 * WIDTH + at] + table[49 * WIDTH + at];
-            assert!((sound[at] - sum / 3.0).abs() < 1e-5 && (trapped[at] - sum / 200.0).abs() < 1e-6);
+            assert!(
+                (sound[at] - sum / 3.0).abs() < 1e-5 && (trapped[at] - sum / 200.0).abs() < 1e-6
+            );
         }
         let base = front(&nets[1], Cut::Head);
         let total: f32 = base.iter().map(|value| value.exp()).sum();
-        assert!((total - 1.0).abs() < 1e-5, "the features of the trap are logarithms of shares");
+        assert!(
+            (total - 1.0).abs() < 1e-5,
+            "the features of the trap are logarithms of shares"
+        );
         let plain = front(&nets[0], Cut::Head);
         assert!((plain.iter().map(|value| value.exp()).sum::<f32>() - 1.0).abs() > 1.0);
     }
@@ -122,7 +162,13 @@ mod tests {
             error(spec("cnn", 5, 50)),
             "model `cnn` cannot read texts (`model.vocabulary` is 50): use `fasttext` or `fasttext-pfllib`"
         );
-        let images = ModelSpec { input: [1, 28, 28], ..spec("fasttext", 5, 50) };
-        assert_eq!(error(images), "texts are 1x1xlength, but `model.input` is [1, 28, 28]");
+        let images = ModelSpec {
+            input: [1, 28, 28],
+            ..spec("fasttext", 5, 50)
+        };
+        assert_eq!(
+            error(images),
+            "texts are 1x1xlength, but `model.input` is [1, 28, 28]"
+        );
     }
 }

@@ -9,23 +9,52 @@ use fednode_core::ConfigError;
 use super::Row;
 use super::net::{Activation, Conv, Layer, Linear};
 
-pub(super) const ROW: Row =
-    Row { name: "lenet5", summary: "two 5x5 convolutions (6, 16), 120 and 84 hidden units: PFL-MoE's LeNet-5", layers };
+pub(super) const ROW: Row = Row {
+    name: "lenet5",
+    summary: "two 5x5 convolutions (6, 16), 120 and 84 hidden units: PFL-MoE's LeNet-5",
+    layers,
+};
 
 /// Side of the images that the network was made for.
 const SIDE: usize = 32;
 
 fn layers(input: [usize; 3], classes: usize) -> Result<Vec<Layer>, ConfigError> {
     let padding = [input[1], input[2]].map(|side| SIDE.saturating_sub(side).div_ceil(2));
-    let first = Conv { name: "conv1", input, filters: 6, kernel: 5, padding, pool: 2 };
-    let second = Conv { name: "conv2", input: first.output(), filters: 16, kernel: 5, padding: [0, 0], pool: 2 };
+    let first = Conv {
+        name: "conv1",
+        input,
+        filters: 6,
+        kernel: 5,
+        padding,
+        pool: 2,
+    };
+    let second = Conv {
+        name: "conv2",
+        input: first.output(),
+        filters: 16,
+        kernel: 5,
+        padding: [0, 0],
+        pool: 2,
+    };
     let inputs = second.output().iter().product();
     let relu = Activation::Relu;
     Ok(vec![
         Layer::Conv(first),
         Layer::Conv(second),
-        Layer::Linear(Linear { name: "fc1", inputs, outputs: 120, activation: relu, bias: true }),
-        Layer::Linear(Linear { name: "fc2", inputs: 120, outputs: 84, activation: relu, bias: true }),
+        Layer::Linear(Linear {
+            name: "fc1",
+            inputs,
+            outputs: 120,
+            activation: relu,
+            bias: true,
+        }),
+        Layer::Linear(Linear {
+            name: "fc2",
+            inputs: 120,
+            outputs: 84,
+            activation: relu,
+            bias: true,
+        }),
         Layer::Linear(Linear {
             name: "fc3",
             inputs: 84,

@@ -6,7 +6,11 @@ use fednode_core::ConfigError;
 use super::Row;
 use super::net::{Activation, Layer, Linear};
 
-pub(super) const ROW: Row = Row { name: "mlp", summary: "two hidden layers of 200 units: FedAvg's 2NN", layers };
+pub(super) const ROW: Row = Row {
+    name: "mlp",
+    summary: "two hidden layers of 200 units: FedAvg's 2NN",
+    layers,
+};
 
 /// Units of a hidden layer.
 const HIDDEN: usize = 200;
@@ -15,8 +19,26 @@ fn layers(input: [usize; 3], classes: usize) -> Result<Vec<Layer>, ConfigError> 
     let inputs = input.iter().product();
     let (relu, identity) = (Activation::Relu, Activation::Identity);
     Ok(vec![
-        Layer::Linear(Linear { name: "fc1", inputs, outputs: HIDDEN, activation: relu, bias: true }),
-        Layer::Linear(Linear { name: "fc2", inputs: HIDDEN, outputs: HIDDEN, activation: relu, bias: true }),
-        Layer::Linear(Linear { name: "fc", inputs: HIDDEN, outputs: classes, activation: identity, bias: true }),
+        Layer::Linear(Linear {
+            name: "fc1",
+            inputs,
+            outputs: HIDDEN,
+            activation: relu,
+            bias: true,
+        }),
+        Layer::Linear(Linear {
+            name: "fc2",
+            inputs: HIDDEN,
+            outputs: HIDDEN,
+            activation: relu,
+            bias: true,
+        }),
+        Layer::Linear(Linear {
+            name: "fc",
+            inputs: HIDDEN,
+            outputs: classes,
+            activation: identity,
+            bias: true,
+        }),
     ])
 }

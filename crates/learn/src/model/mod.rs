@@ -69,16 +69,24 @@ pub fn build(spec: &ModelSpec) -> Result<Net, ConfigError> {
 
 /// Checks that a model of texts is given words, and any other none.
 fn check_vocabulary(spec: &ModelSpec) -> Result<(), ConfigError> {
-    let ModelSpec { name, vocabulary, .. } = spec;
+    let ModelSpec {
+        name, vocabulary, ..
+    } = spec;
     let reads_texts = fasttext::ROWS.iter().any(|row| row.name == name);
     let least = embedding::FIRST_WORD + 1;
     let message = match reads_texts {
         true if *vocabulary < least => {
-            format!("model `{name}` is for texts: `model.vocabulary` must be at least {least}, got {vocabulary}")
+            format!(
+                "model `{name}` is for texts: `model.vocabulary` must be at least {least}, got {vocabulary}"
+            )
         }
         false if *vocabulary > 0 => {
-            let models = fasttext::ROWS.map(|row| format!("`{}`", row.name)).join(" or ");
-            format!("model `{name}` cannot read texts (`model.vocabulary` is {vocabulary}): use {models}")
+            let models = fasttext::ROWS
+                .map(|row| format!("`{}`", row.name))
+                .join(" or ");
+            format!(
+                "model `{name}` cannot read texts (`model.vocabulary` is {vocabulary}): use {models}"
+            )
         }
         _ => return Ok(()),
     };
@@ -98,7 +106,9 @@ pub(crate) fn refuse_texts(spec: &ModelSpec, algorithm: &str) -> Result<(), Conf
 /// Says that an input is too small for a model.
 fn too_small(model: &str, input: [usize; 3], smallest: usize) -> ConfigError {
     let [_, height, width] = input;
-    ConfigError(format!("model `{model}` needs images of at least {smallest}x{smallest} pixels, got {height}x{width}"))
+    ConfigError(format!(
+        "model `{model}` needs images of at least {smallest}x{smallest} pixels, got {height}x{width}"
+    ))
 }
 
 #[cfg(test)]
@@ -106,7 +116,13 @@ mod tests {
     use super::*;
 
     fn n_parameters(name: &str, input: [usize; 3], classes: usize) -> usize {
-        let spec = ModelSpec { name: name.into(), input, classes, experts: 1, ..ModelSpec::default() };
+        let spec = ModelSpec {
+            name: name.into(),
+            input,
+            classes,
+            experts: 1,
+            ..ModelSpec::default()
+        };
         let net = build(&spec).unwrap();
         net.parameters().iter().map(Parameter::n_values).sum()
     }
@@ -126,16 +142,35 @@ mod tests {
 
     #[test]
     fn every_model_takes_small_images() {
-        assert_eq!(n_parameters("cnn", [1, 8, 8], 10), 320 + 18_496 + (256 * 512 + 512) + 5_130);
+        assert_eq!(
+            n_parameters("cnn", [1, 8, 8], 10),
+            320 + 18_496 + (256 * 512 + 512) + 5_130
+        );
         assert_eq!(n_parameters("lenet5", [1, 8, 8], 10), 61_706);
-        assert_eq!(n_parameters("mlp", [1, 8, 8], 10), 65 * 200 + 201 * 200 + 2_010);
+        assert_eq!(
+            n_parameters("mlp", [1, 8, 8], 10),
+            65 * 200 + 201 * 200 + 2_010
+        );
     }
 
     #[test]
     fn names_what_is_wrong() {
-        let mut spec = ModelSpec { name: "cnn5".into(), ..ModelSpec::default() };
-        assert_eq!(build(&spec).unwrap_err().0, "unknown model `cnn5`: did you mean `cnn-5`?");
-        spec = ModelSpec { name: "cnn".into(), input: [1, 3, 28], ..ModelSpec::default() };
-        assert_eq!(build(&spec).unwrap_err().0, "model `cnn` needs images of at least 4x4 pixels, got 3x28");
+        let mut spec = ModelSpec {
+            name: "cnn5".into(),
+            ..ModelSpec::default()
+        };
+        assert_eq!(
+            build(&spec).unwrap_err().0,
+            "unknown model `cnn5`: did you mean `cnn-5`?"
+        );
+        spec = ModelSpec {
+            name: "cnn".into(),
+            input: [1, 3, 28],
+            ..ModelSpec::default()
+        };
+        assert_eq!(
+            build(&spec).unwrap_err().0,
+            "model `cnn` needs images of at least 4x4 pixels, got 3x28"
+        );
     }
 }

@@ -33,12 +33,17 @@ pub(crate) fn counted<R>(work: impl FnOnce() -> R) -> (R, u64) {
 /// Counts a layer that takes so many for one sample.
 pub(super) fn count(for_a_sample: u64, input: &Tensor<2>, weight: &Tensor<1>) {
     let times = 1 + u64::from(is_on_tape(weight)) + u64::from(is_on_tape(input));
-    let all = (input.dims()[0] as u64).saturating_mul(for_a_sample).saturating_mul(times);
+    let all = (input.dims()[0] as u64)
+        .saturating_mul(for_a_sample)
+        .saturating_mul(times);
     COUNTED.set(COUNTED.get().wrapping_add(all));
 }
 
 fn is_on_tape<const D: usize>(tensor: &Tensor<D>) -> bool {
-    matches!(tensor.clone().into_dispatch().kind, DispatchTensorKind::Autodiff(_))
+    matches!(
+        tensor.clone().into_dispatch().kind,
+        DispatchTensorKind::Autodiff(_)
+    )
 }
 
 #[cfg(test)]
@@ -51,7 +56,12 @@ mod tests {
     use crate::weights::{self, Weights};
 
     fn net(name: &str, input: [usize; 3]) -> Net {
-        model::build(&ModelSpec { name: name.into(), input, ..ModelSpec::default() }).unwrap()
+        model::build(&ModelSpec {
+            name: name.into(),
+            input,
+            ..ModelSpec::default()
+        })
+        .unwrap()
     }
 
     fn weights(net: &Net) -> Weights {
@@ -62,9 +72,18 @@ mod tests {
     /// 1024·512 + 512·10. VGG-16 on 32×32: 313 million, as thop counts them, of which 0.5 are of its last three layers.
     #[test]
     fn models_take_what_is_reckoned_by_hand() {
-        assert_eq!(net("lenet5", [1, 28, 28]).multiply_adds(), 117_600 + 240_000 + 48_000 + 10_080 + 840);
-        assert_eq!(net("cnn", [1, 28, 28]).multiply_adds(), 460_800 + 3_276_800 + 524_288 + 5_120);
-        assert_eq!(net("mlp", [1, 28, 28]).multiply_adds(), 784 * 200 + 200 * 200 + 200 * 10);
+        assert_eq!(
+            net("lenet5", [1, 28, 28]).multiply_adds(),
+            117_600 + 240_000 + 48_000 + 10_080 + 840
+        );
+        assert_eq!(
+            net("cnn", [1, 28, 28]).multiply_adds(),
+            460_800 + 3_276_800 + 524_288 + 5_120
+        );
+        assert_eq!(
+            net("mlp", [1, 28, 28]).multiply_adds(),
+            784 * 200 + 200 * 200 + 200 * 10
+        );
         assert_eq!(net("vgg16", [3, 32, 32]).multiply_adds() / 1_000_000, 313);
     }
 
@@ -76,11 +95,26 @@ mod tests {
         let run = |front_weights: Weights, back_weights: Weights| {
             counted(|| back.forward(&back_weights, front.forward(&front_weights, input()))).1
         };
-        let (plain, recorded) = ([weights(&front), weights(&back)], [&front, &back].map(|net| weights(net).recorded()));
-        assert_eq!(run(plain[0].clone(), plain[1].clone()), 3 * (first + rest), "nothing learns");
-        assert_eq!(run(recorded[0].clone(), recorded[1].clone()), 3 * (2 * first + 3 * rest), "all of it learns");
+        let (plain, recorded) = (
+            [weights(&front), weights(&back)],
+            [&front, &back].map(|net| weights(net).recorded()),
+        );
+        assert_eq!(
+            run(plain[0].clone(), plain[1].clone()),
+            3 * (first + rest),
+            "nothing learns"
+        );
+        assert_eq!(
+            run(recorded[0].clone(), recorded[1].clone()),
+            3 * (2 * first + 3 * rest),
+            "all of it learns"
+        );
         let behind_frozen = 3 * (first + 3 * rest) - 3 * 8 * 8 * 64 * 32 * 25;
-        assert_eq!(run(plain[0].clone(), recorded[1].clone()), behind_frozen, "whose input needs no gradient");
+        assert_eq!(
+            run(plain[0].clone(), recorded[1].clone()),
+            behind_frozen,
+            "whose input needs no gradient"
+        );
         assert_eq!(counted(|| ()).1, 0);
     }
 }

@@ -147,7 +147,9 @@ pub struct Net {
 impl Net {
     /// Chains layers; each must take what the one before it makes.
     pub fn new(layers: Vec<Layer>) -> Self {
-        let fits = layers.windows(2).all(|pair| pair[0].n_outputs() == pair[1].n_inputs());
+        let fits = layers
+            .windows(2)
+            .all(|pair| pair[0].n_outputs() == pair[1].n_inputs());
         debug_assert!(fits, "every layer takes what the one before it makes");
         let parameters = layers.iter().flat_map(Layer::parameters).collect();
         Self { layers, parameters }
@@ -161,7 +163,10 @@ impl Net {
             initial: *initial,
             transposed: false,
         };
-        Self { layers: Vec::new(), parameters: arrays.iter().map(parameter).collect() }
+        Self {
+            layers: Vec::new(),
+            parameters: arrays.iter().map(parameter).collect(),
+        }
     }
 
     /// Returns the same net whose last layer, a fully connected one, has another name in parameter files.
@@ -186,9 +191,19 @@ impl Net {
 
     /// Makes a net without layers that has an array of zeros for every parameter of the given nets, in their order.
     pub fn zeros_like(prefix: &str, nets: &[&Self]) -> Self {
-        let zeros = |parameter: &Parameter| Parameter { initial: Initial::Zeros, ..parameter.clone() };
-        let parameters = nets.iter().flat_map(|net| net.parameters.iter().map(zeros)).collect();
-        Self { layers: Vec::new(), parameters }.prefixed(prefix)
+        let zeros = |parameter: &Parameter| Parameter {
+            initial: Initial::Zeros,
+            ..parameter.clone()
+        };
+        let parameters = nets
+            .iter()
+            .flat_map(|net| net.parameters.iter().map(zeros))
+            .collect();
+        Self {
+            layers: Vec::new(),
+            parameters,
+        }
+        .prefixed(prefix)
     }
 
     /// Returns the parameters in the order of [`Weights`].
@@ -198,7 +213,10 @@ impl Net {
 
     /// Returns names and shapes of the parameters.
     pub fn layout(&self) -> Layout {
-        self.parameters.iter().map(|parameter| (parameter.name.clone(), parameter.shape.clone())).collect()
+        self.parameters
+            .iter()
+            .map(|parameter| (parameter.name.clone(), parameter.shape.clone()))
+            .collect()
     }
 
     /// Returns the multiply-adds of its convolutions and fully connected layers for one sample, forward.
@@ -234,7 +252,11 @@ impl Net {
         let is_linear = |layer: &Layer| matches!(layer, Layer::Linear(_));
         let at = match cut {
             Cut::Embedding => 1,
-            Cut::Classifier => self.layers.iter().position(is_linear).unwrap_or(self.layers.len()),
+            Cut::Classifier => self
+                .layers
+                .iter()
+                .position(is_linear)
+                .unwrap_or(self.layers.len()),
             Cut::Head => self.layers.len().saturating_sub(1),
         };
         let (front, back) = self.layers.split_at(at.min(self.layers.len()));
@@ -255,7 +277,9 @@ impl Net {
     /// output of the embedding (`pm-moe` §2.5, "mean of own token embeddings").
     pub(crate) fn legible(&self, weights: &Weights, input: Tensor<2>) -> Tensor<2> {
         match self.layers.first() {
-            Some(Layer::Embedding(embedding)) => embedding.forward(input, next(&mut weights.tensors())),
+            Some(Layer::Embedding(embedding)) => {
+                embedding.forward(input, next(&mut weights.tensors()))
+            }
             _ => input,
         }
     }
@@ -268,15 +292,18 @@ impl Net {
         mut between: impl FnMut(Tensor<2>) -> Tensor<2>,
     ) -> Tensor<2> {
         let mut tensors = weights.tensors();
-        self.layers.iter().enumerate().fold(input, |features, (at, layer)| {
-            let features = if at == 0 { features } else { between(features) };
-            match layer {
-                Layer::Conv(conv) => conv.forward(&mut tensors, features),
-                Layer::Linear(linear) => linear.forward(&mut tensors, features),
-                Layer::Norm(norm) => norm.forward(&mut tensors, features),
-                Layer::Embedding(embedding) => embedding.forward(features, next(&mut tensors)),
-            }
-        })
+        self.layers
+            .iter()
+            .enumerate()
+            .fold(input, |features, (at, layer)| {
+                let features = if at == 0 { features } else { between(features) };
+                match layer {
+                    Layer::Conv(conv) => conv.forward(&mut tensors, features),
+                    Layer::Linear(linear) => linear.forward(&mut tensors, features),
+                    Layer::Norm(norm) => norm.forward(&mut tensors, features),
+                    Layer::Embedding(embedding) => embedding.forward(features, next(&mut tensors)),
+                }
+            })
     }
 }
 
@@ -311,7 +338,10 @@ impl Layer {
 
 /// Takes the next parameter of a layer.
 fn next<'a>(tensors: &mut impl Iterator<Item = &'a Tensor<1>>) -> Tensor<1> {
-    tensors.next().expect("weights are loaded for the net's own parameters").clone()
+    tensors
+        .next()
+        .expect("weights are loaded for the net's own parameters")
+        .clone()
 }
 
 impl Conv {
@@ -324,8 +354,12 @@ impl Conv {
     /// Returns height and width before the pooling.
     fn convolved(&self) -> [usize; 2] {
         let [_, height, width] = self.input;
-        let convolved = |side: usize, padding: usize| (side + 2 * padding + 1).saturating_sub(self.kernel);
-        [convolved(height, self.padding[0]), convolved(width, self.padding[1])]
+        let convolved =
+            |side: usize, padding: usize| (side + 2 * padding + 1).saturating_sub(self.kernel);
+        [
+            convolved(height, self.padding[0]),
+            convolved(width, self.padding[1]),
+        ]
     }
 
     fn multiply_adds(&self) -> u64 {
@@ -336,24 +370,51 @@ impl Conv {
     fn parameters(&self) -> Vec<Parameter> {
         let initial = Initial::FanIn(self.input[0] * self.kernel * self.kernel);
         let shape = vec![self.filters, self.input[0], self.kernel, self.kernel];
-        let weight = Parameter { name: format!("{}.weight", self.name), shape, initial, transposed: false };
+        let weight = Parameter {
+            name: format!("{}.weight", self.name),
+            shape,
+            initial,
+            transposed: false,
+        };
         let shape = vec![self.filters];
-        vec![weight, Parameter { name: format!("{}.bias", self.name), shape, initial, transposed: false }]
+        vec![
+            weight,
+            Parameter {
+                name: format!("{}.bias", self.name),
+                shape,
+                initial,
+                transposed: false,
+            },
+        ]
     }
 
-    fn forward<'a>(&self, tensors: &mut impl Iterator<Item = &'a Tensor<1>>, input: Tensor<2>) -> Tensor<2> {
+    fn forward<'a>(
+        &self,
+        tensors: &mut impl Iterator<Item = &'a Tensor<1>>,
+        input: Tensor<2>,
+    ) -> Tensor<2> {
         let (weight, bias) = (next(tensors), next(tensors));
         multiply_adds::count(self.multiply_adds(), &input, &weight);
         cpu::conv(self, &input, &weight, &bias).unwrap_or_else(|| self.compose(input, weight, bias))
     }
 
     /// Composes the layer of the tensor library's operations; what GPUs run.
-    pub(super) fn compose(&self, input: Tensor<2>, weight: Tensor<1>, bias: Tensor<1>) -> Tensor<2> {
+    pub(super) fn compose(
+        &self,
+        input: Tensor<2>,
+        weight: Tensor<1>,
+        bias: Tensor<1>,
+    ) -> Tensor<2> {
         let [channels, height, width] = self.input;
         let n_samples = input.dims()[0];
         let weight = weight.reshape([self.filters, channels, self.kernel, self.kernel]);
         let maps = input.reshape([n_samples, channels, height, width]);
-        let convolved = conv2d(maps, weight, Some(bias), ConvOptions::new([1, 1], self.padding, [1, 1], 1));
+        let convolved = conv2d(
+            maps,
+            weight,
+            Some(bias),
+            ConvOptions::new([1, 1], self.padding, [1, 1], 1),
+        );
         let pooled = max_pool2d(convolved, MaxPoolOptions::new([self.pool, self.pool]));
         // ReLU after pooling gives the same numbers as before it and touches a quarter of them.
         relu(pooled).reshape([n_samples, self.output().iter().product()])
@@ -364,17 +425,36 @@ impl Linear {
     fn parameters(&self) -> Vec<Parameter> {
         let shape = vec![self.outputs, self.inputs];
         let initial = Initial::FanIn(self.inputs);
-        let weight = Parameter { name: format!("{}.weight", self.name), shape, initial, transposed: true };
+        let weight = Parameter {
+            name: format!("{}.weight", self.name),
+            shape,
+            initial,
+            transposed: true,
+        };
         let shape = vec![self.outputs];
-        let bias = Parameter { name: format!("{}.bias", self.name), shape, initial, transposed: false };
-        if self.bias { vec![weight, bias] } else { vec![weight] }
+        let bias = Parameter {
+            name: format!("{}.bias", self.name),
+            shape,
+            initial,
+            transposed: false,
+        };
+        if self.bias {
+            vec![weight, bias]
+        } else {
+            vec![weight]
+        }
     }
 
-    fn forward<'a>(&self, tensors: &mut impl Iterator<Item = &'a Tensor<1>>, input: Tensor<2>) -> Tensor<2> {
+    fn forward<'a>(
+        &self,
+        tensors: &mut impl Iterator<Item = &'a Tensor<1>>,
+        input: Tensor<2>,
+    ) -> Tensor<2> {
         let weight = next(tensors);
         multiply_adds::count(self.multiply_adds(), &input, &weight);
         let bias = self.bias.then(|| next(tensors));
-        cpu::linear(self, &input, &weight, bias.as_ref()).unwrap_or_else(|| self.compose(input, weight, bias))
+        cpu::linear(self, &input, &weight, bias.as_ref())
+            .unwrap_or_else(|| self.compose(input, weight, bias))
     }
 
     const fn multiply_adds(&self) -> u64 {
@@ -382,7 +462,12 @@ impl Linear {
     }
 
     /// Composes the layer of the tensor library's operations.
-    pub(super) fn compose(&self, input: Tensor<2>, weight: Tensor<1>, bias: Option<Tensor<1>>) -> Tensor<2> {
+    pub(super) fn compose(
+        &self,
+        input: Tensor<2>,
+        weight: Tensor<1>,
+        bias: Option<Tensor<1>>,
+    ) -> Tensor<2> {
         let weight = weight.reshape([self.inputs, self.outputs]);
         self.activation.apply(affine(input, weight, bias))
     }
@@ -413,10 +498,17 @@ impl Norm {
             initial,
             transposed: false,
         };
-        vec![parameter("weight", Initial::Ones), parameter("bias", Initial::Zeros)]
+        vec![
+            parameter("weight", Initial::Ones),
+            parameter("bias", Initial::Zeros),
+        ]
     }
 
-    fn forward<'a>(&self, tensors: &mut impl Iterator<Item = &'a Tensor<1>>, input: Tensor<2>) -> Tensor<2> {
+    fn forward<'a>(
+        &self,
+        tensors: &mut impl Iterator<Item = &'a Tensor<1>>,
+        input: Tensor<2>,
+    ) -> Tensor<2> {
         let scale = next(tensors).reshape([1, self.width]);
         let shift = next(tensors).reshape([1, self.width]);
         let centred = input.clone() - input.mean_dim(1);
@@ -429,7 +521,11 @@ impl Norm {
 /// Multiplies `[batch, n]` by `[n, m]` and adds `[m]`, the fastest way that is right on the device.
 pub(crate) fn affine(input: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
     let is_cpu = input.device() == Device::flex();
-    if is_cpu { linear(input, weight, bias) } else { convolve(input, weight, bias) }
+    if is_cpu {
+        linear(input, weight, bias)
+    } else {
+        convolve(input, weight, bias)
+    }
 }
 
 /// Computes a product as a convolution of 1×1 images; what GPUs run.
@@ -441,7 +537,13 @@ fn convolve(input: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Ten
     let ([n_samples, inputs], outputs) = (input.dims(), weight.dims()[1]);
     let images = input.reshape([n_samples, inputs, 1, 1]);
     let kernels = weight.transpose().reshape([outputs, inputs, 1, 1]);
-    conv2d(images, kernels, bias, ConvOptions::new([1, 1], [0, 0], [1, 1], 1)).reshape([n_samples, outputs])
+    conv2d(
+        images,
+        kernels,
+        bias,
+        ConvOptions::new([1, 1], [0, 0], [1, 1], 1),
+    )
+    .reshape([n_samples, outputs])
 }
 
 #[cfg(test)]
@@ -454,7 +556,12 @@ mod tests {
         let net = crate::model::build(&spec).unwrap();
         let sizes = |cut| {
             let (front, back) = net.split(cut);
-            let count = |net: &Net| net.parameters().iter().map(Parameter::n_values).sum::<usize>();
+            let count = |net: &Net| {
+                net.parameters()
+                    .iter()
+                    .map(Parameter::n_values)
+                    .sum::<usize>()
+            };
             assert_eq!(front.n_outputs(), back.n_inputs());
             (count(&front), count(&back))
         };
@@ -467,17 +574,38 @@ mod tests {
 
     #[test]
     fn normalises_every_sample() {
-        let norm = Layer::Norm(Norm { name: "norm", width: 4, activation: Activation::Relu });
+        let norm = Layer::Norm(Norm {
+            name: "norm",
+            width: 4,
+            activation: Activation::Relu,
+        });
         let (net, device) = (Net::new(vec![norm]), Device::flex());
         let mut params = crate::weights::initial(&net, 1, 0);
-        params.iter_mut().last().unwrap().1.values_mut().copy_from_slice(&[2.0; 4]);
-        params.iter_mut().next().unwrap().1.values_mut().copy_from_slice(&[0.0, 0.0, 0.5, 0.0]);
+        params
+            .iter_mut()
+            .last()
+            .unwrap()
+            .1
+            .values_mut()
+            .copy_from_slice(&[2.0; 4]);
+        params
+            .iter_mut()
+            .next()
+            .unwrap()
+            .1
+            .values_mut()
+            .copy_from_slice(&[0.0, 0.0, 0.5, 0.0]);
         let weights = Weights::load(&net, &params, &device).unwrap();
         let input = Tensor::<2>::from_floats([[1.0, 2.0, 3.0, 6.0], [5.0, 5.0, 5.0, 5.0]], &device);
         let got = crate::weights::values(&net.forward(&weights, input));
         // Mean 3, variance 14/4: deviations over sqrt(3.50001) are -1.069043, -0.534521, 0, 1.603565; the scale (names
         // are ordered, the bias is first) is 2, the shift 0.5 for the third feature.
         let expected = [0.0, 0.0, 0.5, 3.207_13, 0.0, 0.0, 0.5, 0.0];
-        assert!(got.iter().zip(expected).all(|(got, expected)| (got - expected).abs() < 1e-5), "{got:?}");
+        assert!(
+            got.iter()
+                .zip(expected)
+                .all(|(got, expected)| (got - expected).abs() < 1e-5),
+            "{got:?}"
+        );
     }
 }

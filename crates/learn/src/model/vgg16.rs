@@ -11,8 +11,11 @@ use fednode_core::ConfigError;
 use super::net::{Activation, Conv, Layer, Linear};
 use super::{Row, too_small};
 
-pub(super) const ROW: Row =
-    Row { name: "vgg16", summary: "thirteen 3x3 convolutions (64 to 512), 512 and 512 hidden units: VGG-16", layers };
+pub(super) const ROW: Row = Row {
+    name: "vgg16",
+    summary: "thirteen 3x3 convolutions (64 to 512), 512 and 512 hidden units: VGG-16",
+    layers,
+};
 
 /// Smallest side that five poolings leave something of.
 const SMALLEST: usize = 32;
@@ -42,15 +45,39 @@ fn layers(input: [usize; 3], classes: usize) -> Result<Vec<Layer>, ConfigError> 
     let mut maps = input;
     let mut layers = Vec::new();
     for (name, filters, pool) in CONVOLUTIONS {
-        let conv = Conv { name, input: maps, filters, kernel: 3, padding: [1, 1], pool };
+        let conv = Conv {
+            name,
+            input: maps,
+            filters,
+            kernel: 3,
+            padding: [1, 1],
+            pool,
+        };
         maps = conv.output();
         layers.push(Layer::Conv(conv));
     }
-    let linear =
-        |name, inputs, outputs, activation| Layer::Linear(Linear { name, inputs, outputs, activation, bias: true });
-    layers.push(linear("classifier.1", maps.iter().product(), HIDDEN, Activation::Relu));
+    let linear = |name, inputs, outputs, activation| {
+        Layer::Linear(Linear {
+            name,
+            inputs,
+            outputs,
+            activation,
+            bias: true,
+        })
+    };
+    layers.push(linear(
+        "classifier.1",
+        maps.iter().product(),
+        HIDDEN,
+        Activation::Relu,
+    ));
     layers.push(linear("classifier.4", HIDDEN, HIDDEN, Activation::Relu));
-    layers.push(linear("classifier.6", HIDDEN, classes, Activation::Identity));
+    layers.push(linear(
+        "classifier.6",
+        HIDDEN,
+        classes,
+        Activation::Identity,
+    ));
     Ok(layers)
 }
 
@@ -65,9 +92,22 @@ mod tests {
     #[test]
     fn has_the_shapes_of_the_paper() {
         let net = Net::new(layers([3, 32, 32], 10).unwrap());
-        assert_eq!(net.parameters().iter().map(Parameter::n_values).sum::<usize>(), 15_245_130);
+        assert_eq!(
+            net.parameters()
+                .iter()
+                .map(Parameter::n_values)
+                .sum::<usize>(),
+            15_245_130
+        );
         let (extractor, classifier) = net.split(Cut::Classifier);
-        assert_eq!((extractor.n_outputs(), classifier.n_inputs(), classifier.n_outputs()), (512, 512, 10));
+        assert_eq!(
+            (
+                extractor.n_outputs(),
+                classifier.n_inputs(),
+                classifier.n_outputs()
+            ),
+            (512, 512, 10)
+        );
         assert!(layers([3, 28, 32], 10).is_err());
     }
 
@@ -75,7 +115,14 @@ mod tests {
     #[test]
     fn convolutions_without_pooling_agree_with_the_tensor_library() {
         let device = Device::flex();
-        let conv = Conv { name: "conv", input: [2, 6, 5], filters: 3, kernel: 3, padding: [1, 1], pool: 1 };
+        let conv = Conv {
+            name: "conv",
+            input: [2, 6, 5],
+            filters: 3,
+            kernel: 3,
+            padding: [1, 1],
+            pool: 1,
+        };
         let net = Net::new(vec![Layer::Conv(conv)]);
         let weights = Weights::load(&net, &weights::initial(&net, 1, 0), &device).unwrap();
         let mut rng = crate::random::stream(crate::random::Purpose::Initial, [1, 2, 3]);
@@ -92,10 +139,18 @@ mod tests {
             let gradients = (output.clone() * output.clone()).sum().backward();
             let slope = |tensor: Option<Tensor<1>>| crate::weights::values(&tensor.unwrap());
             let to_input = crate::weights::values(&input.grad(&gradients).unwrap());
-            [crate::weights::values(&output), to_input, slope(weight.grad(&gradients))]
+            [
+                crate::weights::values(&output),
+                to_input,
+                slope(weight.grad(&gradients)),
+            ]
         };
         for (got, expected) in run(true).iter().zip(&run(false)) {
-            assert!(got.iter().zip(expected).all(|(got, expected)| (got - expected).abs() < 1e-4));
+            assert!(
+                got.iter()
+                    .zip(expected)
+                    .all(|(got, expected)| (got - expected).abs() < 1e-4)
+            );
         }
     }
 }

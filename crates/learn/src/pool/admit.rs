@@ -39,14 +39,24 @@ impl Members {
     /// Keeps so many members, the own one and the foreign ones of the highest scores; scores that are no numbers are the
     /// lowest.
     pub(super) fn keep_best(&mut self, most: usize, scores: &[f64]) {
-        let value = |member: usize| if scores[member].is_nan() { f64::NEG_INFINITY } else { scores[member] };
+        let value = |member: usize| {
+            if scores[member].is_nan() {
+                f64::NEG_INFINITY
+            } else {
+                scores[member]
+            }
+        };
         let mut foreign: Vec<usize> = (1..self.weights.len()).collect();
         foreign.sort_by(|a, b| value(*b).total_cmp(&value(*a)).then(a.cmp(b)));
         let mut surplus = foreign.split_off(foreign.len().min(most.max(1) - 1));
         surplus.sort_unstable_by(|a, b| b.cmp(a));
         for member in surplus {
             self.weights.remove(member);
-            self.surplus.extend(self.nodes.remove(member).map(|node| (node, Some(value(member)))));
+            self.surplus.extend(
+                self.nodes
+                    .remove(member)
+                    .map(|node| (node, Some(value(member)))),
+            );
         }
     }
 }
@@ -57,9 +67,19 @@ pub(super) fn admit(node: &Node<'_>, mut offered: Vec<(NodeId, Arc<ParamSet>)>) 
     let parts = mixture::parts(node.algorithm, node.modular);
     let own = mixture::own(node.algorithm, node.modular);
     let in_module = mixture::layout(parts).len();
-    let in_state: usize = node.algorithm.parts().iter().map(|part| part.layout().len()).sum();
+    let in_state: usize = node
+        .algorithm
+        .parts()
+        .iter()
+        .map(|part| part.layout().len())
+        .sum();
     let most = most_members(in_state, in_module);
-    let mut members = Members { nodes: vec![None], weights: vec![own], refused: Vec::new(), surplus: Vec::new() };
+    let mut members = Members {
+        nodes: vec![None],
+        weights: vec![own],
+        refused: Vec::new(),
+        surplus: Vec::new(),
+    };
     let usual = usual_norm(node, &offered);
     for (owner, params) in offered {
         if members.nodes.len() >= most {
@@ -87,12 +107,19 @@ fn judge(node: &Node<'_>, params: &ParamSet, usual: f64) -> Result<Member, Strin
     let parts = mixture::parts(node.algorithm, node.modular);
     let loaded = mixture::load(parts, params, node.device);
     let member = loaded.map_err(|mismatch| format!("it does not fit the model: {mismatch}"))?;
-    if let Some((name, _)) = params.iter().find(|(_, tensor)| !tensor.values().iter().all(|value| value.is_finite())) {
-        return Err(format!("it has a value in `{name}` that is not a finite number"));
+    if let Some((name, _)) = params
+        .iter()
+        .find(|(_, tensor)| !tensor.values().iter().all(|value| value.is_finite()))
+    {
+        return Err(format!(
+            "it has a value in `{name}` that is not a finite number"
+        ));
     }
     let (norm, most) = (norm(params), node.max_norm_ratio * usual);
     if usual > 0.0 && norm > most {
-        return Err(format!("its norm is {norm:.3e}, and {most:.3e} is the most (`limits.max_norm_ratio`)"));
+        return Err(format!(
+            "its norm is {norm:.3e}, and {most:.3e} is the most (`limits.max_norm_ratio`)"
+        ));
     }
     Ok(member)
 }
@@ -100,17 +127,33 @@ fn judge(node: &Node<'_>, params: &ParamSet, usual: f64) -> Result<Member, Strin
 /// Returns the norm of the own module or the median of all, the lower one of two, whichever is larger.
 fn usual_norm(node: &Node<'_>, offered: &[(NodeId, Arc<ParamSet>)]) -> f64 {
     let own = mixture::own(node.algorithm, node.modular);
-    let own = norm(&mixture::save(mixture::parts(node.algorithm, node.modular), &own));
-    let mut norms: Vec<f64> = offered.iter().map(|(_, params)| norm(params)).chain([own]).collect();
+    let own = norm(&mixture::save(
+        mixture::parts(node.algorithm, node.modular),
+        &own,
+    ));
+    let mut norms: Vec<f64> = offered
+        .iter()
+        .map(|(_, params)| norm(params))
+        .chain([own])
+        .collect();
     norms.retain(|norm| norm.is_finite());
     norms.sort_by(f64::total_cmp);
-    own.max(norms.get(norms.len().saturating_sub(1) / 2).copied().unwrap_or(0.0))
+    own.max(
+        norms
+            .get(norms.len().saturating_sub(1) / 2)
+            .copied()
+            .unwrap_or(0.0),
+    )
 }
 
 /// Returns the Euclidean norm of all numbers; infinite if one is no number.
 fn norm(params: &ParamSet) -> f64 {
     let sum: f64 = params.values().map(|value| f64::from(value).powi(2)).sum();
-    if sum.is_nan() { f64::INFINITY } else { sum.sqrt() }
+    if sum.is_nan() {
+        f64::INFINITY
+    } else {
+        sum.sqrt()
+    }
 }
 
 /// Returns how many members can be saved, the own one among them, beside a state of so many arrays.

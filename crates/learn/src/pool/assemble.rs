@@ -56,7 +56,11 @@ pub(crate) fn assemble(
     offered: Vec<(NodeId, Arc<ParamSet>)>,
     watch: &mut Watch<'_>,
 ) -> Result<(PoolOutcome, Option<Mixture>), LearnError> {
-    let mut meter = Meter { watch, epoch: 0, epochs: epochs(node, spec) };
+    let mut meter = Meter {
+        watch,
+        epoch: 0,
+        epochs: epochs(node, spec),
+    };
     let stage = Pool::prepare(node, spec, offered, &mut meter)?;
     let scores = stage.scores()?;
     let kept = energy::kept(&scores, OWN, spec.drop_share);
@@ -65,10 +69,18 @@ pub(crate) fn assemble(
     let mixture = candidate.as_ref().ok().map(|candidate| &candidate.mixture);
     let validation = stage.compare(mixture, &kept, &node.data.validation);
     let test = stage.compare(mixture, &kept, &node.data.test);
-    let controls = if spec.controls { Some(stage.controls(&kept, &test, &mut meter)?) } else { None };
+    let controls = if spec.controls {
+        Some(stage.controls(&kept, &test, &mut meter)?)
+    } else {
+        None
+    };
     let trained = candidate.as_ref().ok();
     let outcome = PoolOutcome {
-        members: stage.report(&scores, &kept, trained.map(|candidate| candidate.mass.as_slice())),
+        members: stage.report(
+            &scores,
+            &kept,
+            trained.map(|candidate| candidate.mass.as_slice()),
+        ),
         refused: stage.members.refused.clone(),
         served: stage.verdict(candidate.as_ref().err().copied(), &validation),
         epochs: trained.map_or(0, |_| spec.epochs),
@@ -88,13 +100,25 @@ pub(crate) fn assemble(
 fn epochs(node: &Node<'_>, spec: &PoolSpec) -> u32 {
     let gate = spec.epochs.saturating_mul(rates(spec).len() as u32);
     let tuning = if node.is_tunable() { spec.epochs } else { 0 };
-    if spec.controls { gate.saturating_mul(2).saturating_add(tuning) } else { gate }
+    if spec.controls {
+        gate.saturating_mul(2).saturating_add(tuning)
+    } else {
+        gate
+    }
 }
 
 impl Node<'_> {
     /// Evaluates a function from inputs to logits.
-    pub(super) fn score(&self, samples: &Samples, forward: &(dyn Fn(Tensor<2>) -> Tensor<2> + Sync)) -> Score {
-        let output = |inputs| Output { logits: forward(inputs), chosen: None, n_experts: 0 };
+    pub(super) fn score(
+        &self,
+        samples: &Samples,
+        forward: &(dyn Fn(Tensor<2>) -> Tensor<2> + Sync),
+    ) -> Score {
+        let output = |inputs| Output {
+            logits: forward(inputs),
+            chosen: None,
+            n_experts: 0,
+        };
         evaluate::evaluate(&output, samples, self.classes, self.device).score
     }
 }
@@ -108,23 +132,59 @@ impl<'a> Pool<'a> {
         meter: &mut Meter<'_, '_>,
     ) -> Result<Self, LearnError> {
         let mut members = admit(node, offered);
-        let Node { algorithm, modular, classes, device, seeds, room, .. } = *node;
+        let Node {
+            algorithm,
+            modular,
+            classes,
+            device,
+            seeds,
+            room,
+            ..
+        } = *node;
         let keeps = Keeps::GateInput(Form::of(spec).sees);
-        let source = Source { algorithm, modular, classes, device, seeds, room, keeps, epochs: meter.epochs };
+        let source = Source {
+            algorithm,
+            modular,
+            classes,
+            device,
+            seeds,
+            room,
+            keeps,
+            epochs: meter.epochs,
+        };
         if members.weights.len() > spec.max_members {
-            let sample = Cache::fill(&source, &members.weights, &some_of(&node.data.train), meter.watch)?;
+            let sample = Cache::fill(
+                &source,
+                &members.weights,
+                &some_of(&node.data.train),
+                meter.watch,
+            )?;
             members.keep_best(spec.max_members, &scores(spec, &sample.outputs)?);
         }
         let mut training = Cache::fill(&source, &members.weights, &node.data.train, meter.watch)?;
-        let mut validation = Cache::fill(&source, &members.weights, &node.data.validation, meter.watch)?;
+        let mut validation = Cache::fill(
+            &source,
+            &members.weights,
+            &node.data.validation,
+            meter.watch,
+        )?;
         for member in (OWN + 1..members.weights.len()).rev() {
             if !(training.is_finite(member) && validation.is_finite(member)) {
-                members.refuse(member, "its outputs are not finite, or too large to work with");
+                members.refuse(
+                    member,
+                    "its outputs are not finite, or too large to work with",
+                );
                 training.outputs.remove(member);
                 validation.outputs.remove(member);
             }
         }
-        Ok(Self { node, spec, members, training, validation })
+        Ok(Self {
+            node,
+            spec,
+            members,
+            training,
+            validation,
+        })
     }
 
     /// Returns how well each member fits the own one, over the training samples.
@@ -141,26 +201,51 @@ impl<'a> Pool<'a> {
         if let Some(obstacle) = self.obstacle(kept) {
             return Ok(Err(obstacle));
         }
-        let Some(Trained { gate, epoch, learning_rate }) = self.train_gate(kept, meter)? else {
+        let Some(Trained {
+            gate,
+            epoch,
+            learning_rate,
+        }) = self.train_gate(kept, meter)?
+        else {
             return Ok(Err("the gate's training diverged at every step size"));
         };
         let mass = self.gate_mass(&gate)?;
-        Ok(Ok(Candidate { mixture: self.mixture(gate, kept), mass, epoch, learning_rate }))
+        Ok(Ok(Candidate {
+            mixture: self.mixture(gate, kept),
+            mass,
+            epoch,
+            learning_rate,
+        }))
     }
 
     /// Evaluates own module and mixture; a pool of one is its own module.
     fn compare(&self, mixture: Option<&Mixture>, kept: &[usize], samples: &Samples) -> Scores {
-        let own = self.node.score(samples, &|inputs| self.node.algorithm.forward(inputs).logits);
+        let own = self.node.score(samples, &|inputs| {
+            self.node.algorithm.forward(inputs).logits
+        });
         let alone = (kept.len() == 1).then_some(own);
-        Scores { own, mixture: mixture.map(|mixture| self.score(mixture, samples)).or(alone) }
+        Scores {
+            own,
+            mixture: mixture
+                .map(|mixture| self.score(mixture, samples))
+                .or(alone),
+        }
     }
 
     /// Decides what is served, given why there is no mixture, if there is none.
     fn verdict(&self, obstacle: Option<&str>, validation: &Scores) -> Served {
-        let is_worse = validation.mixture.is_some_and(|mixture| mixture.accuracy < validation.own.accuracy);
+        let is_worse = validation
+            .mixture
+            .is_some_and(|mixture| mixture.accuracy < validation.own.accuracy);
         let worse = "the mixture is worse than the own module on the validation samples";
-        let reason = obstacle.or(if self.spec.guard && is_worse { Some(worse) } else { None });
-        reason.map_or(Served::Mixture, |reason| Served::Own { reason: reason.to_owned() })
+        let reason = obstacle.or(if self.spec.guard && is_worse {
+            Some(worse)
+        } else {
+            None
+        });
+        reason.map_or(Served::Mixture, |reason| Served::Own {
+            reason: reason.to_owned(),
+        })
     }
 
     /// Tells why no gate is trained.
@@ -169,7 +254,9 @@ impl<'a> Pool<'a> {
             Some("there is no other member")
         } else if self.spec.guard && self.validation.len() == 0 {
             Some("there are no validation samples to judge the mixture by")
-        } else if self.spec.guard && self.node.data.train.len() + self.node.data.validation.len() < FEWEST {
+        } else if self.spec.guard
+            && self.node.data.train.len() + self.node.data.validation.len() < FEWEST
+        {
             Some("there are fewer than 50 samples, too few to tell whether the mixture is better")
         } else {
             None
@@ -177,12 +264,20 @@ impl<'a> Pool<'a> {
     }
 
     pub(super) fn mixture(&self, gate: Gate, kept: &[usize]) -> Mixture {
-        Mixture { gate, foreign: kept[OWN + 1..].iter().map(|member| self.members.weights[*member].clone()).collect() }
+        Mixture {
+            gate,
+            foreign: kept[OWN + 1..]
+                .iter()
+                .map(|member| self.members.weights[*member].clone())
+                .collect(),
+        }
     }
 
     pub(super) fn score(&self, mixture: &Mixture, samples: &Samples) -> Score {
         let own = &self.members.weights[OWN];
-        self.node.score(samples, &|inputs| mixture.forward(self.node.algorithm, self.node.modular, own, inputs))
+        self.node.score(samples, &|inputs| {
+            mixture.forward(self.node.algorithm, self.node.modular, own, inputs)
+        })
     }
 
     fn report(&self, scores: &[f64], kept: &[usize], mass: Option<&[f64]>) -> Vec<PoolMember> {
@@ -204,7 +299,9 @@ impl<'a> Pool<'a> {
             gate_mass: 0.0,
         };
         let members = self.members.nodes.iter().enumerate().map(one);
-        members.chain(self.members.surplus.iter().map(without_room)).collect()
+        members
+            .chain(self.members.surplus.iter().map(without_room))
+            .collect()
     }
 }
 
@@ -217,7 +314,9 @@ fn scores(spec: &PoolSpec, outputs: &[Rows]) -> Result<Vec<f64>, LearnError> {
     let own = &outputs[OWN];
     let score = |other: &Rows| {
         let of_sample = |at: usize| Ok(measure.of_sample(&own.row(at)?, &other.row(at)?));
-        let sum = (0..own.len()).map(of_sample).sum::<Result<f64, LearnError>>()?;
+        let sum = (0..own.len())
+            .map(of_sample)
+            .sum::<Result<f64, LearnError>>()?;
         Ok(sum / own.len().max(1) as f64)
     };
     outputs.iter().map(score).collect()

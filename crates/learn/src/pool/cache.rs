@@ -91,7 +91,13 @@ impl Cache {
         samples: &Samples,
         watch: &mut Watch<'_>,
     ) -> Result<Self, LearnError> {
-        let Source { modular, classes, device, epochs, .. } = *source;
+        let Source {
+            modular,
+            classes,
+            device,
+            epochs,
+            ..
+        } = *source;
         let is_constant = modular.module().kind == ModuleKind::Vector;
         let (positions, place) = source.plan(members, samples);
         let n_rows = positions.len();
@@ -100,7 +106,10 @@ impl Cache {
         let mut cache = Self {
             inputs: Rows::new(&place, n_rows),
             sides: None,
-            outputs: members.iter().map(|_| Rows::new(&place, n_outputs)).collect(),
+            outputs: members
+                .iter()
+                .map(|_| Rows::new(&place, n_outputs))
+                .collect(),
             labels: positions.iter().map(label).collect(),
             classes,
         };
@@ -110,16 +119,29 @@ impl Cache {
             let (kept, module_input, side) = source.open(batch::inputs(samples, &from, device));
             cache.inputs.put(&chunk, &kept)?;
             if let Some(side) = side {
-                cache.sides.get_or_insert_with(|| Rows::new(&place, n_rows)).put(&chunk, &side)?;
+                cache
+                    .sides
+                    .get_or_insert_with(|| Rows::new(&place, n_rows))
+                    .put(&chunk, &side)?;
             }
             for (member, rows) in members.iter().zip(&mut cache.outputs) {
                 if !is_constant {
                     rows.put(&chunk, &modular.run_module(member, module_input.clone()))?;
                 } else if batch == 1 {
-                    rows.put(&[0], &modular.run_module(member, module_input.clone().narrow(0, 0, 1)))?;
+                    rows.put(
+                        &[0],
+                        &modular.run_module(member, module_input.clone().narrow(0, 0, 1)),
+                    )?;
                 }
             }
-            if watch(Progress { epoch: 0, epochs, batch, batches, loss: 0.0 }) == ControlFlow::Break(()) {
+            if watch(Progress {
+                epoch: 0,
+                epochs,
+                batch,
+                batches,
+                loss: 0.0,
+            }) == ControlFlow::Break(())
+            {
                 return Err(LearnError::Abandoned);
             }
         }
@@ -139,7 +161,10 @@ impl Cache {
 
     /// Returns the labels of some samples.
     pub(super) fn labels(&self, positions: &[u32]) -> Vec<usize> {
-        positions.iter().map(|at| self.labels[*at as usize]).collect()
+        positions
+            .iter()
+            .map(|at| self.labels[*at as usize])
+            .collect()
     }
 
     /// Tells whether all outputs of a member are finite as they are kept.
@@ -151,10 +176,18 @@ impl Cache {
     ///
     /// # Errors
     /// Fails when they cannot be read back.
-    pub(super) fn batch(&self, positions: &[u32], device: &Device) -> Result<CachedBatch, LearnError> {
+    pub(super) fn batch(
+        &self,
+        positions: &[u32],
+        device: &Device,
+    ) -> Result<CachedBatch, LearnError> {
         Ok(CachedBatch {
             input: self.inputs.tensor(positions, device)?,
-            side: self.sides.as_ref().map(|sides| sides.tensor(positions, device)).transpose()?,
+            side: self
+                .sides
+                .as_ref()
+                .map(|sides| sides.tensor(positions, device))
+                .transpose()?,
             targets: one_hot(&self.labels(positions), self.classes, device),
         })
     }
@@ -170,22 +203,33 @@ impl Cache {
         members: &[usize],
         device: &Device,
     ) -> Result<Tensor<3>, LearnError> {
-        let rows: Vec<&Rows> = members.iter().map(|member| &self.outputs[*member]).collect();
+        let rows: Vec<&Rows> = members
+            .iter()
+            .map(|member| &self.outputs[*member])
+            .collect();
         let width = rows[0].width();
         let is_constant = rows[0].len() < self.len() || self.len() == 1;
         let positions = if is_constant { &[0] } else { positions };
         let mut values = Vec::with_capacity(positions.len() * members.len() * width);
         for at in positions {
-            rows.iter().try_for_each(|rows| rows.write(*at as usize, &mut values))?;
+            rows.iter()
+                .try_for_each(|rows| rows.write(*at as usize, &mut values))?;
         }
-        Ok(Tensor::from_data(TensorData::new(values, [positions.len(), members.len(), width]), device))
+        Ok(Tensor::from_data(
+            TensorData::new(values, [positions.len(), members.len(), width]),
+            device,
+        ))
     }
 }
 
 impl Source<'_> {
     /// Opens the model for a batch: what is kept of it, what modules take, what closing needs.
     fn open(&self, inputs: Tensor<2>) -> (Tensor<2>, Tensor<2>, Option<Tensor<2>>) {
-        let Opened { gate_input, module_input, side } = self.modular.open(inputs.clone());
+        let Opened {
+            gate_input,
+            module_input,
+            side,
+        } = self.modular.open(inputs.clone());
         let kept = match self.keeps {
             Keeps::GateInput(sees) => sees.input(self.algorithm, &inputs, gate_input),
             Keeps::ModuleInput => module_input.clone(),
@@ -203,7 +247,8 @@ impl Source<'_> {
         let numbers = self.numbers_of_sample(members, samples, 0).max(1);
         let fits = |room: &Room| {
             let most = samples.len().min(room.most(is_exact) / numbers).max(1);
-            room.place(most * numbers, is_exact).map(|place| (most, place))
+            room.place(most * numbers, is_exact)
+                .map(|place| (most, place))
         };
         let found = fits(self.room).or_else(|| fits(&self.room.in_memory()));
         let (most, place) = found.unwrap_or_else(|| (1, Place::memory(is_exact)));

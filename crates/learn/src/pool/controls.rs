@@ -22,8 +22,11 @@ impl Pool<'_> {
             true => {
                 let (tuned, _) = fine_tune(node, self.spec, meter)?;
                 Some(node.score(samples, &|inputs| {
-                    let Opened { module_input, side, .. } = node.modular.open(inputs);
-                    node.modular.close(side, node.modular.run_module(&tuned, module_input))
+                    let Opened {
+                        module_input, side, ..
+                    } = node.modular.open(inputs);
+                    node.modular
+                        .close(side, node.modular.run_module(&tuned, module_input))
                 }))
             }
             false => None,
@@ -32,15 +35,29 @@ impl Pool<'_> {
         // A gate of zeros weighs all members alike.
         let form = Form::of(self.spec);
         let net = gate::net(form, self.training.inputs.width(), all.len());
-        let selection = Selection { top_k: 0, renormalizes: false };
-        let uniform = Gate { form, weights: gate::zeros(&net, node.device), net, selection, standard: None };
+        let selection = Selection {
+            top_k: 0,
+            renormalizes: false,
+        };
+        let uniform = Gate {
+            form,
+            weights: gate::zeros(&net, node.device),
+            net,
+            selection,
+            standard: None,
+        };
         let without_denoising = if kept.len() == all.len() {
             test.mixture
         } else if self.obstacle(&all).is_none() {
-            self.train_gate(&all, meter)?.map(|trained| self.score(&self.mixture(trained.gate, &all), samples))
+            self.train_gate(&all, meter)?
+                .map(|trained| self.score(&self.mixture(trained.gate, &all), samples))
         } else {
             None
         };
-        Ok(Controls { fine_tuned_head, uniform: self.score(&self.mixture(uniform, &all), samples), without_denoising })
+        Ok(Controls {
+            fine_tuned_head,
+            uniform: self.score(&self.mixture(uniform, &all), samples),
+            without_denoising,
+        })
     }
 }

@@ -28,20 +28,53 @@ pub(crate) fn fine_tune(
     if spec.guard && node.data.validation.is_empty() {
         return Ok((start, 0));
     }
-    let Node { algorithm, modular, classes, device, seeds, room, .. } = *node;
+    let Node {
+        algorithm,
+        modular,
+        classes,
+        device,
+        seeds,
+        room,
+        ..
+    } = *node;
     let (keeps, epochs) = (Keeps::ModuleInput, meter.epochs);
-    let source = Source { algorithm, modular, classes, device, seeds, room, keeps, epochs };
+    let source = Source {
+        algorithm,
+        modular,
+        classes,
+        device,
+        seeds,
+        room,
+        keeps,
+        epochs,
+    };
     let cache = Cache::fill(&source, &[], &node.data.train, meter.watch)?;
     let validation = Cache::fill(&source, &[], &node.data.validation, meter.watch)?;
     let judge = |member: &Member| loss(node, &validation, member);
     let step = |member: &mut Member, positions: &[u32]| {
         let tape: Vec<Weights> = member.iter().map(Weights::recorded).collect();
-        let CachedBatch { input, side, targets } = cache.batch(positions, device)?;
+        let CachedBatch {
+            input,
+            side,
+            targets,
+        } = cache.batch(positions, device)?;
         let logits = modular.close(side, modular.run_module(&tape, input));
-        Ok(train::descend(member, tape, cross_entropy(logits, targets), node.training.learning_rate))
+        Ok(train::descend(
+            member,
+            tape,
+            cross_entropy(logits, targets),
+            node.training.learning_rate,
+        ))
     };
     let (stage, samples, batch_size) = (Stage::FineTuning, cache.len(), node.training.batch_size);
-    let plan = Plan { stage, seeds, samples, epochs: spec.epochs, batch_size, drops_last: false };
+    let plan = Plan {
+        stage,
+        seeds,
+        samples,
+        epochs: spec.epochs,
+        batch_size,
+        drops_last: false,
+    };
     let before = spec.guard.then(|| judge(&start)).transpose()?;
     let judge: Option<Judge<'_, Member>> = if spec.guard { Some(&judge) } else { None };
     let (best, steps) = train::run(&plan, start.clone(), step, judge, meter)?;
@@ -49,7 +82,11 @@ pub(crate) fn fine_tune(
         (Some(after), Some(before)) => after < before,
         _ => true,
     };
-    Ok((best.filter(|best| is_better(best.loss)).map_or(start, |best| best.weights), steps))
+    Ok((
+        best.filter(|best| is_better(best.loss))
+            .map_or(start, |best| best.weights),
+        steps,
+    ))
 }
 
 /// Returns the mean loss of a module.
@@ -57,7 +94,9 @@ fn loss(node: &Node<'_>, cache: &Cache, member: &Member) -> Result<f64, LearnErr
     let mut sum = 0.0;
     for positions in &cache.chunks() {
         let CachedBatch { input, side, .. } = cache.batch(positions, node.device)?;
-        let logits = node.modular.close(side, node.modular.run_module(member, input));
+        let logits = node
+            .modular
+            .close(side, node.modular.run_module(member, input));
         sum += train::log_loss(&logits, &cache.labels(positions));
     }
     Ok(sum / cache.len().max(1) as f64)

@@ -80,8 +80,15 @@ pub(crate) struct Gate {
 /// Makes the layers.
 pub(crate) fn net(form: Form, inputs: usize, members: usize) -> Net {
     let [first, second, third] = HIDDEN;
-    let linear =
-        |name, inputs, outputs, activation| Layer::Linear(Linear { name, inputs, outputs, activation, bias: true });
+    let linear = |name, inputs, outputs, activation| {
+        Layer::Linear(Linear {
+            name,
+            inputs,
+            outputs,
+            activation,
+            bias: true,
+        })
+    };
     Net::new(vec![
         linear("pool.gate.0", inputs, first, form.first),
         linear("pool.gate.2", first, second, Activation::LeakyRelu),
@@ -91,7 +98,12 @@ pub(crate) fn net(form: Form, inputs: usize, members: usize) -> Net {
 }
 
 /// Draws orthogonal weights; biases are zero, or drawn as PyTorch draws them.
-pub(crate) fn initial(net: &Net, draws_biases: bool, rng: &mut ChaCha8Rng, device: &Device) -> Weights {
+pub(crate) fn initial(
+    net: &Net,
+    draws_biases: bool,
+    rng: &mut ChaCha8Rng,
+    device: &Device,
+) -> Weights {
     let mut params = ParamSet::new();
     for parameter in net.parameters() {
         let values = match (&parameter.shape[..], parameter.initial) {
@@ -101,7 +113,9 @@ pub(crate) fn initial(net: &Net, draws_biases: bool, rng: &mut ChaCha8Rng, devic
             }
             _ => vec![0.0; parameter.n_values()],
         };
-        params.insert(parameter.name.as_str(), &parameter.shape, values).expect("a net's names are distinct");
+        params
+            .insert(parameter.name.as_str(), &parameter.shape, values)
+            .expect("a net's names are distinct");
     }
     Weights::load(net, &params, device).expect("they were made for this net")
 }
@@ -115,16 +129,32 @@ pub(crate) fn zeros(net: &Net, device: &Device) -> Weights {
 impl Form {
     /// Returns the form that a spec wants.
     pub(crate) fn of(spec: &PoolSpec) -> Self {
-        let sees = if spec.gate_input == "samples" { Sees::Samples } else { Sees::Features };
-        let first = if spec.first_activation == "relu" { Activation::Relu } else { Activation::LeakyRelu };
+        let sees = if spec.gate_input == "samples" {
+            Sees::Samples
+        } else {
+            Sees::Features
+        };
+        let first = if spec.first_activation == "relu" {
+            Activation::Relu
+        } else {
+            Activation::LeakyRelu
+        };
         Self { sees, first }
     }
 }
 
 impl Sees {
     /// Returns what the gate judges a batch by, given how the model opens it.
-    pub(crate) fn input(self, algorithm: &dyn Algorithm, inputs: &Tensor<2>, opened: Tensor<2>) -> Tensor<2> {
-        match (self, algorithm.parts().iter().find(|part| part.net.takes_texts())) {
+    pub(crate) fn input(
+        self,
+        algorithm: &dyn Algorithm,
+        inputs: &Tensor<2>,
+        opened: Tensor<2>,
+    ) -> Tensor<2> {
+        match (
+            self,
+            algorithm.parts().iter().find(|part| part.net.takes_texts()),
+        ) {
             (Self::Features, _) => opened,
             (Self::Samples, Some(part)) => part.net.legible(&part.weights, inputs.clone()),
             (Self::Samples, None) => inputs.clone(),
@@ -134,13 +164,22 @@ impl Sees {
 
 impl Gate {
     /// Returns the weight of every member, `[batch, M']`, by the given weights, plain or recorded.
-    pub(crate) fn shares(&self, weights: &Weights, input: Tensor<2>, dropout: Option<&mut Dropout>) -> Tensor<2> {
+    pub(crate) fn shares(
+        &self,
+        weights: &Weights,
+        input: Tensor<2>,
+        dropout: Option<&mut Dropout>,
+    ) -> Tensor<2> {
         let input = match &self.standard {
-            Some(Standard { mean, deviation }) => (input - mean.clone().unsqueeze()) / deviation.clone().unsqueeze(),
+            Some(Standard { mean, deviation }) => {
+                (input - mean.clone().unsqueeze()) / deviation.clone().unsqueeze()
+            }
             None => input,
         };
         let logits = match dropout {
-            Some(dropout) => self.net.forward_through(weights, input, |features| dropout.apply(features)),
+            Some(dropout) => self
+                .net
+                .forward_through(weights, input, |features| dropout.apply(features)),
             None => self.net.forward(weights, input),
         };
         self.selection.apply(softmax(logits, 1))
@@ -165,14 +204,24 @@ impl Selection {
         }
         let values = weights::values(&probabilities);
         let mut mask = vec![0f32; values.len()];
-        for (row, mask) in values.chunks_exact(members).zip(mask.chunks_exact_mut(members)) {
+        for (row, mask) in values
+            .chunks_exact(members)
+            .zip(mask.chunks_exact_mut(members))
+        {
             let mut order: Vec<usize> = (0..members).collect();
             order.sort_by(|a, b| row[*b].total_cmp(&row[*a]).then(a.cmp(b)));
-            order[..self.top_k].iter().for_each(|member| mask[*member] = 1.0);
+            order[..self.top_k]
+                .iter()
+                .for_each(|member| mask[*member] = 1.0);
         }
         let device = probabilities.device().without_autodiff();
-        let selected = probabilities * Tensor::<2>::from_data(TensorData::new(mask, [samples, members]), &device);
-        if self.renormalizes { selected.clone() / selected.sum_dim(1) } else { selected }
+        let selected = probabilities
+            * Tensor::<2>::from_data(TensorData::new(mask, [samples, members]), &device);
+        if self.renormalizes {
+            selected.clone() / selected.sum_dim(1)
+        } else {
+            selected
+        }
     }
 }
 
@@ -188,35 +237,56 @@ impl Standard {
     ) -> io::Result<Self> {
         let (mut mean, mut square, mut count) = (vec![0f64; width], vec![0f64; width], 0f64);
         for row in rows.clone() {
-            mean.iter_mut().zip(&row?).for_each(|(sum, value)| *sum += f64::from(*value));
+            mean.iter_mut()
+                .zip(&row?)
+                .for_each(|(sum, value)| *sum += f64::from(*value));
             count += 1.0;
         }
         mean.iter_mut().for_each(|sum| *sum /= count.max(1.0));
         for row in rows {
             let row = row?;
-            let deviations = row.iter().zip(&mean).map(|(value, mean)| (f64::from(*value) - mean).powi(2));
-            square.iter_mut().zip(deviations).for_each(|(sum, value)| *sum += value);
+            let deviations = row
+                .iter()
+                .zip(&mean)
+                .map(|(value, mean)| (f64::from(*value) - mean).powi(2));
+            square
+                .iter_mut()
+                .zip(deviations)
+                .for_each(|(sum, value)| *sum += value);
         }
-        let deviation = |sum: f64| Some((sum / count.max(1.0)).sqrt()).filter(|root| *root > SMALLEST_DEVIATION);
-        let deviations: Vec<f64> = square.iter().map(|sum| deviation(*sum).unwrap_or(1.0)).collect();
+        let deviation = |sum: f64| {
+            Some((sum / count.max(1.0)).sqrt()).filter(|root| *root > SMALLEST_DEVIATION)
+        };
+        let deviations: Vec<f64> = square
+            .iter()
+            .map(|sum| deviation(*sum).unwrap_or(1.0))
+            .collect();
         let upload = |values: &[f64]| {
             let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
             Tensor::from_data(TensorData::new(values, [width]), device)
         };
-        Ok(Self { mean: upload(&mean), deviation: upload(&deviations) })
+        Ok(Self {
+            mean: upload(&mean),
+            deviation: upload(&deviations),
+        })
     }
 
     /// Returns the arrays as they are saved.
     pub(crate) fn net(width: usize) -> Net {
         let shape = [width];
-        Net::arrays(&[("pool.input.mean", &shape, Initial::Zeros), ("pool.input.deviation", &shape, Initial::Ones)])
+        Net::arrays(&[
+            ("pool.input.mean", &shape, Initial::Zeros),
+            ("pool.input.deviation", &shape, Initial::Ones),
+        ])
     }
 }
 
 /// Mixes outputs `[batch, M', D]` (or `[1, M', D]`, the same for all samples) with weights `[batch, M']`.
 pub(crate) fn mix(shares: Tensor<2>, outputs: Tensor<3>) -> Tensor<2> {
     let ([samples, members], width) = (shares.dims(), outputs.dims()[2]);
-    (outputs * shares.reshape([samples, members, 1])).sum_dim(1).reshape([samples, width])
+    (outputs * shares.reshape([samples, members, 1]))
+        .sum_dim(1)
+        .reshape([samples, width])
 }
 
 #[cfg(test)]
@@ -233,19 +303,39 @@ mod tests {
     const CLASSES: usize = 3;
 
     fn random(rows: usize, columns: usize, seed: u64) -> Tensor<2> {
-        let values = uniform(&mut stream(Purpose::Noise, [seed, 0, 0]), 1.0, rows * columns);
+        let values = uniform(
+            &mut stream(Purpose::Noise, [seed, 0, 0]),
+            1.0,
+            rows * columns,
+        );
         Tensor::from_data(TensorData::new(values, [rows, columns]), &Device::flex())
     }
 
     fn outputs(rows: usize) -> Tensor<3> {
-        random(rows, MEMBERS * CLASSES, 8).mul_scalar(3.0).reshape([rows, MEMBERS, CLASSES])
+        random(rows, MEMBERS * CLASSES, 8)
+            .mul_scalar(3.0)
+            .reshape([rows, MEMBERS, CLASSES])
     }
 
     fn gate(top_k: usize, renormalizes: bool) -> Gate {
         let form = Form::of(&PoolSpec::default());
         let net = net(form, INPUTS, MEMBERS);
-        let weights = initial(&net, false, &mut stream(Purpose::PoolGate, [1, 2, 0]), &Device::flex());
-        Gate { form, net, weights, selection: Selection { top_k, renormalizes }, standard: None }
+        let weights = initial(
+            &net,
+            false,
+            &mut stream(Purpose::PoolGate, [1, 2, 0]),
+            &Device::flex(),
+        );
+        Gate {
+            form,
+            net,
+            weights,
+            selection: Selection {
+                top_k,
+                renormalizes,
+            },
+            standard: None,
+        }
     }
 
     fn shares(gate: &Gate, rows: usize) -> Tensor<2> {
@@ -257,29 +347,57 @@ mod tests {
         let mut features: Vec<f64> = input.iter().map(|value| f64::from(*value)).collect();
         for (layer, pair) in weights.chunks(2).enumerate() {
             let width = pair[1].len();
-            let product = |out: usize| features.iter().enumerate().map(move |(i, x)| x * pair[0][i * width + out]);
+            let product = |out: usize| {
+                features
+                    .iter()
+                    .enumerate()
+                    .map(move |(i, x)| x * pair[0][i * width + out])
+            };
             let sums = (0..width).map(|out| product(out).sum::<f64>() + pair[1][out]);
-            features = sums.map(|sum| if sum < 0.0 && layer < 3 { 0.01 * sum } else { sum }).collect();
+            features = sums
+                .map(|sum| {
+                    if sum < 0.0 && layer < 3 {
+                        0.01 * sum
+                    } else {
+                        sum
+                    }
+                })
+                .collect();
         }
         let sum: f64 = features.iter().map(|logit| logit.exp()).sum();
         let mut shares: Vec<f64> = features.iter().map(|logit| logit.exp() / sum).collect();
         let mut order: Vec<usize> = (0..MEMBERS).collect();
         order.sort_by(|a, b| shares[*b].total_cmp(&shares[*a]));
-        order[selection.top_k..].iter().for_each(|member| shares[*member] = 0.0);
-        let kept: f64 = if selection.renormalizes { shares.iter().sum() } else { 1.0 };
+        order[selection.top_k..]
+            .iter()
+            .for_each(|member| shares[*member] = 0.0);
+        let kept: f64 = if selection.renormalizes {
+            shares.iter().sum()
+        } else {
+            1.0
+        };
         shares.into_iter().map(|share| share / kept).collect()
     }
 
     fn plain_loss(weights: &[Vec<f64>], selection: Selection, labels: &[usize]) -> f64 {
-        let (inputs, outputs) = (values(&random(labels.len(), INPUTS, 7)), values(&outputs(labels.len())));
+        let (inputs, outputs) = (
+            values(&random(labels.len(), INPUTS, 7)),
+            values(&outputs(labels.len())),
+        );
         let of = |(row, label): (usize, &usize)| {
             let shares = plain_shares(weights, selection, &inputs[row * INPUTS..][..INPUTS]);
             let outputs = &outputs[row * MEMBERS * CLASSES..][..MEMBERS * CLASSES];
             let logit = |class: usize| {
                 let weighted = shares.iter().zip(outputs.chunks_exact(CLASSES));
-                weighted.map(|(share, output)| share * f64::from(output[class])).sum::<f64>()
+                weighted
+                    .map(|(share, output)| share * f64::from(output[class]))
+                    .sum::<f64>()
             };
-            (0..CLASSES).map(|class| logit(class).exp()).sum::<f64>().ln() - logit(*label)
+            (0..CLASSES)
+                .map(|class| logit(class).exp())
+                .sum::<f64>()
+                .ln()
+                - logit(*label)
         };
         labels.iter().enumerate().map(of).sum::<f64>() / labels.len() as f64
     }
@@ -291,11 +409,20 @@ mod tests {
             let gate = gate(top_k, renormalizes);
             let tape = gate.weights.recorded();
             let mixed = mix(gate.shares(&tape, random(5, INPUTS, 7), None), outputs(5));
-            let found = cross_entropy(mixed, crate::gate::one_hot(&labels, CLASSES, &Device::flex()));
-            let plain: Vec<Vec<f64>> =
-                gate.weights.tensors().map(|tensor| values(tensor).into_iter().map(f64::from).collect()).collect();
+            let found = cross_entropy(
+                mixed,
+                crate::gate::one_hot(&labels, CLASSES, &Device::flex()),
+            );
+            let plain: Vec<Vec<f64>> = gate
+                .weights
+                .tensors()
+                .map(|tensor| values(tensor).into_iter().map(f64::from).collect())
+                .collect();
             let expected = plain_loss(&plain, gate.selection, &labels);
-            assert!((f64::from(values(&found)[0]) - expected).abs() < 1e-5, "{found} is not {expected}");
+            assert!(
+                (f64::from(values(&found)[0]) - expected).abs() < 1e-5,
+                "{found} is not {expected}"
+            );
             let mut gradients = found.backward();
             for (tensor, gradient) in tape.take_gradients(&mut gradients).into_iter().enumerate() {
                 let gradient = values(&gradient.unwrap());
@@ -305,8 +432,12 @@ mod tests {
                         weights[tensor][at] += by;
                         plain_loss(&weights, gate.selection, &labels)
                     };
-                    let (got, expected) = (f64::from(gradient[at]), (moved(1e-5) - moved(-1e-5)) / 2e-5);
-                    assert!((got - expected).abs() < 1e-5 + 1e-3 * expected.abs(), "{tensor} {at}: {got}, {expected}");
+                    let (got, expected) =
+                        (f64::from(gradient[at]), (moved(1e-5) - moved(-1e-5)) / 2e-5);
+                    assert!(
+                        (got - expected).abs() < 1e-5 + 1e-3 * expected.abs(),
+                        "{tensor} {at}: {got}, {expected}"
+                    );
                 }
             }
         }
@@ -314,42 +445,78 @@ mod tests {
 
     #[test]
     fn weights_add_up_to_1_or_less() {
-        for (top_k, renormalizes) in [(0, false), (MEMBERS, true), (9, false), (2, false), (2, true), (1, true)] {
+        for (top_k, renormalizes) in [
+            (0, false),
+            (MEMBERS, true),
+            (9, false),
+            (2, false),
+            (2, true),
+            (1, true),
+        ] {
             for row in values(&shares(&gate(top_k, renormalizes), 20)).chunks_exact(MEMBERS) {
-                let (sum, taken) = (row.iter().sum::<f32>(), row.iter().filter(|share| **share > 0.0).count());
+                let (sum, taken) = (
+                    row.iter().sum::<f32>(),
+                    row.iter().filter(|share| **share > 0.0).count(),
+                );
                 let is_dense = top_k == 0 || top_k >= MEMBERS;
                 assert_eq!(taken, if is_dense { MEMBERS } else { top_k });
-                assert!(sum < 1.0 + 1e-6 && ((sum - 1.0).abs() < 1e-6 || !(is_dense || renormalizes)), "{row:?}");
+                assert!(
+                    sum < 1.0 + 1e-6 && ((sum - 1.0).abs() < 1e-6 || !(is_dense || renormalizes)),
+                    "{row:?}"
+                );
             }
         }
-        let [all, dense] = [gate(MEMBERS, true), gate(0, false)].map(|gate| values(&shares(&gate, 5)));
+        let [all, dense] =
+            [gate(MEMBERS, true), gate(0, false)].map(|gate| values(&shares(&gate, 5)));
         assert_eq!(all, dense, "k = M is the dense mixture");
     }
 
     #[test]
     fn the_likeliest_members_are_taken_and_the_first_of_equal_ones() {
-        let rows = Tensor::<2>::from_floats([[0.1, 0.4, 0.3, 0.2], [0.25, 0.25, 0.25, 0.25]], &Device::flex());
-        let selected = Selection { top_k: 2, renormalizes: false }.apply(rows);
-        assert_eq!(values(&selected), [0.0, 0.4, 0.3, 0.0, 0.25, 0.25, 0.0, 0.0]);
+        let rows = Tensor::<2>::from_floats(
+            [[0.1, 0.4, 0.3, 0.2], [0.25, 0.25, 0.25, 0.25]],
+            &Device::flex(),
+        );
+        let selected = Selection {
+            top_k: 2,
+            renormalizes: false,
+        }
+        .apply(rows);
+        assert_eq!(
+            values(&selected),
+            [0.0, 0.4, 0.3, 0.0, 0.25, 0.25, 0.0, 0.0]
+        );
     }
 
     #[track_caller]
     fn assert_close(got: &Tensor<2>, expected: &Tensor<2>) {
-        let close = values(got).into_iter().zip(values(expected)).all(|(got, expected)| (got - expected).abs() < 1e-5);
+        let close = values(got)
+            .into_iter()
+            .zip(values(expected))
+            .all(|(got, expected)| (got - expected).abs() < 1e-5);
         assert!(close, "{got} is not {expected}");
     }
 
     #[test]
     fn equal_members_are_one() {
         let one = random(6, CLASSES, 3);
-        assert_close(&mix(shares(&gate(0, false), 6), Tensor::stack(vec![one.clone(); MEMBERS], 1)), &one);
+        assert_close(
+            &mix(
+                shares(&gate(0, false), 6),
+                Tensor::stack(vec![one.clone(); MEMBERS], 1),
+            ),
+            &one,
+        );
     }
 
     #[test]
     fn permuting_the_pool_permutes_the_gates_outputs_only() {
         let order = [2, 0, 3, 1];
         let permute = |values: Vec<f32>| -> Vec<f32> {
-            values.chunks_exact(MEMBERS).flat_map(|row| order.map(|member| row[member])).collect()
+            values
+                .chunks_exact(MEMBERS)
+                .flat_map(|row| order.map(|member| row[member]))
+                .collect()
         };
         let (original, mut permuted) = (gate(2, true), gate(2, true));
         let mut tensors: Vec<Tensor<1>> = original.weights.tensors().cloned().collect();
@@ -360,9 +527,18 @@ mod tests {
         }
         permuted.weights = Weights::new(tensors);
         let moved = TensorData::new(permute(values(&shares(&original, 9))), [9, MEMBERS]);
-        assert_close(&shares(&permuted, 9), &Tensor::from_data(moved, &Device::flex()));
-        let moved = Tensor::cat(order.map(|member| outputs(9).narrow(1, member, 1)).to_vec(), 1);
-        assert_close(&mix(shares(&permuted, 9), moved), &mix(shares(&original, 9), outputs(9)));
+        assert_close(
+            &shares(&permuted, 9),
+            &Tensor::from_data(moved, &Device::flex()),
+        );
+        let moved = Tensor::cat(
+            order.map(|member| outputs(9).narrow(1, member, 1)).to_vec(),
+            1,
+        );
+        assert_close(
+            &mix(shares(&permuted, 9), moved),
+            &mix(shares(&original, 9), outputs(9)),
+        );
     }
 
     proptest! {
@@ -414,20 +590,46 @@ mod tests {
     #[test]
     fn constant_outputs_serve_every_sample() {
         let repeated = Tensor::cat(vec![outputs(1); 6], 0);
-        assert_close(&mix(shares(&gate(0, false), 6), outputs(1)), &mix(shares(&gate(0, false), 6), repeated));
+        assert_close(
+            &mix(shares(&gate(0, false), 6), outputs(1)),
+            &mix(shares(&gate(0, false), 6), repeated),
+        );
     }
 
     /// `pm-moe` §2.4: 134,164 numbers for 512 features and 20 members.
     #[test]
     fn biases_are_zeros_or_drawn_as_pytorch_draws_them() {
         let net = net(Form::of(&PoolSpec::preset("code").unwrap()), 512, 20);
-        assert_eq!(net.parameters().iter().map(crate::model::Parameter::n_values).sum::<usize>(), 134_164);
-        let drawn = |draws| initial(&net, draws, &mut stream(Purpose::PoolGate, [1, 2, 0]), &Device::flex());
+        assert_eq!(
+            net.parameters()
+                .iter()
+                .map(crate::model::Parameter::n_values)
+                .sum::<usize>(),
+            134_164
+        );
+        let drawn = |draws| {
+            initial(
+                &net,
+                draws,
+                &mut stream(Purpose::PoolGate, [1, 2, 0]),
+                &Device::flex(),
+            )
+        };
         for (at, inputs) in [(1, 512f32), (3, 128.0), (5, 256.0), (7, 128.0)] {
-            assert!(values(&drawn(false).tensor(at)).iter().all(|bias| *bias == 0.0));
+            assert!(
+                values(&drawn(false).tensor(at))
+                    .iter()
+                    .all(|bias| *bias == 0.0)
+            );
             let biases = values(&drawn(true).tensor(at));
-            let (bound, largest) = (1.0 / inputs.sqrt(), biases.iter().fold(0f32, |most, bias| most.max(bias.abs())));
-            assert!((0.7 * bound..=bound).contains(&largest), "layer {at}: {largest} of {bound}");
+            let (bound, largest) = (
+                1.0 / inputs.sqrt(),
+                biases.iter().fold(0f32, |most, bias| most.max(bias.abs())),
+            );
+            assert!(
+                (0.7 * bound..=bound).contains(&largest),
+                "layer {at}: {largest} of {bound}"
+            );
         }
     }
 
@@ -435,7 +637,10 @@ mod tests {
     fn dropout_is_for_training_only_and_seeded() {
         let gate = gate(0, false);
         let with = |seed| {
-            let mut dropout = Dropout { rng: stream(Purpose::PoolDropout, [seed, 0, 0]), share: 0.5 };
+            let mut dropout = Dropout {
+                rng: stream(Purpose::PoolDropout, [seed, 0, 0]),
+                share: 0.5,
+            };
             values(&gate.shares(&gate.weights, random(9, INPUTS, 7), Some(&mut dropout)))
         };
         assert_eq!(with(1), with(1));
@@ -446,8 +651,13 @@ mod tests {
     #[test]
     fn standardised_inputs_have_mean_0_and_deviation_1() {
         let rows = [vec![1.0, 5.0], vec![3.0, 5.0], vec![5.0, 5.0]];
-        let Standard { mean, deviation } = Standard::of(rows.iter().cloned().map(Ok), 2, &Device::flex()).unwrap();
+        let Standard { mean, deviation } =
+            Standard::of(rows.iter().cloned().map(Ok), 2, &Device::flex()).unwrap();
         assert_eq!(values(&mean), [3.0, 5.0]);
-        assert_eq!(values(&deviation), [(8f64 / 3.0).sqrt() as f32, 1.0], "what never varies is only centred");
+        assert_eq!(
+            values(&deviation),
+            [(8f64 / 3.0).sqrt() as f32, 1.0],
+            "what never varies is only centred"
+        );
     }
 }

@@ -43,17 +43,29 @@ impl Mixture {
         own: &Member,
         inputs: Tensor<2>,
     ) -> Tensor<2> {
-        let Opened { gate_input, module_input, side } = modular.open(inputs.clone());
+        let Opened {
+            gate_input,
+            module_input,
+            side,
+        } = modular.open(inputs.clone());
         let gate_input = self.gate.form.sees.input(algorithm, &inputs, gate_input);
         let shares = self.gate.shares(&self.gate.weights, gate_input, None);
         let members = std::iter::once(own).chain(&self.foreign);
-        let outputs = members.map(|member| modular.run_module(member, module_input.clone())).collect();
+        let outputs = members
+            .map(|member| modular.run_module(member, module_input.clone()))
+            .collect();
         modular.close(side, gate::mix(shares, Tensor::stack(outputs, 1)))
     }
 
     /// Returns everything that [`Self::load`] needs besides the node's own parts.
     pub(crate) fn save(&self, parts: &[Part]) -> ParamSet {
-        let Gate { form, net, weights, selection, standard } = &self.gate;
+        let Gate {
+            form,
+            net,
+            weights,
+            selection,
+            standard,
+        } = &self.gate;
         let mut params = weights.save(net);
         let mut flag = |name: &str, value: f32| params.insert(name, &[1], vec![value]);
         let mut mark = |name: &str, holds: bool| if holds { flag(name, 1.0) } else { Ok(()) };
@@ -70,9 +82,13 @@ impl Mixture {
             })
             .and_then(|()| {
                 let mut members = (1..).zip(&self.foreign);
-                members.try_for_each(|(at, member)| params.extend_prefixed(&member_prefix(at), save(parts, member)))
+                members.try_for_each(|(at, member)| {
+                    params.extend_prefixed(&member_prefix(at), save(parts, member))
+                })
             });
-        saved.map(|()| params).expect("names are distinct and their number was bounded when the pool was assembled")
+        saved
+            .map(|()| params)
+            .expect("names are distinct and their number was bounded when the pool was assembled")
     }
 
     /// Reads a pool back, for a module of these parts; `width` says how wide is what a gate sees.
@@ -85,37 +101,84 @@ impl Mixture {
         width: impl Fn(Sees) -> usize,
         device: &Device,
     ) -> Result<Self, LayoutMismatch> {
-        let members = params.get(LAST_BIAS).map_or(1, |bias| bias.values().len().max(1));
+        let members = params
+            .get(LAST_BIAS)
+            .map_or(1, |bias| bias.values().len().max(1));
         let marks = [SEES_SAMPLES, FIRST_RELU].map(|name| params.get(name).is_some());
         let form = Form {
-            sees: if marks[0] { Sees::Samples } else { Sees::Features },
-            first: if marks[1] { Activation::Relu } else { Activation::LeakyRelu },
+            sees: if marks[0] {
+                Sees::Samples
+            } else {
+                Sees::Features
+            },
+            first: if marks[1] {
+                Activation::Relu
+            } else {
+                Activation::LeakyRelu
+            },
         };
         let gate_inputs = width(form.sees);
-        let (net, arrays) = (gate::net(form, gate_inputs, members), Standard::net(gate_inputs));
-        let is_standardised = arrays.layout().keys().any(|name| params.get(name).is_some());
+        let (net, arrays) = (
+            gate::net(form, gate_inputs, members),
+            Standard::net(gate_inputs),
+        );
+        let is_standardised = arrays
+            .layout()
+            .keys()
+            .any(|name| params.get(name).is_some());
         let mut expected = net.layout();
-        let marked =
-            [SEES_SAMPLES, FIRST_RELU].into_iter().zip(marks).filter_map(|(name, is_there)| is_there.then_some(name));
-        expected.extend([TOP_K, RENORMALIZE].into_iter().chain(marked).map(|name| (name.to_owned(), vec![1])));
-        expected.extend(if is_standardised { arrays.layout() } else { Layout::new() });
+        let marked = [SEES_SAMPLES, FIRST_RELU]
+            .into_iter()
+            .zip(marks)
+            .filter_map(|(name, is_there)| is_there.then_some(name));
+        expected.extend(
+            [TOP_K, RENORMALIZE]
+                .into_iter()
+                .chain(marked)
+                .map(|name| (name.to_owned(), vec![1])),
+        );
+        expected.extend(if is_standardised {
+            arrays.layout()
+        } else {
+            Layout::new()
+        });
         for at in 1..members {
-            expected.extend(layout(parts).into_iter().map(|(name, shape)| (member_prefix(at) + &name, shape)));
+            expected.extend(
+                layout(parts)
+                    .into_iter()
+                    .map(|(name, shape)| (member_prefix(at) + &name, shape)),
+            );
         }
         params.check_layout(&expected)?;
         let value = |name: &str| params.get(name).map_or(0.0, |tensor| tensor.values()[0]);
-        let selection = Selection { top_k: value(TOP_K) as usize, renormalizes: value(RENORMALIZE) > 0.0 };
+        let selection = Selection {
+            top_k: value(TOP_K) as usize,
+            renormalizes: value(RENORMALIZE) > 0.0,
+        };
         let part = |layout: Layout| pick(params, "", &layout);
         let weights = Weights::load(&net, &part(net.layout()), device)?;
         let standard = if is_standardised {
             let arrays = Weights::load(&arrays, &part(arrays.layout()), device)?;
-            Some(Standard { mean: arrays.tensor(0), deviation: arrays.tensor(1) })
+            Some(Standard {
+                mean: arrays.tensor(0),
+                deviation: arrays.tensor(1),
+            })
         } else {
             None
         };
-        let foreign = (1..members).map(|at| load(parts, &params.strip_prefix(&member_prefix(at)), device));
+        let foreign =
+            (1..members).map(|at| load(parts, &params.strip_prefix(&member_prefix(at)), device));
         let foreign = foreign.collect::<Result<_, _>>()?;
-        Ok(Self { gate: Gate { form, net, weights, selection, standard }, foreign })
+        Ok(Self {
+            gate: Gate {
+                form,
+                net,
+                weights,
+                selection,
+                standard,
+            },
+            foreign,
+        })
     }
 }
 
@@ -135,8 +198,17 @@ impl Predictor<'_> {
     pub(crate) fn forward(&self, inputs: Tensor<2>) -> Output {
         match (self.pool, self.algorithm.modular()) {
             (Some(pool), Some(modular)) => {
-                let logits = pool.forward(self.algorithm, modular, &own(self.algorithm, modular), inputs);
-                Output { logits, chosen: None, n_experts: 0 }
+                let logits = pool.forward(
+                    self.algorithm,
+                    modular,
+                    &own(self.algorithm, modular),
+                    inputs,
+                );
+                Output {
+                    logits,
+                    chosen: None,
+                    n_experts: 0,
+                }
             }
             _ => self.algorithm.forward(inputs),
         }
@@ -150,14 +222,20 @@ pub(crate) fn parts<'a>(algorithm: &'a dyn Algorithm, modular: &dyn Modular) -> 
 
 /// Returns the weights of the own module.
 pub(crate) fn own(algorithm: &dyn Algorithm, modular: &dyn Modular) -> Member {
-    parts(algorithm, modular).iter().map(|part| part.weights.clone()).collect()
+    parts(algorithm, modular)
+        .iter()
+        .map(|part| part.weights.clone())
+        .collect()
 }
 
 /// Returns names and shapes of a module's parameters; each part's have its prefix, as in a node's state.
 pub(crate) fn layout(parts: &[Part]) -> Layout {
     let named = |part: &Part| {
         let prefix = part.prefix();
-        part.layout().into_iter().map(move |(name, shape)| (format!("{prefix}{name}"), shape)).collect::<Layout>()
+        part.layout()
+            .into_iter()
+            .map(move |(name, shape)| (format!("{prefix}{name}"), shape))
+            .collect::<Layout>()
     };
     parts.iter().flat_map(named).collect()
 }
@@ -176,9 +254,19 @@ pub(crate) fn save(parts: &[Part], member: &Member) -> ParamSet {
 ///
 /// # Errors
 /// Names the first parameter that does not fit.
-pub(crate) fn load(parts: &[Part], params: &ParamSet, device: &Device) -> Result<Member, LayoutMismatch> {
+pub(crate) fn load(
+    parts: &[Part],
+    params: &ParamSet,
+    device: &Device,
+) -> Result<Member, LayoutMismatch> {
     params.check_layout(&layout(parts))?;
-    let one = |part: &Part| Weights::load(&part.net, &pick(params, &part.prefix(), &part.layout()), device);
+    let one = |part: &Part| {
+        Weights::load(
+            &part.net,
+            &pick(params, &part.prefix(), &part.layout()),
+            device,
+        )
+    };
     parts.iter().map(one).collect()
 }
 
@@ -186,8 +274,12 @@ pub(crate) fn load(parts: &[Part], params: &ParamSet, device: &Device) -> Result
 fn pick(params: &ParamSet, prefix: &str, layout: &Layout) -> ParamSet {
     let mut picked = ParamSet::new();
     for (name, shape) in layout {
-        let tensor = params.get(&format!("{prefix}{name}")).expect("the layout was checked");
-        picked.insert(name.as_str(), shape, tensor.values().to_vec()).expect("a layout is a valid set");
+        let tensor = params
+            .get(&format!("{prefix}{name}"))
+            .expect("the layout was checked");
+        picked
+            .insert(name.as_str(), shape, tensor.values().to_vec())
+            .expect("a layout is a valid set");
     }
     picked
 }
@@ -200,23 +292,53 @@ mod tests {
     use crate::weights::values;
 
     const MEMBERS: usize = 3;
-    const FORM: Form = Form { sees: Sees::Features, first: Activation::LeakyRelu };
+    const FORM: Form = Form {
+        sees: Sees::Features,
+        first: Activation::LeakyRelu,
+    };
 
     /// Members whose parameters are the own ones times 2, 3, …, gated by a gate that is changed as told.
     fn mixture(algorithm: &dyn Algorithm, change: impl Fn(&mut Vec<Tensor<1>>)) -> Mixture {
         let (modular, device) = (algorithm.modular().unwrap(), Device::flex());
-        let net = gate::net(FORM, modular.open(random(1, 1)).gate_input.dims()[1], MEMBERS);
-        let weights = gate::initial(&net, false, &mut stream(Purpose::PoolGate, [1, 0, 0]), &device);
+        let net = gate::net(
+            FORM,
+            modular.open(random(1, 1)).gate_input.dims()[1],
+            MEMBERS,
+        );
+        let weights = gate::initial(
+            &net,
+            false,
+            &mut stream(Purpose::PoolGate, [1, 0, 0]),
+            &device,
+        );
         let mut tensors: Vec<Tensor<1>> = weights.tensors().cloned().collect();
         change(&mut tensors);
         let scaled = |factor: f64| {
-            let scale =
-                |weights: &Weights| Weights::new(weights.tensors().map(|t| t.clone().mul_scalar(factor)).collect());
+            let scale = |weights: &Weights| {
+                Weights::new(
+                    weights
+                        .tensors()
+                        .map(|t| t.clone().mul_scalar(factor))
+                        .collect(),
+                )
+            };
             own(algorithm, modular).iter().map(scale).collect()
         };
-        let selection = Selection { top_k: 2, renormalizes: true };
-        let gate = Gate { form: FORM, net, weights: Weights::new(tensors), selection, standard: None };
-        Mixture { gate, foreign: vec![scaled(2.0), scaled(3.0)] }
+        let selection = Selection {
+            top_k: 2,
+            renormalizes: true,
+        };
+        let gate = Gate {
+            form: FORM,
+            net,
+            weights: Weights::new(tensors),
+            selection,
+            standard: None,
+        };
+        Mixture {
+            gate,
+            foreign: vec![scaled(2.0), scaled(3.0)],
+        }
     }
 
     fn logits(algorithm: &dyn Algorithm, pool: Option<&Mixture>) -> Vec<f32> {
@@ -228,11 +350,21 @@ mod tests {
         for (name, algorithm) in trained() {
             let mut alone = [0.0; MEMBERS];
             alone[0] = 1e9;
-            let bias = |tensors: &mut Vec<Tensor<1>>| tensors[7] = Tensor::from_floats(alone, &Device::flex());
+            let bias = |tensors: &mut Vec<Tensor<1>>| {
+                tensors[7] = Tensor::from_floats(alone, &Device::flex())
+            };
             let pool = mixture(algorithm.as_ref(), bias);
-            assert_eq!(logits(algorithm.as_ref(), Some(&pool)), logits(algorithm.as_ref(), None), "{name}");
+            assert_eq!(
+                logits(algorithm.as_ref(), Some(&pool)),
+                logits(algorithm.as_ref(), None),
+                "{name}"
+            );
             let pool = mixture(algorithm.as_ref(), |_| ());
-            assert_ne!(logits(algorithm.as_ref(), Some(&pool)), logits(algorithm.as_ref(), None), "{name}");
+            assert_ne!(
+                logits(algorithm.as_ref(), Some(&pool)),
+                logits(algorithm.as_ref(), None),
+                "{name}"
+            );
         }
     }
 
@@ -241,11 +373,32 @@ mod tests {
         for (name, algorithm) in trained() {
             let modular = algorithm.modular().unwrap();
             let net = gate::net(FORM, modular.open(random(1, 1)).gate_input.dims()[1], 1);
-            let weights = gate::initial(&net, false, &mut stream(Purpose::PoolGate, [1, 0, 0]), &Device::flex());
-            let selection = Selection { top_k: 0, renormalizes: false };
-            let gate = Gate { form: FORM, net, weights, selection, standard: None };
-            let pool = Mixture { gate, foreign: Vec::new() };
-            assert_eq!(logits(algorithm.as_ref(), Some(&pool)), logits(algorithm.as_ref(), None), "{name}");
+            let weights = gate::initial(
+                &net,
+                false,
+                &mut stream(Purpose::PoolGate, [1, 0, 0]),
+                &Device::flex(),
+            );
+            let selection = Selection {
+                top_k: 0,
+                renormalizes: false,
+            };
+            let gate = Gate {
+                form: FORM,
+                net,
+                weights,
+                selection,
+                standard: None,
+            };
+            let pool = Mixture {
+                gate,
+                foreign: Vec::new(),
+            };
+            assert_eq!(
+                logits(algorithm.as_ref(), Some(&pool)),
+                logits(algorithm.as_ref(), None),
+                "{name}"
+            );
         }
     }
 
@@ -262,12 +415,23 @@ mod tests {
             let parts = parts(algorithm.as_ref(), modular);
             let saved = ParamSet::decode(&pool.save(parts).to_bytes()).unwrap();
             let loaded = Mixture::load(&saved, parts, |_| width, &device).unwrap();
-            assert_eq!((loaded.gate.form, loaded.gate.selection), (pool.gate.form, pool.gate.selection));
-            assert_eq!(logits(algorithm.as_ref(), Some(&loaded)), logits(algorithm.as_ref(), Some(&pool)), "{name}");
+            assert_eq!(
+                (loaded.gate.form, loaded.gate.selection),
+                (pool.gate.form, pool.gate.selection)
+            );
+            assert_eq!(
+                logits(algorithm.as_ref(), Some(&loaded)),
+                logits(algorithm.as_ref(), Some(&pool)),
+                "{name}"
+            );
             assert!(Mixture::load(&saved, parts, |_| width + 1, &device).is_err());
             let mut more = saved.clone();
-            more.insert("pool.members.7.fc.weight", &[1], vec![0.0]).unwrap();
-            assert!(matches!(Mixture::load(&more, parts, |_| width, &device), Err(LayoutMismatch::Unexpected(_))));
+            more.insert("pool.members.7.fc.weight", &[1], vec![0.0])
+                .unwrap();
+            assert!(matches!(
+                Mixture::load(&more, parts, |_| width, &device),
+                Err(LayoutMismatch::Unexpected(_))
+            ));
         }
     }
 
@@ -276,21 +440,42 @@ mod tests {
         for (name, algorithm) in trained() {
             let (modular, device) = (algorithm.modular().unwrap(), Device::flex());
             let mut pool = mixture(algorithm.as_ref(), |_| ());
-            let form = Form { sees: Sees::Samples, first: Activation::Relu };
+            let form = Form {
+                sees: Sees::Samples,
+                first: Activation::Relu,
+            };
             let width = random(1, 1).dims()[1];
             let net = gate::net(form, width, MEMBERS);
-            let weights = gate::initial(&net, true, &mut stream(Purpose::PoolGate, [2, 0, 0]), &device);
-            pool.gate = Gate { form, net, weights, ..pool.gate };
+            let weights = gate::initial(
+                &net,
+                true,
+                &mut stream(Purpose::PoolGate, [2, 0, 0]),
+                &device,
+            );
+            pool.gate = Gate {
+                form,
+                net,
+                weights,
+                ..pool.gate
+            };
             let parts = parts(algorithm.as_ref(), modular);
             let saved = ParamSet::decode(&pool.save(parts).to_bytes()).unwrap();
             let of = |sees| if sees == Sees::Samples { width } else { 0 };
             let loaded = Mixture::load(&saved, parts, of, &device).unwrap();
             assert_eq!(loaded.gate.form, form, "{name}");
             let expected = logits(algorithm.as_ref(), Some(&pool));
-            assert_eq!(logits(algorithm.as_ref(), Some(&loaded)), expected, "{name}");
+            assert_eq!(
+                logits(algorithm.as_ref(), Some(&loaded)),
+                expected,
+                "{name}"
+            );
             pool.gate.form.first = Activation::LeakyRelu;
             pool.gate.net = gate::net(pool.gate.form, width, MEMBERS);
-            assert_ne!(logits(algorithm.as_ref(), Some(&pool)), expected, "{name}: negative features count");
+            assert_ne!(
+                logits(algorithm.as_ref(), Some(&pool)),
+                expected,
+                "{name}: negative features count"
+            );
         }
     }
 
@@ -298,17 +483,27 @@ mod tests {
     fn a_module_survives_being_saved_with_its_parts_kept_apart() {
         for (name, algorithm) in trained() {
             let modular = algorithm.modular().unwrap();
-            let (parts, own) = (parts(algorithm.as_ref(), modular), own(algorithm.as_ref(), modular));
+            let (parts, own) = (
+                parts(algorithm.as_ref(), modular),
+                own(algorithm.as_ref(), modular),
+            );
             let saved = save(parts, &own);
             assert_eq!(saved.layout(), layout(parts), "{name}");
             if name == "fedmoe-da" {
                 let names: Vec<&str> = saved.iter().map(|(name, _)| name).collect();
-                assert!(names.contains(&"gate.weight") && names.contains(&"experts.1.fc.weight"), "{names:?}");
+                assert!(
+                    names.contains(&"gate.weight") && names.contains(&"experts.1.fc.weight"),
+                    "{names:?}"
+                );
             }
             let loaded = load(parts, &saved, &Device::flex()).unwrap();
             assert_eq!(save(parts, &loaded), saved);
-            let numbers =
-                |member: &Member| member.iter().flat_map(|w| w.tensors().flat_map(values)).collect::<Vec<f32>>();
+            let numbers = |member: &Member| {
+                member
+                    .iter()
+                    .flat_map(|w| w.tensors().flat_map(values))
+                    .collect::<Vec<f32>>()
+            };
             assert_eq!(numbers(&loaded), numbers(&own));
         }
     }

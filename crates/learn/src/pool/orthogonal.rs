@@ -21,19 +21,32 @@ pub(super) fn matrix(rng: &mut ChaCha8Rng, rows: usize, columns: usize) -> Vec<f
         for _ in 0..2 {
             for other in &vectors {
                 let common = dot(&vector, other);
-                vector.iter_mut().zip(other).for_each(|(value, other)| *value -= common * other);
+                vector
+                    .iter_mut()
+                    .zip(other)
+                    .for_each(|(value, other)| *value -= common * other);
             }
             let norm = dot(&vector, &vector).sqrt();
             shortest = shortest.min(norm);
-            vector.iter_mut().for_each(|value| *value /= norm.max(SHORTEST));
+            vector
+                .iter_mut()
+                .for_each(|value| *value /= norm.max(SHORTEST));
         }
         if shortest >= SHORTEST {
             vectors.push(vector);
         }
     }
     let is_tall = rows > columns;
-    let value = |row: usize, column: usize| if is_tall { vectors[column][row] } else { vectors[row][column] };
-    (0..rows * columns).map(|at| value(at / columns, at % columns) as f32).collect()
+    let value = |row: usize, column: usize| {
+        if is_tall {
+            vectors[column][row]
+        } else {
+            vectors[row][column]
+        }
+    };
+    (0..rows * columns)
+        .map(|at| value(at / columns, at % columns) as f32)
+        .collect()
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
@@ -51,11 +64,20 @@ mod tests {
             let matrix = matrix(&mut stream(Purpose::PoolGate, [1, 2, 3]), rows, columns);
             let at = |row: usize, column: usize| f64::from(matrix[row * columns + column]);
             let (count, length) = (rows.min(columns), rows.max(columns));
-            let element = |vector, i| if rows > columns { at(i, vector) } else { at(vector, i) };
+            let element = |vector, i| {
+                if rows > columns {
+                    at(i, vector)
+                } else {
+                    at(vector, i)
+                }
+            };
             for (a, b) in (0..count).flat_map(|a| (0..=a).map(move |b| (a, b))) {
                 let product: f64 = (0..length).map(|i| element(a, i) * element(b, i)).sum();
                 let expected = if a == b { 1.0 } else { 0.0 };
-                assert!((product - expected).abs() < 1e-5, "{rows}x{columns}: {a} and {b} give {product}");
+                assert!(
+                    (product - expected).abs() < 1e-5,
+                    "{rows}x{columns}: {a} and {b} give {product}"
+                );
             }
         }
     }

@@ -87,7 +87,13 @@ pub(super) fn run<W: Clone>(
         for (batch, positions) in (1..).zip(divided) {
             let loss = step(&mut weights, positions)?;
             steps += 1;
-            let progress = Progress { epoch: meter.epoch, epochs: meter.epochs, batch, batches, loss };
+            let progress = Progress {
+                epoch: meter.epoch,
+                epochs: meter.epochs,
+                batch,
+                batches,
+                loss,
+            };
             if (meter.watch)(progress) == ControlFlow::Break(()) {
                 return Err(LearnError::Abandoned);
             }
@@ -103,17 +109,29 @@ pub(super) fn run<W: Clone>(
             (None, _) => true,
         };
         if is_better {
-            best = Some(Best { weights: weights.clone(), epoch, loss });
+            best = Some(Best {
+                weights: weights.clone(),
+                epoch,
+                loss,
+            });
         }
     }
     Ok((best, steps))
 }
 
 /// Makes one step of gradient descent in recorded weights; returns the loss.
-pub(super) fn descend(weights: &mut [Weights], tape: Vec<Weights>, loss: Tensor<1>, learning_rate: f64) -> f64 {
+pub(super) fn descend(
+    weights: &mut [Weights],
+    tape: Vec<Weights>,
+    loss: Tensor<1>,
+    learning_rate: f64,
+) -> f64 {
     let value = f64::from(weights::values(&loss)[0]);
     let mut gradients: Gradients = loss.backward();
-    let taken: Vec<_> = tape.into_iter().map(|weights| weights.take_gradients(&mut gradients)).collect();
+    let taken: Vec<_> = tape
+        .into_iter()
+        .map(|weights| weights.take_gradients(&mut gradients))
+        .collect();
     drop((loss, gradients));
     for (weights, gradients) in weights.iter_mut().zip(taken) {
         weights.descend(gradients, learning_rate, 0.0);
@@ -126,10 +144,17 @@ pub(super) fn log_loss(logits: &Tensor<2>, labels: &[usize]) -> f64 {
     let classes = logits.dims()[1];
     let of = |(row, label): (&[f32], &usize)| {
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f64 = row.iter().map(|logit| f64::from(logit - largest).exp()).sum();
+        let sum: f64 = row
+            .iter()
+            .map(|logit| f64::from(logit - largest).exp())
+            .sum();
         sum.ln() - f64::from(row[*label] - largest)
     };
-    weights::values(logits).chunks_exact(classes).zip(labels).map(of).sum()
+    weights::values(logits)
+        .chunks_exact(classes)
+        .zip(labels)
+        .map(of)
+        .sum()
 }
 
 #[cfg(test)]
@@ -141,8 +166,18 @@ mod tests {
         let sizes = |samples: u32, drops_last| {
             let order: Vec<u32> = (0..samples).collect();
             let (stage, seeds) = (Stage::Gate, [0, 0]);
-            let plan = Plan { stage, seeds, samples: order.len(), epochs: 1, batch_size: 10, drops_last };
-            plan.batches(&order).into_iter().map(<[u32]>::len).collect::<Vec<_>>()
+            let plan = Plan {
+                stage,
+                seeds,
+                samples: order.len(),
+                epochs: 1,
+                batch_size: 10,
+                drops_last,
+            };
+            plan.batches(&order)
+                .into_iter()
+                .map(<[u32]>::len)
+                .collect::<Vec<_>>()
         };
         assert_eq!(sizes(27, true), [10, 10]);
         assert_eq!(sizes(27, false), [9, 9, 9]);

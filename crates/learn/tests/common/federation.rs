@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use fednode_core::{BlobId, ExpertId, FederationSpec, HyperValue, NodeId, ParamSet, PlanRow, Round, Slot, Weighting};
+use fednode_core::{
+    BlobId, ExpertId, FederationSpec, HyperValue, NodeId, ParamSet, PlanRow, Round, Slot, Weighting,
+};
 use fednode_data::{DataSource, ShardParams, Split, load_shard};
 use fednode_learn::{ComputeDevice, Learner, LocalUpdate, algorithm};
 use fednode_mix::{average, merge_row, plan};
@@ -15,35 +17,65 @@ pub const CLASSES: usize = 10;
 
 /// Returns a spec for the digits with the `mlp`.
 pub fn spec(algorithm: &str, hyper: &[(&str, HyperValue)]) -> FederationSpec {
-    let mut spec = FederationSpec { algorithm: algorithm.into(), ..FederationSpec::default() };
+    let mut spec = FederationSpec {
+        algorithm: algorithm.into(),
+        ..FederationSpec::default()
+    };
     spec.model.name = "mlp".into();
     spec.model.input = [1, 8, 8];
-    (spec.training.learning_rate, spec.training.batch_size, spec.training.local_epochs) = (0.1, 10, 1);
-    spec.hyper.extend(hyper.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+    (
+        spec.training.learning_rate,
+        spec.training.batch_size,
+        spec.training.local_epochs,
+    ) = (0.1, 10, 1);
+    spec.hyper.extend(
+        hyper
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone())),
+    );
     algorithm::fill_exchange(&mut spec).unwrap();
     spec
 }
 
 /// Returns node `index` of two, which between them have 400 digits in skewed shares of the classes.
 pub fn data(index: usize) -> Arc<Split> {
-    let params = ShardParams { nodes: 2, seed: 1, samples_per_node: 200, validation_share: 0.1 };
+    let params = ShardParams {
+        nodes: 2,
+        seed: 1,
+        samples_per_node: 200,
+        validation_share: 0.1,
+    };
     let digits: DataSource = "digits".parse().unwrap();
-    Arc::new(load_shard(&digits, "dirichlet:0.5", &params, index).unwrap().split)
+    Arc::new(
+        load_shard(&digits, "dirichlet:0.5", &params, index)
+            .unwrap()
+            .split,
+    )
 }
 
 /// Makes node `index`.
 pub fn learner(spec: &FederationSpec, index: usize) -> Learner {
-    Learner::new(spec, index as u64, data(index), &ComputeDevice::cpu(1).unwrap()).unwrap()
+    Learner::new(
+        spec,
+        index as u64,
+        data(index),
+        &ComputeDevice::cpu(1).unwrap(),
+    )
+    .unwrap()
 }
 
 /// Trains a round.
 pub fn update(learner: &mut Learner, round: u32) -> LocalUpdate {
-    learner.local_update(Round(round), &mut |_| ControlFlow::Continue(())).unwrap()
+    learner
+        .local_update(Round(round), &mut |_| ControlFlow::Continue(()))
+        .unwrap()
 }
 
 /// Does what follows the last round; returns the steps.
 pub fn finish(learner: &mut Learner, round: u32) -> u32 {
-    learner.finish(Round(round), &mut |_| ControlFlow::Continue(())).unwrap()
+    learner
+        .finish(Round(round), &mut |_| ControlFlow::Continue(()))
+        .unwrap()
 }
 
 /// Combines shared parts of a round before the last as the algorithm's exchange says.
@@ -52,7 +84,11 @@ pub fn combine(spec: &FederationSpec, updates: &[LocalUpdate]) -> Option<ParamSe
 }
 
 /// Combines shared parts of a round as the algorithm's exchange says.
-pub fn combine_in(round: Round, spec: &FederationSpec, updates: &[LocalUpdate]) -> Option<ParamSet> {
+pub fn combine_in(
+    round: Round,
+    spec: &FederationSpec,
+    updates: &[LocalUpdate],
+) -> Option<ParamSet> {
     let averaging = spec.exchange.averaging.as_ref()?;
     let member = |update: &LocalUpdate| {
         let weight = match spec.weighting(round) {
@@ -61,36 +97,63 @@ pub fn combine_in(round: Round, spec: &FederationSpec, updates: &[LocalUpdate]) 
         };
         (weight, Arc::new(update.shared.clone().unwrap()))
     };
-    Some(average(averaging.rule, &updates.iter().map(member).collect::<Vec<_>>()).unwrap())
+    Some(
+        average(
+            averaging.rule,
+            &updates.iter().map(member).collect::<Vec<_>>(),
+        )
+        .unwrap(),
+    )
 }
 
 /// Mixes one node's experts with all others' as the algorithm's exchange says, by the proxies of the same round.
 pub fn mix(spec: &FederationSpec, updates: &[LocalUpdate], own: usize) -> Vec<(Slot, ParamSet)> {
-    let Some(exchange) = &spec.exchange.experts else { return Vec::new() };
+    let Some(exchange) = &spec.exchange.experts else {
+        return Vec::new();
+    };
     let node = |index: usize| NodeId::from_bytes([index as u8; 32]);
     let known = updates.iter().enumerate();
-    let known = known.map(|(index, update)| (node(index), Arc::new(update.proxies.clone().unwrap()))).collect();
+    let known = known
+        .map(|(index, update)| (node(index), Arc::new(update.proxies.clone().unwrap())))
+        .collect();
     let plan = plan(node(own), Round(1), BlobId::of(b""), &known, exchange);
     let mut available = |id: ExpertId| {
         let update = &updates[usize::from(id.owner.as_bytes()[0])];
         Some(Arc::new(update.experts[usize::from(id.slot.0)].0.clone()))
     };
-    let mixed = |row: &PlanRow| (row.slot, ParamSet::clone(&merge_row(row, &mut available).unwrap().params));
+    let mixed = |row: &PlanRow| {
+        (
+            row.slot,
+            ParamSet::clone(&merge_row(row, &mut available).unwrap().params),
+        )
+    };
     plan.rows.iter().map(mixed).collect()
 }
 
 /// Runs whole rounds: train, average, mix, adopt.
-pub fn rounds(spec: &FederationSpec, learners: &mut [Learner], rounds: std::ops::RangeInclusive<u32>) {
+pub fn rounds(
+    spec: &FederationSpec,
+    learners: &mut [Learner],
+    rounds: std::ops::RangeInclusive<u32>,
+) {
     for round in rounds {
-        let updates: Vec<_> = learners.iter_mut().map(|learner| update(learner, round)).collect();
+        let updates: Vec<_> = learners
+            .iter_mut()
+            .map(|learner| update(learner, round))
+            .collect();
         let mean = combine_in(Round(round), spec, &updates);
         for (own, learner) in learners.iter_mut().enumerate() {
-            learner.adopt(mean.clone(), mix(spec, &updates, own)).unwrap();
+            learner
+                .adopt(mean.clone(), mix(spec, &updates, own))
+                .unwrap();
         }
     }
 }
 
 /// Returns the values of the parameters whose names are given.
 pub fn values(state: &ParamSet, names: &[&str]) -> Vec<f32> {
-    names.iter().flat_map(|name| state.get(name).unwrap().values().to_vec()).collect()
+    names
+        .iter()
+        .flat_map(|name| state.get(name).unwrap().values().to_vec())
+        .collect()
 }

@@ -34,23 +34,44 @@ pub fn run() -> Comparison {
     let tensors = device.tensors();
     let mut algorithm = algorithm::build(&spec, tensors).unwrap();
     algorithm.parts_mut()[0].load(&params, tensors).unwrap();
-    assert_eq!(algorithm.parts()[0].params(), params, "weights go in and out unchanged");
+    assert_eq!(
+        algorithm.parts()[0].params(),
+        params,
+        "weights go in and out unchanged"
+    );
 
     let logits_before = furthest(algorithm.as_ref(), &golden.logits_before, &device);
     let losses = (0u32..).zip(&golden.losses).map(|(step, expected)| {
         let positions: Vec<u32> = (10 * step..10 * step + 10).collect();
-        (algorithm.step(0, Batch::gather(&samples, &positions, 10, tensors)).loss, *expected)
+        (
+            algorithm
+                .step(0, Batch::gather(&samples, &positions, 10, tensors))
+                .loss,
+            *expected,
+        )
     });
     let losses = losses.collect();
     let logits_after = furthest(algorithm.as_ref(), &golden.logits_after, &device);
-    Comparison { logits_before, losses, logits_after }
+    Comparison {
+        logits_before,
+        losses,
+        logits_after,
+    }
 }
 
 fn furthest(algorithm: &dyn Algorithm, expected: &[Vec<f32>], device: &ComputeDevice) -> f32 {
     let first: Vec<u32> = (0..expected.len() as u32).collect();
     let batch = Batch::gather(&super::fashion(), &first, 10, device.tensors());
-    let logits: Vec<f32> = algorithm.forward(batch.inputs).logits.try_into_vec_as().unwrap();
+    let logits: Vec<f32> = algorithm
+        .forward(batch.inputs)
+        .logits
+        .try_into_vec_as()
+        .unwrap();
     let expected: Vec<f32> = expected.concat();
     assert_eq!(logits.len(), expected.len());
-    logits.iter().zip(expected).map(|(got, expected)| (got - expected).abs()).fold(0.0, f32::max)
+    logits
+        .iter()
+        .zip(expected)
+        .map(|(got, expected)| (got - expected).abs())
+        .fold(0.0, f32::max)
 }

@@ -16,13 +16,17 @@ pub const SIDE: usize = 28;
 
 /// Returns the path of a test file.
 pub fn path(name: &str) -> std::path::PathBuf {
-    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name)
 }
 
 fn unpack(name: &str, header: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path(name)).unwrap();
-    flate2::read::GzDecoder::new(file).read_to_end(&mut bytes).unwrap();
+    flate2::read::GzDecoder::new(file)
+        .read_to_end(&mut bytes)
+        .unwrap();
     bytes.split_off(header)
 }
 
@@ -33,8 +37,17 @@ fn names() -> Arc<[String]> {
 /// Returns the 640 images.
 pub fn fashion() -> Samples {
     let values = unpack("fashion-640-images-idx3-ubyte.gz", 16);
-    let labels = unpack("fashion-640-labels-idx1-ubyte.gz", 8).into_iter().map(u16::from).collect();
-    Samples::new([1, SIDE, SIDE], Pixels::Bytes { values, white: 255 }, labels, names()).unwrap()
+    let labels = unpack("fashion-640-labels-idx1-ubyte.gz", 8)
+        .into_iter()
+        .map(u16::from)
+        .collect();
+    Samples::new(
+        [1, SIDE, SIDE],
+        Pixels::Bytes { values, white: 255 },
+        labels,
+        names(),
+    )
+    .unwrap()
 }
 
 /// Returns the 640 images as 7×7: every pixel the mean of 4×4.
@@ -55,12 +68,19 @@ pub fn small_fashion() -> Samples {
 /// Divides samples: the first for training, 70 each for validation and test.
 pub fn split(samples: &Samples, n_train: u32) -> Arc<Split> {
     let range = |from: u32, to: u32| samples.subset(&(from..to).collect::<Vec<_>>());
-    Arc::new(Split { train: range(0, n_train), validation: range(500, 570), test: range(570, 640) })
+    Arc::new(Split {
+        train: range(0, n_train),
+        validation: range(500, 570),
+        test: range(570, 640),
+    })
 }
 
 /// Returns a valid spec for the samples.
 pub fn spec(algorithm: &str, model: &str, samples: &Samples) -> FederationSpec {
-    let mut spec = FederationSpec { algorithm: algorithm.into(), ..FederationSpec::default() };
+    let mut spec = FederationSpec {
+        algorithm: algorithm.into(),
+        ..FederationSpec::default()
+    };
     spec.model.name = model.into();
     spec.model.input = samples.shape;
     spec.training.learning_rate = 0.1;

@@ -22,7 +22,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fednode_core::{FederationSpec, NodeId, Role, SEGMENT_BYTES};
-use fednode_net::{Compression, Config, Event, Fetched, Identity, Multiaddr, Network, Packing, Width, start};
+use fednode_net::{
+    Compression, Config, Event, Fetched, Identity, Multiaddr, Network, Packing, Width, start,
+};
 
 mod synthetic;
 
@@ -40,7 +42,9 @@ async fn main() -> Outcome {
     match words.as_slice() {
         ["serve", mib] => serve(mib.parse()?, LOOPBACK.parse()?).await,
         ["serve", mib, address] => serve(mib.parse()?, address.parse()?).await,
-        ["fetch", mib, addresses @ ..] if !addresses.is_empty() => fetch_from(mib.parse()?, addresses).await,
+        ["fetch", mib, addresses @ ..] if !addresses.is_empty() => {
+            fetch_from(mib.parse()?, addresses).await
+        }
         ["raw", mib] => raw_serve(mib.parse()?),
         ["packed", mib] => measure(mib.parse()?, Compression::Zstd).await,
         [mib] => measure(mib.parse()?, Compression::Off).await,
@@ -56,15 +60,33 @@ async fn measure(mib: u64, compression: Compression) -> Outcome {
     let cpu = cpu_seconds()?;
     let Transfer { rate, fetched } = client.fetch().await?;
     let cpu = (cpu_seconds()? - cpu) / gb;
-    println!("raw TCP      {:8.0} MiB/s, {:.2} + {:.2} CPU s/GB", raw.rate, raw.client_cpu / gb, raw.server_cpu / gb);
-    println!("blob         {rate:8.0} MiB/s  (ratio {:.2})", rate / raw.rate);
+    println!(
+        "raw TCP      {:8.0} MiB/s, {:.2} + {:.2} CPU s/GB",
+        raw.rate,
+        raw.client_cpu / gb,
+        raw.server_cpu / gb
+    );
+    println!(
+        "blob         {rate:8.0} MiB/s  (ratio {:.2})",
+        rate / raw.rate
+    );
     let received: u64 = fetched.bytes_received.values().sum();
-    println!("received     {:8.1} % of its bytes", 100.0 * received as f64 / (mib * SEGMENT_BYTES) as f64);
-    println!("client       {cpu:8.2} CPU s/GB, peak RSS {:.1} MB", peak_memory()?);
+    println!(
+        "received     {:8.1} % of its bytes",
+        100.0 * received as f64 / (mib * SEGMENT_BYTES) as f64
+    );
+    println!(
+        "client       {cpu:8.2} CPU s/GB, peak RSS {:.1} MB",
+        peak_memory()?
+    );
     client.network.handle.shutdown().await;
     drop(server.stdin.take());
     let mut rest = String::new();
-    server.stdout.take().ok_or("no output")?.read_to_string(&mut rest)?;
+    server
+        .stdout
+        .take()
+        .ok_or("no output")?
+        .read_to_string(&mut rest)?;
     print!("{rest}");
     server.wait()?;
     Ok(())
@@ -72,11 +94,22 @@ async fn measure(mib: u64, compression: Compression) -> Outcome {
 
 /// Fetches from several providers and says how fast it went.
 async fn fetch_from(mib: u64, addresses: &[&str]) -> Outcome {
-    let addresses = addresses.iter().map(|address| address.parse()).collect::<Result<Vec<Multiaddr>, _>>()?;
+    let addresses = addresses
+        .iter()
+        .map(|address| address.parse())
+        .collect::<Result<Vec<Multiaddr>, _>>()?;
     let client = join(mib, &addresses, Compression::Off).await?;
     let Transfer { rate, fetched } = client.fetch().await?;
-    let shares: Vec<String> = fetched.bytes_received.values().map(|bytes| (bytes >> 20).to_string()).collect();
-    println!("{rate:.3} MiB/s from {} providers ({} MiB)", shares.len(), shares.join(" + "));
+    let shares: Vec<String> = fetched
+        .bytes_received
+        .values()
+        .map(|bytes| (bytes >> 20).to_string())
+        .collect();
+    println!(
+        "{rate:.3} MiB/s from {} providers ({} MiB)",
+        shares.len(),
+        shares.join(" + ")
+    );
     client.network.handle.shutdown().await;
     Ok(())
 }
@@ -105,34 +138,59 @@ async fn join(mib: u64, addresses: &[Multiaddr], compression: Compression) -> Ou
     let mut network = start(config, Identity::generate(), store.clone()).await?;
     let mut providers = Vec::new();
     while providers.len() < addresses.len() {
-        if let Event::PeerUp { node, .. } = network.events.recv().await.ok_or("the network ended")? {
+        if let Event::PeerUp { node, .. } =
+            network.events.recv().await.ok_or("the network ended")?
+        {
             providers.push(node);
         }
     }
-    Ok(Client { network, store, providers, mib })
+    Ok(Client {
+        network,
+        store,
+        providers,
+        mib,
+    })
 }
 
 impl Client {
     async fn fetch(&self) -> Outcome<Transfer> {
         let started = Instant::now();
-        let packing = Packing { width: Width::Four, base: Some(self.store.before()) };
+        let packing = Packing {
+            width: Width::Four,
+            base: Some(self.store.before()),
+        };
         let (blob, providers) = (self.store.blob(), self.providers.clone());
-        let fetched = self.network.handle.fetch_packed(blob, providers, PATIENCE, packing).await?;
-        Ok(Transfer { rate: self.mib as f64 / started.elapsed().as_secs_f64(), fetched })
+        let fetched = self
+            .network
+            .handle
+            .fetch_packed(blob, providers, PATIENCE, packing)
+            .await?;
+        Ok(Transfer {
+            rate: self.mib as f64 / started.elapsed().as_secs_f64(),
+            fetched,
+        })
     }
 }
 
 async fn serve(mib: u64, address: Multiaddr) -> Outcome {
     let mut config = Config::new(FederationSpec::default().into(), Role::Node);
     config.listen = vec![address];
-    let network = start(config, Identity::generate(), Arc::new(Synthetic::new(mib, true))).await?;
+    let network = start(
+        config,
+        Identity::generate(),
+        Arc::new(Synthetic::new(mib, true)),
+    )
+    .await?;
     let address: Multiaddr = network.handle.listeners().remove(0);
     println!("{address}");
     let cpu = cpu_seconds()?;
     // The parent closes our input when it is done.
     tokio::task::spawn_blocking(|| io::stdin().read_to_end(&mut Vec::new())).await??;
     let cpu = (cpu_seconds()? - cpu) / ((mib * SEGMENT_BYTES) as f64 / 1e9);
-    println!("server       {cpu:8.2} CPU s/GB, peak RSS {:.1} MB", peak_memory()?);
+    println!(
+        "server       {cpu:8.2} CPU s/GB, peak RSS {:.1} MB",
+        peak_memory()?
+    );
     network.handle.shutdown().await;
     Ok(())
 }
@@ -140,7 +198,11 @@ async fn serve(mib: u64, address: Multiaddr) -> Outcome {
 /// Starts this program again in another role and reads the first line it says.
 fn child(role: &str, mib: u64) -> Outcome<(Child, String)> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg(role).arg(mib.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .arg(role)
+        .arg(mib.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut child = command.spawn()?;
     let mut line = String::new();
     let mut output = BufReader::with_capacity(1, child.stdout.take().ok_or("no output")?);
@@ -170,9 +232,17 @@ fn raw(mib: u64) -> Outcome<Raw> {
     let rate = received as f64 / f64::from(1 << 20) / started.elapsed().as_secs_f64();
     let client_cpu = cpu_seconds()? - cpu;
     let mut said = String::new();
-    server.stdout.take().ok_or("no output")?.read_to_string(&mut said)?;
+    server
+        .stdout
+        .take()
+        .ok_or("no output")?
+        .read_to_string(&mut said)?;
     server.wait()?;
-    Ok(Raw { rate, client_cpu, server_cpu: said.trim().parse()? })
+    Ok(Raw {
+        rate,
+        client_cpu,
+        server_cpu: said.trim().parse()?,
+    })
 }
 
 fn raw_serve(mib: u64) -> Outcome {
@@ -193,14 +263,22 @@ fn cpu_seconds() -> Outcome<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     // The name of the program, in brackets, may contain anything; the fields after it are numbered from 3.
     let fields = stat.rsplit(')').next().ok_or("no fields")?;
-    let ticks: Vec<f64> = fields.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
+    let ticks: Vec<f64> = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
     Ok(ticks.iter().sum::<f64>() / 100.0)
 }
 
 /// Peak resident memory of this process in MB (Linux).
 fn peak_memory() -> Outcome<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM")).ok_or("no VmHWM")?;
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM"))
+        .ok_or("no VmHWM")?;
     let kib: f64 = line.split_whitespace().nth(1).ok_or("no number")?.parse()?;
     Ok(kib * 1024.0 / 1e6)
 }

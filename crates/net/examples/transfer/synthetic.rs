@@ -4,7 +4,9 @@
 use std::io;
 use std::sync::Mutex;
 
-use fednode_core::{BlobId, BlobRef, BlobStore, Partial, SEGMENT_BYTES, SegmentList, blob::chaining_value};
+use fednode_core::{
+    BlobId, BlobRef, BlobStore, Partial, SEGMENT_BYTES, SegmentList, blob::chaining_value,
+};
 
 /// Holds two versions of a blob of made-up numbers, or the older one and swallows the newer.
 pub(crate) struct Synthetic {
@@ -31,7 +33,12 @@ impl Synthetic {
             number[..2].copy_from_slice(&change[..2]);
         }
         drop(changes);
-        Self { old, new: Version::of(pattern, mib), holds, have: Mutex::new(vec![false; mib as usize]) }
+        Self {
+            old,
+            new: Version::of(pattern, mib),
+            holds,
+            have: Mutex::new(vec![false; mib as usize]),
+        }
     }
 
     /// Returns the blob's name.
@@ -45,7 +52,11 @@ impl Synthetic {
     }
 
     fn version(&self, id: &BlobId) -> &Version {
-        if *id == self.before() { &self.old } else { &self.new }
+        if *id == self.before() {
+            &self.old
+        } else {
+            &self.new
+        }
     }
 }
 
@@ -58,7 +69,10 @@ impl Version {
             hasher.update(&bytes);
             values.push(chaining_value(index, &bytes));
         }
-        let blob = BlobRef { id: BlobId::from_bytes(*hasher.finalize().as_bytes()), size: mib * SEGMENT_BYTES };
+        let blob = BlobRef {
+            id: BlobId::from_bytes(*hasher.finalize().as_bytes()),
+            size: mib * SEGMENT_BYTES,
+        };
         let list = SegmentList::verify(blob, values).expect("the list of its own bytes");
         Self { pattern, list }
     }
@@ -67,7 +81,10 @@ impl Version {
 /// Returns a segment of numbers that do not repeat.
 fn noise(seed: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; SEGMENT_BYTES as usize];
-    blake3::Hasher::new().update(seed).finalize_xof().fill(&mut bytes);
+    blake3::Hasher::new()
+        .update(seed)
+        .finalize_xof()
+        .fill(&mut bytes);
     bytes
 }
 
@@ -89,7 +106,8 @@ impl BlobStore for Synthetic {
 
     fn read_segment(&self, id: &BlobId, index: u32) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        self.read_segment_into(id, index, &mut bytes).map(|()| bytes)
+        self.read_segment_into(id, index, &mut bytes)
+            .map(|()| bytes)
     }
 
     fn read_segment_into(&self, id: &BlobId, index: u32, bytes: &mut Vec<u8>) -> io::Result<()> {
@@ -112,7 +130,16 @@ impl BlobStore for Synthetic {
     }
 
     fn finish(&self, _: BlobRef) -> io::Result<()> {
-        let all = self.have.lock().map_err(|_| io::ErrorKind::Other)?.iter().all(|have| *have);
-        if all { Ok(()) } else { Err(io::Error::other("a segment is missing")) }
+        let all = self
+            .have
+            .lock()
+            .map_err(|_| io::ErrorKind::Other)?
+            .iter()
+            .all(|have| *have);
+        if all {
+            Ok(())
+        } else {
+            Err(io::Error::other("a segment is missing"))
+        }
     }
 }

@@ -113,13 +113,19 @@ pub(super) struct Job {
 
 #[derive(Debug, Clone)]
 pub(super) enum State {
-    Running { done: usize, all: usize, providers: String },
+    Running {
+        done: usize,
+        all: usize,
+        providers: String,
+    },
     Over(Result<Fetched, FetchError>),
 }
 
 impl std::fmt::Debug for Fetcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fetcher").field("jobs", &lock(&self.0.jobs).len()).finish_non_exhaustive()
+        f.debug_struct("Fetcher")
+            .field("jobs", &lock(&self.0.jobs).len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -152,7 +158,12 @@ impl Fetcher {
 
     /// Fetches a blob unless it is here. Cancel-safe: dropping the future abandons the wait, never stored bytes.
     pub(crate) async fn fetch(&self, request: Request) -> Result<Fetched, FetchError> {
-        let Request { blob, providers, deadline, packing } = request;
+        let Request {
+            blob,
+            providers,
+            deadline,
+            packing,
+        } = request;
         if blob.size > MAX_BLOB_BYTES {
             return Err(FetchError::TooLarge(blob.size));
         }
@@ -162,7 +173,12 @@ impl Fetcher {
             return Ok(Fetched::default());
         }
         let mut state = self.join(blob, providers, packing);
-        let over = async { state.wait_for(|state| matches!(state, State::Over(_))).await.map(|over| over.clone()) };
+        let over = async {
+            state
+                .wait_for(|state| matches!(state, State::Over(_)))
+                .await
+                .map(|over| over.clone())
+        };
         match timeout(deadline, over).await {
             Ok(Ok(State::Over(outcome))) => outcome,
             Ok(_) => Err(FetchError::Closed),
@@ -177,13 +193,28 @@ impl Fetcher {
     }
 
     /// Joins the job of a blob, or starts it.
-    fn join(&self, blob: BlobRef, providers: Vec<NodeId>, packing: Option<Packing>) -> watch::Receiver<State> {
+    fn join(
+        &self,
+        blob: BlobRef,
+        providers: Vec<NodeId>,
+        packing: Option<Packing>,
+    ) -> watch::Receiver<State> {
         let mut jobs = lock(&self.0.jobs);
         let job = jobs.entry(blob).or_insert_with(|| {
             let all = blob.n_segments() as usize;
-            let start = State::Running { done: 0, all, providers: "nobody was asked yet".to_owned() };
-            let job = Arc::new(Job { packing, providers: Mutex::default(), state: watch::Sender::new(start) });
-            self.0.tasks.spawn(supervise(self.0.clone(), blob, job.clone()));
+            let start = State::Running {
+                done: 0,
+                all,
+                providers: "nobody was asked yet".to_owned(),
+            };
+            let job = Arc::new(Job {
+                packing,
+                providers: Mutex::default(),
+                state: watch::Sender::new(start),
+            });
+            self.0
+                .tasks
+                .spawn(supervise(self.0.clone(), blob, job.clone()));
             job
         });
         lock(&job.providers).extend(providers);
@@ -193,9 +224,17 @@ impl Fetcher {
 
 fn late(blob: BlobRef, after: Duration, state: &State) -> FetchError {
     match state {
-        State::Running { done, all, providers } => {
-            FetchError::Deadline { blob: blob.id, after, done: *done, all: *all, providers: providers.clone() }
-        }
+        State::Running {
+            done,
+            all,
+            providers,
+        } => FetchError::Deadline {
+            blob: blob.id,
+            after,
+            done: *done,
+            all: *all,
+            providers: providers.clone(),
+        },
         State::Over(_) => FetchError::Closed,
     }
 }
@@ -242,7 +281,10 @@ impl Shared {
             return Ok(link.clone());
         }
         if links.len() >= MAX_OUTBOUND {
-            let idle = links.iter().find(|(_, link)| link.is_idle()).map(|(node, _)| *node);
+            let idle = links
+                .iter()
+                .find(|(_, link)| link.is_idle())
+                .map(|(node, _)| *node);
             // With every link busy, the caller tries again after a rest.
             links.remove(&idle.ok_or(LinkError::Lost)?);
         }

@@ -8,7 +8,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fednode_core::{BlobId, BlobRef, BlobStore, ChainingValue, NodeId, Partial, SegmentError, SegmentList};
+use fednode_core::{
+    BlobId, BlobRef, BlobStore, ChainingValue, NodeId, Partial, SegmentError, SegmentList,
+};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::watch;
@@ -63,7 +65,13 @@ enum Rejection {
 impl Run {
     pub(super) fn new(shared: Arc<Shared>, blob: BlobRef, job: Arc<Job>) -> Self {
         let connect_due = Mutex::new(Instant::now());
-        Self { shared, blob, job, base: Mutex::default(), connect_due }
+        Self {
+            shared,
+            blob,
+            job,
+            base: Mutex::default(),
+            connect_due,
+        }
     }
 
     /// Brings the blob into the store, however long it takes.
@@ -72,9 +80,18 @@ impl Run {
         let partial = self.store(move |store| store.begin(blob)).await?;
         self.look_for_base().await?;
         let have = flags(blob, &partial);
-        let resumed = |(index, here): (usize, &bool)| if *here { blob.segment_len(index as u32) } else { 0 };
+        let resumed = |(index, here): (usize, &bool)| {
+            if *here {
+                blob.segment_len(index as u32)
+            } else {
+                0
+            }
+        };
         let resumed_bytes = have.iter().enumerate().map(resumed).sum();
-        let mut fetched = Fetched { resumed_bytes, ..Fetched::default() };
+        let mut fetched = Fetched {
+            resumed_bytes,
+            ..Fetched::default()
+        };
         let mut schedule = Schedule::new(&have);
         let list = Arc::new(self.list(&mut schedule, partial.list, &mut fetched).await?);
         self.segments(&mut schedule, &list, &mut fetched).await?;
@@ -91,7 +108,10 @@ impl Run {
         fetched: &mut Fetched,
     ) -> Result<SegmentList, FetchError> {
         let only = (self.blob.n_segments() == 1).then(|| vec![*self.blob.id.as_bytes()]);
-        if let Some(list) = kept.or(only).and_then(|values| SegmentList::verify(self.blob, values).ok()) {
+        if let Some(list) = kept
+            .or(only)
+            .and_then(|values| SegmentList::verify(self.blob, values).ok())
+        {
             return Ok(list);
         }
         let mut around = self.shared.roster.watch();
@@ -122,7 +142,9 @@ impl Run {
     }
 
     async fn look_for_base(&self) -> Result<(), FetchError> {
-        let Some(base) = self.job.packing.and_then(|packing| packing.base) else { return Ok(()) };
+        let Some(base) = self.job.packing.and_then(|packing| packing.base) else {
+            return Ok(());
+        };
         let size = self.store(move |store| Ok(store.held(&base))).await?;
         *lock(&self.base) = size.map(|size| BlobRef { id: base, size });
         Ok(())
@@ -155,13 +177,21 @@ impl Run {
 
     /// Brings one segment from one provider into the store. The bytes stay on the budgets until they are stored.
     async fn fly(&self, node: NodeId, index: u32, list: Arc<SegmentList>) -> Flight {
-        let lost = |failure| Flight { node, index, received: 0, outcome: Err(FlightError::Peer(failure)) };
+        let lost = |failure| Flight {
+            node,
+            index,
+            received: 0,
+            outcome: Err(FlightError::Peer(failure)),
+        };
         let expected = self.blob.segment_len(index);
-        let Ok(link) = self.shared.link(node) else { return lost(Failure::Lost) };
+        let Ok(link) = self.shared.link(node) else {
+            return lost(Failure::Lost);
+        };
         let permits = u32::try_from(expected.div_ceil(1024)).unwrap_or(u32::MAX);
-        let (Ok(_of_peer), Ok(_of_all)) =
-            (link.budget().acquire_many(permits).await, self.shared.budget.acquire_many(permits).await)
-        else {
+        let (Ok(_of_peer), Ok(_of_all)) = (
+            link.budget().acquire_many(permits).await,
+            self.shared.budget.acquire_many(permits).await,
+        ) else {
             return lost(Failure::Lost);
         };
         let came = match link.ask(self.blob.id, self.want(index), expected).await {
@@ -180,22 +210,41 @@ impl Run {
                 FlightError::Peer(Failure::Lost)
             }
         });
-        Flight { node, index, received, outcome }
+        Flight {
+            node,
+            index,
+            received,
+            outcome,
+        }
     }
 
     fn want(&self, index: u32) -> Want {
-        let Some(Packing { width, .. }) = self.job.packing else { return Want::Segment(index) };
+        let Some(Packing { width, .. }) = self.job.packing else {
+            return Want::Segment(index);
+        };
         let is_like = |base: &BlobRef| base.segment_len(index) == self.blob.segment_len(index);
-        Want::Packed { index, width, base: lock(&self.base).filter(is_like).map(|base| base.id) }
+        Want::Packed {
+            index,
+            width,
+            base: lock(&self.base).filter(is_like).map(|base| base.id),
+        }
     }
 
     /// Unpacks what is packed, verifies and stores it, on a thread.
-    async fn take_in(&self, index: u32, came: Received, list: Arc<SegmentList>) -> Result<(), Rejection> {
+    async fn take_in(
+        &self,
+        index: u32,
+        came: Received,
+        list: Arc<SegmentList>,
+    ) -> Result<(), Rejection> {
         let (store, spares) = (self.shared.store.clone(), self.shared.spares.clone());
         let workbench = self.shared.workbench.clone();
         let packing = match came.form {
             Form::Plain => None,
-            Form::Packed { against } => self.job.packing.map(|packing| packing.with_base_if(against)),
+            Form::Packed { against } => self
+                .job
+                .packing
+                .map(|packing| packing.with_base_if(against)),
         };
         let _turn = match packing {
             Some(_) => self.shared.workbench.turn().await,
@@ -204,7 +253,15 @@ impl Run {
         let stored = tokio::task::spawn_blocking(move || {
             let mut bytes = came.bytes;
             let unpacked = match packing {
-                Some(packing) => unpack(&mut bytes, list.blob(), index, packing, &*store, &spares, &workbench),
+                Some(packing) => unpack(
+                    &mut bytes,
+                    list.blob(),
+                    index,
+                    packing,
+                    &*store,
+                    &spares,
+                    &workbench,
+                ),
                 None => Ok(()),
             };
             let outcome = unpacked.and_then(|()| {
@@ -214,7 +271,9 @@ impl Run {
             spares.give(bytes);
             outcome
         });
-        stored.await.unwrap_or_else(|panicked| Err(Rejection::Store(io::Error::other(panicked))))
+        stored
+            .await
+            .unwrap_or_else(|panicked| Err(Rejection::Store(io::Error::other(panicked))))
     }
 
     async fn ask(&self, node: NodeId, want: Want, expected: u64) -> Result<Vec<u8>, LinkError> {
@@ -237,7 +296,10 @@ impl Run {
     }
 
     fn convict(&self, node: NodeId, error: &dyn std::fmt::Display) -> Failure {
-        let reason = format!("sent wrong bytes for blob {}: {error}", self.blob.id.short());
+        let reason = format!(
+            "sent wrong bytes for blob {}: {error}",
+            self.blob.id.short()
+        );
         _ = self.shared.wishes.try_send(Wish::Strike(node, reason));
         Failure::Corrupt
     }
@@ -246,20 +308,31 @@ impl Run {
     fn look_around(&self, schedule: &mut Schedule) {
         let named = lock(&self.job.providers).clone();
         let connected = self.shared.roster.candidates(&self.blob.id);
-        schedule.set_providers(
-            connected
-                .into_iter()
-                .map(|(node, holds)| (node, if holds || named.contains(&node) { Rank::Holder } else { Rank::Guess })),
-        );
+        schedule.set_providers(connected.into_iter().map(|(node, holds)| {
+            (
+                node,
+                if holds || named.contains(&node) {
+                    Rank::Holder
+                } else {
+                    Rank::Guess
+                },
+            )
+        }));
         let (done, all) = schedule.progress();
         let providers = schedule.report();
-        self.job.state.send_replace(State::Running { done, all, providers });
+        self.job.state.send_replace(State::Running {
+            done,
+            all,
+            providers,
+        });
     }
 
     /// Waits until something may have changed; asks meanwhile for connections to the named providers.
     async fn wait(&self, schedule: &Schedule, around: &mut watch::Receiver<u64>) {
         let now = Instant::now();
-        let at = schedule.wakes_at(now).map_or(now + LOOK_AROUND, |wake| wake.min(now + LOOK_AROUND));
+        let at = schedule
+            .wakes_at(now)
+            .map_or(now + LOOK_AROUND, |wake| wake.min(now + LOOK_AROUND));
         self.wish_for_providers(now);
         tokio::select! {
             () = sleep_until(at.into()) => {}
@@ -278,7 +351,11 @@ impl Run {
         }
         *due = now + CONNECT_EVERY;
         let away = |node: &NodeId| self.shared.roster.role(node).is_none();
-        let missing: Vec<NodeId> = lock(&self.job.providers).iter().copied().filter(away).collect();
+        let missing: Vec<NodeId> = lock(&self.job.providers)
+            .iter()
+            .copied()
+            .filter(away)
+            .collect();
         if !missing.is_empty() {
             _ = self.shared.wishes.try_send(Wish::Connect(missing));
         }
@@ -298,7 +375,12 @@ impl Run {
 
 /// Notes what came of a request; fails only if the store does.
 fn land(schedule: &mut Schedule, fetched: &mut Fetched, flight: Flight) -> io::Result<()> {
-    let Flight { node, index, received, outcome } = flight;
+    let Flight {
+        node,
+        index,
+        received,
+        outcome,
+    } = flight;
     if received > 0 {
         *fetched.bytes_received.entry(node).or_default() += received;
     }
@@ -327,20 +409,36 @@ fn unpack(
     let length = blob.segment_len(index) as usize;
     let mut base = spares.take();
     if let Some(id) = packing.base {
-        store.read_segment_into(&id, index, &mut base).map_err(Rejection::Base)?;
+        store
+            .read_segment_into(&id, index, &mut base)
+            .map_err(Rejection::Base)?;
     }
     let against = packing.base.is_some().then_some(base.as_slice());
-    let unpacked = packing::unpack(bytes, against, packing.width, length, &mut workbench.tools());
+    let unpacked = packing::unpack(
+        bytes,
+        against,
+        packing.width,
+        length,
+        &mut workbench.tools(),
+    );
     spares.give(base);
     unpacked.map_err(Rejection::Packed)
 }
 
 fn store_error(blob: BlobId, error: &io::Error) -> FetchError {
-    FetchError::Store { blob, kind: error.kind(), message: error.to_string() }
+    FetchError::Store {
+        blob,
+        kind: error.kind(),
+        message: error.to_string(),
+    }
 }
 
 /// Returns one flag per segment; what the store says about another number of segments counts for nothing.
 fn flags(blob: BlobRef, partial: &Partial) -> Vec<bool> {
     let n = blob.n_segments() as usize;
-    if partial.have.len() == n { partial.have.clone() } else { vec![false; n] }
+    if partial.have.len() == n {
+        partial.have.clone()
+    } else {
+        vec![false; n]
+    }
 }

@@ -94,7 +94,13 @@ impl Link {
     pub(crate) fn new() -> (Self, mpsc::Receiver<Ask>) {
         let (asks, queue) = mpsc::channel(PIPELINE);
         let budget = usize::try_from(MAX_PEER_IN_FLIGHT >> 10).unwrap_or(usize::MAX);
-        (Self { asks, budget: Arc::new(Semaphore::new(budget)) }, queue)
+        (
+            Self {
+                asks,
+                budget: Arc::new(Semaphore::new(budget)),
+            },
+            queue,
+        )
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -103,7 +109,8 @@ impl Link {
 
     /// Tells whether nobody waits for anything on it.
     pub(crate) fn is_idle(&self) -> bool {
-        self.budget.available_permits() == usize::try_from(MAX_PEER_IN_FLIGHT >> 10).unwrap_or(usize::MAX)
+        self.budget.available_permits()
+            == usize::try_from(MAX_PEER_IN_FLIGHT >> 10).unwrap_or(usize::MAX)
     }
 
     pub(crate) fn budget(&self) -> &Arc<Semaphore> {
@@ -111,15 +118,33 @@ impl Link {
     }
 
     /// Asks and waits for the answer.
-    pub(crate) async fn ask(&self, blob: BlobId, want: Want, expected: u64) -> Result<Received, LinkError> {
+    pub(crate) async fn ask(
+        &self,
+        blob: BlobId,
+        want: Want,
+        expected: u64,
+    ) -> Result<Received, LinkError> {
         let (reply, answer) = oneshot::channel();
-        self.asks.send(Ask { blob, want, expected, reply }).await.map_err(|_| LinkError::Lost)?;
+        self.asks
+            .send(Ask {
+                blob,
+                want,
+                expected,
+                reply,
+            })
+            .await
+            .map_err(|_| LinkError::Lost)?;
         answer.await.unwrap_or(Err(LinkError::Lost))
     }
 }
 
 /// Runs a link until it is idle, fails or is dropped; returns the rate of the peer for the next one.
-pub(crate) async fn run<S>(stream: S, asks: mpsc::Receiver<Ask>, rate: Option<f64>, spares: &Spares) -> Rate
+pub(crate) async fn run<S>(
+    stream: S,
+    asks: mpsc::Receiver<Ask>,
+    rate: Option<f64>,
+    spares: &Spares,
+) -> Rate
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
@@ -177,15 +202,21 @@ impl Owed {
         match answer.outcome {
             _ if answer.id != self.id => Err(LinkError::Violation),
             Answer::NotHeld | Answer::Failed => Err(LinkError::NotHeld),
-            Answer::Bytes(length) if u64::from(length) == self.expected => Ok((length as usize, Some(Form::Plain))),
-            Answer::Packed { against, .. } if !packed || against && !based => Err(LinkError::Violation),
+            Answer::Bytes(length) if u64::from(length) == self.expected => {
+                Ok((length as usize, Some(Form::Plain)))
+            }
+            Answer::Packed { against, .. } if !packed || against && !based => {
+                Err(LinkError::Violation)
+            }
             Answer::Packed { bytes, against } if u64::from(bytes) < self.expected => {
                 Ok((bytes as usize, Some(Form::Packed { against })))
             }
-            Answer::Bytes(length) | Answer::Packed { bytes: length, .. } => match u64::from(length) <= SEGMENT_BYTES {
-                true => Ok((length as usize, None)),
-                false => Err(LinkError::Violation),
-            },
+            Answer::Bytes(length) | Answer::Packed { bytes: length, .. } => {
+                match u64::from(length) <= SEGMENT_BYTES {
+                    true => Ok((length as usize, None)),
+                    false => Err(LinkError::Violation),
+                }
+            }
         }
     }
 }
@@ -200,15 +231,36 @@ where
     W: AsyncWrite + Unpin + Send,
 {
     for id in 0.. {
-        let Some(ask) = next_ask(&mut asks, &slots).await else { return Ok(()) };
-        let slot = slots.clone().acquire_owned().await.map_err(io::Error::other)?;
-        let Ask { blob, want, expected, reply } = ask;
+        let Some(ask) = next_ask(&mut asks, &slots).await else {
+            return Ok(());
+        };
+        let slot = slots
+            .clone()
+            .acquire_owned()
+            .await
+            .map_err(io::Error::other)?;
+        let Ask {
+            blob,
+            want,
+            expected,
+            reply,
+        } = ask;
         let sent = async {
             codec::write(&mut writer, &BlobAsk { id, blob, want }, MAX_BLOB_HEADER).await?;
             writer.flush().await
         };
-        timeout(STALL, sent).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        owe.send(Owed { id, want, expected, reply, _slot: slot }).await.map_err(io::Error::other)?;
+        timeout(STALL, sent)
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        owe.send(Owed {
+            id,
+            want,
+            expected,
+            reply,
+            _slot: slot,
+        })
+        .await
+        .map_err(io::Error::other)?;
     }
     Ok(())
 }
@@ -230,13 +282,21 @@ async fn next_ask(asks: &mut mpsc::Receiver<Ask>, slots: &Semaphore) -> Option<A
     }
 }
 
-async fn read_answers<R>(mut reader: R, mut owed: mpsc::Receiver<Owed>, rate: &mut Rate, spares: &Spares)
-where
+async fn read_answers<R>(
+    mut reader: R,
+    mut owed: mpsc::Receiver<Owed>,
+    rate: &mut Rate,
+    spares: &Spares,
+) where
     R: AsyncRead + Unpin + Send,
 {
     while let Some(next) = owed.recv().await {
         let started = Instant::now();
-        let answer = timeout(rate.patience(next.expected), read_answer(&mut reader, &next, spares)).await;
+        let answer = timeout(
+            rate.patience(next.expected),
+            read_answer(&mut reader, &next, spares),
+        )
+        .await;
         let outcome = match answer {
             Ok(outcome) => outcome,
             Err(_) => {
@@ -311,7 +371,11 @@ mod tests {
     fn link() -> (Link, Stream, JoinHandle<Rate>) {
         let (near, far) = tokio::io::duplex(64 << 10);
         let (link, asks) = Link::new();
-        (link, far.compat(), tokio::spawn(async { run(near.compat(), asks, None, &Spares::default()).await }))
+        (
+            link,
+            far.compat(),
+            tokio::spawn(async { run(near.compat(), asks, None, &Spares::default()).await }),
+        )
     }
 
     async fn hear(stream: &mut Stream) -> BlobAsk {
@@ -319,7 +383,9 @@ mod tests {
     }
 
     async fn say(stream: &mut Stream, id: u32, outcome: Answer, bytes: &[u8]) {
-        codec::write(stream, &BlobAnswer { id, outcome }, MAX_BLOB_HEADER).await.unwrap();
+        codec::write(stream, &BlobAnswer { id, outcome }, MAX_BLOB_HEADER)
+            .await
+            .unwrap();
         stream.write_all(bytes).await.unwrap();
         stream.flush().await.unwrap();
     }
@@ -334,15 +400,26 @@ mod tests {
     }
 
     fn plain(bytes: &[u8]) -> Received {
-        Received { bytes: bytes.to_vec(), form: Form::Plain }
+        Received {
+            bytes: bytes.to_vec(),
+            form: Form::Plain,
+        }
     }
 
     #[tokio::test]
     async fn requests_are_under_way_together_and_a_missing_blob_ends_nothing() {
         let (link, mut peer, running) = link();
         let asked = [ask(&link, 0, 3), ask(&link, 1, 3), ask(&link, 2, 3)];
-        let heard = [hear(&mut peer).await, hear(&mut peer).await, hear(&mut peer).await];
-        assert_eq!(heard.each_ref().map(|ask| ask.id), [0, 1, 2], "all before any answer");
+        let heard = [
+            hear(&mut peer).await,
+            hear(&mut peer).await,
+            hear(&mut peer).await,
+        ];
+        assert_eq!(
+            heard.each_ref().map(|ask| ask.id),
+            [0, 1, 2],
+            "all before any answer"
+        );
         say(&mut peer, 0, Answer::Bytes(3), b"abc").await;
         say(&mut peer, 1, Answer::NotHeld, b"").await;
         say(&mut peer, 2, Answer::Bytes(3), b"def").await;
@@ -351,7 +428,14 @@ mod tests {
             answers.push(asked.await.unwrap());
         }
         answers.sort();
-        assert_eq!(answers, [Ok(plain(b"abc")), Ok(plain(b"def")), Err(LinkError::NotHeld)]);
+        assert_eq!(
+            answers,
+            [
+                Ok(plain(b"abc")),
+                Ok(plain(b"def")),
+                Err(LinkError::NotHeld)
+            ]
+        );
         drop(link);
         running.await.unwrap();
     }
@@ -363,7 +447,11 @@ mod tests {
             let asked = ask(&link, 0, 3);
             hear(&mut peer).await;
             say(&mut peer, id, outcome, b"").await;
-            assert_eq!(asked.await.unwrap(), Err(LinkError::Violation), "{id} {outcome:?}");
+            assert_eq!(
+                asked.await.unwrap(),
+                Err(LinkError::Violation),
+                "{id} {outcome:?}"
+            );
             running.await.unwrap();
             assert!(link.is_closed());
         }
@@ -380,7 +468,13 @@ mod tests {
         for (id, length) in [(0, 4), (1, 2)] {
             let asked = ask(&link, id, 3);
             hear(&mut peer).await;
-            say(&mut peer, id, Answer::Bytes(length), &[7; 4][..length as usize]).await;
+            say(
+                &mut peer,
+                id,
+                Answer::Bytes(length),
+                &[7; 4][..length as usize],
+            )
+            .await;
             assert_eq!(asked.await.unwrap(), Err(LinkError::OtherSize));
         }
         let asked = ask(&link, 2, 3);
@@ -392,21 +486,47 @@ mod tests {
     #[tokio::test]
     async fn packed_bytes_answer_only_whoever_asked_for_them() {
         let packed = |bytes, against| Answer::Packed { bytes, against };
-        let wanted = |base| Want::Packed { index: 0, width: Width::Four, base };
+        let wanted = |base| Want::Packed {
+            index: 0,
+            width: Width::Four,
+            base,
+        };
         let base = Some(BlobId::of(b"base"));
         let allowed = [
             (wanted(None), Answer::Bytes(3), Form::Plain),
-            (wanted(None), packed(2, false), Form::Packed { against: false }),
-            (wanted(base), packed(2, false), Form::Packed { against: false }),
-            (wanted(base), packed(2, true), Form::Packed { against: true }),
+            (
+                wanted(None),
+                packed(2, false),
+                Form::Packed { against: false },
+            ),
+            (
+                wanted(base),
+                packed(2, false),
+                Form::Packed { against: false },
+            ),
+            (
+                wanted(base),
+                packed(2, true),
+                Form::Packed { against: true },
+            ),
         ];
         for (asked, outcome, form) in allowed {
             let (link, mut peer, _running) = link();
             let answer = want(&link, asked, 3);
             assert_eq!(hear(&mut peer).await.want, asked);
-            let bytes = if form == Form::Plain { b"abc".as_slice() } else { b"ab" };
+            let bytes = if form == Form::Plain {
+                b"abc".as_slice()
+            } else {
+                b"ab"
+            };
             say(&mut peer, 0, outcome, bytes).await;
-            assert_eq!(answer.await.unwrap(), Ok(Received { bytes: bytes.to_vec(), form }));
+            assert_eq!(
+                answer.await.unwrap(),
+                Ok(Received {
+                    bytes: bytes.to_vec(),
+                    form
+                })
+            );
         }
         let forbidden = [
             (Want::Segment(0), packed(2, false)),
@@ -419,7 +539,11 @@ mod tests {
             let answer = want(&link, asked, 3);
             hear(&mut peer).await;
             say(&mut peer, 0, outcome, b"").await;
-            assert_eq!(answer.await.unwrap(), Err(LinkError::Violation), "{asked:?} {outcome:?}");
+            assert_eq!(
+                answer.await.unwrap(),
+                Err(LinkError::Violation),
+                "{asked:?} {outcome:?}"
+            );
         }
     }
 
@@ -434,7 +558,10 @@ mod tests {
             assert_eq!(asked.await.unwrap(), Err(LinkError::Lost));
         }
         let took = started.elapsed();
-        assert!(took >= STALL - Duration::from_millis(100) && took < 2 * STALL, "{took:?}");
+        assert!(
+            took >= STALL - Duration::from_millis(100) && took < 2 * STALL,
+            "{took:?}"
+        );
         running.await.unwrap();
     }
 
@@ -442,7 +569,11 @@ mod tests {
     fn patience_follows_the_rate_and_the_rate_the_peer() {
         let mut rate = Rate(FIRST_RATE);
         assert_eq!(rate.patience(1000), STALL);
-        assert_eq!(rate.patience(1 << 20), Duration::from_secs(16), "four times four seconds");
+        assert_eq!(
+            rate.patience(1 << 20),
+            Duration::from_secs(16),
+            "four times four seconds"
+        );
         rate.measured(1 << 20, Duration::from_secs(1));
         assert!((rate.0 - (0.7 * FIRST_RATE + 0.3 * 1_048_576.0)).abs() < 1e-6);
         rate.measured(10, Duration::from_secs(1));

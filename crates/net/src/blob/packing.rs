@@ -58,7 +58,10 @@ pub struct Packing {
 
 impl Packing {
     pub(super) fn with_base_if(self, against: bool) -> Self {
-        Self { base: self.base.filter(|_| against), ..self }
+        Self {
+            base: self.base.filter(|_| against),
+            ..self
+        }
     }
 }
 
@@ -72,7 +75,10 @@ pub(super) struct Workbench {
 
 impl Default for Workbench {
     fn default() -> Self {
-        Self { turn: Semaphore::new(1), tools: Mutex::default() }
+        Self {
+            turn: Semaphore::new(1),
+            tools: Mutex::default(),
+        }
     }
 }
 
@@ -110,13 +116,23 @@ impl std::fmt::Debug for Tools {
 
 impl Tools {
     fn compress(&mut self, packed: &mut [u8]) -> io::Result<usize> {
-        let zstd = self.compressor.take().map_or_else(|| Compressor::new(LEVEL), Ok)?;
-        self.compressor.insert(zstd).compress_to_buffer(self.planes.as_slice(), packed)
+        let zstd = self
+            .compressor
+            .take()
+            .map_or_else(|| Compressor::new(LEVEL), Ok)?;
+        self.compressor
+            .insert(zstd)
+            .compress_to_buffer(self.planes.as_slice(), packed)
     }
 
     fn decompress(&mut self, packed: &[u8]) -> io::Result<usize> {
-        let zstd = self.decompressor.take().map_or_else(Decompressor::new, Ok)?;
-        self.decompressor.insert(zstd).decompress_to_buffer(packed, self.planes.as_mut_slice())
+        let zstd = self
+            .decompressor
+            .take()
+            .map_or_else(Decompressor::new, Ok)?;
+        self.decompressor
+            .insert(zstd)
+            .decompress_to_buffer(packed, self.planes.as_mut_slice())
     }
 }
 
@@ -131,7 +147,13 @@ pub(super) enum Malformed {
 
 /// Packs a segment into `packed`, in place of what is there; false if that is not worthwhile. A base is as long as the
 /// segment.
-pub(super) fn pack(segment: &[u8], base: Option<&[u8]>, width: Width, tools: &mut Tools, packed: &mut Vec<u8>) -> bool {
+pub(super) fn pack(
+    segment: &[u8],
+    base: Option<&[u8]>,
+    width: Width,
+    tools: &mut Tools,
+    packed: &mut Vec<u8>,
+) -> bool {
     fit(&mut tools.planes, segment.len());
     match width {
         Width::Two => spread::<2>(segment, base, &mut tools.planes),
@@ -139,7 +161,9 @@ pub(super) fn pack(segment: &[u8], base: Option<&[u8]>, width: Width, tools: &mu
     }
     fit(packed, segment.len() - segment.len().div_ceil(WORTHWHILE));
     // What does not fit is an error of the compressor.
-    let Ok(length) = tools.compress(packed) else { return false };
+    let Ok(length) = tools.compress(packed) else {
+        return false;
+    };
     packed.truncate(length);
     true
 }
@@ -157,9 +181,14 @@ pub(super) fn unpack(
 ) -> Result<(), Malformed> {
     // Room for what is expected and no more, whatever the bytes say of themselves.
     fit(&mut tools.planes, length);
-    let got = tools.decompress(bytes).map_err(|_| Malformed::Undecodable)?;
+    let got = tools
+        .decompress(bytes)
+        .map_err(|_| Malformed::Undecodable)?;
     if got != length {
-        return Err(Malformed::Length { expected: length, got });
+        return Err(Malformed::Length {
+            expected: length,
+            got,
+        });
     }
     fit(bytes, length);
     match width {
@@ -189,7 +218,10 @@ fn spread<const WIDTH: usize>(segment: &[u8], base: Option<&[u8]>, planes: &mut 
         if let Some(based) = based {
             let mut old = [0; BLOCK];
             load(&based[range.clone()], &mut old);
-            block.iter_mut().zip(old).for_each(|(number, old)| *number = difference::<WIDTH>(*number, old));
+            block
+                .iter_mut()
+                .zip(old)
+                .for_each(|(number, old)| *number = difference::<WIDTH>(*number, old));
         }
         for (rank, plane) in planes.chunks_exact_mut(numbers.len()).enumerate() {
             let bytes = plane[range.clone()].iter_mut().zip(block.iter());
@@ -215,7 +247,10 @@ fn gather<const WIDTH: usize>(planes: &[u8], base: Option<&[u8]>, segment: &mut 
         if let Some(based) = based {
             let mut old = [0; BLOCK];
             load(&based[range.clone()], &mut old);
-            block.iter_mut().zip(old).for_each(|(number, old)| *number = sum(*number, old));
+            block
+                .iter_mut()
+                .zip(old)
+                .for_each(|(number, old)| *number = sum(*number, old));
         }
         for (bytes, number) in numbers[range].iter_mut().zip(block.iter()) {
             bytes.copy_from_slice(&number.to_le_bytes()[..WIDTH]);
@@ -255,7 +290,12 @@ mod tests {
         pack(segment, base, width, &mut tools, &mut packed).then_some(packed)
     }
 
-    fn unpacked(packed: &[u8], base: Option<&[u8]>, width: Width, length: usize) -> Result<Vec<u8>, Malformed> {
+    fn unpacked(
+        packed: &[u8],
+        base: Option<&[u8]>,
+        width: Width,
+        length: usize,
+    ) -> Result<Vec<u8>, Malformed> {
         let mut bytes = packed.to_vec();
         unpack(&mut bytes, base, width, length, &mut Tools::default()).map(|()| bytes)
     }
@@ -274,10 +314,21 @@ mod tests {
     fn differences_of_either_sign_are_small_numbers() {
         // Worked out by hand: 0, -1, 1, -2, 2 become 0, 1, 2, 3, 4, whatever the width.
         for (new, code) in [(100, 0), (99, 1), (101, 2), (98, 3), (102, 4)] {
-            assert_eq!((difference::<2>(new, 100), difference::<4>(new, 100)), (code, code));
+            assert_eq!(
+                (difference::<2>(new, 100), difference::<4>(new, 100)),
+                (code, code)
+            );
         }
-        assert_eq!((difference::<2>(0, 0xffff), difference::<4>(0, u32::MAX)), (2, 2), "wraps around");
-        assert_eq!((difference::<2>(0x8000, 0), difference::<4>(1 << 31, 0)), (0xffff, u32::MAX), "the farthest");
+        assert_eq!(
+            (difference::<2>(0, 0xffff), difference::<4>(0, u32::MAX)),
+            (2, 2),
+            "wraps around"
+        );
+        assert_eq!(
+            (difference::<2>(0x8000, 0), difference::<4>(1 << 31, 0)),
+            (0xffff, u32::MAX),
+            "the farthest"
+        );
     }
 
     #[test]
@@ -287,7 +338,11 @@ mod tests {
         assert_eq!(planes, [1, 5, 2, 6, 3, 7, 4, 8, 9, 10, 11]);
         let mut planes = [0; 5];
         spread::<2>(&[1, 2, 3, 4, 5], Some(&[0, 2, 4, 4, 9]), &mut planes);
-        assert_eq!(planes, [2, 1, 0, 0, 5], "one more, one less, nothing of what is no number");
+        assert_eq!(
+            planes,
+            [2, 1, 0, 0, 5],
+            "one more, one less, nothing of what is no number"
+        );
     }
 
     #[test]
@@ -295,17 +350,37 @@ mod tests {
         let base = weights(1 << 18, 1);
         let mut new = base.clone();
         // Every hundredth number moves in its last bits.
-        new.chunks_exact_mut(4).step_by(100).for_each(|number| number[0] = number[0].wrapping_add(3));
+        new.chunks_exact_mut(4)
+            .step_by(100)
+            .for_each(|number| number[0] = number[0].wrapping_add(3));
         let against = packed(&new, Some(&base), Width::Four).unwrap();
-        assert!(against.len() < new.len() / 50, "{} of {}", against.len(), new.len());
-        assert_eq!(unpacked(&against, Some(&base), Width::Four, new.len()).unwrap(), new);
+        assert!(
+            against.len() < new.len() / 50,
+            "{} of {}",
+            against.len(),
+            new.len()
+        );
+        assert_eq!(
+            unpacked(&against, Some(&base), Width::Four, new.len()).unwrap(),
+            new
+        );
         let alone = packed(&new, None, Width::Four).unwrap();
-        assert!(alone.len() < new.len() * 15 / 16 && alone.len() > new.len() / 2, "{}", alone.len());
+        assert!(
+            alone.len() < new.len() * 15 / 16 && alone.len() > new.len() / 2,
+            "{}",
+            alone.len()
+        );
         assert_eq!(unpacked(&alone, None, Width::Four, new.len()).unwrap(), new);
         let mut noise = vec![0; 1 << 16];
         blake3::Hasher::new().finalize_xof().fill(&mut noise);
         assert_eq!(packed(&noise, None, Width::Four), None);
-        assert_eq!((packed(&[], None, Width::Two), packed(&[1], Some(&[1]), Width::Two)), (None, None));
+        assert_eq!(
+            (
+                packed(&[], None, Width::Two),
+                packed(&[1], Some(&[1]), Width::Two)
+            ),
+            (None, None)
+        );
     }
 
     #[test]
@@ -314,11 +389,30 @@ mod tests {
         let segment = weights(1 << 14, 9);
         for _ in 0..2 {
             let mut packed = Vec::new();
-            assert!(!pack(&[1], None, Width::Four, &mut bench.tools(), &mut packed));
-            assert!(pack(&segment, None, Width::Four, &mut bench.tools(), &mut packed));
+            assert!(!pack(
+                &[1],
+                None,
+                Width::Four,
+                &mut bench.tools(),
+                &mut packed
+            ));
+            assert!(pack(
+                &segment,
+                None,
+                Width::Four,
+                &mut bench.tools(),
+                &mut packed
+            ));
             let mut garbage = b"garbage".to_vec();
             assert!(unpack(&mut garbage, None, Width::Four, 1000, &mut bench.tools()).is_err());
-            unpack(&mut packed, None, Width::Four, segment.len(), &mut bench.tools()).unwrap();
+            unpack(
+                &mut packed,
+                None,
+                Width::Four,
+                segment.len(),
+                &mut bench.tools(),
+            )
+            .unwrap();
             assert_eq!(packed, segment);
             bench.clear();
         }
@@ -333,9 +427,23 @@ mod tests {
             assert!(refused.is_err(), "cut at {cut}");
         }
         let longer = unpacked(&whole, None, Width::Four, segment.len() + 1);
-        assert_eq!(longer, Err(Malformed::Length { expected: segment.len() + 1, got: segment.len() }));
+        assert_eq!(
+            longer,
+            Err(Malformed::Length {
+                expected: segment.len() + 1,
+                got: segment.len()
+            })
+        );
         assert!(unpacked(&whole, None, Width::Four, segment.len() - 1).is_err());
-        assert!(unpacked(&[whole.as_slice(), &[0]].concat(), None, Width::Four, segment.len()).is_err());
+        assert!(
+            unpacked(
+                &[whole.as_slice(), &[0]].concat(),
+                None,
+                Width::Four,
+                segment.len()
+            )
+            .is_err()
+        );
     }
 
     #[test]

@@ -76,20 +76,35 @@ struct Provider {
 impl Schedule {
     /// Starts with what is already here.
     pub(crate) fn new(have: &[bool]) -> Self {
-        let segments: Vec<Segment> =
-            have.iter().map(|here| if *here { Segment::Done } else { Segment::Missing }).collect();
+        let segments: Vec<Segment> = have
+            .iter()
+            .map(|here| {
+                if *here {
+                    Segment::Done
+                } else {
+                    Segment::Missing
+                }
+            })
+            .collect();
         let missing = have.iter().filter(|here| !**here).count();
-        Self { segments, providers: BTreeMap::new(), missing }
+        Self {
+            segments,
+            providers: BTreeMap::new(),
+            missing,
+        }
     }
 
     /// Sets who can be asked right now; those absent are kept in mind but not asked.
     pub(crate) fn set_providers(&mut self, present: impl IntoIterator<Item = (NodeId, Rank)>) {
-        self.providers.values_mut().for_each(|provider| provider.present = false);
+        self.providers
+            .values_mut()
+            .for_each(|provider| provider.present = false);
         for (node, rank) in present {
             let provider = self.providers.entry(node).or_insert_with(Provider::new);
             (provider.present, provider.rank) = (true, rank);
         }
-        self.providers.retain(|_, provider| provider.present || provider.struck || provider.flying > 0);
+        self.providers
+            .retain(|_, provider| provider.present || provider.struck || provider.flying > 0);
     }
 
     /// Tells whether every segment is here.
@@ -109,20 +124,31 @@ impl Schedule {
 
     /// Picks the next request and notes it as flying.
     pub(crate) fn next(&mut self, now: Instant) -> Option<(NodeId, u32)> {
-        let active = self.providers.values().filter(|provider| provider.flying > 0).count();
+        let active = self
+            .providers
+            .values()
+            .filter(|provider| provider.flying > 0)
+            .count();
         let ready: Vec<NodeId> = self
             .usable(now)
             .filter(|(_, provider)| provider.flying < provider.window)
             .filter(|(_, provider)| provider.flying > 0 || active < MAX_ACTIVE)
             .map(|(node, _)| *node)
             .collect();
-        let (node, index) = ready.into_iter().find_map(|node| Some((node, self.segment_for(node, now)?)))?;
+        let (node, index) = ready
+            .into_iter()
+            .find_map(|node| Some((node, self.segment_for(node, now)?)))?;
         match &mut self.segments[index] {
             Segment::Flying { by, since } => {
                 by.push(node);
                 *since = now;
             }
-            segment => *segment = Segment::Flying { by: vec![node], since: now },
+            segment => {
+                *segment = Segment::Flying {
+                    by: vec![node],
+                    since: now,
+                }
+            }
         }
         self.providers.get_mut(&node)?.flying += 1;
         Some((node, u32::try_from(index).ok()?))
@@ -135,7 +161,9 @@ impl Schedule {
             provider.window = (provider.window + 1).min(MAX_WINDOW);
             (provider.rest, provider.last_failure) = (FIRST_REST, None);
         }
-        let Some(segment) = self.segments.get_mut(index as usize) else { return false };
+        let Some(segment) = self.segments.get_mut(index as usize) else {
+            return false;
+        };
         if *segment == Segment::Done {
             return false;
         }
@@ -160,7 +188,9 @@ impl Schedule {
 
     /// Notes a failure of a provider that was not about a segment.
     pub(crate) fn blame(&mut self, node: NodeId, failure: Failure, now: Instant) {
-        let Some(provider) = self.providers.get_mut(&node) else { return };
+        let Some(provider) = self.providers.get_mut(&node) else {
+            return;
+        };
         provider.last_failure = Some(failure);
         provider.window = 1;
         provider.struck |= failure == Failure::Corrupt;
@@ -174,8 +204,13 @@ impl Schedule {
 
     /// Returns when a rest ends or impatience begins, if something might be done then that cannot be done now.
     pub(crate) fn wakes_at(&self, now: Instant) -> Option<Instant> {
-        let rests = self.providers.values().filter(|provider| provider.present && !provider.struck);
-        let rests = rests.filter_map(|provider| provider.resting_until).filter(|until| *until > now);
+        let rests = self
+            .providers
+            .values()
+            .filter(|provider| provider.present && !provider.struck);
+        let rests = rests
+            .filter_map(|provider| provider.resting_until)
+            .filter(|until| *until > now);
         let flights = self.segments.iter().filter_map(|segment| match segment {
             Segment::Flying { by, since } if by.len() == 1 => Some(*since + IMPATIENCE),
             _ => None,
@@ -185,25 +220,44 @@ impl Schedule {
 
     /// Says what came of each provider, for the error that ends a wait in vain.
     pub(crate) fn report(&self) -> String {
-        let words = |provider: &Provider| match (provider.struck, provider.last_failure, provider.present) {
+        let words = |provider: &Provider| match (
+            provider.struck,
+            provider.last_failure,
+            provider.present,
+        ) {
             (true, ..) => "sent corrupt bytes",
             (_, Some(Failure::NotHeld), _) => "does not hold it",
             (_, Some(Failure::Lost), _) => "does not answer",
             (_, _, false) => "is not connected",
             _ => "was still sending",
         };
-        let all = self.providers.iter().filter(|(_, provider)| provider.rank == Rank::Holder || provider.flying > 0);
-        let lines: Vec<String> = all.map(|(node, provider)| format!("{} {}", node.short(), words(provider))).collect();
-        if lines.is_empty() { "nobody who holds it is connected".to_owned() } else { lines.join(", ") }
+        let all = self
+            .providers
+            .iter()
+            .filter(|(_, provider)| provider.rank == Rank::Holder || provider.flying > 0);
+        let lines: Vec<String> = all
+            .map(|(node, provider)| format!("{} {}", node.short(), words(provider)))
+            .collect();
+        if lines.is_empty() {
+            "nobody who holds it is connected".to_owned()
+        } else {
+            lines.join(", ")
+        }
     }
 
     /// Returns who may be asked, best reason and least busy first; guesses only if there is nobody better.
     fn usable(&self, now: Instant) -> impl Iterator<Item = (&NodeId, &Provider)> {
-        let rested = move |provider: &Provider| provider.resting_until.is_none_or(|until| until <= now);
-        let usable =
-            self.providers.iter().filter(move |(_, provider)| provider.present && !provider.struck && rested(provider));
+        let rested =
+            move |provider: &Provider| provider.resting_until.is_none_or(|until| until <= now);
+        let usable = self
+            .providers
+            .iter()
+            .filter(move |(_, provider)| provider.present && !provider.struck && rested(provider));
         let mut usable: Vec<(&NodeId, &Provider)> = usable.collect();
-        if usable.iter().any(|(_, provider)| provider.rank == Rank::Holder) {
+        if usable
+            .iter()
+            .any(|(_, provider)| provider.rank == Rank::Holder)
+        {
             usable.retain(|(_, provider)| provider.rank == Rank::Holder);
         }
         usable.sort_by_key(|(_, provider)| (provider.rank, provider.flying));
@@ -211,10 +265,15 @@ impl Schedule {
     }
 
     fn segment_for(&self, node: NodeId, now: Instant) -> Option<usize> {
-        let missing = self.segments.iter().position(|segment| *segment == Segment::Missing);
+        let missing = self
+            .segments
+            .iter()
+            .position(|segment| *segment == Segment::Missing);
         missing.or_else(|| {
             self.segments.iter().position(|segment| match segment {
-                Segment::Flying { by, since } => by.len() == 1 && by[0] != node && *since + IMPATIENCE <= now,
+                Segment::Flying { by, since } => {
+                    by.len() == 1 && by[0] != node && *since + IMPATIENCE <= now
+                }
                 _ => false,
             })
         })
@@ -278,9 +337,15 @@ mod tests {
         let mut schedule = Schedule::new(&[true, false, true]);
         schedule.set_providers([(ANN, Rank::Holder)]);
         let now = Instant::now();
-        assert_eq!((schedule.progress(), schedule.next(now)), ((2, 3), Some((ANN, 1))));
+        assert_eq!(
+            (schedule.progress(), schedule.next(now)),
+            ((2, 3), Some((ANN, 1)))
+        );
         assert!(schedule.delivered(ANN, 1));
-        assert!(!schedule.delivered(ANN, 1), "a second copy counts for nothing");
+        assert!(
+            !schedule.delivered(ANN, 1),
+            "a second copy counts for nothing"
+        );
         assert!(!schedule.delivered(ANN, 99));
         assert!(schedule.is_complete());
     }
@@ -296,7 +361,11 @@ mod tests {
         schedule.delivered(BOB, index);
         assert_eq!(schedule.next(later), Some((BOB, 1)));
         assert_eq!(schedule.next(later), None);
-        assert!(schedule.report().contains("sent corrupt bytes"), "{}", schedule.report());
+        assert!(
+            schedule.report().contains("sent corrupt bytes"),
+            "{}",
+            schedule.report()
+        );
     }
 
     #[test]
@@ -322,8 +391,18 @@ mod tests {
 
     #[test]
     fn at_the_end_an_idle_provider_takes_over_from_a_slow_one() {
-        let (mut schedule, now) = schedule(2, &[(ANN, Rank::Holder), (BOB, Rank::Holder), (CAT, Rank::Holder)]);
-        assert_eq!((schedule.next(now), schedule.next(now)), (Some((ANN, 0)), Some((BOB, 1))));
+        let (mut schedule, now) = schedule(
+            2,
+            &[
+                (ANN, Rank::Holder),
+                (BOB, Rank::Holder),
+                (CAT, Rank::Holder),
+            ],
+        );
+        assert_eq!(
+            (schedule.next(now), schedule.next(now)),
+            (Some((ANN, 0)), Some((BOB, 1)))
+        );
         schedule.delivered(BOB, 1);
         assert_eq!(schedule.next(after(now, 0.9)), None);
         assert_eq!(schedule.wakes_at(after(now, 0.9)), Some(after(now, 1.0)));

@@ -54,8 +54,12 @@ pub(crate) async fn serve(
                 None => break,
             },
         };
-        let Some(node) = node_id(&peer).filter(|node| roster.role(node).is_some()) else { continue };
-        let Some(place) = places.take(node) else { continue };
+        let Some(node) = node_id(&peer).filter(|node| roster.role(node).is_some()) else {
+            continue;
+        };
+        let Some(place) = places.take(node) else {
+            continue;
+        };
         let service = Service {
             node,
             store: store.clone(),
@@ -98,7 +102,11 @@ struct Places {
 
 impl Default for Places {
     fn default() -> Self {
-        Self { all: Arc::new(Semaphore::new(MAX_INBOUND)), of_peer: Arc::default(), pressure: Arc::default() }
+        Self {
+            all: Arc::new(Semaphore::new(MAX_INBOUND)),
+            of_peer: Arc::default(),
+            pressure: Arc::default(),
+        }
     }
 }
 
@@ -114,7 +122,10 @@ struct Place {
 impl Places {
     /// Tells whether nobody is served.
     fn are_free(&self) -> bool {
-        self.of_peer.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.of_peer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty()
     }
 
     fn take(&self, node: NodeId) -> Option<Place> {
@@ -128,7 +139,12 @@ impl Places {
             return None;
         }
         *taken += 1;
-        Some(Place { node, of_peer: self.of_peer.clone(), pressure: self.pressure.clone(), _one: one })
+        Some(Place {
+            node,
+            of_peer: self.of_peer.clone(),
+            pressure: self.pressure.clone(),
+            _one: one,
+        })
     }
 }
 
@@ -166,13 +182,18 @@ struct Ready {
 }
 
 impl Service {
-    async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(self, stream: S) -> Result<(), codec::CodecError> {
+    async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
+        self,
+        stream: S,
+    ) -> Result<(), codec::CodecError> {
         let (reader, writer) = stream.split();
         // One answer is sent while the next is read from disk.
         let (ready, answers) = mpsc::channel(1);
         let sending = self.send(writer, answers);
         let reading = self.read(reader, ready);
-        futures::future::try_join(reading, sending).await.map(|_| ())
+        futures::future::try_join(reading, sending)
+            .await
+            .map(|_| ())
     }
 
     async fn read<R: AsyncRead + Unpin + Send>(
@@ -188,12 +209,18 @@ impl Service {
             };
             let ask = match asked {
                 Ok(Ok((ask, _))) => ask,
-                Ok(Err(codec::CodecError::Io(error))) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                Ok(Err(codec::CodecError::Io(error)))
+                    if error.kind() == io::ErrorKind::UnexpectedEof =>
+                {
+                    return Ok(());
+                }
                 Ok(Err(error)) => return Err(error),
                 Err(_) => return Ok(()),
             };
             // Room to put it down comes first, so that no more than one is sent and one waits.
-            let Ok(place) = ready.reserve().await else { return Ok(()) };
+            let Ok(place) = ready.reserve().await else {
+                return Ok(());
+            };
             let permit = tokio::select! {
                 biased;
                 permit = self.own.clone().acquire_owned() => permit,
@@ -204,11 +231,23 @@ impl Service {
                 Want::Packed { .. } => self.workbench.turn().await,
                 Want::List | Want::Segment(_) => None,
             };
-            let (store, spares, workbench) = (self.store.clone(), self.spares.clone(), self.workbench.clone());
-            let read = tokio::task::spawn_blocking(move || answer(&*store, &ask, &spares, &workbench)).await;
+            let (store, spares, workbench) = (
+                self.store.clone(),
+                self.spares.clone(),
+                self.workbench.clone(),
+            );
+            let read =
+                tokio::task::spawn_blocking(move || answer(&*store, &ask, &spares, &workbench))
+                    .await;
             drop(turn);
-            let Ok((answer, bytes)) = read else { return Ok(()) };
-            place.send(Ready { answer, bytes, _permit: permit });
+            let Ok((answer, bytes)) = read else {
+                return Ok(());
+            };
+            place.send(Ready {
+                answer,
+                bytes,
+                _permit: permit,
+            });
         }
     }
 
@@ -219,13 +258,18 @@ impl Service {
     ) -> Result<(), codec::CodecError> {
         while let Some(ready) = answers.recv().await {
             // A peer that was struck off in the meantime gets nothing more.
-            let role = self.roster.role(&self.node).ok_or(io::Error::from(io::ErrorKind::ConnectionAborted))?;
+            let role = self
+                .roster
+                .role(&self.node)
+                .ok_or(io::Error::from(io::ErrorKind::ConnectionAborted))?;
             let sent = async {
                 codec::write(&mut writer, &ready.answer, MAX_BLOB_HEADER).await?;
                 writer.write_all(&ready.bytes).await?;
                 writer.flush().await
             };
-            timeout(SEND_PATIENCE, sent).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+            timeout(SEND_PATIENCE, sent)
+                .await
+                .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
             self.traffic.blob_sent(role, ready.bytes.len() as u64);
             self.spares.give(ready.bytes);
         }
@@ -235,15 +279,31 @@ impl Service {
 }
 
 /// Reads what is asked for, and packs it where that is asked for and worthwhile.
-fn answer(store: &dyn BlobStore, ask: &BlobAsk, spares: &Spares, workbench: &Workbench) -> (BlobAnswer, Vec<u8>) {
+fn answer(
+    store: &dyn BlobStore,
+    ask: &BlobAsk,
+    spares: &Spares,
+    workbench: &Workbench,
+) -> (BlobAnswer, Vec<u8>) {
     let (outcome, bytes) = read(store, ask, spares, workbench).unwrap_or_else(|error| {
         tracing::warn!(blob = %ask.blob.short(), %error, "a held blob could not be read");
         (Answer::Failed, Vec::new())
     });
-    (BlobAnswer { id: ask.id, outcome }, bytes)
+    (
+        BlobAnswer {
+            id: ask.id,
+            outcome,
+        },
+        bytes,
+    )
 }
 
-fn read(store: &dyn BlobStore, ask: &BlobAsk, spares: &Spares, workbench: &Workbench) -> io::Result<(Answer, Vec<u8>)> {
+fn read(
+    store: &dyn BlobStore,
+    ask: &BlobAsk,
+    spares: &Spares,
+    workbench: &Workbench,
+) -> io::Result<(Answer, Vec<u8>)> {
     if store.held(&ask.blob).is_none() {
         return Ok((Answer::NotHeld, Vec::new()));
     }
@@ -264,8 +324,17 @@ fn read(store: &dyn BlobStore, ask: &BlobAsk, spares: &Spares, workbench: &Workb
 }
 
 /// Reads the segment to pack another one against; `None` if this node has none of that length.
-fn read_base(store: &dyn BlobStore, id: BlobId, index: u32, length: usize, spares: &Spares) -> Option<Vec<u8>> {
-    let base = BlobRef { id, size: store.held(&id)? };
+fn read_base(
+    store: &dyn BlobStore,
+    id: BlobId,
+    index: u32,
+    length: usize,
+    spares: &Spares,
+) -> Option<Vec<u8>> {
+    let base = BlobRef {
+        id,
+        size: store.held(&id)?,
+    };
     if base.segment_len(index) != length as u64 {
         return None;
     }
@@ -283,7 +352,8 @@ fn pack(
 ) -> (Answer, Vec<u8>) {
     let mut packed = spares.take();
     let mut tools = workbench.tools();
-    let mut pack = |base: Option<&[u8]>| packing::pack(&segment, base, width, &mut tools, &mut packed);
+    let mut pack =
+        |base: Option<&[u8]>| packing::pack(&segment, base, width, &mut tools, &mut packed);
     let against = base.as_deref().is_some_and(|base| pack(Some(base)));
     // What is nothing like its base may pack alone.
     let is_worthwhile = against || pack(None);
@@ -293,9 +363,18 @@ fn pack(
         return plain(segment);
     }
     spares.give(segment);
-    (Answer::Packed { bytes: u32::try_from(packed.len()).unwrap_or(u32::MAX), against }, packed)
+    (
+        Answer::Packed {
+            bytes: u32::try_from(packed.len()).unwrap_or(u32::MAX),
+            against,
+        },
+        packed,
+    )
 }
 
 fn plain(bytes: Vec<u8>) -> (Answer, Vec<u8>) {
-    (Answer::Bytes(u32::try_from(bytes.len()).unwrap_or(u32::MAX)), bytes)
+    (
+        Answer::Bytes(u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
+        bytes,
+    )
 }

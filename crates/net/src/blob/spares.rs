@@ -16,7 +16,11 @@ pub(super) struct Spares(Mutex<Vec<Vec<u8>>>);
 impl Spares {
     /// Takes a spare buffer, or a new one; what is in it means nothing.
     pub(super) fn take(&self) -> Vec<u8> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop()
+            .unwrap_or_default()
     }
 
     /// Gives a buffer back.

@@ -15,15 +15,41 @@ fn node(n: u16) -> NodeId {
 }
 
 fn at(incarnation: u64, counter: u64) -> Sequence {
-    Sequence { incarnation, counter }
+    Sequence {
+        incarnation,
+        counter,
+    }
 }
 
-fn advert(author: NodeId, sequence: Sequence, round: u32, body: Body) -> (Arc<SignedAdvert>, Advert) {
+fn advert(
+    author: NodeId,
+    sequence: Sequence,
+    round: u32,
+    body: Body,
+) -> (Arc<SignedAdvert>, Advert) {
     let expires_at = Timestamp(NOW.0 + 1000);
     let federation = FederationId::from_bytes([0; 32]);
-    let advert = Advert { federation, author, sequence, round: Round(round), issued_at: NOW, expires_at, body };
-    let payload = [author.as_bytes().as_slice(), &sequence.incarnation.to_le_bytes(), &sequence.counter.to_le_bytes()];
-    (Arc::new(SignedAdvert { payload: payload.concat(), signature: vec![0; 64] }), advert)
+    let advert = Advert {
+        federation,
+        author,
+        sequence,
+        round: Round(round),
+        issued_at: NOW,
+        expires_at,
+        body,
+    };
+    let payload = [
+        author.as_bytes().as_slice(),
+        &sequence.incarnation.to_le_bytes(),
+        &sequence.counter.to_le_bytes(),
+    ];
+    (
+        Arc::new(SignedAdvert {
+            payload: payload.concat(),
+            signature: vec![0; 64],
+        }),
+        advert,
+    )
 }
 
 fn local() -> Body {
@@ -43,12 +69,31 @@ fn hear(book: &mut Book, author: NodeId, sequence: Sequence, round: u32) -> Verd
 #[test]
 fn late_adverts_are_accepted_once_within_the_window() {
     let mut book = Book::default();
-    let heard: Vec<Verdict> = [(6, 1), (5, 1), (5, 1), (6, 1), (70, 2), (6, 1), (7, 3), (7, 3), (69, 4)]
-        .map(|(counter, round)| hear(&mut book, node(1), at(1, counter), round))
-        .to_vec();
+    let heard: Vec<Verdict> = [
+        (6, 1),
+        (5, 1),
+        (5, 1),
+        (6, 1),
+        (70, 2),
+        (6, 1),
+        (7, 3),
+        (7, 3),
+        (69, 4),
+    ]
+    .map(|(counter, round)| hear(&mut book, node(1), at(1, counter), round))
+    .to_vec();
     use Verdict::{Duplicate, Fresh, Stale};
-    assert_eq!(heard, [Fresh, Fresh, Duplicate, Duplicate, Fresh, Stale, Fresh, Duplicate, Fresh]);
-    assert_eq!(hear(&mut book, node(2), at(1, 6), 1), Fresh, "authors do not share a window");
+    assert_eq!(
+        heard,
+        [
+            Fresh, Fresh, Duplicate, Duplicate, Fresh, Stale, Fresh, Duplicate, Fresh
+        ]
+    );
+    assert_eq!(
+        hear(&mut book, node(2), at(1, 6), 1),
+        Fresh,
+        "authors do not share a window"
+    );
 }
 
 #[test]
@@ -65,10 +110,19 @@ fn a_new_incarnation_makes_the_old_one_stale() {
 fn a_jump_to_the_last_counter_breaks_nothing() {
     let mut book = Book::default();
     hear(&mut book, node(1), at(0, 0), 1);
-    assert_eq!(hear(&mut book, node(1), at(u64::MAX, u64::MAX), 1), Verdict::Fresh);
+    assert_eq!(
+        hear(&mut book, node(1), at(u64::MAX, u64::MAX), 1),
+        Verdict::Fresh
+    );
     assert_eq!(hear(&mut book, node(1), at(u64::MAX, 0), 1), Verdict::Stale);
-    assert_eq!(hear(&mut book, node(1), at(u64::MAX, u64::MAX - 63), 1), Verdict::Fresh);
-    assert_eq!(hear(&mut book, node(1), at(u64::MAX, u64::MAX - 64), 1), Verdict::Stale);
+    assert_eq!(
+        hear(&mut book, node(1), at(u64::MAX, u64::MAX - 63), 1),
+        Verdict::Fresh
+    );
+    assert_eq!(
+        hear(&mut book, node(1), at(u64::MAX, u64::MAX - 64), 1),
+        Verdict::Stale
+    );
 }
 
 #[test]
@@ -78,8 +132,16 @@ fn the_ninth_advert_of_a_round_is_too_much() {
         assert_eq!(hear(&mut book, node(1), at(1, counter), 5), Verdict::Fresh);
     }
     assert_eq!(hear(&mut book, node(1), at(1, 8), 5), Verdict::TooFast);
-    assert_eq!(hear(&mut book, node(1), at(2, 0), 5), Verdict::TooFast, "restarting does not help");
-    assert_eq!(hear(&mut book, node(1), at(1, 8), 6), Verdict::Fresh, "another round does");
+    assert_eq!(
+        hear(&mut book, node(1), at(2, 0), 5),
+        Verdict::TooFast,
+        "restarting does not help"
+    );
+    assert_eq!(
+        hear(&mut book, node(1), at(1, 8), 6),
+        Verdict::Fresh,
+        "another round does"
+    );
     assert_eq!(hear(&mut book, node(2), at(1, 8), 5), Verdict::Fresh);
 }
 
@@ -88,13 +150,24 @@ fn what_was_remembered_is_not_heard_again() {
     let mut book = Book::default();
     book.remember(node(1), at(3, 10));
     for counter in 0..=10 {
-        assert_ne!(book.judge(&node(1), at(3, counter), Round(1)), Verdict::Fresh);
+        assert_ne!(
+            book.judge(&node(1), at(3, counter), Round(1)),
+            Verdict::Fresh
+        );
     }
     assert_eq!(book.judge(&node(1), at(3, 11), Round(1)), Verdict::Fresh);
     book.remember(node(1), at(2, 99));
-    assert_eq!(book.judge(&node(1), at(3, 11), Round(1)), Verdict::Fresh, "an older memory changes nothing");
+    assert_eq!(
+        book.judge(&node(1), at(3, 11), Round(1)),
+        Verdict::Fresh,
+        "an older memory changes nothing"
+    );
     book.remember(node(2), at(0, 0));
-    assert_eq!(book.judge(&node(2), at(0, 0), Round(1)), Verdict::Duplicate, "the first of all numbers is one too");
+    assert_eq!(
+        book.judge(&node(2), at(0, 0), Round(1)),
+        Verdict::Duplicate,
+        "the first of all numbers is one too"
+    );
 }
 
 #[test]
@@ -110,24 +183,61 @@ fn a_gap_before_the_newest_outlives_a_restart() {
     let verdicts = [7, 8, 9, 10].map(|counter| restarted.judge(&node(1), at(3, counter), Round(1)));
     use Verdict::{Duplicate, Fresh};
     assert_eq!(verdicts, [Duplicate, Duplicate, Fresh, Duplicate]);
-    let (missing, more) = peer.lacking(&restarted.digest(START), &BTreeSet::new(), 1 << 20, NOW, NOW);
-    assert_eq!((missing, more), (vec![advert(node(1), at(3, 9), 1, local()).0], false));
+    let (missing, more) = peer.lacking(
+        &restarted.digest(START),
+        &BTreeSet::new(),
+        1 << 20,
+        NOW,
+        NOW,
+    );
+    assert_eq!(
+        (missing, more),
+        (vec![advert(node(1), at(3, 9), 1, local()).0], false)
+    );
     restarted.remember(node(1), at(3, 12));
-    assert_eq!(restarted.judge(&node(1), at(3, 9), Round(1)), Duplicate, "the newest is damaged: nothing is known");
+    assert_eq!(
+        restarted.judge(&node(1), at(3, 9), Round(1)),
+        Duplicate,
+        "the newest is damaged: nothing is known"
+    );
 }
 
 #[test]
 fn old_local_updates_give_way_before_what_stays_true() {
     let mut book = Book::default();
-    let (withdraw, said) = advert(node(1), at(1, 0), 0, Body::Withdraw(Withdraw { blobs: vec![] }));
+    let (withdraw, said) = advert(
+        node(1),
+        at(1, 0),
+        0,
+        Body::Withdraw(Withdraw { blobs: vec![] }),
+    );
     book.insert(withdraw.clone(), &said, NOW);
     for counter in 1..100 {
-        assert_eq!(hear(&mut book, node(1), at(1, counter), u32::try_from(counter).unwrap()), Verdict::Fresh);
+        assert_eq!(
+            hear(
+                &mut book,
+                node(1),
+                at(1, counter),
+                u32::try_from(counter).unwrap()
+            ),
+            Verdict::Fresh
+        );
     }
-    let (kept, more) = book.lacking(&Book::default().digest(START), &BTreeSet::new(), 1 << 20, NOW, NOW);
+    let (kept, more) = book.lacking(
+        &Book::default().digest(START),
+        &BTreeSet::new(),
+        1 << 20,
+        NOW,
+        NOW,
+    );
     assert_eq!((kept.len(), more), (16, false));
     assert_eq!(kept[0], withdraw);
-    assert_eq!(book.kept_bytes, kept.iter().map(|signed| advert_bytes(signed)).sum::<usize>());
+    assert_eq!(
+        book.kept_bytes,
+        kept.iter()
+            .map(|signed| advert_bytes(signed))
+            .sum::<usize>()
+    );
 }
 
 #[test]
@@ -135,8 +245,23 @@ fn what_gossip_is_still_bringing_is_not_told() {
     let mut book = Book::default();
     hear(&mut book, node(1), at(1, 1), 1);
     let nothing = Book::default().digest(START);
-    assert!(book.lacking(&nothing, &BTreeSet::new(), 1 << 20, NOW, Timestamp(NOW.0 - 1)).0.is_empty());
-    assert_eq!(book.lacking(&nothing, &BTreeSet::new(), 1 << 20, NOW, NOW).0.len(), 1);
+    assert!(
+        book.lacking(
+            &nothing,
+            &BTreeSet::new(),
+            1 << 20,
+            NOW,
+            Timestamp(NOW.0 - 1)
+        )
+        .0
+        .is_empty()
+    );
+    assert_eq!(
+        book.lacking(&nothing, &BTreeSet::new(), 1 << 20, NOW, NOW)
+            .0
+            .len(),
+        1
+    );
 }
 
 #[test]
@@ -144,7 +269,17 @@ fn expired_adverts_are_neither_told_nor_kept_nor_heard_again() {
     let mut book = Book::default();
     hear(&mut book, node(1), at(1, 1), 1);
     let later = Timestamp(NOW.0 + 1001);
-    assert!(book.lacking(&Book::default().digest(START), &BTreeSet::new(), 1 << 20, later, later).0.is_empty());
+    assert!(
+        book.lacking(
+            &Book::default().digest(START),
+            &BTreeSet::new(),
+            1 << 20,
+            later,
+            later
+        )
+        .0
+        .is_empty()
+    );
     book.prune(later);
     assert_eq!(book.kept_bytes, 0);
     assert_eq!(hear(&mut book, node(1), at(1, 1), 1), Verdict::Duplicate);
@@ -159,9 +294,15 @@ fn a_crowd_of_authors_and_bytes_stays_within_bounds() {
         book.insert(signed, &said, NOW);
     }
     assert_eq!(book.authors.len(), MAX_AUTHORS);
-    assert!(!book.authors.contains_key(&node(0)), "the quietest was forgotten");
+    assert!(
+        !book.authors.contains_key(&node(0)),
+        "the quietest was forgotten"
+    );
     assert!(book.kept_bytes <= MAX_KEPT_BYTES);
-    assert_eq!(book.kept_bytes, book.authors.values().map(Author::kept_bytes).sum::<usize>());
+    assert_eq!(
+        book.kept_bytes,
+        book.authors.values().map(Author::kept_bytes).sum::<usize>()
+    );
 }
 
 #[test]
@@ -170,8 +311,16 @@ fn a_hog_loses_its_own_adverts_and_not_those_of_others() {
     hear(&mut book, node(1), at(1, 1), 1);
     for n in 2..20 {
         for counter in 0..16 {
-            let (mut signed, said) = advert(node(n), at(1, counter), u32::try_from(counter).unwrap(), local());
-            Arc::get_mut(&mut signed).unwrap().payload.resize(64 << 10, 0);
+            let (mut signed, said) = advert(
+                node(n),
+                at(1, counter),
+                u32::try_from(counter).unwrap(),
+                local(),
+            );
+            Arc::get_mut(&mut signed)
+                .unwrap()
+                .payload
+                .resize(64 << 10, 0);
             book.insert(signed, &said, NOW);
         }
     }
@@ -194,11 +343,21 @@ fn sync_goes_round_in_ranges_and_repairs_gaps() {
     loop {
         let digest = poor.digest(first);
         let (adverts, more) = rich.lacking(&digest, &BTreeSet::new(), 50_000, NOW, NOW);
-        assert!(adverts.iter().map(|signed| advert_bytes(signed)).sum::<usize>() <= 50_000);
+        assert!(
+            adverts
+                .iter()
+                .map(|signed| advert_bytes(signed))
+                .sum::<usize>()
+                <= 50_000
+        );
         for signed in adverts {
             let author = NodeId::from_bytes(signed.payload[..32].try_into().unwrap());
             let counter = u64::from_le_bytes(signed.payload[40..48].try_into().unwrap());
-            assert_eq!(hear(&mut poor, author, at(1, counter), 1), Verdict::Fresh, "nothing comes twice");
+            assert_eq!(
+                hear(&mut poor, author, at(1, counter), 1),
+                Verdict::Fresh,
+                "nothing comes twice"
+            );
         }
         replies += 1;
         if !more && digest.last == node(u16::MAX).max(NodeId::from_bytes([255; 32])) {
@@ -217,17 +376,31 @@ fn sync_goes_round_in_ranges_and_repairs_gaps() {
 
 #[test]
 fn whispers_are_told_to_those_who_follow_their_author() {
-    let spec = fednode_core::FederationSpec { nodes: 10_000, ..Default::default() };
+    let spec = fednode_core::FederationSpec {
+        nodes: 10_000,
+        ..Default::default()
+    };
     let audience = fednode_core::Audience::of(&spec);
     let (mut book, quiet) = (Book::of(audience), node(1));
-    let (whispered, spoken) = (1..10_000).map(Round).partition::<Vec<_>, _>(|round| !audience.hears(quiet, *round));
+    let (whispered, spoken) = (1..10_000)
+        .map(Round)
+        .partition::<Vec<_>, _>(|round| !audience.hears(quiet, *round));
     for (counter, round) in [(1, whispered[0]), (2, spoken[0])] {
         let (signed, said) = advert(quiet, at(1, counter), round.0, local());
         book.insert(signed, &said, NOW);
     }
     let nothing = Book::default().digest(START);
-    let told =
-        |follows: &[NodeId]| book.lacking(&nothing, &follows.iter().copied().collect(), 1 << 20, NOW, NOW).0.len();
+    let told = |follows: &[NodeId]| {
+        book.lacking(
+            &nothing,
+            &follows.iter().copied().collect(),
+            1 << 20,
+            NOW,
+            NOW,
+        )
+        .0
+        .len()
+    };
     assert_eq!((told(&[]), told(&[node(2)]), told(&[quiet])), (1, 1, 2));
 }
 

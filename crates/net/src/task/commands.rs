@@ -37,14 +37,23 @@ impl Task {
     fn peer_infos(&self) -> Vec<PeerInfo> {
         let now = crate::clock::now();
         let info = |(node, peer): (&NodeId, &super::Peer)| {
-            let Hello::Welcome { role, software } = &peer.hello else { return None };
+            let Hello::Welcome { role, software } = &peer.hello else {
+                return None;
+            };
             Some(PeerInfo {
                 node: *node,
                 role: *role,
-                addresses: peer.connections.iter().map(|connection| connection.address.clone()).collect(),
+                addresses: peer
+                    .connections
+                    .iter()
+                    .map(|connection| connection.address.clone())
+                    .collect(),
                 since: peer.since.elapsed(),
                 rtt: peer.rtt,
-                direction: peer.connections.first().map_or(Direction::Inbound, |connection| connection.direction),
+                direction: peer
+                    .connections
+                    .first()
+                    .map_or(Direction::Inbound, |connection| connection.direction),
                 score: self.standing.score(node, now),
                 software: software.clone(),
                 holds: self.shared.roster.n_holds(node),

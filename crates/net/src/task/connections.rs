@@ -93,11 +93,17 @@ impl Peer {
 
     /// Tells whether the peer runs on the same machine, by the address of its oldest connection.
     pub(super) fn reach(&self) -> Reach {
-        self.connections.first().map_or(Reach::Elsewhere, |connection| Reach::of(&connection.address))
+        self.connections
+            .first()
+            .map_or(Reach::Elsewhere, |connection| {
+                Reach::of(&connection.address)
+            })
     }
 
     pub(super) fn is_outbound(&self) -> bool {
-        self.connections.iter().any(|connection| connection.direction == Direction::Outbound)
+        self.connections
+            .iter()
+            .any(|connection| connection.direction == Direction::Outbound)
     }
 }
 
@@ -113,22 +119,36 @@ impl Task {
     pub(super) fn hurry(&mut self, nodes: Vec<NodeId>) {
         let now = Instant::now();
         for node in nodes {
-            let known = !self.addresses.addresses(&node).is_empty() || !self.dialer.addresses_of(&node).is_empty();
-            if known && node != self.own && !self.peers.contains_key(&node) && !self.standing.is_banned(&node) {
+            let known = !self.addresses.addresses(&node).is_empty()
+                || !self.dialer.addresses_of(&node).is_empty();
+            if known
+                && node != self.own
+                && !self.peers.contains_key(&node)
+                && !self.standing.is_banned(&node)
+            {
                 self.dialer.hurry(node, now);
             }
         }
     }
 
     pub(super) fn dial_due(&mut self, now: Instant) {
-        let room = self.config.max_peers.saturating_sub(self.peers.len() + self.dials.len());
+        let room = self
+            .config
+            .max_peers
+            .saturating_sub(self.peers.len() + self.dials.len());
         let peers = &self.peers;
-        for target in self.dialer.begin(now, room, |node| peers.contains_key(node)) {
+        for target in self
+            .dialer
+            .begin(now, room, |node| peers.contains_key(node))
+        {
             let options = match &target {
                 Target::Address(address) => match node_of(address) {
                     Some(node) => to_node(&node, vec![address.clone()]),
                     // A fresh port, as below.
-                    None => DialOpts::unknown_peer_id().address(address.clone()).allocate_new_port().build(),
+                    None => DialOpts::unknown_peer_id()
+                        .address(address.clone())
+                        .allocate_new_port()
+                        .build(),
                 },
                 Target::Node(node) => to_node(node, self.addresses.addresses(node)),
             };
@@ -151,13 +171,24 @@ impl Task {
 
     /// Counts a failed attempt and tells it when its time has come.
     fn count_failure(&mut self, target: &Target, failure: Failure, reason: String) {
-        let attempts = self.dialer.failed(target, failure, Instant::now(), &mut self.rng);
+        let attempts = self
+            .dialer
+            .failed(target, failure, Instant::now(), &mut self.rng);
         if let (Some(attempts), Target::Address(address)) = (attempts, target) {
-            self.tell(Event::DialFailed { address: address.clone(), reason, attempts });
+            self.tell(Event::DialFailed {
+                address: address.clone(),
+                reason,
+                attempts,
+            });
         }
     }
 
-    pub(super) fn on_connected(&mut self, peer: PeerId, id: ConnectionId, endpoint: &ConnectedPoint) {
+    pub(super) fn on_connected(
+        &mut self,
+        peer: PeerId,
+        id: ConnectionId,
+        endpoint: &ConnectedPoint,
+    ) {
         let target = self.dials.remove(&id);
         let Some(node) = node_id(&peer) else {
             tracing::debug!(%peer, "a peer whose key is not ed25519");
@@ -167,19 +198,43 @@ impl Task {
         if let Some(target) = &target {
             self.dialer.connected(target, node);
         }
-        let direction = if endpoint.is_dialer() { Direction::Outbound } else { Direction::Inbound };
+        let direction = if endpoint.is_dialer() {
+            Direction::Outbound
+        } else {
+            Direction::Inbound
+        };
         let address = bare(endpoint.get_remote_address());
-        let connection = Connection { id, address, direction, target, ping_failures: 0 };
-        self.peers.entry(node).or_insert_with(|| Peer::new(Instant::now())).connections.push(connection);
+        let connection = Connection {
+            id,
+            address,
+            direction,
+            target,
+            ping_failures: 0,
+        };
+        self.peers
+            .entry(node)
+            .or_insert_with(|| Peer::new(Instant::now()))
+            .connections
+            .push(connection);
         if direction == Direction::Outbound {
             self.say_hello(&peer);
         }
     }
 
-    pub(super) fn on_disconnected(&mut self, peer: &PeerId, id: ConnectionId, cause: Option<ConnectionError>) {
+    pub(super) fn on_disconnected(
+        &mut self,
+        peer: &PeerId,
+        id: ConnectionId,
+        cause: Option<ConnectionError>,
+    ) {
         let Some(node) = node_id(peer) else { return };
-        let Some(known) = self.peers.get_mut(&node) else { return };
-        let closed = known.connections.iter().position(|connection| connection.id == id);
+        let Some(known) = self.peers.get_mut(&node) else {
+            return;
+        };
+        let closed = known
+            .connections
+            .iter()
+            .position(|connection| connection.id == id);
         let closed = closed.map(|at| known.connections.remove(at));
         if !known.connections.is_empty() {
             return;
@@ -207,8 +262,11 @@ impl Task {
 
     /// Notes a good hello; returns whether the peer was not up before.
     pub(super) fn welcome(&mut self, node: NodeId, role: Role, software: String) -> bool {
-        let guest = self.peers.values().filter(|peer| peer.is_welcome()).count() >= self.config.max_peers;
-        let Some(peer) = self.peers.get_mut(&node) else { return false };
+        let guest =
+            self.peers.values().filter(|peer| peer.is_welcome()).count() >= self.config.max_peers;
+        let Some(peer) = self.peers.get_mut(&node) else {
+            return false;
+        };
         let is_new = !peer.is_welcome();
         peer.hello = Hello::Welcome { role, software };
         if is_new {
@@ -226,29 +284,48 @@ impl Task {
 
     /// Notes a refusal, tells it unless it is old news, and lets the connection end.
     pub(super) fn refuse(&mut self, node: NodeId, refusal: Refusal) {
-        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let Some(peer) = self.peers.get_mut(&node) else {
+            return;
+        };
         let was_up = peer.is_welcome();
         peer.hello = Hello::Refused;
         peer.deadline = Some(Instant::now() + REFUSAL_PATIENCE);
-        let address = peer.connections.first().map(|connection| connection.address.to_string()).unwrap_or_default();
+        let address = peer
+            .connections
+            .first()
+            .map(|connection| connection.address.to_string())
+            .unwrap_or_default();
         if was_up {
             self.shared.roster.remove(&node);
             self.tell(Event::PeerDown { node });
         }
-        if self.refusals.get(&node).is_some_and(|told| same_cause(told, &refusal)) {
+        if self
+            .refusals
+            .get(&node)
+            .is_some_and(|told| same_cause(told, &refusal))
+        {
             return;
         }
         if self.refusals.len() >= MAX_REFUSALS {
             self.refusals.pop_first();
         }
         self.refusals.insert(node, refusal.clone());
-        self.tell(Event::Refused { node: Some(node), address, refusal });
+        self.tell(Event::Refused {
+            node: Some(node),
+            address,
+            refusal,
+        });
     }
 
     /// Closes connections whose time is up: no hello, refused, or more than are kept.
     pub(super) fn check_deadlines(&mut self, now: Instant) {
         let over = |peer: &Peer| peer.deadline.is_some_and(|deadline| deadline <= now);
-        let over: Vec<NodeId> = self.peers.iter().filter(|(_, peer)| over(peer)).map(|(node, _)| *node).collect();
+        let over: Vec<NodeId> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| over(peer))
+            .map(|(node, _)| *node)
+            .collect();
         for node in over {
             self.disconnect(&node);
         }
@@ -263,8 +340,13 @@ impl Task {
     }
 
     pub(super) fn on_ping(&mut self, event: ping::Event) {
-        let Some(peer) = node_id(&event.peer).and_then(|node| self.peers.get_mut(&node)) else { return };
-        let connection = peer.connections.iter_mut().find(|connection| connection.id == event.connection);
+        let Some(peer) = node_id(&event.peer).and_then(|node| self.peers.get_mut(&node)) else {
+            return;
+        };
+        let connection = peer
+            .connections
+            .iter_mut()
+            .find(|connection| connection.id == event.connection);
         let Some(connection) = connection else { return };
         match event.result {
             Ok(rtt) => {
@@ -288,7 +370,10 @@ impl Task {
         }
         tracing::debug!(%node, reason, "struck");
         let ban = self.standing.strike(node, crate::clock::now());
-        self.tell(Event::Struck { node, reason: reason.clone() });
+        self.tell(Event::Struck {
+            node,
+            reason: reason.clone(),
+        });
         if let Some(length) = ban {
             self.enforce_ban(node, length, reason);
         }
@@ -304,22 +389,32 @@ impl Task {
     fn enforce_ban(&mut self, node: NodeId, length: Duration, reason: String) {
         self.dialer.refused(node, Instant::now(), &mut self.rng);
         self.swarm.behaviour_mut().banned.block_peer(peer_id(&node));
-        self.tell(Event::Banned { node, length, reason });
+        self.tell(Event::Banned {
+            node,
+            length,
+            reason,
+        });
     }
 
     pub(super) fn lift_bans(&mut self) {
         self.standing.lift(crate::clock::now());
         let blocked = self.swarm.behaviour().banned.blocked_peers();
-        let over = blocked.iter().filter(|peer| node_id(peer).is_none_or(|node| !self.standing.is_banned(&node)));
+        let over = blocked
+            .iter()
+            .filter(|peer| node_id(peer).is_none_or(|node| !self.standing.is_banned(&node)));
         let over: Vec<PeerId> = over.copied().collect();
-        over.into_iter().for_each(|peer| _ = self.swarm.behaviour_mut().banned.unblock_peer(peer));
+        over.into_iter()
+            .for_each(|peer| _ = self.swarm.behaviour_mut().banned.unblock_peer(peer));
     }
 }
 
 /// Dials a node at these addresses, from a fresh port: a reused one may still be in the last connection's wind-down,
 /// and two nodes that dial each other from their listening ports can end up with one connection that both opened.
 fn to_node(node: &NodeId, addresses: Vec<Multiaddr>) -> DialOpts {
-    DialOpts::peer_id(peer_id(node)).addresses(addresses).allocate_new_port().build()
+    DialOpts::peer_id(peer_id(node))
+        .addresses(addresses)
+        .allocate_new_port()
+        .build()
 }
 
 /// Tells whether two refusals have the same cause; the seconds of a wrong clock change all the time.

@@ -24,18 +24,28 @@ pub(super) fn explain(error: &DialError, has_network_key: bool) -> Consequence {
     match error {
         DialError::LocalPeerId { .. } => Consequence::Forget,
         DialError::DialPeerConditionFalse(_) | DialError::Aborted => Consequence::Postpone,
-        DialError::NoAddresses => Consequence::Count(Failure::Passing, "no address is known".to_owned()),
+        DialError::NoAddresses => {
+            Consequence::Count(Failure::Passing, "no address is known".to_owned())
+        }
         DialError::WrongPeerId { obtained, .. } => {
-            let other = node_id(obtained).map_or_else(|| obtained.to_string(), |node| node.to_string());
+            let other =
+                node_id(obtained).map_or_else(|| obtained.to_string(), |node| node.to_string());
             Consequence::Count(
                 Failure::Lasting,
-                format!("another node answers there ({other}): correct the node id at the end of the address"),
+                format!(
+                    "another node answers there ({other}): correct the node id at the end of the address"
+                ),
             )
         }
         DialError::Denied { cause } => {
-            let unwelcome = cause.downcast_ref::<libp2p::allow_block_list::NotAllowed>().is_some();
+            let unwelcome = cause
+                .downcast_ref::<libp2p::allow_block_list::NotAllowed>()
+                .is_some();
             if unwelcome {
-                Consequence::Count(Failure::Lasting, "it is not on this node's own allow-list".to_owned())
+                Consequence::Count(
+                    Failure::Lasting,
+                    "it is not on this node's own allow-list".to_owned(),
+                )
             } else {
                 Consequence::Postpone
             }
@@ -46,7 +56,10 @@ pub(super) fn explain(error: &DialError, has_network_key: bool) -> Consequence {
                 [(_, only)] => explain_transport(only, has_network_key),
                 [(_, first), ..] => {
                     let (_, reason) = explain_transport(first, has_network_key);
-                    (Failure::Passing, format!("{reason} (and {} other addresses failed)", errors.len() - 1))
+                    (
+                        Failure::Passing,
+                        format!("{reason} (and {} other addresses failed)", errors.len() - 1),
+                    )
                 }
             };
             Consequence::Count(failure, reason)
@@ -54,7 +67,10 @@ pub(super) fn explain(error: &DialError, has_network_key: bool) -> Consequence {
     }
 }
 
-fn explain_transport(error: &TransportError<io::Error>, has_network_key: bool) -> (Failure, String) {
+fn explain_transport(
+    error: &TransportError<io::Error>,
+    has_network_key: bool,
+) -> (Failure, String) {
     let error = match error {
         TransportError::MultiaddrNotSupported(_) => {
             let reason = "this build has no transport for such an address (with a network key only TCP is possible)";
@@ -65,11 +81,15 @@ fn explain_transport(error: &TransportError<io::Error>, has_network_key: bool) -
     use io::ErrorKind as Kind;
     let passing = |reason: &str| (Failure::Passing, reason.to_owned());
     match socket_error(error) {
-        Some(Kind::ConnectionRefused) => passing("connection refused: is the peer running, and is the port right?"),
+        Some(Kind::ConnectionRefused) => {
+            passing("connection refused: is the peer running, and is the port right?")
+        }
         Some(Kind::HostUnreachable | Kind::NetworkUnreachable | Kind::AddrNotAvailable) => {
             passing("no route to that address: check the address and this machine's network")
         }
-        Some(Kind::TimedOut) => passing("no answer in time: check the address and the firewalls between"),
+        Some(Kind::TimedOut) => {
+            passing("no answer in time: check the address and the firewalls between")
+        }
         _ => explain_by_words(&error.to_string(), has_network_key),
     }
 }
@@ -82,7 +102,13 @@ fn explain_by_words(words: &str, has_network_key: bool) -> (Failure, String) {
         let reason = "no answer in time: check the address and the firewalls between";
         (Failure::Passing, reason.to_owned())
     } else if has("resolve") || has("dns") || has("no records found") {
-        (Failure::Passing, format!("the name could not be resolved: {}", words.replace('\n', " ")))
+        (
+            Failure::Passing,
+            format!(
+                "the name could not be resolved: {}",
+                words.replace('\n', " ")
+            ),
+        )
     } else if has_network_key {
         let reason = "something answers, but no encryption can be agreed on: the network keys probably differ";
         (Failure::Lasting, reason.to_owned())
@@ -108,23 +134,35 @@ mod tests {
     use super::*;
 
     fn transport(error: io::Error) -> DialError {
-        DialError::Transport(vec![("/ip4/10.0.0.1/tcp/1".parse().unwrap(), TransportError::Other(error))])
+        DialError::Transport(vec![(
+            "/ip4/10.0.0.1/tcp/1".parse().unwrap(),
+            TransportError::Other(error),
+        )])
     }
 
     fn reason(error: &DialError, has_network_key: bool) -> (Failure, String) {
-        let Consequence::Count(failure, reason) = explain(error, has_network_key) else { panic!("not counted") };
+        let Consequence::Count(failure, reason) = explain(error, has_network_key) else {
+            panic!("not counted")
+        };
         (failure, reason)
     }
 
     #[test]
     fn socket_errors_are_found_however_deep() {
-        let wrapped = format!("Multiple dial errors occurred:\n - {}", io::Error::from_raw_os_error(111));
+        let wrapped = format!(
+            "Multiple dial errors occurred:\n - {}",
+            io::Error::from_raw_os_error(111)
+        );
         let refused = io::Error::other(io::Error::other(wrapped));
         let (failure, words) = reason(&transport(refused), false);
         assert_eq!(failure, Failure::Passing);
         assert!(words.starts_with("connection refused"), "{words}");
         let unreachable = io::Error::other(io::Error::from_raw_os_error(113));
-        assert!(reason(&transport(unreachable), false).1.starts_with("no route"));
+        assert!(
+            reason(&transport(unreachable), false)
+                .1
+                .starts_with("no route")
+        );
     }
 
     #[test]
@@ -132,13 +170,18 @@ mod tests {
         let failed = || transport(io::Error::other("handshake failed: input error"));
         let (failure, words) = reason(&failed(), true);
         assert_eq!(failure, Failure::Lasting);
-        assert!(words.contains("the network keys probably differ"), "{words}");
+        assert!(
+            words.contains("the network keys probably differ"),
+            "{words}"
+        );
         assert!(reason(&failed(), false).1.contains("this node has none"));
     }
 
     #[test]
     fn our_own_address_is_forgotten() {
-        let own = DialError::LocalPeerId { address: "/ip4/10.0.0.1/tcp/1".parse().unwrap() };
+        let own = DialError::LocalPeerId {
+            address: "/ip4/10.0.0.1/tcp/1".parse().unwrap(),
+        };
         assert_eq!(explain(&own, false), Consequence::Forget);
     }
 }

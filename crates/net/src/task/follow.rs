@@ -14,7 +14,11 @@ impl Task {
     /// Follows these nodes and no others.
     pub(super) fn follow(&mut self, nodes: Vec<NodeId>) {
         let own = self.own;
-        let wanted: BTreeSet<NodeId> = nodes.into_iter().filter(|node| *node != own).take(MAX_FOLLOWED).collect();
+        let wanted: BTreeSet<NodeId> = nodes
+            .into_iter()
+            .filter(|node| *node != own)
+            .take(MAX_FOLLOWED)
+            .collect();
         let before = std::mem::replace(&mut self.follows, wanted.clone());
         for author in before.difference(&wanted) {
             let topic = self.topics.of_author(author);

@@ -10,10 +10,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fednode_core::{ADVERT_LIFE, Advert, Body, MAX_ADVERT_BYTES, NodeId, Round, Sequence, SignedAdvert};
+use fednode_core::{
+    ADVERT_LIFE, Advert, Body, MAX_ADVERT_BYTES, NodeId, Round, Sequence, SignedAdvert,
+};
 use libp2p::PeerId;
 use libp2p::gossipsub::{
-    self, Event as GossipEvent, MessageAcceptance, MessageId, PublishError as GossipError, TopicHash,
+    self, Event as GossipEvent, MessageAcceptance, MessageId, PublishError as GossipError,
+    TopicHash,
 };
 use rand::Rng;
 
@@ -45,21 +48,41 @@ pub(super) enum Admission {
 
 impl Task {
     /// Stamps, signs, remembers and gossips.
-    pub(super) fn publish(&mut self, round: Round, body: Body) -> Result<(Advert, SignedAdvert), PublishError> {
+    pub(super) fn publish(
+        &mut self,
+        round: Round,
+        body: Body,
+    ) -> Result<(Advert, SignedAdvert), PublishError> {
         let now = crate::clock::now();
-        let sequence = Sequence { incarnation: self.config.incarnation, counter: self.counter };
+        let sequence = Sequence {
+            incarnation: self.config.incarnation,
+            counter: self.counter,
+        };
         let (federation, author) = (self.config.federation, self.own);
-        let advert =
-            Advert { federation, author, sequence, round, issued_at: now, expires_at: now + ADVERT_LIFE, body };
+        let advert = Advert {
+            federation,
+            author,
+            sequence,
+            round,
+            issued_at: now,
+            expires_at: now + ADVERT_LIFE,
+            body,
+        };
         advert.check(&self.config.spec, federation, now)?;
         if self.book.judge(&author, sequence, round) == Verdict::TooFast {
             return Err(PublishError::TooMany(round));
         }
         let payload = codec::encode(&advert);
         if payload.len() > MAX_ADVERT_BYTES {
-            return Err(PublishError::TooLarge { size: payload.len(), limit: MAX_ADVERT_BYTES });
+            return Err(PublishError::TooLarge {
+                size: payload.len(),
+                limit: MAX_ADVERT_BYTES,
+            });
         }
-        let signed = SignedAdvert { signature: self.identity.sign_advert(&payload), payload };
+        let signed = SignedAdvert {
+            signature: self.identity.sign_advert(&payload),
+            payload,
+        };
         self.counter += 1;
         self.book.insert(Arc::new(signed.clone()), &advert, now);
         let topic = self.topics.of_advert(&self.audience, &advert).hash();
@@ -69,7 +92,12 @@ impl Task {
 
     /// Hands an encoded advert to gossip; what nobody listens to yet waits for the first who does.
     fn gossip(&mut self, topic: TopicHash, message: Vec<u8>) {
-        match self.swarm.behaviour_mut().gossip.publish(topic.clone(), message.clone()) {
+        match self
+            .swarm
+            .behaviour_mut()
+            .gossip
+            .publish(topic.clone(), message.clone())
+        {
             Ok(_) => {}
             Err(GossipError::NoPeersSubscribedToTopic) => {
                 self.unheard.push_back((topic, message));
@@ -91,10 +119,17 @@ impl Task {
 
     pub(super) fn on_gossip_event(&mut self, event: GossipEvent) {
         match event {
-            GossipEvent::Message { propagation_source, message_id, message } => {
+            GossipEvent::Message {
+                propagation_source,
+                message_id,
+                message,
+            } => {
                 self.on_gossip(propagation_source, message_id, message);
             }
-            GossipEvent::SlowPeer { peer_id, failed_messages } => {
+            GossipEvent::SlowPeer {
+                peer_id,
+                failed_messages,
+            } => {
                 tracing::debug!(peer = %peer_id, ?failed_messages, "a peer does not keep up with gossip");
             }
             GossipEvent::GossipsubNotSupported { peer_id } => {
@@ -106,7 +141,9 @@ impl Task {
     }
 
     fn on_gossip(&mut self, source: PeerId, id: MessageId, message: gossipsub::Message) {
-        let peer = node_id(&source).and_then(|node| self.peers.get_mut(&node)).filter(|peer| peer.is_welcome());
+        let peer = node_id(&source)
+            .and_then(|node| self.peers.get_mut(&node))
+            .filter(|peer| peer.is_welcome());
         let Some(peer) = peer else {
             return self.verdict(&id, &source, MessageAcceptance::Ignore);
         };
@@ -115,7 +152,12 @@ impl Task {
             self.blame_source(&source, "passed on an oversized advert".to_owned());
             return self.verdict(&id, &source, MessageAcceptance::Reject);
         }
-        let candidate = Candidate::Gossip { id: id.clone(), source, topic: message.topic, bytes: message.data };
+        let candidate = Candidate::Gossip {
+            id: id.clone(),
+            source,
+            topic: message.topic,
+            bytes: message.data,
+        };
         if self.gate.try_send(candidate).is_err() {
             self.verdict(&id, &source, MessageAcceptance::Ignore);
         }
@@ -123,11 +165,20 @@ impl Task {
 
     pub(super) fn on_checked(&mut self, checked: Checked) {
         match checked {
-            Checked::Gossip { id, source, topic, outcome } => match self.on_checked_gossip(&source, &topic, outcome) {
+            Checked::Gossip {
+                id,
+                source,
+                topic,
+                outcome,
+            } => match self.on_checked_gossip(&source, &topic, outcome) {
                 MessageAcceptance::Accept => self.forward_later(id, source),
                 refused => self.verdict(&id, &source, refused),
             },
-            Checked::Sync { peer, outcomes, more } => self.on_checked_sync(peer, outcomes, more),
+            Checked::Sync {
+                peer,
+                outcomes,
+                more,
+            } => self.on_checked_sync(peer, outcomes, more),
         }
     }
 
@@ -165,16 +216,24 @@ impl Task {
             }
             return Admission::Ignored;
         }
-        let is_for_us = self.audience.is_everybody(advert.author, advert.round, &advert.body);
+        let is_for_us = self
+            .audience
+            .is_everybody(advert.author, advert.round, &advert.body);
         if !is_for_us && !self.follows.contains(&advert.author) {
             return Admission::Ignored;
         }
-        let verdict = self.book.judge(&advert.author, advert.sequence, advert.round);
-        if verdict != Verdict::Fresh || self.standing.is_banned(&advert.author) || !self.outbox.has_room() {
+        let verdict = self
+            .book
+            .judge(&advert.author, advert.sequence, advert.round);
+        if verdict != Verdict::Fresh
+            || self.standing.is_banned(&advert.author)
+            || !self.outbox.has_room()
+        {
             tracing::trace!(author = %advert.author, ?verdict, "an advert was not admitted");
             return Admission::Ignored;
         }
-        self.book.insert(Arc::new(signed.clone()), &advert, crate::clock::now());
+        self.book
+            .insert(Arc::new(signed.clone()), &advert, crate::clock::now());
         tracing::debug!(author = %advert.author, kind = advert.body.kind(), round = %advert.round, "advert");
         self.tell(Event::Advert { signed, advert });
         Admission::Admitted
@@ -210,6 +269,9 @@ impl Task {
     }
 
     fn verdict(&mut self, id: &MessageId, source: &PeerId, acceptance: MessageAcceptance) {
-        self.swarm.behaviour_mut().gossip.report_message_validation_result(id, source, acceptance);
+        self.swarm
+            .behaviour_mut()
+            .gossip
+            .report_message_validation_result(id, source, acceptance);
     }
 }

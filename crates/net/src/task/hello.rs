@@ -24,7 +24,9 @@ impl Task {
             Event::Message { peer, message, .. } => {
                 let Some(node) = node_id(&peer) else { return };
                 match message {
-                    Message::Request { request, channel, .. } => {
+                    Message::Request {
+                        request, channel, ..
+                    } => {
                         let own = self.own_hello();
                         // An error says that the peer is gone, which comes as an event of its own.
                         _ = self.swarm.behaviour_mut().hello.send_response(channel, own);
@@ -52,7 +54,10 @@ impl Task {
     fn on_hello(&mut self, node: NodeId, hello: Hello) -> bool {
         let hello = tidy(hello);
         let max_skew = self.config.spec.limits.clock_skew();
-        match self.own_hello().check(&hello, max_skew, crate::clock::now()) {
+        match self
+            .own_hello()
+            .check(&hello, max_skew, crate::clock::now())
+        {
             Ok(()) => {
                 self.welcome(node, hello.role, hello.software);
                 true
@@ -67,12 +72,19 @@ impl Task {
 
     fn on_hello_failure(&mut self, peer: &PeerId, error: &OutboundFailure) {
         let Some(node) = node_id(peer) else { return };
-        if self.peers.get(&node).is_none_or(super::connections::Peer::is_welcome) {
+        if self
+            .peers
+            .get(&node)
+            .is_none_or(super::connections::Peer::is_welcome)
+        {
             return;
         }
         tracing::debug!(%node, %error, "no hello");
         if matches!(error, OutboundFailure::UnsupportedProtocols) {
-            let refusal = Refusal::Protocol { ours: PROTOCOL_VERSION, theirs: 0 };
+            let refusal = Refusal::Protocol {
+                ours: PROTOCOL_VERSION,
+                theirs: 0,
+            };
             self.refuse(node, refusal);
         }
         self.disconnect(&node);
@@ -105,7 +117,10 @@ fn tidy(mut hello: Hello) -> Hello {
 }
 
 fn shown(text: &str) -> String {
-    text.chars().filter(|letter| !letter.is_control()).take(MAX_SHOWN).collect()
+    text.chars()
+        .filter(|letter| !letter.is_control())
+        .take(MAX_SHOWN)
+        .collect()
 }
 
 #[cfg(test)]

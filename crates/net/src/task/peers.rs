@@ -34,16 +34,25 @@ impl Task {
             return;
         }
         self.next_exchange = now + EXCHANGE_EVERY;
-        let welcome = self.peers.iter().filter(|(_, peer)| peer.is_welcome()).map(|(node, _)| *node);
+        let welcome = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.is_welcome())
+            .map(|(node, _)| *node);
         if let Some(node) = welcome.choose(&mut self.rng) {
             self.exchange_with(node);
         }
     }
 
     pub(super) fn exchange_with(&mut self, node: NodeId) {
-        let Some(reach) = self.peers.get(&node).map(super::Peer::reach) else { return };
+        let Some(reach) = self.peers.get(&node).map(super::Peer::reach) else {
+            return;
+        };
         let mine = Bounded::first_of(self.own_records(reach));
-        self.swarm.behaviour_mut().peers.send_request(&peer_id(&node), PeersRequest { mine });
+        self.swarm
+            .behaviour_mut()
+            .peers
+            .send_request(&peer_id(&node), PeersRequest { mine });
     }
 
     pub(super) fn on_peers_event(&mut self, event: RpcEvent<PeersRequest, PeersReply>) {
@@ -51,8 +60,12 @@ impl Task {
             RpcEvent::Message { peer, message, .. } => {
                 let Some(node) = node_id(&peer) else { return };
                 match message {
-                    Message::Request { request, channel, .. } => self.on_peers_request(node, request, channel),
-                    Message::Response { response, .. } => self.learn(node, response.records.into_vec()),
+                    Message::Request {
+                        request, channel, ..
+                    } => self.on_peers_request(node, request, channel),
+                    Message::Response { response, .. } => {
+                        self.learn(node, response.records.into_vec())
+                    }
                 }
             }
             RpcEvent::OutboundFailure { peer, error, .. } => self.on_failed_request(&peer, &error),
@@ -60,8 +73,15 @@ impl Task {
         }
     }
 
-    fn on_peers_request(&mut self, node: NodeId, request: PeersRequest, channel: ResponseChannel<PeersReply>) {
-        let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.is_welcome()) else { return };
+    fn on_peers_request(
+        &mut self,
+        node: NodeId,
+        request: PeersRequest,
+        channel: ResponseChannel<PeersReply>,
+    ) {
+        let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.is_welcome()) else {
+            return;
+        };
         if !peer.budget.has_any(Instant::now()) {
             return;
         }
@@ -70,7 +90,11 @@ impl Task {
         let others = self.addresses.draw(reach, &node, &mut self.rng);
         let records = Bounded::first_of(self.own_records(reach).into_iter().chain(others));
         // An error says that the peer is gone, which comes as an event of its own.
-        _ = self.swarm.behaviour_mut().peers.send_response(channel, PeersReply { records });
+        _ = self
+            .swarm
+            .behaviour_mut()
+            .peers
+            .send_response(channel, PeersReply { records });
         self.learn(node, request.mine.into_vec());
     }
 
@@ -82,7 +106,10 @@ impl Task {
         let now = crate::clock::now();
         for record in records {
             let is_one = |node: &NodeId| is_wanted(node, self.own, &self.config, &self.standing);
-            match self.addresses.enter(record, from, self.config.federation, now, is_one) {
+            match self
+                .addresses
+                .enter(record, from, self.config.federation, now, is_one)
+            {
                 Ok(node) => self.dialer.add_told(node, Instant::now()),
                 Err(error) if error.is_innocent() => {}
                 Err(error) => return self.strike(from, format!("passed on {error}")),
@@ -93,8 +120,16 @@ impl Task {
     fn own_records(&self, reach: Reach) -> Vec<SignedRecord> {
         let mut observed: Vec<(&Multiaddr, &u32)> = self.observed.iter().collect();
         observed.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
-        let observed = observed.into_iter().take(TOLD_OBSERVED).map(|(address, _)| address);
-        let all = self.config.external.iter().chain(self.swarm.listeners()).chain(observed);
+        let observed = observed
+            .into_iter()
+            .take(TOLD_OBSERVED)
+            .map(|(address, _)| address);
+        let all = self
+            .config
+            .external
+            .iter()
+            .chain(self.swarm.listeners())
+            .chain(observed);
         let mut addresses: Vec<Multiaddr> = Vec::new();
         for address in all.map(bare) {
             let here_only = crate::addresses::is_loopback(&address) && reach == Reach::Elsewhere;
@@ -102,11 +137,18 @@ impl Task {
                 addresses.push(address);
             }
         }
-        own_records(&self.identity, self.config.federation, &addresses, crate::clock::now())
+        own_records(
+            &self.identity,
+            self.config.federation,
+            &addresses,
+            crate::clock::now(),
+        )
     }
 
     pub(super) fn on_mdns(&mut self, event: mdns::Event) {
-        let mdns::Event::Discovered(found) = event else { return };
+        let mdns::Event::Discovered(found) = event else {
+            return;
+        };
         let now = crate::clock::now();
         for (peer, address) in found {
             let Some(node) = node_id(&peer) else { continue };
@@ -131,7 +173,11 @@ impl Task {
 
     pub(super) fn on_listening(&mut self, address: Multiaddr) {
         let address = self.with_own_id(&address);
-        let mut listeners = self.shared.listeners.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut listeners = self
+            .shared
+            .listeners
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         if listeners.contains(&address) {
             return;
         }
@@ -142,7 +188,11 @@ impl Task {
 
     pub(super) fn on_listening_no_more(&mut self, address: &Multiaddr) {
         let address = self.with_own_id(address);
-        let mut listeners = self.shared.listeners.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut listeners = self
+            .shared
+            .listeners
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         listeners.retain(|known| *known != address);
     }
 
@@ -154,6 +204,9 @@ impl Task {
 
 /// Tells whether a node is one to connect to: not this one, allowed and not banned.
 fn is_wanted(node: &NodeId, own: NodeId, config: &Config, standing: &Standing) -> bool {
-    let allowed = config.allow.as_ref().is_none_or(|allow| allow.contains(node));
+    let allowed = config
+        .allow
+        .as_ref()
+        .is_none_or(|allow| allow.contains(node));
     *node != own && allowed && !standing.is_banned(node)
 }

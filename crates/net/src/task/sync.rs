@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use fednode_core::{Advert, NodeId, SignedAdvert};
 use libp2p::PeerId;
-use libp2p::request_response::{Event as RpcEvent, Message, OutboundFailure, OutboundRequestId, ResponseChannel};
+use libp2p::request_response::{
+    Event as RpcEvent, Message, OutboundFailure, OutboundRequestId, ResponseChannel,
+};
 use rand::seq::IteratorRandom;
 
 use super::Task;
@@ -61,7 +63,15 @@ enum Step {
 
 impl Default for SyncState {
     fn default() -> Self {
-        Self { step: Step::Idle, first: FIRST, last: LAST, synced: false, told: 0, telling: 0, missed: 0 }
+        Self {
+            step: Step::Idle,
+            first: FIRST,
+            last: LAST,
+            synced: false,
+            told: 0,
+            telling: 0,
+            missed: 0,
+        }
     }
 }
 
@@ -79,7 +89,11 @@ impl Task {
         }
         self.next_sync = now + self.config.sync_every;
         let free = |peer: &super::Peer| peer.is_welcome() && peer.sync.step == Step::Idle;
-        let free = self.peers.iter().filter(|(_, peer)| free(peer)).map(|(node, _)| *node);
+        let free = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| free(peer))
+            .map(|(node, _)| *node);
         if let Some(node) = free.choose(&mut self.rng) {
             self.start_sync(node);
         }
@@ -87,7 +101,9 @@ impl Task {
 
     /// Starts a session from the first author on, unless one is under way.
     pub(super) fn start_sync(&mut self, node: NodeId) {
-        let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.is_welcome()) else { return };
+        let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.is_welcome()) else {
+            return;
+        };
         if peer.sync.step == Step::Idle {
             peer.sync.first = FIRST;
             self.ask_sync(node);
@@ -95,7 +111,9 @@ impl Task {
     }
 
     fn ask_sync(&mut self, node: NodeId) {
-        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let Some(peer) = self.peers.get_mut(&node) else {
+            return;
+        };
         let digest = self.book.digest(peer.sync.first);
         let (holds, telling) = self.holds.since(peer.sync.told);
         (peer.sync.last, peer.sync.telling) = (digest.last, telling);
@@ -105,21 +123,47 @@ impl Task {
             follows: Bounded::first_of(self.follows.iter().copied()),
             holds: Bounded::first_of(holds),
         };
-        peer.sync.step = Step::Waiting(self.swarm.behaviour_mut().sync.send_request(&peer_id(&node), request));
+        peer.sync.step = Step::Waiting(
+            self.swarm
+                .behaviour_mut()
+                .sync
+                .send_request(&peer_id(&node), request),
+        );
     }
 
     pub(super) fn on_sync_event(&mut self, event: RpcEvent<SyncRequest, SyncReply>) {
         match event {
-            RpcEvent::Message { peer, message: Message::Request { request, channel, .. }, .. } => {
+            RpcEvent::Message {
+                peer,
+                message:
+                    Message::Request {
+                        request, channel, ..
+                    },
+                ..
+            } => {
                 self.on_sync_request(&peer, request, channel);
             }
-            RpcEvent::Message { peer, message: Message::Response { request_id, response }, .. } => {
+            RpcEvent::Message {
+                peer,
+                message:
+                    Message::Response {
+                        request_id,
+                        response,
+                    },
+                ..
+            } => {
                 self.on_sync_reply(&peer, request_id, response);
             }
-            RpcEvent::OutboundFailure { peer, request_id, error, .. } => {
+            RpcEvent::OutboundFailure {
+                peer,
+                request_id,
+                error,
+                ..
+            } => {
                 self.on_failed_request(&peer, &error);
                 let state = node_id(&peer).and_then(|node| self.peers.get_mut(&node));
-                if let Some(peer) = state.filter(|peer| peer.sync.step == Step::Waiting(request_id)) {
+                if let Some(peer) = state.filter(|peer| peer.sync.step == Step::Waiting(request_id))
+                {
                     peer.sync.step = Step::Idle;
                 }
             }
@@ -127,27 +171,50 @@ impl Task {
         }
     }
 
-    fn on_sync_request(&mut self, peer: &PeerId, request: SyncRequest, channel: ResponseChannel<SyncReply>) {
+    fn on_sync_request(
+        &mut self,
+        peer: &PeerId,
+        request: SyncRequest,
+        channel: ResponseChannel<SyncReply>,
+    ) {
         let Some(node) = node_id(peer) else { return };
-        let Some(known) = self.peers.get_mut(&node).filter(|peer| peer.is_welcome()) else { return };
+        let Some(known) = self.peers.get_mut(&node).filter(|peer| peer.is_welcome()) else {
+            return;
+        };
         // Dropping the channel tells the asker to come back later.
         if !known.budget.has_any(Instant::now()) {
             return;
         }
         let now = crate::clock::now();
-        let settled = if request.everything { now } else { now - GOSSIP_DUE };
+        let settled = if request.everything {
+            now
+        } else {
+            now - GOSSIP_DUE
+        };
         let follows = request.follows.as_slice().iter().copied().collect();
-        let (adverts, more) = self.book.lacking(&request.digest, &follows, SYNC_REPLY_BUDGET, now, settled);
+        let (adverts, more) =
+            self.book
+                .lacking(&request.digest, &follows, SYNC_REPLY_BUDGET, now, settled);
         let (holds, told) = self.holds.since(known.sync.told);
         known.sync.told = told;
         let bytes: usize = adverts.iter().map(|signed| signed.payload.len()).sum();
         known.budget.take(REQUEST_COST + bytes as f64);
         let first_contact = !known.sync.synced;
         let adverts = Bounded::first_of(adverts.iter().map(|signed| (**signed).clone()));
-        let reply = SyncReply { adverts, more, holds: Bounded::first_of(holds) };
+        let reply = SyncReply {
+            adverts,
+            more,
+            holds: Bounded::first_of(holds),
+        };
         // An error says that the peer is gone, which comes as an event of its own.
-        _ = self.swarm.behaviour_mut().sync.send_response(channel, reply);
-        self.shared.roster.note_holds(&node, request.holds.as_slice());
+        _ = self
+            .swarm
+            .behaviour_mut()
+            .sync
+            .send_response(channel, reply);
+        self.shared
+            .roster
+            .note_holds(&node, request.holds.as_slice());
         if first_contact {
             // Its request proves that it has welcomed us too.
             self.start_sync(node);
@@ -156,7 +223,11 @@ impl Task {
 
     fn on_sync_reply(&mut self, peer: &PeerId, request: OutboundRequestId, reply: SyncReply) {
         let Some(node) = node_id(peer) else { return };
-        let Some(known) = self.peers.get_mut(&node).filter(|peer| peer.sync.step == Step::Waiting(request)) else {
+        let Some(known) = self
+            .peers
+            .get_mut(&node)
+            .filter(|peer| peer.sync.step == Step::Waiting(request))
+        else {
             return;
         };
         known.sync.told = known.sync.told.max(known.sync.telling);
@@ -166,7 +237,11 @@ impl Task {
         if adverts.is_empty() {
             return self.on_range_done(node);
         }
-        let candidate = Candidate::Sync { peer: node, adverts, more: reply.more };
+        let candidate = Candidate::Sync {
+            peer: node,
+            adverts,
+            more: reply.more,
+        };
         if self.gate.try_send(candidate).is_err() {
             self.end_sync(node);
         }
@@ -204,7 +279,9 @@ impl Task {
     }
 
     fn on_range_done(&mut self, node: NodeId) {
-        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let Some(peer) = self.peers.get_mut(&node) else {
+            return;
+        };
         if peer.sync.last < LAST {
             peer.sync.first = peer.sync.last;
             return self.ask_sync(node);
@@ -222,14 +299,23 @@ impl Task {
     }
 
     fn should_have_been_gossiped(&self, peer: NodeId, advert: &Advert) -> bool {
-        let Some(known) = self.peers.get(&peer) else { return false };
+        let Some(known) = self.peers.get(&peer) else {
+            return false;
+        };
         let said_here = advert.issued_at > known.up_since + GOSSIP_DUE;
-        let said_to_all = self.audience.is_everybody(advert.author, advert.round, &advert.body);
-        advert.author == peer && said_here && said_to_all && crate::clock::now().since(advert.issued_at) > GOSSIP_DUE
+        let said_to_all = self
+            .audience
+            .is_everybody(advert.author, advert.round, &advert.body);
+        advert.author == peer
+            && said_here
+            && said_to_all
+            && crate::clock::now().since(advert.issued_at) > GOSSIP_DUE
     }
 
     fn count_missed(&mut self, node: NodeId, missed: bool) {
-        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let Some(peer) = self.peers.get_mut(&node) else {
+            return;
+        };
         peer.sync.missed += u32::from(missed);
         if peer.sync.missed >= MAX_MISSED {
             peer.sync.missed = 0;

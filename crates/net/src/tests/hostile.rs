@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fednode_core::{
-    Advert, Audience, BlobId, BlobRef, BlobStore, Body, FederationSpec, Hello, PROTOCOL_VERSION, Partial, Role, Round,
-    SegmentList, Sequence, SignedAdvert,
+    Advert, Audience, BlobId, BlobRef, BlobStore, Body, FederationSpec, Hello, PROTOCOL_VERSION,
+    Partial, Role, Round, SegmentList, Sequence, SignedAdvert,
 };
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use libp2p::StreamProtocol;
@@ -21,7 +21,9 @@ use crate::behaviour::{self, Behaviour, BehaviourEvent, Topics};
 use crate::bounded::Bounded;
 use crate::codec;
 use crate::traffic::Traffic;
-use crate::wire::{Answer, BLOB_PROTOCOL, BlobAnswer, BlobAsk, MAX_BLOB_HEADER, SYNC_PROTOCOL, SyncReply, Want};
+use crate::wire::{
+    Answer, BLOB_PROTOCOL, BlobAnswer, BlobAsk, MAX_BLOB_HEADER, SYNC_PROTOCOL, SyncReply, Want,
+};
 use crate::{Compression, Config, Event, Identity, Network, Packing, Width, start, transport};
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -32,7 +34,12 @@ struct Small(Mutex<BTreeMap<BlobId, Vec<u8>>>);
 
 impl Small {
     fn get(&self, id: &BlobId) -> io::Result<Vec<u8>> {
-        self.0.lock().unwrap().get(id).cloned().ok_or(io::ErrorKind::NotFound.into())
+        self.0
+            .lock()
+            .unwrap()
+            .get(id)
+            .cloned()
+            .ok_or(io::ErrorKind::NotFound.into())
     }
 }
 
@@ -72,18 +79,27 @@ fn said(author: &Identity, counter: u64, round: u32) -> SignedAdvert {
     let advert = Advert {
         federation: FederationSpec::default().id(),
         author: author.node_id(),
-        sequence: Sequence { incarnation: 1, counter },
+        sequence: Sequence {
+            incarnation: 1,
+            counter,
+        },
         round: Round(round),
         issued_at: now,
         expires_at: now + Duration::from_secs(60),
         body: Body::Leave,
     };
     let payload = codec::encode(&advert);
-    SignedAdvert { signature: author.sign_advert(&payload), payload }
+    SignedAdvert {
+        signature: author.sign_advert(&payload),
+        payload,
+    }
 }
 
 fn forged(author: &Identity) -> SignedAdvert {
-    SignedAdvert { signature: vec![1; 64], ..said(author, 99, 1) }
+    SignedAdvert {
+        signature: vec![1; 64],
+        ..said(author, 99, 1)
+    }
 }
 
 /// What the hostile peer does once it is welcome.
@@ -108,9 +124,15 @@ fn attack(victim: &Network, identity: &Identity, script: Script) -> Hostile {
     let mut registry = Registry::default();
     let gossip = behaviour::gossip(&topics, Audience::of(&config.spec), &mut registry).unwrap();
     let transport = transport::build(identity, None, &mut registry).unwrap();
-    let behaviour = Behaviour::new(&config, identity, gossip, &Arc::new(Traffic::default())).unwrap();
+    let behaviour =
+        Behaviour::new(&config, identity, gossip, &Arc::new(Traffic::default())).unwrap();
     let own = crate::identity::peer_id(&identity.node_id());
-    let mut swarm = Swarm::new(transport, behaviour, own, swarm::Config::with_tokio_executor());
+    let mut swarm = Swarm::new(
+        transport,
+        behaviour,
+        own,
+        swarm::Config::with_tokio_executor(),
+    );
     swarm.dial(victim.handle.listeners().remove(0)).unwrap();
     let control = swarm.behaviour().streams.new_control();
     let driver = tokio::spawn(async move {
@@ -119,10 +141,18 @@ fn attack(victim: &Network, identity: &Identity, script: Script) -> Hostile {
             follow(&mut swarm, &script, &topics, event);
         }
     });
-    Hostile { control, _driver: driver }
+    Hostile {
+        control,
+        _driver: driver,
+    }
 }
 
-fn follow(swarm: &mut Swarm<Behaviour>, script: &Script, topics: &Topics, event: SwarmEvent<BehaviourEvent>) {
+fn follow(
+    swarm: &mut Swarm<Behaviour>,
+    script: &Script,
+    topics: &Topics,
+    event: SwarmEvent<BehaviourEvent>,
+) {
     match event {
         SwarmEvent::ConnectionEstablished { peer_id, .. } if script.hello => {
             let spec = FederationSpec::default();
@@ -140,16 +170,30 @@ fn follow(swarm: &mut Swarm<Behaviour>, script: &Script, topics: &Topics, event:
             message: Message::Request { channel, .. },
             ..
         })) => {
-            let adverts = script.sync_replies.lock().unwrap().pop().unwrap_or_default();
-            let reply = SyncReply { adverts: Bounded::first_of(adverts), more: true, holds: Bounded::first_of([]) };
+            let adverts = script
+                .sync_replies
+                .lock()
+                .unwrap()
+                .pop()
+                .unwrap_or_default();
+            let reply = SyncReply {
+                adverts: Bounded::first_of(adverts),
+                more: true,
+                holds: Bounded::first_of([]),
+            };
             _ = swarm.behaviour_mut().sync.send_response(channel, reply);
         }
-        SwarmEvent::Behaviour(BehaviourEvent::Gossip(libp2p::gossipsub::Event::Subscribed { topic, .. }))
-            if topic == topics.control.hash() =>
-        {
+        SwarmEvent::Behaviour(BehaviourEvent::Gossip(libp2p::gossipsub::Event::Subscribed {
+            topic,
+            ..
+        })) if topic == topics.control.hash() => {
             for signed in script.gossip.lock().unwrap().drain(..) {
                 let message = codec::encode(&signed);
-                swarm.behaviour_mut().gossip.publish(topics.control.hash(), message).unwrap();
+                swarm
+                    .behaviour_mut()
+                    .gossip
+                    .publish(topics.control.hash(), message)
+                    .unwrap();
             }
         }
         _ => {}
@@ -157,7 +201,9 @@ fn follow(swarm: &mut Swarm<Behaviour>, script: &Script, topics: &Topics, event:
 }
 
 async fn victim() -> Network {
-    start(config(), Identity::generate(), Arc::<Small>::default()).await.unwrap()
+    start(config(), Identity::generate(), Arc::<Small>::default())
+        .await
+        .unwrap()
 }
 
 /// Returns events until one of them is a strike, that one last.
@@ -186,12 +232,30 @@ async fn forged_adverts_are_struck_and_replayed_ones_heard_once() {
     let (eve, ann) = (Identity::generate(), Identity::generate());
     let genuine = || said(&ann, 1, 1);
     let replayed = genuine();
-    let replies = vec![vec![forged(&ann)], vec![replayed.clone(), said(&ann, 2, 2)], vec![replayed.clone(), replayed]];
-    let _hostile = attack(&victim, &eve, Script { hello: true, sync_replies: replies.into(), ..Script::default() });
+    let replies = vec![
+        vec![forged(&ann)],
+        vec![replayed.clone(), said(&ann, 2, 2)],
+        vec![replayed.clone(), replayed],
+    ];
+    let _hostile = attack(
+        &victim,
+        &eve,
+        Script {
+            hello: true,
+            sync_replies: replies.into(),
+            ..Script::default()
+        },
+    );
     let seen = until_struck(&mut victim).await;
     assert_eq!(adverts(&seen), [(Round(1), 1), (Round(2), 2)]);
-    let Some(Event::Struck { node, reason }) = seen.last() else { unreachable!() };
-    assert_eq!(*node, eve.node_id(), "the one who passed it on, not the one in whose name it was forged");
+    let Some(Event::Struck { node, reason }) = seen.last() else {
+        unreachable!()
+    };
+    assert_eq!(
+        *node,
+        eve.node_id(),
+        "the one who passed it on, not the one in whose name it was forged"
+    );
     assert!(reason.contains("signature"), "{reason}");
 }
 
@@ -202,17 +266,34 @@ async fn forged_gossip_is_struck_and_a_flood_is_cut() {
     let mut gossip: Vec<SignedAdvert> = (1..=20).map(|counter| said(&ann, counter, 3)).collect();
     gossip.push(forged(&ann));
     // Give the victim's hello time to be answered first: gossip before it is ignored, and sync has nothing.
-    let script = Script { hello: true, gossip: Mutex::default(), ..Script::default() };
+    let script = Script {
+        hello: true,
+        gossip: Mutex::default(),
+        ..Script::default()
+    };
     let hostile = attack(&victim, &eve, script);
-    timeout(PATIENCE, async { while !matches!(victim.events.recv().await, Some(Event::PeerUp { .. })) {} })
-        .await
-        .unwrap();
+    timeout(PATIENCE, async {
+        while !matches!(victim.events.recv().await, Some(Event::PeerUp { .. })) {}
+    })
+    .await
+    .unwrap();
     drop(hostile);
     let second = Identity::generate();
-    let _hostile = attack(&victim, &second, Script { hello: true, gossip: gossip.into(), ..Script::default() });
+    let _hostile = attack(
+        &victim,
+        &second,
+        Script {
+            hello: true,
+            gossip: gossip.into(),
+            ..Script::default()
+        },
+    );
     let seen = until_struck(&mut victim).await;
     let heard = adverts(&seen);
-    assert!(heard.len() <= 8, "eight adverts of one author about one round are enough: {heard:?}");
+    assert!(
+        heard.len() <= 8,
+        "eight adverts of one author about one round are enough: {heard:?}"
+    );
     assert!(heard.iter().all(|(round, _)| *round == Round(3)));
 }
 
@@ -220,26 +301,42 @@ async fn forged_gossip_is_struck_and_a_flood_is_cut() {
 async fn nothing_is_heard_from_or_served_to_whoever_has_not_said_hello() {
     let mut victim = victim().await;
     let (eve, ann) = (Identity::generate(), Identity::generate());
-    let script = Script { gossip: vec![said(&ann, 1, 1)].into(), ..Script::default() };
+    let script = Script {
+        gossip: vec![said(&ann, 1, 1)].into(),
+        ..Script::default()
+    };
     let mut hostile = attack(&victim, &eve, script);
     let peer = crate::identity::peer_id(&victim.handle.node_id());
-    let mut stream = timeout(PATIENCE, hostile.control.open_stream(peer, StreamProtocol::new(BLOB_PROTOCOL)))
-        .await
-        .unwrap()
-        .unwrap();
-    let ask = BlobAsk { id: 0, blob: BlobId::of(b""), want: Want::List };
+    let mut stream = timeout(
+        PATIENCE,
+        hostile
+            .control
+            .open_stream(peer, StreamProtocol::new(BLOB_PROTOCOL)),
+    )
+    .await
+    .unwrap()
+    .unwrap();
+    let ask = BlobAsk {
+        id: 0,
+        blob: BlobId::of(b""),
+        want: Want::List,
+    };
     // The stream may be closed before anything is written.
     _ = codec::write(&mut stream, &ask, 1000).await;
     _ = stream.flush().await;
     let mut answer = Vec::new();
-    let read = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the stream is closed");
+    let read = timeout(PATIENCE, stream.read_to_end(&mut answer))
+        .await
+        .expect("the stream is closed");
     assert!(read.is_err() || answer.is_empty(), "not even \"not held\"");
     let gossiped = async {
         while victim.handle.traffic().gossip_received == 0 {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, gossiped).await.expect("the advert arrives");
+    timeout(PATIENCE, gossiped)
+        .await
+        .expect("the advert arrives");
     // It was received; had it been accepted, it would be told within moments.
     while let Ok(Some(event)) = timeout(Duration::from_millis(300), victim.events.recv()).await {
         assert!(matches!(event, Event::Listening(_)), "{event:?}");
@@ -251,29 +348,65 @@ async fn nothing_is_heard_from_or_served_to_whoever_has_not_said_hello() {
 async fn an_oversized_frame_is_refused_unread() {
     let mut victim = victim().await;
     let eve = Identity::generate();
-    let mut hostile = attack(&victim, &eve, Script { hello: true, ..Script::default() });
-    timeout(PATIENCE, async { while !matches!(victim.events.recv().await, Some(Event::PeerUp { .. })) {} })
+    let mut hostile = attack(
+        &victim,
+        &eve,
+        Script {
+            hello: true,
+            ..Script::default()
+        },
+    );
+    timeout(PATIENCE, async {
+        while !matches!(victim.events.recv().await, Some(Event::PeerUp { .. })) {}
+    })
+    .await
+    .unwrap();
+    let peer = crate::identity::peer_id(&victim.handle.node_id());
+    let mut stream = hostile
+        .control
+        .open_stream(peer, StreamProtocol::new(SYNC_PROTOCOL))
         .await
         .unwrap();
-    let peer = crate::identity::peer_id(&victim.handle.node_id());
-    let mut stream = hostile.control.open_stream(peer, StreamProtocol::new(SYNC_PROTOCOL)).await.unwrap();
     let before = victim.handle.traffic().control_received;
     stream.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
     stream.flush().await.unwrap();
     // The victim closes the stream at the prefix; it does not wait for four gigabytes.
     let mut answer = Vec::new();
-    let read = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the stream is closed");
+    let read = timeout(PATIENCE, stream.read_to_end(&mut answer))
+        .await
+        .expect("the stream is closed");
     assert!(read.is_err() || answer.is_empty());
-    assert_eq!(victim.handle.traffic().control_received, before, "nothing of it was taken in");
+    assert_eq!(
+        victim.handle.traffic().control_received,
+        before,
+        "nothing of it was taken in"
+    );
 }
 
 /// Answers every request for a segment with these bytes, as if they were what it packs to.
 async fn serve_packed(mut streams: libp2p_stream::IncomingStreams, lie: Vec<u8>) {
     while let Some((_, mut stream)) = streams.next().await {
-        while let Ok((BlobAsk { id, want, .. }, _)) = codec::read(&mut stream, MAX_BLOB_HEADER).await {
-            assert!(matches!(want, Want::Packed { width: Width::Four, base: None, .. }), "{want:?}");
-            let outcome = Answer::Packed { bytes: u32::try_from(lie.len()).unwrap(), against: false };
-            codec::write(&mut stream, &BlobAnswer { id, outcome }, MAX_BLOB_HEADER).await.unwrap();
+        while let Ok((BlobAsk { id, want, .. }, _)) =
+            codec::read(&mut stream, MAX_BLOB_HEADER).await
+        {
+            assert!(
+                matches!(
+                    want,
+                    Want::Packed {
+                        width: Width::Four,
+                        base: None,
+                        ..
+                    }
+                ),
+                "{want:?}"
+            );
+            let outcome = Answer::Packed {
+                bytes: u32::try_from(lie.len()).unwrap(),
+                against: false,
+            };
+            codec::write(&mut stream, &BlobAnswer { id, outcome }, MAX_BLOB_HEADER)
+                .await
+                .unwrap();
             stream.write_all(&lie).await.unwrap();
             stream.flush().await.unwrap();
         }
@@ -287,25 +420,60 @@ async fn packed_bytes_that_unpack_to_nothing_right_are_struck_and_the_blob_comes
     let bomb = zstd::bulk::compress(&vec![0; 64 << 20], 1).unwrap();
     let short = zstd::bulk::compress(&bytes[4..], 1).unwrap();
     let wrong = zstd::bulk::compress(&bytes, 1).unwrap();
-    for (lie, reason) in [(b"garbage".to_vec(), "unpacked"), (bomb, "unpacked"), (short, "19996"), (wrong, "corrupt")] {
-        let victim_config = Config { compression: Compression::Zstd, ..config() };
-        let mut victim = start(victim_config, Identity::generate(), Arc::<Small>::default()).await.unwrap();
+    for (lie, reason) in [
+        (b"garbage".to_vec(), "unpacked"),
+        (bomb, "unpacked"),
+        (short, "19996"),
+        (wrong, "corrupt"),
+    ] {
+        let victim_config = Config {
+            compression: Compression::Zstd,
+            ..config()
+        };
+        let mut victim = start(victim_config, Identity::generate(), Arc::<Small>::default())
+            .await
+            .unwrap();
         let (eve, ann) = (Identity::generate(), Identity::generate());
-        let mut hostile = attack(&victim, &eve, Script { hello: true, ..Script::default() });
-        let streams = hostile.control.accept(StreamProtocol::new(BLOB_PROTOCOL)).unwrap();
+        let mut hostile = attack(
+            &victim,
+            &eve,
+            Script {
+                hello: true,
+                ..Script::default()
+            },
+        );
+        let streams = hostile
+            .control
+            .accept(StreamProtocol::new(BLOB_PROTOCOL))
+            .unwrap();
         let _serving = tokio::spawn(serve_packed(streams, lie));
         let (handle, providers) = (victim.handle.clone(), vec![eve.node_id(), ann.node_id()]);
-        let packing = Packing { width: Width::Four, base: None };
-        let fetching = tokio::spawn(async move { handle.fetch_packed(blob, providers, PATIENCE, packing).await });
+        let packing = Packing {
+            width: Width::Four,
+            base: None,
+        };
+        let fetching = tokio::spawn(async move {
+            handle
+                .fetch_packed(blob, providers, PATIENCE, packing)
+                .await
+        });
         let seen = until_struck(&mut victim).await;
-        let Some(Event::Struck { node, reason: said }) = seen.last() else { unreachable!() };
+        let Some(Event::Struck { node, reason: said }) = seen.last() else {
+            unreachable!()
+        };
         assert_eq!(*node, eve.node_id());
         assert!(said.contains(reason), "{said} for lack of `{reason}`");
         let store = Small(BTreeMap::from([(blob.id, bytes.clone())]).into());
-        let honest = Config { peers: vec![victim.handle.listeners().remove(0)], ..config() };
+        let honest = Config {
+            peers: vec![victim.handle.listeners().remove(0)],
+            ..config()
+        };
         let ann = start(honest, ann, Arc::new(store)).await.unwrap();
         let fetched = fetching.await.unwrap().unwrap();
         assert_eq!(fetched.from, [ann.handle.node_id()]);
-        assert!(fetched.bytes_received[&ann.handle.node_id()] < blob.size / 10, "{fetched:?}");
+        assert!(
+            fetched.bytes_received[&ann.handle.node_id()] < blob.size / 10,
+            "{fetched:?}"
+        );
     }
 }

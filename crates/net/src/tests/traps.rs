@@ -28,14 +28,25 @@ fn home() -> Topics {
 
 fn swarm(topics: &Topics) -> Swarm<Gossip> {
     let (identity, mut registry) = (Identity::generate(), Registry::default());
-    let gossip = behaviour::gossip(topics, Audience::of(&FederationSpec::default()), &mut registry).unwrap();
+    let gossip = behaviour::gossip(
+        topics,
+        Audience::of(&FederationSpec::default()),
+        &mut registry,
+    )
+    .unwrap();
     let transport = transport::build(&identity, None, &mut registry).unwrap();
-    Swarm::new(transport, gossip, peer_id(&identity.node_id()), swarm::Config::with_tokio_executor())
+    Swarm::new(
+        transport,
+        gossip,
+        peer_id(&identity.node_id()),
+        swarm::Config::with_tokio_executor(),
+    )
 }
 
 /// Connects two swarms and drives both until each has heard `n` subscriptions of the other.
 async fn meet(ann: &mut Swarm<Gossip>, bob: &mut Swarm<Gossip>, n: usize) {
-    ann.listen_on("/ip4/127.0.0.1/tcp/0".parse().unwrap()).unwrap();
+    ann.listen_on("/ip4/127.0.0.1/tcp/0".parse().unwrap())
+        .unwrap();
     let (mut by_ann, mut by_bob) = (0, 0);
     while by_ann < n || by_bob < n {
         tokio::select! {
@@ -53,7 +64,10 @@ async fn meet(ann: &mut Swarm<Gossip>, bob: &mut Swarm<Gossip>, n: usize) {
 
 #[test]
 fn a_signed_advert_of_the_largest_size_fits_the_cap() {
-    let signed = SignedAdvert { payload: vec![0; MAX_ADVERT_BYTES], signature: vec![0; 64] };
+    let signed = SignedAdvert {
+        payload: vec![0; MAX_ADVERT_BYTES],
+        signature: vec![0; 64],
+    };
     assert!(codec::encode(&signed).len() <= MAX_SIGNED_BYTES);
 }
 
@@ -62,12 +76,16 @@ async fn messages_at_the_cap_arrive_back_to_back() {
     const N: usize = 60;
     let topics = home();
     let (mut ann, mut bob) = (swarm(&topics), swarm(&topics));
-    timeout(PATIENCE, meet(&mut ann, &mut bob, 2)).await.expect("they subscribe to each other");
+    timeout(PATIENCE, meet(&mut ann, &mut bob, 2))
+        .await
+        .expect("they subscribe to each other");
     for n in 0..N {
         // Different sizes around the cap hit different fillings of the reader's buffer.
         let mut message = vec![u8::try_from(n).unwrap(); MAX_SIGNED_BYTES - 37 * n];
         message[..8].copy_from_slice(&n.to_le_bytes());
-        bob.behaviour_mut().publish(topics.advert.hash(), message).unwrap();
+        bob.behaviour_mut()
+            .publish(topics.advert.hash(), message)
+            .unwrap();
     }
     let mut arrived = BTreeSet::new();
     let all = async {
@@ -93,16 +111,24 @@ async fn subscriptions_fit_and_foreign_topics_are_not_heard() {
     for n in 0..60_u8 {
         let foreign = Topics::of(FederationId::from_bytes([n.wrapping_add(2); 32]));
         let whitelisted = bob.behaviour_mut().subscribe(&foreign.advert);
-        assert!(whitelisted.is_err(), "our own filter refuses foreign topics");
+        assert!(
+            whitelisted.is_err(),
+            "our own filter refuses foreign topics"
+        );
     }
-    timeout(PATIENCE, meet(&mut ann, &mut bob, 2)).await.expect("they subscribe to each other");
+    timeout(PATIENCE, meet(&mut ann, &mut bob, 2))
+        .await
+        .expect("they subscribe to each other");
     let ours: BTreeSet<_> = [home().advert.hash(), home().control.hash()].into();
     for (_, topics) in ann.behaviour().all_peers() {
         assert_eq!(topics.into_iter().cloned().collect::<BTreeSet<_>>(), ours);
     }
     let mut stranger = swarm(&Topics::of(FederationId::from_bytes([9; 32])));
     let heard = timeout(Duration::from_millis(700), meet(&mut bob, &mut stranger, 1)).await;
-    assert!(heard.is_err(), "another federation's subscriptions are not heard");
+    assert!(
+        heard.is_err(),
+        "another federation's subscriptions are not heard"
+    );
     let foreign = IdentTopic::new("/fednode/other/advert/1");
     assert!(bob.behaviour().mesh_peers(&foreign.hash()).next().is_none());
 }

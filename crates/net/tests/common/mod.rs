@@ -7,7 +7,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fednode_core::{BlobId, BlobRef, BlobStore, FederationSpec, NodeId, Partial, Role, SEGMENT_BYTES, SegmentList};
+use fednode_core::{
+    BlobId, BlobRef, BlobStore, FederationSpec, NodeId, Partial, Role, SEGMENT_BYTES, SegmentList,
+};
 use fednode_net::{Config, Event, Identity, Multiaddr, Network, start};
 use tokio::time::timeout;
 
@@ -39,7 +41,11 @@ impl MemoryStore {
 
     pub fn put(&self, bytes: &[u8]) -> BlobRef {
         let blob = BlobRef::of(bytes);
-        self.0.lock().unwrap().complete.insert(blob.id, Arc::new(bytes.to_vec()));
+        self.0
+            .lock()
+            .unwrap()
+            .complete
+            .insert(blob.id, Arc::new(bytes.to_vec()));
         blob
     }
 
@@ -73,7 +79,12 @@ fn range(blob: BlobRef, index: u32) -> std::ops::Range<usize> {
 
 impl BlobStore for MemoryStore {
     fn held(&self, id: &BlobId) -> Option<u64> {
-        self.0.lock().unwrap().complete.get(id).map(|bytes| bytes.len() as u64)
+        self.0
+            .lock()
+            .unwrap()
+            .complete
+            .get(id)
+            .map(|bytes| bytes.len() as u64)
     }
 
     fn segment_list(&self, id: &BlobId) -> io::Result<SegmentList> {
@@ -83,11 +94,19 @@ impl BlobStore for MemoryStore {
 
     fn read_segment(&self, id: &BlobId, index: u32) -> io::Result<Vec<u8>> {
         let bytes = self.bytes(id).ok_or(io::ErrorKind::NotFound)?;
-        let blob = BlobRef { id: *id, size: bytes.len() as u64 };
-        let mut segment = bytes.get(range(blob, index)).ok_or(io::ErrorKind::InvalidInput)?.to_vec();
+        let blob = BlobRef {
+            id: *id,
+            size: bytes.len() as u64,
+        };
+        let mut segment = bytes
+            .get(range(blob, index))
+            .ok_or(io::ErrorKind::InvalidInput)?
+            .to_vec();
         let mut inner = self.0.lock().unwrap();
         if let Some(left) = &mut inner.reads_left {
-            *left = left.checked_sub(1).ok_or(io::Error::other("told to fail"))?;
+            *left = left
+                .checked_sub(1)
+                .ok_or(io::Error::other("told to fail"))?;
         }
         inner.read.push(index);
         if inner.corrupt.contains(&index) {
@@ -98,8 +117,15 @@ impl BlobStore for MemoryStore {
 
     fn begin(&self, blob: BlobRef) -> io::Result<Partial> {
         let mut inner = self.0.lock().unwrap();
-        let fresh =
-            || (vec![0; blob.size as usize], Partial { list: None, have: vec![false; blob.n_segments() as usize] });
+        let fresh = || {
+            (
+                vec![0; blob.size as usize],
+                Partial {
+                    list: None,
+                    have: vec![false; blob.n_segments() as usize],
+                },
+            )
+        };
         Ok(inner.partial.entry(blob.id).or_insert_with(fresh).1.clone())
     }
 
@@ -121,7 +147,11 @@ impl BlobStore for MemoryStore {
     fn finish(&self, blob: BlobRef) -> io::Result<()> {
         let mut inner = self.0.lock().unwrap();
         let (data, _) = inner.partial.remove(&blob.id).unwrap();
-        assert_eq!(BlobId::of(&data), blob.id, "the fetcher finished a wrong blob");
+        assert_eq!(
+            BlobId::of(&data),
+            blob.id,
+            "the fetcher finished a wrong blob"
+        );
         inner.complete.insert(blob.id, Arc::new(data));
         Ok(())
     }
@@ -174,15 +204,23 @@ impl Node {
                 }
             }
         };
-        timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+        timeout(PATIENCE, found)
+            .await
+            .unwrap_or_else(|_| panic!("waited in vain for {what}"))
     }
 
     pub async fn peer_up(&mut self, node: NodeId) {
-        self.wait("a peer", |event| matches!(event, Event::PeerUp { node: up, .. } if *up == node).then_some(())).await;
+        self.wait("a peer", |event| {
+            matches!(event, Event::PeerUp { node: up, .. } if *up == node).then_some(())
+        })
+        .await;
     }
 
     pub async fn synced(&mut self, node: NodeId) {
-        self.wait("sync", |event| matches!(event, Event::Synced { node: with } if *with == node).then_some(())).await;
+        self.wait("sync", |event| {
+            matches!(event, Event::Synced { node: with } if *with == node).then_some(())
+        })
+        .await;
     }
 }
 

@@ -21,7 +21,9 @@ const MAX_ANSWER_BYTES: u64 = 256 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No daemon runs with this state folder.
-    #[error("no daemon runs with state folder {0}: start one, or name the right folder with --state")]
+    #[error(
+        "no daemon runs with state folder {0}: start one, or name the right folder with --state"
+    )]
     NotRunning(String),
     /// `control.json` cannot be read.
     #[error("control file of {folder} cannot be read: {source}")]
@@ -139,13 +141,20 @@ impl Client {
     fn request(&self, method: &str, path: &str) -> Result<Vec<u8>, ClientError> {
         let ControlFile { address, pid, .. } = self.control;
         let answer = self.exchange(method, path);
-        let answer = answer.map_err(|source| ClientError::Unreachable { pid, address, source })?;
-        let (status, body) = split(&answer).ok_or_else(|| ClientError::Malformed("not HTTP".into()))?;
+        let answer = answer.map_err(|source| ClientError::Unreachable {
+            pid,
+            address,
+            source,
+        })?;
+        let (status, body) =
+            split(&answer).ok_or_else(|| ClientError::Malformed("not HTTP".into()))?;
         if (200..300).contains(&status) {
             return Ok(body.to_vec());
         }
         let said = serde_json::from_slice::<Problem>(body).map(|problem| problem.error);
-        Err(ClientError::Refused(said.unwrap_or_else(|_| format!("status {status}"))))
+        Err(ClientError::Refused(
+            said.unwrap_or_else(|_| format!("status {status}")),
+        ))
     }
 
     fn exchange(&self, method: &str, path: &str) -> io::Result<Vec<u8>> {
@@ -154,7 +163,9 @@ impl Client {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         // HTTP/1.0 keeps the answer in one piece and ends it with the connection.
-        let head = format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\r\n");
+        let head = format!(
+            "{method} {path} HTTP/1.0\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\r\n"
+        );
         stream.write_all(head.as_bytes())?;
         let mut answer = Vec::new();
         stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)?;
@@ -176,7 +187,10 @@ mod tests {
 
     #[test]
     fn reads_an_answer() {
-        assert_eq!(split(b"HTTP/1.0 202 Accepted\r\na: b\r\n\r\nbody"), Some((202, b"body".as_slice())));
+        assert_eq!(
+            split(b"HTTP/1.0 202 Accepted\r\na: b\r\n\r\nbody"),
+            Some((202, b"body".as_slice()))
+        );
         assert_eq!(split(b"nonsense"), None);
         assert_eq!(split(b"HTTP/1.0\r\n\r\n"), None);
     }

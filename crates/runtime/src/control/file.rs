@@ -40,7 +40,11 @@ impl ControlGuard {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&draft)?;
         file.write_all(&serde_json::to_vec(content)?)?;
         fs::rename(&draft, &path)?;
         Ok(Self { path })
@@ -63,9 +67,16 @@ mod tests {
     fn the_file_is_private_and_goes_with_its_guard() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read(folder.path()).unwrap(), None);
-        let content = ControlFile { address: ([127, 0, 0, 1], 80).into(), token: "t".into(), pid: 7 };
+        let content = ControlFile {
+            address: ([127, 0, 0, 1], 80).into(),
+            token: "t".into(),
+            pid: 7,
+        };
         let guard = ControlGuard::write(folder.path(), &content).unwrap();
-        let mode = fs::metadata(folder.path().join(FILE_NAME)).unwrap().permissions().mode();
+        let mode = fs::metadata(folder.path().join(FILE_NAME))
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(read(folder.path()).unwrap(), Some(content));
         drop(guard);

@@ -59,10 +59,18 @@ impl Server {
     /// Fails if the address cannot be bound or the file cannot be written.
     pub(crate) async fn start(address: SocketAddr, state: &Path) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        let content = ControlFile { address: listener.local_addr()?, token: new_token(), pid: std::process::id() };
+        let content = ControlFile {
+            address: listener.local_addr()?,
+            token: new_token(),
+            pid: std::process::id(),
+        };
         let file = ControlGuard::write(state, &content)?;
         let (driver, requests) = mpsc::channel(WAITING);
-        let shared = Arc::new(Shared { token: content.token, records: records::path_in(state), driver });
+        let shared = Arc::new(Shared {
+            token: content.token,
+            records: records::path_in(state),
+            driver,
+        });
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
         let task = tokio::spawn(async move {
@@ -71,7 +79,12 @@ impl Server {
                 tracing::warn!(%error, "the control API stopped");
             }
         });
-        Ok(Self { requests, _file: file, _stop: stop.drop_guard(), task })
+        Ok(Self {
+            requests,
+            _file: file,
+            _stop: stop.drop_guard(),
+            task,
+        })
     }
 
     /// Returns the next request; never returns if the server has stopped. Cancel-safe.
@@ -105,34 +118,69 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/stop", post(stop))
         .route("/metrics", get(prometheus))
         .fallback(|| async { problem(StatusCode::NOT_FOUND, "no such page") })
-        .layer(middleware::from_fn_with_state(Arc::clone(&shared), authorise))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&shared),
+            authorise,
+        ))
         .with_state(shared)
 }
 
-async fn authorise(State(shared): State<Arc<Shared>>, request: HttpRequest, next: Next) -> Response {
-    let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let given = header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+async fn authorise(
+    State(shared): State<Arc<Shared>>,
+    request: HttpRequest,
+    next: Next,
+) -> Response {
+    let header = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
+    let given = header
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .unwrap_or_default();
     match equal_in_constant_time(given.as_bytes(), shared.token.as_bytes()) {
         true => next.run(request).await,
-        false => problem(StatusCode::UNAUTHORIZED, "the token of control.json is needed"),
+        false => problem(
+            StatusCode::UNAUTHORIZED,
+            "the token of control.json is needed",
+        ),
     }
 }
 
 /// Compares without telling by its duration how much was right. The length of a token is no secret.
 fn equal_in_constant_time(given: &[u8], expected: &[u8]) -> bool {
-    let difference = given.iter().zip(expected).fold(0, |difference, (a, b)| difference | (a ^ b));
+    let difference = given
+        .iter()
+        .zip(expected)
+        .fold(0, |difference, (a, b)| difference | (a ^ b));
     given.len() == expected.len() && std::hint::black_box(difference) == 0
 }
 
 fn problem(status: StatusCode, error: &str) -> Response {
-    (status, Json(Problem { error: error.to_owned() })).into_response()
+    (
+        status,
+        Json(Problem {
+            error: error.to_owned(),
+        }),
+    )
+        .into_response()
 }
 
 /// Asks the driver and waits for its answer.
-async fn ask<T>(shared: &Shared, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Result<T, Response> {
-    let busy = || problem(StatusCode::SERVICE_UNAVAILABLE, "the daemon is busy or about to stop");
+async fn ask<T>(
+    shared: &Shared,
+    request: impl FnOnce(oneshot::Sender<T>) -> Request,
+) -> Result<T, Response> {
+    let busy = || {
+        problem(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the daemon is busy or about to stop",
+        )
+    };
     let (answer, answered) = oneshot::channel();
-    shared.driver.try_send(request(answer)).map_err(|_| busy())?;
+    shared
+        .driver
+        .try_send(request(answer))
+        .map_err(|_| busy())?;
     match tokio::time::timeout(PATIENCE, answered).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(_)) | Err(_) => Err(busy()),
@@ -155,17 +203,24 @@ async fn rounds(State(shared): State<Arc<Shared>>) -> Response {
     let path = shared.records.clone();
     match tokio::task::spawn_blocking(move || records::read(&path)).await {
         Ok(Ok(records)) => Json(records).into_response(),
-        Ok(Err(error)) => problem(StatusCode::INTERNAL_SERVER_ERROR, &format!("records cannot be read: {error}")),
+        Ok(Err(error)) => problem(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            &format!("records cannot be read: {error}"),
+        ),
         Err(_) => problem(StatusCode::INTERNAL_SERVER_ERROR, "records cannot be read"),
     }
 }
 
 async fn leave(State(shared): State<Arc<Shared>>) -> Result<StatusCode, Response> {
-    ask(&shared, Request::Leave).await.map(|()| StatusCode::ACCEPTED)
+    ask(&shared, Request::Leave)
+        .await
+        .map(|()| StatusCode::ACCEPTED)
 }
 
 async fn stop(State(shared): State<Arc<Shared>>) -> Result<StatusCode, Response> {
-    ask(&shared, Request::Stop).await.map(|()| StatusCode::ACCEPTED)
+    ask(&shared, Request::Stop)
+        .await
+        .map(|()| StatusCode::ACCEPTED)
 }
 
 async fn prometheus(State(shared): State<Arc<Shared>>) -> Result<Response, Response> {

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fednode_core::{
-    Averaging, Exchange, ExpertExchange, FederationSpec, Matching, NodeId, ParamSet, PeersPerExpert, PoolMember,
-    PoolOutcome, ProxySet, Round, Rule, Score, Scores, Served, Slot, Weighting,
+    Averaging, Exchange, ExpertExchange, FederationSpec, Matching, NodeId, ParamSet,
+    PeersPerExpert, PoolMember, PoolOutcome, ProxySet, Round, Rule, Score, Scores, Served, Slot,
+    Weighting,
 };
 use fednode_runtime::{
-    Evaluations, Finished, MemberConfig, Modules, PrivateModule, RunError, TrainProgress, Trainer, TrainerCard,
-    TrainerError, Update, Watch, run_aggregator, run_node, telemetry,
+    Evaluations, Finished, MemberConfig, Modules, PrivateModule, RunError, TrainProgress, Trainer,
+    TrainerCard, TrainerError, Update, Watch, run_aggregator, run_node, telemetry,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -51,8 +52,16 @@ pub struct Toy {
 impl Toy {
     pub fn new(number: u8, batch: Duration) -> (Box<Self>, Arc<Counters>) {
         let counters = Arc::new(Counters::default());
-        let experts = (0..EXPERTS).map(|slot| vec![f32::from(slot) + 1.0; 3]).collect();
-        let toy = Self { number, shared: vec![1.0, 2.0], experts, batch, counters: Arc::clone(&counters) };
+        let experts = (0..EXPERTS)
+            .map(|slot| vec![f32::from(slot) + 1.0; 3])
+            .collect();
+        let toy = Self {
+            number,
+            shared: vec![1.0, 2.0],
+            experts,
+            batch,
+            counters: Arc::clone(&counters),
+        };
         (Box::new(toy), counters)
     }
 
@@ -60,7 +69,13 @@ impl Toy {
     fn run_batches(&self, watch: &mut Watch<'_>) -> Result<(), TrainerError> {
         for batch in 1..=4 {
             std::thread::sleep(self.batch);
-            let progress = TrainProgress { epoch: 1, epochs: 1, batch, batches: 4, loss: 1.0 };
+            let progress = TrainProgress {
+                epoch: 1,
+                epochs: 1,
+                batch,
+                batches: 4,
+                loss: 1.0,
+            };
             if watch(progress).is_break() {
                 return Err(TrainerError::Abandoned);
             }
@@ -71,12 +86,16 @@ impl Toy {
 
 pub fn params(name: &str, values: &[f32]) -> ParamSet {
     let mut params = ParamSet::new();
-    params.insert(name, &[values.len()], values.to_vec()).unwrap();
+    params
+        .insert(name, &[values.len()], values.to_vec())
+        .unwrap();
     params
 }
 
 fn values(params: &ParamSet, name: &str) -> Result<Vec<f32>, TrainerError> {
-    let tensor = params.get(name).ok_or_else(|| TrainerError::Misfit(format!("`{name}` is missing")))?;
+    let tensor = params
+        .get(name)
+        .ok_or_else(|| TrainerError::Misfit(format!("`{name}` is missing")))?;
     Ok(tensor.values().to_vec())
 }
 
@@ -89,13 +108,24 @@ impl Trainer for Toy {
         Some(params("w", &self.shared))
     }
 
-    fn local_update(&mut self, round: Round, watch: &mut Watch<'_>) -> Result<Update, TrainerError> {
+    fn local_update(
+        &mut self,
+        round: Round,
+        watch: &mut Watch<'_>,
+    ) -> Result<Update, TrainerError> {
         self.run_batches(watch)?;
         let step = f32::from(self.number) * 0.01;
         self.shared.iter_mut().for_each(|value| *value += step);
-        self.experts.iter_mut().flatten().for_each(|value| *value += step);
+        self.experts
+            .iter_mut()
+            .flatten()
+            .for_each(|value| *value += step);
         self.counters.trained.fetch_add(1, Ordering::Relaxed);
-        let experts = self.experts.iter().map(|expert| (params("e", expert), 5)).collect();
+        let experts = self
+            .experts
+            .iter()
+            .map(|expert| (params("e", expert), 5))
+            .collect();
         let proxies: Vec<f32> = self.experts.iter().flatten().copied().collect();
         Ok(Update {
             shared: Some(params("w", &self.shared)),
@@ -109,25 +139,47 @@ impl Trainer for Toy {
     }
 
     /// Adds to an expert, so that it shows how often it was done; takes as long as a local update.
-    fn finish(&mut self, _last: Round, watch: &mut Watch<'_>) -> Result<Option<Evaluations>, TrainerError> {
+    fn finish(
+        &mut self,
+        _last: Round,
+        watch: &mut Watch<'_>,
+    ) -> Result<Option<Evaluations>, TrainerError> {
         self.counters.finishing.fetch_add(1, Ordering::Relaxed);
         self.run_batches(watch)?;
-        self.experts[0].iter_mut().for_each(|value| *value += FINISHING);
+        self.experts[0]
+            .iter_mut()
+            .for_each(|value| *value += FINISHING);
         self.counters.finished.fetch_add(1, Ordering::Relaxed);
         Ok(None)
     }
 
     fn module(&mut self, _watch: &mut Watch<'_>) -> Result<Option<PrivateModule>, TrainerError> {
         let own = &self.experts[0];
-        Ok(Some(PrivateModule { kind: "expert".into(), params: params("e", own), score: 0.25 }))
+        Ok(Some(PrivateModule {
+            kind: "expert".into(),
+            params: params("e", own),
+            score: 0.25,
+        }))
     }
 
     /// Takes as long as a local update.
-    fn pool(&mut self, modules: Modules, watch: &mut Watch<'_>) -> Result<PoolOutcome, TrainerError> {
+    fn pool(
+        &mut self,
+        modules: Modules,
+        watch: &mut Watch<'_>,
+    ) -> Result<PoolOutcome, TrainerError> {
         self.counters.pooling.fetch_add(1, Ordering::Relaxed);
         self.run_batches(watch)?;
-        let member = |node: Option<NodeId>| PoolMember { node, score: None, kept: true, gate_mass: 0.0 };
-        let scores = Scores { own: Score::default(), mixture: None };
+        let member = |node: Option<NodeId>| PoolMember {
+            node,
+            score: None,
+            kept: true,
+            gate_mass: 0.0,
+        };
+        let scores = Scores {
+            own: Score::default(),
+            mixture: None,
+        };
         let others = modules.iter().map(|(node, _)| member(Some(*node)));
         Ok(PoolOutcome {
             members: [member(None)].into_iter().chain(others).collect(),
@@ -143,7 +195,11 @@ impl Trainer for Toy {
         })
     }
 
-    fn adopt(&mut self, shared: Option<ParamSet>, experts: Vec<(Slot, ParamSet)>) -> Result<(), TrainerError> {
+    fn adopt(
+        &mut self,
+        shared: Option<ParamSet>,
+        experts: Vec<(Slot, ParamSet)>,
+    ) -> Result<(), TrainerError> {
         if let Some(shared) = shared {
             self.shared = values(&shared, "w")?;
         }
@@ -154,14 +210,24 @@ impl Trainer for Toy {
     }
 
     fn evaluate(&mut self, _with_validation: bool) -> Result<Evaluations, TrainerError> {
-        let score = Score { accuracy: f64::from(self.shared[0]) / 10.0, loss: 0.5, n_samples: 4 };
-        Ok(Evaluations { validation: Some(score), test: Some(score), expert_share: vec![0.5, 0.5] })
+        let score = Score {
+            accuracy: f64::from(self.shared[0]) / 10.0,
+            loss: 0.5,
+            n_samples: 4,
+        };
+        Ok(Evaluations {
+            validation: Some(score),
+            test: Some(score),
+            expert_share: vec![0.5, 0.5],
+        })
     }
 
     fn state(&self) -> ParamSet {
         let mut state = params("shared", &self.shared);
         for (slot, expert) in self.experts.iter().enumerate() {
-            state.extend_prefixed(&format!("experts.{slot}."), params("e", expert)).unwrap();
+            state
+                .extend_prefixed(&format!("experts.{slot}."), params("e", expert))
+                .unwrap();
         }
         state
     }
@@ -176,19 +242,32 @@ impl Trainer for Toy {
     }
 
     fn describe(&self) -> TrainerCard {
-        TrainerCard { device: "toy".into(), model: "toy".into(), n_parameters: 8, ..TrainerCard::default() }
+        TrainerCard {
+            device: "toy".into(),
+            model: "toy".into(),
+            n_parameters: 8,
+            ..TrainerCard::default()
+        }
     }
 }
 
 /// A federation that averages and mixes.
 pub fn spec(nodes: u32, rounds: u32) -> FederationSpec {
-    let mut spec = FederationSpec { nodes, rounds, hyper: BTreeMap::new(), ..FederationSpec::default() };
+    let mut spec = FederationSpec {
+        nodes,
+        rounds,
+        hyper: BTreeMap::new(),
+        ..FederationSpec::default()
+    };
     spec.round.quorum = 1.0;
     spec.round.min_members = 2;
     spec.round.grace_seconds = 1.0;
     spec.round.deadline_seconds = 8.0;
     spec.exchange = Exchange {
-        averaging: Some(Averaging { weighting: Weighting::Uniform, rule: Rule::Mean }),
+        averaging: Some(Averaging {
+            weighting: Weighting::Uniform,
+            rule: Rule::Mean,
+        }),
         experts: Some(ExpertExchange {
             peers_per_expert: PeersPerExpert::ALL,
             refresh_every: 1,
@@ -205,7 +284,10 @@ pub fn spec(nodes: u32, rounds: u32) -> FederationSpec {
 
 /// A federation in which everybody trains alone.
 pub fn lonely_spec(rounds: u32) -> FederationSpec {
-    FederationSpec { exchange: Exchange::default(), ..spec(1, rounds) }
+    FederationSpec {
+        exchange: Exchange::default(),
+        ..spec(1, rounds)
+    }
 }
 
 pub fn config(spec: &FederationSpec, state: &Path, peers: &[String]) -> MemberConfig {
@@ -235,7 +317,11 @@ impl Running {
         let stop = CancellationToken::new();
         let (toy, counters) = Toy::new(number, batch);
         let task = tokio::spawn(run_node(config, toy, stop.clone()));
-        Self { stop, counters, task }
+        Self {
+            stop,
+            counters,
+            task,
+        }
     }
 
     /// Starts an aggregator and returns it with the address to dial.
@@ -245,7 +331,14 @@ impl Running {
         let stop = CancellationToken::new();
         let task = tokio::spawn(run_aggregator(config, stop.clone()));
         let address = within(10, addresses.recv()).await.unwrap();
-        (Self { stop, counters: Arc::default(), task }, address)
+        (
+            Self {
+                stop,
+                counters: Arc::default(),
+                task,
+            },
+            address,
+        )
     }
 
     pub async fn end(self) -> Result<Finished, RunError> {
@@ -255,7 +348,9 @@ impl Running {
 
 /// Waits with a limit, so that a test that hangs says so.
 pub async fn within<T>(seconds: u64, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(seconds), future).await.expect("it takes far too long")
+    tokio::time::timeout(Duration::from_secs(seconds), future)
+        .await
+        .expect("it takes far too long")
 }
 
 /// Waits until something holds.

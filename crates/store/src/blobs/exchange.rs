@@ -17,7 +17,10 @@ use super::{Blobs, check_size};
 use crate::disk::with_path;
 
 fn not_begun(blob: &BlobRef) -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, format!("blob {} is not being received", blob.id.short()))
+    io::Error::new(
+        io::ErrorKind::NotFound,
+        format!("blob {} is not being received", blob.id.short()),
+    )
 }
 
 impl BlobStore for Blobs {
@@ -25,7 +28,9 @@ impl BlobStore for Blobs {
         match self.lock {
             Some(_) => self.index().held(id).map(|held| held.size),
             // The daemon that owns the folder adds and removes while we look.
-            None => fs::metadata(self.files.held(id)).ok().map(|metadata| metadata.len()),
+            None => fs::metadata(self.files.held(id))
+                .ok()
+                .map(|metadata| metadata.len()),
         }
     }
 
@@ -80,11 +85,15 @@ impl BlobStore for Blobs {
     }
 
     fn write_segment(&self, blob: BlobRef, index: u32, bytes: &[u8]) -> io::Result<()> {
-        self.write_with(blob, |receiving, files| receiving.write(index, bytes, files, &self.disk))
+        self.write_with(blob, |receiving, files| {
+            receiving.write(index, bytes, files, &self.disk)
+        })
     }
 
     fn write_verified(&self, segment: VerifiedSegment<'_>) -> io::Result<()> {
-        self.write_with(segment.blob(), |receiving, files| receiving.write_verified(segment, files, &self.disk))
+        self.write_with(segment.blob(), |receiving, files| {
+            receiving.write_verified(segment, files, &self.disk)
+        })
     }
 
     fn finish(&self, blob: BlobRef) -> io::Result<()> {
@@ -116,7 +125,8 @@ impl Blobs {
     /// Fails if the disk does.
     pub fn abandon(&self, blob: BlobRef) -> io::Result<()> {
         self.check_writable()?;
-        self.remove_victim(&mut self.index(), Victim::Partial(blob)).map(|_| ())
+        self.remove_victim(&mut self.index(), Victim::Partial(blob))
+            .map(|_| ())
     }
 
     /// Writes to a blob that is being received; one that is held needs nothing more.
@@ -146,10 +156,18 @@ impl Blobs {
         match self.verified_list(&blob.id) {
             Ok(list) if list.blob() == blob => {
                 let have = vec![true; blob.n_segments() as usize];
-                Ok(Some(Partial { list: Some(list.values().to_vec()), have }))
+                Ok(Some(Partial {
+                    list: Some(list.values().to_vec()),
+                    have,
+                }))
             }
             Ok(list) => {
-                let text = format!("blob {} has {} bytes, not {}", blob.id.short(), list.blob().size, blob.size);
+                let text = format!(
+                    "blob {} has {} bytes, not {}",
+                    blob.id.short(),
+                    list.blob().size,
+                    blob.size
+                );
                 Err(io::Error::new(io::ErrorKind::InvalidInput, text))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -164,29 +182,46 @@ impl Blobs {
             self.make_room(&mut index, blob.size)?;
             index.release(blob.size);
             let path = self.files.partial(&blob).data;
-            let create = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path);
+            let create = File::options()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&path);
             create.map_err(|error| with_path(error, &path))?;
             index.insert_incoming(blob, SystemTime::now());
         }
-        let incoming = index.incoming(&blob).expect("it was there or has just been inserted");
+        let incoming = index
+            .incoming(&blob)
+            .expect("it was there or has just been inserted");
         incoming.used = SystemTime::now();
-        Ok(Arc::clone(incoming.receiving.get_or_insert_with(|| Arc::new(Mutex::new(Receiving::new(blob))))))
+        Ok(Arc::clone(incoming.receiving.get_or_insert_with(|| {
+            Arc::new(Mutex::new(Receiving::new(blob)))
+        })))
     }
 
     /// Gives a complete partial blob its name.
     ///
     /// What others serve is not fsynced: 20 ms for an expert on a common disk, while a round waits. It survives a crash
     /// of this process; after a power cut a damaged copy is recognised by its hash when it is read, and fetched again.
-    fn promote(&self, blob: BlobRef, receiving: &Arc<Mutex<Receiving>>, list: SegmentList) -> io::Result<()> {
+    fn promote(
+        &self,
+        blob: BlobRef,
+        receiving: &Arc<Mutex<Receiving>>,
+        list: SegmentList,
+    ) -> io::Result<()> {
         self.held_folder(&blob.id)?;
         let mut index = self.index();
         // It may have been withdrawn, and even begun anew, while it was hashed.
-        let current = index.incoming(&blob).and_then(|incoming| incoming.receiving.clone());
+        let current = index
+            .incoming(&blob)
+            .and_then(|incoming| incoming.receiving.clone());
         if !current.is_some_and(|current| Arc::ptr_eq(&current, receiving)) {
             return Err(not_begun(&blob));
         }
         let path = self.files.held(&blob.id);
-        fs::rename(self.files.partial(&blob).data, &path).map_err(|error| with_path(error, &path))?;
+        fs::rename(self.files.partial(&blob).data, &path)
+            .map_err(|error| with_path(error, &path))?;
         for other in index.incoming_of(&blob.id) {
             // Also those announced with another size: they were lies.
             self.remove_victim(&mut index, Victim::Partial(other))?;
@@ -202,7 +237,8 @@ impl Blobs {
             return Ok(list);
         }
         let (file, blob) = self.open_held(id)?;
-        let list = Arc::new(compute_list(&file, blob)?.map_err(|_| self.give_up_corrupt(id, &file))?);
+        let list =
+            Arc::new(compute_list(&file, blob)?.map_err(|_| self.give_up_corrupt(id, &file))?);
         if blob.n_segments() > 1 {
             self.index().remember_list(Arc::clone(&list));
         }

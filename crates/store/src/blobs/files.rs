@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use fednode_core::blob::chaining_value;
-use fednode_core::{BlobId, BlobRef, ChainingValue, MAX_BLOB_BYTES, SEGMENT_BYTES, SegmentError, SegmentList};
+use fednode_core::{
+    BlobId, BlobRef, ChainingValue, MAX_BLOB_BYTES, SEGMENT_BYTES, SegmentError, SegmentList,
+};
 
 use crate::disk::{list_folder, with_path};
 use crate::folder::sweep;
@@ -37,7 +39,9 @@ pub(super) struct PartialFiles {
 
 impl Files {
     pub(super) fn new(state: &Path) -> Self {
-        Self { state: state.to_owned() }
+        Self {
+            state: state.to_owned(),
+        }
     }
 
     pub(super) fn held_root(&self) -> PathBuf {
@@ -57,25 +61,48 @@ impl Files {
     }
 
     pub(super) fn partial(&self, blob: &BlobRef) -> PartialFiles {
-        let path = |kind| self.partial_folder().join(format!("{}-{}.{kind}", blob.id, blob.size));
-        PartialFiles { data: path("data"), list: path("list"), map: path("map") }
+        let path = |kind| {
+            self.partial_folder()
+                .join(format!("{}-{}.{kind}", blob.id, blob.size))
+        };
+        PartialFiles {
+            data: path("data"),
+            list: path("list"),
+            map: path("map"),
+        }
     }
 
     /// Removes what a crash left half-written; only for the owner of the folder.
     pub(super) fn sweep(&self) -> io::Result<()> {
-        list_folder(&self.held_root())?.iter().filter(|path| path.is_dir()).try_for_each(|folder| sweep(folder))?;
+        list_folder(&self.held_root())?
+            .iter()
+            .filter(|path| path.is_dir())
+            .try_for_each(|folder| sweep(folder))?;
         sweep(&self.partial_folder())
     }
 
     /// Finds all held blobs.
     pub(super) fn scan_held(&self) -> io::Result<Vec<(BlobRef, SystemTime)>> {
         let mut found = Vec::new();
-        for folder in list_folder(&self.held_root())?.iter().filter(|path| path.is_dir()) {
+        for folder in list_folder(&self.held_root())?
+            .iter()
+            .filter(|path| path.is_dir())
+        {
             for path in list_folder(folder)? {
-                let Some(id) = file_name(&path).and_then(|name| name.parse().ok()) else { continue };
+                let Some(id) = file_name(&path).and_then(|name| name.parse().ok()) else {
+                    continue;
+                };
                 // Who only looks may see the owner remove a blob between the listing and here.
-                let Ok(metadata) = fs::metadata(&path) else { continue };
-                found.push((BlobRef { id, size: metadata.len() }, metadata.modified()?));
+                let Ok(metadata) = fs::metadata(&path) else {
+                    continue;
+                };
+                found.push((
+                    BlobRef {
+                        id,
+                        size: metadata.len(),
+                    },
+                    metadata.modified()?,
+                ));
             }
         }
         Ok(found)
@@ -89,7 +116,10 @@ impl Files {
             match blob.filter(|blob| self.partial(blob).data.is_file()) {
                 None => fs::remove_file(&path).map_err(|error| with_path(error, &path))?,
                 Some(blob) if path == self.partial(&blob).data => {
-                    found.push((blob, fs::metadata(&path).and_then(|metadata| metadata.modified())?));
+                    found.push((
+                        blob,
+                        fs::metadata(&path).and_then(|metadata| metadata.modified())?,
+                    ));
                 }
                 Some(_) => {}
             }
@@ -105,7 +135,10 @@ fn file_name(path: &Path) -> Option<&str> {
 fn parse_partial_name(name: &str) -> Option<BlobRef> {
     let (stem, _kind) = name.split_once('.')?;
     let (id, size) = stem.split_once('-')?;
-    let blob = BlobRef { id: id.parse().ok()?, size: size.parse().ok()? };
+    let blob = BlobRef {
+        id: id.parse().ok()?,
+        size: size.parse().ok()?,
+    };
     (blob.size <= MAX_BLOB_BYTES).then_some(blob)
 }
 
@@ -117,7 +150,12 @@ pub(super) fn read_segment(file: &File, blob: BlobRef, index: u32) -> io::Result
 }
 
 /// Reads segment `index` in place of what is in `bytes`.
-pub(super) fn read_segment_into(file: &File, blob: BlobRef, index: u32, bytes: &mut Vec<u8>) -> io::Result<()> {
+pub(super) fn read_segment_into(
+    file: &File,
+    blob: BlobRef,
+    index: u32,
+    bytes: &mut Vec<u8>,
+) -> io::Result<()> {
     let len = usize::try_from(blob.segment_len(index)).expect("a segment is at most 1 MiB");
     bytes.resize(len, 0);
     file.read_exact_at(bytes, u64::from(index) * SEGMENT_BYTES)
@@ -126,7 +164,10 @@ pub(super) fn read_segment_into(file: &File, blob: BlobRef, index: u32, bytes: &
 /// Reads a whole file, a segment at a time, and computes its segment list.
 ///
 /// The inner error says that the bytes are not those of the blob, the outer that they could not be read.
-pub(super) fn compute_list(file: &File, blob: BlobRef) -> io::Result<Result<SegmentList, SegmentError>> {
+pub(super) fn compute_list(
+    file: &File,
+    blob: BlobRef,
+) -> io::Result<Result<SegmentList, SegmentError>> {
     if file.metadata()?.len() != blob.size {
         return Ok(Err(SegmentError::List));
     }

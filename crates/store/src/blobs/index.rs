@@ -58,7 +58,13 @@ impl Index {
     }
 
     pub(super) fn all_held(&self) -> Vec<BlobRef> {
-        self.held.iter().map(|(id, held)| BlobRef { id: *id, size: held.size }).collect()
+        self.held
+            .iter()
+            .map(|(id, held)| BlobRef {
+                id: *id,
+                size: held.size,
+            })
+            .collect()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -75,21 +81,40 @@ impl Index {
     }
 
     pub(super) fn release(&mut self, bytes: u64) {
-        debug_assert!(self.used_bytes >= bytes, "only what was reserved is released");
+        debug_assert!(
+            self.used_bytes >= bytes,
+            "only what was reserved is released"
+        );
         self.used_bytes = self.used_bytes.saturating_sub(bytes);
     }
 
     /// Adds a held blob and its bytes.
     pub(super) fn insert_held(&mut self, blob: BlobRef, used: SystemTime) {
         self.reserve(blob.size);
-        if let Some(before) = self.held.insert(blob.id, Held { size: blob.size, used }) {
+        if let Some(before) = self.held.insert(
+            blob.id,
+            Held {
+                size: blob.size,
+                used,
+            },
+        ) {
             self.release(before.size);
         }
     }
 
     /// Adds a partial blob and the bytes that it will have.
     pub(super) fn insert_incoming(&mut self, blob: BlobRef, used: SystemTime) {
-        if self.incoming.insert(blob, Incoming { used, receiving: None }).is_none() {
+        if self
+            .incoming
+            .insert(
+                blob,
+                Incoming {
+                    used,
+                    receiving: None,
+                },
+            )
+            .is_none()
+        {
             self.reserve(blob.size);
         }
     }
@@ -100,8 +125,17 @@ impl Index {
 
     /// Returns everything that is being received under a name, whatever size was announced with it.
     pub(super) fn incoming_of(&self, id: &BlobId) -> Vec<BlobRef> {
-        let (least, most) = (BlobRef { id: *id, size: 0 }, BlobRef { id: *id, size: u64::MAX });
-        self.incoming.range(least..=most).map(|(blob, _)| *blob).collect()
+        let (least, most) = (
+            BlobRef { id: *id, size: 0 },
+            BlobRef {
+                id: *id,
+                size: u64::MAX,
+            },
+        );
+        self.incoming
+            .range(least..=most)
+            .map(|(blob, _)| *blob)
+            .collect()
     }
 
     /// Forgets a held blob or a partial one; the files are the caller's business.
@@ -119,7 +153,9 @@ impl Index {
 
     /// Notes a use and tells when the one before was.
     pub(super) fn touch(&mut self, id: &BlobId, now: SystemTime) -> Option<SystemTime> {
-        self.held.get_mut(id).map(|held| std::mem::replace(&mut held.used, now))
+        self.held
+            .get_mut(id)
+            .map(|held| std::mem::replace(&mut held.used, now))
     }
 
     pub(super) fn pin(&mut self, id: BlobId) {
@@ -142,12 +178,22 @@ impl Index {
     /// Returns what may go, least recently used first, until `excess` bytes are free and there is room for one more.
     pub(super) fn victims(&self, excess: u64, now: SystemTime) -> Vec<(Victim, u64)> {
         let spared = |id: &BlobId| self.keep.contains(id) || self.pins.contains_key(id);
-        let held = self.held.iter().map(|(id, held)| (held.used, Victim::Held(*id), held.size, spared(id)));
+        let held = self
+            .held
+            .iter()
+            .map(|(id, held)| (held.used, Victim::Held(*id), held.size, spared(id)));
         let partial = self.incoming.iter().map(|(blob, incoming)| {
             // A clock that was set back makes the age unknown; then it is spared.
-            let rested = now.duration_since(incoming.used).is_ok_and(|age| age > PARTIAL_REST);
+            let rested = now
+                .duration_since(incoming.used)
+                .is_ok_and(|age| age > PARTIAL_REST);
             let busy = incoming.receiving.is_some() && !rested;
-            (incoming.used, Victim::Partial(*blob), blob.size, busy || spared(&blob.id))
+            (
+                incoming.used,
+                Victim::Partial(*blob),
+                blob.size,
+                busy || spared(&blob.id),
+            )
         });
         let mut candidates: Vec<_> = held.chain(partial).filter(|(.., spared)| !spared).collect();
         candidates.sort_unstable_by_key(|(used, victim, ..)| (*used, *victim));
@@ -187,7 +233,9 @@ impl Lists {
         self.order.push_back(id);
         self.by_id.insert(id, list);
         while self.n_values > MAX_REMEMBERED_VALUES {
-            let Some(oldest) = self.order.front().copied() else { return };
+            let Some(oldest) = self.order.front().copied() else {
+                return;
+            };
             self.forget(&oldest);
         }
     }
@@ -205,7 +253,10 @@ mod tests {
     use super::*;
 
     fn blob(byte: u8, size: u64) -> BlobRef {
-        BlobRef { id: BlobId::from_bytes([byte; 32]), size }
+        BlobRef {
+            id: BlobId::from_bytes([byte; 32]),
+            size,
+        }
     }
 
     fn at(seconds: u64) -> SystemTime {
@@ -213,7 +264,11 @@ mod tests {
     }
 
     fn victims(index: &Index, excess: u64, now: SystemTime) -> Vec<Victim> {
-        index.victims(excess, now).into_iter().map(|(victim, _)| victim).collect()
+        index
+            .victims(excess, now)
+            .into_iter()
+            .map(|(victim, _)| victim)
+            .collect()
     }
 
     fn index() -> Index {
@@ -244,7 +299,11 @@ mod tests {
         let mut index = Index::default();
         let incoming = blob(9, 50);
         index.insert_incoming(incoming, at(1000));
-        assert_eq!(victims(&index, 1, at(1001)), [Victim::Partial(incoming)], "left over from an earlier process");
+        assert_eq!(
+            victims(&index, 1, at(1001)),
+            [Victim::Partial(incoming)],
+            "left over from an earlier process"
+        );
         let receiving = Arc::new(Mutex::new(Receiving::new(incoming)));
         index.incoming(&incoming).unwrap().receiving = Some(receiving);
         assert_eq!(victims(&index, 1, at(1001)), []);
@@ -261,7 +320,9 @@ mod tests {
         index.insert_incoming(blob(4, 8), at(1));
         assert_eq!(index.used_bytes(), 315);
         assert_eq!(index.incoming_of(&blob(4, 0).id), [blob(4, 7), blob(4, 8)]);
-        assert!(index.forget(Victim::Partial(blob(4, 7))) && !index.forget(Victim::Partial(blob(4, 7))));
+        assert!(
+            index.forget(Victim::Partial(blob(4, 7))) && !index.forget(Victim::Partial(blob(4, 7)))
+        );
         assert!(index.forget(Victim::Held(blob(1, 0).id)));
         assert_eq!(index.used_bytes(), 208);
     }
@@ -279,6 +340,10 @@ mod tests {
         assert_eq!((lists.by_id.len(), lists.n_values), (40, values));
         lists.n_values += MAX_REMEMBERED_VALUES - values;
         lists.remember(Arc::new(SegmentList::of(&vec![99; 2 << 20])));
-        assert_eq!((lists.by_id.len(), lists.order.len()), (40, 40), "the oldest made room");
+        assert_eq!(
+            (lists.by_id.len(), lists.order.len()),
+            (40, 40),
+            "the oldest made room"
+        );
     }
 }

@@ -16,7 +16,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
-use fednode_core::{BlobRef, ChainingValue, Partial, SEGMENT_BYTES, SegmentError, SegmentList, VerifiedSegment};
+use fednode_core::{
+    BlobRef, ChainingValue, Partial, SEGMENT_BYTES, SegmentError, SegmentList, VerifiedSegment,
+};
 
 use super::files::{PartialFiles, compute_list, read_segment, read_segment_into};
 use crate::disk::Disk;
@@ -67,12 +69,23 @@ impl Receiving {
         // A blob of one segment needs no list: its only chaining value is its name.
         let list = SegmentList::verify(blob, vec![*blob.id.as_bytes()]).ok();
         let none = vec![false; blob.n_segments() as usize];
-        Self { blob, list, have: none.clone(), proven: none, stamp: None, unsynced_bytes: 0, loaded: false }
+        Self {
+            blob,
+            list,
+            have: none.clone(),
+            proven: none,
+            stamp: None,
+            unsynced_bytes: 0,
+            loaded: false,
+        }
     }
 
     /// Returns what is here.
     pub(super) fn progress(&self) -> Partial {
-        Partial { list: self.list.as_ref().map(|list| list.values().to_vec()), have: self.have.clone() }
+        Partial {
+            list: self.list.as_ref().map(|list| list.values().to_vec()),
+            have: self.have.clone(),
+        }
     }
 
     pub(super) fn first_missing(&self) -> Option<usize> {
@@ -107,9 +120,19 @@ impl Receiving {
     }
 
     /// Keeps the list; it proves itself when it is read, so it is neither staged nor synced.
-    pub(super) fn keep_list(&mut self, list: &SegmentList, files: &PartialFiles, disk: &Disk) -> io::Result<()> {
+    pub(super) fn keep_list(
+        &mut self,
+        list: &SegmentList,
+        files: &PartialFiles,
+        disk: &Disk,
+    ) -> io::Result<()> {
         if self.list.is_none() {
-            let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&files.list)?;
+            let file = File::options()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&files.list)?;
             disk.write_at(&file, &list.values().concat(), 0)?;
             self.list = Some(list.clone());
         }
@@ -117,9 +140,19 @@ impl Receiving {
     }
 
     /// Writes one segment without proof that it is right; a second copy of it changes nothing.
-    pub(super) fn write(&mut self, index: u32, bytes: &[u8], files: &PartialFiles, disk: &Disk) -> io::Result<()> {
+    pub(super) fn write(
+        &mut self,
+        index: u32,
+        bytes: &[u8],
+        files: &PartialFiles,
+        disk: &Disk,
+    ) -> io::Result<()> {
         if index >= self.blob.n_segments() || bytes.len() as u64 != self.blob.segment_len(index) {
-            let text = format!("{} bytes are not segment {index} of blob {}", bytes.len(), self.blob.id.short());
+            let text = format!(
+                "{} bytes are not segment {index} of blob {}",
+                bytes.len(),
+                self.blob.id.short()
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         if self.have[index as usize] {
@@ -133,7 +166,11 @@ impl Receiving {
         written?;
         self.have[index as usize] = true;
         self.unsynced_bytes += bytes.len() as u64;
-        if self.unsynced_bytes >= SYNC_BYTES { self.sync(&data, files, disk) } else { Ok(()) }
+        if self.unsynced_bytes >= SYNC_BYTES {
+            self.sync(&data, files, disk)
+        } else {
+            Ok(())
+        }
     }
 
     /// Writes one segment that is known to be right.
@@ -164,7 +201,9 @@ impl Receiving {
     /// The inner error says that the bytes are not those of the blob, the outer that they could not be read.
     pub(super) fn verify(&mut self, data: &File) -> io::Result<Result<SegmentList, SegmentError>> {
         self.distrust_if_touched(data)?;
-        let Some(list) = &self.list else { return compute_list(data, self.blob) };
+        let Some(list) = &self.list else {
+            return compute_list(data, self.blob);
+        };
         if data.metadata()?.len() != self.blob.size {
             return Ok(Err(SegmentError::List));
         }
@@ -186,14 +225,30 @@ impl Receiving {
     }
 
     fn write_map(&self, files: &PartialFiles, disk: &Disk) -> io::Result<()> {
-        let map = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&files.map)?;
+        let map = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&files.map)?;
         let bits: Vec<u8> = self.have.iter().map(|have| u8::from(*have)).collect();
-        disk.write_at(&map, &[bits.as_slice(), &map_checksum(self.blob, &bits)].concat(), 0)
+        disk.write_at(
+            &map,
+            &[bits.as_slice(), &map_checksum(self.blob, &bits)].concat(),
+            0,
+        )
     }
 
     /// Takes back what turned out to be false, after the whole did not hash to its name.
-    pub(super) fn distrust(&mut self, data: &File, files: &PartialFiles, disk: &Disk) -> io::Result<()> {
-        let have = (0..self.blob.n_segments()).map(|index| self.is_good(data, index)).collect();
+    pub(super) fn distrust(
+        &mut self,
+        data: &File,
+        files: &PartialFiles,
+        disk: &Disk,
+    ) -> io::Result<()> {
+        let have = (0..self.blob.n_segments())
+            .map(|index| self.is_good(data, index))
+            .collect();
         self.have = have;
         self.proven.fill(false);
         disk.remove(&files.map)
@@ -214,16 +269,26 @@ fn read_list(blob: BlobRef, files: &PartialFiles) -> Option<SegmentList> {
 fn read_map(blob: BlobRef, files: &PartialFiles) -> Vec<bool> {
     let nothing = vec![false; blob.n_segments() as usize];
     let expected_bytes = nothing.len() + blake3::OUT_LEN;
-    let Ok(bytes) = fs::read(&files.map) else { return nothing };
+    let Ok(bytes) = fs::read(&files.map) else {
+        return nothing;
+    };
     if bytes.len() != expected_bytes {
         return nothing;
     }
     let (bits, checksum) = bytes.split_at(nothing.len());
-    if checksum == map_checksum(blob, bits) { bits.iter().map(|bit| *bit == 1).collect() } else { nothing }
+    if checksum == map_checksum(blob, bits) {
+        bits.iter().map(|bit| *bit == 1).collect()
+    } else {
+        nothing
+    }
 }
 
 fn map_checksum(blob: BlobRef, bits: &[u8]) -> [u8; blake3::OUT_LEN] {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(MAP_DOMAIN).update(blob.id.as_bytes()).update(&blob.size.to_le_bytes()).update(bits);
+    hasher
+        .update(MAP_DOMAIN)
+        .update(blob.id.as_bytes())
+        .update(&blob.size.to_le_bytes())
+        .update(bits);
     *hasher.finalize().as_bytes()
 }

@@ -15,7 +15,10 @@ impl Blobs {
     /// Keeps a blob from being collected until the pin is dropped.
     pub fn pin(&self, id: BlobId) -> Pin {
         self.index().pin(id);
-        Pin { id, index: Arc::clone(&self.index) }
+        Pin {
+            id,
+            index: Arc::clone(&self.index),
+        }
     }
 
     /// Tells what is needed; everything else may be collected when space runs out.
@@ -42,7 +45,10 @@ impl Blobs {
         let mut collected = Collected::default();
         for (victim, size) in index.victims(excess, SystemTime::now()) {
             self.remove_victim(index, victim)?;
-            collected = Collected { blobs: collected.blobs + 1, bytes: collected.bytes + size };
+            collected = Collected {
+                blobs: collected.blobs + 1,
+                bytes: collected.bytes + size,
+            };
         }
         Ok(collected)
     }
@@ -65,7 +71,11 @@ impl Blobs {
                 return Err(self.disk_full(size));
             }
             let collected = self.collect_excess(index, excess)?;
-            debug!(blobs = collected.blobs, bytes = collected.bytes, "collected to make room");
+            debug!(
+                blobs = collected.blobs,
+                bytes = collected.bytes,
+                "collected to make room"
+            );
         }
         // What was collected may have been announced but not yet written.
         if self.disk.free(&self.files.held_root())? < size {
@@ -77,13 +87,17 @@ impl Blobs {
 
     fn quota_exceeded(&self, index: &Index, size: u64) -> io::Error {
         let (used, quota) = (index.used_bytes(), self.quota_bytes);
-        let text = format!("{size} bytes more do not fit: {used} of the quota's {quota} are in use");
+        let text =
+            format!("{size} bytes more do not fit: {used} of the quota's {quota} are in use");
         io::Error::new(io::ErrorKind::QuotaExceeded, text)
     }
 
     fn disk_full(&self, size: u64) -> io::Error {
         let folder = self.files.held_root();
-        let text = format!("{}: less than {size} bytes left on the disk", folder.display());
+        let text = format!(
+            "{}: less than {size} bytes left on the disk",
+            folder.display()
+        );
         io::Error::new(io::ErrorKind::StorageFull, text)
     }
 

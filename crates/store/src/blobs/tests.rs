@@ -27,12 +27,19 @@ fn open(folder: &Path) -> Blobs {
 
 fn bytes(seed: u8, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut bytes);
+    blake3::Hasher::new()
+        .update(&[seed])
+        .finalize_xof()
+        .fill(&mut bytes);
     bytes
 }
 
 fn segments(bytes: &[u8]) -> Vec<&[u8]> {
-    if bytes.is_empty() { vec![bytes] } else { bytes.chunks(SEG).collect() }
+    if bytes.is_empty() {
+        vec![bytes]
+    } else {
+        bytes.chunks(SEG).collect()
+    }
 }
 
 fn receive(blobs: &Blobs, bytes: &[u8]) -> BlobRef {
@@ -57,27 +64,48 @@ fn files_in(folder: PathBuf) -> usize {
 #[test]
 fn put_and_received_blobs_come_back_after_a_restart() {
     let home = tempfile::tempdir().unwrap();
-    let all: Vec<_> = [0, 1, 1000, SEG, SEG + 1, 3 * SEG + 77].map(|len| bytes(1, len)).into();
+    let all: Vec<_> = [0, 1, 1000, SEG, SEG + 1, 3 * SEG + 77]
+        .map(|len| bytes(1, len))
+        .into();
     for (n, bytes) in all.iter().enumerate() {
         let blobs = open(home.path());
-        let blob = if n % 2 == 0 { receive(&blobs, bytes) } else { blobs.put(bytes).unwrap() };
+        let blob = if n % 2 == 0 {
+            receive(&blobs, bytes)
+        } else {
+            blobs.put(bytes).unwrap()
+        };
         assert_eq!(blob, BlobRef::of(bytes));
     }
     let blobs = open(home.path());
     for bytes in &all {
         let blob = BlobRef::of(bytes);
-        assert_eq!((blobs.held(&blob.id), &blobs.get(&blob.id).unwrap()), (Some(blob.size), bytes));
-        assert_eq!(blobs.segment_list(&blob.id).unwrap(), SegmentList::of(bytes));
+        assert_eq!(
+            (blobs.held(&blob.id), &blobs.get(&blob.id).unwrap()),
+            (Some(blob.size), bytes)
+        );
+        assert_eq!(
+            blobs.segment_list(&blob.id).unwrap(),
+            SegmentList::of(bytes)
+        );
         for (index, segment) in (0..).zip(segments(bytes)) {
             assert_eq!(blobs.read_segment(&blob.id, index).unwrap(), segment);
         }
-        assert_eq!(kind(blobs.read_segment(&blob.id, blob.n_segments())), io::ErrorKind::InvalidInput);
+        assert_eq!(
+            kind(blobs.read_segment(&blob.id, blob.n_segments())),
+            io::ErrorKind::InvalidInput
+        );
         let complete = blobs.begin(blob).unwrap();
-        assert!(complete.list.is_some() && complete.have.iter().all(|have| *have), "nothing to receive");
+        assert!(
+            complete.list.is_some() && complete.have.iter().all(|have| *have),
+            "nothing to receive"
+        );
         blobs.write_segment(blob, 0, segments(bytes)[0]).unwrap();
         blobs.finish(blob).unwrap();
     }
-    assert_eq!(blobs.used_bytes(), all.iter().map(|bytes| bytes.len() as u64).sum::<u64>());
+    assert_eq!(
+        blobs.used_bytes(),
+        all.iter().map(|bytes| bytes.len() as u64).sum::<u64>()
+    );
     assert_eq!(files_in(blobs.files.partial_folder()), 0);
 }
 
@@ -95,19 +123,30 @@ fn a_spoilt_blob_is_not_held_and_can_be_had_again() {
         |blobs, id| kind(blobs.read_segment(id, 1)),
         |blobs, id| kind(blobs.segment_list(id)),
     ];
-    for spoilt in [flipped, content[..SEG + 9].to_vec(), content[..1].to_vec(), Vec::new()] {
+    for spoilt in [
+        flipped,
+        content[..SEG + 9].to_vec(),
+        content[..1].to_vec(),
+        Vec::new(),
+    ] {
         for read in reads {
             fs::write(&path, &spoilt).unwrap();
             let blobs = open(home.path());
             assert_eq!(read(&blobs, &blob.id), io::ErrorKind::NotFound);
-            assert_eq!((blobs.held(&blob.id), path.exists(), blobs.used_bytes()), (None, false, 0));
+            assert_eq!(
+                (blobs.held(&blob.id), path.exists(), blobs.used_bytes()),
+                (None, false, 0)
+            );
         }
         // The same store may hold a list of the bytes as they were.
         let blobs = open(home.path());
         blobs.put(&content).unwrap();
         blobs.segment_list(&blob.id).unwrap();
         fs::write(&path, &spoilt).unwrap();
-        assert_eq!(kind(blobs.read_segment(&blob.id, 1)), io::ErrorKind::NotFound);
+        assert_eq!(
+            kind(blobs.read_segment(&blob.id, 1)),
+            io::ErrorKind::NotFound
+        );
         // Neither who puts nor who receives is fooled by the spoilt file.
         blobs.put(&content).unwrap();
         fs::write(&path, &spoilt).unwrap();
@@ -121,7 +160,11 @@ fn a_spoilt_blob_is_not_held_and_can_be_had_again() {
     let blobs = open(home.path());
     blobs.put(&content).unwrap();
     fs::remove_file(&path).unwrap();
-    assert_eq!(kind(blobs.get(&blob.id)), io::ErrorKind::NotFound, "tidied up by hand");
+    assert_eq!(
+        kind(blobs.get(&blob.id)),
+        io::ErrorKind::NotFound,
+        "tidied up by hand"
+    );
     assert_eq!(blobs.used_bytes(), 0);
 }
 
@@ -133,16 +176,32 @@ fn resumes_with_what_was_written_whatever_became_of_the_map() {
     let blob = list.blob();
     let write = |blobs: &Blobs, range: std::ops::Range<usize>| {
         for index in range {
-            blobs.write_segment(blob, u32::try_from(index).unwrap(), segments(&content)[index]).unwrap();
+            blobs
+                .write_segment(
+                    blob,
+                    u32::try_from(index).unwrap(),
+                    segments(&content)[index],
+                )
+                .unwrap();
         }
     };
     let blobs = open(home.path());
-    assert_eq!(blobs.begin(blob).unwrap(), Partial { list: None, have: vec![false; 21] });
+    assert_eq!(
+        blobs.begin(blob).unwrap(),
+        Partial {
+            list: None,
+            have: vec![false; 21]
+        }
+    );
     blobs.keep_list(&list).unwrap();
     write(&blobs, 0..18);
     let files = blobs.files.partial(&blob);
     let map = fs::read(&files.map).expect("16 MiB were written, so there is a map");
-    assert_eq!(map.iter().take(21).filter(|bit| **bit == 1).count(), 16, "it vouches for what was synced only");
+    assert_eq!(
+        map.iter().take(21).filter(|bit| **bit == 1).count(),
+        16,
+        "it vouches for what was synced only"
+    );
     let here: Vec<bool> = (0..21).map(|index| index < 18).collect();
     let torn = [&map[..5], &[1; 30]].concat();
     for map in [Some(map.clone()), Some(torn), Some(Vec::new()), None] {
@@ -151,7 +210,13 @@ fn resumes_with_what_was_written_whatever_became_of_the_map() {
             None => fs::remove_file(&files.map).unwrap(),
         }
         let partial = open(home.path()).begin(blob).unwrap();
-        assert_eq!(partial, Partial { list: Some(list.values().to_vec()), have: here.clone() });
+        assert_eq!(
+            partial,
+            Partial {
+                list: Some(list.values().to_vec()),
+                have: here.clone()
+            }
+        );
     }
     // A map that was torn in the middle has the right length; what it says of segments that never came is not believed.
     let data = || File::options().write(true).open(&files.data).unwrap();
@@ -167,9 +232,19 @@ fn resumes_with_what_was_written_whatever_became_of_the_map() {
     fs::write(&files.list, bytes(4, list.values().len() * 32)).unwrap();
     let blobs = open(home.path());
     let partial = blobs.begin(blob).unwrap();
-    assert_eq!((partial.list, partial.have.iter().filter(|have| **have).count()), (None, 15));
+    assert_eq!(
+        (
+            partial.list,
+            partial.have.iter().filter(|have| **have).count()
+        ),
+        (None, 15)
+    );
     blobs.keep_list(&list).unwrap();
-    assert_eq!(kind(blobs.finish(blob)), io::ErrorKind::InvalidData, "segments are missing");
+    assert_eq!(
+        kind(blobs.finish(blob)),
+        io::ErrorKind::InvalidData,
+        "segments are missing"
+    );
     write(&blobs, 15..21);
     blobs.finish(blob).unwrap();
     assert_eq!(blobs.get(&blob.id).unwrap(), content);
@@ -188,11 +263,18 @@ fn what_was_spoilt_while_being_received_is_found_at_the_end() {
     for (index, segment) in (0..).zip(segments(&content)) {
         blobs.write_segment(blob, index, segment).unwrap();
     }
-    let data = File::options().write(true).open(blobs.files.partial(&blob).data).unwrap();
+    let data = File::options()
+        .write(true)
+        .open(blobs.files.partial(&blob).data)
+        .unwrap();
     data.write_all_at(b"spoilt", SEGMENT_BYTES + 100).unwrap();
     assert_eq!(kind(blobs.finish(blob)), io::ErrorKind::InvalidData);
     assert_eq!(blobs.held(&blob.id), None);
-    assert_eq!(blobs.begin(blob).unwrap().have, [true, false, true], "only that segment is fetched again");
+    assert_eq!(
+        blobs.begin(blob).unwrap().have,
+        [true, false, true],
+        "only that segment is fetched again"
+    );
     blobs.write_segment(blob, 1, segments(&content)[1]).unwrap();
     blobs.finish(blob).unwrap();
     assert_eq!(blobs.get(&blob.id).unwrap(), content);
@@ -204,7 +286,10 @@ fn a_wrong_announced_size_does_not_stop_the_honest_one() {
     let blobs = open(home.path());
     let content = bytes(6, 500);
     let honest = BlobRef::of(&content);
-    let lie = BlobRef { size: 600, ..honest };
+    let lie = BlobRef {
+        size: 600,
+        ..honest
+    };
     blobs.begin(lie).unwrap();
     blobs.write_segment(lie, 0, &bytes(6, 600)).unwrap();
     assert_eq!(kind(blobs.finish(lie)), io::ErrorKind::InvalidData);
@@ -212,14 +297,23 @@ fn a_wrong_announced_size_does_not_stop_the_honest_one() {
     assert_eq!(receive(&blobs, &content), honest);
     assert_eq!(blobs.used_bytes(), 500, "the lie went with it");
     assert_eq!(kind(blobs.begin(lie)), io::ErrorKind::InvalidInput);
-    let huge = BlobRef { id: BlobId::of(b"huge"), size: MAX_BLOB_BYTES + 1 };
+    let huge = BlobRef {
+        id: BlobId::of(b"huge"),
+        size: MAX_BLOB_BYTES + 1,
+    };
     assert_eq!(kind(blobs.begin(huge)), io::ErrorKind::InvalidInput);
     let unknown = BlobRef::of(b"unknown");
-    assert_eq!(kind(blobs.write_segment(unknown, 0, b"unknown")), io::ErrorKind::NotFound);
+    assert_eq!(
+        kind(blobs.write_segment(unknown, 0, b"unknown")),
+        io::ErrorKind::NotFound
+    );
     assert_eq!(kind(blobs.finish(unknown)), io::ErrorKind::NotFound);
     blobs.begin(unknown).unwrap();
     for (index, bytes) in [(0, b"short".as_slice()), (1, b"unknown")] {
-        assert_eq!(kind(blobs.write_segment(unknown, index, bytes)), io::ErrorKind::InvalidInput);
+        assert_eq!(
+            kind(blobs.write_segment(unknown, index, bytes)),
+            io::ErrorKind::InvalidInput
+        );
     }
 }
 
@@ -228,7 +322,10 @@ fn a_crash_leaves_nothing_that_a_restart_does_not_sweep() {
     let home = tempfile::tempdir().unwrap();
     let blobs = open(home.path());
     let blob = blobs.put(b"held").unwrap();
-    let staged = blobs.disk.stage(&blobs.files.held_folder(&blob.id), &[b"half"]).unwrap();
+    let staged = blobs
+        .disk
+        .stage(&blobs.files.held_folder(&blob.id), &[b"half"])
+        .unwrap();
     let partial = blobs.files.partial_folder();
     let orphan = blobs.files.partial(&BlobRef::of(b"gone")).map;
     fs::write(&orphan, b"map without data").unwrap();
@@ -253,59 +350,112 @@ fn quota_counts_announced_bytes_and_takes_only_what_nobody_needs() {
     let old = blobs.put(&bytes(3, 200)).unwrap();
     blobs.protect([needed.id].into());
     let pin = blobs.pin(pinned.id);
-    let announced = BlobRef { id: BlobId::of(b"announced"), size: 350 };
+    let announced = BlobRef {
+        id: BlobId::of(b"announced"),
+        size: 350,
+    };
     blobs.begin(announced).unwrap();
-    assert_eq!((blobs.held(&old.id), blobs.used_bytes()), (None, 950), "the oldest unneeded made room");
-    let too_much = BlobRef { id: BlobId::of(b"too much"), size: 51 };
+    assert_eq!(
+        (blobs.held(&old.id), blobs.used_bytes()),
+        (None, 950),
+        "the oldest unneeded made room"
+    );
+    let too_much = BlobRef {
+        id: BlobId::of(b"too much"),
+        size: 51,
+    };
     assert_eq!(kind(blobs.begin(too_much)), io::ErrorKind::QuotaExceeded);
     assert_eq!(kind(blobs.put(&bytes(4, 51))), io::ErrorKind::QuotaExceeded);
     let small = blobs.put(&bytes(5, 50)).unwrap();
-    assert_eq!(kind(blobs.put(&bytes(6, 101))), io::ErrorKind::QuotaExceeded);
-    assert!(blobs.held(&small.id).is_some(), "nothing is collected in vain");
+    assert_eq!(
+        kind(blobs.put(&bytes(6, 101))),
+        io::ErrorKind::QuotaExceeded
+    );
+    assert!(
+        blobs.held(&small.id).is_some(),
+        "nothing is collected in vain"
+    );
     blobs.abandon(announced).unwrap();
     assert_eq!(blobs.used_bytes(), 650);
     drop(pin);
     let collected = blobs.collect(&[small.id].into(), 0).unwrap();
-    assert_eq!(collected, Collected { blobs: 2, bytes: 600 });
+    assert_eq!(
+        collected,
+        Collected {
+            blobs: 2,
+            bytes: 600
+        }
+    );
     assert_eq!(blobs.list().unwrap(), [small]);
-    assert!(blobs.remove(&small.id).unwrap() && !blobs.remove(&small.id).unwrap(), "its owner took it back");
-    assert_eq!((blobs.used_bytes(), files_in(blobs.files.held_folder(&small.id))), (0, 0));
+    assert!(
+        blobs.remove(&small.id).unwrap() && !blobs.remove(&small.id).unwrap(),
+        "its owner took it back"
+    );
+    assert_eq!(
+        (
+            blobs.used_bytes(),
+            files_in(blobs.files.held_folder(&small.id))
+        ),
+        (0, 0)
+    );
 }
 
 #[test]
 fn the_order_of_use_survives_a_restart() {
     let home = tempfile::tempdir().unwrap();
     let blobs = open(home.path());
-    let three: Vec<_> = (0..3).map(|seed| blobs.put(&bytes(seed, 100)).unwrap()).collect();
+    let three: Vec<_> = (0..3)
+        .map(|seed| blobs.put(&bytes(seed, 100)).unwrap())
+        .collect();
     let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
     for (blob, minutes) in three.iter().zip([0, 1, 2]) {
         let file = File::open(blobs.files.held(&blob.id)).unwrap();
-        file.set_modified(an_hour_ago + Duration::from_secs(60 * minutes)).unwrap();
+        file.set_modified(an_hour_ago + Duration::from_secs(60 * minutes))
+            .unwrap();
     }
     open(home.path()).get(&three[0].id).unwrap();
     let blobs = open(home.path());
     blobs.collect(&BTreeSet::new(), 200).unwrap();
-    assert_eq!(three.iter().map(|blob| blobs.held(&blob.id).is_some()).collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!(
+        three
+            .iter()
+            .map(|blob| blobs.held(&blob.id).is_some())
+            .collect::<Vec<_>>(),
+        [true, false, true]
+    );
 }
 
 #[test]
 fn a_full_disk_is_an_error_that_leaves_the_store_sound() {
     let home = tempfile::tempdir().unwrap();
     let capacity = Arc::new(AtomicU64::new(3000));
-    let blobs = open_with(home.path(), Disk::with_capacity(Arc::clone(&capacity)), DEFAULT_QUOTA_BYTES);
+    let blobs = open_with(
+        home.path(),
+        Disk::with_capacity(Arc::clone(&capacity)),
+        DEFAULT_QUOTA_BYTES,
+    );
     let first = blobs.put(&bytes(1, 1000)).unwrap();
     let second = blobs.put(&bytes(2, 1900)).unwrap();
     blobs.protect([second.id].into());
     assert_eq!(kind(blobs.put(&bytes(3, 1200))), io::ErrorKind::StorageFull);
-    assert!(blobs.held(&first.id).is_some(), "nothing is collected in vain");
+    assert!(
+        blobs.held(&first.id).is_some(),
+        "nothing is collected in vain"
+    );
     let third = blobs.put(&bytes(3, 1050)).unwrap();
-    assert_eq!((blobs.held(&first.id), blobs.held(&third.id)), (None, Some(1050)));
+    assert_eq!(
+        (blobs.held(&first.id), blobs.held(&third.id)),
+        (None, Some(1050))
+    );
     // The space was there when the blob was announced, and gone when it arrived.
     capacity.store(500, Ordering::SeqCst);
     let late = BlobRef::of(&bytes(4, 400));
     blobs.begin(late).unwrap();
     capacity.store(10, Ordering::SeqCst);
-    assert_eq!(kind(blobs.write_segment(late, 0, &bytes(4, 400))), io::ErrorKind::StorageFull);
+    assert_eq!(
+        kind(blobs.write_segment(late, 0, &bytes(4, 400))),
+        io::ErrorKind::StorageFull
+    );
     assert_eq!(kind(blobs.finish(late)), io::ErrorKind::InvalidData);
     assert_eq!(blobs.used_bytes(), 1900 + 1050 + 400);
     capacity.store(500, Ordering::SeqCst);
@@ -320,7 +470,10 @@ fn who_only_looks_sees_what_comes_and_goes_and_changes_nothing() {
     let owner = open(home.path());
     let looking = Blobs::open(home.path(), Disk::default(), 0, None).unwrap();
     let blob = owner.put(b"new").unwrap();
-    assert_eq!((looking.held(&blob.id), looking.get(&blob.id).unwrap()), (Some(3), b"new".to_vec()));
+    assert_eq!(
+        (looking.held(&blob.id), looking.get(&blob.id).unwrap()),
+        (Some(3), b"new".to_vec())
+    );
     let read_only = io::ErrorKind::ReadOnlyFilesystem;
     assert_eq!(kind(looking.put(b"x")), read_only);
     assert_eq!(kind(looking.begin(blob)), read_only);
@@ -338,7 +491,11 @@ fn many_threads_agree() {
     let blobs = open_with(home.path(), Disk::new(crate::Durability::Relaxed), 64 << 10);
     let big = bytes(99, 4 * SEG + 3);
     let other_home = tempfile::tempdir().unwrap();
-    let roomy = open_with(other_home.path(), Disk::new(crate::Durability::Relaxed), DEFAULT_QUOTA_BYTES);
+    let roomy = open_with(
+        other_home.path(),
+        Disk::new(crate::Durability::Relaxed),
+        DEFAULT_QUOTA_BYTES,
+    );
     let list = SegmentList::of(&big);
     roomy.begin(list.blob()).unwrap();
     roomy.keep_list(&list).unwrap();
@@ -351,7 +508,11 @@ fn many_threads_agree() {
                     let pin = blobs.pin(BlobId::of(&content));
                     // Eight pinned blobs and eight reservations always fit, whoever else is collected.
                     let blob = blobs.put(&content).unwrap();
-                    assert_eq!(blobs.get(&blob.id).unwrap(), content, "pinned, so it is there");
+                    assert_eq!(
+                        blobs.get(&blob.id).unwrap(),
+                        content,
+                        "pinned, so it is there"
+                    );
                     drop(pin);
                     match n % 8 {
                         0 => drop(blobs.collect(&BTreeSet::new(), 8 << 10).unwrap()),
@@ -361,7 +522,9 @@ fn many_threads_agree() {
                 }
                 for index in 0..5u32 {
                     let index = (index + thread) % 5;
-                    roomy.write_segment(list.blob(), index, segments(big)[index as usize]).unwrap();
+                    roomy
+                        .write_segment(list.blob(), index, segments(big)[index as usize])
+                        .unwrap();
                 }
                 roomy.finish(list.blob()).unwrap();
             });
@@ -427,7 +590,8 @@ fn take(blobs: Blobs, home: &Path, step: &Step) -> Blobs {
             let blob = BlobRef::of(&content(blob));
             for path in [blobs.files.held(&blob.id), blobs.files.partial(&blob).data] {
                 if let Ok(file) = File::options().write(true).open(path) {
-                    file.write_all_at(b"spoilt", u64::from(at) % blob.size.max(1)).unwrap();
+                    file.write_all_at(b"spoilt", u64::from(at) % blob.size.max(1))
+                        .unwrap();
                 }
             }
         }

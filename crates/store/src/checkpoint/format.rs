@@ -53,13 +53,25 @@ impl<'a> Encoded<'a> {
             partition_hash: checkpoint.partition_hash.clone(),
             meta_bytes: checkpoint.meta.len() as u64,
             sections: sections
-                .map(|(name, bytes)| SectionHeader { name: name.clone(), bytes: bytes.len() as u64 })
+                .map(|(name, bytes)| SectionHeader {
+                    name: name.clone(),
+                    bytes: bytes.len() as u64,
+                })
                 .collect(),
         };
         let header = serde_json::to_vec(&header).expect("a header has only texts and numbers");
-        let head =
-            [&MAGIC[..], &VERSION.to_le_bytes(), &(header.len() as u64).to_le_bytes(), header.as_slice()].concat();
-        let mut encoded = Self { head, checkpoint, checksum: [0; blake3::OUT_LEN] };
+        let head = [
+            &MAGIC[..],
+            &VERSION.to_le_bytes(),
+            &(header.len() as u64).to_le_bytes(),
+            header.as_slice(),
+        ]
+        .concat();
+        let mut encoded = Self {
+            head,
+            checkpoint,
+            checksum: [0; blake3::OUT_LEN],
+        };
         let mut hasher = blake3::Hasher::new();
         encoded.body().iter().for_each(|part| {
             hasher.update(part);
@@ -69,8 +81,15 @@ impl<'a> Encoded<'a> {
     }
 
     fn body(&self) -> Vec<&[u8]> {
-        let sections = self.checkpoint.sections.iter().map(|(_, bytes)| bytes.as_slice());
-        [self.head.as_slice(), self.checkpoint.meta.as_slice()].into_iter().chain(sections).collect()
+        let sections = self
+            .checkpoint
+            .sections
+            .iter()
+            .map(|(_, bytes)| bytes.as_slice());
+        [self.head.as_slice(), self.checkpoint.meta.as_slice()]
+            .into_iter()
+            .chain(sections)
+            .collect()
     }
 
     /// Returns the whole file in parts, without copying the sections.
@@ -86,10 +105,18 @@ impl<'a> Encoded<'a> {
 }
 
 /// Reads a checkpoint of `file_bytes` bytes and verifies it.
-pub(super) fn decode(file: impl Read, file_bytes: u64) -> Result<(Checkpoint, FederationId), LoadError> {
-    let mut reader = Hashing { inner: file, hasher: blake3::Hasher::new() };
+pub(super) fn decode(
+    file: impl Read,
+    file_bytes: u64,
+) -> Result<(Checkpoint, FederationId), LoadError> {
+    let mut reader = Hashing {
+        inner: file,
+        hasher: blake3::Hasher::new(),
+    };
     let header = match read_header(&mut reader, file_bytes) {
-        Err(error @ LoadError::Version { .. }) => return Err(confirm_version(reader, file_bytes, error)),
+        Err(error @ LoadError::Version { .. }) => {
+            return Err(confirm_version(reader, file_bytes, error));
+        }
         header => header?,
     };
     let meta = reader.take_bytes(header.meta_bytes)?;
@@ -101,7 +128,14 @@ pub(super) fn decode(file: impl Read, file_bytes: u64) -> Result<(Checkpoint, Fe
     if reader.take_bytes(blake3::OUT_LEN as u64)? != expected {
         return Err(LoadError::Corrupt("its checksum is wrong"));
     }
-    Ok((Checkpoint { partition_hash: header.partition_hash, meta, sections }, header.federation))
+    Ok((
+        Checkpoint {
+            partition_hash: header.partition_hash,
+            meta,
+            sections,
+        },
+        header.federation,
+    ))
 }
 
 /// Tells whether the version is really newer or a flipped bit.
@@ -130,17 +164,36 @@ fn read_header(reader: &mut Hashing<impl Read>, file_bytes: u64) -> Result<Heade
     let version = u32::from_le_bytes(version.try_into().expect("split at four bytes"));
     let header_bytes = u64::from_le_bytes(length.try_into().expect("eight bytes are left"));
     match () {
-        () if magic != MAGIC => return Err(LoadError::Corrupt("it does not begin like a checkpoint")),
-        () if version > VERSION => return Err(LoadError::Version { found: version, supported: VERSION }),
-        () if header_bytes > MAX_HEADER_BYTES.min(file_bytes) => return Err(LoadError::Corrupt("its header is cut")),
+        () if magic != MAGIC => {
+            return Err(LoadError::Corrupt("it does not begin like a checkpoint"));
+        }
+        () if version > VERSION => {
+            return Err(LoadError::Version {
+                found: version,
+                supported: VERSION,
+            });
+        }
+        () if header_bytes > MAX_HEADER_BYTES.min(file_bytes) => {
+            return Err(LoadError::Corrupt("its header is cut"));
+        }
         () => {}
     }
     let bytes = reader.take_bytes(header_bytes)?;
-    let header: Header = serde_json::from_slice(&bytes).map_err(|_| LoadError::Corrupt("its header cannot be read"))?;
+    let header: Header = serde_json::from_slice(&bytes)
+        .map_err(|_| LoadError::Corrupt("its header cannot be read"))?;
     let sections = header.sections.iter().map(|section| section.bytes);
-    let fixed = [PREAMBLE_BYTES, header_bytes, header.meta_bytes, blake3::OUT_LEN as u64];
+    let fixed = [
+        PREAMBLE_BYTES,
+        header_bytes,
+        header.meta_bytes,
+        blake3::OUT_LEN as u64,
+    ];
     let total = sections.chain(fixed).try_fold(0, u64::checked_add);
-    if total == Some(file_bytes) { Ok(header) } else { Err(LoadError::Corrupt("its length is wrong")) }
+    if total == Some(file_bytes) {
+        Ok(header)
+    } else {
+        Err(LoadError::Corrupt("its length is wrong"))
+    }
 }
 
 /// Hashes what it reads.
@@ -152,12 +205,15 @@ struct Hashing<R> {
 impl<R: Read> Hashing<R> {
     /// Reads exactly `n` bytes; the caller has compared `n` with the length of the file.
     fn take_bytes(&mut self, n: u64) -> Result<Vec<u8>, LoadError> {
-        let len = usize::try_from(n).map_err(|_| LoadError::Corrupt("it does not fit into memory"))?;
+        let len =
+            usize::try_from(n).map_err(|_| LoadError::Corrupt("it does not fit into memory"))?;
         let mut bytes = vec![0; len];
-        self.inner.read_exact(&mut bytes).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => LoadError::Corrupt("it is cut off"),
-            _ => LoadError::Io(error),
-        })?;
+        self.inner
+            .read_exact(&mut bytes)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => LoadError::Corrupt("it is cut off"),
+                _ => LoadError::Io(error),
+            })?;
         self.hasher.update(&bytes);
         Ok(bytes)
     }

@@ -20,7 +20,11 @@ impl Ledger {
     ///
     /// # Errors
     /// Fails if the database does.
-    pub fn remember_advert(&self, advert: &Advert, signed: &SignedAdvert) -> Result<bool, LedgerError> {
+    pub fn remember_advert(
+        &self,
+        advert: &Advert,
+        signed: &SignedAdvert,
+    ) -> Result<bool, LedgerError> {
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
         let inserted = transaction
@@ -53,9 +57,15 @@ impl Ledger {
     /// Fails if the database does.
     pub fn known_adverts(&self) -> Result<Vec<SignedAdvert>, LedgerError> {
         let connection = self.connection();
-        let mut statement = connection
-            .prepare_cached("SELECT payload, signature FROM adverts ORDER BY author, incarnation, counter")?;
-        let read = |row: &Row<'_>| Ok(SignedAdvert { payload: row.get("payload")?, signature: row.get("signature")? });
+        let mut statement = connection.prepare_cached(
+            "SELECT payload, signature FROM adverts ORDER BY author, incarnation, counter",
+        )?;
+        let read = |row: &Row<'_>| {
+            Ok(SignedAdvert {
+                payload: row.get("payload")?,
+                signature: row.get("signature")?,
+            })
+        };
         let adverts = statement.query_map([], read)?.collect::<Result<_, _>>()?;
         Ok(adverts)
     }
@@ -69,14 +79,22 @@ impl Ledger {
         let mut statement = connection
             .prepare_cached("SELECT author, incarnation, counter FROM adverts ORDER BY author, incarnation, counter")?;
         // In ascending order the last of every author wins.
-        let highest = statement.query_map([], read_sequence)?.collect::<Result<_, _>>()?;
+        let highest = statement
+            .query_map([], read_sequence)?
+            .collect::<Result<_, _>>()?;
         Ok(highest)
     }
 }
 
 fn read_sequence(row: &Row<'_>) -> rusqlite::Result<(NodeId, Sequence)> {
     let number = |column| row.get(column).map(u64::from_be_bytes);
-    Ok((node(row, "author")?, Sequence { incarnation: number("incarnation")?, counter: number("counter")? }))
+    Ok((
+        node(row, "author")?,
+        Sequence {
+            incarnation: number("incarnation")?,
+            counter: number("counter")?,
+        },
+    ))
 }
 
 fn trim_author(transaction: &Transaction<'_>, author: NodeId) -> Result<(), LedgerError> {
@@ -89,8 +107,9 @@ fn trim_author(transaction: &Transaction<'_>, author: NodeId) -> Result<(), Ledg
 }
 
 fn trim_authors(transaction: &Transaction<'_>, spared: NodeId) -> Result<(), LedgerError> {
-    let count: u32 =
-        transaction.prepare_cached("SELECT count(DISTINCT author) FROM adverts")?.query_row([], |row| row.get(0))?;
+    let count: u32 = transaction
+        .prepare_cached("SELECT count(DISTINCT author) FROM adverts")?
+        .query_row([], |row| row.get(0))?;
     if count > MAX_AUTHORS {
         let mut statement = transaction.prepare_cached(
             "DELETE FROM adverts WHERE author IN (SELECT author FROM adverts WHERE author <> ?1

@@ -53,13 +53,17 @@ impl Ledger {
     pub fn record_event(&self, event: &Event) -> Result<(), LedgerError> {
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
-        transaction.prepare_cached("INSERT INTO events (time, level, text) VALUES (?1, ?2, ?3)")?.execute((
-            stored(event.time.0),
-            event.level.word(),
-            cut(&event.text, MAX_TEXT_BYTES),
-        ))?;
+        transaction
+            .prepare_cached("INSERT INTO events (time, level, text) VALUES (?1, ?2, ?3)")?
+            .execute((
+                stored(event.time.0),
+                event.level.word(),
+                cut(&event.text, MAX_TEXT_BYTES),
+            ))?;
         let oldest = transaction.last_insert_rowid() - i64::from(MAX_EVENTS);
-        transaction.prepare_cached("DELETE FROM events WHERE id <= ?1")?.execute([oldest])?;
+        transaction
+            .prepare_cached("DELETE FROM events WHERE id <= ?1")?
+            .execute([oldest])?;
         Ok(transaction.commit()?)
     }
 
@@ -69,8 +73,11 @@ impl Ledger {
     /// Fails if the database does.
     pub fn last_events(&self, n: u32) -> Result<Vec<Event>, LedgerError> {
         let connection = self.connection();
-        let mut statement = connection.prepare_cached("SELECT * FROM events ORDER BY id DESC LIMIT ?1")?;
-        let mut events: Vec<_> = statement.query_map([n], read_event)?.collect::<Result<_, _>>()?;
+        let mut statement =
+            connection.prepare_cached("SELECT * FROM events ORDER BY id DESC LIMIT ?1")?;
+        let mut events: Vec<_> = statement
+            .query_map([n], read_event)?
+            .collect::<Result<_, _>>()?;
         events.reverse();
         Ok(events)
     }
@@ -78,7 +85,13 @@ impl Ledger {
 
 fn read_event(row: &Row<'_>) -> rusqlite::Result<Event> {
     let word: String = row.get("level")?;
-    let level = EventLevel::ALL.into_iter().find(|level| level.word() == word);
+    let level = EventLevel::ALL
+        .into_iter()
+        .find(|level| level.word() == word);
     let level = level.ok_or_else(|| unknown_word(row, "level", word))?;
-    Ok(Event { time: time(row, "time")?, level, text: row.get("text")? })
+    Ok(Event {
+        time: time(row, "time")?,
+        level,
+        text: row.get("text")?,
+    })
 }

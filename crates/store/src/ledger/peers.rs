@@ -38,11 +38,22 @@ impl Ledger {
     ///
     /// # Errors
     /// Fails if the database does.
-    pub fn strike_peer(&self, peer: NodeId, strikes: u32, at: Timestamp) -> Result<u32, LedgerError> {
+    pub fn strike_peer(
+        &self,
+        peer: NodeId,
+        strikes: u32,
+        at: Timestamp,
+    ) -> Result<u32, LedgerError> {
         self.upsert_peer(peer, None, at, strikes)
     }
 
-    fn upsert_peer(&self, peer: NodeId, role: Option<Role>, at: Timestamp, strikes: u32) -> Result<u32, LedgerError> {
+    fn upsert_peer(
+        &self,
+        peer: NodeId,
+        role: Option<Role>,
+        at: Timestamp,
+        strikes: u32,
+    ) -> Result<u32, LedgerError> {
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
         let total = transaction
@@ -62,7 +73,9 @@ impl Ledger {
                 },
                 |row| small(row, "strikes"),
             )?;
-        let count: u32 = transaction.prepare_cached("SELECT count(*) FROM peers")?.query_row([], |row| row.get(0))?;
+        let count: u32 = transaction
+            .prepare_cached("SELECT count(*) FROM peers")?
+            .query_row([], |row| row.get(0))?;
         if count > MAX_PEERS {
             transaction
                 .prepare_cached(
@@ -81,8 +94,11 @@ impl Ledger {
     /// Fails if the database does.
     pub fn peers(&self) -> Result<Vec<PeerRecord>, LedgerError> {
         let connection = self.connection();
-        let mut statement = connection.prepare_cached("SELECT * FROM peers ORDER BY last_seen DESC, node")?;
-        let records = statement.query_map([], read_peer)?.collect::<Result<_, _>>()?;
+        let mut statement =
+            connection.prepare_cached("SELECT * FROM peers ORDER BY last_seen DESC, node")?;
+        let records = statement
+            .query_map([], read_peer)?
+            .collect::<Result<_, _>>()?;
         Ok(records)
     }
 }
@@ -108,5 +124,8 @@ const fn role_word(role: Role) -> &'static str {
 
 fn read_role(row: &Row<'_>, word: String) -> rusqlite::Result<Role> {
     let roles = [Role::Node, Role::Aggregator, Role::Observer];
-    roles.into_iter().find(|role| role_word(*role) == word).ok_or_else(|| unknown_word(row, "role", word))
+    roles
+        .into_iter()
+        .find(|role| role_word(*role) == word)
+        .ok_or_else(|| unknown_word(row, "role", word))
 }

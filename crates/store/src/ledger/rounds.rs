@@ -92,7 +92,9 @@ impl Ledger {
     pub fn rounds(&self) -> Result<Vec<RoundRecord>, LedgerError> {
         let connection = self.connection();
         let mut statement = connection.prepare_cached("SELECT * FROM rounds ORDER BY round")?;
-        let records = statement.query_map([], read_round)?.collect::<Result<_, _>>()?;
+        let records = statement
+            .query_map([], read_round)?
+            .collect::<Result<_, _>>()?;
         Ok(records)
     }
 
@@ -102,7 +104,8 @@ impl Ledger {
     /// Fails if the database does.
     pub fn last_round(&self) -> Result<Option<RoundRecord>, LedgerError> {
         let connection = self.connection();
-        let mut statement = connection.prepare_cached("SELECT * FROM rounds ORDER BY round DESC LIMIT 1")?;
+        let mut statement =
+            connection.prepare_cached("SELECT * FROM rounds ORDER BY round DESC LIMIT 1")?;
         Ok(statement.query_row([], read_round).optional()?)
     }
 
@@ -120,7 +123,9 @@ impl Ledger {
             let name = cut(name, MAX_METRIC_NAME_BYTES);
             // SQLite stores a NaN as NULL.
             transaction
-                .prepare_cached("INSERT OR REPLACE INTO metrics (round, name, value) VALUES (?1, ?2, ?3)")?
+                .prepare_cached(
+                    "INSERT OR REPLACE INTO metrics (round, name, value) VALUES (?1, ?2, ?3)",
+                )?
                 .execute((round.0, name, value))?;
         }
         Ok(transaction.commit()?)
@@ -132,13 +137,19 @@ impl Ledger {
     /// Fails if the database does.
     pub fn metrics(&self, first: Round) -> Result<Vec<MetricRecord>, LedgerError> {
         let connection = self.connection();
-        let mut statement =
-            connection.prepare_cached("SELECT * FROM metrics WHERE round >= ?1 ORDER BY round, name")?;
+        let mut statement = connection
+            .prepare_cached("SELECT * FROM metrics WHERE round >= ?1 ORDER BY round, name")?;
         let read = |row: &Row<'_>| {
             let value: Option<f64> = row.get("value")?;
-            Ok(MetricRecord { round: round(row)?, name: row.get("name")?, value: value.unwrap_or(f64::NAN) })
+            Ok(MetricRecord {
+                round: round(row)?,
+                name: row.get("name")?,
+                value: value.unwrap_or(f64::NAN),
+            })
         };
-        let records = statement.query_map([first.0], read)?.collect::<Result<_, _>>()?;
+        let records = statement
+            .query_map([first.0], read)?
+            .collect::<Result<_, _>>()?;
         Ok(records)
     }
 }
@@ -151,7 +162,10 @@ fn read_round(row: &Row<'_>) -> rusqlite::Result<RoundRecord> {
             closed_at: time(row, "closed_at")?,
             closed_by: node(row, "closed_by")?,
             members: small(row, "members")?,
-            mean: BlobRef { id: blob(row, "mean")?, size: quantity(row, "mean_bytes")? },
+            mean: BlobRef {
+                id: blob(row, "mean")?,
+                size: quantity(row, "mean_bytes")?,
+            },
             history: quantity(row, "history")?,
         })
     };

@@ -105,10 +105,17 @@ fn open_checked(path: &Path) -> Result<Connection, LedgerError> {
     // In write-ahead mode this loses at most the last commits of a power cut and never damages the file.
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "foreign_keys", "ON")?;
-    connection.pragma_update_and_check(None, "journal_size_limit", MAX_JOURNAL_BYTES, |_| Ok(()))?;
+    connection.pragma_update_and_check(
+        None,
+        "journal_size_limit",
+        MAX_JOURNAL_BYTES,
+        |_| Ok(()),
+    )?;
     let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if verdict != "ok" {
-        return Err(LedgerError::Damaged(verdict.lines().next_back().unwrap_or_default().to_owned()));
+        return Err(LedgerError::Damaged(
+            verdict.lines().next_back().unwrap_or_default().to_owned(),
+        ));
     }
     migrate(&mut connection)?;
     Ok(connection)
@@ -135,14 +142,24 @@ fn newest() -> i64 {
 }
 
 fn check_newer(found: i64) -> Result<(), LedgerError> {
-    if found > newest() { Err(LedgerError::Newer { found, supported: newest() }) } else { Ok(()) }
+    if found > newest() {
+        Err(LedgerError::Newer {
+            found,
+            supported: newest(),
+        })
+    } else {
+        Ok(())
+    }
 }
 
 fn is_damage(error: &LedgerError) -> bool {
     match error {
         LedgerError::Damaged(_) => true,
         LedgerError::Sqlite(error) => {
-            matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+            matches!(
+                error.sqlite_error_code(),
+                Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+            )
         }
         _ => false,
     }
@@ -160,7 +177,9 @@ fn move_aside(path: &Path) -> io::Result<PathBuf> {
     for suffix in ["-wal", "-shm"] {
         let log = with_suffix(suffix);
         match fs::remove_file(&log) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(with_path(error, &log)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(with_path(error, &log));
+            }
             _ => {}
         }
     }

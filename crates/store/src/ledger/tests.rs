@@ -20,13 +20,22 @@ fn advert(author: NodeId, incarnation: u64, counter: u64) -> (Advert, SignedAdve
     let advert = Advert {
         federation: FederationId::from_bytes([1; 32]),
         author,
-        sequence: Sequence { incarnation, counter },
+        sequence: Sequence {
+            incarnation,
+            counter,
+        },
         round: Round(3),
         issued_at: Timestamp(1000),
         expires_at: Timestamp(2000 + counter % 1000),
         body: Body::Leave,
     };
-    (advert, SignedAdvert { payload: format!("{incarnation}/{counter}").into_bytes(), signature: vec![7; 64] })
+    (
+        advert,
+        SignedAdvert {
+            payload: format!("{incarnation}/{counter}").into_bytes(),
+            signature: vec![7; 64],
+        },
+    )
 }
 
 #[test]
@@ -45,17 +54,34 @@ fn rounds_and_metrics_survive_a_restart() {
     ledger.close_round(Round(1), &closed).unwrap();
     closed.closed_by = node_id(2);
     ledger.close_round(Round(1), &closed).unwrap();
-    ledger.record_metrics(Round(2), &[("loss", f64::NAN), ("accuracy", 0.5)]).unwrap();
-    ledger.record_metrics(Round(2), &[("accuracy", 0.75)]).unwrap();
-    ledger.record_metrics(Round(1), &[("loss", f64::INFINITY)]).unwrap();
+    ledger
+        .record_metrics(Round(2), &[("loss", f64::NAN), ("accuracy", 0.5)])
+        .unwrap();
+    ledger
+        .record_metrics(Round(2), &[("accuracy", 0.75)])
+        .unwrap();
+    ledger
+        .record_metrics(Round(1), &[("loss", f64::INFINITY)])
+        .unwrap();
     drop(ledger);
     let ledger = open(home.path());
-    let first = RoundRecord { round: Round(1), started: Some(Timestamp(10)), closed: Some(closed) };
-    let second = RoundRecord { round: Round(2), started: None, closed: None };
+    let first = RoundRecord {
+        round: Round(1),
+        started: Some(Timestamp(10)),
+        closed: Some(closed),
+    };
+    let second = RoundRecord {
+        round: Round(2),
+        started: None,
+        closed: None,
+    };
     assert_eq!(ledger.rounds().unwrap(), [first, second]);
     assert_eq!(ledger.last_round().unwrap(), Some(second));
     let metrics = ledger.metrics(Round(2)).unwrap();
-    assert_eq!((metrics[0].name.as_str(), metrics[0].value), ("accuracy", 0.75));
+    assert_eq!(
+        (metrics[0].name.as_str(), metrics[0].value),
+        ("accuracy", 0.75)
+    );
     assert!(metrics[1].name == "loss" && metrics[1].value.is_nan());
     assert_eq!(ledger.metrics(Round::ZERO).unwrap()[0].value, f64::INFINITY);
 }
@@ -64,10 +90,19 @@ fn rounds_and_metrics_survive_a_restart() {
 fn strikes_add_up_and_new_names_do_not_wash_them_off() {
     let home = tempfile::tempdir().unwrap();
     let ledger = open(home.path());
-    ledger.saw_peer(node_id(1), Role::Aggregator, Timestamp(50)).unwrap();
-    ledger.saw_peer(node_id(1), Role::Aggregator, Timestamp(40)).unwrap();
+    ledger
+        .saw_peer(node_id(1), Role::Aggregator, Timestamp(50))
+        .unwrap();
+    ledger
+        .saw_peer(node_id(1), Role::Aggregator, Timestamp(40))
+        .unwrap();
     assert_eq!(ledger.strike_peer(node_id(2), 2, Timestamp(1)).unwrap(), 2);
-    assert_eq!(ledger.strike_peer(node_id(2), u32::MAX, Timestamp(1)).unwrap(), u32::MAX);
+    assert_eq!(
+        ledger
+            .strike_peer(node_id(2), u32::MAX, Timestamp(1))
+            .unwrap(),
+        u32::MAX
+    );
     let liar = PeerRecord {
         node: node_id(2),
         first_seen: Timestamp(1),
@@ -91,10 +126,16 @@ fn strikes_add_up_and_new_names_do_not_wash_them_off() {
         ))
         .unwrap();
     assert_eq!(ledger.peers().unwrap().len(), MAX_PEERS as usize);
-    ledger.saw_peer(node_id(9), Role::Node, Timestamp(0)).unwrap();
+    ledger
+        .saw_peer(node_id(9), Role::Node, Timestamp(0))
+        .unwrap();
     let peers = ledger.peers().unwrap();
     assert_eq!(peers.len(), MAX_PEERS as usize);
-    assert!(peers.contains(&liar) && !peers.contains(&known) && peers.iter().any(|peer| peer.node == node_id(9)));
+    assert!(
+        peers.contains(&liar)
+            && !peers.contains(&known)
+            && peers.iter().any(|peer| peer.node == node_id(9))
+    );
 }
 
 #[test]
@@ -103,7 +144,10 @@ fn transfers_are_summed_and_bounded() {
     let ledger = open(home.path());
     let mut transfer = Transfer {
         round: Round(2),
-        blob: BlobRef { id: BlobId::of(b"x"), size: 100 },
+        blob: BlobRef {
+            id: BlobId::of(b"x"),
+            size: 100,
+        },
         source: node_id(3),
         duration: Duration::from_millis(1500),
         kind: TransferKind::Expert,
@@ -111,27 +155,57 @@ fn transfers_are_summed_and_bounded() {
     ledger.record_transfer(&transfer).unwrap();
     ledger.record_transfer(&transfer).unwrap();
     assert_eq!(ledger.transfers(Round(2)).unwrap(), [transfer, transfer]);
-    let total = TransferTotal { round: Round(2), kind: TransferKind::Expert, count: 2, bytes: 200 };
+    let total = TransferTotal {
+        round: Round(2),
+        kind: TransferKind::Expert,
+        count: 2,
+        bytes: 200,
+    };
     assert_eq!(ledger.transfer_totals().unwrap(), [total]);
     let last = i64::from(MAX_TRANSFERS) + 1;
-    ledger.connection().execute("UPDATE sqlite_sequence SET seq = ?1 WHERE name = 'transfers'", [last]).unwrap();
+    ledger
+        .connection()
+        .execute(
+            "UPDATE sqlite_sequence SET seq = ?1 WHERE name = 'transfers'",
+            [last],
+        )
+        .unwrap();
     transfer.kind = TransferKind::Pool;
     ledger.record_transfer(&transfer).unwrap();
-    assert_eq!(ledger.transfers(Round(2)).unwrap(), [transfer], "the oldest are gone");
+    assert_eq!(
+        ledger.transfers(Round(2)).unwrap(),
+        [transfer],
+        "the oldest are gone"
+    );
 }
 
 #[test]
 fn the_last_events_stay() {
     let home = tempfile::tempdir().unwrap();
     let ledger = open(home.path());
-    let event = |n: u64| Event { time: Timestamp(n), level: EventLevel::Warning, text: format!("event {n}") };
+    let event = |n: u64| Event {
+        time: Timestamp(n),
+        level: EventLevel::Warning,
+        text: format!("event {n}"),
+    };
     for n in 0..5 {
         ledger.record_event(&event(n)).unwrap();
     }
     assert_eq!(ledger.last_events(2).unwrap(), [event(3), event(4)]);
     let last = i64::from(MAX_EVENTS) + 3;
-    ledger.connection().execute("UPDATE sqlite_sequence SET seq = ?1 WHERE name = 'events'", [last]).unwrap();
-    ledger.record_event(&Event { text: "ü".repeat(2000), ..event(9) }).unwrap();
+    ledger
+        .connection()
+        .execute(
+            "UPDATE sqlite_sequence SET seq = ?1 WHERE name = 'events'",
+            [last],
+        )
+        .unwrap();
+    ledger
+        .record_event(&Event {
+            text: "ü".repeat(2000),
+            ..event(9)
+        })
+        .unwrap();
     let events = ledger.last_events(100).unwrap();
     assert_eq!(events[0], event(4), "as many as the bound, the oldest gone");
     assert_eq!((events.len(), events[1].text.len()), (2, 1024));
@@ -151,12 +225,22 @@ fn newest_adverts_of_every_author_stay_in_order() {
     }
     let (other, signed) = advert(node_id(4), 2, 1);
     assert!(ledger.remember_advert(&other, &signed).unwrap());
-    let forged = SignedAdvert { payload: b"another".to_vec(), ..signed };
-    assert!(!ledger.remember_advert(&other, &forged).unwrap(), "the first of one number stays");
+    let forged = SignedAdvert {
+        payload: b"another".to_vec(),
+        ..signed
+    };
+    assert!(
+        !ledger.remember_advert(&other, &forged).unwrap(),
+        "the first of one number stays"
+    );
     drop(ledger);
     let ledger = open(home.path());
-    let payloads: Vec<_> =
-        ledger.known_adverts().unwrap().into_iter().map(|a| String::from_utf8(a.payload).unwrap()).collect();
+    let payloads: Vec<_> = ledger
+        .known_adverts()
+        .unwrap()
+        .into_iter()
+        .map(|a| String::from_utf8(a.payload).unwrap())
+        .collect();
     let mut expected = vec!["2/1".to_owned()];
     expected.extend((17..30).map(|n| format!("1/{n}")));
     expected.extend([
@@ -166,8 +250,20 @@ fn newest_adverts_of_every_author_stay_in_order() {
     ]);
     assert_eq!(payloads, expected);
     let highest = ledger.highest().unwrap();
-    assert_eq!(highest[&node_id(5)], Sequence { incarnation: u64::MAX, counter: u64::MAX });
-    assert_eq!(highest[&node_id(4)], Sequence { incarnation: 2, counter: 1 });
+    assert_eq!(
+        highest[&node_id(5)],
+        Sequence {
+            incarnation: u64::MAX,
+            counter: u64::MAX
+        }
+    );
+    assert_eq!(
+        highest[&node_id(4)],
+        Sequence {
+            incarnation: 2,
+            counter: 1
+        }
+    );
 }
 
 #[test]
@@ -186,7 +282,10 @@ fn authors_are_bounded_and_those_that_expire_first_go() {
     }
     let highest = ledger.highest().unwrap();
     assert_eq!(highest.len(), MAX_AUTHORS as usize);
-    assert!(highest.contains_key(&author(MAX_AUTHORS)) && !highest.contains_key(&author(MAX_AUTHORS - 1)));
+    assert!(
+        highest.contains_key(&author(MAX_AUTHORS))
+            && !highest.contains_key(&author(MAX_AUTHORS - 1))
+    );
 }
 
 #[test]
@@ -195,7 +294,11 @@ fn a_damaged_ledger_is_moved_aside_and_said_so() {
     let path = home.path().join("ledger.sqlite");
     let ledger = open(home.path());
     for n in 0..200 {
-        let event = Event { time: Timestamp(n), level: EventLevel::Info, text: "x".repeat(500) };
+        let event = Event {
+            time: Timestamp(n),
+            level: EventLevel::Info,
+            text: "x".repeat(500),
+        };
         ledger.record_event(&event).unwrap();
     }
     drop(ledger);
@@ -207,11 +310,19 @@ fn a_damaged_ledger_is_moved_aside_and_said_so() {
         std::fs::write(&path, &damaged).unwrap();
         let (ledger, warning) = Ledger::open(home.path(), None).unwrap();
         let warning = warning.expect("it says what was lost");
-        assert!(warning.contains("ledger.sqlite.corrupt") && warning.contains("old ones may be accepted"), "{warning}");
+        assert!(
+            warning.contains("ledger.sqlite.corrupt")
+                && warning.contains("old ones may be accepted"),
+            "{warning}"
+        );
         assert_eq!(ledger.last_events(10).unwrap(), []);
         ledger.start_round(Round(1), Timestamp(1)).unwrap();
         drop(ledger);
-        assert_eq!(open(home.path()).rounds().unwrap().len(), 1, "the new one is sound");
+        assert_eq!(
+            open(home.path()).rounds().unwrap().len(),
+            1,
+            "the new one is sound"
+        );
     }
 }
 
@@ -219,10 +330,19 @@ fn a_damaged_ledger_is_moved_aside_and_said_so() {
 fn a_newer_schema_is_refused_not_destroyed() {
     let home = tempfile::tempdir().unwrap();
     let ledger = open(home.path());
-    ledger.connection().pragma_update(None, "user_version", 99).unwrap();
+    ledger
+        .connection()
+        .pragma_update(None, "user_version", 99)
+        .unwrap();
     drop(ledger);
-    assert!(matches!(Ledger::open(home.path(), None), Err(LedgerError::Newer { found: 99, .. })));
-    assert!(matches!(Ledger::open_read_only(home.path()), Err(LedgerError::Newer { found: 99, .. })));
+    assert!(matches!(
+        Ledger::open(home.path(), None),
+        Err(LedgerError::Newer { found: 99, .. })
+    ));
+    assert!(matches!(
+        Ledger::open_read_only(home.path()),
+        Err(LedgerError::Newer { found: 99, .. })
+    ));
 }
 
 #[test]
@@ -235,6 +355,17 @@ fn somebody_may_look_while_it_is_written() {
     assert_eq!(looking.rounds().unwrap().len(), 2);
     assert!(looking.start_round(Round(3), Timestamp(3)).is_err());
     drop(ledger);
-    assert_eq!(looking.rounds().unwrap().len(), 2, "and after the writer is gone");
-    assert_eq!(Ledger::open_read_only(home.path()).unwrap().rounds().unwrap().len(), 2);
+    assert_eq!(
+        looking.rounds().unwrap().len(),
+        2,
+        "and after the writer is gone"
+    );
+    assert_eq!(
+        Ledger::open_read_only(home.path())
+            .unwrap()
+            .rounds()
+            .unwrap()
+            .len(),
+        2
+    );
 }

@@ -28,7 +28,14 @@ pub enum TransferKind {
 }
 
 impl TransferKind {
-    const ALL: [Self; 6] = [Self::Shared, Self::Expert, Self::Proxies, Self::Statistics, Self::Pool, Self::Other];
+    const ALL: [Self; 6] = [
+        Self::Shared,
+        Self::Expert,
+        Self::Proxies,
+        Self::Statistics,
+        Self::Pool,
+        Self::Other,
+    ];
 
     /// Returns it as one word.
     pub const fn word(self) -> &'static str {
@@ -93,7 +100,9 @@ impl Ledger {
                 ":kind": transfer.kind.word(),
             })?;
         let oldest = transaction.last_insert_rowid() - i64::from(MAX_TRANSFERS);
-        transaction.prepare_cached("DELETE FROM transfers WHERE id <= ?1")?.execute([oldest])?;
+        transaction
+            .prepare_cached("DELETE FROM transfers WHERE id <= ?1")?
+            .execute([oldest])?;
         Ok(transaction.commit()?)
     }
 
@@ -103,8 +112,11 @@ impl Ledger {
     /// Fails if the database does.
     pub fn transfers(&self, round: Round) -> Result<Vec<Transfer>, LedgerError> {
         let connection = self.connection();
-        let mut statement = connection.prepare_cached("SELECT * FROM transfers WHERE round = ?1 ORDER BY id")?;
-        let records = statement.query_map([round.0], read_transfer)?.collect::<Result<_, _>>()?;
+        let mut statement =
+            connection.prepare_cached("SELECT * FROM transfers WHERE round = ?1 ORDER BY id")?;
+        let records = statement
+            .query_map([round.0], read_transfer)?
+            .collect::<Result<_, _>>()?;
         Ok(records)
     }
 
@@ -120,7 +132,12 @@ impl Ledger {
         )?;
         let read = |row: &Row<'_>| {
             let (count, bytes) = (quantity(row, "count")?, quantity(row, "bytes")?);
-            Ok(TransferTotal { round: round(row)?, kind: read_kind(row)?, count, bytes })
+            Ok(TransferTotal {
+                round: round(row)?,
+                kind: read_kind(row)?,
+                count,
+                bytes,
+            })
         };
         let totals = statement.query_map([], read)?.collect::<Result<_, _>>()?;
         Ok(totals)
@@ -130,7 +147,10 @@ impl Ledger {
 fn read_transfer(row: &Row<'_>) -> rusqlite::Result<Transfer> {
     Ok(Transfer {
         round: round(row)?,
-        blob: BlobRef { id: blob(row, "blob")?, size: quantity(row, "bytes")? },
+        blob: BlobRef {
+            id: blob(row, "blob")?,
+            size: quantity(row, "bytes")?,
+        },
         source: node(row, "source")?,
         duration: Duration::try_from_secs_f64(row.get("seconds")?).unwrap_or_default(),
         kind: read_kind(row)?,
@@ -139,5 +159,8 @@ fn read_transfer(row: &Row<'_>) -> rusqlite::Result<Transfer> {
 
 fn read_kind(row: &Row<'_>) -> rusqlite::Result<TransferKind> {
     let word: String = row.get("kind")?;
-    TransferKind::ALL.into_iter().find(|kind| kind.word() == word).ok_or_else(|| unknown_word(row, "kind", word))
+    TransferKind::ALL
+        .into_iter()
+        .find(|kind| kind.word() == word)
+        .ok_or_else(|| unknown_word(row, "kind", word))
 }

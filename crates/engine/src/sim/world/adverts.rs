@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{ADVERT_LIFE, Advert, BlobId, Body, Fault, NodeId, ParamSet, ProxyOffer, ProxySet, Round, Sequence};
+use fednode_core::{
+    ADVERT_LIFE, Advert, BlobId, Body, Fault, NodeId, ParamSet, ProxyOffer, ProxySet, Round,
+    Sequence,
+};
 
 use super::super::scenario::Behaviour;
 use super::{Event, Said, World};
@@ -15,7 +18,10 @@ impl World<'_> {
     pub(super) fn publish(&mut self, member: usize, round: Round, body: Body) {
         let author = &mut self.members[member];
         author.counter += 1;
-        let sequence = Sequence { incarnation: author.life, counter: author.counter };
+        let sequence = Sequence {
+            incarnation: author.life,
+            counter: author.counter,
+        };
         let advert = Arc::new(Advert {
             federation: self.federation,
             author: author.id,
@@ -31,15 +37,25 @@ impl World<'_> {
         let bytes = (self.scenario.advert_bytes)(&advert);
         self.members[member].sent.gossip += bytes;
         let can_wait = is_mere_update(&advert, &self.spec);
-        let said = Arc::new(Said { advert: Arc::clone(&advert), author: member, bytes, can_wait });
+        let said = Arc::new(Said {
+            advert: Arc::clone(&advert),
+            author: member,
+            bytes,
+            can_wait,
+        });
         self.adverts.push(Arc::clone(&said));
         self.forget_old_adverts();
         self.input_after(Duration::ZERO, member, Input::Advert(Arc::clone(&advert)));
-        match self.audience.is_everybody(advert.author, round, &advert.body) {
+        match self
+            .audience
+            .is_everybody(advert.author, round, &advert.body)
+        {
             true => (0..self.members.len()).for_each(|other| self.send(&said, other)),
             false => {
                 let followers = std::mem::take(&mut self.members[member].followers);
-                followers.iter().for_each(|follower| self.send(&said, *follower));
+                followers
+                    .iter()
+                    .for_each(|follower| self.send(&said, *follower));
                 let author = &mut self.members[member];
                 (author.followers, author.whispered) = (followers, Some(said));
             }
@@ -56,7 +72,11 @@ impl World<'_> {
 
     /// A member hears these from now on beside those whom everybody hears, and first what each of them said last.
     pub(super) fn follow(&mut self, member: usize, nodes: &[NodeId]) {
-        let authors: BTreeSet<usize> = nodes.iter().filter_map(|node| self.numbers.get(node)).copied().collect();
+        let authors: BTreeSet<usize> = nodes
+            .iter()
+            .filter_map(|node| self.numbers.get(node))
+            .copied()
+            .collect();
         let before = std::mem::replace(&mut self.members[member].follows, authors.clone());
         for author in before.difference(&authors) {
             self.members[*author].followers.remove(&member);
@@ -72,34 +92,51 @@ impl World<'_> {
 
     /// What an omniscient observer sees.
     pub(super) fn record_proxies(&mut self, advert: &Advert) {
-        let Body::Local(local) = &advert.body else { return };
+        let Body::Local(local) = &advert.body else {
+            return;
+        };
         let set = match &local.proxies {
-            Some(ProxyOffer::Inline(bytes)) => {
-                ParamSet::decode(bytes).and_then(|params| ProxySet::from_params(&params)).ok()
-            }
-            Some(ProxyOffer::Blob(blob)) => self.contents.get(&blob.id).and_then(|p| ProxySet::from_params(p).ok()),
+            Some(ProxyOffer::Inline(bytes)) => ParamSet::decode(bytes)
+                .and_then(|params| ProxySet::from_params(&params))
+                .ok(),
+            Some(ProxyOffer::Blob(blob)) => self
+                .contents
+                .get(&blob.id)
+                .and_then(|p| ProxySet::from_params(p).ok()),
             None => None,
         };
         if let Some(set) = set {
-            let round = self.outcome.proxies.entry((advert.round, local.lineage)).or_default();
+            let round = self
+                .outcome
+                .proxies
+                .entry((advert.round, local.lineage))
+                .or_default();
             round.insert(advert.author, Arc::new(set));
         }
     }
 
     /// A liar that hears a closed round accuses its author.
     pub(super) fn accuse_if_false_accuser(&mut self, author: usize, advert: &Advert) {
-        let Body::Global(global) = &advert.body else { return };
+        let Body::Global(global) = &advert.body else {
+            return;
+        };
         let liars: Vec<usize> = self
             .scenario
             .behaviours
             .iter()
-            .filter(|(member, behaviour)| **behaviour == Behaviour::FalseAccuser && **member != author)
+            .filter(|(member, behaviour)| {
+                **behaviour == Behaviour::FalseAccuser && **member != author
+            })
             .map(|(member, _)| *member)
             .collect();
         for liar in liars {
             let accused = self.members[author].id;
             let actual = BlobId::of(b"a lie");
-            let body = Body::Fault(Fault { accused, evidence: global.clone(), actual });
+            let body = Body::Fault(Fault {
+                accused,
+                evidence: global.clone(),
+                actual,
+            });
             self.publish(liar, advert.round, body);
         }
     }
@@ -108,7 +145,8 @@ impl World<'_> {
         if !self.network.is_up(member) {
             return; // It gets what it missed when it comes back.
         }
-        let same_side = self.network.reaches(member, said.author) || !self.network.is_up(said.author);
+        let same_side =
+            self.network.reaches(member, said.author) || !self.network.is_up(said.author);
         if !same_side {
             let delay = self.network.sync_time(&mut self.rng);
             return self.schedule(delay, Event::Deliver(member, said));

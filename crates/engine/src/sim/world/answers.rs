@@ -26,13 +26,25 @@ impl World<'_> {
         compute: impl FnOnce(&mut Self) -> Result<Told, String>,
     ) -> Option<Input> {
         let answer = match &mut self.past {
-            Some(past) => past.answers.next().filter(|answer| answer.member == member).ok_or(NOT_THIS_RUN.to_owned()),
-            None => compute(self).map(|told| Answer { member, told, made: std::mem::take(&mut self.made) }),
+            Some(past) => past
+                .answers
+                .next()
+                .filter(|answer| answer.member == member)
+                .ok_or(NOT_THIS_RUN.to_owned()),
+            None => compute(self).map(|told| Answer {
+                member,
+                told,
+                made: std::mem::take(&mut self.made),
+            }),
         };
         match answer {
             Ok(answer) if self.past.is_some() => {
-                let kept = answer.made.iter().try_for_each(|made| self.make_again(member, made));
-                kept.map_err(|reason| self.outcome.failed = Some((member, reason))).ok()?;
+                let kept = answer
+                    .made
+                    .iter()
+                    .try_for_each(|made| self.make_again(member, made));
+                kept.map_err(|reason| self.outcome.failed = Some((member, reason)))
+                    .ok()?;
                 Some(answer.told.into())
             }
             Ok(answer) => {
@@ -63,7 +75,12 @@ impl World<'_> {
     }
 
     /// Puts a blob into the network that others may take over, as they will have it.
-    pub(super) fn put_to_send(&mut self, member: usize, round: Round, params: Arc<ParamSet>) -> BlobRef {
+    pub(super) fn put_to_send(
+        &mut self,
+        member: usize,
+        round: Round,
+        params: Arc<ParamSet>,
+    ) -> BlobRef {
         let precision = self.spec.transfer.precision;
         if precision == Precision::F32 {
             return self.put(member, round, params);
@@ -73,8 +90,18 @@ impl World<'_> {
         self.put_as(member, round, blob, Arc::new(narrowed))
     }
 
-    fn put_as(&mut self, member: usize, round: Round, blob: BlobRef, params: Arc<ParamSet>) -> BlobRef {
-        self.made.push(Made { blob, round, proxies: None });
+    fn put_as(
+        &mut self,
+        member: usize,
+        round: Round,
+        blob: BlobRef,
+        params: Arc<ParamSet>,
+    ) -> BlobRef {
+        self.made.push(Made {
+            blob,
+            round,
+            proxies: None,
+        });
         self.keep(member, round, blob, params);
         blob
     }
@@ -82,7 +109,11 @@ impl World<'_> {
     /// Puts proxies into the network.
     pub(super) fn put_proxies(&mut self, member: usize, round: Round, params: ParamSet) -> BlobRef {
         let (blob, _) = params.to_blob();
-        self.made.push(Made { blob, round, proxies: Some(params.to_bytes()) });
+        self.made.push(Made {
+            blob,
+            round,
+            proxies: Some(params.to_bytes()),
+        });
         self.keep(member, round, blob, Arc::new(params));
         blob
     }
@@ -98,15 +129,24 @@ impl World<'_> {
 
     /// Goes over from the past to the present when all events of the past have happened.
     pub(super) fn awake(&mut self) {
-        let Some(past) = self.past.take_if(|past| past.events == self.events) else { return };
-        let Past { mut answers, mut contents, .. } = past;
-        let is_known = self.contents.iter_mut().all(|(blob, params)| match contents.remove(blob) {
-            Some(known) => {
-                *params = known;
-                true
-            }
-            None => false,
-        });
+        let Some(past) = self.past.take_if(|past| past.events == self.events) else {
+            return;
+        };
+        let Past {
+            mut answers,
+            mut contents,
+            ..
+        } = past;
+        let is_known = self
+            .contents
+            .iter_mut()
+            .all(|(blob, params)| match contents.remove(blob) {
+                Some(known) => {
+                    *params = known;
+                    true
+                }
+                None => false,
+            });
         if !is_known || answers.next().is_some() {
             self.outcome.failed = Some((0, NOT_THIS_RUN.into()));
         }
@@ -130,7 +170,11 @@ impl World<'_> {
 
     /// Gives whoever trains a moment to look around; tells whether to stop.
     pub(super) fn pauses(&mut self) -> bool {
-        let moment = Moment { events: self.events, contents: &self.contents, is_past: self.past.is_some() };
+        let moment = Moment {
+            events: self.events,
+            contents: &self.contents,
+            is_past: self.past.is_some(),
+        };
         self.outcome.stopped = self.trainers.pauses(&moment);
         self.outcome.stopped
     }

@@ -23,8 +23,13 @@ impl World<'_> {
     }
 
     pub(super) fn end_training(&mut self, member: usize, round: Round) {
-        if let Some(trained) = self.answer(member, |world| world.trained(member, round).map(Told::Trained)) {
-            if let Input::Trained(LocalReport { shared: Some(part), .. }) = &trained {
+        if let Some(trained) = self.answer(member, |world| {
+            world.trained(member, round).map(Told::Trained)
+        }) {
+            if let Input::Trained(LocalReport {
+                shared: Some(part), ..
+            }) = &trained
+            {
                 self.set_apart(round, *part);
             }
             self.give(member, trained);
@@ -36,7 +41,10 @@ impl World<'_> {
         let update = self.trainers.finish(member, round)?;
         let behaviour = self.scenario.behaviours.get(&member).copied();
         let shared = match behaviour {
-            Some(Behaviour::ForeignShape) => update.proxies.as_ref().map(|proxies| Arc::new(proxies.to_params())),
+            Some(Behaviour::ForeignShape) => update
+                .proxies
+                .as_ref()
+                .map(|proxies| Arc::new(proxies.to_params())),
             _ => update.shared,
         };
         let shared = shared.map(|shared| self.put(member, round, shared));
@@ -49,7 +57,9 @@ impl World<'_> {
             };
             if let Some(spoil) = spoil {
                 let params = Arc::make_mut(&mut params);
-                params.iter_mut().for_each(|(_, tensor)| tensor.values_mut().iter_mut().for_each(|v| *v *= spoil));
+                params.iter_mut().for_each(|(_, tensor)| {
+                    tensor.values_mut().iter_mut().for_each(|v| *v *= spoil)
+                });
             }
             if self.spec.transfer.precision != Precision::F32 {
                 own_experts.push(self.put(member, round, Arc::clone(&params)));
@@ -58,12 +68,16 @@ impl World<'_> {
             if spoil.is_some() {
                 self.outcome.invalid.insert(blob.id);
             }
-            experts.push(ExpertOffer { blob, samples_routed });
+            experts.push(ExpertOffer {
+                blob,
+                samples_routed,
+            });
         }
         let refreshes = self.spec.refreshes_in(round);
         let proxies = update.proxies.filter(|_| refreshes);
         let sketches = proxies.as_ref().filter(|_| self.spec.uses_sketches());
-        let sketches = sketches.map(|proxies| fednode_mix::sketch::sketches(proxies, self.federation));
+        let sketches =
+            sketches.map(|proxies| fednode_mix::sketch::sketches(proxies, self.federation));
         let proxies = proxies.map(|proxies| self.offer(member, round, &proxies));
         Ok(LocalReport {
             round,
@@ -96,7 +110,9 @@ impl World<'_> {
     }
 
     pub(super) fn merge(&mut self, member: usize, order: &MergeOrder) {
-        if let Some(merged) = self.answer(member, |world| Ok(Told::Merged(world.merged(member, order)))) {
+        if let Some(merged) = self.answer(member, |world| {
+            Ok(Told::Merged(world.merged(member, order)))
+        }) {
             self.input_after(COMPUTING, member, merged);
         }
     }
@@ -107,7 +123,11 @@ impl World<'_> {
         let own_shared = self.trainers.shared(member);
         let contents = &self.contents;
         let held = &self.members[member].held;
-        let mut load = |blob: &BlobId| held.contains(blob).then(|| contents.get(blob).cloned()).flatten();
+        let mut load = |blob: &BlobId| {
+            held.contains(blob)
+                .then(|| contents.get(blob).cloned())
+                .flatten()
+        };
         let (adoption, report) = execute::merge(order, &spec, me, own_shared.as_deref(), &mut load);
         let honest = self.scenario.observe && !self.scenario.behaviours.contains_key(&member);
         for (_, sources) in adoption.used.iter().filter(|_| honest) {
@@ -116,7 +136,8 @@ impl World<'_> {
                 self.outcome.used.push((member, order.round, *expert, blob));
             }
         }
-        if let (Some(_), Some(blob), true) = (&adoption.shared, order.adopt, self.scenario.observe) {
+        if let (Some(_), Some(blob), true) = (&adoption.shared, order.adopt, self.scenario.observe)
+        {
             self.outcome.adopted.push((member, order.round, blob.id));
         }
         self.trainers.adopt(member, order.round, adoption);
@@ -124,7 +145,9 @@ impl World<'_> {
     }
 
     pub(super) fn average(&mut self, member: usize, order: &AverageOrder) {
-        if let Some(averaged) = self.answer(member, |world| Ok(Told::Averaged(world.averaged(member, order)))) {
+        if let Some(averaged) = self.answer(member, |world| {
+            Ok(Told::Averaged(world.averaged(member, order)))
+        }) {
             self.input_after(COMPUTING, member, averaged);
         }
     }
@@ -133,13 +156,18 @@ impl World<'_> {
         let spec = Arc::clone(&self.spec);
         let contents = &self.contents;
         let held = &self.members[member].held;
-        let mut load = |blob: &BlobId| held.contains(blob).then(|| contents.get(blob).cloned()).flatten();
+        let mut load = |blob: &BlobId| {
+            held.contains(blob)
+                .then(|| contents.get(blob).cloned())
+                .flatten()
+        };
         let (mean, mut report) = execute::average(order, &spec, &mut load);
         if let Some(mut mean) = mean {
             let lies = self.scenario.behaviours.get(&member) == Some(&Behaviour::FalseMean);
             let lies = lies && order.purpose == Purpose::Close;
             if lies {
-                mean.iter_mut().for_each(|(_, tensor)| tensor.values_mut()[0] += 0.5);
+                mean.iter_mut()
+                    .for_each(|(_, tensor)| tensor.values_mut()[0] += 0.5);
             }
             let blob = self.put(member, order.round, Arc::new(mean));
             if lies {
@@ -151,7 +179,12 @@ impl World<'_> {
     }
 
     pub(super) fn save(&mut self, member: usize) {
-        let Member { machine, checkpoint, head, .. } = &mut self.members[member];
+        let Member {
+            machine,
+            checkpoint,
+            head,
+            ..
+        } = &mut self.members[member];
         let mut is_node = false;
         match machine {
             Machine::Node(node) => {

@@ -25,7 +25,11 @@ impl World<'_> {
             return;
         }
         (self.trained, self.trained_bytes) = (0, 0);
-        let up = self.members.iter().enumerate().filter(|(number, _)| self.network.is_up(*number));
+        let up = self
+            .members
+            .iter()
+            .enumerate()
+            .filter(|(number, _)| self.network.is_up(*number));
         let rounds = up.filter_map(|(_, member)| match &member.machine {
             Machine::Node(node) => Some(node.state().round),
             Machine::Aggregator(_) => None,
@@ -37,7 +41,10 @@ impl World<'_> {
         self.oldest_round = newest;
         let needed = self.needed_blobs();
         let oldest = Round(newest.0.saturating_sub(KEPT_ROUNDS));
-        let (born, parts) = (std::mem::take(&mut self.born), std::mem::take(&mut self.parts));
+        let (born, parts) = (
+            std::mem::take(&mut self.born),
+            std::mem::take(&mut self.parts),
+        );
         self.born = self.forget_before(oldest, born, &needed);
         self.parts = self.forget_before(newest, parts, &needed);
     }
@@ -45,7 +52,9 @@ impl World<'_> {
     /// Enters a blob that was just made as one that is averaged.
     pub(super) fn set_apart(&mut self, round: Round, part: BlobRef) {
         self.trained_bytes += part.size;
-        let Some(made) = self.born.get_mut(&round) else { return };
+        let Some(made) = self.born.get_mut(&round) else {
+            return;
+        };
         if let Some(at) = made.iter().rposition(|made| *made == part.id) {
             self.parts.entry(round).or_default().push(made.remove(at));
         }

@@ -24,15 +24,19 @@ pub(super) struct Inbox {
 
 impl Default for Inbox {
     fn default() -> Self {
-        Self { attention: Attention::TO_ALL, waiting: Vec::new() }
+        Self {
+            attention: Attention::TO_ALL,
+            waiting: Vec::new(),
+        }
     }
 }
 
 impl World<'_> {
     /// Lets an advert arrive at a time: in the inbox, if it can wait there.
     pub(super) fn post(&mut self, to: usize, at: Timestamp, said: &Arc<Said>) {
-        let waits =
-            said.can_wait && self.network.is_whole() && !self.inboxes[to].attention.is_paid_to(said.advert.author);
+        let waits = said.can_wait
+            && self.network.is_whole()
+            && !self.inboxes[to].attention.is_paid_to(said.advert.author);
         if !waits {
             return self.queue.push(at, Event::Deliver(to, Arc::clone(said)));
         }
@@ -47,8 +51,13 @@ impl World<'_> {
     pub(super) fn read_inbox(&mut self, member: usize) {
         let now = self.queue.now();
         let reader = &mut self.members[member];
-        let Machine::Node(node) = &mut reader.machine else { return };
-        for (_, said) in self.inboxes[member].waiting.extract_if(.., |(at, _)| *at <= now) {
+        let Machine::Node(node) = &mut reader.machine else {
+            return;
+        };
+        for (_, said) in self.inboxes[member]
+            .waiting
+            .extract_if(.., |(at, _)| *at <= now)
+        {
             self.outcome.deliveries += 1;
             reader.received.gossip += said.bytes;
             node.hear(&said.advert);
@@ -57,11 +66,16 @@ impl World<'_> {
 
     /// Looks whose updates matter to a member now; those of them that are under way will arrive by themselves.
     pub(super) fn attend(&mut self, member: usize) {
-        let Machine::Node(node) = &self.members[member].machine else { return };
+        let Machine::Node(node) = &self.members[member].machine else {
+            return;
+        };
         let inbox = &mut self.inboxes[member];
         inbox.attention = node.attention();
         let attention = inbox.attention;
-        for (at, said) in inbox.waiting.extract_if(.., |(_, said)| attention.is_paid_to(said.advert.author)) {
+        for (at, said) in inbox
+            .waiting
+            .extract_if(.., |(_, said)| attention.is_paid_to(said.advert.author))
+        {
             self.queue.push(at, Event::Deliver(member, said));
         }
     }

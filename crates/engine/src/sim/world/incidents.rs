@@ -48,11 +48,18 @@ impl World<'_> {
         member.machine = match (&member.checkpoint, member.head) {
             (Some(state), _) if is_node => {
                 let spec = Arc::clone(&self.spec);
-                Machine::Node(Box::new(Node::restore(spec, member.id, initial, state.clone())))
+                Machine::Node(Box::new(Node::restore(
+                    spec,
+                    member.id,
+                    initial,
+                    state.clone(),
+                )))
             }
-            (_, Some(head)) if !is_node => {
-                Machine::Aggregator(Box::new(Aggregator::restore(Arc::clone(&self.spec), member.id, head)))
-            }
+            (_, Some(head)) if !is_node => Machine::Aggregator(Box::new(Aggregator::restore(
+                Arc::clone(&self.spec),
+                member.id,
+                head,
+            ))),
             _ => new_machine(&self.spec, member.id, is_node, initial),
         };
         if is_node {
@@ -69,7 +76,9 @@ impl World<'_> {
         let mut missed = Vec::new();
         for said in self.adverts.iter().rev().take(20 * self.members.len()) {
             let author = self.members[said.author].id;
-            let is_heard = self.audience.is_everybody(author, said.advert.round, &said.advert.body);
+            let is_heard = self
+                .audience
+                .is_everybody(author, said.advert.round, &said.advert.body);
             if !is_heard && !self.members[member].follows.contains(&said.author) {
                 continue;
             }
@@ -86,7 +95,9 @@ impl World<'_> {
     }
 
     fn split(&mut self, island: BTreeSet<usize>) {
-        let before: Vec<Vec<usize>> = (0..self.members.len()).map(|member| self.network.connections(member)).collect();
+        let before: Vec<Vec<usize>> = (0..self.members.len())
+            .map(|member| self.network.connections(member))
+            .collect();
         self.network.set_island(Some(island));
         for (member, connections) in before.into_iter().enumerate() {
             for other in connections {
@@ -98,7 +109,12 @@ impl World<'_> {
     fn heal(&mut self) {
         self.network.set_island(None);
         for member in 0..self.members.len() {
-            for other in self.network.connections(member).into_iter().filter(|other| *other < member) {
+            for other in self
+                .network
+                .connections(member)
+                .into_iter()
+                .filter(|other| *other < member)
+            {
                 let delay = self.network.latency(&mut self.rng);
                 self.introduce(delay, member, other);
             }

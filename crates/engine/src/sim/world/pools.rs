@@ -13,11 +13,16 @@ impl World<'_> {
     pub(super) fn begin_module(&mut self, member: usize, round: Round) {
         self.trainers().begin_module(member, round);
         let life = self.members[member].life;
-        self.schedule(self.scenario.training.1, Event::ModuleEnds(member, life, round));
+        self.schedule(
+            self.scenario.training.1,
+            Event::ModuleEnds(member, life, round),
+        );
     }
 
     pub(super) fn end_module(&mut self, member: usize, round: Round) {
-        if let Some(made) = self.answer(member, |world| world.module(member, round).map(Told::Module)) {
+        if let Some(made) = self.answer(member, |world| {
+            world.module(member, round).map(Told::Module)
+        }) {
             self.give(member, made);
         }
     }
@@ -25,36 +30,66 @@ impl World<'_> {
     fn module(&mut self, member: usize, round: Round) -> Result<Option<ModuleReport>, String> {
         let module = self.trainers.finish_module(member)?;
         let behaviour = self.scenario.behaviours.get(&member);
-        let (spoils, keeps) = (behaviour == Some(&Behaviour::NanExperts), behaviour == Some(&Behaviour::KeptModule));
+        let (spoils, keeps) = (
+            behaviour == Some(&Behaviour::NanExperts),
+            behaviour == Some(&Behaviour::KeptModule),
+        );
         Ok(module.map(|mut module| {
             if keeps {
-                return ModuleReport { kind: module.kind, blob: None, score: 0.0 };
+                return ModuleReport {
+                    kind: module.kind,
+                    blob: None,
+                    score: 0.0,
+                };
             }
             if spoils {
                 let params = Arc::make_mut(&mut module.params);
-                params.iter_mut().for_each(|(_, tensor)| tensor.values_mut()[0] = f32::NAN);
+                params
+                    .iter_mut()
+                    .for_each(|(_, tensor)| tensor.values_mut()[0] = f32::NAN);
             }
             let blob = self.put_to_send(member, round, module.params);
             if spoils {
                 self.outcome.invalid.insert(blob.id);
             }
-            ModuleReport { kind: module.kind, blob: Some(blob), score: module.score }
+            ModuleReport {
+                kind: module.kind,
+                blob: Some(blob),
+                score: module.score,
+            }
         }))
     }
 
     pub(super) fn begin_pool(&mut self, member: usize, order: PoolOrder) {
-        let held = order.members.iter().filter(|(_, blob)| self.members[member].held.contains(&blob.id));
-        let modules = held.filter_map(|(node, blob)| Some((*node, Arc::clone(self.contents.get(&blob.id)?)))).collect();
+        let held = order
+            .members
+            .iter()
+            .filter(|(_, blob)| self.members[member].held.contains(&blob.id));
+        let modules = held
+            .filter_map(|(node, blob)| Some((*node, Arc::clone(self.contents.get(&blob.id)?))))
+            .collect();
         self.trainers().begin_pool(member, modules);
         let life = self.members[member].life;
-        self.schedule(self.scenario.training.1, Event::PoolEnds(member, life, Box::new(order)));
+        self.schedule(
+            self.scenario.training.1,
+            Event::PoolEnds(member, life, Box::new(order)),
+        );
     }
 
     pub(super) fn end_pool(&mut self, member: usize, order: &PoolOrder) {
-        let pooled = self.answer(member, |world| world.trainers.finish_pool(member).map(Told::Pooled));
-        let Some(Input::Pooled(report)) = pooled else { return };
+        let pooled = self.answer(member, |world| {
+            world.trainers.finish_pool(member).map(Told::Pooled)
+        });
+        let Some(Input::Pooled(report)) = pooled else {
+            return;
+        };
         let is_refused = |node| report.refused.iter().any(|(refused, _)| *refused == node);
-        let members = order.members.iter().filter(|(node, _)| !is_refused(*node)).copied().collect();
+        let members = order
+            .members
+            .iter()
+            .filter(|(node, _)| !is_refused(*node))
+            .copied()
+            .collect();
         self.outcome.pools.push((member, members));
         self.give(member, Input::Pooled(report));
     }

@@ -29,8 +29,17 @@ impl World<'_> {
 
     /// Returns a reachable holder that has not served this member corrupt bytes before.
     fn provider(&self, member: usize, fetch: &Fetch) -> Option<usize> {
-        let named = fetch.from.iter().filter_map(|node| self.numbers.get(node)).copied();
-        let others = self.holders.get(&fetch.blob.id).into_iter().flatten().copied();
+        let named = fetch
+            .from
+            .iter()
+            .filter_map(|node| self.numbers.get(node))
+            .copied();
+        let others = self
+            .holders
+            .get(&fetch.blob.id)
+            .into_iter()
+            .flatten()
+            .copied();
         let serves = |other: &usize| {
             *other != member
                 && self.members[*other].held.contains(&fetch.blob.id)
@@ -47,7 +56,9 @@ impl World<'_> {
         }
         if self.scenario.behaviours.get(&from) == Some(&Behaviour::CorruptServer) {
             self.members[member].corrupt_seen.insert(from);
-            self.outcome.strikes.push((member, self.members[from].id, "corrupt segment".into()));
+            self.outcome
+                .strikes
+                .push((member, self.members[from].id, "corrupt segment".into()));
             return self.schedule(Duration::ZERO, Event::Seek(member, life, fetch));
         }
         if self.members[member].held.contains(&fetch.blob.id) {
@@ -55,11 +66,17 @@ impl World<'_> {
         }
         self.outcome.blob_bytes += fetch.blob.size;
         let holds = |who: usize, blob: &BlobId| self.members[who].held.contains(blob);
-        let both = fetch.base.is_some_and(|base| holds(member, &base) && holds(from, &base));
+        let both = fetch
+            .base
+            .is_some_and(|base| holds(member, &base) && holds(from, &base));
         self.outcome.fetched_after += u64::from(both);
         self.count_transfer(from, member, fetch.blob.size);
         if self.scenario.observe {
-            *self.outcome.fetches.entry((member, fetch.blob.id)).or_default() += 1;
+            *self
+                .outcome
+                .fetches
+                .entry((member, fetch.blob.id))
+                .or_default() += 1;
         }
         self.hold(member, fetch.blob.id);
         self.answer_fetch(member, &fetch);
@@ -69,8 +86,16 @@ impl World<'_> {
         let with_aggregator = from.max(to) >= self.scenario.nodes;
         for (member, incoming) in [(from, false), (to, true)] {
             let member = &mut self.members[member];
-            let bytes = if incoming { &mut member.received } else { &mut member.sent };
-            let counter = if with_aggregator { &mut bytes.aggregator } else { &mut bytes.peer_to_peer };
+            let bytes = if incoming {
+                &mut member.received
+            } else {
+                &mut member.sent
+            };
+            let counter = if with_aggregator {
+                &mut bytes.aggregator
+            } else {
+                &mut bytes.peer_to_peer
+            };
             *counter += size;
         }
     }

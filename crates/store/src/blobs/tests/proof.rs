@@ -9,12 +9,17 @@ fn what_came_with_proof_is_not_read_again_unless_somebody_touched_it() {
     let list = SegmentList::of(&content);
     let blob = list.blob();
     let write = |blobs: &Blobs, index: usize| {
-        let segment = list.verified(u32::try_from(index).unwrap(), segments(&content)[index]).unwrap();
+        let segment = list
+            .verified(u32::try_from(index).unwrap(), segments(&content)[index])
+            .unwrap();
         blobs.write_verified(segment).unwrap();
     };
     // Spoils a byte of segment 3; a clock of coarse ticks must not hide it.
     let spoil = |blobs: &Blobs, time: SystemTime| {
-        let data = File::options().write(true).open(blobs.files.partial(&blob).data).unwrap();
+        let data = File::options()
+            .write(true)
+            .open(blobs.files.partial(&blob).data)
+            .unwrap();
         data.write_all_at(b"spoilt", 3 * SEGMENT_BYTES + 7).unwrap();
         data.set_modified(time).unwrap();
     };
@@ -28,7 +33,16 @@ fn what_came_with_proof_is_not_read_again_unless_somebody_touched_it() {
     spoil(&blobs, later);
     drop(blobs);
     let blobs = open(home.path());
-    assert_eq!(blobs.begin(blob).unwrap().have.iter().filter(|have| **have).count(), 18);
+    assert_eq!(
+        blobs
+            .begin(blob)
+            .unwrap()
+            .have
+            .iter()
+            .filter(|have| **have)
+            .count(),
+        18
+    );
     (18..20).for_each(|index| write(&blobs, index));
     assert_eq!(kind(blobs.finish(blob)), io::ErrorKind::InvalidData);
     assert_eq!(blobs.begin(blob).unwrap().have, only_3_is_missing);
@@ -41,7 +55,11 @@ fn what_came_with_proof_is_not_read_again_unless_somebody_touched_it() {
         (0..20 - n_written_after).for_each(|index| write(&blobs, index));
         spoil(&blobs, later);
         (20 - n_written_after..20).for_each(|index| write(&blobs, index));
-        assert_eq!(kind(blobs.finish(blob)), io::ErrorKind::InvalidData, "{n_written_after}");
+        assert_eq!(
+            kind(blobs.finish(blob)),
+            io::ErrorKind::InvalidData,
+            "{n_written_after}"
+        );
         assert_eq!(blobs.begin(blob).unwrap().have, only_3_is_missing);
         write(&blobs, 3);
         blobs.finish(blob).unwrap();
@@ -62,11 +80,22 @@ fn proof_and_no_proof_may_be_mixed() {
     let wrong = vec![0; SEG];
     blobs.write_segment(blob, 0, &wrong).unwrap();
     for index in 0..3 {
-        blobs.write_verified(list.verified(index, segments(&content)[index as usize]).unwrap()).unwrap();
+        blobs
+            .write_verified(
+                list.verified(index, segments(&content)[index as usize])
+                    .unwrap(),
+            )
+            .unwrap();
     }
-    assert_eq!(kind(blobs.finish(blob)), io::ErrorKind::InvalidData, "the first copy of segment 0 came without proof");
+    assert_eq!(
+        kind(blobs.finish(blob)),
+        io::ErrorKind::InvalidData,
+        "the first copy of segment 0 came without proof"
+    );
     assert_eq!(blobs.begin(blob).unwrap().have, [false, true, true]);
-    blobs.write_verified(list.verified(0, segments(&content)[0]).unwrap()).unwrap();
+    blobs
+        .write_verified(list.verified(0, segments(&content)[0]).unwrap())
+        .unwrap();
     blobs.finish(blob).unwrap();
     assert_eq!(blobs.get(&blob.id).unwrap(), content);
 }
