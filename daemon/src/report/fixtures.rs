@@ -80,6 +80,7 @@ pub(super) fn summary(seed: u64) -> Summary {
         accuracy_after_finishing: Some(served(seed, at)),
         pool: Some(pool(seed, at)),
         everyones_test: None,
+        parameters_hash: None,
         majority_class_accuracy: 0.25,
         expert_share: vec![0.25, 0.75],
         bytes_sent: 1500,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{NodeId, ParamSet, Round, Timestamp};
+use fednode_core::{BlobId, NodeId, ParamSet, Round, Timestamp};
 use fednode_data::Split;
 use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
@@ -322,6 +322,20 @@ impl Models {
     /// Returns how many of everyone's test samples a node's result gets right, and how many there are, by class.
     pub(super) fn on_everyone(&self, member: usize) -> Option<&[ClassCount]> {
         self.nodes[member].on_everyone.as_deref()
+    }
+
+    /// Names everything that a node has learned: one hash of its private part, its shared part and its experts.
+    pub(super) fn parameters_hash(&self, member: usize) -> BlobId {
+        let Knowledge {
+            private,
+            shared,
+            experts,
+        } = &self.nodes[member].knowledge;
+        let parts = std::iter::once(private).chain(shared).chain(experts);
+        let names: Vec<u8> = parts
+            .flat_map(|part| *part.to_blob().0.id.as_bytes())
+            .collect();
+        BlobId::of(&names)
     }
 
     /// Returns what came after a node's last round.

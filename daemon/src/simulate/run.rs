@@ -390,6 +390,7 @@ impl Prepared {
                 everyones_test: models
                     .on_everyone(member)
                     .map(|classes| EveryonesTest::new(classes, &own)),
+                parameters_hash: Some(models.parameters_hash(member)),
                 records: models.records(member).to_vec(),
                 majority_class_accuracy: self.division.floors.get(member).copied().unwrap_or(0.0),
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fednode_core::{FederationSpec, NodeId, Round};
+use fednode_core::{BlobId, FederationSpec, NodeId, Round};
 use fednode_runtime::status::{RoundRecord, Status};
 use fednode_runtime::trainer::{LastStage, TrainerCard};
 
@@ -29,6 +29,8 @@ pub(crate) struct Observed {
     pub(crate) last_stage: LastStage,
     /// How good its result is on everyone's test samples, if that was asked for.
     pub(crate) everyones_test: Option<EveryonesTest>,
+    /// Hash of everything it learned, if the run keeps it at hand.
+    pub(crate) parameters_hash: Option<BlobId>,
     /// The rounds it finished, in order.
     pub(crate) records: Vec<RoundRecord>,
     /// Accuracy of always saying its commonest training class.
@@ -58,6 +60,7 @@ impl Observed {
                 pool: status.pool.clone(),
             },
             everyones_test: None,
+            parameters_hash: None,
             records,
             majority_class_accuracy,
         }
@@ -186,6 +189,7 @@ fn node(observed: &Observed) -> Option<Node> {
             .and_then(|e| Some(e.test?.accuracy)),
         pool: observed.last_stage.pool.clone(),
         everyones_test: observed.everyones_test,
+        parameters_hash: observed.parameters_hash,
         majority_class_accuracy: observed.majority_class_accuracy,
         expert_share: record.test_expert_share.clone(),
         bytes_sent: observed.bytes_sent,

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use fednode_core::{PoolOutcome, Served};
+use fednode_core::{BlobId, PoolOutcome, Served};
 use fednode_learn::ClassCount;
 use serde::{Deserialize, Serialize};
 
@@ -157,6 +157,9 @@ pub(crate) struct Node {
     /// How good its result is on everyone's test samples, if that was asked for.
     #[serde(default)]
     pub(crate) everyones_test: Option<EveryonesTest>,
+    /// Hash of everything it learned, so that two simulations can be compared to the last bit; absent of a live node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) parameters_hash: Option<BlobId>,
     /// Accuracy of always saying its commonest training class.
     pub(crate) majority_class_accuracy: f64,
     /// Share of its test samples that each of its experts decided.

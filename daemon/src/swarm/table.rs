@@ -193,6 +193,7 @@ mod tests {
             accuracy_after_finishing: None,
             pool: None,
             everyones_test: None,
+            parameters_hash: None,
             majority_class_accuracy: 0.25,
             expert_share: vec![],
             bytes_sent: 1500,
