@@ -69,6 +69,7 @@ fn only_the_drawn_arrows_exist() {
         ("fednode-store", &["core"]),
         ("fednode-net", &["core"]),
         ("fednode-engine", &["core", "mix"]),
+        ("fednode-sim", &["core", "mix", "engine"]),
         ("fednode-learn", &["core", "mix", "data", "kernels"]),
         (
             "fednode-runtime",
@@ -77,7 +78,7 @@ fn only_the_drawn_arrows_exist() {
         (
             "fednode",
             &[
-                "core", "mix", "engine", "data", "learn", "store", "net", "runtime",
+                "core", "mix", "engine", "sim", "data", "learn", "store", "net", "runtime",
             ],
         ),
         ("fedboot", &["core", "engine", "store", "net", "runtime"]),
@@ -125,7 +126,12 @@ fn each_heavy_library_lives_in_one_crate() {
 #[test]
 fn the_pure_crates_have_no_machinery() {
     let actual = dependencies();
-    for package in ["fednode-core", "fednode-mix", "fednode-engine"] {
+    for package in [
+        "fednode-core",
+        "fednode-mix",
+        "fednode-engine",
+        "fednode-sim",
+    ] {
         for machinery in [
             "tokio", "futures", "burn", "libp2p", "rusqlite", "axum", "rayon",
         ] {

@@ -1,4 +1,4 @@
-//! The round of a node and of an aggregator as pure state machines, and the simulator that runs thousands of them.
+//! The round of a node and of an aggregator as pure state machines.
 //!
 //! # The algorithm
 //!
@@ -15,7 +15,8 @@
 //!
 //! [`Node`] and [`Aggregator`] take an [`Input`] and return [`Output`]s. They never send, fetch, train, save or sleep,
 //! read no clock and draw no random number: `now` is an argument, and every draw is a hash that all nodes compute
-//! alike. The daemon carries the outputs out with sockets and files, the simulator with a queue of events.
+//! alike. The daemon carries the outputs out with sockets and files, the simulator (`fednode-sim`) with a queue of
+//! events.
 //!
 //! | file | idea |
 //! |---|---|
@@ -27,9 +28,8 @@
 //! | `closing` | collecting members' parts |
 //! | `chain` | which closed round to follow |
 //! | `view` | what is known of the others |
-//! | `names` | maps by name |
+//! | [`names`] | maps by name |
 //! | [`execute`] | the two orders that need numbers: merge, average |
-//! | [`sim`] | the seeded simulator |
 //!
 //! ```
 //! use std::sync::Arc;
@@ -49,9 +49,8 @@ mod closing;
 mod cohort;
 pub mod event;
 pub mod execute;
-mod names;
+pub mod names;
 mod node;
-pub mod sim;
 pub mod state;
 mod status;
 mod view;

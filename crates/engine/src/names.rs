@@ -11,15 +11,15 @@ use foldhash::fast::{FoldHasher, RandomState};
 use indexmap::IndexMap;
 
 /// A map by proven names that is visited in the order in which they came.
-pub(crate) type OrderedNames<K, V> = IndexMap<K, V, Beginnings>;
+pub type OrderedNames<K, V> = IndexMap<K, V, Beginnings>;
 /// A map by proven names.
-pub(crate) type NameMap<K, V> = HashMap<K, V, Beginnings>;
+pub type NameMap<K, V> = HashMap<K, V, Beginnings>;
 /// A set of proven names.
-pub(crate) type NameSet<K> = HashSet<K, Beginnings>;
+pub type NameSet<K> = HashSet<K, Beginnings>;
 
 /// Makes hashers that read the first eight bytes of a name.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Beginnings(RandomState);
+pub struct Beginnings(RandomState);
 
 impl BuildHasher for Beginnings {
     type Hasher = Beginning<FoldHasher<'static>>;
@@ -30,7 +30,8 @@ impl BuildHasher for Beginnings {
 }
 
 /// A hasher that reads the first eight bytes of whatever is written at once.
-pub(crate) struct Beginning<H>(H);
+#[derive(Debug)]
+pub struct Beginning<H>(H);
 
 impl<H: Hasher> Hasher for Beginning<H> {
     fn write(&mut self, bytes: &[u8]) {

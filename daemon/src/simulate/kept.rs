@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fednode_core::{ParamSet, Round, Timestamp};
-use fednode_engine::sim;
 use fednode_learn::ClassCount;
 use fednode_runtime::status::RoundRecord;
 use fednode_runtime::trainer::LastStage;
+use fednode_sim as sim;
 use serde::{Deserialize, Serialize};
 
 use super::job::{Adopted, Knowledge, Work};

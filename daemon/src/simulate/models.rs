@@ -11,10 +11,10 @@ use fednode_core::{BlobId, NodeId, ParamSet, Round, Timestamp};
 use fednode_data::Split;
 use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
-use fednode_engine::sim::{self, Answer, ClosedRound, Moment, Trainers};
 use fednode_learn::{ClassCount, Evaluation};
 use fednode_runtime::status::{Bytes, RoundRecord};
 use fednode_runtime::trainer::{Evaluations, LastStage};
+use fednode_sim::{self as sim, Answer, ClosedRound, Moment, Trainers};
 
 use super::job::{Adopted, Done, Evaluated, Everyone, Job, Knowledge, Module, Task, Work};
 use super::kept::Kept;

@@ -1,4 +1,4 @@
-//! The protocol alone: a federation of toys (`fednode_engine::sim::Toys`) instead of learners, for its messages, bytes,
+//! The protocol alone: a federation of toys (`fednode_sim::Toys`) instead of learners, for its messages, bytes,
 //! seconds and memory with many nodes.
 //!
 //! ```text
@@ -17,10 +17,10 @@ use std::time::Instant;
 use fednode_core::{FederationSpec, NodeId, ParamSet, Round, Timestamp};
 use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
-use fednode_engine::sim::{
-    self, ClosedRound, LocalUpdate, Moment, Outcome, PrivateModule, Scenario, Toys, Trainers,
-};
 use fednode_runtime::exit::ExitCode;
+use fednode_sim::{
+    self as sim, ClosedRound, LocalUpdate, Moment, Outcome, PrivateModule, Scenario, Toys, Trainers,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

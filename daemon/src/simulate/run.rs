@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use fednode_core::{FederationSpec, MAX_INLINE_PROXY_BYTES};
 use fednode_data::{ClassCounts, Shard, ShardParams, Split, load_shard, load_shards};
-use fednode_engine::sim::{self, Past, Scenario};
 use fednode_learn::{ComputeDevice, Learner, Room, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::trainer::TrainerCard;
+use fednode_sim::{self as sim, Past, Scenario};
 
 use super::job::Knowledge;
 use super::kept::Kept;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use fednode_engine::sim::{Answer, Moment};
+use fednode_sim::{Answer, Moment};
 use serde_json::Value;
 
 use super::kept::{Kept, Places};
@@ -136,7 +136,7 @@ pub(super) fn answers(history: Vec<u8>) -> impl Iterator<Item = Answer> {
 mod tests {
     use super::*;
     use fednode_core::{BlobId, BlobRef, ExpertOffer, LocalReport, ProxyOffer, Round};
-    use fednode_engine::sim::{Made, Told};
+    use fednode_sim::{Made, Told};
 
     #[test]
     fn answers_come_back_as_they_were() {

@@ -4,7 +4,7 @@
 //! "fednode simulation\n"
 //! frame     head: version of the software, all settings           a frame is its length (8 bytes, little-endian)
 //! frame     state: events so far, nodes, which blobs are held     and its contents, written by postcard
-//! frame     history: what was computed, in order (`fednode_engine::sim::Answer`)
+//! frame     history: what was computed, in order (`fednode_sim::Answer`)
 //! frame …   parameters, each set as safetensors; state names them by their place
 //! 32 bytes  BLAKE3 of all before
 //! ```

@@ -11,7 +11,6 @@
 //!
 //! One file per phase; this one owns the state and dispatches. It never sends, fetches, trains, saves or sleeps.
 
-mod attention;
 mod audit;
 mod closing_in_place;
 mod exchanging;
@@ -37,8 +36,6 @@ use crate::event::{Fetch, FetchKind, Input, Note, Output, Timer};
 use crate::state::{Phase, State};
 use crate::status::{Status, Waiting};
 use crate::view::View;
-
-pub(crate) use self::attention::{Attention, is_mere_update};
 
 use self::audit::Trials;
 use self::closing_in_place::Acting;
@@ -235,6 +232,24 @@ impl Node {
             head: self.state.head,
             waiting,
         }
+    }
+
+    /// Returns whose updates can change what this node does now; `None` if anybody's can.
+    ///
+    /// Until the next input, the updates of all other nodes may as well be given to [`Self::record_update`].
+    pub fn awaited_updates(&self) -> Option<impl Iterator<Item = NodeId> + '_> {
+        let waits_for_others = match self.state.phase {
+            Phase::Training | Phase::Merging => false,
+            Phase::Exchanging => !self.view.has_aggregator(),
+            Phase::Joining | Phase::Pooling | Phase::Serving => true,
+        };
+        let is_anybodys = waits_for_others || self.acting.is_some() || self.unconfirmed;
+        (!is_anybodys).then(|| self.exchange.iter().flat_map(Exchange::awaited))
+    }
+
+    /// Records an update that changes nothing now: its author is not among [`Self::awaited_updates`].
+    pub fn record_update(&mut self, advert: &Arc<Advert>) {
+        self.view.record(advert);
     }
 
     /// Makes progress wherever everything that was waited for has arrived.

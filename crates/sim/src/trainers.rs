@@ -6,10 +6,10 @@ use std::sync::Arc;
 use fednode_core::{NodeId, ParamSet, ProxySet, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::history::{Answer, Moment};
-use super::toy::{Sizes, Toy};
-use crate::event::PoolReport;
-use crate::execute::Adoption;
+use crate::history::{Answer, Moment};
+use crate::toy::{Sizes, Toy};
+use fednode_engine::PoolReport;
+use fednode_engine::execute::Adoption;
 
 /// What a simulated local update yields.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use rand::Rng;
 use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
 
-use super::scenario::{Link, Scenario};
+use crate::scenario::{Link, Scenario};
 
 #[derive(Debug)]
 pub(super) struct Network {

@@ -1,10 +1,15 @@
-//! The seeded simulator: the very state machines of the daemon, a virtual network, virtual time.
+//! The seeded simulator: the state machines of the daemon in a virtual network and virtual time.
 //!
 //! A [`Scenario`] says how many nodes there are, what the links are like, who lies and what goes wrong when;
 //! [`run`] plays it and returns an [`Outcome`]. Everything is drawn from the scenario's seed, so a failing run is
 //! replayed by it. Signatures are not simulated: who can speak in whose name is settled before an advert reaches the
 //! engine. Contents are: experts, means and proxies are real parameters, small ones from a [`Toy`] trainer, and they
 //! go through the same screening and averaging as in the daemon.
+//!
+//! ```
+//! let outcome = fednode_sim::run(&fednode_sim::Scenario::new(7, 3, 2));
+//! assert!(outcome.unfinished().is_empty(), "three nodes finish two rounds");
+//! ```
 //!
 //! | file | idea |
 //! |---|---|
@@ -18,14 +23,20 @@
 //! | `world/computing`, `world/answers` | local updates, merges and means; where their results come from |
 //! | `world/pools` | the stage after the last round |
 //! | `world/incidents` | what goes wrong |
+//! | `attention` | whose updates a node must be given at once |
+//! | `observer` | who watches the inputs and outputs of the machines |
 //! | `queue` | what happens next |
 //! | `history` | going on with a run that was interrupted |
 //! | `outcome` | what came of it, and the omniscient comparison |
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 use fednode_core::{BlobId, NodeId};
 
+mod attention;
 mod history;
 mod network;
+mod observer;
 mod outcome;
 mod queue;
 mod scenario;
@@ -34,6 +45,7 @@ mod trainers;
 mod world;
 
 pub use history::{Answer, Contents, Made, Moment, NOT_THIS_RUN, Past, Told};
+pub use observer::{Nobody, Observer};
 pub use outcome::{Agreement, Outcome, PlanRecord};
 pub use scenario::{Behaviour, Incident, Link, Scenario};
 pub use toy::Toy;
@@ -53,11 +65,20 @@ pub fn node_id(seed: u64, member: usize) -> NodeId {
 
 /// Plays a scenario with other models.
 pub fn run_with(scenario: &Scenario, trainers: &mut dyn Trainers) -> Outcome {
-    world::World::new(scenario, trainers, None).play()
+    run_observed(scenario, trainers, &mut Nobody)
+}
+
+/// Plays a scenario with other models while somebody watches all inputs and outputs of the machines.
+pub fn run_observed(
+    scenario: &Scenario,
+    trainers: &mut dyn Trainers,
+    observer: &mut dyn Observer,
+) -> Outcome {
+    world::World::new(scenario, trainers, observer, None).play()
 }
 
 /// Goes on with a run that was interrupted: plays its past again and takes over from there. The trainers are those of the
 /// last event of the past; they hear of nothing before.
 pub fn go_on(scenario: &Scenario, trainers: &mut dyn Trainers, past: Past) -> Outcome {
-    world::World::new(scenario, trainers, Some(past)).play()
+    world::World::new(scenario, trainers, &mut Nobody, Some(past)).play()
 }

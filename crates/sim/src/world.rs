@@ -22,17 +22,18 @@ use rand_chacha::ChaCha8Rng;
 
 pub use self::forgetting::KEPT_ROUNDS;
 use self::inbox::Inbox;
-use super::history::{Contents, Made, Past, Silent};
-use super::network::Network;
-use super::outcome::{Outcome, PlanRecord};
-use super::queue::Queue;
-use super::scenario::{Incident, Scenario};
-use super::trainers::{Bytes, ClosedRound, Trainers};
-use crate::aggregator::Aggregator;
-use crate::event::{Fetch, FetchKind, Input, Note, Output, PoolOrder, Timer};
-use crate::names::{NameMap, NameSet};
-use crate::node::Node;
-use crate::state::{Head, Phase, State};
+use crate::history::{Contents, Made, Past, Silent};
+use crate::network::Network;
+use crate::observer::Observer;
+use crate::outcome::{Outcome, PlanRecord};
+use crate::queue::Queue;
+use crate::scenario::{Incident, Scenario};
+use crate::trainers::{Bytes, ClosedRound, Trainers};
+use fednode_engine::Aggregator;
+use fednode_engine::Node;
+use fednode_engine::names::{NameMap, NameSet};
+use fednode_engine::{Fetch, FetchKind, Input, Note, Output, PoolOrder, Timer};
+use fednode_engine::{Head, Phase, State};
 
 /// Looked into millions of times; its order is never looked at.
 type Map<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
@@ -134,6 +135,7 @@ impl Member {
 pub(super) struct World<'a> {
     scenario: &'a Scenario,
     trainers: &'a mut dyn Trainers,
+    observer: &'a mut dyn Observer,
     /// What is played again first, while the trainers are not to hear of it.
     past: Option<Past>,
     silent: Silent,
@@ -179,6 +181,7 @@ impl<'a> World<'a> {
     pub(super) fn new(
         scenario: &'a Scenario,
         trainers: &'a mut dyn Trainers,
+        observer: &'a mut dyn Observer,
         past: Option<Past>,
     ) -> Self {
         let spec = Arc::new(scenario.spec.clone());
@@ -188,7 +191,7 @@ impl<'a> World<'a> {
         let initial = shared.as_ref().map(|shared| shared.to_blob().0);
         let held: NameSet<BlobId> = initial.iter().map(|blob| blob.id).collect();
         let member = |number: usize| {
-            let id = super::node_id(scenario.seed, number);
+            let id = crate::node_id(scenario.seed, number);
             Member::new(
                 id,
                 new_machine(&spec, id, number < scenario.nodes, initial),
@@ -211,6 +214,7 @@ impl<'a> World<'a> {
         let mut world = Self {
             scenario,
             trainers,
+            observer,
             past,
             silent: Silent,
             events: 0,
@@ -392,12 +396,14 @@ impl<'a> World<'a> {
         }
         self.read_inbox(member);
         let now = self.queue.now();
+        self.observer.input(now, member, &input);
         let outputs = match &mut self.members[member].machine {
             Machine::Node(node) => node.handle(now, input),
             Machine::Aggregator(aggregator) => aggregator.handle(now, input),
         };
         self.attend(member);
         for output in outputs {
+            self.observer.output(now, member, &output);
             self.carry_out(member, output);
         }
     }

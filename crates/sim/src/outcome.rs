@@ -9,8 +9,8 @@ use fednode_core::{
     Round,
 };
 
-use crate::event::Note;
-use crate::state::Phase;
+use fednode_engine::Note;
+use fednode_engine::Phase;
 
 /// A plan that a node used.
 #[derive(Debug, Clone, PartialEq)]

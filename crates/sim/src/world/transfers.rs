@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use fednode_core::{BlobId, ProxySet};
 
-use super::super::scenario::Behaviour;
 use super::{Event, RETRY, World};
-use crate::event::{Fetch, FetchKind, Input};
+use crate::scenario::Behaviour;
+use fednode_engine::{Fetch, FetchKind, Input};
 
 impl World<'_> {
     pub(super) fn seek(&mut self, member: usize, fetch: Box<Fetch>) {

@@ -1,15 +1,15 @@
 //! The round under good and bad weather, played by the seeded simulator.
 //!
 //! Every scenario asserts outcomes that a user cares about: rounds finish, plans are what somebody who knows everything
-//! would have computed, nobody counts an invalid expert. `FEDNODE_SIM_SEED=7 cargo test -p fednode-engine` plays them
+//! would have computed, nobody counts an invalid expert. `FEDNODE_SIM_SEED=7 cargo test -p fednode-sim` plays them
 //! all with another seed; a failure prints the one that was used.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 
 use fednode_core::Round;
-use fednode_engine::sim::{self, Behaviour, Incident, Outcome, Scenario};
 use fednode_engine::{Note, Phase};
+use fednode_sim::{self as sim, Behaviour, Incident, Outcome, Scenario};
 
 fn seed() -> u64 {
     std::env::var("FEDNODE_SIM_SEED")

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fednode_core::Round;
 use fednode_engine::Note;
-use fednode_engine::sim::{self, Incident, Outcome, Scenario};
+use fednode_sim::{self as sim, Incident, Outcome, Scenario};
 
 fn seed() -> u64 {
     std::env::var("FEDNODE_SIM_SEED")

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use fednode_core::{BlobId, ExpertOffer, LocalReport, Precision, ProxyOffer, ProxySet, Round};
 use rand::Rng;
 
-use super::super::history::Told;
-use super::super::scenario::Behaviour;
 use super::{COMPUTING, Event, Machine, Member, World};
-use crate::event::{AverageOrder, AverageReport, Input, MergeOrder, MergeReport, Purpose};
-use crate::execute;
+use crate::history::Told;
+use crate::scenario::Behaviour;
+use fednode_engine::execute;
+use fednode_engine::{AverageOrder, AverageReport, Input, MergeOrder, MergeReport, Purpose};
 
 impl World<'_> {
     pub(super) fn begin_training(&mut self, member: usize, round: Round) {

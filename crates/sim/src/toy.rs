@@ -10,7 +10,7 @@ use fednode_core::{ParamSet, ProxySet, Round, Slot};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::trainers::LocalUpdate;
+use crate::trainers::LocalUpdate;
 
 const CLUSTERS: usize = 3;
 const EXPERTS: usize = 2;

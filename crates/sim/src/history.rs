@@ -18,9 +18,9 @@ use std::sync::Arc;
 use fednode_core::{BlobId, BlobRef, LocalReport, NodeId, ParamSet, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::trainers::{LocalUpdate, PrivateModule, Trainers};
-use crate::event::{AverageReport, Input, MergeReport, ModuleReport, PoolReport};
-use crate::execute::Adoption;
+use crate::trainers::{LocalUpdate, PrivateModule, Trainers};
+use fednode_engine::execute::Adoption;
+use fednode_engine::{AverageReport, Input, MergeReport, ModuleReport, PoolReport};
 
 /// Contents of blobs.
 pub type Contents = HashMap<BlobId, Arc<ParamSet>>;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fednode_core::NodeId;
-use fednode_engine::sim::{self, Behaviour, Incident, Outcome, Scenario};
 use fednode_engine::{Note, Phase};
+use fednode_sim::{self as sim, Behaviour, Incident, Outcome, Scenario};
 
 /// One round of at most 5 s, then 5 s for the private module and 5 s for the gate.
 fn one_round(nodes: usize) -> Scenario {

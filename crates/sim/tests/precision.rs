@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fednode_core::{BlobId, ExpertId, NodeId, ParamSet, Precision, Round, Slot, Timestamp};
 use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
-use fednode_engine::sim::{self, LocalUpdate, PrivateModule, Scenario, Toys, Trainers};
+use fednode_sim::{self as sim, LocalUpdate, PrivateModule, Scenario, Toys, Trainers};
 
 /// Toys whose updates and mixes are noted.
 struct Noted {

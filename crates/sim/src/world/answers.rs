@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use fednode_core::{BlobRef, ParamSet, Precision, Round};
 
-use super::super::history::{Answer, Made, Moment, NOT_THIS_RUN, Past, Told};
-use super::super::trainers::Trainers;
 use super::{Event, World};
-use crate::event::Input;
+use crate::history::{Answer, Made, Moment, NOT_THIS_RUN, Past, Told};
+use crate::trainers::Trainers;
+use fednode_engine::Input;
 
 impl World<'_> {
     /// Returns whoever trains, unless the past is played again.

@@ -9,10 +9,10 @@ use fednode_core::{
     Sequence,
 };
 
-use super::super::scenario::Behaviour;
 use super::{Event, Said, World};
-use crate::event::Input;
-use crate::node::is_mere_update;
+use crate::attention::is_mere_update;
+use crate::scenario::Behaviour;
+use fednode_engine::Input;
 
 impl World<'_> {
     pub(super) fn publish(&mut self, member: usize, round: Round, body: Body) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use fednode_core::{NodeId, ParamSet, Round, Timestamp};
 use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
-use fednode_engine::sim::{
-    self, Answer, ClosedRound, Contents, Incident, LocalUpdate, Moment, Outcome, Past,
+use fednode_sim::{
+    self as sim, Answer, ClosedRound, Contents, Incident, LocalUpdate, Moment, Outcome, Past,
     PrivateModule, Scenario, Toys, Trainers,
 };
 

@@ -8,9 +8,10 @@
 use std::sync::Arc;
 
 use fednode_core::Timestamp;
+use fednode_engine::Input;
 
 use super::{Event, Machine, Said, World};
-use crate::node::Attention;
+use crate::attention::Attention;
 
 /// Most updates that wait for one member.
 const MAX_WAITING: usize = 1024;
@@ -60,7 +61,9 @@ impl World<'_> {
         {
             self.outcome.deliveries += 1;
             reader.received.gossip += said.bytes;
-            node.hear(&said.advert);
+            let input = Input::Advert(Arc::clone(&said.advert));
+            self.observer.input(now, member, &input);
+            node.record_update(&said.advert);
         }
     }
 
@@ -70,7 +73,7 @@ impl World<'_> {
             return;
         };
         let inbox = &mut self.inboxes[member];
-        inbox.attention = node.attention();
+        inbox.attention = Attention::of(node);
         let attention = inbox.attention;
         for (at, said) in inbox
             .waiting

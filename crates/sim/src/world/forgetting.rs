@@ -2,8 +2,8 @@
 
 use fednode_core::{BlobId, BlobRef, Round};
 
-use super::super::world::Machine;
 use super::{Born, Member, NameSet, World};
+use crate::world::Machine;
 
 /// Rounds that blobs outlive their own: what a straggler may still ask for, and what is being fetched. Parts of a round's
 /// mean do not: who has left that round wants the mean.

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::super::scenario::Incident;
 use super::{DETECTION, Event, KEPT_ADVERTS, Machine, World, new_machine};
-use crate::aggregator::Aggregator;
-use crate::event::Input;
-use crate::node::Node;
+use crate::scenario::Incident;
+use fednode_engine::Aggregator;
+use fednode_engine::Input;
+use fednode_engine::Node;
 
 impl World<'_> {
     pub(super) fn strike_with(&mut self, incident: Incident) {

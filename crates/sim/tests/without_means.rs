@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fednode_core::Round;
-use fednode_engine::sim::{self, Incident, Scenario};
+use fednode_sim::{self as sim, Incident, Scenario};
 
 fn scenario(nodes: usize, rounds: u32) -> Scenario {
     let mut scenario = Scenario::new(3, nodes, rounds);

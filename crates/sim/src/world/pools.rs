@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use fednode_core::Round;
 
-use super::super::history::Told;
-use super::super::scenario::Behaviour;
 use super::{Event, World};
-use crate::event::{Input, ModuleReport, PoolOrder};
+use crate::history::Told;
+use crate::scenario::Behaviour;
+use fednode_engine::{Input, ModuleReport, PoolOrder};
 
 impl World<'_> {
     pub(super) fn begin_module(&mut self, member: usize, round: Round) {
