@@ -33,7 +33,6 @@ mod simulate;
 mod state;
 mod swarm;
 mod table;
-mod trainer;
 mod unlabelled;
 mod whole_file;
 

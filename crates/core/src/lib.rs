@@ -11,6 +11,7 @@
 //! | [`Advert`], [`Audience`] | what nodes say to each other, and who hears it |
 //! | [`AggregationPlan`] | whose experts are mixed into one's own |
 //! | [`FederationSpec`], [`Exchange`], [`Augmentation`] | what all members agree on, and what its algorithm shares |
+//! | [`mod@work`] | what is ordered of a node's worker, and what comes of it |
 //! | [`LocalReport`], [`Score`] | what a trainer reports |
 //! | [`Hello`] | what two nodes tell each other when they meet |
 //! | [`mod@config`] | configuration that documents itself |
@@ -48,6 +49,7 @@ mod report;
 pub mod sketch;
 pub mod spec;
 mod time;
+pub mod work;
 
 pub use advert::{
     ADVERT_LIFE, Advert, AdvertError, Body, ExpertOffer, Fault, Global, Local, MAX_ADVERT_BYTES,

@@ -4,6 +4,9 @@
 //! Two proxies compare only within one lineage. A proxy is a weighted sum of its node's feature vectors, so it reveals
 //! more than the averaged embedding does.
 
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::{ParamSet, ParamsError};
 
 /// Name of the one tensor in the blob form.
@@ -76,6 +79,22 @@ impl ProxySet {
             .filter(|tensor| params.len() == 1 && tensor.shape().len() == 2);
         let tensor = tensor.ok_or(ParamsError::NotCanonical)?;
         Self::new(tensor.shape()[1], tensor.values().to_vec())
+    }
+}
+
+/// Written as the canonical bytes that travel.
+impl Serialize for ProxySet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.to_params().to_bytes())
+    }
+}
+
+impl<'de> Deserialize<'de> for ProxySet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let bytes = serde_bytes::ByteBuf::deserialize(deserializer)?;
+        ParamSet::decode(&bytes)
+            .and_then(|params| Self::from_params(&params))
+            .map_err(D::Error::custom)
     }
 }
 

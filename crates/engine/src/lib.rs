@@ -22,6 +22,7 @@
 //! |---|---|
 //! | [`event`] | inputs and outputs |
 //! | [`state`] | what survives a restart |
+//! | [`book`] | records of the rounds, evaluations that are due, what came after the last round |
 //! | `node/` | a node's phases, one file each; acting as aggregator; audit |
 //! | [`Aggregator`] | closing rounds |
 //! | `cohort` | who trains in a round |
@@ -44,6 +45,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod aggregator;
+pub mod book;
 mod chain;
 mod closing;
 mod cohort;

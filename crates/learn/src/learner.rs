@@ -4,11 +4,12 @@
 //! [`ParamSet`]s. Everything is determined by the spec, the node's seed and the data: two learners with the same three
 //! hold the same bits after the same calls.
 
-use std::ops::ControlFlow;
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use fednode_core::spec::{ModelSpec, TrainingSpec};
+use fednode_core::spec::{ModelSpec, PoolSpec, TrainingSpec};
+use fednode_core::work::{Update, Watch};
 use fednode_core::{FederationSpec, Layout, ParamSet, ProxySet, Round, Slot};
 use fednode_data::{Samples, Split};
 
@@ -21,7 +22,7 @@ use crate::evaluate::{self, Evaluation, Prediction};
 use crate::model::multiply_adds;
 use crate::pool::Mixture;
 use crate::room::Room;
-use crate::train::{self, Epochs, Progress, Schedule};
+use crate::train::{self, Epochs, Schedule};
 use crate::weights::Weights;
 
 use ahead::Ahead;
@@ -30,8 +31,6 @@ mod ahead;
 mod initial;
 mod pool;
 mod statistics;
-
-pub use pool::PrivateModule;
 
 /// One of the three divisions of a node's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,34 +43,13 @@ pub enum Subset {
     Test,
 }
 
-/// A finished local update.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LocalUpdate {
-    /// The node's version of the shared part.
-    pub shared: Option<ParamSet>,
-    /// Its experts in slot order, each with the training samples that were routed to it over all local epochs.
-    pub experts: Vec<(ParamSet, u32)>,
-    /// Its gating proxies.
-    pub proxies: Option<ProxySet>,
-    /// Training samples.
-    pub n_samples: u32,
-    /// Mean loss over the last local epoch.
-    pub train_loss: f64,
-    /// Share of the training samples routed to each expert.
-    pub expert_share: Vec<f64>,
-    /// Steps of gradient descent.
-    pub steps: u32,
-    /// Multiply-adds of the convolutions and fully connected layers, forward and backward.
-    pub multiply_adds: u64,
-}
-
 /// A way to train: [`train::train`] or [`train::finish`].
 type Train = fn(
     &mut dyn Algorithm,
     &Samples,
     Schedule<'_>,
     &Device,
-    &mut train::Watch<'_>,
+    &mut Watch<'_>,
 ) -> Result<train::Outcome, LearnError>;
 
 /// A node's model and data.
@@ -84,6 +62,8 @@ pub struct Learner {
     seed: u64,
     node_seed: u64,
     max_norm_ratio: f64,
+    /// How the pool stage goes; what is served after it is in `pool`.
+    pub(crate) pool_spec: PoolSpec,
     room: Room,
     initial_shared: Option<ParamSet>,
     /// The statistics expert, if the spec wants one, and the round in which its sums are gathered.
@@ -131,6 +111,7 @@ impl Learner {
             seed: spec.seed,
             node_seed,
             max_norm_ratio: spec.limits.max_norm_ratio,
+            pool_spec: spec.pool.clone(),
             room: Room::default(),
             initial_shared: None,
             statistics: None,
@@ -164,8 +145,8 @@ impl Learner {
     pub fn local_update(
         &mut self,
         round: Round,
-        watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
-    ) -> Result<LocalUpdate, LearnError> {
+        watch: &mut Watch<'_>,
+    ) -> Result<Update, LearnError> {
         let ahead = self.ahead.take().filter(|ahead| ahead.is_of(round));
         if self.gathers_statistics_in(round) {
             return Ok(self.gather_statistics());
@@ -194,11 +175,7 @@ impl Learner {
     ///
     /// # Errors
     /// As [`Self::local_update`].
-    pub fn finish(
-        &mut self,
-        round: Round,
-        watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
-    ) -> Result<u32, LearnError> {
+    pub fn finish(&mut self, round: Round, watch: &mut Watch<'_>) -> Result<u32, LearnError> {
         self.run(round, Epochs::All, watch, train::finish)
             .map(|outcome| outcome.steps)
     }
@@ -208,7 +185,7 @@ impl Learner {
         &mut self,
         round: Round,
         epochs: Epochs,
-        watch: &mut train::Watch<'_>,
+        watch: &mut Watch<'_>,
         train: Train,
     ) -> Result<train::Outcome, LearnError> {
         let before = self.weights();
@@ -238,7 +215,7 @@ impl Learner {
         })
     }
 
-    fn report(&self, outcome: train::Outcome) -> LocalUpdate {
+    fn report(&self, outcome: train::Outcome) -> Update {
         let train::Outcome {
             train_loss,
             routed,
@@ -246,12 +223,13 @@ impl Learner {
             multiply_adds,
         } = outcome;
         let total = f64::from(routed.iter().sum::<u32>().max(1));
-        LocalUpdate {
-            shared: self.shared(),
+        Update {
+            shared: self.shared().map(Arc::new),
             // Where statistics were gathered instead, nobody counted.
             experts: self
                 .experts()
                 .into_iter()
+                .map(Arc::new)
                 .zip(routed.iter().copied().chain(std::iter::repeat(0)))
                 .collect(),
             proxies: self.proxies(),
@@ -308,28 +286,30 @@ impl Learner {
     ///
     /// # Errors
     /// Names the first part that this node does not have, does not fit or holds a value that is not finite.
-    pub fn adopt(
+    pub fn adopt<P: Borrow<ParamSet>>(
         &mut self,
-        shared: Option<ParamSet>,
-        experts: Vec<(Slot, ParamSet)>,
+        shared: Option<P>,
+        experts: Vec<(Slot, P)>,
     ) -> Result<(), LearnError> {
         let mut changes = Vec::new();
         let adopts_statistics = shared.is_some() && self.shares_statistics();
-        if let Some(shared) = shared {
+        if let Some(shared) = &shared {
+            let shared = shared.borrow();
             let layout = self
                 .shared_layout()
                 .ok_or_else(|| LearnError::NoSuchPart("shared part".into()))?;
-            check("the shared part", &shared, &layout)?;
-            changes.extend(self.pick(&shared, |role| role == Role::Shared, |_| String::new()));
+            check("the shared part", shared, &layout)?;
+            changes.extend(self.pick(shared, |role| role == Role::Shared, |_| String::new()));
         }
-        for (slot, expert) in experts {
+        for (slot, expert) in &experts {
+            let (slot, expert) = (*slot, expert.borrow());
             let is_slot = |role| role == Role::Expert(slot);
             let part = self
                 .parts(is_slot)
                 .pop()
                 .ok_or_else(|| LearnError::NoSuchPart(format!("expert {slot}")))?;
-            check(&part.title(), &expert, &part.layout())?;
-            changes.extend(self.pick(&expert, is_slot, |_| String::new()));
+            check(&part.title(), expert, &part.layout())?;
+            changes.extend(self.pick(expert, is_slot, |_| String::new()));
         }
         // Statistics are no parts of the model; a pool stays as it is beside them.
         let changes_model = !changes.is_empty() && !adopts_statistics;

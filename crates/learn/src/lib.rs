@@ -19,6 +19,7 @@
 //! - `pool`: the stage after the last round, a mixture of everybody's private modules.
 //! - `frozen`: what frozen parts make of each sample, computed once per stage; [`Room`]: where that is kept, memory or a
 //!   file; `augment`: random crops and flips.
+//! - `worker`: a learner as the [`fednode_core::work::Worker`] that live driver and simulator give their orders to.
 //! - the rest: the training loop, evaluation, and the way of numbers to the device and back.
 //!
 //! There is no network here, no round logic, no clock that anything depends on and no global random generator.
@@ -72,13 +73,14 @@ mod random;
 mod room;
 mod train;
 mod weights;
+mod worker;
 
 pub use batch::Batch;
 pub use device::{ComputeDevice, DeviceChoice};
 pub use error::LearnError;
 pub use evaluate::{ClassCount, Evaluation, Prediction};
-pub use learner::{Learner, LocalUpdate, PrivateModule, Subset};
+pub use learner::{Learner, Subset};
 pub use random::Draws;
 pub use room::Room;
-pub use train::{Progress, cross_entropy};
+pub use train::cross_entropy;
 pub use weights::Weights;

@@ -5,11 +5,11 @@
 //! of nearly one size and nothing is dropped.
 
 use std::borrow::Cow;
-use std::ops::ControlFlow;
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor};
 use fednode_core::spec::TrainingSpec;
+use fednode_core::work::{Progress, Watch};
 use fednode_core::{Augmentation, Round};
 use fednode_data::Samples;
 use rand_chacha::ChaCha8Rng;
@@ -21,24 +21,6 @@ use crate::error::LearnError;
 use crate::frozen::Source;
 use crate::random::{self, Draws, Purpose};
 use crate::room::Room;
-
-/// How far a local update is.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Progress {
-    /// The running epoch, counting from 1.
-    pub epoch: u32,
-    /// Epochs of this local update.
-    pub epochs: u32,
-    /// Batches of this epoch that are done.
-    pub batch: u32,
-    /// Batches of an epoch.
-    pub batches: u32,
-    /// Loss of the last batch.
-    pub loss: f64,
-}
-
-/// Called after every batch; `Break` abandons the local update.
-pub(crate) type Watch<'a> = dyn FnMut(Progress) -> ControlFlow<()> + Send + 'a;
 
 /// What determines a local update besides parameters and data.
 #[derive(Debug, Clone, Copy)]

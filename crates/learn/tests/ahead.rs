@@ -4,6 +4,7 @@
 mod common;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use common::federation::{learner, spec, update};
 use fednode_core::{FederationSpec, ParamSet, Round};
@@ -77,8 +78,9 @@ fn without_an_exchange_it_makes_no_difference() {
             (plain.train_loss - ahead.train_loss).abs() < 1e-3,
             "{algorithm}"
         );
-        let routed =
-            |experts: &[(ParamSet, u32)]| experts.iter().map(|(_, routed)| routed).sum::<u32>();
+        let routed = |experts: &[(Arc<ParamSet>, u32)]| {
+            experts.iter().map(|(_, routed)| routed).sum::<u32>()
+        };
         assert_eq!(routed(&plain.experts), routed(&ahead.experts));
     }
 }
@@ -88,7 +90,7 @@ fn without_an_exchange_it_makes_no_difference() {
 fn what_was_learned_ahead_is_added_to_what_the_exchange_brings() {
     let mut node = learner(&two_epochs("fedper", 2), 0);
     let mut alone = learner(&two_epochs("fedper", 0), 0);
-    let published = update(&mut node, 1).shared.unwrap();
+    let published = Arc::unwrap_or_clone(update(&mut node, 1).shared.unwrap());
     update(&mut alone, 1);
     let alone = update(&mut alone, 2);
     train_ahead(&mut node, 2);

@@ -6,9 +6,10 @@ mod common;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use fednode_core::work::{Progress, Update};
 use fednode_core::{FederationSpec, HyperValue, ParamSet, Round, Slot};
 use fednode_data::{DataSource, Samples, ShardParams, Split, load_shard};
-use fednode_learn::{ComputeDevice, LearnError, Learner, LocalUpdate, Progress, Subset};
+use fednode_learn::{ComputeDevice, LearnError, Learner, Subset};
 
 fn device() -> ComputeDevice {
     ComputeDevice::cpu(1).unwrap()
@@ -18,7 +19,7 @@ fn learner(spec: &FederationSpec, samples: &Samples) -> Learner {
     Learner::new(spec, 3, common::split(samples, 200), &device()).unwrap()
 }
 
-fn update(learner: &mut Learner, round: u32) -> LocalUpdate {
+fn update(learner: &mut Learner, round: u32) -> Update {
     learner
         .local_update(Round(round), &mut |_| ControlFlow::Continue(()))
         .unwrap()
@@ -107,7 +108,7 @@ fn a_local_update_reports_what_it_shares() {
     assert_eq!(gate.shape(), [4, 200]);
     assert_eq!(proxies.iter().next().unwrap(), &gate.values()[..200]);
 
-    let shared = report.shared.clone().unwrap();
+    let shared = ParamSet::clone(report.shared.as_ref().unwrap());
     assert_eq!(shared.layout(), learner.shared_layout().unwrap());
     assert_ne!(shared, initial);
     assert_eq!(initial, learner.initial_shared().unwrap());
@@ -115,7 +116,7 @@ fn a_local_update_reports_what_it_shares() {
         assert_eq!(expert.layout(), learner.expert_layout().unwrap());
         assert_eq!(
             *routed == 0,
-            expert == before,
+            **expert == *before,
             "an expert changes exactly if samples were routed to it"
         );
     }
@@ -172,8 +173,8 @@ fn an_expert_that_nobody_chooses_stays_as_it_is() {
     let before = learner.experts();
     let report = update(&mut learner, 1);
     assert_eq!(report.expert_share, [1.0, 0.0]);
-    assert_eq!(report.experts[1], (before[1].clone(), 0));
-    assert_ne!(report.experts[0].0, before[0]);
+    assert_eq!(report.experts[1], (Arc::new(before[1].clone()), 0));
+    assert_ne!(*report.experts[0].0, before[0]);
     let moved = learner.state();
     let proxy = |state: &ParamSet| state.get("gate.weight").unwrap().values()[200..].to_vec();
     assert_ne!(
@@ -298,11 +299,11 @@ fn adopts_all_or_nothing() {
     let (mut source, mut target) = (learner(&spec, &samples), learner(&spec, &samples));
     let report = update(&mut source, 1);
     let before = target.state();
-    let expert = report.experts[0].0.clone();
+    let expert = ParamSet::clone(&report.experts[0].0);
     let mut broken = expert.clone();
     broken.iter_mut().last().unwrap().1.values_mut()[3] = f32::NAN;
 
-    let shared = || report.shared.clone();
+    let shared = || report.shared.as_deref().cloned();
     let error = target
         .adopt(shared(), vec![(Slot(1), expert.clone()), (Slot(2), broken)])
         .unwrap_err();
@@ -362,7 +363,10 @@ fn private_heads_stay_where_they_are_when_experts_are_mixed() {
             .values()
             .to_vec()
     };
-    let (untrained, mixed) = (head(&target), update(&mut source, 1).experts[1].0.clone());
+    let (untrained, mixed) = (
+        head(&target),
+        ParamSet::clone(&update(&mut source, 1).experts[1].0),
+    );
     target.adopt(None, vec![(Slot(1), mixed.clone())]).unwrap();
     assert_eq!(target.experts()[1], mixed);
     assert_eq!(head(&target), untrained);

@@ -101,11 +101,8 @@ fn federation(spec: &FederationSpec, rounds: u32) -> Vec<Learner> {
                 1.0
             }
         };
-        let member = |update: &fednode_learn::LocalUpdate| {
-            (
-                weight(update.n_samples),
-                Arc::new(update.shared.clone().unwrap()),
-            )
+        let member = |update: &fednode_core::work::Update| {
+            (weight(update.n_samples), update.shared.clone().unwrap())
         };
         let mean = average(
             averaging.rule,
@@ -119,13 +116,13 @@ fn federation(spec: &FederationSpec, rounds: u32) -> Vec<Learner> {
     learners
 }
 
-fn go_on(_: fednode_learn::Progress) -> ControlFlow<()> {
+fn go_on(_: fednode_core::work::Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
 /// The modules of all nodes but the first.
 fn foreign(learners: &[Learner]) -> Vec<(NodeId, Arc<ParamSet>)> {
-    let module = |learner: &Learner| Arc::new(learner.module().unwrap().params);
+    let module = |learner: &Learner| learner.module().unwrap().params;
     learners
         .iter()
         .enumerate()
@@ -365,7 +362,7 @@ fn members_that_do_not_fit_are_left_out_with_a_reason() {
     };
     let mut broken = ParamSet::clone(&good);
     broken.iter_mut().last().unwrap().1.values_mut()[3] = f32::NAN;
-    let other = learner(&spec("fedrod"), 1).module().unwrap().params;
+    let other = ParamSet::clone(&learner(&spec("fedrod"), 1).module().unwrap().params);
     let good = || ParamSet::clone(&good);
     let members = [
         (5, broken),
@@ -431,7 +428,7 @@ fn members_that_do_not_fit_are_left_out_with_a_reason() {
 fn with_too_little_room_the_best_scores_come_in() {
     for score in ["energy", "cosine"] {
         let mut learners = federation(&spec("fedper"), 2);
-        let own = learners[0].module().unwrap().params;
+        let own = ParamSet::clone(&learners[0].module().unwrap().params);
         let turned = |factor: f32, index: usize| {
             let mut params = own.clone();
             params.iter_mut().for_each(|(_, tensor)| {
@@ -487,7 +484,7 @@ fn the_lowest_scores_are_dropped_and_the_own_module_never() {
     for score in ["energy", "cosine"] {
         let mut learners = federation(&spec("fedrod"), 2);
         let mut members = foreign(&learners);
-        let mut opposite = learners[0].module().unwrap().params;
+        let mut opposite = ParamSet::clone(&learners[0].module().unwrap().params);
         opposite.iter_mut().for_each(|(_, tensor)| {
             tensor
                 .values_mut()
@@ -525,7 +522,7 @@ fn the_guard_keeps_the_own_module_where_the_mixture_is_worse() {
     let learners = federation(&spec, 4);
     let right = learners[0].state();
     let turned = |values: &mut [f32], row: usize| values.rotate_right(row);
-    let mut wrong = learners[0].module().unwrap().params;
+    let mut wrong = ParamSet::clone(&learners[0].module().unwrap().params);
     for (name, tensor) in wrong.iter_mut() {
         turned(tensor.values_mut(), if name == "fc.bias" { 1 } else { 200 });
     }
@@ -711,7 +708,7 @@ fn what_changes_the_model_drops_the_pool() {
         );
     }
     assemble(node, &unguarded(), members);
-    node.adopt(None, Vec::new()).unwrap();
+    node.adopt::<ParamSet>(None, Vec::new()).unwrap();
     node.finish(Round(2), &mut go_on).unwrap();
     assert!(node.serves_pool(), "nothing was changed");
 }
@@ -753,7 +750,7 @@ fn an_abandoned_stage_changes_nothing() {
     let node = &mut learners[0];
     let before = node.state();
     let mut seen = Vec::new();
-    let mut stop = |progress: fednode_learn::Progress| {
+    let mut stop = |progress: fednode_core::work::Progress| {
         seen.push(progress);
         if progress.epoch == 8 {
             ControlFlow::Break(())
@@ -771,7 +768,7 @@ fn an_abandoned_stage_changes_nothing() {
         (0, 12),
         "two step sizes of six epochs"
     );
-    let mut stop = |_: fednode_learn::Progress| ControlFlow::Break(());
+    let mut stop = |_: fednode_core::work::Progress| ControlFlow::Break(());
     assert!(matches!(
         node.fine_tune_module(&pool(), &mut stop),
         Err(LearnError::Abandoned)

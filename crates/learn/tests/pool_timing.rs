@@ -55,7 +55,7 @@ fn a_node_of_450_samples_with_a_pool_of_20() {
         for (place, room) in [("in memory", Room::default()), ("in a file", spilled)] {
             learner.keep_in(room);
             let (started, mut trained) = (Instant::now(), None);
-            let mut watch = |progress: fednode_learn::Progress| {
+            let mut watch = |progress: fednode_core::work::Progress| {
                 if progress.epoch == 1 {
                     trained.get_or_insert_with(Instant::now);
                 }

@@ -12,7 +12,7 @@ use fednode_learn::{ComputeDevice, Learner, Room, algorithm};
 
 const NODES: usize = 4;
 
-fn go_on(_: fednode_learn::Progress) -> ControlFlow<()> {
+fn go_on(_: fednode_core::work::Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -38,7 +38,7 @@ fn trained(spec: &FederationSpec, index: usize) -> Learner {
 
 /// Assembles a pool of all nodes' modules, in memory of so many bytes and perhaps a folder.
 fn assemble(nodes: &mut [Learner], memory_bytes: u64, folder: Option<&Path>) -> PoolOutcome {
-    let module = |learner: &Learner| Arc::new(learner.module().unwrap().params);
+    let module = |learner: &Learner| learner.module().unwrap().params;
     let others = nodes.iter().enumerate().skip(1);
     let members: Vec<(NodeId, Arc<ParamSet>)> = others
         .map(|(index, learner)| (NodeId::from_bytes([index as u8; 32]), module(learner)))

@@ -369,7 +369,7 @@ fn fedmix_and_fedjets_average_experts_over_those_that_used_them() {
             .collect();
         let sent: Vec<&ParamSet> = updates
             .iter()
-            .map(|update| update.shared.as_ref().unwrap())
+            .map(|update| update.shared.as_deref().unwrap())
             .collect();
         let usage: Vec<_> = sent.iter().map(|sent| values(sent, &["usage"])).collect();
         assert_eq!(

@@ -194,7 +194,7 @@ fn every_algorithm_trains_on_texts_or_says_why_not() {
 fn a_pool_of_extractors_is_gated_by_the_mean_embedding() {
     let spec = spec("lg-fedavg", "fasttext");
     let mut learners = after(&spec, 4);
-    let foreign = Arc::new(learners[1].module().unwrap().params);
+    let foreign = learners[1].module().unwrap().params;
     let pool = PoolSpec {
         epochs: 5,
         ..PoolSpec::preset("best").unwrap()

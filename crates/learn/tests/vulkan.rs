@@ -164,7 +164,7 @@ fn compare_with_cpu() {
         let run = |device: &ComputeDevice| {
             let mut learner = Learner::new(&spec, 0, common::split(&samples, 100), device).unwrap();
             let mut losses = Vec::new();
-            let mut watch = |progress: fednode_learn::Progress| {
+            let mut watch = |progress: fednode_core::work::Progress| {
                 losses.push(progress.loss);
                 ControlFlow::Continue(())
             };
@@ -265,7 +265,7 @@ fn compare_pools_with_cpu() {
         };
         let module = |seed: u8| {
             let params = trained(u64::from(seed)).module().unwrap().params;
-            (NodeId::from_bytes([seed; 32]), Arc::new(params))
+            (NodeId::from_bytes([seed; 32]), params)
         };
         let (state, members) = (trained(0).state(), [1, 2, 3].map(module));
         let pool = PoolSpec {

@@ -16,14 +16,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{
-    Averaging, Exchange, FederationSpec, ParamSet, PoolOutcome, Round, Rule, Slot, Weighting,
-};
+use fednode_core::work::{self, Evaluations, Order, Update, Watch, WorkError, Worker};
+use fednode_core::{Averaging, Exchange, FederationSpec, ParamSet, Rule, Weighting};
 use fednode_runtime::records::{path_in as records_path, read as read_records};
-use fednode_runtime::{
-    Evaluations, MemberConfig, Modules, PrivateModule, Trainer, TrainerCard, TrainerError, Update,
-    Watch, run_aggregator, run_node,
-};
+use fednode_runtime::{MemberConfig, Trainer, TrainerCard, run_aggregator, run_node};
 use tokio_util::sync::CancellationToken;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -53,7 +49,15 @@ async fn run() -> Outcome {
                 peers: vec![(*address).into()],
                 ..config(spec(nodes.parse()?, rounds.parse()?), state)
             };
-            run_node(config, Box::new(vector), CancellationToken::new()).await?;
+            let trainer = Trainer {
+                worker: Box::new(vector),
+                card: TrainerCard {
+                    device: "none".into(),
+                    model: "vector".into(),
+                    ..TrainerCard::default()
+                },
+            };
+            run_node(config, trainer, CancellationToken::new()).await?;
             Ok(())
         }
         words => {
@@ -190,10 +194,10 @@ impl Vector {
         params(self.values.clone())
     }
 
-    fn take(&mut self, params: &ParamSet) -> Result<(), TrainerError> {
+    fn take(&mut self, params: &ParamSet) -> Result<(), WorkError> {
         let tensor = params
             .get(TENSOR)
-            .ok_or_else(|| TrainerError::Misfit(format!("`{TENSOR}` is missing")))?;
+            .ok_or_else(|| WorkError::Misfit(format!("`{TENSOR}` is missing")))?;
         self.values.copy_from_slice(tensor.values());
         Ok(())
     }
@@ -207,7 +211,39 @@ fn params(values: Vec<f32>) -> ParamSet {
     params
 }
 
-impl Trainer for Vector {
+impl Worker for Vector {
+    fn perform(&mut self, order: Order, _: &mut Watch<'_>) -> Result<work::Outcome, WorkError> {
+        Ok(match order {
+            Order::TrainAhead(_) => work::Outcome::TrainedAhead,
+            Order::Train(_) => {
+                let step = f32::from(self.number) * 0.01;
+                self.values.iter_mut().for_each(|value| *value += step);
+                work::Outcome::Trained(Update {
+                    shared: Some(Arc::new(self.params())),
+                    experts: Vec::new(),
+                    proxies: None,
+                    n_samples: 1,
+                    train_loss: 0.0,
+                    expert_share: Vec::new(),
+                    steps: 1,
+                    multiply_adds: 0,
+                })
+            }
+            Order::Adopt(received) => {
+                received
+                    .shared
+                    .map_or(Ok(()), |shared| self.take(&shared))?;
+                work::Outcome::Adopted
+            }
+            Order::Evaluate(_) => work::Outcome::Evaluated(Evaluations::default()),
+            Order::FineTune(_) => work::Outcome::FineTuned(None),
+            Order::MakeModule => work::Outcome::Module(None),
+            Order::AssemblePool(_) => {
+                return Err(WorkError::Misfit("a vector has no private module".into()));
+            }
+        })
+    }
+
     fn initial_shared(&self) -> Option<ParamSet> {
         Some(params(vec![1.0; self.values.len()]))
     }
@@ -216,71 +252,11 @@ impl Trainer for Vector {
         Some(self.params())
     }
 
-    fn local_update(
-        &mut self,
-        _round: Round,
-        _watch: &mut Watch<'_>,
-    ) -> Result<Update, TrainerError> {
-        let step = f32::from(self.number) * 0.01;
-        self.values.iter_mut().for_each(|value| *value += step);
-        Ok(Update {
-            shared: Some(self.params()),
-            experts: Vec::new(),
-            proxies: None,
-            n_samples: 1,
-            train_loss: 0.0,
-            expert_share: Vec::new(),
-            multiply_adds: 0,
-        })
-    }
-
-    fn finish(
-        &mut self,
-        _last: Round,
-        _watch: &mut Watch<'_>,
-    ) -> Result<Option<Evaluations>, TrainerError> {
-        Ok(None)
-    }
-
-    fn module(&mut self, _watch: &mut Watch<'_>) -> Result<Option<PrivateModule>, TrainerError> {
-        Ok(None)
-    }
-
-    fn pool(
-        &mut self,
-        _modules: Modules,
-        _watch: &mut Watch<'_>,
-    ) -> Result<PoolOutcome, TrainerError> {
-        Err(TrainerError::Misfit(
-            "a vector has no private module".into(),
-        ))
-    }
-
-    fn adopt(
-        &mut self,
-        shared: Option<ParamSet>,
-        _experts: Vec<(Slot, ParamSet)>,
-    ) -> Result<(), TrainerError> {
-        shared.map_or(Ok(()), |shared| self.take(&shared))
-    }
-
-    fn evaluate(&mut self, _with_validation: bool) -> Result<Evaluations, TrainerError> {
-        Ok(Evaluations::default())
-    }
-
     fn state(&self) -> ParamSet {
         self.params()
     }
 
-    fn restore(&mut self, state: &ParamSet) -> Result<(), TrainerError> {
+    fn restore(&mut self, state: &ParamSet) -> Result<(), WorkError> {
         self.take(state)
-    }
-
-    fn describe(&self) -> TrainerCard {
-        TrainerCard {
-            device: "none".into(),
-            model: "vector".into(),
-            ..TrainerCard::default()
-        }
     }
 }

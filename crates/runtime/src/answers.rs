@@ -5,7 +5,9 @@ use std::io;
 use std::pin::Pin;
 use std::time::Duration;
 
-use fednode_core::{Advert, BlobRef, MixedIn, Round, SignedAdvert};
+use fednode_core::work::{Evaluations, LastStage, Update, WorkError};
+use fednode_core::{Advert, BlobRef, LocalReport, MixedIn, Round, SignedAdvert};
+use fednode_engine::book::{Due, Measured, Point, Work};
 use fednode_engine::{AverageReport, Fetch, FetchKind, Input, MergeReport};
 use fednode_net::{Fetched, PublishError};
 use fednode_store::ledger::{Transfer, TransferKind};
@@ -17,18 +19,21 @@ use crate::error::RunError;
 use crate::journal::Entry;
 use crate::machine::Machine;
 use crate::pooling::{Made, Pooled};
-use crate::records::Stage;
-use crate::trainer::{Evaluations, LastStage, Timed, TrainerError, Update};
-use crate::work::{self, Checked, Purpose, Stored};
+use crate::resources;
+use crate::status::traffic;
+use crate::trainer::Timed;
+use crate::work::{self, Checked, Purpose};
 
 /// An evaluation that is already in the trainer's queue.
-pub(crate) type Evaluating = Pin<
-    Box<dyn Future<Output = Result<Timed<Result<Evaluations, TrainerError>>, TrainerError>> + Send>,
->;
+pub(crate) type Evaluating =
+    Pin<Box<dyn Future<Output = Result<Timed<Evaluations>, WorkError>> + Send>>;
 
 /// A local update that can be published.
 pub(crate) struct Learned {
-    pub(crate) stored: Stored,
+    pub(crate) report: LocalReport,
+    pub(crate) update: Timed<Update>,
+    /// How long its blobs took to write.
+    pub(crate) publish: Duration,
     /// Absent in rounds that are only evaluated after the exchange.
     pub(crate) evaluating: Option<Evaluating>,
 }
@@ -63,7 +68,7 @@ pub(crate) enum Answer {
     /// Epochs that follow this round's update are trained.
     TrainedAhead {
         round: Round,
-        result: Result<Timed<()>, TrainerError>,
+        result: Result<Duration, WorkError>,
     },
     NotStored {
         update: Box<Timed<Update>>,
@@ -72,9 +77,8 @@ pub(crate) enum Answer {
         error: io::Error,
     },
     Evaluated {
-        round: Round,
-        stage: Stage,
-        result: Result<Timed<Evaluations>, TrainerError>,
+        due: Due,
+        result: Result<Timed<Evaluations>, WorkError>,
     },
     Merged(Result<Box<Mixed>, RunError>),
     Averaged {
@@ -88,7 +92,7 @@ pub(crate) enum Answer {
         round: Round,
         took: Duration,
     },
-    NotCopied(TrainerError),
+    NotCopied(WorkError),
     Saved(Result<Saved, SaveError>),
     Finalised(Result<Box<LastStage>, RunError>),
 }
@@ -110,24 +114,23 @@ impl<M: Machine> Driver<M> {
                 self.on_fetched(&fetch, result);
             }
             Answer::Published(result) => self.on_published(result),
-            Answer::Trained(Err(RunError::Trainer(TrainerError::Abandoned)))
+            Answer::Trained(Err(RunError::Trainer(WorkError::Abandoned)))
                 if self.ending.is_leaving() =>
             {
-                self.training = false;
+                self.book.abandoned();
             }
-            // `finishing` stays set: the model may be between two states, and no checkpoint may hold it.
-            Answer::Module(Err(RunError::Trainer(TrainerError::Abandoned)))
-            | Answer::Pooled(Err(RunError::Trainer(TrainerError::Abandoned)))
-            | Answer::Finalised(Err(RunError::Trainer(TrainerError::Abandoned)))
+            // The books stay in the last stage: the model may be between two states, and no checkpoint may hold it.
+            Answer::Module(Err(RunError::Trainer(WorkError::Abandoned)))
+            | Answer::Pooled(Err(RunError::Trainer(WorkError::Abandoned)))
+            | Answer::Finalised(Err(RunError::Trainer(WorkError::Abandoned)))
                 if self.ending.is_leaving() => {}
             Answer::Trained(result) => self.on_trained(*result?),
             Answer::TrainedAhead {
-                result: Err(TrainerError::Abandoned),
+                result: Err(WorkError::Abandoned),
                 ..
             } => {}
             Answer::TrainedAhead { round, result } => {
-                self.records
-                    .trained_ahead(round, self.clock.now(), result?.took)
+                self.book.trained_ahead(round, self.clock.now(), result?);
             }
             Answer::NotStored {
                 update,
@@ -142,11 +145,10 @@ impl<M: Machine> Driver<M> {
                 self.notebook.warn(self.clock.now(), text);
                 self.store_later(update, purpose, evaluating);
             }
-            Answer::Evaluated {
-                round,
-                stage,
-                result,
-            } => self.on_evaluated(round, stage, result)?,
+            Answer::Evaluated { due, result } => {
+                let Timed { value, took } = result?;
+                self.book.evaluated(due, &value, took);
+            }
             Answer::Merged(result) => self.on_merged(*result?),
             Answer::Averaged { report, trouble } => {
                 if let Some(trouble) = trouble {
@@ -177,7 +179,7 @@ impl<M: Machine> Driver<M> {
         self.fetches.ended(fetch);
         self.start_fetches();
         if fetch.kind == FetchKind::Expert {
-            self.records.expert_settled(self.clock.now());
+            self.book.expert_settled(self.clock.now());
         }
         match result {
             Ok(Checked::Params) => {
@@ -234,12 +236,14 @@ impl<M: Machine> Driver<M> {
 
     fn on_trained(&mut self, learned: Learned) {
         let Learned {
-            stored: Stored { report, summary },
+            report,
+            update,
+            publish,
             evaluating,
         } = learned;
-        self.training = false;
         let (round, now) = (report.round, self.clock.now());
-        self.records.trained(round, now, &summary);
+        self.book
+            .trained(round, now, &update.value, [update.took, publish]);
         let blobs = work::offered(&report);
         // An expert may stand in for its successors for as many rounds as proxies are not refreshed.
         let refresh = self
@@ -256,29 +260,22 @@ impl<M: Machine> Driver<M> {
         self.blobs.protect(kept);
         self.announce(blobs);
         if let Some(evaluating) = evaluating {
-            self.await_evaluation(round, Stage::Local, evaluating);
+            let due = Due {
+                round,
+                point: Point::AfterTraining,
+            };
+            self.await_evaluation(due, evaluating);
         }
         self.ahead_due = Some(round).filter(|_| self.spec.training.ahead_epochs > 0);
         self.feed(Input::Trained(report));
         self.train_ahead();
-        if std::mem::take(&mut self.saving.after_training) && !self.training {
+        let trains = matches!(self.book.work(), Work::Training(_));
+        if std::mem::take(&mut self.saving.after_training) && !trains {
             self.save();
         }
     }
 
-    fn on_evaluated(
-        &mut self,
-        round: Round,
-        stage: Stage,
-        result: Result<Timed<Evaluations>, TrainerError>,
-    ) -> Result<(), RunError> {
-        let Timed { value, took } = result?;
-        self.records.evaluated(round, stage, Some((&value, took)));
-        Ok(())
-    }
-
     fn on_merged(&mut self, mixed: Mixed) {
-        self.merging = false;
         let Mixed {
             report,
             took,
@@ -287,16 +284,22 @@ impl<M: Machine> Driver<M> {
             evaluating,
         } = mixed;
         let round = report.round;
-        self.records.merged(round, took, n_sources, mixed);
+        self.book.merged(round, took, n_sources, mixed);
         match evaluating {
-            Some(evaluating) => self.await_evaluation(round, Stage::Merged, evaluating),
-            None => self.records.unchanged(round),
+            Some(evaluating) => {
+                let due = Due {
+                    round,
+                    point: Point::AfterExchange,
+                };
+                self.await_evaluation(due, evaluating);
+            }
+            None => self.book.unchanged(round),
         }
         self.feed(Input::Merged(report));
     }
 
     pub(crate) fn on_copied(&mut self, snapshot: Box<Snapshot>, round: Round, took: Duration) {
-        self.records.saved(round, took);
+        self.book.saved(round, took);
         if let Some(snapshot) = self.saving.offer(snapshot) {
             self.write_checkpoint(snapshot);
         }
@@ -313,12 +316,19 @@ impl<M: Machine> Driver<M> {
 
     /// Writes the records that have become complete.
     fn complete_records(&mut self) {
-        if self.records.all_complete() {
+        if self.book.all_complete() {
             return;
         }
-        let complete = self
-            .records
-            .take_complete(self.clock.now(), || self.net.traffic().into());
+        let now = self.clock.now();
+        let complete = self.book.take_complete(|record| {
+            let memory = resources::memory();
+            Measured {
+                traffic: traffic(&self.net.traffic()),
+                round_seconds: now.since(record.started_at).as_secs_f64(),
+                rss_bytes: memory.rss_bytes,
+                peak_rss_bytes: memory.peak_rss_bytes,
+            }
+        });
         for record in complete {
             tracing::info!(
                 round = %record.round,

@@ -13,13 +13,11 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use fednode_core::{BlobId, Round};
+use fednode_engine::book::Pages;
 use fednode_store::{Checkpoint, Checkpoints, LoadError, Loaded, SaveError, Saved};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RunError;
-use crate::records::OpenRecord;
-use crate::status::RoundRecord;
-use crate::trainer::LastStage;
 
 /// Name of a member's checkpoint.
 const NAME: &str = "member";
@@ -33,13 +31,9 @@ pub(crate) struct Meta {
     pub(crate) machine: serde_json::Value,
     /// The own blobs of the last rounds, which others may still want.
     pub(crate) own: OwnBlobs,
-    /// Records that are not complete.
-    pub(crate) records: Vec<OpenRecord>,
-    /// The newest complete record.
-    pub(crate) last_record: Option<RoundRecord>,
-    /// What came after the last round.
-    #[serde(default)]
-    pub(crate) last_stage: LastStage,
+    /// The pages of the books.
+    #[serde(flatten)]
+    pub(crate) books: Pages,
 }
 
 /// A checkpoint ready to be written.
@@ -231,9 +225,7 @@ mod tests {
         let meta = Meta {
             machine: serde_json::Value::Null,
             own: OwnBlobs::default(),
-            records: Vec::new(),
-            last_record: None,
-            last_stage: LastStage::default(),
+            books: Pages::default(),
         };
         Box::new(Snapshot {
             number,

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{FederationSpec, NodeId, Round};
+use fednode_core::{FederationSpec, NodeId};
+use fednode_engine::book::Calendar;
 use fednode_net::{Compression, NetworkKey};
 use tokio::sync::mpsc;
 
@@ -108,9 +109,12 @@ impl MemberConfig {
         }
     }
 
-    /// Tells whether a round is evaluated before the exchange too, and on validation samples.
-    pub(crate) fn evaluates_fully(&self, round: Round) -> bool {
-        round.0 == self.spec.rounds || round.0.is_multiple_of(self.evaluate_every.max(1))
+    /// Returns when evaluations are due.
+    pub(crate) fn calendar(&self) -> Calendar {
+        Calendar {
+            rounds: self.spec.rounds,
+            evaluate_every: self.evaluate_every,
+        }
     }
 
     pub(crate) fn key_path(&self) -> PathBuf {

@@ -22,6 +22,7 @@ use std::time::Duration;
 use fednode_core::{
     Advert, BlobId, BlobStore, FederationSpec, NodeId, Role, Round, SignedAdvert, Timestamp,
 };
+use fednode_engine::book::RoundBook;
 use fednode_engine::{Input, Phase};
 use fednode_net::{Event, Handle};
 use fednode_store::{Blobs, Checkpoints};
@@ -43,10 +44,9 @@ use crate::fetches::Fetches;
 use crate::journal::{Entry, Journal};
 use crate::machine::Machine;
 use crate::notes::{Notebook, WaitLog};
-use crate::records::Records;
 use crate::standing::Standing;
 use crate::timers::Timers;
-use crate::trainer::{LastStage, TrainerCard, TrainerThread};
+use crate::trainer::{TrainerCard, TrainerThread};
 
 /// How often the loop looks around even if nothing happens.
 const TICK: Duration = Duration::from_secs(1);
@@ -74,22 +74,14 @@ pub(crate) struct Driver<M> {
     pub(crate) publishing: Publishing,
     pub(crate) saving: Saving,
     pub(crate) own: OwnBlobs,
-    pub(crate) records: Records,
+    pub(crate) book: RoundBook,
     pub(crate) notebook: Notebook,
     pub(crate) wait_log: WaitLog,
     pub(crate) standing: Standing,
     pub(crate) control: Option<Server>,
     pub(crate) stop: CancellationToken,
-    /// Whether the trainer's thread trains, and whether it merges: then its model belongs to no state of the machine.
-    pub(crate) training: bool,
-    pub(crate) merging: bool,
-    /// Whether the model is on its way from that of the last round to the final one: it must not be saved as either, or a
-    /// restart would train the last stage on top of itself.
-    pub(crate) finishing: bool,
     /// The round after which training ahead is to begin at the next checkpoint.
     pub(crate) ahead_due: Option<Round>,
-    /// What came after the last round.
-    pub(crate) last_stage: LastStage,
     pub(crate) ending: Ending,
     pub(crate) next_tick: Timestamp,
 }

@@ -7,7 +7,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fednode_core::work::{Order, Outcome, Received as Parts, Splits, Update, WorkError};
 use fednode_core::{BlobId, BlobStore, Body, FederationSpec, NodeId, Precision, Round};
+use fednode_engine::book::{Due, Work};
 use fednode_engine::{
     AverageOrder, Fetch, FetchKind, Input, MergeOrder, MergeReport, Note, Output,
 };
@@ -23,8 +25,8 @@ use crate::driver::Driver;
 use crate::error::RunError;
 use crate::journal::Entry;
 use crate::machine::Machine;
-use crate::records::Stage;
-use crate::trainer::{Timed, TrainerError, TrainerThread, Update};
+use crate::status::traffic;
+use crate::trainer::{Timed, TrainerThread};
 use crate::work::{self, Purpose};
 
 /// Adverts that may wait to be said; more than any machine says in a round.
@@ -149,15 +151,9 @@ impl<M: Machine> Driver<M> {
             with_sketches,
             precision,
         };
-        self.training = true;
-        let fully = self.config.evaluates_fully(round);
-        let stages = if fully {
-            &Stage::BOTH[..]
-        } else {
-            &[Stage::Merged]
-        };
-        self.records
-            .begin(round, self.clock.now(), self.net.traffic().into(), stages);
+        self.book
+            .begin(round, self.clock.now(), traffic(&self.net.traffic()));
+        let fully = self.book.calendar().evaluates_fully(round);
         self.tasks.spawn(train(
             trainer.clone(),
             purpose,
@@ -177,11 +173,11 @@ impl<M: Machine> Driver<M> {
         else {
             return;
         };
-        let training = trainer.train_ahead(round.next());
+        let training = trainer.perform(Order::TrainAhead(round.next()));
         self.tasks.spawn(async move {
             Answer::TrainedAhead {
                 round,
-                result: flatten(training.await),
+                result: training.await.map(|ahead| ahead.took),
             }
         });
     }
@@ -202,16 +198,15 @@ impl<M: Machine> Driver<M> {
 
     fn merge(&mut self, order: MergeOrder) {
         let Some(trainer) = &self.trainer else { return };
-        self.merging = true;
-        self.records.merge_begins(order.round, self.clock.now());
+        self.book.merge_begins(order.round, self.clock.now());
         let mixing = Mixing {
             trainer: trainer.clone(),
             spec: Arc::clone(&self.spec),
             me: self.me,
             decoded: Arc::clone(&self.decoded),
             blobs: Arc::clone(&self.blobs),
-            evaluate: self.records.is_open(order.round),
-            fully: self.config.evaluates_fully(order.round),
+            evaluate: self.book.is_open(order.round),
+            fully: self.book.calendar().evaluates_fully(order.round),
             order,
         };
         self.tasks
@@ -251,7 +246,7 @@ impl<M: Machine> Driver<M> {
     /// Orders a checkpoint of this moment; during training, of the moment when it ends.
     pub(crate) fn save(&mut self) {
         self.ending.look_again();
-        if self.training {
+        if matches!(self.book.work(), Work::Training(_)) {
             self.saving.after_training = true;
             return;
         }
@@ -263,10 +258,7 @@ impl<M: Machine> Driver<M> {
             partition_hash,
         };
         let round = self.machine.status(self.clock.now()).round;
-        let copying = self
-            .trainer
-            .as_ref()
-            .map(|trainer| trainer.call(|trainer| trainer.state()));
+        let copying = self.trainer.as_ref().map(TrainerThread::state);
         self.tasks.spawn(async move {
             let Some(copying) = copying else {
                 return Answer::Copied {
@@ -297,9 +289,7 @@ impl<M: Machine> Driver<M> {
         Meta {
             machine: self.machine.snapshot(),
             own: self.own.clone(),
-            records: self.records.open(),
-            last_record: self.records.last().cloned(),
-            last_stage: self.last_stage.clone(),
+            books: self.book.pages(),
         }
     }
 
@@ -356,13 +346,9 @@ impl<M: Machine> Driver<M> {
         }));
         match note {
             Note::RoundStarted(round) => self.journal.add(Entry::Started { round: *round, at }),
-            // How good a node is in the end is known of all.
-            Note::SitsOut(round) if round.0 == self.spec.rounds => {
-                self.records
-                    .begin(*round, at, self.net.traffic().into(), &[Stage::Merged]);
-            }
+            Note::SitsOut(round) => self.book.rest(*round, at, traffic(&self.net.traffic())),
             Note::RoundClosed { round, by, members } => {
-                self.records.closed(*round, *by, *members);
+                self.book.closed(*round, *by, *members);
                 self.enter_closed(*by, *members);
             }
             _ => {}
@@ -424,18 +410,17 @@ impl<M: Machine> Driver<M> {
         let Some(trainer) = self.trainer.clone() else {
             return;
         };
-        for (round, stage) in self.records.resume(written) {
-            let fully = self.config.evaluates_fully(round);
-            self.await_evaluation(round, stage, evaluate(&trainer, fully));
+        for due in self.book.resume(written) {
+            let splits = self.book.calendar().splits(due.round);
+            self.await_evaluation(due, Box::pin(trainer.evaluate(splits)));
         }
     }
 
-    pub(crate) fn await_evaluation(&mut self, round: Round, stage: Stage, evaluating: Evaluating) {
+    pub(crate) fn await_evaluation(&mut self, due: Due, evaluating: Evaluating) {
         self.tasks.spawn(async move {
             Answer::Evaluated {
-                round,
-                stage,
-                result: flatten(evaluating.await),
+                due,
+                result: evaluating.await,
             }
         });
     }
@@ -463,17 +448,6 @@ pub(crate) async fn on_worker<T: Send + 'static>(work: impl FnOnce() -> T + Send
             Err(_) => std::future::pending().await,
         },
     }
-}
-
-/// Turns the two ways in which a job can fail into one.
-pub(crate) fn flatten<T>(
-    result: Result<Timed<Result<T, TrainerError>>, TrainerError>,
-) -> Result<Timed<T>, TrainerError> {
-    let Timed { value, took } = result?;
-    Ok(Timed {
-        value: value?,
-        took,
-    })
 }
 
 async fn fetch_and_check(
@@ -528,14 +502,10 @@ fn precision_of(kind: FetchKind, spec: &FederationSpec) -> Precision {
     }
 }
 
-/// Hands in an evaluation.
-fn evaluate(trainer: &TrainerThread, with_validation: bool) -> Evaluating {
-    Box::pin(trainer.call(move |trainer| trainer.evaluate(with_validation)))
-}
-
 /// Trains, then stores the update while the trainer already evaluates it, if it does.
 async fn train(trainer: TrainerThread, purpose: Purpose, fully: bool, blobs: Arc<Blobs>) -> Answer {
-    let update = match flatten(trainer.train(purpose.round).await) {
+    let trained = trainer.perform(Order::Train(purpose.round)).await;
+    let update = match trained.and_then(|trained| trained.try_map(Outcome::into_update)) {
         Ok(update) => update,
         Err(error) => return Answer::Trained(Err(error.into())),
     };
@@ -544,9 +514,10 @@ async fn train(trainer: TrainerThread, purpose: Purpose, fully: bool, blobs: Arc
             "the loss of round {} is no longer a number: lower the learning rate",
             purpose.round
         );
-        return Answer::Trained(Err(TrainerError::Training(reason).into()));
+        return Answer::Trained(Err(WorkError::Training(reason).into()));
     }
-    let evaluating = fully.then(|| evaluate(&trainer, true));
+    let evaluating =
+        fully.then(|| Box::pin(trainer.evaluate(Splits::ValidationAndTest)) as Evaluating);
     store(Box::new(update), purpose, evaluating, blobs).await
 }
 
@@ -557,9 +528,17 @@ async fn store(
     blobs: Arc<Blobs>,
 ) -> Answer {
     let (stored, update) =
-        on_worker(move || (work::store_update(&update, purpose, &blobs), update)).await;
+        on_worker(move || (work::store_update(&update.value, purpose, &blobs), update)).await;
     match stored {
-        Ok(stored) => Answer::Trained(Ok(Box::new(Learned { stored, evaluating }))),
+        Ok(Timed {
+            value: report,
+            took: publish,
+        }) => Answer::Trained(Ok(Box::new(Learned {
+            report,
+            update: *update,
+            publish,
+            evaluating,
+        }))),
         Err(error) => Answer::NotStored {
             update,
             purpose,
@@ -595,8 +574,9 @@ impl Mixing {
             evaluate: asked,
             fully,
         } = self;
+        let evaluate = |splits| Box::pin(trainer.evaluate(splits)) as Evaluating;
         let own_shared = match order.adopt {
-            Some(_) => trainer.call(|trainer| trainer.shared()).await?.value,
+            Some(_) => trainer.shared().await?.value,
             None => None,
         };
         let mixed = on_worker(move || {
@@ -609,8 +589,12 @@ impl Mixing {
         } = mixed;
         let n_sources = work::n_sources(&adoption, me);
         let mixed = std::mem::take(&mut adoption.mixed);
-        if adoption.shared.is_none() && adoption.experts.is_empty() {
-            let evaluating = (asked && !fully).then(|| evaluate(&trainer, false));
+        let received = Parts {
+            shared: adoption.shared,
+            experts: adoption.experts,
+        };
+        if received.is_empty() {
+            let evaluating = (asked && !fully).then(|| evaluate(Splits::Test));
             return Ok(Mixed {
                 report,
                 took,
@@ -619,19 +603,18 @@ impl Mixing {
                 evaluating,
             });
         }
-        let shared = adoption.shared.map(Arc::unwrap_or_clone);
-        let experts = adoption.experts.into_iter();
-        let experts = experts
-            .map(|(slot, params)| (slot, Arc::unwrap_or_clone(params)))
-            .collect();
-        let adopting = trainer.call(move |trainer| trainer.adopt(shared, experts));
+        let adopting = trainer.perform(Order::Adopt(received));
         // Handed in together, so that no later order comes between.
-        let evaluating = asked.then(|| evaluate(&trainer, fully));
-        let adopted = adopting.await?;
-        let report = judge(report, adopted.value)?;
+        let splits = if fully {
+            Splits::ValidationAndTest
+        } else {
+            Splits::Test
+        };
+        let evaluating = asked.then(|| evaluate(splits));
+        let (report, adopted) = judge(report, adopting.await)?;
         Ok(Mixed {
             report,
-            took: took + adopted.took,
+            took: took + adopted,
             n_sources,
             mixed,
             evaluating,
@@ -640,13 +623,20 @@ impl Mixing {
 }
 
 /// A shared part that passed every screen and still does not fit is refused like one that did not pass.
-fn judge(report: MergeReport, adopted: Result<(), TrainerError>) -> Result<MergeReport, RunError> {
+/// Returns how long the adoption took.
+fn judge(
+    report: MergeReport,
+    adopted: Result<Timed<Outcome>, WorkError>,
+) -> Result<(MergeReport, Duration), RunError> {
     match adopted {
-        Ok(()) => Ok(report),
-        Err(TrainerError::Misfit(reason)) => Ok(MergeReport {
-            refused_mean: Some(reason),
-            ..report
-        }),
+        Ok(adopted) => Ok((report, adopted.took)),
+        Err(WorkError::Misfit(reason)) => {
+            let report = MergeReport {
+                refused_mean: Some(reason),
+                ..report
+            };
+            Ok((report, Duration::ZERO))
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -12,19 +12,21 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fednode_core::work::{LastStage, Order};
 use fednode_core::{NodeId, Role, Round, Timestamp};
 use fednode_engine::Input;
+use fednode_engine::book::Work;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::answers::Answer;
 use crate::driver::Driver;
-use crate::effects::{flatten, on_worker};
+use crate::effects::on_worker;
 use crate::error::RunError;
 use crate::final_model::{self, ModelCard};
 use crate::machine::Machine;
 use crate::status::RoundRecord;
-use crate::trainer::{LastStage, Timed};
+use crate::trainer::Timed;
 
 /// A finished member is no longer needed when nobody trains any more and nothing was asked of it for so long.
 const QUIET: Duration = Duration::from_secs(3);
@@ -126,10 +128,10 @@ impl<M: Machine> Driver<M> {
             && self.is_serving()
         {
             self.ending.stage = Stage::Completing;
-            self.records.give_up_unclosed();
+            self.book.give_up_unclosed();
         }
         match self.ending.stage {
-            Stage::Completing if self.records.all_complete() => self.finalise(),
+            Stage::Completing if self.book.all_complete() => self.finalise(),
             Stage::Serving {
                 since,
                 quiet_since,
@@ -151,26 +153,28 @@ impl<M: Machine> Driver<M> {
             &self.spec,
             self.me,
             self.card.clone(),
-            self.records.last().cloned(),
+            self.book.last().cloned(),
         );
         let (state, journal) = (self.config.state.clone(), self.journal.clone());
         // A daemon that was started again after its end has nothing left to train.
         if let Some(card) = final_model::read_card(&state, &self.spec) {
-            self.last_stage = LastStage {
+            self.book.concluded(LastStage {
                 evaluations: card.finished,
                 pool: card.pool,
-            };
+            });
             return self.start_serving();
         }
-        self.finishing = true;
+        self.book.last_stage_begins();
         // With a pool, what the algorithm trains after the last round came before it.
-        let finishing = (!self.spec.pool.enabled).then(|| trainer.finish(Round(self.spec.rounds)));
-        let mut last_stage = self.last_stage.clone();
-        let copying = trainer.call(|trainer| trainer.state());
+        let last = Round(self.spec.rounds);
+        let tuning = (!self.spec.pool.enabled).then(|| trainer.perform(Order::FineTune(last)));
+        let mut last_stage = self.book.last_stage().clone();
+        let copying = trainer.state();
         self.tasks.spawn(async move {
-            if let Some(finishing) = finishing {
-                match flatten(finishing.await) {
-                    Ok(Timed { value, .. }) => last_stage.evaluations = value,
+            if let Some(tuning) = tuning {
+                let tuned = tuning.await;
+                match tuned.and_then(|tuned| tuned.value.into_fine_tuned()) {
+                    Ok(evaluations) => last_stage.evaluations = evaluations,
                     Err(error) => return Answer::Finalised(Err(error.into())),
                 }
             }
@@ -202,8 +206,7 @@ impl<M: Machine> Driver<M> {
         &mut self,
         result: Result<Box<LastStage>, RunError>,
     ) -> Result<(), RunError> {
-        self.last_stage = *result?;
-        self.finishing = false;
+        self.book.concluded(*result?);
         // Who has said goodbye meanwhile does not come back to serve.
         if !self.ending.is_leaving() {
             self.start_serving();
@@ -281,7 +284,7 @@ impl<M: Machine> Driver<M> {
             trainer.abandon();
         }
         let orderly = matches!(outcome, Ok(_) | Err(RunError::Interrupted));
-        if orderly && !self.training && !self.merging && !self.finishing {
+        if orderly && self.book.work() == Work::Idle {
             self.save();
         }
         if tokio::time::timeout(LAST_SAVE_PATIENCE, self.finish_saving())
@@ -291,7 +294,7 @@ impl<M: Machine> Driver<M> {
             warn!("the last checkpoint took too long and was given up; the one before it stands");
         }
         let round = self.machine.status(self.clock.now()).round;
-        let last_record = self.records.last().cloned();
+        let last_record = self.book.last().cloned();
         let node_id = self.me;
         if tokio::time::timeout(LAST_PATIENCE, self.let_go())
             .await

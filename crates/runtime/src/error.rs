@@ -1,10 +1,10 @@
 //! Why a member stopped before it was done, and with which exit code.
 
 use fednode_core::Refusal;
+use fednode_core::work::WorkError;
 use fednode_store::OpenError;
 
 use crate::exit::ExitCode;
-use crate::trainer::TrainerError;
 
 /// Why a member could not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum RunError {
     Superseded,
     /// The trainer failed.
     #[error(transparent)]
-    Trainer(#[from] TrainerError),
+    Trainer(#[from] WorkError),
     /// It was told to stop before it was done.
     #[error("stopped before it was done: start it again with the same state folder to go on")]
     Interrupted,
@@ -53,11 +53,13 @@ impl RunError {
             Self::State(_) | Self::StateContent(_) | Self::Superseded => ExitCode::State,
             Self::Network(_) => ExitCode::Network,
             Self::Refused { .. } => ExitCode::Refused,
-            Self::Interrupted | Self::Trainer(TrainerError::Abandoned) => ExitCode::Interrupted,
-            Self::Trainer(TrainerError::Data(_)) => ExitCode::Data,
-            Self::Trainer(TrainerError::Device(_) | TrainerError::Died) => ExitCode::Device,
-            Self::Trainer(TrainerError::Training(_)) => ExitCode::Training,
-            Self::Trainer(TrainerError::Misfit(_)) | Self::Internal(_) => ExitCode::Internal,
+            Self::Interrupted | Self::Trainer(WorkError::Abandoned) => ExitCode::Interrupted,
+            Self::Trainer(WorkError::Data(_)) => ExitCode::Data,
+            Self::Trainer(WorkError::Died) => ExitCode::Device,
+            Self::Trainer(WorkError::Training(_)) => ExitCode::Training,
+            Self::Trainer(WorkError::Misfit(_) | WorkError::WrongAnswer) | Self::Internal(_) => {
+                ExitCode::Internal
+            }
         }
     }
 }

@@ -4,11 +4,12 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
+use fednode_core::work::Evaluations;
 use fednode_core::{FederationId, FederationSpec, NodeId, ParamSet, PoolOutcome, Round};
 use serde::{Deserialize, Serialize};
 
 use crate::status::RoundRecord;
-use crate::trainer::{Evaluations, TrainerCard};
+use crate::trainer::TrainerCard;
 
 /// Folder of the final model in the state folder.
 pub const FOLDER: &str = "final";

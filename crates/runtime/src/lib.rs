@@ -33,7 +33,7 @@
 //! # What is not here
 //!
 //! No mathematics (`fednode-mix`, behind `fednode-engine::execute`), no sockets of the federation (`fednode-net`), no
-//! tensors: whoever trains implements [`Trainer`]. No command line and no configuration file: [`MemberConfig`] is
+//! tensors: whoever trains implements [`fednode_core::work::Worker`]. No command line and no configuration file: [`MemberConfig`] is
 //! resolved by the binaries.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -77,7 +77,4 @@ pub use exit::ExitCode;
 pub use final_model::ModelCard;
 pub use member::{StoredModel, run_aggregator, run_node, stored_model};
 pub use resources::{Memory, memory};
-pub use trainer::{
-    Evaluations, LastStage, Modules, PrivateModule, TrainProgress, Trainer, TrainerCard,
-    TrainerError, Update, Watch,
-};
+pub use trainer::{Trainer, TrainerCard};

@@ -6,9 +6,11 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use fednode_core::work::WorkError;
 use fednode_core::{
     Advert, FederationSpec, NodeId, ParamSet, Role, Round, Sequence, SignedAdvert, Timestamp,
 };
+use fednode_engine::book::{Pages, RoundBook};
 use fednode_engine::{Aggregator, Head, Node, State};
 use fednode_net::{Identity, Network};
 use fednode_store::{Ledger, LedgerError, OpenError, Options, Store};
@@ -29,10 +31,10 @@ use crate::fetches::Fetches;
 use crate::journal::Journal;
 use crate::machine::Machine;
 use crate::notes::{Notebook, WaitLog};
-use crate::records::{self, Records};
+use crate::records;
 use crate::standing::Standing;
 use crate::timers::Timers;
-use crate::trainer::{LastStage, Trainer, TrainerCard, TrainerError, TrainerThread};
+use crate::trainer::{Trainer, TrainerCard, TrainerThread};
 
 /// Runs a training node until all rounds are done (and it has lingered), or until it is stopped.
 ///
@@ -43,14 +45,14 @@ use crate::trainer::{LastStage, Trainer, TrainerCard, TrainerError, TrainerThrea
 /// Why it could not start or go on; [`RunError::exit_code`] names the exit code.
 pub async fn run_node(
     config: MemberConfig,
-    trainer: Box<dyn Trainer>,
+    trainer: Trainer,
     stop: CancellationToken,
 ) -> Result<Finished, RunError> {
-    let card = trainer.describe();
-    let initial = trainer.initial_shared().map(|shared| shared.to_blob().0);
+    let Trainer { worker, card } = trainer;
+    let initial = worker.initial_shared().map(|shared| shared.to_blob().0);
     let opened = Opened::open(&config, Role::Node, card.partition_hash.clone()).await?;
     let no_thread = |error| RunError::Internal(format!("no thread for the trainer: {error}"));
-    let thread = TrainerThread::spawn(trainer).map_err(no_thread)?;
+    let thread = TrainerThread::spawn(worker).map_err(no_thread)?;
     let spec = Arc::clone(&config.spec);
     let machine = match &opened.restored {
         None => Node::new(spec, opened.me, initial),
@@ -149,12 +151,8 @@ async fn restore_model(thread: &TrainerThread, restored: &Restored) -> Result<()
         ));
     };
     let model = decode_model(bytes)?;
-    match thread
-        .call(move |trainer| trainer.restore(&model))
-        .await?
-        .value
-    {
-        Err(TrainerError::Misfit(reason)) => {
+    match thread.restore(model).await {
+        Err(WorkError::Misfit(reason)) => {
             let text = format!(
                 "the checkpoint's model does not fit: {reason}; was the configuration changed?"
             );
@@ -237,12 +235,11 @@ impl Opened {
         let network = start_network(&config, role, &store, identity, memories).await?;
         let control = start_control(&config).await?;
         let journal = Journal::start(store.ledger, &config.state).map_err(no_journal)?;
-        let (own, open, last, last_stage) = match restored {
-            Some(Restored { meta, .. }) => {
-                (meta.own, meta.records, meta.last_record, meta.last_stage)
-            }
-            None => (OwnBlobs::default(), Vec::new(), None, LastStage::default()),
+        let (own, pages) = match restored {
+            Some(Restored { meta, .. }) => (meta.own, meta.books),
+            None => (OwnBlobs::default(), Pages::default()),
         };
+        let book = RoundBook::reopen(me, config.calendar(), pages);
         let standing = Standing::new(config.peers.clone(), Round(config.spec.rounds));
         let driver = Driver {
             machine,
@@ -267,17 +264,13 @@ impl Opened {
             publishing: Publishing::default(),
             saving: Saving::default(),
             own,
-            records: Records::new(me, open, last),
+            book,
             notebook,
             wait_log: WaitLog::new(),
             standing,
             control,
             stop,
-            training: false,
-            merging: false,
             ahead_due: None,
-            finishing: false,
-            last_stage,
             ending: Ending::new(),
         };
         driver.run(past).await

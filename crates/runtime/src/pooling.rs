@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fednode_core::work::{Evaluations, Modules, Order, Outcome, Splits};
 use fednode_core::{
     BlobId, BlobRef, NodeId, ParamSet, PoolOutcome, Precision, Round, Score, Served,
 };
@@ -12,10 +13,10 @@ use tracing::{info, warn};
 
 use crate::answers::Answer;
 use crate::driver::Driver;
-use crate::effects::{FULL_PAUSE, flatten, on_worker};
+use crate::effects::{FULL_PAUSE, on_worker};
 use crate::error::RunError;
 use crate::machine::Machine;
-use crate::trainer::{Evaluations, Modules, Timed, TrainerThread};
+use crate::trainer::{Timed, TrainerThread};
 use crate::work;
 
 /// How many rounds, in the sense of garbage collection, an own module is kept beside what the machine needs.
@@ -50,7 +51,7 @@ impl<M: Machine> Driver<M> {
             info!("this node keeps its private module, and says so to the others");
             None
         };
-        self.finishing = true;
+        self.book.last_stage_begins();
         self.tasks
             .spawn(async move { Answer::Module(make(trainer, round, store).await.map(Box::new)) });
     }
@@ -60,10 +61,10 @@ impl<M: Machine> Driver<M> {
             report,
             evaluations,
         } = made;
-        self.last_stage.evaluations = evaluations;
+        self.book.fine_tuned(evaluations);
         match &report {
             None => {
-                self.finishing = false;
+                self.book.last_stage_ends();
                 let text = format!(
                     "algorithm `{}` has no private module: there is no pool",
                     self.spec.algorithm
@@ -98,13 +99,12 @@ impl<M: Machine> Driver<M> {
             evaluations,
             took,
         } = pooled;
-        self.finishing = false;
+        self.book.last_stage_ends();
         let text = describe(&outcome, took);
         info!("{text}");
         self.notebook.remark(self.clock.now(), text);
         let refused = outcome.refused.clone();
-        self.last_stage.evaluations = Some(evaluations);
-        self.last_stage.pool = Some(outcome);
+        self.book.pooled(outcome, evaluations);
         self.feed(Input::Pooled(PoolReport { refused }));
     }
 }
@@ -116,9 +116,10 @@ async fn make(
     store: Option<(Precision, Arc<Blobs>)>,
 ) -> Result<Made, RunError> {
     // Handed in together, so that no later order comes between.
-    let (finishing, making) = (trainer.finish(round), trainer.module());
-    let evaluations = flatten(finishing.await)?.value;
-    let Some(module) = flatten(making.await)?.value else {
+    let tuning = trainer.perform(Order::FineTune(round));
+    let making = trainer.perform(Order::MakeModule);
+    let evaluations = tuning.await?.value.into_fine_tuned()?;
+    let Some(module) = making.await?.value.into_module()? else {
         return Ok(Made {
             report: None,
             evaluations,
@@ -146,8 +147,7 @@ async fn make(
 }
 
 /// Stores a module, however long the disk stays full.
-async fn put(params: ParamSet, precision: Precision, blobs: Arc<Blobs>) -> BlobRef {
-    let params = Arc::new(params);
+async fn put(params: Arc<ParamSet>, precision: Precision, blobs: Arc<Blobs>) -> BlobRef {
     loop {
         let (params, blobs) = (Arc::clone(&params), Arc::clone(&blobs));
         match on_worker(move || blobs.put(&params.to_bytes_as(precision))).await {
@@ -164,15 +164,14 @@ async fn assemble(
     blobs: Arc<Blobs>,
 ) -> Result<Pooled, RunError> {
     let modules = on_worker(move || load(&order, &blobs)).await;
-    let (pooling, evaluating) = (
-        trainer.pool(modules),
-        trainer.call(|trainer| trainer.evaluate(true)),
-    );
+    // Handed in together, so that no later order comes between.
+    let pooling = trainer.perform(Order::AssemblePool(modules));
+    let evaluating = trainer.evaluate(Splits::ValidationAndTest);
     let Timed {
         value: outcome,
         took,
-    } = flatten(pooling.await)?;
-    let evaluations = flatten(evaluating.await)?.value;
+    } = pooling.await?.try_map(Outcome::into_pool)?;
+    let evaluations = evaluating.await?.value;
     Ok(Pooled {
         outcome,
         evaluations,

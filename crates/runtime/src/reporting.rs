@@ -10,7 +10,7 @@ use crate::driver::Driver;
 use crate::error::RunError;
 use crate::machine::Machine;
 use crate::resources;
-use crate::status::{ExpertRow, ExpertSource, Experts, Peer, Status, WaitingFor};
+use crate::status::{ExpertRow, ExpertSource, Experts, Peer, Status, WaitingFor, traffic};
 
 impl<M: Machine> Driver<M> {
     /// Answers a request of the control API. Whoever asked may be gone, which is no error.
@@ -62,9 +62,9 @@ impl<M: Machine> Driver<M> {
                 })
                 .collect(),
             training: self.trainer.as_ref().and_then(|trainer| trainer.progress()),
-            last_record: self.records.last().cloned(),
+            last_record: self.book.last().cloned(),
             peers: self.standing.n_present(),
-            traffic: self.net.traffic().into(),
+            traffic: traffic(&self.net.traffic()),
             trainer: self.trainer.as_ref().map(|_| self.card.clone()),
             uptime_seconds: self.clock.uptime_seconds(),
             version: self.config.software.clone(),
@@ -76,8 +76,8 @@ impl<M: Machine> Driver<M> {
                 .collect(),
             notes: self.notebook.lines(),
             finished: self.ending.is_finished(),
-            finished_evaluation: self.last_stage.evaluations.clone(),
-            pool: self.last_stage.pool.clone(),
+            finished_evaluation: self.book.last_stage().evaluations.clone(),
+            pool: self.book.last_stage().pool.clone(),
             rss_bytes: memory.rss_bytes,
             peak_rss_bytes: memory.peak_rss_bytes,
             blob_bytes: self.blobs.used_bytes(),

@@ -9,6 +9,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Instant;
 
+use fednode_core::work::Update;
 use fednode_core::{
     BlobId, BlobRef, ExpertOffer, FederationId, FederationSpec, Lineage, LocalReport,
     MAX_INLINE_PROXY_BYTES, NodeId, ParamSet, Precision, ProxyOffer, ProxySet, Round,
@@ -19,8 +20,7 @@ use fednode_store::Blobs;
 use tracing::{debug, warn};
 
 use crate::decoded::Decoded;
-use crate::records::TrainedSummary;
-use crate::trainer::{Timed, Update};
+use crate::trainer::Timed;
 
 /// Blobs of an update written side by side; each needs a copy in memory.
 const WRITERS: usize = 4;
@@ -148,13 +148,6 @@ pub(crate) fn check(
     }
 }
 
-/// A local update whose blobs are in the store.
-#[derive(Debug)]
-pub(crate) struct Stored {
-    pub(crate) report: LocalReport,
-    pub(crate) summary: TrainedSummary,
-}
-
 /// What an update is stored for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Purpose {
@@ -169,21 +162,17 @@ pub(crate) struct Purpose {
     pub(crate) precision: Precision,
 }
 
-/// Writes an update's blobs and names them.
+/// Writes an update's blobs and names them; says how long that took.
 ///
 /// # Errors
 /// Fails if the disk does or is full.
 pub(crate) fn store_update(
-    update: &Timed<Update>,
+    update: &Update,
     purpose: Purpose,
     blobs: &Blobs,
-) -> io::Result<Stored> {
+) -> io::Result<Timed<LocalReport>> {
     let started = Instant::now();
-    let Timed {
-        value: update,
-        took,
-    } = update;
-    let experts = update.experts.iter().map(|(params, _)| params);
+    let experts = update.experts.iter().map(|(params, _)| params.as_ref());
     let own: Vec<_> = match purpose.precision {
         Precision::F32 => Vec::new(),
         _ => experts
@@ -193,7 +182,12 @@ pub(crate) fn store_update(
     };
     let parts = experts.map(|params| (params, purpose.precision));
     let parts: Vec<_> = parts
-        .chain(update.shared.iter().map(|params| (params, Precision::F32)))
+        .chain(
+            update
+                .shared
+                .iter()
+                .map(|params| (params.as_ref(), Precision::F32)),
+        )
         .chain(own)
         .collect();
     let mut stored = put_all(&parts, blobs)?.into_iter();
@@ -228,9 +222,9 @@ pub(crate) fn store_update(
         train_loss: update.train_loss,
         expert_share: update.expert_share.clone(),
     };
-    Ok(Stored {
-        report,
-        summary: TrainedSummary::new(update, *took).published_in(started.elapsed()),
+    Ok(Timed {
+        value: report,
+        took: started.elapsed(),
     })
 }
 
@@ -307,7 +301,6 @@ mod tests {
     use super::*;
     use fednode_core::{FederationId, Timestamp};
     use fednode_store::{Options, Store};
-    use std::time::Duration;
 
     fn params(value: f32) -> ParamSet {
         let mut params = ParamSet::new();
@@ -315,19 +308,16 @@ mod tests {
         params
     }
 
-    fn update() -> Timed<Update> {
-        let value = Update {
-            shared: Some(params(0.1)),
-            experts: vec![(params(0.2), 3), (params(0.3), 4)],
+    fn update() -> Update {
+        Update {
+            shared: Some(Arc::new(params(0.1))),
+            experts: vec![(Arc::new(params(0.2)), 3), (Arc::new(params(0.3)), 4)],
             proxies: None,
             n_samples: 7,
             train_loss: 1.0,
             expert_share: vec![0.5, 0.5],
+            steps: 1,
             multiply_adds: 21,
-        };
-        Timed {
-            value,
-            took: Duration::ZERO,
         }
     }
 
@@ -351,7 +341,7 @@ mod tests {
             };
             let report = store_update(&update(), purpose, &store.blobs)
                 .unwrap()
-                .report;
+                .value;
             assert_eq!(report.shared, Some(params(0.1).to_blob().0));
             let narrow = |value: f32| params(value).to_blob_as(precision).0;
             assert_eq!(

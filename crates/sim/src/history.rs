@@ -15,10 +15,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use fednode_core::{BlobId, BlobRef, LocalReport, NodeId, ParamSet, Round, Timestamp};
+use fednode_core::work::{Order, Outcome};
+use fednode_core::{BlobId, BlobRef, LocalReport, ParamSet, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::trainers::{LocalUpdate, PrivateModule, Trainers};
+use crate::trainers::Trainers;
 use fednode_engine::execute::Adoption;
 use fednode_engine::{AverageReport, Input, MergeReport, ModuleReport, PoolReport};
 
@@ -112,9 +113,9 @@ impl Trainers for Silent {
         None
     }
 
-    fn begin(&mut self, _member: usize, _round: Round, _ends: Timestamp) {}
+    fn begin(&mut self, _member: usize, _order: Order, _ends: Timestamp) {}
 
-    fn finish(&mut self, _member: usize, _round: Round) -> Result<LocalUpdate, String> {
+    fn end(&mut self, _member: usize) -> Result<Outcome, String> {
         Err(NOT_THIS_RUN.into())
     }
 
@@ -123,16 +124,6 @@ impl Trainers for Silent {
     }
 
     fn adopt(&mut self, _member: usize, _round: Round, _adoption: Adoption) {}
-
-    fn finish_module(&mut self, _member: usize) -> Result<Option<PrivateModule>, String> {
-        Err(NOT_THIS_RUN.into())
-    }
-
-    fn begin_pool(&mut self, _member: usize, _modules: Vec<(NodeId, Arc<ParamSet>)>) {}
-
-    fn finish_pool(&mut self, _member: usize) -> Result<PoolReport, String> {
-        Err(NOT_THIS_RUN.into())
-    }
 
     fn save(&mut self, _member: usize) {}
 

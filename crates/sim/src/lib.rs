@@ -49,7 +49,7 @@ pub use observer::{Nobody, Observer};
 pub use outcome::{Agreement, Outcome, PlanRecord};
 pub use scenario::{Behaviour, Incident, Link, Scenario};
 pub use toy::Toy;
-pub use trainers::{Bytes, ClosedRound, LocalUpdate, PrivateModule, Toys, Trainers};
+pub use trainers::{Bytes, ClosedRound, Toys, Trainers};
 pub use world::KEPT_ROUNDS;
 
 /// Plays a scenario with toys to its end: every honest node is done, or the time limit is reached.

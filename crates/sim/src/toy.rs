@@ -6,11 +6,10 @@
 
 use std::sync::Arc;
 
+use fednode_core::work::Update;
 use fednode_core::{ParamSet, ProxySet, Round, Slot};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-
-use crate::trainers::LocalUpdate;
 
 const CLUSTERS: usize = 3;
 const EXPERTS: usize = 2;
@@ -70,7 +69,7 @@ impl Toy {
         params("expert", &self.experts[0])
     }
 
-    pub(super) fn train(&mut self, round: Round) -> LocalUpdate {
+    pub(super) fn train(&mut self, round: Round) -> Update {
         let cluster = self.member % CLUSTERS;
         let mut noise = rng(self.seed, "noise", self.member * 100_003 + round.0 as usize);
         step(
@@ -99,7 +98,7 @@ impl Toy {
                 .map(|(cluster, own)| cluster + 0.2 * own);
             proxies.extend(values.map(|value| value + noise.random_range(-0.02..0.02)));
         }
-        LocalUpdate {
+        Update {
             shared: Some(Arc::new(self.shared())),
             experts: self
                 .experts
@@ -110,6 +109,8 @@ impl Toy {
             n_samples: SAMPLES,
             train_loss: 0.0,
             expert_share: Vec::new(),
+            steps: 0,
+            multiply_adds: 0,
         }
     }
 

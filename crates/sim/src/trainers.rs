@@ -3,41 +3,13 @@
 
 use std::sync::Arc;
 
-use fednode_core::{NodeId, ParamSet, ProxySet, Round, Timestamp};
+use fednode_core::work::{Modules, Order, Outcome, PrivateModule};
+use fednode_core::{NodeId, ParamSet, PoolOutcome, Round, Score, Scores, Served, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::history::{Answer, Moment};
 use crate::toy::{Sizes, Toy};
-use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
-
-/// What a simulated local update yields.
-#[derive(Debug, Clone)]
-pub struct LocalUpdate {
-    /// The node's version of the shared part.
-    pub shared: Option<Arc<ParamSet>>,
-    /// Its experts in slot order, each with the training samples that were routed to it.
-    pub experts: Vec<(Arc<ParamSet>, u32)>,
-    /// Its gating proxies.
-    pub proxies: Option<ProxySet>,
-    /// Training samples.
-    pub n_samples: u32,
-    /// Mean loss over the last local epoch.
-    pub train_loss: f64,
-    /// Share of the training samples routed to each expert.
-    pub expert_share: Vec<f64>,
-}
-
-/// A simulated node's private module.
-#[derive(Debug, Clone)]
-pub struct PrivateModule {
-    /// What it is: `head`, `extractor`, `vector`, `expert`.
-    pub kind: String,
-    /// Its parameters.
-    pub params: Arc<ParamSet>,
-    /// Accuracy on the owner's validation samples; 0 without any.
-    pub score: f64,
-}
 
 /// Bytes that a member moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -68,43 +40,27 @@ pub struct ClosedRound {
 }
 
 /// The models of all simulated nodes. Calls come in the order of virtual time, from one thread; what
-/// [`Trainers::begin`] starts may go on beside them until [`Trainers::finish`] asks for it.
+/// [`Trainers::begin`] starts may go on beside them until [`Trainers::end`] asks for it.
 pub trait Trainers {
     /// Returns the shared part that all nodes start from.
     fn initial_shared(&mut self) -> Option<ParamSet>;
 
-    /// Starts a local update from the model as it is; `ends` is the virtual time at which it is asked for.
-    fn begin(&mut self, member: usize, round: Round, ends: Timestamp);
+    /// Starts to carry out an order on the model as it is; `ends` is the virtual time at which the outcome is asked for.
+    ///
+    /// The orders are [`Order::Train`] and, after the last round, [`Order::MakeModule`] and [`Order::AssemblePool`].
+    fn begin(&mut self, member: usize, order: Order, ends: Timestamp);
 
-    /// Ends the local update that was begun last.
+    /// Ends what was begun last.
     ///
     /// # Errors
-    /// Says in one line why training failed; the run ends with it.
-    fn finish(&mut self, member: usize, round: Round) -> Result<LocalUpdate, String>;
+    /// Says in one line why it failed; the run ends with it.
+    fn end(&mut self, member: usize) -> Result<Outcome, String>;
 
     /// Returns a node's version of the shared part.
     fn shared(&mut self, member: usize) -> Option<Arc<ParamSet>>;
 
     /// Takes over a shared part and mixed experts.
     fn adopt(&mut self, member: usize, round: Round, adoption: Adoption);
-
-    /// Starts making the private module, after the last round.
-    fn begin_module(&mut self, _member: usize, _round: Round) {}
-
-    /// Returns the private module; `None` if the algorithm has none.
-    ///
-    /// # Errors
-    /// As [`Self::finish`].
-    fn finish_module(&mut self, member: usize) -> Result<Option<PrivateModule>, String>;
-
-    /// Starts making a pool of the own module and these, in node order.
-    fn begin_pool(&mut self, member: usize, modules: Vec<(NodeId, Arc<ParamSet>)>);
-
-    /// Ends what was begun: the node serves its pool from now on. Returns what was screened out.
-    ///
-    /// # Errors
-    /// As [`Self::finish`].
-    fn finish_pool(&mut self, member: usize) -> Result<PoolReport, String>;
 
     /// Remembers the model, for [`Trainers::restore`].
     fn save(&mut self, member: usize);
@@ -142,7 +98,7 @@ pub struct Toys {
     sizes: Sizes,
     models: Vec<Toy>,
     saved: Vec<Option<Toy>>,
-    offered: Vec<Vec<(NodeId, Arc<ParamSet>)>>,
+    begun: Vec<Option<Order>>,
 }
 
 impl Toys {
@@ -172,7 +128,34 @@ impl Toys {
             sizes,
             models,
             saved: vec![None; members],
-            offered: vec![Vec::new(); members],
+            begun: vec![None; members],
+        }
+    }
+}
+
+impl Toys {
+    /// Screens the modules; a toy has no gate to train.
+    fn pool(&self, member: usize, modules: Modules) -> PoolOutcome {
+        let own = self.models[member].module();
+        let refused = modules.into_iter().filter_map(|(node, params)| {
+            let fault = fednode_mix::screen::screen(&params, &own, f64::MAX).err()?;
+            Some((node, fault.to_string()))
+        });
+        let scores = Scores {
+            own: Score::default(),
+            mixture: None,
+        };
+        PoolOutcome {
+            members: Vec::new(),
+            refused: refused.collect(),
+            served: Served::Mixture,
+            epochs: 0,
+            unseen: 0,
+            best_epoch: None,
+            learning_rate: None,
+            validation: scores,
+            test: scores,
+            controls: None,
         }
     }
 }
@@ -182,10 +165,21 @@ impl Trainers for Toys {
         Some(Toy::new(self.seed, 0, self.sizes).shared())
     }
 
-    fn begin(&mut self, _member: usize, _round: Round, _ends: Timestamp) {}
+    fn begin(&mut self, member: usize, order: Order, _ends: Timestamp) {
+        self.begun[member] = Some(order);
+    }
 
-    fn finish(&mut self, member: usize, round: Round) -> Result<LocalUpdate, String> {
-        Ok(self.models[member].train(round))
+    fn end(&mut self, member: usize) -> Result<Outcome, String> {
+        match self.begun[member].take() {
+            Some(Order::Train(round)) => Ok(Outcome::Trained(self.models[member].train(round))),
+            Some(Order::MakeModule) => Ok(Outcome::Module(Some(PrivateModule {
+                kind: "expert".into(),
+                params: Arc::new(self.models[member].module()),
+                score: 0.0,
+            }))),
+            Some(Order::AssemblePool(modules)) => Ok(Outcome::Pooled(self.pool(member, modules))),
+            order => Err(format!("toys cannot carry out {order:?}")),
+        }
     }
 
     fn shared(&mut self, member: usize) -> Option<Arc<ParamSet>> {
@@ -194,31 +188,6 @@ impl Trainers for Toys {
 
     fn adopt(&mut self, member: usize, _round: Round, adoption: Adoption) {
         self.models[member].adopt(adoption.shared.as_deref(), &adoption.experts);
-    }
-
-    fn finish_module(&mut self, member: usize) -> Result<Option<PrivateModule>, String> {
-        let params = Arc::new(self.models[member].module());
-        Ok(Some(PrivateModule {
-            kind: "expert".into(),
-            params,
-            score: 0.0,
-        }))
-    }
-
-    fn begin_pool(&mut self, member: usize, modules: Vec<(NodeId, Arc<ParamSet>)>) {
-        self.offered[member] = modules;
-    }
-
-    fn finish_pool(&mut self, member: usize) -> Result<PoolReport, String> {
-        let own = self.models[member].module();
-        let offered = std::mem::take(&mut self.offered[member]);
-        let refuse = |(node, params): (NodeId, Arc<ParamSet>)| {
-            let fault = fednode_mix::screen::screen(&params, &own, f64::MAX).err()?;
-            Some((node, fault.to_string()))
-        };
-        Ok(PoolReport {
-            refused: offered.into_iter().filter_map(refuse).collect(),
-        })
     }
 
     fn save(&mut self, member: usize) {

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use fednode_core::{NodeId, ParamSet, Round, Timestamp};
-use fednode_engine::PoolReport;
+use fednode_core::work::{self, Order};
+use fednode_core::{ParamSet, Round, Timestamp};
 use fednode_engine::execute::Adoption;
 use fednode_sim::{
-    self as sim, Answer, ClosedRound, Contents, Incident, LocalUpdate, Moment, Outcome, Past,
-    PrivateModule, Scenario, Toys, Trainers,
+    self as sim, Answer, ClosedRound, Contents, Incident, Moment, Outcome, Past, Scenario, Toys,
+    Trainers,
 };
 
 /// What is known at a moment.
@@ -51,12 +51,12 @@ impl Trainers for Recording {
         self.toys.initial_shared()
     }
 
-    fn begin(&mut self, member: usize, round: Round, ends: Timestamp) {
-        self.toys.begin(member, round, ends);
+    fn begin(&mut self, member: usize, order: Order, ends: Timestamp) {
+        self.toys.begin(member, order, ends);
     }
 
-    fn finish(&mut self, member: usize, round: Round) -> Result<LocalUpdate, String> {
-        self.toys.finish(member, round)
+    fn end(&mut self, member: usize) -> Result<work::Outcome, String> {
+        self.toys.end(member)
     }
 
     fn shared(&mut self, member: usize) -> Option<Arc<ParamSet>> {
@@ -65,18 +65,6 @@ impl Trainers for Recording {
 
     fn adopt(&mut self, member: usize, round: Round, adoption: Adoption) {
         self.toys.adopt(member, round, adoption);
-    }
-
-    fn finish_module(&mut self, member: usize) -> Result<Option<PrivateModule>, String> {
-        self.toys.finish_module(member)
-    }
-
-    fn begin_pool(&mut self, member: usize, modules: Vec<(NodeId, Arc<ParamSet>)>) {
-        self.toys.begin_pool(member, modules);
-    }
-
-    fn finish_pool(&mut self, member: usize) -> Result<PoolReport, String> {
-        self.toys.finish_pool(member)
     }
 
     fn save(&mut self, member: usize) {

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use fednode_core::work::{self, Order, Update};
 use fednode_core::{BlobId, ExpertId, NodeId, ParamSet, Precision, Round, Slot, Timestamp};
-use fednode_engine::PoolReport;
 use fednode_engine::execute::Adoption;
-use fednode_sim::{self as sim, LocalUpdate, PrivateModule, Scenario, Toys, Trainers};
+use fednode_sim::{self as sim, Scenario, Toys, Trainers};
 
 /// Toys whose updates and mixes are noted.
 struct Noted {
@@ -54,6 +54,23 @@ impl Noted {
     }
 }
 
+impl Noted {
+    /// Notes the experts of a local update, as they were trained and as they are sent.
+    fn note(&mut self, member: usize, update: &Update) {
+        for (slot, (params, _)) in (0..).map(Slot).zip(&update.experts) {
+            let expert = ExpertId {
+                owner: sim::node_id(self.seed, member),
+                slot,
+            };
+            self.trained.insert(expert, Arc::clone(params));
+            self.sent.insert(
+                (expert, params.to_blob_as(self.precision).0.id),
+                Arc::clone(params),
+            );
+        }
+    }
+}
+
 fn distance(params: &ParamSet, expected: &[f64]) -> f64 {
     let differences = params
         .values()
@@ -67,24 +84,25 @@ impl Trainers for Noted {
         self.toys.initial_shared()
     }
 
-    fn begin(&mut self, member: usize, round: Round, ends: Timestamp) {
-        self.toys.begin(member, round, ends);
+    fn begin(&mut self, member: usize, order: Order, ends: Timestamp) {
+        if let Order::AssemblePool(modules) = &order {
+            for (_, params) in modules {
+                assert_eq!(
+                    ParamSet::clone(params).narrowed(self.precision),
+                    **params,
+                    "a module came as it was sent"
+                );
+            }
+        }
+        self.toys.begin(member, order, ends);
     }
 
-    fn finish(&mut self, member: usize, round: Round) -> Result<LocalUpdate, String> {
-        let update = self.toys.finish(member, round)?;
-        for (slot, (params, _)) in (0..).map(Slot).zip(&update.experts) {
-            let expert = ExpertId {
-                owner: sim::node_id(self.seed, member),
-                slot,
-            };
-            self.trained.insert(expert, Arc::clone(params));
-            self.sent.insert(
-                (expert, params.to_blob_as(self.precision).0.id),
-                Arc::clone(params),
-            );
+    fn end(&mut self, member: usize) -> Result<work::Outcome, String> {
+        let outcome = self.toys.end(member)?;
+        if let work::Outcome::Trained(update) = &outcome {
+            self.note(member, update);
         }
-        Ok(update)
+        Ok(outcome)
     }
 
     fn shared(&mut self, member: usize) -> Option<Arc<ParamSet>> {
@@ -101,25 +119,6 @@ impl Trainers for Noted {
             self.n_mixed += 1;
         }
         self.toys.adopt(member, round, adoption);
-    }
-
-    fn finish_module(&mut self, member: usize) -> Result<Option<PrivateModule>, String> {
-        self.toys.finish_module(member)
-    }
-
-    fn begin_pool(&mut self, member: usize, modules: Vec<(NodeId, Arc<ParamSet>)>) {
-        for (_, params) in &modules {
-            assert_eq!(
-                ParamSet::clone(params).narrowed(self.precision),
-                **params,
-                "a module came as it was sent"
-            );
-        }
-        self.toys.begin_pool(member, modules);
-    }
-
-    fn finish_pool(&mut self, member: usize) -> Result<PoolReport, String> {
-        self.toys.finish_pool(member)
     }
 
     fn save(&mut self, member: usize) {

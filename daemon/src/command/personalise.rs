@@ -7,10 +7,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fednode_core::work::Evaluations;
 use fednode_core::{FederationSpec, ParamSet, Round, Score};
 use fednode_learn::{Learner, Room, Subset, algorithm};
 use fednode_runtime::exit::ExitCode;
-use fednode_runtime::trainer::Evaluations;
 use serde::Serialize;
 
 use crate::command::export;

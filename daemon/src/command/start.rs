@@ -14,7 +14,7 @@ use fednode_core::FederationSpec;
 use fednode_data::Samples;
 use fednode_learn::{Learner, Room, algorithm, own_model};
 use fednode_runtime::exit::ExitCode;
-use fednode_runtime::{signals, telemetry};
+use fednode_runtime::{Trainer, signals, telemetry};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -28,7 +28,6 @@ use crate::member;
 use crate::model::{CLASSES_FILE, MODEL_FILE, SPEC_FILE, VOCABULARY_FILE};
 use crate::origin;
 use crate::output::{self, Form, Report};
-use crate::trainer::LearnerTrainer;
 
 /// Threads of the network's own executor; it moves bytes and never computes for long.
 const NETWORK_THREADS: usize = 2;
@@ -198,7 +197,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
             }
             anyhow::Ok(())
         });
-        let finished = fednode_runtime::run_node(member, Box::new(trainer), stop).await;
+        let finished = fednode_runtime::run_node(member, trainer, stop).await;
         printing.abort();
         finished
             .map(drop)
@@ -230,7 +229,7 @@ pub(crate) fn read_spec(config: &Config) -> anyhow::Result<FederationSpec> {
 }
 
 /// Opens the device and builds the learner; the spec is that of this node's own model.
-fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Result<LearnerTrainer> {
+fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Result<Trainer> {
     let choice = Choice::find(&config.device)?;
     if let Some(reason) = &choice.reason {
         tracing::info!(%reason, "training on the CPU");
@@ -257,7 +256,10 @@ fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Resul
         "ready to train"
     );
     let card = mine.card(spec, device.name(), learner.state().n_values() as u64);
-    Ok(LearnerTrainer::new(learner, card, spec.pool.clone()))
+    Ok(Trainer {
+        worker: Box::new(learner),
+        card,
+    })
 }
 
 /// Returns what is kept beside the state, so that `evaluate`, `predict`, `personalise` and `export` need the state folder only:

@@ -14,10 +14,10 @@
 
 pub(crate) mod experiment;
 mod job;
-mod kept;
 pub(crate) mod listing;
 pub(crate) mod memory;
 mod models;
+mod places;
 pub(crate) mod play;
 mod pool;
 mod progress;

@@ -3,21 +3,22 @@
 //! A round of a node is one job: take over what the last exchange brought, evaluate that, train. So an exchange is
 //! evaluated when the next round begins, the last one by [`Models::conclude`].
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{BlobId, NodeId, ParamSet, Round, Timestamp};
+use fednode_core::work::{LastStage, Order, Outcome, Received, Splits, Update};
+use fednode_core::{BlobId, ParamSet, Round, Timestamp};
 use fednode_data::Split;
-use fednode_engine::PoolReport;
+use fednode_engine::book::{
+    Bytes, Calendar, Due, Measured, Point, RoundBook, RoundRecord, Traffic,
+};
 use fednode_engine::execute::Adoption;
-use fednode_learn::{ClassCount, Evaluation};
-use fednode_runtime::status::{Bytes, RoundRecord};
-use fednode_runtime::trainer::{Evaluations, LastStage};
+use fednode_learn::ClassCount;
 use fednode_sim::{self as sim, Answer, ClosedRound, Moment, Trainers};
+use serde::{Deserialize, Serialize};
 
-use super::job::{Adopted, Done, Evaluated, Everyone, Job, Knowledge, Module, Task, Work};
-use super::kept::Kept;
+use super::job::{Done, Everyone, Job, Knowledge, Task, Work};
 use super::pool::{Pending, Pool};
 use super::progress::Progress;
 use super::saver::Saver;
@@ -36,7 +37,6 @@ pub(super) struct Models {
     nodes: Vec<Node>,
     seed: u64,
     rounds: u32,
-    evaluate_every: u32,
     everyone: Option<Everyone>,
     /// Why the last stage failed.
     failed: Option<String>,
@@ -47,36 +47,47 @@ struct Node {
     /// Which of the models it has.
     model: usize,
     data: Arc<Split>,
-    knowledge: Knowledge,
-    saved: Knowledge,
-    /// What the next job takes over.
-    adopted: Option<Adopted>,
-    /// What it takes over then, in a round in which the node rested.
-    then_adopted: Option<Adopted>,
+    mind: Mind,
     pending: Option<Pending>,
+}
+
+/// Everything about a node that an interrupted run keeps, but for its job. `P` is the parameters, or their place in a
+/// file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Mind<P = Arc<ParamSet>> {
+    knowledge: Knowledge<P>,
+    saved: Knowledge<P>,
+    /// What the next job takes over before it evaluates the newest exchange.
+    received: Option<Received<P>>,
+    /// What it takes over after that: a node that rested received it in a later round.
+    then_received: Option<Received<P>>,
     /// The round that it trained last, unless it had to go back since.
     trained: Option<Round>,
-    /// The rounds that still lack something.
-    open: BTreeMap<Round, RoundRecord>,
-    /// The round whose exchange is still to be evaluated.
-    unevaluated: Option<Round>,
-    /// Whether the last round, in which it rested, is to be evaluated after that.
-    rested: bool,
-    done: Vec<RoundRecord>,
-    traffic: (sim::Bytes, sim::Bytes),
-    last_stage: LastStage,
+    /// The round that its job trains.
+    training: Option<Round>,
+    /// The evaluations of its job, in order.
+    due: Vec<Due>,
+    book: RoundBook,
+    /// The complete records.
+    pub(super) done: Vec<RoundRecord>,
+    traffic: Traffic,
     on_everyone: Option<Vec<ClassCount>>,
     started_at: Timestamp,
+}
+
+/// A node of an interrupted run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Kept<P = Arc<ParamSet>> {
+    pub(super) mind: Mind<P>,
+    work: Option<Work<P>>,
 }
 
 /// The settings of a run.
 pub(super) struct Settings {
     /// Seed of the run, from which the nodes have their names.
     pub(super) seed: u64,
-    /// Rounds in all.
-    pub(super) rounds: u32,
-    /// Rounds between two complete evaluations.
-    pub(super) evaluate_every: u32,
+    /// When evaluations are due.
+    pub(super) calendar: Calendar,
     /// Whether the results are evaluated on everyone's test samples too.
     pub(super) global_test: bool,
 }
@@ -91,45 +102,32 @@ impl Models {
         data: Vec<Arc<Split>>,
         settings: &Settings,
     ) -> Self {
-        let node = |(member, data): (usize, Arc<Split>)| Node {
-            model: member % initial.len(),
-            data,
-            knowledge: initial[member % initial.len()].clone(),
-            saved: initial[member % initial.len()].clone(),
-            adopted: None,
-            then_adopted: None,
-            pending: None,
-            trained: None,
-            open: BTreeMap::new(),
-            unevaluated: None,
-            rested: false,
-            done: Vec::new(),
-            traffic: Default::default(),
-            last_stage: LastStage::default(),
-            on_everyone: None,
-            started_at: Timestamp(0),
-        };
-        let everyone = settings
-            .global_test
-            .then(|| Everyone::from(data.as_slice()));
-        let nodes = data.into_iter().enumerate().map(node).collect();
-        let initial_shared = initial[0].shared.clone();
         let Settings {
             seed,
-            rounds,
-            evaluate_every,
-            ..
+            calendar,
+            global_test,
         } = *settings;
+        let node = |(member, data): (usize, Arc<Split>)| {
+            let model = member % initial.len();
+            let book = RoundBook::new(sim::node_id(seed, member), calendar);
+            Node {
+                model,
+                data,
+                mind: Mind::new(initial[model].clone(), book),
+                pending: None,
+            }
+        };
+        let everyone = global_test.then(|| Everyone::from(data.as_slice()));
+        let nodes = data.into_iter().enumerate().map(node).collect();
         Self {
             pool,
             interrupts,
             progress,
             saver,
-            initial_shared,
+            initial_shared: initial[0].shared.clone(),
             nodes,
             seed,
-            rounds,
-            evaluate_every,
+            rounds: calendar.rounds,
             everyone,
             failed: None,
         }
@@ -137,39 +135,18 @@ impl Models {
 
     /// Makes all nodes what they were when the run was interrupted.
     pub(super) fn go_on(&mut self, kept: Vec<Kept>) {
-        for (member, kept) in kept.into_iter().enumerate() {
-            let pending = kept.work.map(|work| match work {
+        for (member, Kept { mind, work }) in kept.into_iter().enumerate() {
+            let pending = work.map(|work| match work {
                 Work::Asked(task) => self
                     .pool
                     .submit(self.job(member, task), Timestamp::default()),
                 Work::Done(done) => Pending::done(*done),
             });
-            kept.done
+            mind.done
                 .iter()
                 .for_each(|record| self.progress.know(record));
             let node = &mut self.nodes[member];
-            *node = Node {
-                model: node.model,
-                data: Arc::clone(&node.data),
-                knowledge: kept.knowledge,
-                saved: kept.saved,
-                adopted: kept.adopted,
-                then_adopted: kept.then_adopted,
-                pending,
-                trained: kept.trained,
-                open: kept
-                    .open
-                    .into_iter()
-                    .map(|record| (record.round, record))
-                    .collect(),
-                unevaluated: kept.unevaluated,
-                rested: kept.rested,
-                done: kept.done,
-                traffic: kept.traffic,
-                last_stage: kept.last_stage,
-                on_everyone: kept.on_everyone,
-                started_at: kept.started_at,
-            };
+            (node.mind, node.pending) = (mind, pending);
         }
     }
 
@@ -178,78 +155,51 @@ impl Models {
         &self.saver
     }
 
-    fn evaluates_fully(&self, round: Round) -> bool {
-        round.0 == self.rounds || round.0.is_multiple_of(self.evaluate_every.max(1))
-    }
-
     fn job(&self, member: usize, task: Task) -> Job {
         let node = &self.nodes[member];
-        let (learner, data, everyone) = (node.model, Arc::clone(&node.data), self.everyone.clone());
         Job {
-            learner,
+            learner: node.model,
             node_seed: member as u64,
-            data,
-            everyone,
+            data: Arc::clone(&node.data),
+            everyone: self.everyone.clone(),
             task,
         }
     }
 
-    fn submit(&mut self, member: usize, task: Task) {
-        self.submit_until(member, task, Timestamp::default());
-    }
-
-    fn submit_until(&mut self, member: usize, task: Task, wanted: Timestamp) {
+    /// Starts a job that is asked for at a virtual time. It begins with what is still to be taken over and evaluated.
+    fn submit(&mut self, member: usize, orders: Vec<Order>, ends: Ending, wanted: Timestamp) {
+        let task = Task {
+            is_result: ends == Ending::Final,
+            ..self.nodes[member].mind.task(orders)
+        };
         let pending = self.pool.submit(self.job(member, task), wanted);
         self.nodes[member].pending = Some(pending);
     }
 
-    /// Makes the next task of a node out of what is still to be done.
-    fn task(&mut self, member: usize, train: Option<Round>) -> Task {
-        let full =
-            |models: &Self, round: Option<Round>| round.map(|round| models.evaluates_fully(round));
-        let evaluate_first = full(self, self.nodes[member].unevaluated);
-        let evaluate_last = full(self, train).unwrap_or(false) || self.nodes[member].rested;
-        let node = &mut self.nodes[member];
-        Task {
-            knowledge: node.knowledge.clone(),
-            adopted: node.adopted.take(),
-            evaluate_first,
-            then_adopted: node.then_adopted.take(),
-            train,
-            train_ahead: train.is_some() && node.trained.map(Round::next) == train,
-            evaluate_last,
-            finish: None,
-            make_module: false,
-            is_result: false,
-            modules: None,
-        }
-    }
-
-    /// Enters the evaluation of the newest exchange.
-    fn enter_first(&mut self, member: usize, first: Option<Evaluated>, took: Duration) {
-        let node = &mut self.nodes[member];
-        if let (Some(round), Some(evaluated)) = (node.unevaluated.take(), first)
-            && let Some(mut record) = node.open.remove(&round)
-        {
-            record.accuracy = Some(evaluated.test.score.accuracy);
-            record.loss = Some(evaluated.test.score.loss);
-            record.validation = score(evaluated.validation.as_ref());
-            record.test_samples = evaluated.test.score.n_samples;
-            record.test_expert_share = evaluated.test.expert_share;
-            record.waited_seconds.evaluate += took.as_secs_f64();
-            record.round_seconds = record.train_seconds + record.waited_seconds.evaluate;
-            self.progress.enter(&record);
-            node.done.push(record);
-        }
-    }
-
-    /// Returns what a node was asked to do.
-    fn done(&mut self, member: usize) -> Result<Done, String> {
-        self.nodes[member]
+    /// Waits for a node's job, enters its evaluations into the books and returns what came of its last other order.
+    fn outcome(&mut self, member: usize) -> Result<Outcome, String> {
+        let done = self.nodes[member]
             .pending
             .take()
             .ok_or("a job ended that never began")?
-            .wait()
+            .wait()?;
+        let outcome = self.nodes[member].mind.enter(done);
+        self.take_records(member);
+        Ok(outcome)
+    }
+
+    fn take_records(&mut self, member: usize) {
+        let mind = &mut self.nodes[member].mind;
+        let traffic = mind.traffic;
+        let complete = mind.book.take_complete(|record| Measured {
+            traffic,
+            round_seconds: record.train_seconds + record.waited_seconds.evaluate,
+            ..Measured::default()
+        });
+        for record in complete {
+            self.progress.enter(&record);
+            mind.done.push(record);
+        }
     }
 
     /// Evaluates the last exchange of every node, and lets it train for itself where the algorithm does that; tells
@@ -257,16 +207,9 @@ impl Models {
     fn conclude(&mut self) -> Result<bool, String> {
         for member in 0..self.nodes.len() {
             let node = &self.nodes[member];
-            if node.unevaluated.is_some() && node.pending.is_none() {
-                let task = self.task(member, None);
-                self.submit(
-                    member,
-                    Task {
-                        finish: Some(Round(self.rounds)),
-                        is_result: true,
-                        ..task
-                    },
-                );
+            if node.pending.is_none() && !node.mind.book.due().is_empty() {
+                let orders = vec![Order::FineTune(Round(self.rounds))];
+                self.submit(member, orders, Ending::Final, Timestamp::default());
             }
         }
         for member in 0..self.nodes.len() {
@@ -274,8 +217,7 @@ impl Models {
                 if !self.is_ready(member) {
                     return Ok(false);
                 }
-                let done = self.done(member)?;
-                self.enter_last(member, done);
+                self.outcome(member)?;
             }
         }
         self.progress.finish();
@@ -287,41 +229,14 @@ impl Models {
         self.failed.as_deref()
     }
 
-    /// Enters what came after the last round; returns the private module, if that was part of it.
-    fn enter_last(&mut self, member: usize, done: Done) -> Option<Module> {
-        let Done {
-            knowledge,
-            first,
-            last,
-            finished,
-            module,
-            on_everyone,
-            pool,
-            evaluated,
-            ..
-        } = done;
-        self.enter_first(member, first, evaluated);
-        if std::mem::take(&mut self.nodes[member].rested) {
-            self.nodes[member].unevaluated = Some(Round(self.rounds));
-            self.enter_first(member, last, Duration::ZERO);
-        }
-        let node = &mut self.nodes[member];
-        node.knowledge = knowledge;
-        let evaluations = finished.as_ref().map(evaluations);
-        node.last_stage.evaluations = evaluations.or(node.last_stage.evaluations.take());
-        node.last_stage.pool = pool.or(node.last_stage.pool.take());
-        node.on_everyone = on_everyone.or(node.on_everyone.take());
-        module
-    }
-
     /// Returns the records of a node.
     pub(super) fn records(&self, member: usize) -> &[RoundRecord] {
-        &self.nodes[member].done
+        &self.nodes[member].mind.done
     }
 
     /// Returns how many of everyone's test samples a node's result gets right, and how many there are, by class.
     pub(super) fn on_everyone(&self, member: usize) -> Option<&[ClassCount]> {
-        self.nodes[member].on_everyone.as_deref()
+        self.nodes[member].mind.on_everyone.as_deref()
     }
 
     /// Names everything that a node has learned: one hash of its private part, its shared part and its experts.
@@ -330,7 +245,7 @@ impl Models {
             private,
             shared,
             experts,
-        } = &self.nodes[member].knowledge;
+        } = &self.nodes[member].mind.knowledge;
         let parts = std::iter::once(private).chain(shared).chain(experts);
         let names: Vec<u8> = parts
             .flat_map(|part| *part.to_blob().0.id.as_bytes())
@@ -340,12 +255,115 @@ impl Models {
 
     /// Returns what came after a node's last round.
     pub(super) fn last_stage(&self, member: usize) -> &LastStage {
-        &self.nodes[member].last_stage
+        self.nodes[member].mind.book.last_stage()
     }
 
     /// Returns the bytes that a node sent and received.
-    pub(super) fn traffic(&self, member: usize) -> (sim::Bytes, sim::Bytes) {
-        self.nodes[member].traffic
+    pub(super) fn traffic(&self, member: usize) -> Traffic {
+        self.nodes[member].mind.traffic
+    }
+}
+
+/// Whether a job ends with what the node will be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Final,
+    Interim,
+}
+
+impl Mind {
+    fn new(initial: Knowledge, book: RoundBook) -> Self {
+        Self {
+            knowledge: initial.clone(),
+            saved: initial,
+            received: None,
+            then_received: None,
+            trained: None,
+            training: None,
+            due: Vec::new(),
+            book,
+            done: Vec::new(),
+            traffic: Traffic::default(),
+            on_everyone: None,
+            started_at: Timestamp(0),
+        }
+    }
+
+    /// Puts what is still to be taken over and evaluated before the orders.
+    fn task(&mut self, orders: Vec<Order>) -> Task {
+        self.training = orders.iter().find_map(|order| match order {
+            Order::Train(round) => Some(*round),
+            _ => None,
+        });
+        let calendar = self.book.calendar();
+        self.due = self.book.due();
+        let evaluate = |due: &Due| Order::Evaluate(calendar.splits(due.round));
+        let mut due = self.due.iter().map(evaluate);
+        // Training ahead starts from the model as it was published, and only of a node that trained the round before.
+        let ahead = self
+            .training
+            .filter(|round| self.trained.map(Round::next) == Some(*round));
+        let first = ahead
+            .map(Order::TrainAhead)
+            .into_iter()
+            .chain(self.received.take().map(Order::Adopt))
+            .chain(due.next())
+            .chain(self.then_received.take().map(Order::Adopt))
+            .chain(due);
+        let mut all: Vec<Order> = first.chain(orders).collect();
+        if let Some(round) = self
+            .training
+            .filter(|round| calendar.evaluates_fully(*round))
+        {
+            let point = Point::AfterTraining;
+            self.due.push(Due { round, point });
+            all.push(Order::Evaluate(Splits::ValidationAndTest));
+        }
+        Task {
+            knowledge: self.knowledge.clone(),
+            orders: all,
+            is_result: false,
+        }
+    }
+
+    /// Enters what came of a job into the books, and returns what came of its last order but evaluations.
+    fn enter(&mut self, done: Done) -> Outcome {
+        let mut due = std::mem::take(&mut self.due).into_iter();
+        let mut ahead = Duration::ZERO;
+        let mut last = Outcome::Adopted;
+        for (outcome, took) in done.outcomes {
+            match &outcome {
+                Outcome::TrainedAhead => ahead = took,
+                Outcome::Trained(update) => self.enter_update(update, ahead + took),
+                Outcome::Evaluated(evaluations) => match &last {
+                    Outcome::Pooled(pool) => self.book.pooled(pool.clone(), evaluations.clone()),
+                    _ => {
+                        if let Some(due) = due.next() {
+                            self.book.evaluated(due, evaluations, took);
+                        }
+                    }
+                },
+                Outcome::FineTuned(evaluations) => self.book.fine_tuned(evaluations.clone()),
+                Outcome::Module(_) | Outcome::Pooled(_) | Outcome::Adopted => {}
+            }
+            if !matches!(outcome, Outcome::Evaluated(_)) {
+                last = outcome;
+            }
+        }
+        self.knowledge = done.knowledge;
+        if done.on_everyone.is_some() {
+            self.on_everyone = done.on_everyone;
+        }
+        last
+    }
+
+    fn enter_update(&mut self, update: &Update, took: Duration) {
+        if let Some(round) = self.training.take() {
+            self.book.begin(round, self.started_at, self.traffic);
+            self.book
+                .trained(round, self.started_at, update, [took, Duration::ZERO]);
+            self.trained = Some(round);
+        }
     }
 }
 
@@ -354,168 +372,90 @@ impl Trainers for Models {
         self.initial_shared.as_deref().cloned()
     }
 
-    fn begin(&mut self, member: usize, round: Round, ends: Timestamp) {
-        let task = self.task(member, Some(round));
-        let node = &mut self.nodes[member];
-        node.knowledge = Knowledge {
-            experts: Vec::new(),
-            ..node.knowledge.clone()
+    fn begin(&mut self, member: usize, order: Order, ends: Timestamp) {
+        let last = Round(self.rounds);
+        let (orders, ending) = match order {
+            // What a node trains for itself after the last round comes before its private module is made.
+            Order::MakeModule => (vec![Order::FineTune(last), order], Ending::Interim),
+            Order::AssemblePool(_) => {
+                let evaluate = Order::Evaluate(Splits::ValidationAndTest);
+                (vec![order, evaluate], Ending::Final)
+            }
+            order => (vec![order], Ending::Interim),
         };
-        self.submit_until(member, task, ends);
+        let trains = matches!(orders[0], Order::Train(_));
+        self.submit(member, orders, ending, ends);
+        if trains {
+            // The job has the experts now, and returns others: the node need not hold them until then.
+            self.nodes[member].mind.knowledge.experts = Vec::new();
+        }
     }
 
-    fn finish(&mut self, member: usize, round: Round) -> Result<sim::LocalUpdate, String> {
-        let done = self.done(member)?;
-        self.enter_first(member, done.first, Duration::ZERO);
-        let update = done
-            .update
-            .ok_or("a job came back without its local update")?;
-        let me = sim::node_id(self.seed, member);
-        let node = &mut self.nodes[member];
-        let mut record = RoundRecord::new(round, me, node.started_at);
-        record.train_loss = update.train_loss;
-        record.n_samples = update.n_samples;
-        record.train_seconds = done.trained.as_secs_f64();
-        record.waited_seconds.evaluate = done.evaluated.as_secs_f64();
-        record.expert_share.clone_from(&update.expert_share);
-        record.multiply_adds = Some(update.multiply_adds);
-        if let Some(last) = &done.last {
-            record.accuracy_after_local_training = Some(last.test.score.accuracy);
-            record.loss_after_local_training = Some(last.test.score.loss);
-            record.validation_after_local_training = score(last.validation.as_ref());
+    fn end(&mut self, member: usize) -> Result<Outcome, String> {
+        let outcome = self.outcome(member)?;
+        if let Outcome::Trained(update) = &outcome {
+            let round = self.nodes[member].mind.trained.unwrap_or_default();
+            self.progress
+                .train(round, update.n_samples, update.train_loss);
         }
-        self.progress.train(&record);
-        node.open.insert(round, record);
-        (node.knowledge, node.trained) = (done.knowledge, Some(round));
-        let routed = update.routed.into_iter();
-        Ok(sim::LocalUpdate {
-            shared: node.knowledge.shared.clone(),
-            experts: node.knowledge.experts.iter().cloned().zip(routed).collect(),
-            proxies: update.proxies,
-            n_samples: update.n_samples,
-            train_loss: update.train_loss,
-            expert_share: update.expert_share,
-        })
+        Ok(outcome)
     }
 
     fn shared(&mut self, member: usize) -> Option<Arc<ParamSet>> {
-        self.nodes[member].knowledge.shared.clone()
+        self.nodes[member].mind.knowledge.shared.clone()
     }
 
     fn adopt(&mut self, member: usize, round: Round, adoption: Adoption) {
-        let node = &mut self.nodes[member];
-        if let Some(record) = node.open.get_mut(&round) {
-            let id = record.node_id;
-            let used = adoption
-                .used
-                .iter()
-                .flat_map(|(_, sources)| sources)
-                .map(|(expert, _)| *expert);
-            let foreign: std::collections::BTreeSet<_> =
-                used.filter(|expert| expert.owner != id).collect();
-            record.n_sources_used = u32::try_from(foreign.len()).unwrap_or(u32::MAX);
-            record.mixed.clone_from(&adoption.mixed);
+        let me = sim::node_id(self.seed, member);
+        let mind = &mut self.nodes[member].mind;
+        let used = adoption.used.iter().flat_map(|(_, sources)| sources);
+        let foreign: BTreeSet<_> = used
+            .map(|(expert, _)| *expert)
+            .filter(|expert| expert.owner != me)
+            .collect();
+        let n_sources = u32::try_from(foreign.len()).unwrap_or(u32::MAX);
+        mind.book
+            .merged(round, Duration::ZERO, n_sources, adoption.mixed);
+        let received = Received {
+            shared: adoption.shared,
+            experts: adoption.experts,
+        };
+        if received.is_empty() {
+            return;
         }
-        if adoption.shared.is_some() || !adoption.experts.is_empty() {
-            let adopted = Some(Adopted {
-                shared: adoption.shared,
-                experts: adoption.experts,
-            });
-            // Whoever rested in this round may still have an earlier one to evaluate.
-            match node.unevaluated {
-                None => node.adopted = adopted,
-                Some(_) => node.then_adopted = adopted,
-            }
+        // A node that rested in this round may still have an earlier one to evaluate.
+        if mind.book.due().is_empty() {
+            mind.received = Some(received);
+        } else {
+            mind.then_received = Some(received);
         }
-    }
-
-    fn begin_module(&mut self, member: usize, round: Round) {
-        let task = self.task(member, None);
-        self.submit(
-            member,
-            Task {
-                finish: Some(round),
-                make_module: true,
-                ..task
-            },
-        );
-    }
-
-    fn finish_module(&mut self, member: usize) -> Result<Option<sim::PrivateModule>, String> {
-        let done = self.done(member)?;
-        let module = self.enter_last(member, done);
-        Ok(module.map(
-            |Module {
-                 kind,
-                 params,
-                 score,
-             }| sim::PrivateModule {
-                kind,
-                params,
-                score,
-            },
-        ))
-    }
-
-    fn begin_pool(&mut self, member: usize, modules: Vec<(NodeId, Arc<ParamSet>)>) {
-        let task = self.task(member, None);
-        self.submit(
-            member,
-            Task {
-                modules: Some(modules),
-                is_result: true,
-                ..task
-            },
-        );
-    }
-
-    fn finish_pool(&mut self, member: usize) -> Result<PoolReport, String> {
-        let done = self.done(member)?;
-        let refused = done
-            .pool
-            .as_ref()
-            .map(|pool| pool.refused.clone())
-            .unwrap_or_default();
-        self.enter_last(member, done);
-        Ok(PoolReport { refused })
     }
 
     fn save(&mut self, member: usize) {
         let node = &mut self.nodes[member];
         if node.pending.is_none() {
-            node.saved = node.knowledge.clone();
+            node.mind.saved = node.mind.knowledge.clone();
         }
     }
 
     fn restore(&mut self, member: usize) {
         let node = &mut self.nodes[member];
-        node.knowledge = node.saved.clone();
-        (node.pending, node.adopted, node.trained) = (None, None, None);
+        let mind = &mut node.mind;
+        mind.knowledge = mind.saved.clone();
+        (node.pending, mind.received, mind.trained) = (None, None, None);
     }
 
     fn closed(&mut self, member: usize, closed: ClosedRound) {
         self.progress.close(closed.round);
-        let (me, is_last) = (
-            sim::node_id(self.seed, member),
-            closed.round.0 == self.rounds,
-        );
-        let node = &mut self.nodes[member];
-        // How good a node is in the end is known of all, of those too that rested.
-        if is_last && !node.open.contains_key(&closed.round) {
-            node.open.insert(
-                closed.round,
-                RoundRecord::new(closed.round, me, node.started_at),
-            );
-            node.rested = node.unevaluated.is_some();
-        }
-        let (sent, received) = std::mem::replace(&mut node.traffic, (closed.sent, closed.received));
-        if let Some(record) = node.open.get_mut(&closed.round) {
-            (record.closed_by, record.members) = (closed.by, closed.members);
-            record.bytes_sent = since(closed.sent, sent);
-            record.bytes_received = since(closed.received, received);
-            node.unevaluated.get_or_insert(closed.round);
-        }
-        node.started_at = closed.at;
+        let mind = &mut self.nodes[member].mind;
+        mind.book.rest(closed.round, mind.started_at, mind.traffic);
+        mind.traffic = Traffic {
+            sent: bytes(closed.sent),
+            received: bytes(closed.received),
+        };
+        mind.book.count_bytes(closed.round, mind.traffic);
+        mind.book.closed(closed.round, closed.by, closed.members);
+        mind.started_at = closed.at;
     }
 
     fn is_ready(&mut self, member: usize) -> bool {
@@ -561,47 +501,43 @@ impl Trainers for Models {
 impl Node {
     fn keep(&mut self) -> Kept {
         Kept {
-            knowledge: self.knowledge.clone(),
-            saved: self.saved.clone(),
-            adopted: self.adopted.clone(),
-            then_adopted: self.then_adopted.clone(),
+            mind: self.mind.clone(),
             work: self.pending.as_mut().and_then(Pending::work),
-            trained: self.trained,
-            open: self.open.values().cloned().collect(),
-            unevaluated: self.unevaluated,
-            rested: self.rested,
-            done: self.done.clone(),
-            traffic: self.traffic,
-            last_stage: self.last_stage.clone(),
-            on_everyone: self.on_everyone.clone(),
-            started_at: self.started_at,
         }
     }
 }
 
-fn evaluations(evaluated: &Evaluated) -> Evaluations {
-    Evaluations {
-        validation: score(evaluated.validation.as_ref()),
-        test: score(Some(&evaluated.test)),
-        expert_share: evaluated.test.expert_share.clone(),
+impl<P> Kept<P> {
+    /// Returns it with other parameters in place of its own.
+    pub(super) fn map<Q>(self, to: &mut impl FnMut(P) -> Q) -> Kept<Q> {
+        let mind = self.mind;
+        Kept {
+            mind: Mind {
+                knowledge: mind.knowledge.map(to),
+                saved: mind.saved.map(to),
+                received: mind.received.map(|received| received.map(to)),
+                then_received: mind.then_received.map(|received| received.map(to)),
+                trained: mind.trained,
+                training: mind.training,
+                due: mind.due,
+                book: mind.book,
+                done: mind.done,
+                traffic: mind.traffic,
+                on_everyone: mind.on_everyone,
+                started_at: mind.started_at,
+            },
+            work: self.work.map(|work| work.map(to)),
+        }
     }
 }
 
-fn score(evaluation: Option<&Evaluation>) -> Option<fednode_core::Score> {
-    evaluation
-        .map(|evaluation| evaluation.score)
-        .filter(|score| score.n_samples > 0)
-}
-
-fn since(now: sim::Bytes, before: sim::Bytes) -> Bytes {
-    let aggregator = now.aggregator - before.aggregator;
-    let peer_to_peer = now.peer_to_peer - before.peer_to_peer;
-    let gossip = now.gossip - before.gossip;
+/// Sorts the simulator's bytes as a live node's: there is no control traffic, and nothing is encrypted.
+const fn bytes(moved: sim::Bytes) -> Bytes {
     Bytes {
-        aggregator,
-        peer_to_peer,
-        gossip,
+        aggregator: moved.aggregator,
+        peer_to_peer: moved.peer_to_peer,
+        gossip: moved.gossip,
         control: 0,
-        wire: aggregator + peer_to_peer + gossip,
+        wire: moved.aggregator + moved.peer_to_peer + moved.gossip,
     }
 }

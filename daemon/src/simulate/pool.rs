@@ -7,7 +7,6 @@ use std::thread;
 use std::time::Duration;
 
 use fednode_core::Timestamp;
-use fednode_core::spec::PoolSpec;
 use fednode_learn::Learner;
 
 use super::job::{Done, Job, Task, Work};
@@ -97,7 +96,6 @@ impl Pool {
     /// Fails if the system has no threads left.
     pub(super) fn start(
         learners: Vec<Vec<Learner>>,
-        pool: &PoolSpec,
         interrupts: &Interrupts,
     ) -> std::io::Result<Self> {
         let this = Self {
@@ -105,17 +103,14 @@ impl Pool {
         };
         this.queue.lock().threads = learners.len();
         for mut learners in learners {
-            let (share, pool, interrupts) = (
-                Share(Arc::clone(&this.queue)),
-                pool.clone(),
-                interrupts.clone(),
-            );
+            let share = Share(Arc::clone(&this.queue));
+            let interrupts = interrupts.clone();
             thread::Builder::new()
                 .name("learner".into())
                 .spawn(move || {
                     while let Some((job, task, answer)) = share.0.next() {
                         let done = job
-                            .run(&mut learners, &pool, &interrupts)
+                            .run(&mut learners, &interrupts)
                             .map_err(|error| error.to_string());
                         if interrupts.count() > 0 {
                             continue; // It was given up, or nobody waits for it any more: it is still to be done.

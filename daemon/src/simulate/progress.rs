@@ -65,10 +65,10 @@ impl Progress {
     }
 
     /// A node has trained.
-    pub(super) fn train(&mut self, record: &RoundRecord) {
-        let sum = self.sums.entry(record.round).or_default();
-        sum.loss += record.train_loss * f64::from(record.n_samples);
-        sum.trained += f64::from(record.n_samples);
+    pub(super) fn train(&mut self, round: Round, n_samples: u32, train_loss: f64) {
+        let sum = self.sums.entry(round).or_default();
+        sum.loss += train_loss * f64::from(n_samples);
+        sum.trained += f64::from(n_samples);
     }
 
     /// A node's record of a round is complete.
@@ -109,7 +109,7 @@ impl Progress {
                 sum.nodes += 1;
                 sum.correct += record.accuracy.unwrap_or(0.0) * f64::from(record.test_samples);
                 sum.samples += f64::from(record.test_samples);
-                self.train(record);
+                self.train(record.round, record.n_samples, record.train_loss);
                 self.sums.retain(|_, sum| sum.nodes < self.nodes);
             }
             // Somebody has trained after that round.
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn where_all_train_a_round_is_done_with_its_records() {
         let mut progress = Progress::new(2, 3, Counts::Records, true);
-        (0..2).for_each(|_| progress.train(&record(1, None)));
+        (0..2).for_each(|_| progress.train(Round(1), 30, 0.5));
         progress.close(Round(1));
         progress.enter(&record(1, Some(0.5)));
         assert_eq!(progress.sums[&Round(1)].nodes, 1);
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn where_some_rest_a_round_is_done_when_all_have_closed_it() {
         let mut progress = Progress::new(3, 3, Counts::Closings, true);
-        progress.train(&record(1, None));
+        progress.train(Round(1), 30, 0.5);
         progress.close(Round(1));
         progress.enter(&record(1, Some(0.5)));
         let line = progress.line(Round(1));

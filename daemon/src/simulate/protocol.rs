@@ -14,13 +14,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fednode_core::{FederationSpec, NodeId, ParamSet, Round, Timestamp};
-use fednode_engine::PoolReport;
+use fednode_core::work::{self, Order};
+use fednode_core::{FederationSpec, ParamSet, Round, Timestamp};
 use fednode_engine::execute::Adoption;
 use fednode_runtime::exit::ExitCode;
-use fednode_sim::{
-    self as sim, ClosedRound, LocalUpdate, Moment, Outcome, PrivateModule, Scenario, Toys, Trainers,
-};
+use fednode_sim::{self as sim, ClosedRound, Moment, Outcome, Scenario, Toys, Trainers};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -272,12 +270,12 @@ impl Trainers for Counted {
         self.toys.initial_shared()
     }
 
-    fn begin(&mut self, member: usize, round: Round, ends: Timestamp) {
-        self.toys.begin(member, round, ends);
+    fn begin(&mut self, member: usize, order: Order, ends: Timestamp) {
+        self.toys.begin(member, order, ends);
     }
 
-    fn finish(&mut self, member: usize, round: Round) -> Result<LocalUpdate, String> {
-        self.toys.finish(member, round)
+    fn end(&mut self, member: usize) -> Result<work::Outcome, String> {
+        self.toys.end(member)
     }
 
     fn shared(&mut self, member: usize) -> Option<Arc<ParamSet>> {
@@ -286,18 +284,6 @@ impl Trainers for Counted {
 
     fn adopt(&mut self, member: usize, round: Round, adoption: Adoption) {
         self.toys.adopt(member, round, adoption);
-    }
-
-    fn finish_module(&mut self, member: usize) -> Result<Option<PrivateModule>, String> {
-        self.toys.finish_module(member)
-    }
-
-    fn begin_pool(&mut self, member: usize, modules: Vec<(NodeId, Arc<ParamSet>)>) {
-        self.toys.begin_pool(member, modules);
-    }
-
-    fn finish_pool(&mut self, member: usize) -> Result<PoolReport, String> {
-        self.toys.finish_pool(member)
     }
 
     fn save(&mut self, member: usize) {

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use fednode_core::{FederationSpec, MAX_INLINE_PROXY_BYTES};
 use fednode_data::{ClassCounts, Shard, ShardParams, Split, load_shard, load_shards};
+use fednode_engine::book::Calendar;
 use fednode_learn::{ComputeDevice, Learner, Room, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::trainer::TrainerCard;
 use fednode_sim::{self as sim, Past, Scenario};
 
 use super::job::Knowledge;
-use super::kept::Kept;
 use super::memory::{Load, Parts};
-use super::models::{Models, Settings};
+use super::models::{Kept, Models, Settings};
 use super::play::Play;
 use super::pool::Pool;
 use super::progress::{Counts, Progress};
@@ -193,8 +193,7 @@ impl Prepared {
             .map(|learner| learner.state().n_values())
             .collect();
         let initial: Vec<Knowledge> = learners[0].iter().map(Knowledge::of).collect();
-        let pool =
-            Pool::start(learners, &spec.pool, means.interrupts).or_fail(ExitCode::Internal)?;
+        let pool = Pool::start(learners, means.interrupts).or_fail(ExitCode::Internal)?;
         let counts = if spec.round.participation < 1.0 {
             Counts::Closings
         } else {
@@ -208,8 +207,10 @@ impl Prepared {
         } = self.run;
         let rules = Settings {
             seed: spec.seed,
-            rounds: spec.rounds,
-            evaluate_every,
+            calendar: Calendar {
+                rounds: spec.rounds,
+                evaluate_every,
+            },
             global_test,
         };
         let known = earlier
@@ -351,8 +352,7 @@ impl Prepared {
     ) -> Finished {
         let memory = fednode_runtime::memory().peak_rss_bytes.unwrap_or(0) / shards.len() as u64;
         let observe = |(member, shard): (usize, &About)| {
-            let (sent, received) = models.traffic(member);
-            let total = |bytes: sim::Bytes| bytes.aggregator + bytes.peer_to_peer + bytes.gossip;
+            let traffic = models.traffic(member);
             let count = |classes: &[usize]| {
                 u32::try_from(classes.iter().sum::<usize>()).unwrap_or(u32::MAX)
             };
@@ -383,8 +383,8 @@ impl Prepared {
                 shard: member as u32 + 1,
                 node_id: sim::node_id(self.spec.seed, member),
                 card,
-                bytes_sent: total(sent),
-                bytes_received: total(received),
+                bytes_sent: traffic.sent.wire,
+                bytes_received: traffic.received.wire,
                 peak_rss_bytes: memory,
                 last_stage: models.last_stage(member).clone(),
                 everyones_test: models
@@ -423,20 +423,20 @@ fn go_on(earlier: Snapshot, models: &mut Models, means: &Means<'_>) -> Past {
         history,
         params,
     } = earlier;
-    let mut at = |place: &u32| Arc::clone(&params[*place as usize]);
+    let mut at = |place: u32| Arc::clone(&params[place as usize]);
     let nodes: Vec<Kept> = state
         .nodes
         .into_iter()
         .map(|node| node.map(&mut at))
         .collect();
     if !means.quiet {
-        let done: usize = nodes.iter().map(|node| node.done.len()).sum();
+        let done: usize = nodes.iter().map(|node| node.mind.done.len()).sum();
         eprintln!("going on after an interruption: {done} rounds of nodes are done");
     }
     let contents = state
         .contents
         .iter()
-        .map(|(blob, place)| (*blob, at(place)))
+        .map(|(blob, place)| (*blob, at(*place)))
         .collect();
     models.go_on(nodes);
     Past {

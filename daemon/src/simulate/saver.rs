@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use fednode_sim::{Answer, Moment};
 use serde_json::Value;
 
-use super::kept::{Kept, Places};
+use super::models::Kept;
+use super::places::Places;
 use super::snapshot::{self, Snapshot, State};
 use crate::swarm::interrupt::Interrupts;
 
@@ -84,7 +85,7 @@ impl Saver {
         let mut places = Places::default();
         let nodes = nodes
             .into_iter()
-            .map(|node| node.map(&mut |params| places.place(params)))
+            .map(|node| node.map(&mut |params| places.place(&params)))
             .collect();
         let mut contents: Vec<_> = moment
             .contents

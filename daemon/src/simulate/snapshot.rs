@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::kept::Kept;
+use super::models::Kept;
 use super::play::difference;
 use crate::failure::fail;
 

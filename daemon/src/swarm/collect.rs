@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fednode_core::work::LastStage;
 use fednode_core::{BlobId, FederationSpec, NodeId, Round};
 use fednode_runtime::status::{RoundRecord, Status};
-use fednode_runtime::trainer::{LastStage, TrainerCard};
+use fednode_runtime::trainer::TrainerCard;
 
 use crate::swarm::summary::{
     self, BytesPerRound, EveryonesTest, Failed, Node, Overhead, RoundFacts, Summary,

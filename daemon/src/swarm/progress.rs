@@ -289,12 +289,11 @@ mod tests {
     #[test]
     fn a_line_says_where_training_is() {
         let mut training = view(1);
-        training.status.as_mut().unwrap().training =
-            Some(fednode_runtime::trainer::TrainProgress {
-                epoch: 1,
-                epochs: 2,
-                ..Default::default()
-            });
+        training.status.as_mut().unwrap().training = Some(fednode_core::work::Progress {
+            epoch: 1,
+            epochs: 2,
+            ..Default::default()
+        });
         assert!(
             training.line().starts_with("round 2/3 training 1/2"),
             "{}",

@@ -9,14 +9,13 @@
 //! training overlaps with transfers, and with waiting for slower nodes, too. Private parts, which no exchange touches, go on
 //! from where the epochs ahead left them.
 
-use std::ops::ControlFlow;
-
 use fednode_core::Round;
+use fednode_core::work::Watch;
 
 use super::Learner;
 use crate::algorithm::Role;
 use crate::error::LearnError;
-use crate::train::{self, Epochs, Outcome, Progress};
+use crate::train::{self, Epochs, Outcome};
 use crate::weights::Weights;
 
 /// Epochs that were trained ahead.
@@ -42,11 +41,7 @@ impl Learner {
     ///
     /// # Errors
     /// As [`Self::local_update`].
-    pub fn train_ahead(
-        &mut self,
-        round: Round,
-        watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
-    ) -> Result<(), LearnError> {
+    pub fn train_ahead(&mut self, round: Round, watch: &mut Watch<'_>) -> Result<(), LearnError> {
         self.ahead = None;
         let epochs = self.training.ahead_epochs;
         if epochs == 0 || self.gathers_statistics_in(round) {

@@ -5,30 +5,21 @@
 //! so the pool stays; the statistics expert is mixed on top of it.
 
 use std::borrow::Cow;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use fednode_core::spec::PoolSpec;
+use fednode_core::work::{PrivateModule, Watch};
 use fednode_core::{Layout, NodeId, ParamSet, PoolOutcome, Served};
 
-use super::{Learner, check, count};
+use super::{Learner, Subset, check, count};
 use crate::algorithm::Modular;
 use crate::error::LearnError;
 use crate::pool::{self, Meter, Mixture, Node, PREFIX, Predictor, Sees};
-use crate::train::Progress;
-
-/// What a node gives to the pool.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PrivateModule {
-    /// What it is: `head`, `extractor`, `vector` or `expert`.
-    pub kind: &'static str,
-    /// Its parameters, under the names that they have in [`Learner::state`].
-    pub params: ParamSet,
-}
 
 impl Learner {
-    /// Returns the private module as it is now; nothing if the algorithm has none.
+    /// Returns the private module as it is now, with its accuracy on the validation samples; nothing if the algorithm
+    /// has none.
     pub fn module(&self) -> Option<PrivateModule> {
         let modular = self.algorithm.modular()?;
         let algorithm = self.algorithm.as_ref();
@@ -39,8 +30,9 @@ impl Learner {
             )
         };
         Some(PrivateModule {
-            kind: modular.module().kind.name(),
-            params: self.device.run(save),
+            kind: modular.module().kind.name().to_owned(),
+            params: Arc::new(self.device.run(save)),
+            score: self.evaluate(Subset::Validation).score.accuracy,
         })
     }
 
@@ -68,7 +60,7 @@ impl Learner {
     pub fn fine_tune_module(
         &mut self,
         spec: &PoolSpec,
-        watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
+        watch: &mut Watch<'_>,
     ) -> Result<Option<u32>, LearnError> {
         let node = self.node()?;
         if !node.is_tunable() {
@@ -111,7 +103,7 @@ impl Learner {
         &mut self,
         spec: &PoolSpec,
         members: Vec<(NodeId, Arc<ParamSet>)>,
-        watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
+        watch: &mut Watch<'_>,
     ) -> Result<PoolOutcome, LearnError> {
         let node = self.node()?;
         let (outcome, mixture) = self

@@ -3,9 +3,10 @@
 //! Until then all is as without. From the moment its sums are there, they are the node's shared part, and what was shared
 //! before is its own affair; which of the two holds is told by the numbers themselves, so it survives a restart.
 
+use fednode_core::work::Update;
 use fednode_core::{FederationSpec, Round};
 
-use super::{Learner, LocalUpdate, count};
+use super::{Learner, count};
 use crate::algorithm::{Part, Role};
 use crate::class_statistics::ClassStatistics;
 use crate::error::LearnError;
@@ -36,7 +37,7 @@ impl Learner {
     }
 
     /// Adds up the statistics instead of training; from then on they are what this node shares.
-    pub(super) fn gather_statistics(&mut self) -> LocalUpdate {
+    pub(super) fn gather_statistics(&mut self) -> Update {
         let (algorithm, samples, tensors) = (
             self.algorithm.as_ref(),
             &self.data.train,

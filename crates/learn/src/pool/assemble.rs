@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use fednode_core::spec::PoolSpec;
+use fednode_core::work::Watch;
 use fednode_core::{NodeId, ParamSet, PoolMember, PoolOutcome, Score, Scores, Served};
 use fednode_data::Samples;
 use fednode_mix::{Measure, energy};
@@ -19,7 +20,6 @@ use crate::algorithm::Output;
 use crate::error::LearnError;
 use crate::evaluate;
 use crate::room::Rows;
-use crate::train::Watch;
 
 /// On how many samples modules are compared before it is known which come in.
 const SAMPLE: usize = 64;

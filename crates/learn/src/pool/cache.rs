@@ -19,7 +19,7 @@ use crate::evaluate::BATCH;
 use crate::gate::one_hot;
 use crate::random::{self, Purpose};
 use crate::room::{Place, Room, Rows};
-use crate::train::{Progress, Watch};
+use fednode_core::work::{Progress, Watch};
 
 /// Which input of an opened model is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

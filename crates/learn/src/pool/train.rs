@@ -10,7 +10,8 @@ use burn::tensor::{Gradients, Tensor};
 use crate::batch;
 use crate::error::LearnError;
 use crate::random::{self, Purpose};
-use crate::train::{Progress, Watch};
+use fednode_core::work::{Progress, Watch};
+
 use crate::weights::{self, Weights};
 
 /// Counts the epochs of a stage, for whoever watches.

@@ -3,11 +3,12 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use fednode_core::work::Update;
 use fednode_core::{
     BlobId, ExpertId, FederationSpec, HyperValue, NodeId, ParamSet, PlanRow, Round, Slot, Weighting,
 };
 use fednode_data::{DataSource, ShardParams, Split, load_shard};
-use fednode_learn::{ComputeDevice, Learner, LocalUpdate, algorithm};
+use fednode_learn::{ComputeDevice, Learner, algorithm};
 use fednode_mix::{average, merge_row, plan};
 
 /// Hidden units of `mlp`, the width of its features.
@@ -65,7 +66,7 @@ pub fn learner(spec: &FederationSpec, index: usize) -> Learner {
 }
 
 /// Trains a round.
-pub fn update(learner: &mut Learner, round: u32) -> LocalUpdate {
+pub fn update(learner: &mut Learner, round: u32) -> Update {
     learner
         .local_update(Round(round), &mut |_| ControlFlow::Continue(()))
         .unwrap()
@@ -79,23 +80,19 @@ pub fn finish(learner: &mut Learner, round: u32) -> u32 {
 }
 
 /// Combines shared parts of a round before the last as the algorithm's exchange says.
-pub fn combine(spec: &FederationSpec, updates: &[LocalUpdate]) -> Option<ParamSet> {
+pub fn combine(spec: &FederationSpec, updates: &[Update]) -> Option<ParamSet> {
     combine_in(Round(1), spec, updates)
 }
 
 /// Combines shared parts of a round as the algorithm's exchange says.
-pub fn combine_in(
-    round: Round,
-    spec: &FederationSpec,
-    updates: &[LocalUpdate],
-) -> Option<ParamSet> {
+pub fn combine_in(round: Round, spec: &FederationSpec, updates: &[Update]) -> Option<ParamSet> {
     let averaging = spec.exchange.averaging.as_ref()?;
-    let member = |update: &LocalUpdate| {
+    let member = |update: &Update| {
         let weight = match spec.weighting(round) {
             Weighting::Samples => f64::from(update.n_samples),
             Weighting::Uniform => 1.0,
         };
-        (weight, Arc::new(update.shared.clone().unwrap()))
+        (weight, update.shared.clone().unwrap())
     };
     Some(
         average(
@@ -107,7 +104,7 @@ pub fn combine_in(
 }
 
 /// Mixes one node's experts with all others' as the algorithm's exchange says, by the proxies of the same round.
-pub fn mix(spec: &FederationSpec, updates: &[LocalUpdate], own: usize) -> Vec<(Slot, ParamSet)> {
+pub fn mix(spec: &FederationSpec, updates: &[Update], own: usize) -> Vec<(Slot, ParamSet)> {
     let Some(exchange) = &spec.exchange.experts else {
         return Vec::new();
     };
@@ -119,7 +116,7 @@ pub fn mix(spec: &FederationSpec, updates: &[LocalUpdate], own: usize) -> Vec<(S
     let plan = plan(node(own), Round(1), BlobId::of(b""), &known, exchange);
     let mut available = |id: ExpertId| {
         let update = &updates[usize::from(id.owner.as_bytes()[0])];
-        Some(Arc::new(update.experts[usize::from(id.slot.0)].0.clone()))
+        Some(Arc::clone(&update.experts[usize::from(id.slot.0)].0))
     };
     let mixed = |row: &PlanRow| {
         (

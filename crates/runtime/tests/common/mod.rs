@@ -6,14 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use fednode_core::work::{
+    Evaluations, Modules, Order, Outcome, PrivateModule, Progress, Received, Update, Watch,
+    WorkError, Worker,
+};
 use fednode_core::{
     Averaging, Exchange, ExpertExchange, FederationSpec, Matching, NodeId, ParamSet,
-    PeersPerExpert, PoolMember, PoolOutcome, ProxySet, Round, Rule, Score, Scores, Served, Slot,
+    PeersPerExpert, PoolMember, PoolOutcome, ProxySet, Round, Rule, Score, Scores, Served,
     Weighting,
 };
 use fednode_runtime::{
-    Evaluations, Finished, MemberConfig, Modules, PrivateModule, RunError, TrainProgress, Trainer,
-    TrainerCard, TrainerError, Update, Watch, run_aggregator, run_node, telemetry,
+    Finished, MemberConfig, RunError, Trainer, TrainerCard, run_aggregator, run_node, telemetry,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -66,10 +69,10 @@ impl Toy {
     }
 
     /// Takes its time, unless it is told to stop.
-    fn run_batches(&self, watch: &mut Watch<'_>) -> Result<(), TrainerError> {
+    fn run_batches(&self, watch: &mut Watch<'_>) -> Result<(), WorkError> {
         for batch in 1..=4 {
             std::thread::sleep(self.batch);
-            let progress = TrainProgress {
+            let progress = Progress {
                 epoch: 1,
                 epochs: 1,
                 batch,
@@ -77,7 +80,7 @@ impl Toy {
                 loss: 1.0,
             };
             if watch(progress).is_break() {
-                return Err(TrainerError::Abandoned);
+                return Err(WorkError::Abandoned);
             }
         }
         Ok(())
@@ -92,27 +95,15 @@ pub fn params(name: &str, values: &[f32]) -> ParamSet {
     params
 }
 
-fn values(params: &ParamSet, name: &str) -> Result<Vec<f32>, TrainerError> {
+fn values(params: &ParamSet, name: &str) -> Result<Vec<f32>, WorkError> {
     let tensor = params
         .get(name)
-        .ok_or_else(|| TrainerError::Misfit(format!("`{name}` is missing")))?;
+        .ok_or_else(|| WorkError::Misfit(format!("`{name}` is missing")))?;
     Ok(tensor.values().to_vec())
 }
 
-impl Trainer for Toy {
-    fn initial_shared(&self) -> Option<ParamSet> {
-        Some(params("w", &[1.0, 2.0]))
-    }
-
-    fn shared(&self) -> Option<ParamSet> {
-        Some(params("w", &self.shared))
-    }
-
-    fn local_update(
-        &mut self,
-        round: Round,
-        watch: &mut Watch<'_>,
-    ) -> Result<Update, TrainerError> {
+impl Toy {
+    fn train(&mut self, round: Round, watch: &mut Watch<'_>) -> Result<Update, WorkError> {
         self.run_batches(watch)?;
         let step = f32::from(self.number) * 0.01;
         self.shared.iter_mut().for_each(|value| *value += step);
@@ -124,50 +115,42 @@ impl Trainer for Toy {
         let experts = self
             .experts
             .iter()
-            .map(|expert| (params("e", expert), 5))
+            .map(|expert| (Arc::new(params("e", expert)), 5))
             .collect();
         let proxies: Vec<f32> = self.experts.iter().flatten().copied().collect();
         Ok(Update {
-            shared: Some(params("w", &self.shared)),
+            shared: Some(Arc::new(params("w", &self.shared))),
             experts,
             proxies: Some(ProxySet::new(3, proxies).unwrap()),
             n_samples: 10,
             train_loss: 1.0 / f64::from(round.0),
             expert_share: vec![0.5, 0.5],
+            steps: 4,
             multiply_adds: 0,
         })
     }
 
     /// Adds to an expert, so that it shows how often it was done; takes as long as a local update.
-    fn finish(
-        &mut self,
-        _last: Round,
-        watch: &mut Watch<'_>,
-    ) -> Result<Option<Evaluations>, TrainerError> {
+    fn fine_tune(&mut self, watch: &mut Watch<'_>) -> Result<(), WorkError> {
         self.counters.finishing.fetch_add(1, Ordering::Relaxed);
         self.run_batches(watch)?;
         self.experts[0]
             .iter_mut()
             .for_each(|value| *value += FINISHING);
         self.counters.finished.fetch_add(1, Ordering::Relaxed);
-        Ok(None)
+        Ok(())
     }
 
-    fn module(&mut self, _watch: &mut Watch<'_>) -> Result<Option<PrivateModule>, TrainerError> {
-        let own = &self.experts[0];
-        Ok(Some(PrivateModule {
+    fn module(&self) -> PrivateModule {
+        PrivateModule {
             kind: "expert".into(),
-            params: params("e", own),
+            params: Arc::new(params("e", &self.experts[0])),
             score: 0.25,
-        }))
+        }
     }
 
     /// Takes as long as a local update.
-    fn pool(
-        &mut self,
-        modules: Modules,
-        watch: &mut Watch<'_>,
-    ) -> Result<PoolOutcome, TrainerError> {
+    fn pool(&mut self, modules: &Modules, watch: &mut Watch<'_>) -> Result<PoolOutcome, WorkError> {
         self.counters.pooling.fetch_add(1, Ordering::Relaxed);
         self.run_batches(watch)?;
         let member = |node: Option<NodeId>| PoolMember {
@@ -195,31 +178,55 @@ impl Trainer for Toy {
         })
     }
 
-    fn adopt(
-        &mut self,
-        shared: Option<ParamSet>,
-        experts: Vec<(Slot, ParamSet)>,
-    ) -> Result<(), TrainerError> {
-        if let Some(shared) = shared {
-            self.shared = values(&shared, "w")?;
+    fn adopt(&mut self, received: &Received) -> Result<(), WorkError> {
+        if let Some(shared) = &received.shared {
+            self.shared = values(shared, "w")?;
         }
-        for (slot, expert) in experts {
-            self.experts[usize::from(slot.0)] = values(&expert, "e")?;
+        for (slot, expert) in &received.experts {
+            self.experts[usize::from(slot.0)] = values(expert, "e")?;
         }
         Ok(())
     }
 
-    fn evaluate(&mut self, _with_validation: bool) -> Result<Evaluations, TrainerError> {
+    fn evaluate(&self) -> Evaluations {
         let score = Score {
             accuracy: f64::from(self.shared[0]) / 10.0,
             loss: 0.5,
             n_samples: 4,
         };
-        Ok(Evaluations {
+        Evaluations {
             validation: Some(score),
             test: Some(score),
             expert_share: vec![0.5, 0.5],
+        }
+    }
+}
+
+impl Worker for Toy {
+    fn perform(&mut self, order: Order, watch: &mut Watch<'_>) -> Result<Outcome, WorkError> {
+        Ok(match order {
+            Order::TrainAhead(_) => Outcome::TrainedAhead,
+            Order::Train(round) => Outcome::Trained(self.train(round, watch)?),
+            Order::Adopt(received) => {
+                self.adopt(&received)?;
+                Outcome::Adopted
+            }
+            Order::Evaluate(_) => Outcome::Evaluated(self.evaluate()),
+            Order::FineTune(_) => {
+                self.fine_tune(watch)?;
+                Outcome::FineTuned(None)
+            }
+            Order::MakeModule => Outcome::Module(Some(self.module())),
+            Order::AssemblePool(modules) => Outcome::Pooled(self.pool(&modules, watch)?),
         })
+    }
+
+    fn initial_shared(&self) -> Option<ParamSet> {
+        Some(params("w", &[1.0, 2.0]))
+    }
+
+    fn shared(&self) -> Option<ParamSet> {
+        Some(params("w", &self.shared))
     }
 
     fn state(&self) -> ParamSet {
@@ -232,7 +239,7 @@ impl Trainer for Toy {
         state
     }
 
-    fn restore(&mut self, state: &ParamSet) -> Result<(), TrainerError> {
+    fn restore(&mut self, state: &ParamSet) -> Result<(), WorkError> {
         self.shared = values(state, "shared")?;
         for slot in 0..self.experts.len() {
             self.experts[slot] = values(state, &format!("experts.{slot}.e"))?;
@@ -240,14 +247,18 @@ impl Trainer for Toy {
         self.counters.restored.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
+}
 
-    fn describe(&self) -> TrainerCard {
-        TrainerCard {
+/// Describes a toy as the trainer of a member.
+pub fn trainer(toy: Box<Toy>) -> Trainer {
+    Trainer {
+        worker: toy,
+        card: TrainerCard {
             device: "toy".into(),
             model: "toy".into(),
             n_parameters: 8,
             ..TrainerCard::default()
-        }
+        },
     }
 }
 
@@ -316,7 +327,7 @@ impl Running {
         }
         let stop = CancellationToken::new();
         let (toy, counters) = Toy::new(number, batch);
-        let task = tokio::spawn(run_node(config, toy, stop.clone()));
+        let task = tokio::spawn(run_node(config, trainer(toy), stop.clone()));
         Self {
             stop,
             counters,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fednode_core::work::Order;
 use fednode_core::{BlobId, ExpertOffer, LocalReport, Precision, ProxyOffer, ProxySet, Round};
 use rand::Rng;
 
@@ -18,7 +19,7 @@ impl World<'_> {
         let time = self.rng.random_range(low..=high) * factor;
         let life = self.members[member].life;
         let ends = self.queue.now() + time;
-        self.trainers().begin(member, round, ends);
+        self.trainers().begin(member, Order::Train(round), ends);
         self.schedule(time, Event::TrainingEnds(member, life, round));
     }
 
@@ -38,7 +39,8 @@ impl World<'_> {
     }
 
     fn trained(&mut self, member: usize, round: Round) -> Result<LocalReport, String> {
-        let update = self.trainers.finish(member, round)?;
+        let outcome = self.trainers.end(member)?;
+        let update = outcome.into_update().map_err(|error| error.to_string())?;
         let behaviour = self.scenario.behaviours.get(&member).copied();
         let shared = match behaviour {
             Some(Behaviour::ForeignShape) => update

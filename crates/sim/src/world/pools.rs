@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use fednode_core::Round;
+use fednode_core::work::Order;
 
 use super::{Event, World};
 use crate::history::Told;
 use crate::scenario::Behaviour;
-use fednode_engine::{Input, ModuleReport, PoolOrder};
+use fednode_engine::{Input, ModuleReport, PoolOrder, PoolReport};
 
 impl World<'_> {
     pub(super) fn begin_module(&mut self, member: usize, round: Round) {
-        self.trainers().begin_module(member, round);
+        let time = self.scenario.training.1;
+        let ends = self.queue.now() + time;
+        self.trainers().begin(member, Order::MakeModule, ends);
         let life = self.members[member].life;
-        self.schedule(
-            self.scenario.training.1,
-            Event::ModuleEnds(member, life, round),
-        );
+        self.schedule(time, Event::ModuleEnds(member, life, round));
     }
 
     pub(super) fn end_module(&mut self, member: usize, round: Round) {
@@ -28,7 +28,8 @@ impl World<'_> {
     }
 
     fn module(&mut self, member: usize, round: Round) -> Result<Option<ModuleReport>, String> {
-        let module = self.trainers.finish_module(member)?;
+        let outcome = self.trainers.end(member)?;
+        let module = outcome.into_module().map_err(|error| error.to_string())?;
         let behaviour = self.scenario.behaviours.get(&member);
         let (spoils, keeps) = (
             behaviour == Some(&Behaviour::NanExperts),
@@ -68,17 +69,21 @@ impl World<'_> {
         let modules = held
             .filter_map(|(node, blob)| Some((*node, Arc::clone(self.contents.get(&blob.id)?))))
             .collect();
-        self.trainers().begin_pool(member, modules);
+        let time = self.scenario.training.1;
+        let ends = self.queue.now() + time;
+        self.trainers()
+            .begin(member, Order::AssemblePool(modules), ends);
         let life = self.members[member].life;
-        self.schedule(
-            self.scenario.training.1,
-            Event::PoolEnds(member, life, Box::new(order)),
-        );
+        self.schedule(time, Event::PoolEnds(member, life, Box::new(order)));
     }
 
     pub(super) fn end_pool(&mut self, member: usize, order: &PoolOrder) {
         let pooled = self.answer(member, |world| {
-            world.trainers.finish_pool(member).map(Told::Pooled)
+            let outcome = world.trainers.end(member)?;
+            let pool = outcome.into_pool().map_err(|error| error.to_string())?;
+            Ok(Told::Pooled(PoolReport {
+                refused: pool.refused,
+            }))
         });
         let Some(Input::Pooled(report)) = pooled else {
             return;
