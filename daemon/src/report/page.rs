@@ -1,4 +1,4 @@
-//! What a report says, in order: an overview of the runs, their comparison, then each run.
+//! The content of a report, in order: an overview of the runs, their comparison, then each run.
 
 use super::compare::{Comparison, Contrast, HEADLINES};
 use super::effort;
@@ -22,11 +22,11 @@ pub(crate) struct Shown<'a> {
     pub(crate) run: &'a Run,
     /// Its plots.
     pub(crate) plots: Vec<Plot>,
-    /// What its pool is worth.
+    /// The comparisons of its pool.
     pub(crate) pools: Vec<Contrast>,
 }
 
-/// Writes the page; `alone` is the part about runs of the protocol alone, of which there are `n_alone`.
+/// Writes the page. `alone` is the part about the `n_alone` runs of the protocol alone.
 pub(crate) fn page(
     shown: &[Shown<'_>],
     comparison: Option<&Comparison>,
