@@ -34,13 +34,12 @@ const TODAY: &[(&str, usize, f64)] = &[
     ("crates/core", 86, 18.0),
     ("crates/data", 51, 18.0),
     ("crates/engine", 47, 18.0),
-    ("crates/kernels", 36, 18.0),
     ("crates/learn", 83, 18.0),
     ("crates/mix", 39, 18.0),
-    ("crates/net", 51, 18.0),
     ("crates/runtime", 47, 18.0),
-    ("crates/store", 39, 18.0),
+    ("crates/sim", 47, 18.0),
     ("daemon", 45, 18.0),
+    ("docs", 45, 18.0),
 ];
 
 /// Sentences by file.
@@ -109,6 +108,7 @@ fn groups() -> BTreeMap<String, Texts> {
         groups.insert(document.to_owned(), markdown(vec![root().join(document)]));
     }
     groups.insert("CHANGELOG.md".to_owned(), newest_changes());
+    groups.insert("docs".to_owned(), markdown(files("docs", "md")));
     for member in members() {
         for path in files(&member, "rs") {
             let text = fs::read_to_string(&path).unwrap();
