@@ -1,1 +1,1 @@
-"""What scripts/bench measures, one file per group of rows. Python's standard library only."""
+"""The measurements of scripts/bench, one file per group of rows. Python's standard library only."""

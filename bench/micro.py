@@ -8,7 +8,7 @@ BENCHES = {"exchange": "fednode-mix", "codec": "fednode-net", "blobs": "fednode-
 
 
 def micro(page, options):
-    """Each bench fails alone: what the others measured is kept."""
+    """Each bench fails alone: the rows of the others are kept."""
     for bench, package in BENCHES.items():
         command = ["bench", "-p", package, "--bench", bench]
         try:

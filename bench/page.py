@@ -1,4 +1,4 @@
-"""The page: one row per figure, printed at once and kept at once, so that whatever happens later loses none."""
+"""The page: one row per figure, printed and kept at once, so that a later failure loses none."""
 import datetime
 import json
 import os
@@ -13,7 +13,7 @@ from bench.run import ROOT
 
 
 class Target(NamedTuple):
-    """What a row is held to: a text for people, and whether a value, or its ratio to a rival's, reaches it."""
+    """The target of a row: a text for people, and whether a value, or its ratio to a rival's, reaches it."""
 
     text: str
     holds: Callable[[float, float], bool]
@@ -32,7 +32,7 @@ def ratio(least):
 
 
 class Rival(NamedTuple):
-    """Another program, or a physical limit, and what it reached in the same run."""
+    """Another program or a physical limit, with its value in the same run."""
 
     name: str
     value: float
@@ -49,7 +49,7 @@ class Page:
         self.commit = commit()
 
     def row(self, name, value, unit, target, command, rival=None, less_is_better=False):
-        """Enters a figure. The ratio is ours over the rival's, or the other way about where less is better."""
+        """Enters a figure. The ratio is ours over the rival's; where less is better, it is the rival's over ours."""
         ratio = None
         if rival:
             ratio = rival.value / value if less_is_better else value / rival.value
@@ -97,7 +97,7 @@ def rounded(value):
 
 
 def default_path(kind, is_whole):
-    """A page of parts never takes the place of a whole one."""
+    """A page of some groups never replaces a whole one."""
     part = "" if is_whole else "-part"
     return ROOT / "bench" / "results" / f"{datetime.date.today()}-{kind}{part}.json"
 

@@ -7,7 +7,7 @@ from bench.run import ROOT, CannotRun, environment, example, output
 from bench.simulations import simulate
 from bench.swarms import Swarm
 
-# Longest that a rival's few rounds may take.
+# Time limit of a rival's few rounds.
 LIMIT = 600
 NODES, FLOATS = 100, 1000
 
@@ -28,7 +28,7 @@ def without_learning(nodes):
 
 
 def p2pfl(page, options):
-    # Its `datasets` is of 2023 and needs libraries of that time, which it does not name.
+    # Its `datasets` is of 2023 and needs libraries of that time, without naming them.
     python = environment("p2pfl", "p2pfl[torch,dp]", "pyarrow<16", "huggingface_hub<0.26", imports="datasets, p2pfl.node, opendp")
     theirs = rival(python, "p2pfl_round.py", 3 if options.quick else 6)
     rounds = 6 if options.quick else 21

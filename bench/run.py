@@ -1,4 +1,4 @@
-"""Runs programs: builds ours, stops whatever runs when the bench is stopped, says in one line why one cannot run."""
+"""Runs programs: builds ours, stops them with the bench, and says in one line why a program cannot run."""
 import os
 import pathlib
 import shlex
@@ -13,7 +13,7 @@ TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", CACHE / "target"))
 RELEASE = TARGET / "release"
 FEDNODE = RELEASE / "fednode"
 CARGO = os.environ.get("CARGO", "cargo")
-# Longest that one program may take: none of ours takes a tenth of it.
+# Time limit of one program: none of ours takes a tenth of it.
 LIMIT = 1800
 # Seconds between two looks at a program that runs.
 STEP = 0.05
@@ -26,7 +26,7 @@ class CannotRun(Exception):
 
 
 def start(command, **settings):
-    """Starts a program as the head of a process group of its own, so that all of it can be stopped."""
+    """Starts a program in a process group of its own, so that its children can be stopped too."""
     try:
         child = subprocess.Popen(list(map(str, command)), text=True, start_new_session=True, **settings)
     except OSError as error:
@@ -48,7 +48,7 @@ def output(command, limit=LIMIT, accepts=(0,), look=lambda child: None, **settin
             look(child)
             time.sleep(STEP)
         ended = child.returncode
-        # What it left behind would disturb the rows to come.
+        # Processes that it left behind would disturb the next rows.
         stop(child)
         printed, said = map(whole, (printed, said))
     if ended is None:
@@ -64,8 +64,8 @@ def whole(file):
 
 
 def stop(child):
-    """Ends a program with all it started, politely first: a swarm takes its nodes along. Of one that has ended already,
-    what it left behind is ended."""
+    """Ends a program and its whole process group, first by SIGTERM, so that a swarm ends its nodes. Processes that a finished
+    program left behind are ended too."""
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(child.pid, signal_number)
@@ -97,7 +97,7 @@ def shown(command):
 
 
 def build():
-    """Builds all that is measured but criterion's benches, which come last and are built then."""
+    """Builds all measured programs but criterion's benches, which come last and are built then."""
     print("building (release)", flush=True)
     cargo("build", "--workspace", "--bins", "--examples")
 
@@ -128,7 +128,7 @@ def environment(name, *packages, imports):
 
 def works(python, imports):
     try:
-        # Some leave files where they are imported.
+        # Some packages leave files where they are imported.
         output([python, "-c", f"import {imports}"], cwd=python.parent)
     except CannotRun:
         return False

@@ -16,7 +16,7 @@ def simulate(*flags):
     """Runs one simulation; returns its summary, peak resident bytes and the command."""
     with tempfile.TemporaryDirectory() as folder:
         command = [FEDNODE, "simulate", *map(str, flags), "--json", "--out", pathlib.Path(folder) / "run"]
-        # GNU time is no part of every system: a child of our own reports what it used.
+        # Not every system has GNU time: a child of our own reports what it used.
         measured = ["python3", "-c", MEASURE, *command]
         printed, peak = output(measured).rsplit("\n", 1)
     return json.loads(printed), int(peak), shown(command[:-2])
@@ -41,7 +41,7 @@ def scale(page, options):
 
 
 def plans(page, options):
-    """How near a node's choice of peers comes to that of somebody who knows everything, in the last refresh."""
+    """How near a node's choice of peers comes to the choice with complete knowledge, in the last refresh."""
     rounds = 6 if options.quick else 16
     summary, _, command = simulate("--no-training", "--compare-plans", "--nodes", 1000, "--rounds", rounds)
     last = summary["plans"][-1]

@@ -8,7 +8,7 @@ from bench.page import at_most
 from bench.run import FEDNODE, output, shown
 
 F32 = 4  # bytes
-# Parameters of the 4-layer CNN on 28x28 images (moe-systems §1.5): embedding, one expert, one proxy.
+# Parameters of the 4-layer CNN of FedMoE-DA (Zhan et al., MSN 2024) on 28x28 images: embedding, one expert, one proxy.
 THETA, PHI, PROXY = 832, 581_194, 4608
 FASHION = ["--data", "fashion-mnist", "--partition", "iid"]
 
@@ -86,7 +86,7 @@ def overhead(page, what, swarm):
 
 
 def time_line(page, name, swarm, round):
-    """Draws one round of every node: what it did, and what it waited for while it did nothing."""
+    """Draws one round of every node: its work, and what it waited for while idle."""
     records = sorted((r for r in swarm.records if r["round"] == round), key=lambda r: r["started_at"])
     start = min(record["started_at"] for record in records) / 1e3
     scale = 72 / max(record["started_at"] / 1e3 + record["round_seconds"] - start for record in records)
@@ -114,7 +114,7 @@ def round_up(columns):
 
 
 def wire(page, swarm, rounds):
-    """Received bytes per node and round against moe-systems §1.5: 2 Theta + N Pi / I + what the plan names, once each."""
+    """Received bytes per node and round against Algorithm 1 of FedMoE-DA: 2 Theta + N Pi / I + what the plan names, once each."""
     federation = swarm.summary["effective_config"]["federation"]
     exchange, experts, nodes = federation["exchange"]["experts"], federation["model"]["experts"], swarm.summary["nodes"]
     peers, every = exchange["peers_per_expert"], exchange["refresh_every"]

@@ -15,7 +15,7 @@ WALL, PROCESSOR = 0, 1
 
 
 class Trainer:
-    """A program that measures what it is asked for; it stays, so that starting it is paid once."""
+    """A program that measures on request. It stays alive, so that its start is paid once."""
 
     def __init__(self, command):
         self.command = [*map(str, command), "--requests"]
@@ -43,7 +43,7 @@ class Trainer:
 
 
 class Side:
-    """One or more trainers at once; what they reach together."""
+    """One or more trainers at once, and their sum."""
 
     def __init__(self, command, processes):
         self.trainers = [Trainer(command) for _ in range(processes)]
@@ -67,7 +67,7 @@ def cpu(page, options):
 
 
 def gpu(page, options):
-    """The same table on the GPU. PyTorch has no Vulkan: its rows are those of CUDA, and absent where there is none."""
+    """The same table on the GPU. PyTorch has no Vulkan, so its rows are those of CUDA. Without CUDA they are absent."""
     ours, theirs = [OURS, "--device", "vulkan"], None
     try:
         if options.no_torch:
@@ -86,7 +86,7 @@ def require_gpu():
 
 
 def require(command):
-    """Raises the reason if a trainer cannot do the least."""
+    """Raises the reason if a trainer cannot do the smallest task."""
     side = Side(command, 1)
     try:
         side.measure("mlp", 256, 0.1, WALL)

@@ -1,4 +1,4 @@
-"""Rows of blob transfer: over loopback, over a slower link in a network namespace, from several providers; and its memory."""
+"""Rows of blob transfer: over loopback, over a slower link, from several providers, and its memory."""
 import re
 import shutil
 
@@ -15,7 +15,7 @@ def loopback(page, options):
 
 
 def slow_link(page, options):
-    """The same in a namespace whose loopback passes so many bits a second: there the link should be full."""
+    """The same in a namespace whose loopback has a limited rate: there the link should be full."""
     for tool in ("unshare", "ip", "tc"):
         if not shutil.which(tool):
             raise CannotRun(f"`{tool}` is missing (Debian: util-linux, iproute2)")
@@ -30,7 +30,7 @@ def slow_link(page, options):
 
 
 def several_providers(page, options):
-    """Three providers behind slow cables against one of them."""
+    """Three providers behind slow links against one of them."""
     printed = output([ROOT / "scripts" / "netlab"], accepts=(0, 1))
     if printed.startswith("skipped: "):
         raise CannotRun(printed.removeprefix("skipped: ").strip())
@@ -43,7 +43,7 @@ def several_providers(page, options):
 
 
 def memory(page, options):
-    """The most that a blob of 500 MB takes on either side, as it is and packed."""
+    """Peak memory of a blob of 500 MB on both sides, plain and packed."""
     for what, arguments in (("", [477]), (", packed", ["packed", 477])):
         printed, command = example("transfer", *arguments)
         peaks = [float(peak) for peak in re.findall(r"peak RSS ([0-9.]+) MB", printed)]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What lossless compression would save on experts as they travel, alone and against an older version.
+"""Measures lossless compression of experts on the wire, alone and against an older version.
 
     fednode swarm --nodes 3 --rounds 6 --data fashion-mnist --samples-per-node 500 --out RUN
     scripts/bench-compression.py RUN/nodes/1/state [HOW_MANY]
@@ -46,7 +46,7 @@ def numbers(path):
 
 
 def load(state):
-    """Returns (round, owner, numbers) of all experts that were fetched and are still held, in that order."""
+    """Returns (round, owner, numbers) of all fetched experts that are still held, in that order."""
     ledger = sqlite3.connect(f"file:{state}/ledger.sqlite?mode=ro", uri=True)
     query = "SELECT round, source, blob FROM transfers WHERE kind = 'expert' ORDER BY id"
     experts = []
@@ -85,7 +85,7 @@ def encode(new, base, delta):
     if delta == "xor":
         return new ^ base
     difference = new - base
-    # Small ones of either sign get leading zeros.
+    # Small differences of either sign get leading zeros.
     return (difference << 1) ^ (difference >> (8 * difference.itemsize - 1))
 
 

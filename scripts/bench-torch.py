@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Local updates of the reference networks in PyTorch: what `cargo run --release --example speed` is compared with.
+"""Local updates of the reference networks in PyTorch, for comparison with `cargo run --release --example speed`.
 
     python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch
     /tmp/torch/bin/python scripts/bench-torch.py [--threads 1] [--seconds 3] [--model cnn] [--batch 10]

@@ -1,11 +1,11 @@
-# Sourced by the other scripts: where things are built, and what must be installed. Not run by itself.
+# Sourced by the other scripts: the build folder, and packages to install. Not run by itself.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# One target directory outside the checkout, so that another clone need not build the world again.
+# One target directory outside the checkout, so that another clone need not build everything again.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/fednode/target}
 
-# install_packages NAME…: installs what is missing with apt; elsewhere than Debian says what is needed.
+# install_packages NAME…: installs missing packages with apt. On other systems than Debian it names them.
 install_packages() {
     local missing=()
     for package in "$@"; do

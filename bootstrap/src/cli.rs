@@ -1,4 +1,4 @@
-//! What a person types. Only words are checked here; what they mean is checked where they are used.
+//! The command line of `fedboot`. Only spelling and types are checked here; meaning is checked where a value is used.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -9,7 +9,9 @@ use fednode_core::config::{is_of_a_service, unknown_name};
 use fednode_net::Compression;
 use fednode_runtime::telemetry::Format;
 
-/// The bootstrap aggregator of a fednode federation: introduces nodes to each other and averages the part all share.
+/// The bootstrap aggregator of a fednode federation.
+///
+/// It introduces nodes to each other and averages the part of the model that all share.
 #[derive(Debug, Parser)]
 #[command(name = "fedboot", version, about, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
@@ -31,7 +33,7 @@ pub(crate) enum Command {
     Status(ReportArgs),
     /// Ask a running fedboot to stop.
     Stop(ReportArgs),
-    /// Print the node id, making the key if there is none.
+    /// Print the node id. Make the key if there is none.
     Id(ReportArgs),
     /// Print the script with which a shell completes commands and flags.
     Completions {
@@ -42,7 +44,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// State folder of the fedboot in question.
+    /// State folder of the running fedboot.
     #[arg(
         long,
         value_name = "DIR",
@@ -65,7 +67,7 @@ pub(crate) struct StartArgs {
         env = "FEDBOOT_SPEC"
     )]
     pub(crate) spec: PathBuf,
-    /// Address to listen at, as a multiaddress; may be given more than once.
+    /// Multiaddress to listen at; may be repeated.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -74,7 +76,7 @@ pub(crate) struct StartArgs {
         value_delimiter = ','
     )]
     pub(crate) listen: Vec<String>,
-    /// Address under which others reach this machine, where it cannot know by itself (port forwarding).
+    /// Address at which others reach this machine, for example behind a port forward; may be repeated.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -82,7 +84,7 @@ pub(crate) struct StartArgs {
         value_delimiter = ','
     )]
     pub(crate) external: Vec<String>,
-    /// Other members to connect to; any member will do.
+    /// Address of a member to connect to, any member; may be repeated.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -101,14 +103,13 @@ pub(crate) struct StartArgs {
     /// File with the pre-shared network key (64 hexadecimal digits).
     #[arg(long, value_name = "FILE", env = "FEDBOOT_NETWORK_KEY")]
     pub(crate) network_key: Option<PathBuf>,
-    /// File with the node ids that may take part, one a line, as for nodes. Without it, everybody who has the spec is
-    /// welcome.
+    /// File with the node ids that may take part, one a line. Without it, every node with the same spec may take part.
     #[arg(long, value_name = "FILE", env = "FEDBOOT_ALLOW")]
     pub(crate) allow: Option<PathBuf>,
     /// Look for members on the local network.
     #[arg(long, env = "FEDBOOT_MDNS")]
     pub(crate) mdns: bool,
-    /// How blobs come here: `zstd`, the same numbers in fewer bytes for some processor time, or `off`.
+    /// How blobs are received: `zstd` (fewer bytes, some processor time, the same numbers) or `off`.
     #[arg(
         long,
         value_name = "METHOD",
@@ -116,7 +117,7 @@ pub(crate) struct StartArgs {
         env = "FEDBOOT_COMPRESSION"
     )]
     pub(crate) compression: Compression,
-    /// Most peers to keep.
+    /// Largest number of connected peers.
     #[arg(
         long,
         value_name = "N",
@@ -124,7 +125,7 @@ pub(crate) struct StartArgs {
         env = "FEDBOOT_MAX_PEERS"
     )]
     pub(crate) max_peers: usize,
-    /// Most mebibytes of blobs kept on disk.
+    /// Largest size of all blobs on disk, in mebibytes.
     #[arg(
         long,
         value_name = "MIB",
@@ -133,7 +134,7 @@ pub(crate) struct StartArgs {
         value_parser = clap::value_parser!(u64).range(1..)
     )]
     pub(crate) quota_mib: u64,
-    /// Where to serve the control API; port 0 takes any free one.
+    /// Address of the control API; port 0 takes any free port.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -141,13 +142,13 @@ pub(crate) struct StartArgs {
         env = "FEDBOOT_CONTROL"
     )]
     pub(crate) control: SocketAddr,
-    /// Serve no control API.
+    /// Do not serve the control API.
     #[arg(long)]
     pub(crate) no_control: bool,
-    /// End when all rounds are done and nobody needs this process any more.
+    /// Stop when all rounds are done and no node needs this process any more.
     #[arg(long, env = "FEDBOOT_EXIT_WHEN_FINISHED")]
     pub(crate) exit_when_finished: bool,
-    /// Longest time in seconds to go on serving after the last round, with `--exit-when-finished`.
+    /// With `--exit-when-finished`: longest time in seconds to go on serving after the last round.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -163,18 +164,18 @@ pub(crate) struct StartArgs {
         env = "FEDBOOT_LOG_FORM"
     )]
     pub(crate) log: Format,
-    /// Print the addresses to listen at as JSON lines.
+    /// Print the addresses at which it listens as JSON, one object a line.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Stop when standard input closes; a swarm's children end with it.
+    /// Stop when standard input closes, so that a swarm's children end with the swarm.
     #[arg(long, hide = true)]
     pub(crate) stop_when_stdin_closes: bool,
 }
 
-/// What every variable of ours begins with.
+/// The prefix of every variable of `fedboot`.
 const PREFIX: &str = "FEDBOOT_";
 
-/// Says which of these variables looks like a setting and is none, and which ones there are.
+/// Returns an error text for the first variable that looks like a setting and is none; it offers the nearest setting.
 pub(crate) fn unknown_variable(names: impl IntoIterator<Item = String>) -> Option<String> {
     let program = Cli::command();
     let settings = program

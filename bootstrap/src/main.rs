@@ -6,9 +6,9 @@
 //!                               └► id: the key file
 //! ```
 //!
-//! It introduces nodes to each other and averages the part that all share. It trains nothing, holds no data and no
-//! tensor library, and the federation goes on without it. Wiring only. Errors are one line on standard error and an exit
-//! code by cause.
+//! It introduces nodes to each other and averages the part that all share. It trains nothing, holds no data and links no
+//! tensor library. The federation goes on without it. This crate is wiring only. An error is one line on standard error
+//! and an exit code by cause.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod cli;
@@ -87,7 +87,7 @@ fn stop(state: &Path) -> Result<(), Failure> {
         .map_err(|error| Failure::new(Cause::State, error))
 }
 
-/// Prints the node id, making the key if there is none yet, so that addresses can be handed out before the first start.
+/// Prints the node id. Makes the key if there is none yet, so that addresses can be handed out before the first start.
 fn id(state: &Path, json: bool) -> Result<(), Failure> {
     let unusable = |error: &dyn std::fmt::Display| Failure::new(Cause::State, error);
     std::fs::create_dir_all(state)

@@ -97,7 +97,7 @@ fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        // Whoever reads has read enough.
+        // The reader of a pipe (`head`) has closed it: that is no failure.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.map_err(|error| Failure::new(Cause::Internal, error)),
     }

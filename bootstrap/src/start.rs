@@ -14,13 +14,13 @@ use tokio::sync::mpsc;
 use crate::cli::StartArgs;
 use crate::{Failure, print};
 
-/// Worker threads: it averages small parts and passes bytes on, which two cores do for a thousand nodes.
+/// Worker threads. Averaging small parts and passing bytes on needs two cores for a thousand nodes.
 const WORKERS: usize = 2;
-/// Threads for disk and averaging; each costs memory of its own.
+/// Threads for disk and averaging. Each costs memory, so there are few.
 const BLOCKING: usize = 4;
 /// Addresses that may wait to be printed.
 const ADDRESSES: usize = 64;
-/// How long tasks that block may take to end after the last word.
+/// How long blocking tasks may take to end after the result is known.
 const LAST_PATIENCE: Duration = Duration::from_millis(500);
 
 pub(crate) fn start(args: StartArgs) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-"""Seconds per round of Flower's simulation: no learning, a model of so many floats, all nodes in every round.
+"""Seconds per round of Flower's simulation: no training, a model of a given number of floats, all nodes in every round.
 
     python flower_round.py NODES FLOATS ROUNDS        in an environment with flwr[simulation]
 """
@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-# Measuring needs nobody's servers.
+# Telemetry is off: a measurement must not contact servers.
 os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 import numpy as np  # noqa: E402

@@ -1,4 +1,4 @@
-"""Seconds per round of hivemind: so many peers, each a process, average a vector of so many floats.
+"""Seconds per round of hivemind: peers, each a process, average a vector of floats.
 
     python hivemind_round.py PEERS FLOATS ROUNDS      in an environment with hivemind
 """
@@ -33,7 +33,7 @@ def peer(number, addresses, barrier, ended):
             raise RuntimeError(f"round {round}: a group of {0 if group is None else len(group)} of {PEERS} peers")
         barrier.wait()
         with averager.get_tensors() as (values,):
-            # The mean of 0, 1, … is what all should have now.
+            # Every peer should now have the mean of 0, 1, ….
             assert abs(values[0].item() - (round + (PEERS - 1) / 2)) < 1e-3, values[0]
         if not number:
             ended.put(time.perf_counter())

@@ -53,7 +53,7 @@ def peer(number, addresses, ready, ended):
 
 
 def lead(node, ended):
-    """Starts the learning and notes when its own round number grows; it is nothing before and after."""
+    """Starts the training and notes when the round number grows. It is None before and after."""
     node.set_start_learning(rounds=ROUNDS, epochs=1, trainset_size=PEERS)
     known = -1
     while known < ROUNDS:
@@ -67,6 +67,6 @@ def lead(node, ended):
 
 
 if __name__ == "__main__":
-    # When round 0, 1, … began, and when the last one ended. The first, in which the model goes round, is not counted.
+    # When round 0, 1, … began, and when the last one ended. The first, in which the model is spread, is not counted.
     times = together.run(peer, PEERS, ROUNDS + 1)
     print(f"{(times[-1] - times[1]) / (ROUNDS - 1):.4f} s per round over {ROUNDS - 1} rounds")

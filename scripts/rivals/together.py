@@ -1,4 +1,4 @@
-"""Several processes that do one thing together, for rivals whose peers are processes."""
+"""Runs several processes together, for rivals whose peers are processes."""
 import multiprocessing
 import queue
 import sys
@@ -8,7 +8,7 @@ PATIENCE = 120
 
 
 def run(peer, count, expected):
-    """Runs `peer(number, addresses, barrier, ended)` so many times at once; returns the expected times from `ended`."""
+    """Runs `peer(number, addresses, barrier, ended)` several times at once. Returns the expected times from `ended`."""
     # Forked, since a spawned process hands its way of starting on to the rivals' own processes.
     context = multiprocessing.get_context("fork")
     shared = context.Queue(), context.Barrier(count), context.Queue()
@@ -33,7 +33,7 @@ def guarded(peer, number, addresses, barrier, ended):
 
 
 def next_time(ended):
-    """The next round's end, unless a peer says instead what went wrong."""
+    """The end of the next round, unless a peer reports an error."""
     try:
         said = ended.get(timeout=PATIENCE)
     except queue.Empty:

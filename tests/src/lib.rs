@@ -7,6 +7,8 @@
     reason = "a test that cannot set up its scene should stop at once"
 )]
 
+pub mod words;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! How long each layer of the reference networks takes, forward and backward, and how many operations that is per time.
+//! Measures each layer of the reference networks, forward and backward: time, and operations per second.
 //!
 //! ```text
 //! cargo run --release -p fednode-kernels --example layers -- [batch]

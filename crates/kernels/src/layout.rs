@@ -1,13 +1,13 @@
 //! Changes of layout: images with the channels outermost or innermost, weights in panels.
 //!
-//! Layers exchange images as PyTorch has them, channel by channel; inside, the channels are innermost.
+//! Between layers an image lies channel by channel, as in PyTorch. Inside a kernel the channels are innermost.
 
-/// Columns of the blocks that a matrix is transposed in, so that the lines written to stay in the fastest cache.
+/// Columns of one block of a transpose: so few that the target's lines stay in the fastest cache.
 const BLOCK: usize = 16;
 
-/// Writes the transpose of a `rows × columns` matrix, leaving what `target`'s longer lines hold beyond `rows` alone.
+/// Writes the transpose of a `rows × columns` matrix.
 ///
-/// `target` has `columns` lines of `stride` numbers.
+/// `target` has `columns` lines of `stride` numbers. Numbers of a line beyond `rows` stay as they are.
 #[inline(always)]
 pub(crate) fn transpose(
     source: &[f32],

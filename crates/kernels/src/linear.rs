@@ -1,8 +1,8 @@
-//! A fully connected layer: product with the weights, bias, ReLU if wanted; forward, and gradients.
+//! A fully connected layer: product with the weights, bias, optional ReLU. Forward pass and gradients.
 //!
-//! Weights are `[inputs][outputs]`, the transpose of what PyTorch has: then the forward pass reads them in order, and
-//! the weight gradient is an outer product. The input gradient is computed for many samples side by side, the samples
-//! being the vectors, because that too reads the weights in order.
+//! Weights are `[inputs][outputs]`, the transpose of PyTorch's. So the forward pass reads them in order, and the weight
+//! gradient is an outer product. The input gradient is computed for many samples side by side, with the samples as
+//! vectors. So it too reads the weights in order.
 
 // Loops over rows and vectors index several arrays at once.
 #![allow(clippy::needless_range_loop)]
@@ -14,30 +14,30 @@ use crate::Wants;
 use crate::layout::transpose;
 use crate::tile::{self, Lines, MAX_ROWS, Registers, Span, Tile, padded};
 
-/// What follows the product.
+/// The function that follows the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
     /// `max(x, 0)`; NaN stays NaN.
     Relu,
-    /// Nothing.
+    /// No function.
     Identity,
 }
 
 /// The shape of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layer {
-    /// Features it takes.
+    /// Number of input features.
     pub inputs: usize,
-    /// Features it makes.
+    /// Number of output features.
     pub outputs: usize,
-    /// What follows.
+    /// The function that follows the product.
     pub activation: Activation,
 }
 
 /// The gradients of a layer.
 #[derive(Debug, Clone)]
 pub struct Gradients {
-    /// `[batch, inputs]`, if it was asked for.
+    /// `[batch, inputs]`, if wanted.
     pub input: Option<Vec<f32>>,
     /// `[inputs, outputs]`.
     pub weight: Vec<f32>,
@@ -46,7 +46,7 @@ pub struct Gradients {
 }
 
 impl Layer {
-    /// Runs a batch: `[batch, inputs]` with weights `[inputs, outputs]` to `[batch, outputs]`.
+    /// Returns the outputs `[batch, outputs]` of a batch `[batch, inputs]`, with weights `[inputs, outputs]`.
     pub fn forward(&self, input: &[f32], weight: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
         debug_assert_eq!(
             weight.len(),
@@ -60,6 +60,7 @@ impl Layer {
             padded_bias[..self.outputs].copy_from_slice(bias);
         }
         let (bias, mut output) = (&padded_bias[..], vec![0.0; n_samples * self.outputs]);
+        // Threads share the samples of a narrow layer and the columns of a wide one: small batches have few samples.
         if self.outputs < 2 * LEAST_COLUMNS {
             let share = share(n_samples);
             let shares = output
@@ -98,6 +99,7 @@ impl Layer {
             });
         }
         if self.activation == Activation::Relu {
+            // Not `max`, which would turn a NaN into 0 and hide that a run diverges.
             output
                 .iter_mut()
                 .for_each(|value| *value = if *value <= 0.0 { 0.0 } else { *value });
@@ -105,7 +107,7 @@ impl Layer {
         output
     }
 
-    /// Returns the gradients, given the input and output of a forward pass and the gradient of that output.
+    /// Returns the gradients, from the input and output of a forward pass and the gradient of that output.
     pub fn backward(
         &self,
         input: &[f32],
@@ -115,6 +117,7 @@ impl Layer {
         wants_input: Wants,
     ) -> Gradients {
         let n_samples = input.len() / self.inputs;
+        // ReLU is undone by the output alone: what it cut is not positive there.
         let passed: Vec<f32> = match self.activation {
             Activation::Relu => {
                 let pass =
@@ -131,6 +134,7 @@ impl Layer {
         }
         let mut weight_gradient = vec![0.0; self.inputs * self.outputs];
         let gradient = &passed[..];
+        // Every thread has rows of its own, so no sum is shared and the order of every sum is fixed.
         let rows = share(self.inputs);
         weight_gradient
             .par_chunks_mut(rows * self.outputs)
@@ -198,19 +202,20 @@ impl Layer {
     }
 }
 
-/// Returns how many of so many rows a thread takes; every row's sums are the same, however they are shared out.
+/// Returns how many of `n_rows` rows each thread takes. The sums of a row do not depend on that.
 fn share(n_rows: usize) -> usize {
     n_rows
         .div_ceil(rayon::current_num_threads())
         .max(LEAST_SHARE)
 }
 
-/// Fewest rows that are worth another thread: each share arranges the other operand anew.
+/// Fewest rows that are worth another thread, because each thread packs the other operand anew.
 const LEAST_SHARE: usize = 32;
 
-/// Computes a result with many columns, shared out among threads: each computes its own, `[rows, its columns]`, which then go
-/// where they belong. So each thread reads its share of the weights only, which are most of what is read in small batches.
-/// Every column's sums are the same, however they are shared out.
+/// Computes a result whose many columns are shared out among threads.
+///
+/// Each thread computes `[rows, its columns]`, and a copy brings them into place. So each thread reads only its share of
+/// the weights, which are most of what is read in small batches. The sums of a column do not depend on the threads.
 fn by_columns(
     rows: usize,
     columns: usize,
@@ -227,6 +232,7 @@ fn by_columns(
             result,
         );
     }
+    // Whole panels per thread: then panels begin at the same columns whatever the number of threads.
     let share = columns.div_ceil(threads).next_multiple_of(LEAST_COLUMNS);
     let shares = (0..columns.div_ceil(share)).into_par_iter().map(|number| {
         let start = number * share;
@@ -248,10 +254,11 @@ fn by_columns(
     }
 }
 
-/// Fewest columns that are worth another thread; a multiple of the widest panel, so that panels begin where they would anyway.
+/// Fewest columns that are worth another thread. A multiple of the widest panel, so that panels begin at the same columns
+/// with any number of threads.
 const LEAST_COLUMNS: usize = 64;
 
-/// Copies columns of a matrix into lines of `count` numbers, filling up with zeros.
+/// Copies columns of a matrix into lines of `count` numbers, and fills up with zeros.
 #[inline(always)]
 fn pack(source: &[f32], columns: usize, start: usize, count: usize, lines: &mut [f32]) {
     let present = count.min(columns - start);
@@ -264,7 +271,7 @@ fn pack(source: &[f32], columns: usize, start: usize, count: usize, lines: &mut 
     }
 }
 
-/// Computes some columns of the output, from one on at which a panel begins.
+/// Computes a span of columns of the output. The span begins where a panel begins.
 struct Forward<'a> {
     layer: &'a Layer,
     input: &'a [f32],
@@ -285,7 +292,8 @@ impl WithSimd for Forward<'_> {
         } = *self.layer;
         let (n_samples, width, Span { start, count }) =
             (self.input.len() / inputs, padded(outputs), self.columns);
-        // Lines far apart in memory are slow to read more than once, and incomplete ones cannot be read as vectors.
+        // Packing costs a pass over the weights. It pays where many samples read them again, because lines far apart in
+        // memory are slow. It is needed where a line is incomplete, because vectors would read beyond it.
         let packs = width != outputs || n_samples > 2 * MAX_ROWS;
         let mut lines = vec![
             0.0;
@@ -359,7 +367,7 @@ impl Tile for ForwardTile<'_> {
     }
 }
 
-/// Stores as many numbers of a row as there is room for.
+/// Stores the first `present` numbers of a row; the rest are padding.
 #[inline(always)]
 fn store_present<S: Simd, const V: usize>(
     values: &mut [f32],
@@ -378,7 +386,7 @@ fn store_present<S: Simd, const V: usize>(
     }
 }
 
-/// Computes the weight gradients of some inputs, from the `first` on.
+/// Computes the weight gradients of some inputs, beginning with the input `first`.
 struct WeightGradient<'a> {
     layer: &'a Layer,
     input: &'a [f32],
@@ -397,6 +405,8 @@ impl WithSimd for WeightGradient<'_> {
         } = *self.layer;
         let (n_samples, width) = (self.input.len() / inputs, padded(outputs));
         let n_rows = self.weight.len() / outputs;
+        // Both operands are packed once and read many times: the gradient by every span of inputs, a span's inputs by
+        // every panel.
         let mut panels = vec![0.0; n_samples * width];
         for panel in tile::panel_spans::<S>(width).filter(|panel| panel.start < outputs) {
             let lines = &mut panels[n_samples * panel.start..][..n_samples * panel.count];
@@ -462,7 +472,7 @@ impl Tile for WeightTile<'_> {
     }
 }
 
-/// Computes the gradients of some inputs.
+/// Computes the gradients of a span of inputs.
 struct InputGradient<'a> {
     layer: &'a Layer,
     weight: &'a [f32],
@@ -486,6 +496,7 @@ impl WithSimd for InputGradient<'_> {
         ) = (*self.layer, self.columns);
         let n_samples = self.gradient.len() / outputs;
         let width = padded(n_samples);
+        // Transposed, a line holds one output of all samples: the samples become the vectors.
         let mut gradient = vec![0.0; outputs * width];
         transpose(self.gradient, [n_samples, outputs], &mut gradient, width);
         let mut panels = vec![0.0; outputs * width];
@@ -530,7 +541,7 @@ struct InputTile<'a> {
     present: usize,
 }
 
-/// Widest tile in numbers: two of the widest vectors.
+/// Width of the widest tile in numbers: two of the longest vectors.
 const WIDEST: usize = 32;
 
 impl Tile for InputTile<'_> {
@@ -539,6 +550,7 @@ impl Tile for InputTile<'_> {
         let rows = std::array::from_fn(|row| &self.weight[row * self.outputs..][..self.outputs]);
         let tile: Registers<S, M, V> = tile::filled(simd, None);
         let tile = tile::rows(simd, tile, rows, self.gradient.values, self.gradient.stride);
+        // The tile is `[input][sample]` and the target `[sample][input]`: transposed by way of the stack.
         let mut columns = [[0.0; WIDEST]; M];
         for row in 0..M {
             tile::store::<S, V>(&mut columns[row], tile[row]);

@@ -1,5 +1,6 @@
-//! Every kernel against plain loops in double precision, on shapes that fill vectors and tiles and on shapes that do not,
-//! with every set of instructions that this processor has.
+//! Every kernel against plain loops in double precision.
+//!
+//! Some shapes fill vectors and tiles and some do not. Every instruction set of this processor is tried.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +19,7 @@ fn kernels_agree_with_plain_loops() {
     }
 }
 
-/// Draws numbers in -1..1 that have nothing to do with each other.
+/// Draws independent numbers in -1..1.
 fn random(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
     let mut next = || {

@@ -1,4 +1,4 @@
-//! The two sums of products that everything is made of, for one tile of results in vector registers.
+//! The two sums of products of which every kernel is made, for one tile of results in vector registers.
 //!
 //! ```text
 //! rows:   acc[i][j] += sum_k  row_i[k] * panel[k][j]      rows contiguous in k: forward passes, input gradients
@@ -6,17 +6,17 @@
 //! ```
 //!
 //! `i` counts the rows of a tile (each a broadcast), `j` its vectors. A tile has one or two vectors, and as many rows as
-//! registers allow; more of either would spill, fewer would wait for the adders.
+//! the registers allow. More of either would spill registers; fewer would wait for the adders.
 
 // Loops over rows and vectors index several arrays at once.
 #![allow(clippy::needless_range_loop)]
 
 use pulp::{Simd, WithSimd};
 
-/// Most rows of a tile.
+/// Largest number of rows of a tile.
 pub(crate) const MAX_ROWS: usize = 12;
 
-/// Returns the width that vectors of so many numbers are padded to, on every instruction set.
+/// Returns the width to which a line of `width` numbers is padded, the same on every instruction set.
 pub(crate) const fn padded(width: usize) -> usize {
     if width <= 8 {
         8
@@ -25,9 +25,9 @@ pub(crate) const fn padded(width: usize) -> usize {
     }
 }
 
-/// Runs code compiled for the best instruction set of this processor, for vectors of this padded width.
+/// Runs code that is compiled for the best instruction set of this processor, for lines of this padded width.
 ///
-/// Widths of eight run in vectors of eight: half of a wider one would be padding.
+/// A width of eight runs in vectors of eight: half of a longer vector would be padding.
 #[inline]
 pub(crate) fn dispatch<Op: WithSimd>(width: usize, op: Op) -> Op::Output {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
@@ -51,7 +51,7 @@ pub(crate) fn dispatch<Op: WithSimd>(width: usize, op: Op) -> Op::Output {
     Simd::vectorize(pulp::Scalar128b, op)
 }
 
-/// Returns the longest vectors that may be used; a test takes it down to test what other processors run.
+/// Returns the length of the longest vectors that may be used. A test lowers it, to run the code of other processors.
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 fn widest() -> usize {
     #[cfg(test)]
@@ -64,12 +64,12 @@ fn widest() -> usize {
 pub(crate) static WIDEST: std::sync::atomic::AtomicUsize =
     std::sync::atomic::AtomicUsize::new(usize::MAX);
 
-/// Something to do for one tile of `M` rows and `V` vectors.
+/// A computation for one tile of `M` rows and `V` vectors.
 pub(crate) trait Tile {
     fn run<S: Simd, const M: usize, const V: usize>(self, simd: S);
 }
 
-/// Runs a tile of a height and number of vectors known at run time.
+/// Runs a tile whose height and number of vectors are known at run time only.
 #[inline(always)]
 pub(crate) fn run<S: Simd, T: Tile>(simd: S, rows: usize, vectors: usize, tile: T) {
     match vectors {
@@ -106,8 +106,10 @@ pub(crate) struct Span {
 /// Divides rows into tiles of about the same height, as high as the registers allow beside `vectors` vectors.
 #[inline(always)]
 pub(crate) fn row_spans<S: Simd>(n_rows: usize, vectors: usize) -> impl Iterator<Item = Span> {
+    // One register holds the broadcast number, `vectors` hold the line of the panel; the rest are for results.
     let highest = ((S::REGISTER_COUNT - vectors - 1) / vectors).min(MAX_ROWS);
     let n_spans = n_rows.div_ceil(highest);
+    // Tiles of equal height: a last tile of one row would use a twelfth of the adders.
     (0..n_spans).map(move |span| {
         let (start, end) = (span * n_rows / n_spans, (span + 1) * n_rows / n_spans);
         Span {
@@ -117,7 +119,7 @@ pub(crate) fn row_spans<S: Simd>(n_rows: usize, vectors: usize) -> impl Iterator
     })
 }
 
-/// Divides a padded width into panels of two vectors, the last of one if need be; counts are in numbers.
+/// Divides a padded width into panels of two vectors; the last panel may have one. Counts are in numbers.
 #[inline(always)]
 pub(crate) fn panel_spans<S: Simd>(padded: usize) -> impl Iterator<Item = Span> {
     debug_assert!(
@@ -163,7 +165,7 @@ pub(crate) fn store<S: Simd, const V: usize>(values: &mut [f32], row: [S::f32s; 
     vectors.copy_from_slice(&row);
 }
 
-/// Adds rows times panel; the panel has one line for each number of a row.
+/// Adds the product of rows and a panel. The panel has one line for each number of a row.
 #[inline(always)]
 pub(crate) fn rows<S: Simd, const M: usize, const V: usize>(
     simd: S,
@@ -173,6 +175,7 @@ pub(crate) fn rows<S: Simd, const M: usize, const V: usize>(
     stride: usize,
 ) -> Registers<S, M, V> {
     let depth = rows[0].len();
+    // Cut to one length, so that the compiler checks bounds once and not in the inner loop.
     let rows: [&[f32]; M] = std::array::from_fn(|row| &rows[row][..depth]);
     for k in 0..depth {
         let line = load::<S, V>(&panel[k * stride..]);

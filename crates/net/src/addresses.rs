@@ -1,14 +1,14 @@
-//! The address book: where members can be reached, as they say themselves.
+//! The address book: the addresses of members, in their own words.
 //!
-//! Pure; time is an argument. A record is signed by the node whose addresses it holds, names the federation and lives
-//! for minutes, so that nobody can send the federation knocking at somebody else's door for long. Loopback addresses
-//! travel in a record of their own, which is only handed to processes of the same machine: elsewhere they would point
-//! at the reader itself. Unsigned hints (mDNS) are kept beside the records; dialing a hint proves it, since the
-//! handshake fails if another node answers.
+//! Pure; time is an argument. A record is signed by the node whose addresses it holds. It names the federation and lives
+//! for minutes. So no one can make the federation dial a stranger's address for long. Loopback addresses travel in a record
+//! of their own, which goes only to processes of the same machine: elsewhere they would point at the reader itself.
+//! Unsigned hints (mDNS) are kept beside the records. Dialing a hint proves it, since the handshake fails if another node
+//! answers.
 //!
-//! Keys cost nothing, so anybody can pass on records of any number of nodes. When the book is full, whoever told most
-//! gives way with what it told last, and records that nodes sent of themselves over their own connection stay as long
-//! as there are others: a flood displaces itself.
+//! Keys cost nothing, so a peer can pass on records of any number of nodes. When the book is full, the source with the most
+//! records loses its newest one. Records that nodes sent of themselves over their own connection stay as long as there are
+//! others. So a flood displaces itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,13 +24,13 @@ use crate::codec;
 use crate::identity::{self, Identity, RECORD_DOMAIN};
 use crate::wire::{MAX_ADDRESSES, MAX_RECORD_BYTES, MAX_RECORDS, Record, Scope, SignedRecord};
 
-/// Life of a record: several rounds of the exchange, so that a live node's never runs out. A longer one is cut to it.
+/// Life of a record: several exchanges, so that the record of a live node never expires. A longer life is cut to this.
 const RECORD_MINUTES: u16 = 30;
-/// Records kept; well above the peers a node connects to, so that it has a choice.
+/// Records kept: well above the number of peers of a node, so that the node has a choice.
 const MAX_KEPT: usize = 1024;
-/// Bytes of one address: longer ones are no address of a transport that this node has.
+/// Bytes of one address. No transport of this node has longer ones.
 const MAX_ADDRESS_BYTES: usize = 128;
-/// Life of a hint that nobody signed.
+/// Life of an unsigned hint.
 const HINT_LIFE: Duration = Duration::from_secs(300);
 
 /// Tells why a record was refused.
@@ -49,7 +49,7 @@ pub(crate) enum RecordError {
 }
 
 impl RecordError {
-    /// Tells whether an honest node might have passed the record on, so that it must not cost it its standing.
+    /// Tells whether an honest node might have passed the record on. Then it must not lower that node's standing.
     pub(crate) fn is_innocent(self) -> bool {
         match self {
             Self::Malformed | Self::Signature => false,
@@ -58,12 +58,12 @@ impl RecordError {
     }
 }
 
-/// Where members can be reached.
+/// The known addresses of members.
 #[derive(Debug, Default)]
 pub(crate) struct AddressBook {
     records: BTreeMap<(NodeId, Scope), Entry>,
     hints: BTreeMap<NodeId, Hint>,
-    /// Records that came in so far; orders them.
+    /// Number of records received so far; it orders them.
     arrivals: u64,
 }
 
@@ -73,15 +73,16 @@ struct Entry {
     addresses: Vec<Multiaddr>,
     issued_at: Timestamp,
     expires_at: Timestamp,
-    /// The peer that was the first to send a record of the node, or the node itself if it ever did.
+    /// The peer that first sent a record of the node, or the node itself if it ever sent one.
     source: NodeId,
-    /// When that first one came.
+    /// The number of that first record.
     arrival: u64,
 }
 
 impl Entry {
-    /// Takes another record of the same node and scope, if it is newer. The source stays, unless the node now speaks
-    /// for itself: nobody takes an entry over by repeating it.
+    /// Takes another record of the same node and scope, if it is newer.
+    ///
+    /// The source stays, unless the node now sent the record itself. So no peer takes an entry over by repeating it.
     fn update(&mut self, other: Self, node: NodeId) {
         if other.source == node {
             self.source = node;
@@ -103,8 +104,9 @@ struct Hint {
 }
 
 impl AddressBook {
-    /// Checks a record that `source` sent and enters it if its node is wanted and it is newer than what is known.
-    /// Returns whose it is.
+    /// Checks a record from `source`, and enters it if its node is wanted and it is newer than the known one.
+    ///
+    /// Returns the node of the record.
     pub(crate) fn enter(
         &mut self,
         signed: SignedRecord,
@@ -115,6 +117,7 @@ impl AddressBook {
     ) -> Result<NodeId, RecordError> {
         let record: Record =
             codec::decode(&signed.payload, MAX_RECORD_BYTES).map_err(|_| RecordError::Malformed)?;
+        // Shape and signature first: both convict the sender, whatever the record says.
         let addresses = checked_addresses(&record)?;
         if !identity::signed_by(
             &record.node,
@@ -128,7 +131,7 @@ impl AddressBook {
             return Err(RecordError::Unwanted);
         }
         let life = Duration::from_secs(60 * u64::from(record.minutes.min(RECORD_MINUTES)));
-        // A clock that runs ahead must not make a record live longer.
+        // A clock that runs ahead must not prolong the life of a record.
         let expires_at = record.issued_at.min(now) + life;
         if record.federation != federation || expires_at <= now {
             return Err(RecordError::Stale);
@@ -146,13 +149,14 @@ impl AddressBook {
         self.keep((record.node, record.scope), entry)
     }
 
-    /// Enters a checked record; refuses it if the book is full and this one is what gives way.
+    /// Enters a checked record. Refuses it if the book is full and this record is the one that gives way.
     fn keep(&mut self, key: (NodeId, Scope), entry: Entry) -> Result<NodeId, RecordError> {
         let (node, _) = key;
         if let Some(known) = self.records.get_mut(&key) {
             known.update(entry, node);
             return Ok(node);
         }
+        // Inserted first, so that the new record is ranked like all others.
         self.records.insert(key, entry);
         self.enforce_bound();
         if self.records.contains_key(&key) {
@@ -162,8 +166,9 @@ impl AddressBook {
         }
     }
 
-    /// Remembers where a node might be reached.
+    /// Remembers an address at which a node may be reached.
     pub(crate) fn hint(&mut self, node: NodeId, address: Multiaddr, now: Timestamp) {
+        // mDNS is unsigned: a machine on the local network can name any number of nodes.
         if self.hints.len() >= MAX_KEPT && !self.hints.contains_key(&node) {
             return;
         }
@@ -177,7 +182,7 @@ impl AddressBook {
         }
     }
 
-    /// Returns where a node can be reached, the same machine first.
+    /// Returns the addresses of a node, signed ones and hints.
     pub(crate) fn addresses(&self, node: &NodeId) -> Vec<Multiaddr> {
         let record = |scope| {
             self.records
@@ -194,13 +199,14 @@ impl AddressBook {
             .chain(record(Scope::Network))
             .chain(hints)
             .collect();
+        // A node often has one address in several records; each dial would try it again.
         addresses.sort();
         addresses.dedup();
         addresses.truncate(MAX_ADDRESSES);
         addresses
     }
 
-    /// Draws records to hand out; those of loopback addresses only to a process of the same machine.
+    /// Draws records for a peer. Loopback addresses go only to a process of the same machine.
     pub(crate) fn draw<R: Rng>(
         &self,
         to_loopback: Reach,
@@ -214,19 +220,21 @@ impl AddressBook {
             .filter(|((node, scope), _)| node != except && fits(*scope));
         let mut records: Vec<SignedRecord> =
             entries.map(|(_, entry)| entry.signed.clone()).collect();
+        // A draw and not the first ones: every newcomer learns of other nodes, so no node is dialed by all.
         records.shuffle(rng);
         records.truncate(MAX_RECORDS);
         records
     }
 
-    /// Forgets what has expired.
+    /// Forgets expired records and hints.
     pub(crate) fn prune(&mut self, now: Timestamp) {
         self.records.retain(|_, entry| entry.expires_at > now);
         self.hints.retain(|_, hint| hint.expires_at > now);
     }
 
-    /// Makes room at the cost of the source with the most records, newest first. What nodes sent of themselves goes
-    /// only when there is nothing else.
+    /// Makes room at the cost of the source with the most records, newest first.
+    ///
+    /// A record that its own node sent goes only if there is no other.
     fn enforce_bound(&mut self) {
         if self.records.len() <= MAX_KEPT {
             return;
@@ -235,6 +243,8 @@ impl AddressBook {
         for entry in self.records.values() {
             *told.entry(entry.source).or_default() += 1;
         }
+        // In this order: records that a node did not send itself, of the source with the most records, the newest one. A
+        // flood is all of that: it is told by others, in great number, and late.
         let rank = |node: &NodeId, entry: &Entry| {
             let is_hearsay = entry.source != *node;
             (is_hearsay, told.get(&entry.source).copied(), entry.arrival)
@@ -256,7 +266,7 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
-    /// Tells it from the address at the other end of a connection.
+    /// Derives it from the remote address of a connection.
     pub(crate) fn of(remote: &Multiaddr) -> Self {
         if is_loopback(remote) {
             Self::SameMachine
@@ -266,8 +276,9 @@ impl Reach {
     }
 }
 
-/// Signs this node's addresses: one record for the network, one for the same machine, each only if it has any. What nobody
-/// could dial is left out: some of them are hearsay.
+/// Signs this node's addresses: one record for the network and one for the same machine, each only if it has any.
+///
+/// Addresses that cannot be dialed are left out, because some come from peers.
 pub(crate) fn own_records(
     identity: &Identity,
     federation: FederationId,
@@ -306,7 +317,7 @@ pub(crate) fn own_records(
         .collect()
 }
 
-/// Tells whether an address may stand in a record.
+/// Tells whether an address may be part of a record.
 pub(crate) fn is_tellable(address: &Multiaddr) -> bool {
     let bare = bare(address);
     is_dialable(&bare) && bare.len() <= MAX_ADDRESS_BYTES
@@ -316,6 +327,7 @@ fn checked_addresses(record: &Record) -> Result<Vec<Multiaddr>, RecordError> {
     let parse = |bytes: &serde_bytes::ByteBuf| {
         let short = bytes.len() <= MAX_ADDRESS_BYTES;
         let address = Multiaddr::try_from(bytes.to_vec()).ok().filter(|_| short)?;
+        // A loopback address in a record for the network would make every reader dial itself.
         let in_scope = is_loopback(&address) == (record.scope == Scope::Loopback);
         (in_scope && is_dialable(&address)).then_some(address)
     };
@@ -325,9 +337,10 @@ fn checked_addresses(record: &Record) -> Result<Vec<Multiaddr>, RecordError> {
         .ok_or(RecordError::Malformed)
 }
 
-/// Tells whether an address is one of a transport that a member may have: a host and a TCP or QUIC port, nothing else.
+/// Tells whether an address belongs to a transport of a member: a host and a TCP or QUIC port, nothing else.
 fn is_dialable(address: &Multiaddr) -> bool {
     let parts: Vec<Protocol<'_>> = address.iter().collect();
+    // Anything longer (relays, web sockets, a second host) would dial something that the record does not say.
     let host = matches!(
         parts.first(),
         Some(

@@ -1,7 +1,7 @@
 //! What every connection carries: the composition of libp2p's behaviours and their settings.
 //!
-//! The behaviours that can deny a connection come first: the order of fields is the order of calls, and a late denial
-//! would leave those before it with a connection that does not exist.
+//! The behaviours that can deny a connection come first. The order of fields is the order of calls, and a late denial
+//! would leave the earlier behaviours with a connection that does not exist.
 
 use std::io;
 use std::sync::Arc;
@@ -27,34 +27,34 @@ use crate::rpc::{self, Rpc};
 use crate::traffic::Traffic;
 use crate::wire::{HelloCall, MAX_FOLLOWED, PeersCall, SyncCall};
 
-/// Connections to one peer: two nodes that dial each other at the same moment have two.
+/// Connections to one peer. Two nodes that dial each other at the same moment have two.
 pub(crate) const MAX_CONNECTIONS_PER_PEER: u32 = 2;
-/// Handshakes at once, in each direction: strangers must not fill memory with half-open connections.
+/// Handshakes at once, in each direction. Strangers must not fill memory with half-open connections.
 const MAX_PENDING: u32 = 32;
 /// Connections beyond the peers that are kept, so that a full node can still tell newcomers whom else to ask.
 const GUESTS: u32 = 32;
-/// A connection without any stream is closed after this; gossip keeps those of members open.
+/// A connection without any stream is closed after this time. Gossip keeps those of members open.
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often each connection is pinged; three misses in a row close it.
+/// How often each connection is pinged. Three misses in a row close it.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// A ping may wait behind bulk data on a slow link.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often mDNS asks the local network.
 const MDNS_INTERVAL: Duration = Duration::from_secs(20);
-/// Messages are remembered this long; what returns later meets the book's replay window.
+/// Messages are remembered this long. A message that returns later meets the replay window of the book.
 const DUPLICATE_MEMORY: Duration = Duration::from_secs(300);
 /// Adverts queued for one slow peer: at most 8 MiB of the largest.
 const GOSSIP_QUEUE: usize = 128;
 /// An advert may wait this long for a slow peer before it is left to sync: 64 KiB to twelve peers at 1 Mbit/s.
 const GOSSIP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The topics of a federation: two for everybody and, in a large one, one for each author.
+/// The topics of a federation: two for all nodes and, in a large federation, one for each author.
 #[derive(Debug, Clone)]
 pub(crate) struct Topics {
     prefix: String,
     /// Local updates and pool offers.
     pub(crate) advert: IdentTopic,
-    /// What must not queue behind them.
+    /// Closed rounds and other adverts that must not queue behind those.
     pub(crate) control: IdentTopic,
 }
 
@@ -69,7 +69,7 @@ impl Topics {
         }
     }
 
-    /// Returns the topic of what an author says to those who follow it.
+    /// Returns the topic of an author's adverts for its followers.
     pub(crate) fn of_author(&self, author: &NodeId) -> IdentTopic {
         IdentTopic::new(format!("{}from/{author}/1", self.prefix))
     }
@@ -107,7 +107,7 @@ impl TopicSubscriptionFilter for TopicFilter {
     }
 }
 
-/// Gossip that hears of no topic but the federation's.
+/// Gossip on the topics of the federation and no others.
 pub(crate) type Gossip = gossipsub::Behaviour<
     gossipsub::IdentityTransform,
     gossipsub::MaxCountSubscriptionFilter<TopicFilter>,
@@ -161,7 +161,7 @@ impl Behaviour {
             gossip,
             streams: libp2p_stream::Behaviour::new(),
             identify: identify::Behaviour::new(
-                // Addresses travel in signed records that know where they may go, so identify tells none.
+                // Addresses travel in signed records with a scope, so identify announces none.
                 identify::Config::new("/fednode/1".to_owned(), identity.keypair().public())
                     .with_agent_version(config.software.clone())
                     .with_hide_listen_addrs(true)
@@ -178,6 +178,7 @@ impl Behaviour {
 }
 
 fn limits(max_peers: usize) -> ConnectionLimits {
+    // A quarter of the range, so that two connections per peer and the guests cannot overflow.
     let peers = u32::try_from(max_peers)
         .unwrap_or(u32::MAX / 4)
         .min(u32::MAX / 4);
@@ -191,7 +192,7 @@ fn limits(max_peers: usize) -> ConnectionLimits {
 
 /// Makes the gossip behaviour and subscribes to the federation's topics.
 ///
-/// Messages carry no signature of gossipsub's: every advert has its author's own, which is checked before forwarding.
+/// Messages carry no signature of gossipsub. Every advert has that of its author, which is checked before forwarding.
 pub(crate) fn gossip(
     topics: &Topics,
     audience: Audience,
@@ -202,7 +203,7 @@ pub(crate) fn gossip(
             topics: topics.clone(),
             by_author: audience.is_partial(),
         },
-        // A change of all that is followed names the old and the new.
+        // A node that changes all authors that it follows names the old and the new ones in one request.
         max_subscribed_topics: MAX_FOLLOWED + 2,
         max_subscriptions_per_request: 2 * MAX_FOLLOWED + 2,
     };
@@ -231,8 +232,8 @@ fn gossip_config() -> Result<gossipsub::Config, gossipsub::ConfigBuilderError> {
                 .update(&message.data);
             MessageId::new(&hasher.finalize().as_bytes()[..20])
         })
-        // The receiver compares this with all it has buffered, up to 8 KiB of the next message included, so a limit
-        // near the largest message kills the stream when two come back to back. Our own cap is in `publish`.
+        // The receiver compares this limit with all that it has buffered, including up to 8 KiB of the next message. So a
+        // limit near the largest message kills the stream when two come back to back. `publish` has the real limit.
         .max_transmit_size(2 * MAX_SIGNED_BYTES)
         .heartbeat_initial_delay(Duration::from_millis(500))
         .history_length(12)
@@ -241,9 +242,9 @@ fn gossip_config() -> Result<gossipsub::Config, gossipsub::ConfigBuilderError> {
         .mesh_n_low(4)
         .mesh_n_high(12)
         .mesh_outbound_min(2)
-        // In a small federation the mesh is everybody; in a large one flooding would multiply the uplink.
+        // In a small federation the mesh is all nodes. In a large one flooding would multiply the uplink.
         .flood_publish(false)
-        // Who has an advert says so to its mesh, which saves more than it costs from half a KiB on.
+        // A node that has an advert announces that to its mesh. From half a KiB on that saves more than it costs.
         .idontwant_message_size_threshold(512)
         .idontwant_on_publish(false)
         .duplicate_cache_time(DUPLICATE_MEMORY)

@@ -1,4 +1,4 @@
-//! Fetch: immutable blobs by name, segment by segment, from anyone who holds them.
+//! Fetching immutable blobs by name, segment by segment, from any peer that holds them.
 //!
 //! ```text
 //!   caller ─► Fetcher ─► job (one per blob, however many callers) ─► Schedule: which segment from whom
@@ -9,9 +9,9 @@
 //!   peer's Server ◄────────┘  reads segments of held blobs, a bounded number in memory
 //! ```
 //!
-//! Nothing touches the store that was not verified; a wrong segment convicts its sender. Bytes in flight are bounded
-//! per peer and in all, on both sides. Who asks says whether segments may be packed; what is verified, stored and held
-//! are the same bytes either way.
+//! Only verified segments touch the store, and a wrong segment convicts its sender. Bytes in flight are bounded per peer
+//! and in all, on both sides. The receiver says whether segments may be packed. The verified, stored and held bytes are
+//! the same either way.
 
 mod fetcher;
 mod job;
@@ -28,26 +28,26 @@ pub(crate) use fetcher::{Fetcher, Request};
 pub use packing::{Packing, Width};
 pub(crate) use server::serve;
 
-/// Bytes asked for but not yet stored, per peer: the bandwidth-delay product of 300 Mbit/s over 100 ms.
+/// Bytes requested but not yet stored, per peer: the bandwidth-delay product of 300 Mbit/s over 100 ms.
 pub(crate) const MAX_PEER_IN_FLIGHT: u64 = 4 << 20;
-/// Bytes asked for but not yet stored, in all.
+/// Bytes requested but not yet stored, in all.
 pub(crate) const MAX_IN_FLIGHT: u64 = 32 << 20;
-/// Peers asked at once.
+/// Peers from which blobs are fetched at once.
 pub(crate) const MAX_OUTBOUND: usize = 16;
 /// Streams served at once.
 pub(crate) const MAX_INBOUND: usize = 32;
-/// Streams served at once to one peer, so that one cannot take all.
+/// Streams served at once to one peer, so that one peer cannot take all of them.
 pub(crate) const MAX_INBOUND_PER_PEER: usize = 2;
-/// A peer that sends no byte for so long is taken for dead.
+/// A peer that sends no byte for this long counts as dead.
 pub(crate) const STALL: Duration = Duration::from_secs(5);
 
-/// Something that the fetcher wants from the swarm task.
+/// A request of the fetcher to the swarm task.
 #[derive(Debug)]
 pub(crate) enum Wish {
     /// Connect to these nodes, if their addresses are known.
     Connect(Vec<fednode_core::NodeId>),
-    /// This peer sent what an honest one does not.
+    /// This peer sent something that an honest peer does not send.
     Strike(fednode_core::NodeId, String),
-    /// A blob is complete: tell others that it is held here.
+    /// A blob is complete: tell the peers that this node holds it.
     Held(fednode_core::BlobId),
 }

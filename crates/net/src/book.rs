@@ -1,20 +1,21 @@
-//! The advert book: what has been heard of whom, so that nothing is heard twice and everything can be told to others.
+//! The advert book: which adverts of each author were received.
 //!
-//! Pure: adverts come in verified, time is an argument. Per author the book keeps
+//! It tells duplicates and keeps adverts for peers that missed them. Pure: adverts come in verified, and time is an
+//! argument. Per author the book keeps
 //!
 //! - the highest [`Sequence`] and a window of the 64 counters up to it. Two topics and the sync protocol reorder
-//!   adverts, so one that arrives late but inside the window is accepted, once. Older incarnations are stale;
-//! - how many adverts were accepted per round, so that nobody floods;
-//! - the last adverts themselves, for peers that missed them.
+//!   adverts. So one that arrives late but inside the window is accepted, once. Older incarnations are stale;
+//! - how many adverts were accepted per round, against floods;
+//! - the last adverts themselves.
 //!
 //! ```text
 //!   counter   … 40   41   42   43        newest = 43
 //!   seen       1    0    1    1          41 is still welcome; 43 - 64 and below are stale
 //! ```
 //!
-//! Everything is bounded. When authors run over, the one not heard for longest is forgotten: a replay of its unexpired
-//! adverts would then be accepted once more, which the engine bears (adverts are idempotent), while refusing newcomers
-//! would let a crowd of keys lock honest nodes out.
+//! Everything is bounded. When there are too many authors, the author that was silent for longest is forgotten. A replay of
+//! its unexpired adverts would then be accepted once more. The engine bears that, since adverts are idempotent. Refusing
+//! newcomers instead would let a crowd of keys lock honest nodes out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use fednode_core::{Advert, Audience, Body, NodeId, Round, Sequence, SignedAdvert
 use crate::bounded::Bounded;
 use crate::wire::{Digest, Heard, MAX_DIGEST, MAX_SYNC_ADVERTS};
 
-/// Adverts that one author may say about one round; a flood beyond it is ignored.
+/// Adverts that one author may publish about one round. A flood beyond that is ignored.
 pub const MAX_ADVERTS_PER_ROUND: u8 = 8;
 /// Counters below the newest in which a late advert is still accepted.
 const WINDOW: u64 = 64;
@@ -34,32 +35,32 @@ const KEPT_PER_AUTHOR: usize = 16;
 const MAX_AUTHORS: usize = 8192;
 /// Bytes of adverts kept in all: a bootstrap node must live in 40 MB.
 const MAX_KEPT_BYTES: usize = 12 << 20;
-/// Rounds per author whose adverts are counted.
+/// Rounds per author in which adverts are counted.
 const COUNTED_ROUNDS: usize = 32;
-/// What an advert costs in a reply beyond its own bytes.
+/// Bytes that an advert takes in a reply beyond its own.
 const ADVERT_OVERHEAD: usize = 64;
 
-/// What the book says to an advert.
+/// The verdict of the book on an advert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Never heard: accept it.
+    /// It is new: accept it.
     Fresh,
-    /// Heard before.
+    /// It was received before.
     Duplicate,
-    /// Too old to tell whether it was heard.
+    /// It is too old to tell whether it was received.
     Stale,
-    /// The author has said enough about this round.
+    /// The author has published enough about this round.
     TooFast,
 }
 
-/// What has been heard of whom.
+/// The adverts received of every author.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     authors: BTreeMap<NodeId, Author>,
-    /// Who is heard by everybody; everybody if absent.
+    /// The broadcast set; all nodes if absent.
     audience: Option<Audience>,
     kept_bytes: usize,
-    /// Grows with every insertion; orders authors by when they were last heard.
+    /// Grows with every insertion, and orders authors by their last advert.
     moment: u64,
 }
 
@@ -77,9 +78,9 @@ struct Kept {
     signed: Arc<SignedAdvert>,
     expires_at: Timestamp,
     entered_at: Timestamp,
-    /// The next round's makes it worthless, unlike a withdrawal or a pool offer.
+    /// The advert of the next round makes it worthless, unlike a withdrawal or a pool offer.
     fleeting: bool,
-    /// It is not for everybody, only for those who follow its author.
+    /// It is only for the followers of its author.
     whispered: bool,
 }
 
@@ -89,7 +90,7 @@ impl Kept {
     }
 }
 
-/// What an advert takes in memory or in a reply.
+/// Returns the bytes that an advert takes in memory or in a reply.
 fn advert_bytes(signed: &SignedAdvert) -> usize {
     signed.payload.len() + signed.signature.len() + ADVERT_OVERHEAD
 }
@@ -110,7 +111,7 @@ impl Book {
         };
         let said = known.rounds.get(&round).copied().unwrap_or_default();
         match known.window(sequence) {
-            // Of rounds before the counted ones nobody counts how much was said: none of it is taken.
+            // Adverts of rounds before the counted ones cannot be counted any more, so none is accepted.
             Verdict::Fresh if said >= MAX_ADVERTS_PER_ROUND || known.is_beyond_count(round) => {
                 Verdict::TooFast
             }
@@ -132,6 +133,7 @@ impl Book {
             whispered,
         };
         self.kept_bytes += kept.bytes();
+        // Mark and count before anything is dropped: that an advert was received outlives its text.
         let author = self.author(advert.author);
         author.mark(advert.sequence);
         author.count(advert.round);
@@ -145,9 +147,10 @@ impl Book {
         self.enforce_bounds();
     }
 
-    /// Remembers from an earlier life that `sequence` was the newest heard of an author. If it is not in the book, what
-    /// came before it is unknown and taken for heard. If it is, the window that the adverts themselves left is exact
-    /// and stays: its gaps are what sync has to bring.
+    /// Remembers that an earlier process of this node received `sequence` as the newest advert of an author.
+    ///
+    /// If the advert itself is not in the book, the earlier ones are unknown and count as received. If it is, the window
+    /// that the adverts left is exact and stays: sync has to fill its gaps.
     pub(crate) fn remember(&mut self, author: NodeId, sequence: Sequence) {
         let author = self.author(author);
         let is_unheard_of = author.seen == 0;
@@ -157,7 +160,7 @@ impl Book {
         self.enforce_bounds();
     }
 
-    /// Returns what has been heard of the first authors from `first` on, as many as fit into a digest.
+    /// Returns the windows of the authors from `first` on, as many as fit into a digest.
     pub(crate) fn digest(&self, first: NodeId) -> Digest {
         let from_here = self.authors.range(first..);
         let mut heard: Vec<Heard> = from_here
@@ -168,6 +171,7 @@ impl Book {
                 seen: known.seen,
             })
             .collect();
+        // One author more than fits was taken above, to learn whether there are more.
         let complete = heard.len() <= MAX_DIGEST;
         heard.truncate(MAX_DIGEST);
         let end = NodeId::from_bytes([255; 32]);
@@ -183,10 +187,10 @@ impl Book {
         }
     }
 
-    /// Returns what the sender of a digest has not heard, oldest first per author, and whether there is more than fits.
-    /// What is not for everybody is for those who follow its author only.
+    /// Returns the adverts that the sender of a digest lacks, oldest first per author, and whether there are more than fit.
     ///
-    /// Adverts entered after `settled` are left out: gossip is still bringing them.
+    /// Adverts outside the broadcast set go only to followers of their author. Adverts entered after `settled` are left out,
+    /// because gossip is still bringing them.
     pub(crate) fn lacking(
         &self,
         digest: &Digest,
@@ -195,6 +199,7 @@ impl Book {
         now: Timestamp,
         settled: Timestamp,
     ) -> (Vec<Arc<SignedAdvert>>, bool) {
+        // A range from a peer may be reversed, and `range` would panic.
         if digest.first > digest.last {
             return (Vec::new(), false);
         }
@@ -227,7 +232,7 @@ impl Book {
         (adverts, false)
     }
 
-    /// Forgets the text of expired adverts; that they were heard is remembered.
+    /// Drops the text of expired adverts. Their sequence numbers stay known.
     pub(crate) fn prune(&mut self, now: Timestamp) {
         for author in self.authors.values_mut() {
             let expired = |kept: &Kept| kept.expires_at < now;
@@ -250,6 +255,7 @@ impl Book {
 
     fn enforce_bounds(&mut self) {
         if self.authors.len() > MAX_AUTHORS {
+            // A key costs nothing, so a crowd of new authors must push out itself before those that speak regularly.
             let quietest = self
                 .authors
                 .iter()
@@ -259,7 +265,7 @@ impl Book {
             self.kept_bytes -= forgotten.map_or(0, |author| author.kept_bytes());
         }
         while self.kept_bytes > MAX_KEPT_BYTES {
-            // Whoever takes most space gives way, so that nobody can push out the others.
+            // The author that takes most space gives way, so that no author can push out the others.
             let Some(largest) = self
                 .authors
                 .values_mut()
@@ -287,6 +293,7 @@ impl Author {
 
     fn mark(&mut self, sequence: Sequence) {
         if sequence.incarnation != self.newest.incarnation {
+            // A restart counts from 1 again, so the old window means nothing.
             (self.newest, self.seen) = (sequence, 1);
         } else if sequence.counter > self.newest.counter {
             let ahead = sequence.counter - self.newest.counter;
@@ -302,6 +309,7 @@ impl Author {
     }
 
     fn is_beyond_count(&self, round: Round) -> bool {
+        // Only once counting has dropped a round: before that, an old round simply was not met yet.
         let oldest = self.rounds.first_key_value().map(|(oldest, _)| *oldest);
         self.rounds.len() >= COUNTED_ROUNDS && oldest.is_some_and(|oldest| round < oldest)
     }
@@ -332,7 +340,7 @@ impl Author {
     }
 }
 
-/// Tells whether someone who heard this much lacks an advert and would accept it.
+/// Tells whether a node with this window lacks an advert and would accept it.
 fn lacks(heard: &Heard, sequence: Sequence) -> bool {
     let known = Author {
         newest: heard.newest,

@@ -1,4 +1,4 @@
-//! A list from a peer: at most `N` entries, refused at the first one too many and not after the last.
+//! A list from a peer with at most `N` entries. It is refused at the first surplus entry, not after the last.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Most entries for which room is made on the sender's word alone.
+/// Largest number of entries for which memory is reserved because the sender claims them.
 const RESERVED: usize = 64;
 
 /// A list of at most `N` entries.
@@ -52,6 +52,7 @@ impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Collect<T, N> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let mut entries = Vec::with_capacity(list.size_hint().unwrap_or(0).min(N).min(RESERVED));
         while let Some(entry) = list.next_element()? {
+            // Here, and not after the loop: a hostile list would fill memory before it is refused.
             if entries.len() == N {
                 return Err(A::Error::custom(format_args!("more than {N} entries")));
             }

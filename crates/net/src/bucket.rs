@@ -1,8 +1,8 @@
-//! A token bucket: how much one peer may make us answer. Pure; the clock is an argument.
+//! A token bucket: how many bytes of answers one peer may cause. Pure; the clock is an argument.
 
 use std::time::Instant;
 
-/// Fills at a steady rate up to a limit; what is taken is gone.
+/// A bucket that fills at a steady rate up to a limit.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     tokens: f64,
@@ -24,12 +24,13 @@ impl Bucket {
 
     /// Tells whether anything is left.
     pub(crate) fn has_any(&mut self, now: Instant) -> bool {
+        // Filled when somebody looks, so that an idle peer costs no timer.
         let filled = now.saturating_duration_since(self.as_of).as_secs_f64() * self.per_second;
         (self.tokens, self.as_of) = ((self.tokens + filled).min(self.limit), now);
         self.tokens > 0.0
     }
 
-    /// Takes so many, on credit if need be.
+    /// Takes `tokens`, on credit if need be: the size of an answer is known only when it is made.
     pub(crate) fn take(&mut self, tokens: f64) {
         self.tokens -= tokens;
     }

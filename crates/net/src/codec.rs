@@ -1,8 +1,8 @@
 //! The codec: the one file that knows which library turns messages into bytes.
 //!
-//! Gate one for hostile input. A frame is a little-endian `u32` length and that many bytes of CBOR. The length is
-//! compared with the limit of the message before a byte of the body is read or room for it is made; the body decodes
-//! into typed structs that refuse unknown fields, and nothing may follow it.
+//! It is gate one for hostile input. A frame is a little-endian `u32` length and that many bytes of CBOR. The length is
+//! compared with the limit of the message before a byte of the body is read or memory for it is reserved. The body decodes
+//! into typed structs that refuse unknown fields, and no byte may follow it.
 //!
 //! ```text
 //!   ┌────────────┬───────────────────────┐
@@ -10,7 +10,7 @@
 //!   └────────────┴───────────────────────┘
 //! ```
 //!
-//! `serde_cbor` is complete but unmaintained; kept here so that replacing it is a change to one file.
+//! `serde_cbor` is complete but unmaintained. It is used in this file only, so that replacing it changes one file.
 
 use std::io;
 
@@ -78,7 +78,7 @@ where
     if size > limit {
         return Err(CodecError::TooLarge { size, limit });
     }
-    // Grown as bytes arrive: whoever announces much and sends little makes us keep little.
+    // The buffer grows as bytes arrive: a peer that announces much and sends little reserves little.
     let mut body = Vec::new();
     io.take(size as u64).read_to_end(&mut body).await?;
     if body.len() < size {
@@ -87,7 +87,7 @@ where
     Ok((decode(&body, limit)?, (PREFIX_BYTES + size) as u64))
 }
 
-/// Writes one frame and returns the bytes it took on the wire; the caller flushes.
+/// Writes one frame and returns the bytes it took on the wire. The caller flushes.
 pub(crate) async fn write<T, W>(io: &mut W, message: &T, limit: usize) -> Result<u64, CodecError>
 where
     T: Serialize + Sync,
@@ -104,6 +104,7 @@ where
         size: body.len(),
         limit,
     })?;
+    // One write for prefix and body: two would be two encrypted messages.
     let frame = [length.to_le_bytes().as_slice(), &body].concat();
     io.write_all(&frame).await?;
     Ok(frame.len() as u64)

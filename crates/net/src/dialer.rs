@@ -1,8 +1,8 @@
-//! Whom to dial when: back-off for every target, patience with all, silence after the first complaint.
+//! The dialer: whom to dial when, with back-off for every target and one report per series of failures.
 //!
-//! Pure; the clock and chance are arguments. A target is an address that somebody configured (kept for ever) or a node
-//! that we learned of (dropped after a while in vain). After each failure the wait doubles, from a quarter of a second
-//! to half a minute, with jitter so that a federation does not knock in step when a peer comes back.
+//! Pure; the clock and chance are arguments. A target is a configured address (kept for ever) or a learned node (dropped
+//! after some failures). After each failure the wait doubles, from a quarter of a second to half a minute. Jitter keeps a
+//! federation from dialing in step when a peer comes back.
 //!
 //! ```text
 //!   waiting ──due──► dialing ──► connected ──good hello──► (waits start again at the shortest)
@@ -21,23 +21,23 @@ use rand::Rng;
 const SHORTEST_WAIT: Duration = Duration::from_millis(250);
 /// Longest wait: a peer that comes back is found within half a minute.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// Wait after a refusal: nothing changes until somebody edits a file.
+/// Wait after a refusal: nothing changes until a person edits a file.
 const REFUSED_WAIT: Duration = Duration::from_secs(30);
-/// A failure that may pass by itself is told at this one, so that starting everything at once is not an alarm.
+/// A failure that may pass by itself is reported at this attempt, so that starting all nodes at once is no alarm.
 const FAILURES_UNTIL_TOLD: u32 = 3;
-/// A learned node is given up after so many; it comes back with its next record.
+/// A learned node is dropped after this many failures. It comes back with its next record.
 const FAILURES_UNTIL_DROPPED: u32 = 6;
-/// Learned nodes that are tried; the address book is smaller, so this only guards against churn.
+/// Targets that are tried. The address book is smaller, so this only guards against churn.
 const MAX_TARGETS: usize = 2048;
 /// Dials begun at one moment.
 const MAX_BEGUN_AT_ONCE: usize = 8;
-/// Of two nodes that learn of each other at the same moment, the one with the greater id waits, so that not both dial.
+/// Of two nodes that learn of each other at the same moment, the one with the greater id waits, so that only one dials.
 const COURTESY: Duration = Duration::from_secs(2);
 
-/// Whom to dial.
+/// A target of dials.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
-    /// Whoever answers at this address (or the node that it names).
+    /// Any node that answers at this address, or the node that the address names.
     Address(Multiaddr),
     /// A node whose addresses are in the address book.
     Node(NodeId),
@@ -46,13 +46,13 @@ pub(crate) enum Target {
 /// How a dial failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It may pass by itself.
+    /// The cause may pass by itself.
     Passing,
-    /// It stays until somebody changes something.
+    /// The cause stays until a person changes something.
     Lasting,
 }
 
-/// All targets and how it stands with them.
+/// All targets with their state.
 #[derive(Debug, Default)]
 pub(crate) struct Dialer {
     targets: BTreeMap<Target, State>,
@@ -60,7 +60,7 @@ pub(crate) struct Dialer {
 
 #[derive(Debug)]
 struct State {
-    /// The node that it leads to, as far as known.
+    /// The node that the target leads to, as far as known.
     node: Option<NodeId>,
     failures: u32,
     due: Instant,
@@ -80,19 +80,22 @@ impl Dialer {
         }
     }
 
-    /// Adds a node that a member told of, due at once: the newcomer learns of those who were there before, not they of it.
+    /// Adds a node that a member named, due at once.
+    ///
+    /// Only a newcomer learns of nodes in this way, so there is no risk that both sides dial at the same moment.
     pub(crate) fn add_told(&mut self, node: NodeId, now: Instant) {
         self.learn(node, now);
     }
 
-    /// Adds a node that was heard on the local network, where both hear of each other.
+    /// Adds a node that mDNS found on the local network, where both sides find each other.
     pub(crate) fn add_heard(&mut self, node: NodeId, own: NodeId, now: Instant) {
         self.learn(node, if own < node { now } else { now + COURTESY });
     }
 
-    /// Makes every target that leads to a node due at once, because somebody needs it.
+    /// Makes every target that leads to a node due at once, because a fetch needs it.
     pub(crate) fn hurry(&mut self, node: NodeId, now: Instant) {
         self.learn(node, now);
+        // A target that has failed keeps its wait: a fetch that waits must not hammer on a dead node.
         for state in self
             .leading_to(node)
             .filter(|state| !state.dialing && state.failures == 0)
@@ -101,7 +104,7 @@ impl Dialer {
         }
     }
 
-    /// Returns the targets that are due, configured ones first, at most `room` learned ones, and marks them as dialing.
+    /// Returns the targets that are due and marks them as dialing: configured ones first, at most `room` learned ones.
     pub(crate) fn begin(
         &mut self,
         now: Instant,
@@ -110,10 +113,12 @@ impl Dialer {
     ) -> Vec<Target> {
         let mut begun = Vec::new();
         let mut room = room;
+        // Addresses sort before nodes, so configured targets come first.
         for (target, state) in &mut self.targets {
             let idle = !state.dialing
                 && state.due <= now
                 && !state.node.as_ref().is_some_and(&is_connected);
+            // A configured address is dialed even by a full node: it may be the only way into the federation.
             let fits = matches!(target, Target::Address(_)) || room > 0;
             if idle && fits && begun.len() < MAX_BEGUN_AT_ONCE {
                 room -= usize::from(matches!(target, Target::Node(_)));
@@ -138,7 +143,7 @@ impl Dialer {
         }
     }
 
-    /// Notes a failure; returns the number in a row when it should be told, which is once per streak.
+    /// Notes a failure. Returns the number of failures in a row when they should be reported, which is once per series.
     pub(crate) fn failed<R: Rng>(
         &mut self,
         target: &Target,
@@ -154,27 +159,29 @@ impl Dialer {
         let attempts = state.failures;
         let told = state.told;
         state.told |= tell;
+        // Learned nodes come and go, so their failures are neither kept nor reported.
         if learned && attempts >= FAILURES_UNTIL_DROPPED {
             self.targets.remove(target);
         }
         (tell && !told && !learned).then_some(attempts)
     }
 
-    /// Notes a good hello: the streak is over.
+    /// Notes an accepted hello: the series of failures is over.
     pub(crate) fn welcomed(&mut self, node: NodeId) {
         for state in self.leading_to(node) {
             (state.failures, state.told, state.dialing) = (0, false, false);
         }
     }
 
-    /// Notes that the last connection to a welcomed node is gone.
+    /// Notes that the last connection to a welcome node is gone.
     pub(crate) fn lost<R: Rng>(&mut self, node: NodeId, now: Instant, rng: &mut R) {
+        // The shortest wait: most lost connections are restarts, and the peer is there again at once.
         let due = now + wait(1, rng);
         self.leading_to(node)
             .for_each(|state| (state.dialing, state.due) = (false, due));
     }
 
-    /// Notes a refusal or a ban: no need to hurry back.
+    /// Notes a refusal or a ban, with a long wait.
     pub(crate) fn refused<R: Rng>(&mut self, node: NodeId, now: Instant, rng: &mut R) {
         for state in self.leading_to(node) {
             state.dialing = false;
@@ -197,13 +204,14 @@ impl Dialer {
             .collect()
     }
 
-    /// Forgets a target, such as our own address.
+    /// Forgets a target, such as this node's own address.
     pub(crate) fn forget(&mut self, target: &Target) {
         self.targets.remove(target);
     }
 
     fn learn(&mut self, node: NodeId, due: Instant) {
         let target = Target::Node(node);
+        // A known target keeps its wait: a repeated record must not undo the back-off.
         if self.targets.len() < MAX_TARGETS || self.targets.contains_key(&target) {
             self.targets
                 .entry(target)
@@ -230,8 +238,9 @@ impl State {
     }
 }
 
-/// Returns the wait after so many failures in a row, with a quarter of jitter either way.
+/// Returns the wait after this many failures in a row, with a quarter of jitter either way.
 fn wait<R: Rng>(failures: u32, rng: &mut R) -> Duration {
+    // Sixteen doublings are far beyond the longest wait, and do not overflow.
     let doubled = SHORTEST_WAIT * 2_u32.saturating_pow(failures.saturating_sub(1).min(16));
     doubled
         .min(LONGEST_WAIT)

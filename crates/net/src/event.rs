@@ -1,8 +1,8 @@
-//! What the network tells the application, and the queue through which it does.
+//! The events for the application, and their queue.
 //!
-//! The swarm task must never wait for the application, which may be waiting for the swarm task. So the queue is bounded
-//! and an advert that finds it full is not accepted at all (sync offers it again); everything else waits in a small
-//! overflow, in order.
+//! The swarm task must never wait for the application, which may be waiting for the swarm task. So the queue is bounded.
+//! An advert that finds it full is not accepted, and sync offers it again. All other events wait in a small overflow, in
+//! order.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use fednode_core::{Advert, NodeId, Refusal, Role, SignedAdvert};
 use libp2p::Multiaddr;
 use tokio::sync::mpsc;
 
-/// Events that may wait for the application: some rounds' worth of adverts of a hundred nodes.
+/// Events that may wait for the application: the adverts of a hundred nodes for some rounds.
 pub(crate) const EVENT_QUEUE: usize = 1024;
-/// Events that may wait beyond that; more than two per peer.
+/// Events that may wait beyond that: more than two per peer.
 const OVERFLOW: usize = 512;
 
 /// What happened on the network.
@@ -25,7 +25,7 @@ const OVERFLOW: usize = 512;
 pub enum Event {
     /// This node listens at a further address (with its node id).
     Listening(Multiaddr),
-    /// A peer said a good hello.
+    /// The hello of a peer was accepted.
     PeerUp {
         /// Who.
         node: NodeId,
@@ -37,7 +37,7 @@ pub enum Event {
         /// Who.
         node: NodeId,
     },
-    /// This node and a peer do not talk to each other.
+    /// This node and a peer refuse each other.
     Refused {
         /// Who, as far as known.
         node: Option<NodeId>,
@@ -46,7 +46,7 @@ pub enum Event {
         /// Why.
         refusal: Refusal,
     },
-    /// A configured address cannot be reached; said once, dialing goes on.
+    /// A configured address cannot be reached. This comes once per series of failures; dialing goes on.
     DialFailed {
         /// Which address.
         address: Multiaddr,
@@ -55,14 +55,14 @@ pub enum Event {
         /// Failures in a row so far.
         attempts: u32,
     },
-    /// An advert that passed every check and was not heard before.
+    /// A new advert that passed every check.
     Advert {
         /// As it travels.
         signed: SignedAdvert,
-        /// What it says.
+        /// Decoded.
         advert: Advert,
     },
-    /// Everything that a peer had to tell was heard; the first time for this connection.
+    /// The first sync with a connected peer is complete: all its adverts were received.
     Synced {
         /// Who.
         node: NodeId,
@@ -83,7 +83,7 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// Another process uses this node's key and was started later: this one must stop.
+    /// Another process uses this node's key and was started later: this process must stop.
     Superseded,
 }
 
@@ -102,13 +102,14 @@ impl Outbox {
         }
     }
 
-    /// Tells whether an advert can be told right now.
+    /// Tells whether the queue takes an advert right now.
     pub(crate) fn has_room(&self) -> bool {
         self.overflow.is_empty() && self.queue.capacity() > 0
     }
 
-    /// Sends an event, or keeps it until there is room; the oldest kept one is lost if even that is full.
+    /// Sends an event, or keeps it until there is room. If the overflow is full too, its oldest event is lost.
     pub(crate) fn send(&mut self, event: Event) {
+        // Through the overflow in any case, so that no event overtakes an older one.
         self.overflow.push_back(event);
         self.flush();
         if self.overflow.len() > OVERFLOW {
@@ -117,7 +118,7 @@ impl Outbox {
         }
     }
 
-    /// Sends what was kept, as far as there is room.
+    /// Sends kept events as far as there is room.
     pub(crate) fn flush(&mut self) {
         while let Some(event) = self.overflow.pop_front() {
             match self.queue.try_send(event) {
@@ -125,6 +126,7 @@ impl Outbox {
                 Err(mpsc::error::TrySendError::Full(event)) => {
                     return self.overflow.push_front(event);
                 }
+                // The application is gone: nothing kept will ever be read.
                 Err(mpsc::error::TrySendError::Closed(_)) => self.overflow.clear(),
             }
         }

@@ -1,4 +1,4 @@
-//! The advert gate: everything that can be judged about an advert without memory, off the swarm task.
+//! The advert gate: every check of an advert that needs no memory of earlier adverts, off the swarm task.
 //!
 //! ```text
 //!   bytes ─ size ─ decode ─ signature ─ author allowed ─ federation, time, bounds ─► book (duplicate? flood?) ─► accept
@@ -6,7 +6,7 @@
 //!          reject   reject     reject         ignore         reject, or ignore if an honest node may have sent it
 //! ```
 //!
-//! One task, one candidate at a time, in order, on a thread for blocking work: a signature over 64 KiB takes longer
+//! One task judges one candidate at a time, in order, on a thread for blocking work. A signature over 64 KiB takes longer
 //! than the swarm task may be held up.
 
 use std::collections::BTreeSet;
@@ -25,20 +25,20 @@ use crate::identity::{self, VerifyError};
 
 /// Largest signed advert on the wire: the advert, its signature and the names of both fields.
 pub(crate) const MAX_SIGNED_BYTES: usize = MAX_ADVERT_BYTES + 128;
-/// Candidates that may wait; a full queue means "ignore", and sync repairs.
+/// Candidates that may wait. A full queue means "ignore", and sync repairs that.
 pub(crate) const GATE_QUEUE: usize = 64;
 
-/// Adverts to be judged.
+/// Adverts to be checked.
 #[derive(Debug)]
 pub(crate) enum Candidate {
-    /// One from gossip.
+    /// An advert from gossip.
     Gossip {
         id: MessageId,
         source: PeerId,
         topic: TopicHash,
         bytes: Vec<u8>,
     },
-    /// Those of a sync reply.
+    /// The adverts of a sync reply.
     Sync {
         peer: NodeId,
         adverts: Vec<SignedAdvert>,
@@ -46,21 +46,21 @@ pub(crate) enum Candidate {
     },
 }
 
-/// Adverts judged.
+/// Adverts that were checked.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "the largest, one from gossip, is the commonest"
 )]
 pub(crate) enum Checked {
-    /// One from gossip.
+    /// An advert from gossip.
     Gossip {
         id: MessageId,
         source: PeerId,
         topic: TopicHash,
         outcome: Result<(SignedAdvert, Advert), Objection>,
     },
-    /// Those of a sync reply, in order.
+    /// The adverts of a sync reply, in order.
     Sync {
         peer: NodeId,
         outcomes: Vec<Result<(SignedAdvert, Advert), Objection>>,
@@ -82,17 +82,18 @@ pub(crate) enum Objection {
 }
 
 impl Objection {
-    /// Tells whether an honest node might have passed the advert on, so that it must not cost it its standing.
+    /// Tells whether an honest node might have forwarded the advert. Then it must not lower that node's standing.
     pub(crate) fn is_innocent(&self) -> bool {
         match self {
             Self::Codec(_) | Self::Verify(_) => false,
+            // Allow-lists may differ between nodes, so an honest peer may have let the author in.
             Self::NotAllowed(_) => true,
             Self::Check(error) => error.is_innocent(),
         }
     }
 }
 
-/// What an advert is judged by.
+/// The rules by which an advert is judged.
 #[derive(Debug)]
 pub(crate) struct Rules {
     pub(crate) spec: Arc<FederationSpec>,
@@ -108,6 +109,7 @@ impl Rules {
         signed: SignedAdvert,
         now: Timestamp,
     ) -> Result<(SignedAdvert, Advert), Objection> {
+        // The signature first: before it, nothing in the advert is known to be its author's word.
         let advert = identity::verify(&signed)?;
         let allowed = |node: &NodeId| self.allow.as_ref().is_none_or(|allow| allow.contains(node));
         if advert.author != self.own && !allowed(&advert.author) {
@@ -152,7 +154,7 @@ impl Rules {
     }
 }
 
-/// Judges candidates until the swarm task goes.
+/// Judges candidates until the swarm task ends.
 pub(crate) async fn run(
     rules: Arc<Rules>,
     mut candidates: mpsc::Receiver<Candidate>,
@@ -160,7 +162,9 @@ pub(crate) async fn run(
 ) {
     while let Some(candidate) = candidates.recv().await {
         let (rules, now) = (rules.clone(), crate::clock::now());
+        // One at a time: order matters to the book, and hostile adverts cannot take more than one core.
         let judged = tokio::task::spawn_blocking(move || rules.judge_all(candidate, now)).await;
+        // A panic in a check ends the gate, and with it the network: adverts must not pass unchecked.
         let Ok(judged) = judged else { return };
         if checked.send(judged).await.is_err() {
             return;

@@ -1,7 +1,8 @@
-//! The handle: how the application speaks to the network.
+//! The handle: the application's side of the network.
 //!
-//! Cheap to clone. Every request goes through a bounded queue to the swarm task and its answer comes back on a oneshot;
-//! fetching goes to the fetcher directly. Dropping a future abandons the wait and nothing else, unless said otherwise.
+//! It is cheap to clone. Every request goes through a bounded queue to the swarm task, and its answer comes back on a
+//! oneshot. Fetches go to the fetcher directly. Dropping a future abandons the wait and nothing else, unless its
+//! documentation says otherwise.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::traffic::{Traffic, TrafficSnapshot};
 /// Commands that may wait for the swarm task.
 pub(crate) const COMMAND_QUEUE: usize = 256;
 
-/// Tells why an advert was not said.
+/// Tells why an advert was not published.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PublishError {
     /// It is larger than an advert may be.
@@ -33,10 +34,10 @@ pub enum PublishError {
         /// Bytes allowed.
         limit: usize,
     },
-    /// Every peer would refuse it.
+    /// The advert breaks a rule, so every peer would refuse it.
     #[error("{0}")]
     Invalid(#[from] AdvertError),
-    /// This node has said as much about this round as peers listen to.
+    /// This node has published as many adverts about this round as peers accept.
     #[error("more adverts about round {0} than peers accept")]
     TooMany(Round),
     /// The network is shutting down.
@@ -48,18 +49,18 @@ pub enum PublishError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// The peer.
+    /// The peer opened it.
     Inbound,
-    /// This node.
+    /// This node opened it.
     Outbound,
 }
 
 /// What is known of a connected peer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PeerInfo {
-    /// Who.
+    /// The peer.
     pub node: NodeId,
-    /// What it is to the federation.
+    /// Its role in the federation.
     pub role: Role,
     /// The addresses at the other end of its connections.
     pub addresses: Vec<Multiaddr>,
@@ -67,17 +68,17 @@ pub struct PeerInfo {
     pub since: Duration,
     /// Round trip of the latest ping.
     pub rtt: Option<Duration>,
-    /// Who opened the oldest connection.
+    /// Which side opened the oldest connection.
     pub direction: Direction,
     /// Strikes against it, faded; 0 is a clean record.
     pub score: f64,
-    /// What it says its software is.
+    /// The software that it names.
     pub software: String,
-    /// Blobs that it said it holds.
+    /// Number of blobs that it announced to hold.
     pub holds: usize,
 }
 
-/// What the application asks of the swarm task.
+/// A request of the application to the swarm task.
 #[derive(Debug)]
 pub(crate) enum Command {
     Publish(
@@ -130,7 +131,7 @@ impl Handle {
         }
     }
 
-    /// Returns who this node is.
+    /// Returns the id of this node.
     pub fn node_id(&self) -> NodeId {
         self.shared.node
     }
@@ -144,13 +145,13 @@ impl Handle {
             .clone()
     }
 
-    /// Says something to the federation: stamps, signs, remembers and gossips it.
+    /// Publishes an advert: stamps, signs, remembers and gossips it.
     ///
-    /// Having no peers is no error: whoever connects later hears it by sync. Once the request is under way, dropping
-    /// the future does not take it back.
+    /// Having no peers is no error: peers that connect later receive the advert by sync. Once the request is under way,
+    /// dropping the future does not withdraw it.
     ///
     /// # Errors
-    /// Fails for what every peer would refuse, and after shutdown.
+    /// Fails for an advert that every peer would refuse, and after shutdown.
     pub async fn publish(
         &self,
         round: Round,
@@ -162,13 +163,13 @@ impl Handle {
         answer.await.unwrap_or(Err(PublishError::Closed))
     }
 
-    /// Brings a blob here unless it is held, from the named providers, from whoever said that it holds it, and as a last
-    /// resort from anyone connected.
+    /// Fetches a blob unless this node holds it.
     ///
-    /// Several callers share one transfer and its result. Cancel-safe: what was received is kept and not fetched again.
+    /// It asks the named providers and peers that announced the blob, and as a last resort all connected peers. Several
+    /// callers share one transfer and its result. Cancel-safe: received segments are kept and not fetched again.
     ///
     /// # Errors
-    /// Fails if the blob is too large, the store cannot take it, or time is up; the error says what came of whom.
+    /// Fails if the blob is too large, the store cannot take it, or time is up. The error says what each provider did.
     pub async fn fetch(
         &self,
         blob: BlobRef,
@@ -185,9 +186,10 @@ impl Handle {
             .await
     }
 
-    /// Does what [`Handle::fetch`] does in fewer bytes, if [`crate::Config::compression`] allows it and the providers can.
+    /// Fetches a blob as [`Handle::fetch`] does, in fewer bytes.
     ///
-    /// Callers that share a transfer have it packed as the first of them wanted it.
+    /// [`crate::Config::compression`] must allow it and the providers must be able to pack. The first of several callers
+    /// decides how a shared transfer is packed.
     ///
     /// # Errors
     /// Fails as [`Handle::fetch`] does.
@@ -198,6 +200,7 @@ impl Handle {
         deadline: Duration,
         packing: Packing,
     ) -> Result<Fetched, FetchError> {
+        // The receiver decides, because it is the receiver that spends processor time to save its link.
         let packing = (self.compression == Compression::Zstd).then_some(packing);
         self.fetcher
             .fetch(Request {
@@ -209,13 +212,13 @@ impl Handle {
             .await
     }
 
-    /// Dials an address now and keeps at it with patience, as if it had been configured.
+    /// Dials an address now, and again and again, as if it had been configured.
     pub async fn dial(&self, address: Multiaddr) {
         self.send(Command::Dial(address)).await;
     }
 
-    /// Hears these nodes too, beside those whom everybody hears ([`fednode_core::Audience`]), and no others of that kind
-    /// any more; at most [`crate::MAX_FOLLOWED`], the first ones.
+    /// Follows these nodes and no others: receives their updates beside those of the broadcast set
+    /// ([`fednode_core::Audience`]). Of more than [`crate::MAX_FOLLOWED`] nodes it follows the first ones.
     pub async fn follow(&self, nodes: Vec<NodeId>) {
         self.send(Command::Follow(nodes)).await;
     }
@@ -237,7 +240,7 @@ impl Handle {
         self.shared.traffic.snapshot()
     }
 
-    /// Notes evidence against a peer; enough of it leads to a ban.
+    /// Notes evidence against a peer. Enough of it leads to a ban.
     pub async fn strike(&self, node: NodeId, reason: String) {
         self.send(Command::Strike(node, reason)).await;
     }
@@ -247,19 +250,19 @@ impl Handle {
         self.send(Command::Ban(node, length, reason)).await;
     }
 
-    /// Tells peers that this node now holds a blob completely. Fetched blobs are told by themselves.
+    /// Announces to peers that this node now holds a complete blob. Fetched blobs are announced by themselves.
     pub async fn announce_held(&self, blob: BlobId) {
         self.send(Command::Held(blob)).await;
     }
 
-    /// Says goodbye and ends all tasks; returns when they have ended, within a second.
+    /// Sends last messages and ends all tasks. Returns when they have ended, within a second.
     pub async fn shutdown(&self) {
         self.cancel.cancel();
         self.commands.closed().await;
     }
 
     async fn send(&self, command: Command) {
-        // After shutdown nobody listens; requests that wait for an answer see their oneshot dropped.
+        // After shutdown the queue is closed. Requests that wait for an answer see their oneshot dropped.
         _ = self.commands.send(command).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What this node holds and whom it has told: each peer hears of each blob once.
+//! Which blobs this node holds, and which peers know: each peer is told of each blob once.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use fednode_core::BlobId;
 
 use crate::wire::MAX_HOLDS;
 
-/// The blobs completed last, numbered in order.
+/// The most recently completed blobs, numbered in order.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     recent: VecDeque<BlobId>,
@@ -15,7 +15,7 @@ pub(crate) struct Holds {
 }
 
 impl Holds {
-    /// Notes a complete blob; saying it again makes it recent again.
+    /// Notes a complete blob. Noting it again makes it recent again.
     pub(crate) fn add(&mut self, blob: BlobId) {
         self.recent.push_back(blob);
         self.next += 1;
@@ -24,8 +24,9 @@ impl Holds {
         }
     }
 
-    /// Returns what a peer that was told everything below `told` has not heard, and the number to remember.
+    /// Returns the blobs that a peer was not told of yet, if it was told of all below `told`, and the number to remember.
     pub(crate) fn since(&self, told: u64) -> (Vec<BlobId>, u64) {
+        // A peer that was away for long misses the oldest; it finds those by asking for them.
         let new = usize::try_from(self.next.saturating_sub(told))
             .unwrap_or(usize::MAX)
             .min(self.recent.len());

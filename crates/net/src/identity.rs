@@ -1,8 +1,8 @@
-//! Who a node is: its ed25519 key, on disk and in signatures.
+//! The identity of a node: its ed25519 key, on disk and in signatures.
 //!
-//! The public key *is* the [`NodeId`], so a signature needs nothing but the message to be verified. Every kind of
-//! signed message begins with its own line, so that a signature over one can never pass for another. The key file is
-//! libp2p's protobuf form, which holds both halves: a damaged file is noticed, and it is an error, never a new identity.
+//! The public key *is* the [`NodeId`], so a signature is verified by the message alone. Every kind of signed message begins
+//! with a line of its own. So a signature over one kind can never pass for another. The key file has libp2p's protobuf
+//! form, which holds both halves of the key. So a damaged file is noticed, and it is an error, never a new identity.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::secret_file::{self, SecretFileError};
 const ADVERT_DOMAIN: &[u8] = b"fednode advert 1\n";
 /// Separates signatures over address records from all others.
 pub(crate) const RECORD_DOMAIN: &[u8] = b"fednode peer record 1\n";
-/// What a key file is called in errors.
+/// The name of a key file in errors.
 const KEY: &str = "node key";
 
 /// A node's key.
@@ -28,7 +28,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Makes a new identity that lives as long as the process.
+    /// Makes a new identity, without a file.
     pub fn generate() -> Self {
         Self::of(ed25519::Keypair::generate())
     }
@@ -48,7 +48,7 @@ impl Identity {
         })
     }
 
-    /// Makes a new identity and its key file, which must not exist.
+    /// Makes a new identity and its key file. The file must not exist.
     ///
     /// # Errors
     /// Fails if the file exists or cannot be written.
@@ -64,6 +64,7 @@ impl Identity {
     /// # Errors
     /// Fails if the file is open to others, damaged, or cannot be written.
     pub fn load_or_create(path: &Path) -> Result<Self, SecretFileError> {
+        // A race with another process is harmless: `create` fails if the file appears in between.
         if path.exists() {
             Self::load(path)
         } else {
@@ -71,7 +72,7 @@ impl Identity {
         }
     }
 
-    /// Returns the node that this key is.
+    /// Returns the node id of this key.
     pub fn node_id(&self) -> NodeId {
         self.node
     }
@@ -104,7 +105,7 @@ impl Identity {
     }
 }
 
-/// Tells why a signed advert is not its author's word.
+/// Tells why a signed advert does not verify.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     /// The payload is not an advert.
@@ -115,7 +116,7 @@ pub enum VerifyError {
     Signature(NodeId),
 }
 
-/// Returns what an advert weighs on the wire: its encoding and its signature.
+/// Returns the size of an advert on the wire: its encoding and its signature.
 pub fn encoded_len(advert: &Advert) -> u64 {
     const SIGNATURE: u64 = 64;
     codec::encode(advert).len() as u64 + SIGNATURE
@@ -124,8 +125,9 @@ pub fn encoded_len(advert: &Advert) -> u64 {
 /// Decodes an advert and checks that its author signed these very bytes.
 ///
 /// # Errors
-/// Refuses what is not an advert and what its author did not sign.
+/// Refuses bytes that are no advert, and adverts that their author did not sign.
 pub fn verify(signed: &SignedAdvert) -> Result<Advert, VerifyError> {
+    // Decoded before the signature is checked, because the author is inside. The codec is made for hostile bytes.
     let advert: Advert = codec::decode(&signed.payload, MAX_ADVERT_BYTES)?;
     if signed_by(
         &advert.author,
@@ -145,13 +147,13 @@ pub(crate) fn signed_by(node: &NodeId, domain: &[u8], payload: &[u8], signature:
         .is_ok_and(|key| key.verify(&[domain, payload].concat(), signature))
 }
 
-/// Returns the node's name in libp2p.
+/// Returns the libp2p peer id of a node.
 pub(crate) fn peer_id(node: &NodeId) -> PeerId {
     PeerId::from_bytes(&node.to_peer_id_bytes())
         .expect("an identity multihash of 36 bytes is a peer id")
 }
 
-/// Returns the node of a libp2p name, `None` if its key is not ed25519.
+/// Returns the node of a libp2p peer id, `None` if its key is not ed25519.
 pub(crate) fn node_id(peer: &PeerId) -> Option<NodeId> {
     NodeId::from_peer_id_bytes(&peer.to_bytes()).ok()
 }

@@ -1,8 +1,8 @@
 //! Everything with a socket.
 //!
-//! A node says small signed adverts, fetches immutable blobs, and keeps in touch with other members. This crate does
-//! that over libp2p and shows the rest of the house none of it: [`start()`] returns a [`Handle`] to speak through and a
-//! queue of [`Event`]s to listen to, in the vocabulary of `fednode-core`. It knows no rounds, no averaging, no tensors.
+//! A node publishes small signed adverts, fetches immutable blobs, and keeps connections to other members. This crate
+//! does that over libp2p and hides libp2p from the other crates. [`start()`] returns a [`Handle`] for requests and a queue
+//! of [`Event`]s, in the vocabulary of `fednode-core`. The crate knows no rounds, no averaging, no tensors.
 //!
 //! ```text
 //!   application ──► Handle ──commands──► swarm task ──events──► application
@@ -13,10 +13,10 @@
 //!                                        └── hello, gossip, sync, peer exchange ──► peers
 //! ```
 //!
-//! Hostile input meets its first gate here: [`codec`](CodecError) refuses by size before it reads, decodes into typed,
-//! bounded structs, and an advert passes signature, allow-list, bounds and the replay window before it is forwarded.
-//! What a peer does wrong lowers its standing; it is never a panic. Every queue, list and wait is bounded by a named
-//! constant. The swarm task waits for nobody: a full queue means "ignore", and sync repairs what was ignored.
+//! Hostile input meets its first gate here. [`codec`](CodecError) refuses by size before it reads, and decodes into typed,
+//! bounded structs. An advert passes signature, allow-list, bounds and the replay window before it is forwarded. A
+//! peer's fault lowers its standing and is never a panic. Every queue, list and wait is bounded by a named constant. The
+//! swarm task never waits for another task: a full queue means "ignore", and sync repairs what was ignored.
 //!
 //! ```no_run
 //! # async fn example(blobs: std::sync::Arc<dyn fednode_core::BlobStore>) -> Result<(), Box<dyn std::error::Error>> {

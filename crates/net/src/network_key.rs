@@ -1,7 +1,7 @@
-//! The pre-shared network key: one secret that all members have, without which no connection gets past its first bytes.
+//! The pre-shared network key: one secret that all members have.
 //!
-//! It wraps every TCP connection in a stream cipher below Noise. It is a fence, not an identity: who a peer is, Noise
-//! says. Rotation means restarting everybody.
+//! It wraps every TCP connection in a stream cipher below Noise. Without it no connection gets past its first bytes. It is
+//! a fence, not an identity: Noise proves who a peer is. To rotate the key, restart all members.
 
 use std::fmt;
 use std::path::Path;
@@ -59,6 +59,7 @@ impl FromStr for NetworkKey {
     type Err = NetworkKeyError;
 
     fn from_str(text: &str) -> Result<Self, NetworkKeyError> {
+        // By bytes: slicing a text of other letters in the middle would panic.
         let digit = |byte: u8| {
             char::from(byte)
                 .to_digit(16)

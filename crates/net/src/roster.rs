@@ -1,5 +1,6 @@
-//! The roster: which peers have said a good hello, shared by the swarm task (which writes) and the blob tasks (which
-//! read). Whoever is not on it is neither served nor asked.
+//! The roster: the peers whose hello was accepted.
+//!
+//! The swarm task writes it and the blob tasks read it. Blobs are exchanged only with peers on the roster.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -7,7 +8,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use fednode_core::{BlobId, NodeId, Role};
 use tokio::sync::watch;
 
-/// Blobs remembered as held by one peer; older ones are found by asking.
+/// Blobs remembered as held by one peer. Whether it holds older ones is found by asking.
 const MAX_HOLDS_PER_PEER: usize = 1024;
 
 /// The welcomed peers.
@@ -32,7 +33,7 @@ impl Roster {
         }
     }
 
-    /// Enters a peer after its good hello.
+    /// Enters a peer after its hello was accepted.
     pub(crate) fn enter(&self, node: NodeId, role: Role) {
         let member = Member {
             role,
@@ -43,7 +44,7 @@ impl Roster {
         self.changed();
     }
 
-    /// Strikes a peer off when its last connection is gone.
+    /// Removes a peer when its last connection is gone.
     pub(crate) fn remove(&self, node: &NodeId) {
         self.write().remove(node);
         self.changed();
@@ -54,7 +55,7 @@ impl Roster {
         self.read().get(node).map(|member| member.role)
     }
 
-    /// Returns all peers and whether each has said that it holds a blob.
+    /// Returns all peers, and whether each has announced that it holds a blob.
     pub(crate) fn candidates(&self, blob: &BlobId) -> Vec<(NodeId, bool)> {
         self.read()
             .iter()
@@ -62,7 +63,7 @@ impl Roster {
             .collect()
     }
 
-    /// Notes blobs that a peer says it holds.
+    /// Notes blobs that a peer announces to hold.
     pub(crate) fn note_holds(&self, node: &NodeId, blobs: &[BlobId]) {
         if blobs.is_empty() {
             return;
@@ -99,6 +100,7 @@ impl Roster {
 
 impl Member {
     fn note(&mut self, blob: BlobId) {
+        // Bounded, because a peer can announce any number of names that do not exist.
         if self.holds.insert(blob) {
             self.order.push_back(blob);
         }

@@ -1,4 +1,4 @@
-//! The question-and-answer protocols (hello, sync, peers) on libp2p's request-response: framing, limits, accounting.
+//! The request-response protocols (hello, sync, peers): framing, limits, accounting.
 
 use std::io;
 use std::marker::PhantomData;
@@ -13,9 +13,9 @@ use crate::codec;
 use crate::traffic::Traffic;
 use crate::wire::Call;
 
-/// A whole exchange: a full sync reply over one megabit per second takes ten seconds.
+/// Time for a whole exchange: a full sync reply over one megabit per second takes ten seconds.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-/// Exchanges of one protocol at once on one connection; honest peers have one or two.
+/// Exchanges of one protocol at once on one connection. Honest peers have one or two.
 const MAX_CONCURRENT: usize = 8;
 
 /// Reads and writes the messages of one protocol.
@@ -84,6 +84,7 @@ impl<C: Call> request_response::Codec for Rpc<C> {
     {
         let bytes = codec::write(io, &request, C::MAX_REQUEST).await?;
         self.traffic.control_sent(bytes);
+        // Closing flushes, and tells the other side that nothing follows.
         io.close().await
     }
 

@@ -1,8 +1,9 @@
-//! Standing: what evidence of misbehaviour adds up to. Pure; time is an argument.
+//! Standing: the sum of the evidence against each peer. Pure; time is an argument.
 //!
-//! A strike is evidence that a peer did something an honest one does not: a corrupt segment, a forged advert, words
-//! that break the protocol. Strikes fade with a half-life, so a single disk error is forgiven, and when enough come
-//! together the peer is banned for a while, each time for longer, never for ever: an address or a key may change hands.
+//! A strike is evidence that a peer did something that an honest peer does not: it sent a corrupt segment, a forged advert
+//! or a message that breaks the protocol. Strikes fade with a half-life, so a single disk error is forgiven. When enough
+//! come together, the peer is banned for a while. Each ban is longer than the last, and none is for ever, because an
+//! address or a key may change hands.
 //!
 //! ```text
 //!   score(t) = Σ weight · 2^(-(t - tᵢ) / half-life)          score ≥ 3  →  banned, score starts again at 0
@@ -13,18 +14,18 @@ use std::time::Duration;
 
 use fednode_core::{NodeId, Timestamp};
 
-/// After this a strike counts half: long enough to catch a peer that misbehaves once a minute.
+/// After this time a strike counts half: long enough to catch a peer that misbehaves once a minute.
 const HALF_LIFE: Duration = Duration::from_secs(600);
-/// Strikes that together lead to a ban: one may be an accident of disk or memory, three within minutes are not.
+/// Strikes that together lead to a ban. One may be an accident of disk or memory; three within minutes are not.
 const BAN_AT: f64 = 3.0;
-/// The first ban; each further one is twice as long.
+/// Length of the first ban. Each further ban is twice as long.
 const FIRST_BAN: Duration = Duration::from_secs(300);
-/// The longest ban.
+/// Length of the longest ban.
 const LONGEST_BAN: Duration = Duration::from_secs(3600);
-/// Peers remembered; the one with the least on its account is forgotten first.
+/// Peers remembered. The peer with the least evidence against it is forgotten first.
 const MAX_REMEMBERED: usize = 4096;
 
-/// The standing of all peers against which there is anything.
+/// The standing of all peers against which there is evidence.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
     accounts: BTreeMap<NodeId, Account>,
@@ -52,6 +53,7 @@ impl Standing {
         (account.score, account.as_of) = (account.score_at(now) + 1.0, now);
         let banned = (account.score >= BAN_AT).then(|| {
             let length = FIRST_BAN * 2_u32.saturating_pow(account.bans.min(16));
+            // The score starts again at 0, since the strikes are served; the number of bans stays and makes the next longer.
             (account.score, account.bans) = (0.0, account.bans + 1);
             length.min(LONGEST_BAN)
         });
@@ -66,11 +68,12 @@ impl Standing {
     pub(crate) fn ban(&mut self, node: NodeId, length: Duration, now: Timestamp) {
         let account = self.accounts.entry(node).or_default();
         let until = now + length.min(LONGEST_BAN);
+        // A ban is never cut short by another one.
         account.banned_until = account.banned_until.max(Some(until));
         self.enforce_bound(now);
     }
 
-    /// Lifts the bans that are over and returns whose they were.
+    /// Lifts the bans that are over and returns their peers.
     pub(crate) fn lift(&mut self, now: Timestamp) -> Vec<NodeId> {
         let over = |account: &Account| account.banned_until.is_some_and(|until| until <= now);
         let lifted: Vec<NodeId> = self
@@ -94,7 +97,7 @@ impl Standing {
             .is_some_and(|account| account.banned_until.is_some())
     }
 
-    /// Returns what is on a peer's account; 0 is a clean one.
+    /// Returns the faded sum of a peer's strikes; 0 is a clean record.
     pub(crate) fn score(&self, node: &NodeId, now: Timestamp) -> f64 {
         self.accounts
             .get(node)
@@ -105,6 +108,7 @@ impl Standing {
         if self.accounts.len() <= MAX_REMEMBERED {
             return;
         }
+        // Banned peers go last: to forget a ban would lift it, and fresh keys that misbehave once cost nothing.
         let rank = |account: &Account| (account.banned_until.is_some(), account.score_at(now));
         let least = self.accounts.iter().min_by(|a, b| {
             let ((a_banned, a_score), (b_banned, b_score)) = (rank(a.1), rank(b.1));

@@ -1,13 +1,13 @@
 //! Files with secrets: created once, readable by their owner only, never overwritten.
 //!
-//! A new secret is written beside its final name, synced, and then linked to it: the link fails if the name exists, so
-//! no crash leaves half a key and no second process replaces the first one's.
+//! A new secret is written beside its final name, synced, and then linked to that name. The link fails if the name
+//! exists. So no crash leaves half a key, and no second process replaces the key of the first.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Largest secret file; a larger one is not a key.
+/// Size of the largest secret file. A larger file is not a key.
 const MAX_SECRET_BYTES: u64 = 4096;
 
 /// Tells why a file with a secret cannot be used.
@@ -51,12 +51,13 @@ pub enum SecretFileError {
     },
 }
 
-/// Reads a secret after checking that nobody else can.
+/// Reads a secret after checking that only its owner can read it.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, SecretFileError> {
     let fail = |source| SecretFileError::Read {
         path: path.to_owned(),
         source,
     };
+    // The mode of the open file, not of the path: the path may be replaced between check and read.
     let file = File::open(path).map_err(fail)?;
     if let Some(mode) = exposed_mode(&file).map_err(fail)? {
         return Err(SecretFileError::Exposed {
@@ -71,7 +72,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, SecretFileError> {
     Ok(bytes)
 }
 
-/// Creates a file with a secret; fails if the name is taken.
+/// Creates a file with a secret. Fails if the name is taken.
 pub(crate) fn create(path: &Path, secret: &[u8]) -> Result<(), SecretFileError> {
     let fail = |source| SecretFileError::Create {
         path: path.to_owned(),
@@ -80,8 +81,10 @@ pub(crate) fn create(path: &Path, secret: &[u8]) -> Result<(), SecretFileError> 
     let mut draft = path.as_os_str().to_owned();
     draft.push(format!(".{}.new", std::process::id()));
     let draft = PathBuf::from(draft);
+    // A hard link and not a rename: a rename would replace a key that another process has just made.
     let linked = write_draft(&draft, secret).and_then(|()| fs::hard_link(&draft, path));
     let removed = fs::remove_file(&draft);
+    // The folder is synced too; without it the new name may be gone after a power cut.
     linked
         .and(removed)
         .and_then(|()| sync_folder(path))

@@ -1,4 +1,4 @@
-//! Starting the network: builds the swarm, listens, loads what was heard before, and starts the tasks.
+//! Starting the network: builds the swarm, listens, loads earlier adverts, and starts the tasks.
 
 use std::io;
 use std::net::{IpAddr, TcpListener};
@@ -31,15 +31,15 @@ use crate::traffic::Traffic;
 use crate::transport;
 use crate::wire::BLOB_PROTOCOL;
 
-/// Wishes of the fetcher that may wait; a lost one is wished again.
+/// Requests of the fetcher that may wait. The fetcher repeats a lost one.
 const WISH_QUEUE: usize = 64;
-/// A listener that has no address by then has none.
+/// Time for a listener to get its address.
 const LISTEN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Tells why the network could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// An address cannot be listened at.
+    /// The network cannot listen at an address.
     #[error("cannot listen at {address}: {reason}")]
     Listen {
         /// Which address.
@@ -55,18 +55,18 @@ pub enum StartError {
 /// A running network.
 #[derive(Debug)]
 pub struct Network {
-    /// To speak through.
+    /// For requests.
     pub handle: Handle,
-    /// To listen to. Must be read: adverts that find it full are refused until sync offers them again.
+    /// The queue of events. It must be read: adverts that find it full are ignored until sync offers them again.
     pub events: mpsc::Receiver<Event>,
-    /// Ends when the network has.
+    /// Ends when the network has ended.
     pub task: JoinHandle<()>,
 }
 
-/// Starts the network; resolves when it listens.
+/// Starts the network. Resolves when it listens.
 ///
 /// # Errors
-/// Fails if an address cannot be listened at (such as a port in use) or the transport cannot be set up.
+/// Fails if the network cannot listen at an address (a port in use), or if the transport cannot be set up.
 pub async fn start(
     config: Config,
     identity: Identity,
@@ -89,6 +89,7 @@ pub async fn start(
         peer_id(&identity.node_id()),
         swarm_config,
     );
+    // Listening comes before anything is spawned: a port in use is an error of the caller, not a log line.
     listen(&mut swarm, &config.listen).await?;
     let book = recall(&config).await;
     Ok(launch(
@@ -140,6 +141,7 @@ fn launch(
         own: node,
         allow: config.allow.clone(),
     };
+    // The task joins its helpers at the end, so that nothing of the network outlives it.
     let mut helpers = JoinSet::new();
     helpers.spawn(gate::run(Arc::new(rules), candidates, judged));
     helpers.spawn(blob::serve(
@@ -196,6 +198,7 @@ async fn listen(swarm: &mut Swarm<Behaviour>, addresses: &[Multiaddr]) -> Result
                 ),
                 TransportError::Other(error) => fail(explain_listen(&error)),
             })?;
+        // `listen_on` only begins: whether the address works comes as an event.
         let settled = timeout(LISTEN_PATIENCE, settled(swarm, listener)).await;
         settled
             .unwrap_or_else(|_| {
@@ -226,8 +229,9 @@ async fn settled(swarm: &mut Swarm<Behaviour>, listener: ListenerId) -> io::Resu
     }
 }
 
-/// Checks that nobody has the port: libp2p's listeners allow others of the same user beside them, and connections would
-/// reach one or the other at random.
+/// Checks that the port is free.
+///
+/// Listeners of libp2p allow other listeners of the same user at their port. Connections would reach one of them at random.
 fn port_is_free(address: &Multiaddr) -> io::Result<()> {
     let mut parts = address.iter();
     let ip: IpAddr = match parts.next() {
@@ -254,7 +258,7 @@ fn explain_listen(error: &io::Error) -> String {
     }
 }
 
-/// Enters what was heard in earlier lives; what does not verify is left out.
+/// Makes a book of the adverts that earlier processes of this node received. Adverts that do not verify are left out.
 async fn recall(config: &Config) -> Book {
     let (known, heard) = (config.known.clone(), config.heard.clone());
     let verified = tokio::task::spawn_blocking(move || {
@@ -264,13 +268,16 @@ async fn recall(config: &Config) -> Book {
             Some((signed, advert.ok()?))
         });
         let mut verified: Vec<(SignedAdvert, Advert)> = verified.collect();
+        // In order: the window of an author forgets what comes more than 64 counters late.
         verified.sort_by_key(|(_, advert)| (advert.author, advert.sequence));
         verified
     });
     let mut book = Book::of(Audience::of(&config.spec));
+    // Entered at time 0, so that they count as settled and sync offers them at once.
     for (signed, advert) in verified.await.unwrap_or_default() {
         book.insert(Arc::new(signed), &advert, Timestamp::default());
     }
+    // After the adverts: where the book has the advert itself, its window is exact (see `Book::remember`).
     heard
         .into_iter()
         .for_each(|(author, sequence)| book.remember(author, sequence));

@@ -1,7 +1,7 @@
-//! The swarm task: the one owner of the swarm and of everything that is known about peers.
+//! The swarm task: the one owner of the swarm and of all state about peers.
 //!
-//! It takes commands, wishes, judged adverts, swarm events and the tick of a timer, one at a time, and waits for
-//! nothing else. This file holds the state and the loop; what is done for each protocol is in the files beside it.
+//! It handles commands, requests of the fetcher, judged adverts, swarm events and the tick of a timer, one at a time. It
+//! waits for nothing else. This file holds the state and the loop; each protocol has a file beside it.
 
 mod commands;
 mod connections;
@@ -43,16 +43,16 @@ use crate::score::Standing;
 use connections::Peer;
 pub(crate) use dial_error::socket_error;
 
-/// The beat of everything periodic: shorter than the shortest back-off.
+/// The beat of all periodic work: shorter than the shortest back-off.
 const TICK: Duration = Duration::from_millis(100);
-/// How often expired things are forgotten.
+/// How often expired adverts and records are forgotten.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
-/// Time for last words (a `Leave`, an unsubscription) to get out before connections are closed.
+/// Time for last messages (a `Leave`, an unsubscription) to be sent before connections are closed.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Time for connections to close after that.
 const FAREWELL: Duration = Duration::from_millis(300);
 
-/// What comes in from other tasks.
+/// The queues from other tasks.
 #[derive(Debug)]
 pub(crate) struct Inlets {
     pub(crate) commands: mpsc::Receiver<Command>,
@@ -69,25 +69,25 @@ pub(crate) struct Task {
     own: NodeId,
     topics: Topics,
     audience: Audience,
-    /// Whose adverts are wanted that are not for everybody.
+    /// The authors outside the broadcast set whose adverts this node wants.
     follows: BTreeSet<NodeId>,
     book: Book,
     peers: BTreeMap<NodeId, Peer>,
     dialer: Dialer,
     dials: HashMap<ConnectionId, Target>,
     addresses: AddressBook,
-    /// Addresses at which peers say they see this node, with how often they said so.
+    /// Addresses at which peers claim to see this node, with the number of claims.
     observed: BTreeMap<Multiaddr, u32>,
-    /// Refusals told already, so that a peer that keeps coming back is not news.
+    /// Refusals that were reported already: a peer that keeps coming back is no news.
     refusals: BTreeMap<NodeId, Refusal>,
     standing: Standing,
     holds: Holds,
     outbox: Outbox,
     gate: mpsc::Sender<Candidate>,
     shared: Arc<Shared>,
-    /// Own adverts that nobody listened to yet.
+    /// Own adverts that had no subscriber yet.
     unheard: VecDeque<(TopicHash, Vec<u8>)>,
-    /// Accepted adverts that wait to be forwarded, with when and from whom.
+    /// Accepted adverts that wait to be forwarded, with time and source.
     forwards: VecDeque<(Instant, MessageId, PeerId)>,
     /// The counter of the next advert of this incarnation.
     counter: u64,
@@ -163,6 +163,8 @@ impl Task {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                // In this order: what frees queues of other tasks comes before what fills them, and the tick comes last
+                // because it only makes up for time that has passed.
                 biased;
                 () = inlets.cancel.cancelled() => break,
                 Some(ended) = helpers.join_next() => {
@@ -181,7 +183,7 @@ impl Task {
         }
         inlets.cancel.cancel();
         self.say_goodbye().await;
-        // Jobs and served streams see the cancelled token; the gate ends with its queue.
+        // Jobs and served streams see the cancelled token. The gate ends with its queue.
         let Self { swarm, gate, .. } = self;
         drop((swarm, gate, inlets.checked));
         fetcher.closed().await;
@@ -190,8 +192,10 @@ impl Task {
 
     fn on_tick(&mut self) {
         let now = Instant::now();
+        // The outbox first: adverts are ignored while it has a backlog.
         self.outbox.flush();
         self.forward_due(now);
+        // Dead connections before dials: a peer that is about to go must not count as connected.
         self.check_deadlines(now);
         self.dial_due(now);
         self.sync_due(now);
@@ -239,6 +243,7 @@ impl Task {
                 error,
                 ..
             } => {
+                // Dials that libp2p begins by itself have no target here, and no back-off.
                 if let Some(target) = self.dials.remove(&connection_id) {
                     self.on_dial_error(&target, &error);
                 }
@@ -278,7 +283,7 @@ impl Task {
         }
     }
 
-    /// Gets last words out and closes connections, in half a second at most.
+    /// Sends last messages and closes connections, in half a second at most.
     async fn say_goodbye(&mut self) {
         if self.peers.is_empty() {
             return;
@@ -287,6 +292,7 @@ impl Task {
         for topic in [self.topics.advert.clone(), self.topics.control.clone()] {
             self.swarm.behaviour_mut().gossip.unsubscribe(&topic);
         }
+        // The swarm sends only while it is polled, so it is polled for a moment with its events thrown away.
         let swarm = &mut self.swarm;
         _ = timeout(LAST_WORDS, async { while swarm.next().await.is_some() {} }).await;
         let connected: Vec<NodeId> = self.peers.keys().copied().collect();

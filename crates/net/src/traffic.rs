@@ -1,7 +1,7 @@
 //! Byte accounting: what this node sent and received, by purpose.
 //!
-//! Blob, hello, sync and peer exchange bytes are counted where they pass; gossip and raw wire bytes are read out of the
-//! counters that libp2p keeps itself, because only it knows what it forwards and what encryption adds.
+//! The bytes of blobs, hello, sync and peer exchange are counted where they pass. Gossip and raw wire bytes come from the
+//! counters of libp2p, because only libp2p knows what it forwards and what encryption adds.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use fednode_core::Role;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
 
-/// Bytes so far. Gossip, control and blob bytes are payload; wire bytes are everything, encrypted.
+/// Bytes so far. Gossip, control and blob bytes are payload. Wire bytes are all encrypted bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct TrafficSnapshot {
-    /// Adverts said and forwarded, once per recipient.
+    /// Adverts published and forwarded, once per recipient.
     pub gossip_sent: u64,
     /// Adverts received by gossip, duplicates included.
     pub gossip_received: u64,
@@ -29,9 +29,9 @@ pub struct TrafficSnapshot {
     pub blob_received_from_aggregators: u64,
     /// Blob bytes received from other nodes.
     pub blob_received_from_nodes: u64,
-    /// Everything that went out on sockets.
+    /// All bytes sent on sockets.
     pub wire_sent: u64,
-    /// Everything that came in on sockets.
+    /// All bytes received on sockets.
     pub wire_received: u64,
 }
 
@@ -64,6 +64,7 @@ impl ByRole {
         } else {
             &self.nodes
         };
+        // Relaxed is enough: a counter orders nothing else.
         counter.fetch_add(bytes, Ordering::Relaxed);
     }
 }
@@ -111,12 +112,13 @@ impl Traffic {
         }
     }
 
-    /// Sums libp2p's counters by name; those of the wire also by direction.
+    /// Sums libp2p's counters by name, and those of the wire also by direction.
     ///
-    /// The registry gives its values in the text form only, which is a public format with a specification.
+    /// The registry gives its values only in the text form. That is a public format with a specification.
     fn libp2p_counters(&self) -> BTreeMap<String, u64> {
         let mut text = String::new();
         let mut sums = BTreeMap::new();
+        // Counters that cannot be read count as 0: figures must never end a node.
         if prometheus_client::encoding::text::encode(&mut text, &self.registry).is_err() {
             return sums;
         }

@@ -24,11 +24,11 @@ use crate::network_key::NetworkKey;
 
 /// From the first packet to an authenticated connection: some round trips on the worst link that is still of use.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// The same for the side that was dialed; shorter, so that a dialer that waits for the wrong words (one side has a
-/// network key, the other has none) sees the connection end instead of its own patience.
+/// The same for the side that was dialed. It is shorter than [`DIAL_TIMEOUT`]. If only one side has a network key, each
+/// waits for bytes that never come, and so the dialer sees the connection end instead of its own timeout.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes asked of the socket at once: the largest encrypted message. Noise alone asks for 8 KiB at a time; 256 KiB gain
-/// no more and fall out of the processor's cache.
+/// Bytes read from the socket at once: the largest encrypted message. Noise alone reads 8 KiB at a time. 256 KiB gain no
+/// more and fall out of the processor's cache.
 const READ_BYTES: usize = 64 << 10;
 
 type Connection = (PeerId, StreamMuxerBox);
@@ -39,7 +39,7 @@ pub(crate) fn build(
     key: Option<&NetworkKey>,
     registry: &mut Registry,
 ) -> io::Result<Boxed<Connection>> {
-    // Names are resolved with the system's settings; without any (a bare container) addresses must still work.
+    // Names are resolved with the system's settings. Without any (a bare container) numeric addresses must still work.
     let resolving = match dns::tokio::Transport::system(secured(identity, key)?) {
         Ok(resolving) => resolving.boxed(),
         Err(error) => {
@@ -55,7 +55,7 @@ pub(crate) fn build(
 
 fn secured(identity: &Identity, key: Option<&NetworkKey>) -> io::Result<Boxed<Connection>> {
     let tcp = over_tcp(identity, key)?;
-    // The network key wraps TCP only; a node that has one must not be reachable around it.
+    // The network key wraps TCP only. A node with a key must not be reachable around it, so it has no QUIC.
     #[cfg(feature = "quic")]
     if key.is_none() {
         let quic =
@@ -70,6 +70,8 @@ fn secured(identity: &Identity, key: Option<&NetworkKey>) -> io::Result<Boxed<Co
 }
 
 fn over_tcp(identity: &Identity, key: Option<&NetworkKey>) -> io::Result<Boxed<Connection>> {
+    // The order matters: the network key below Noise, so that a stranger sees no handshake at all; the buffer between
+    // both, so that one read fills many encrypted messages.
     let key = key.map(NetworkKey::to_pre_shared_key);
     let noise = noise::Config::new(&identity.keypair()).map_err(io::Error::other)?;
     let sockets = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true));

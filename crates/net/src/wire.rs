@@ -1,13 +1,13 @@
 //! The messages of the protocols that two connected nodes speak, with the limit of each.
 //!
-//! | protocol | asks | answers | limit |
+//! | protocol | request | reply | limit |
 //! |---|---|---|---|
 //! | `/fednode/hello/1` | [`Hello`] | [`Hello`] | 64 KiB |
 //! | `/fednode/sync/1` | [`SyncRequest`] | [`SyncReply`] | 128 KiB, 1.25 MiB |
 //! | `/fednode/peers/1` | [`PeersRequest`] | [`PeersReply`] | 64 KiB, 256 KiB |
 //! | `/fednode/blob/1` | [`BlobAsk`] | [`BlobAnswer`], then the bytes it announces | 1 KiB |
 //!
-//! Names and bounds only; who says what when is in `task` and `blob`.
+//! This file has names and bounds only. `task` and `blob` say who sends which message when.
 
 use fednode_core::{BlobId, FederationId, Hello, NodeId, Sequence, SignedAdvert, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::blob::Width;
 use crate::bounded::Bounded;
 
-/// Name of the protocol of the first words on a connection.
+/// Name of the protocol of the first messages on a connection.
 pub(crate) const HELLO_PROTOCOL: &str = "/fednode/hello/1";
 /// Name of the anti-entropy protocol.
 pub(crate) const SYNC_PROTOCOL: &str = "/fednode/sync/1";
@@ -24,15 +24,15 @@ pub(crate) const PEERS_PROTOCOL: &str = "/fednode/peers/1";
 /// Name of the blob transfer.
 pub(crate) const BLOB_PROTOCOL: &str = "/fednode/blob/1";
 
-/// Authors in one digest: 64 KiB of request. With more authors the digest goes round in ranges.
+/// Authors in one digest: 64 KiB of request. With more authors a session goes through ranges.
 pub(crate) const MAX_DIGEST: usize = 1024;
-/// Blobs that one sync message says are held; older holdings are found by asking.
+/// Held blobs that one sync message names. Older ones are found by asking.
 pub(crate) const MAX_HOLDS: usize = 256;
 /// Adverts in one sync reply, so that tiny ones do not make a long list.
 pub(crate) const MAX_SYNC_ADVERTS: usize = 4096;
-/// Most nodes that one node follows, the largest `scale.follows` of a spec.
+/// Largest number of nodes that one node follows, the largest `scale.follows` of a spec.
 pub const MAX_FOLLOWED: usize = 256;
-/// Bytes of adverts in one sync reply; the asker asks again if there are more.
+/// Bytes of adverts in one sync reply. If there are more, another request follows.
 pub(crate) const SYNC_REPLY_BUDGET: usize = 1 << 20;
 /// Address records in one reply: enough to find a mesh, too few to be worth an amplification.
 pub(crate) const MAX_RECORDS: usize = 64;
@@ -41,7 +41,7 @@ pub(crate) const MAX_ADDRESSES: usize = 16;
 /// Bytes of one encoded address record: sixteen addresses of 128 bytes and some names.
 pub(crate) const MAX_RECORD_BYTES: usize = 3 << 10;
 
-/// One protocol of a question and an answer.
+/// A protocol of one request and one reply.
 pub(crate) trait Call: Send + 'static {
     /// Its name on the wire.
     const PROTOCOL: &'static str;
@@ -49,13 +49,13 @@ pub(crate) trait Call: Send + 'static {
     const MAX_REQUEST: usize;
     /// Largest reply in bytes.
     const MAX_REPLY: usize;
-    /// What is asked.
+    /// The request.
     type Request: Serialize + for<'de> Deserialize<'de> + Send + Sync;
-    /// What is answered.
+    /// The reply.
     type Reply: Serialize + for<'de> Deserialize<'de> + Send + Sync;
 }
 
-/// The hello: both sides say theirs and both check the other's, so both know the reason of a refusal.
+/// The hello. Each side sends its own and checks that of the other, so both know the reason of a refusal.
 #[derive(Debug)]
 pub(crate) enum HelloCall {}
 
@@ -91,15 +91,15 @@ impl Call for PeersCall {
     type Reply = PeersReply;
 }
 
-/// What a node has heard of one author: the newest advert and which of the 63 before it.
+/// What a node has received of one author: the newest advert, and which of the 63 before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(NodeId, u64, u64, u64)", into = "(NodeId, u64, u64, u64)")]
 pub(crate) struct Heard {
-    /// Whose adverts.
+    /// The author.
     pub(crate) author: NodeId,
-    /// The newest.
+    /// The newest advert.
     pub(crate) newest: Sequence,
-    /// Bit `i` tells whether the advert `i` counters before the newest was heard; bit 0 is the newest itself.
+    /// Bit `i` tells whether the advert `i` counters before the newest was received. Bit 0 is the newest itself.
     pub(crate) seen: u64,
 }
 
@@ -127,7 +127,7 @@ impl From<Heard> for (NodeId, u64, u64, u64) {
     }
 }
 
-/// What a node has heard of all authors from `first` to `last`; an author of the range that is absent was never heard.
+/// What a node has received of all authors from `first` to `last`. It received nothing of an author that is absent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Digest {
@@ -136,16 +136,16 @@ pub(crate) struct Digest {
     pub(crate) heard: Bounded<Heard, MAX_DIGEST>,
 }
 
-/// "This is what I have heard; say what I lack."
+/// "I have received this; send what I lack."
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SyncRequest {
     pub(crate) digest: Digest,
-    /// The asker is new here and wants everything, also what gossip may just be bringing to others.
+    /// The sender is new here and wants all adverts, also those that gossip may be bringing to others right now.
     pub(crate) everything: bool,
-    /// Whose adverts the asker wants that are not for everybody.
+    /// The authors outside the broadcast set whose adverts the sender wants.
     pub(crate) follows: Bounded<NodeId, MAX_FOLLOWED>,
-    /// Blobs that the asker completed since it last said so.
+    /// Blobs that the sender completed since its last message.
     pub(crate) holds: Bounded<BlobId, MAX_HOLDS>,
 }
 
@@ -154,23 +154,23 @@ pub(crate) struct SyncRequest {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SyncReply {
     pub(crate) adverts: Bounded<SignedAdvert, MAX_SYNC_ADVERTS>,
-    /// There are more in the range than fit.
+    /// The range has more adverts than fit.
     pub(crate) more: bool,
-    /// Blobs that the answering node completed since it last said so.
+    /// Blobs that the answering node completed since its last message.
     pub(crate) holds: Bounded<BlobId, MAX_HOLDS>,
 }
 
-/// Who may be told an address.
+/// Who may receive an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Scope {
     /// Processes of the same machine only.
     Loopback,
-    /// Anybody of the federation.
+    /// All members of the federation.
     Network,
 }
 
-/// Where a node can be reached, as it says itself.
+/// The addresses of a node, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
@@ -193,14 +193,14 @@ pub(crate) struct SignedRecord {
     pub(crate) signature: Vec<u8>,
 }
 
-/// "This is where I am; who else is there?"
+/// "These are my addresses; which others do you know?"
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PeersRequest {
     pub(crate) mine: Bounded<SignedRecord, 2>,
 }
 
-/// "These are."
+/// "These."
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PeersReply {
@@ -210,7 +210,7 @@ pub(crate) struct PeersReply {
 /// Largest header on a blob stream.
 pub(crate) const MAX_BLOB_HEADER: usize = 1 << 10;
 
-/// One question on a blob stream; questions are answered in order.
+/// A request on a blob stream. Requests are answered in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BlobAsk {
@@ -233,12 +233,12 @@ pub(crate) enum Want {
         index: u32,
         /// Bytes of one number.
         width: Width,
-        /// A blob that the asker holds, to pack against.
+        /// A blob that the receiver holds, to pack against.
         base: Option<BlobId>,
     },
 }
 
-/// What precedes the bytes, or stands in their place.
+/// The header before the bytes, or in their place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BlobAnswer {
@@ -246,21 +246,21 @@ pub(crate) struct BlobAnswer {
     pub(crate) outcome: Answer,
 }
 
-/// What became of a question.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Answer {
-    /// So many bytes follow.
+    /// This many bytes follow.
     Bytes(u32),
-    /// So many bytes follow, fewer than the segment has that they unpack to.
+    /// This many bytes follow. They unpack to a longer segment.
     Packed {
         bytes: u32,
-        /// Whether they are what the segment differs by from the base that was named.
+        /// Whether they are the difference of the segment to the named base.
         against: bool,
     },
     /// The blob is not held completely.
     NotHeld,
-    /// It is held but could not be read.
+    /// The blob is held but could not be read.
     Failed,
 }
 

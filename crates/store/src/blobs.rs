@@ -1,9 +1,9 @@
 //! Blobs on disk: immutable bytes named by their BLAKE3 hash, within a quota, received piece by piece.
 //!
-//! A blob is *held* when its whole file lies under its name; it gets there only by a rename after its bytes were hashed
-//! and, if they are this node's own, fsynced. It leaves when it is collected, removed or found corrupt. Bytes are verified
-//! again whenever they are read: a disk that lies costs one blob, never a wrong model, and never this node's standing with
-//! its peers.
+//! A blob is *held* when its whole file lies under its name. It gets that name only by a rename after its bytes were hashed
+//! and, if they are this node's own, fsynced. It is gone when it is collected, removed or found corrupt. Bytes are verified
+//! again whenever they are read. So a disk that lies costs one blob. It never costs a wrong model or this node's standing
+//! with its peers.
 //!
 //! ```text
 //!            put ────────────────────────────────┐
@@ -12,8 +12,8 @@
 //!                └─────── partial ───────┘
 //! ```
 //!
-//! Every method may be called from any number of threads and may block on the disk. Nothing here knows a peer, a round
-//! or what a blob means; what must stay is told by [`Blobs::protect`] and [`Blobs::pin`].
+//! Every method may be called from any number of threads and may block on the disk. This module knows no peer, no round and
+//! no meaning of a blob. [`Blobs::protect`] and [`Blobs::pin`] say which blobs must stay.
 
 mod exchange;
 mod files;
@@ -38,9 +38,9 @@ use crate::folder::Lock;
 use files::Files;
 use index::{Index, Victim};
 
-/// Default of the quota: what a small edge device can spare.
+/// Default of the quota: space that a small edge device can spare.
 pub const DEFAULT_QUOTA_BYTES: u64 = 10 << 30;
-/// How stale the time of last use on disk may get: coarse enough to cost nothing, fine enough to order rounds.
+/// How stale the time of last use on disk may become: coarse enough to cost nothing, fine enough to order rounds.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The blob store of one node.
@@ -50,11 +50,11 @@ pub struct Blobs {
     disk: Disk,
     quota_bytes: u64,
     index: Arc<Mutex<Index>>,
-    /// Absent when only looking.
+    /// Absent when opened read-only.
     lock: Option<Lock>,
 }
 
-/// Keeps a blob from being collected while it lives, held already or not yet.
+/// Keeps a blob from being collected while the pin lives, whether the blob is held already or not.
 #[derive(Debug)]
 #[must_use = "a blob is pinned only while its pin lives"]
 pub struct Pin {
@@ -65,7 +65,7 @@ pub struct Pin {
 /// What a collection removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
-    /// Blobs, complete or partial.
+    /// Number of blobs, complete or partial.
     pub blobs: usize,
     /// Their bytes.
     pub bytes: u64,
@@ -77,7 +77,7 @@ impl Drop for Pin {
     }
 }
 
-/// The index is consistent between any two statements, so a panic elsewhere does not spoil it.
+/// Locks the index. It is consistent between any two statements, so a panic elsewhere does not damage it.
 fn lock(index: &Mutex<Index>) -> MutexGuard<'_, Index> {
     index.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -148,7 +148,7 @@ impl Blobs {
     /// Returns all held blobs, in the order of their names.
     ///
     /// # Errors
-    /// Fails if the disk does (only when opened read-only).
+    /// Fails if the disk fails (only when opened read-only).
     pub fn list(&self) -> io::Result<Vec<BlobRef>> {
         match self.lock {
             Some(_) => Ok(self.index().all_held()),
@@ -168,21 +168,22 @@ impl Blobs {
 
 /// Whole blobs.
 impl Blobs {
-    /// Keeps bytes durably and names them.
+    /// Stores bytes durably and returns their name.
     ///
     /// # Errors
-    /// Fails with [`io::ErrorKind::StorageFull`] or [`io::ErrorKind::QuotaExceeded`] when they do not fit even after
-    /// everything unneeded was collected, and if the disk does.
+    /// Fails with [`io::ErrorKind::StorageFull`] or [`io::ErrorKind::QuotaExceeded`] if the bytes do not fit even after all
+    /// unneeded blobs were collected. Fails if the disk fails.
     pub fn put(&self, bytes: &[u8]) -> io::Result<BlobRef> {
         self.check_writable()?;
-        // Hashed in segments, so that whoever fetches it can be served without reading it again.
+        // Hashed in segments: the list serves peers that fetch the blob without another read.
         let list = SegmentList::of(bytes);
         let blob = list.blob();
         check_size(blob)?;
-        // What is held is read once: if the disk spoilt it, these bytes are the cure.
+        // A held blob is read once: if the disk has damaged it, it is stored again from these bytes.
         if self.held(&blob.id).is_some() && self.get(&blob.id).is_ok() {
             return Ok(blob);
         }
+        // The space is reserved in the index while the bytes are written without its lock, and released if that fails.
         self.make_room(&mut self.index(), blob.size)?;
         self.store(list, bytes)
             .inspect_err(|_| self.index().release(blob.size))?;
@@ -204,13 +205,13 @@ impl Blobs {
         Ok(())
     }
 
-    /// Reads a whole blob and verifies it. A corrupt one is removed, and from then on not held.
+    /// Reads a whole blob and verifies it. A corrupt blob is removed and no longer held.
     ///
     /// # Errors
-    /// Fails with [`io::ErrorKind::NotFound`] if it is not held or turns out to be corrupt, and if the disk does.
+    /// Fails with [`io::ErrorKind::NotFound`] if it is not held or turns out to be corrupt. Fails if the disk fails.
     pub fn get(&self, id: &BlobId) -> io::Result<Vec<u8>> {
         let (file, blob) = self.open_held(id)?;
-        // The size is the file's own claim: what is too large was not written by this store.
+        // The size is a claim of the file. This store did not write a file that is too large.
         let len = usize::try_from(blob.size)
             .ok()
             .filter(|_| blob.size <= MAX_BLOB_BYTES);
@@ -223,10 +224,10 @@ impl Blobs {
         Ok(bytes)
     }
 
-    /// Removes a blob and everything received of it, needed or not: its owner took it back.
+    /// Removes a blob and all its received parts, needed or not, because its owner withdrew it.
     ///
     /// # Errors
-    /// Fails if the disk does.
+    /// Fails if the disk fails.
     pub fn remove(&self, id: &BlobId) -> io::Result<bool> {
         self.check_writable()?;
         let mut index = self.index();
@@ -237,7 +238,7 @@ impl Blobs {
         Ok(found)
     }
 
-    /// Opens a held blob's file. Its size is the file's; whether the bytes are right shows when they are hashed.
+    /// Opens the file of a held blob. The size is that of the file; hashing shows whether the bytes are right.
     fn open_held(&self, id: &BlobId) -> io::Result<(File, BlobRef)> {
         if self.held(id).is_none() {
             return Err(not_held(id));
@@ -248,8 +249,8 @@ impl Blobs {
         {
             Ok((file, size)) => Ok((file, BlobRef { id: *id, size })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // Collected since we asked, or tidied up by hand. Names change only under the lock of the index, so
-                // under it we can tell whether it has come back meanwhile.
+                // The file was collected since the look-up, or removed by hand. Names change only under the lock of the
+                // index. So under that lock the second look tells whether the blob has come back.
                 let mut index = self.index();
                 if !path.exists() {
                     index.forget(Victim::Held(*id));
@@ -271,7 +272,7 @@ impl Blobs {
             return corrupt;
         }
         let mut index = self.index();
-        // Another thread may have replaced it since it was opened; only the file that was read is to go.
+        // Another thread may have replaced the file since it was opened. Only the file that was read is removed.
         let same_file = match (file.metadata(), fs::metadata(self.files.held(id))) {
             (Ok(read), Ok(there)) => read.ino() == there.ino(),
             _ => false,
@@ -282,7 +283,7 @@ impl Blobs {
         }
     }
 
-    /// Notes that a blob was used, on disk only now and then.
+    /// Notes that a blob was used. On disk that is noted only now and then.
     fn touch(&self, id: &BlobId, file: &File) {
         let now = SystemTime::now();
         let Some(before) = self.index().touch(id, now) else {

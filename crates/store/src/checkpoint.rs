@@ -1,20 +1,20 @@
-//! Checkpoints: what a node must know to go on where it stopped, whole or not at all.
+//! Checkpoints: the state that a node needs to continue where it stopped, whole or not at all.
 //!
-//! A checkpoint has a name (one process may keep several kinds), a small description as JSON and large sections as raw
-//! bytes. The last two generations stay on disk, because the likeliest time for a power cut is while writing. One whose
-//! federation or partition differs from what is expected is refused: going on with it would mix what must not mix, and
-//! test samples of one partition are training samples of another.
+//! A checkpoint has a name (one process may keep several kinds), a small description as JSON, and large sections as raw
+//! bytes. The last two generations stay on disk, because a power cut is likeliest while writing. A checkpoint of another
+//! federation or partition is refused. To continue with it would mix models of two federations, and test samples of one
+//! partition are training samples of another.
 //!
 //! ```text
 //! checkpoints/<name>.00000041     the generation before
 //! checkpoints/<name>.00000042     the newest
-//! checkpoints/<name>.corrupt      the last one found damaged, for who wants to know why
+//! checkpoints/<name>.corrupt      the last damaged one, for a person who wants to know why
 //! checkpoints/reserve             space that is given up when the disk is full, and taken again when it is not
 //! ```
 //!
-//! The reserve is a little larger than the largest checkpoint so far. Writing generation n+1 on a full disk spends it; dropping
-//! generation n−1 right afterwards pays it back, so a full disk stops blobs, never checkpoints. Nothing here knows what
-//! is in a section.
+//! The reserve is a little larger than the largest checkpoint so far. Writing generation n+1 on a full disk spends it.
+//! Dropping generation n−1 right afterwards pays it back. So a full disk stops blobs, never checkpoints. This module does
+//! not know what a section holds.
 
 mod format;
 #[cfg(test)]
@@ -42,12 +42,12 @@ const RESERVE: &str = "reserve";
 const GENERATIONS: usize = 2;
 /// Longest name of a checkpoint.
 const MAX_NAME_BYTES: usize = 64;
-/// What the reserve has at least beyond the largest checkpoint so far: one block of most file systems.
+/// Smallest surplus of the reserve over the largest checkpoint so far: one block of most file systems.
 const RESERVE_SLACK_BYTES: u64 = 4096;
 /// Default of the space reserved before the first checkpoint: a small model with its optimiser.
 pub const DEFAULT_RESERVE_BYTES: u64 = 16 << 20;
 
-/// What is saved.
+/// The content of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Checkpoint {
     /// Hash of the partition that the node's data come from.
@@ -94,9 +94,9 @@ pub enum LoadError {
         name: String,
         /// `federation` or `partition hash`.
         what: &'static str,
-        /// What the checkpoint says.
+        /// That of the checkpoint.
         found: String,
-        /// What was asked for.
+        /// The expected one.
         expected: String,
     },
     /// It is damaged.
@@ -133,13 +133,13 @@ pub enum LoadError {
 pub struct Loaded {
     /// Its content.
     pub checkpoint: Checkpoint,
-    /// Which one it is, counting from 1.
+    /// Its number, counting from 1.
     pub generation: u64,
-    /// One line for the user if it is not the newest, because the newest is damaged.
+    /// One line for the user if the newest is damaged and this is an older one.
     pub warning: Option<String>,
 }
 
-/// What saving did.
+/// The result of saving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Saved {
     /// Which one it is, counting from 1.
@@ -197,7 +197,7 @@ pub struct Checkpoints {
     federation: FederationId,
     disk: Disk,
     reserve_bytes: u64,
-    /// Size of the largest checkpoint so far; held locked while files are written or read.
+    /// Size of the largest checkpoint so far. Locked while files are written or read.
     largest_bytes: Mutex<u64>,
     lock: Option<Lock>,
 }
@@ -232,8 +232,8 @@ impl Checkpoints {
     /// Writes the next generation, atomically and durably, and drops the oldest.
     ///
     /// # Errors
-    /// Fails if the name is malformed, the disk is full even without the reserve, or the disk fails; what was saved
-    /// before stays.
+    /// Fails if the name is malformed, the disk is full even without the reserve, or the disk fails. Earlier generations
+    /// stay.
     pub fn save(&self, name: &str, checkpoint: &Checkpoint) -> Result<Saved, SaveError> {
         if self.lock.is_none() {
             return Err(SaveError::ReadOnly);
@@ -260,7 +260,7 @@ impl Checkpoints {
         })
     }
 
-    /// Writes a file, with the reserve's space if there is no other, and tells whether that was needed.
+    /// Writes a file, into the reserve's space if there is no other. Tells whether that was needed.
     fn write(&self, name: &str, generation: u64, encoded: &Encoded<'_>) -> Result<bool, SaveError> {
         let path = self.path(name, generation);
         match self.disk.replace(&path, &encoded.parts()) {
@@ -271,6 +271,7 @@ impl Checkpoints {
                 "the disk is full: the checkpoint is written into reserved space"
             ),
         }
+        // Blobs may take the freed space in between. Then the checkpoint fails, and the reserve is taken again later.
         self.disk.remove(&self.reserve_path())?;
         match self.disk.replace(&path, &encoded.parts()) {
             Ok(()) => Ok(true),
@@ -282,11 +283,11 @@ impl Checkpoints {
         }
     }
 
-    /// Loads the newest generation that is intact; `None` if nothing was ever saved under this name.
+    /// Loads the newest intact generation. Returns `None` if nothing was ever saved under this name.
     ///
     /// # Errors
-    /// Refuses a checkpoint of another federation or partition and one of a newer format; fails if every generation
-    /// is damaged.
+    /// Refuses a checkpoint of another federation or partition, and one of a newer format. Fails if every generation is
+    /// damaged.
     pub fn load(&self, name: &str, partition_hash: &str) -> Result<Option<Loaded>, LoadError> {
         let _writers_wait = self.largest();
         let mut damaged: Vec<(PathBuf, LoadError)> = Vec::new();
@@ -347,7 +348,7 @@ impl Checkpoints {
         }
     }
 
-    /// Keeps damaged files out of the way of the next generations. What could merely not be read stays.
+    /// Moves damaged files out of the way of the next generations. Files that merely could not be read stay.
     fn set_aside(&self, name: &str, damaged: &[(PathBuf, LoadError)]) {
         let corrupt = damaged
             .iter()
@@ -369,8 +370,9 @@ impl Checkpoints {
         self.folder.join(RESERVE)
     }
 
-    /// Takes space for the next checkpoint, which may be a little larger than any before, if it can be had: without
-    /// it the node works, only less safely.
+    /// Reserves space for the next checkpoint, which may be a little larger than any before.
+    ///
+    /// Without space for a reserve the node works, only less safely.
     fn take_reserve(&self, largest_bytes: u64) {
         let path = self.reserve_path();
         let slack = largest_bytes / 8 + RESERVE_SLACK_BYTES;
@@ -378,6 +380,7 @@ impl Checkpoints {
         if has >= self.reserve_bytes.max(largest_bytes + slack / 2) {
             return;
         }
+        // Less and less, because on a nearly full disk a small reserve is better than none.
         let wanted = self.reserve_bytes.max(largest_bytes + slack);
         for bytes in [
             wanted,
@@ -398,7 +401,7 @@ impl Checkpoints {
             bytes = largest_bytes,
             "no space can be reserved for the next checkpoint"
         );
-        // A half-taken reserve would pass for a whole one. That it cannot be removed either changes nothing.
+        // A half-allocated reserve would pass for a whole one. A failure to remove it changes nothing.
         let _ = self.disk.remove(&path);
     }
 

@@ -1,8 +1,8 @@
 //! The disk: the few ways in which this crate changes files, so that durability is decided in one place.
 //!
 //! A file that must be whole or absent is *staged*: written under a temporary name in its own folder, fsynced, renamed,
-//! and the folder fsynced. A crash leaves a temporary file, which the next start removes. Nothing here knows what the
-//! bytes mean. In tests the disk can be given a capacity, so that a full one is met without filling a real one.
+//! and the folder fsynced. A crash leaves a temporary file, which the next start removes. This module does not know what
+//! the bytes mean. Tests can give the disk a capacity, to meet a full disk without filling a real one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,17 +12,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::FallocateFlags;
 
-/// How files under construction are named; a name that begins like this is rubbish after a crash.
+/// Prefix of the names of files under construction. After a crash such a file is rubbish.
 const STAGED_PREFIX: &str = ".staged-";
 
-/// How hard own blobs are pressed onto the disk; received ones are always left to the operating system.
+/// When own blobs reach the disk. Received blobs are always left to the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Every own blob is fsynced before it counts as held: it survives a power cut.
+    /// Every own blob is fsynced before it counts as held. It survives a power cut.
     #[default]
     Full,
-    /// Blobs are left to the operating system. They survive a crash of the process; after a power cut the damaged ones
-    /// are recognised by their hash when they are read, and fetched again. For slow disks (SD cards) with many nodes.
+    /// Blobs are left to the operating system. They survive a crash of the process. After a power cut damaged blobs are
+    /// recognised by their hash when they are read, and fetched again. For slow disks (SD cards) with many nodes.
     Relaxed,
 }
 
@@ -35,7 +35,7 @@ pub fn disk_free(path: &Path) -> io::Result<u64> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// Adds the path to an error of the operating system, which does not tell it, and keeps the kind.
+/// Adds the path to an error of the operating system, which does not name it, and keeps the kind.
 pub(crate) fn with_path(error: io::Error, path: &Path) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
@@ -54,7 +54,7 @@ pub(crate) fn is_staged(path: &Path) -> bool {
         .is_some_and(|name| name.to_string_lossy().starts_with(STAGED_PREFIX))
 }
 
-/// Returns the paths in a folder; none if there is no such folder.
+/// Returns the paths in a folder. A folder that does not exist has none.
 pub(crate) fn list_folder(folder: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::read_dir(folder) {
         Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
@@ -63,7 +63,7 @@ pub(crate) fn list_folder(folder: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// Creates folders that nobody but the user may enter.
+/// Creates folders that only their owner may enter.
 pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new()
@@ -127,7 +127,7 @@ impl Disk {
         self.sync(&File::open(folder).map_err(|error| with_path(error, folder))?)
     }
 
-    /// Writes a file under a temporary name in `folder` and returns that name; on failure nothing is left.
+    /// Writes a file under a temporary name in `folder` and returns that name. On failure nothing is left.
     pub(crate) fn stage(&self, folder: &Path, parts: &[&[u8]]) -> io::Result<PathBuf> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -135,7 +135,7 @@ impl Disk {
         match self.fill(&path, parts) {
             Ok(()) => Ok(path),
             Err(error) => {
-                // The cause matters more than a failed clean-up, which the next start repeats anyway.
+                // The cause matters more than a failed clean-up, which the next start repeats.
                 let _ = self.remove(&path);
                 Err(with_path(error, folder))
             }
@@ -156,15 +156,16 @@ impl Disk {
         self.sync(&file)
     }
 
-    /// Writes a file so that after a crash either the old or the new content is there, never a mixture.
+    /// Replaces a file. After a crash either the old or the new content is there, never a mixture.
     pub(crate) fn replace(&self, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
         let folder = path.parent().expect("a file of the store lies in a folder");
         let staged = self.stage(folder, parts)?;
         fs::rename(&staged, path).map_err(|error| with_path(error, path))?;
+        // Without this the rename itself may be lost in a power cut.
         self.sync_folder(folder)
     }
 
-    /// Removes a file; one that is not there is as good as removed.
+    /// Removes a file. It is no error if there is no such file.
     pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
         #[cfg(test)]
         if let (Some(capacity), Ok(metadata)) = (&self.capacity, fs::metadata(path)) {
@@ -176,7 +177,7 @@ impl Disk {
         }
     }
 
-    /// Makes a file of `len` bytes whose space is really taken, not only promised.
+    /// Makes a file of `len` bytes whose blocks are really allocated.
     pub(crate) fn allocate(&self, path: &Path, len: u64) -> io::Result<()> {
         self.spend(len)?;
         let file = OpenOptions::new()
@@ -185,6 +186,7 @@ impl Disk {
             .truncate(true)
             .mode(0o600)
             .open(path)?;
+        // Setting a length would make a sparse file, whose space another process could take.
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::OPNOTSUPP) => fill_with_zeros(&file, len),

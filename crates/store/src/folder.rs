@@ -1,4 +1,4 @@
-//! The state folder: one node's memory, one owner at a time.
+//! The state folder: the memory of one node, with one owner at a time.
 //!
 //! ```text
 //! lock          held exclusively while a daemon runs; the pid inside is for people
@@ -8,8 +8,8 @@
 //! blobs/ partial/ checkpoints/ ledger.sqlite       see their modules
 //! ```
 //!
-//! The lock is the operating system's: it goes when the process goes, however it goes. This module never touches what
-//! the others keep.
+//! The lock is one of the operating system: it ends with the process, however that ends. This module never touches the
+//! files of the other modules.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
@@ -24,7 +24,7 @@ use crate::checkpoint::reserve_path;
 use crate::disk::{Disk, create_folder, disk_free, with_path};
 use crate::ledger::LedgerError;
 
-/// Version of the layout on disk; a folder of a newer one is refused.
+/// Version of the layout on disk. A folder of a newer layout is refused.
 const LAYOUT: u64 = 1;
 
 /// Space that a start needs: a few small files and the ledger's logs.
@@ -43,7 +43,7 @@ pub enum OpenError {
         /// The owner, as far as it is known: `process 1234`.
         owner: String,
     },
-    /// It holds the memory of another federation.
+    /// The folder belongs to another federation.
     #[error(
         "state folder {folder} belongs to federation {found}, not {expected}: choose another folder or remove it"
     )]
@@ -52,7 +52,7 @@ pub enum OpenError {
         folder: String,
         /// Its federation.
         found: String,
-        /// The federation asked for.
+        /// The expected federation.
         expected: String,
     },
     /// A newer version of this software wrote it.
@@ -65,7 +65,7 @@ pub enum OpenError {
         /// Its layout.
         found: u64,
     },
-    /// One of its small files is not what this software wrote.
+    /// One of its small files has a content that this software does not write.
     #[error(
         "{file} is damaged ({content:?}): restore it, or remove the state folder and start afresh"
     )]
@@ -75,7 +75,7 @@ pub enum OpenError {
         /// How it begins.
         content: String,
     },
-    /// There is no state folder (only for those who want to look into one).
+    /// There is no state folder (when opened read-only).
     #[error("{0} is not a state folder: no daemon has run with it yet")]
     Missing(String),
     /// The disk or its permissions.
@@ -96,16 +96,17 @@ pub struct StateFolder {
     warning: Option<String>,
 }
 
-/// Keeps the folder locked while it lives; everything that writes to the folder carries a copy.
+/// Keeps the folder locked while it lives. All writers of the folder carry a copy.
 pub(crate) type Lock = Arc<File>;
 
 impl StateFolder {
-    /// Creates or opens a folder, locks it, checks whom it belongs to and counts the start.
+    /// Creates or opens a folder, locks it, checks its federation and counts the start.
     ///
     /// # Errors
-    /// Refuses a folder that is in use, of another federation or of a newer layout; fails if the disk does.
+    /// Refuses a folder that is in use, of another federation or of a newer layout. Fails if the disk fails.
     pub fn open(path: &Path, federation: FederationId) -> Result<Self, OpenError> {
         create_folder(path)?;
+        // Locked before anything is read: two processes must not both find the folder new.
         let lock = take_lock(path)?;
         make_room_to_start(path)?;
         check_layout(path)?;
@@ -132,7 +133,7 @@ impl StateFolder {
         })
     }
 
-    /// Looks into a folder that a daemon may be using, without locking or changing anything.
+    /// Opens a folder that a daemon may be using, without locking or changing anything.
     ///
     /// # Errors
     /// Fails if it is no state folder, damaged, or of a newer layout.
@@ -150,7 +151,7 @@ impl StateFolder {
         })
     }
 
-    /// Returns where it is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -160,7 +161,7 @@ impl StateFolder {
         self.federation
     }
 
-    /// Returns which start of the node this is, counting from 1; it orders the node's adverts across restarts.
+    /// Returns the number of this start of the node, from 1. It orders the node's adverts across restarts.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -174,8 +175,10 @@ impl StateFolder {
     }
 }
 
-/// Gives up the reserve of the checkpoints on a full disk, so that a node can also *start* on one: counting the start
-/// and opening the ledger need a few pages. The checkpoints take again what is left of it.
+/// Gives up the reserve of the checkpoints on a full disk.
+///
+/// So a node can also *start* on a full disk: counting the start and opening the ledger need a few pages. The checkpoints
+/// take back what is left of it.
 fn make_room_to_start(folder: &Path) -> io::Result<()> {
     if disk_free(folder)? < START_BYTES {
         Disk::default().remove(&reserve_path(folder))
@@ -207,7 +210,7 @@ fn take_lock(folder: &Path) -> Result<File, OpenError> {
 
 fn in_use(folder: &Path, mut lock: &File) -> OpenError {
     let mut pid = String::new();
-    // The owner may not have written its pid yet; it is only a help for people.
+    // The owner may not have written its pid yet. The pid only helps people.
     let known = lock.read_to_string(&mut pid).is_ok() && pid.trim().parse::<u32>().is_ok();
     let owner = if known {
         format!("process {}", pid.trim())
@@ -238,10 +241,10 @@ fn read_federation(folder: &Path) -> Result<Option<FederationId>, OpenError> {
     text.parse().map(Some).map_err(|_| damaged(&path, &text))
 }
 
-/// Adds one to the number of starts, on disk before it is used.
+/// Adds one to the number of starts, on disk before the number is used.
 ///
-/// A lost count must not fall back to a small number: every peer would ignore this node's adverts as old. Seconds
-/// since the epoch are larger than any honest number of starts, so they heal a damaged file.
+/// A lost count must not fall back to a small number, because every peer would ignore this node's adverts as old. Seconds
+/// since the epoch are larger than any honest number of starts, so they replace a damaged count.
 fn count_start(path: &Path) -> Result<(u64, Option<String>), OpenError> {
     let (before, warning) = match read_number(path) {
         Ok(before) => (before.unwrap_or(0), None),
@@ -270,7 +273,7 @@ fn read_number(path: &Path) -> Result<Option<u64>, OpenError> {
     text.parse().map(Some).map_err(|_| damaged(path, &text))
 }
 
-/// Reads a file that holds one line; anything longer than this could be is cut and thereby recognised as damaged.
+/// Reads a file that holds one line. A longer file is cut, and so recognised as damaged.
 fn read_line(path: &Path) -> Result<Option<String>, OpenError> {
     const MAX_BYTES: u64 = 256;
     let mut bytes = Vec::new();
@@ -292,7 +295,7 @@ fn damaged(path: &Path, text: &str) -> OpenError {
     }
 }
 
-/// Removes what a crash left half-written in `folder`.
+/// Removes the half-written files that a crash left in `folder`.
 pub(crate) fn sweep(folder: &Path) -> io::Result<()> {
     for path in crate::disk::list_folder(folder)?
         .iter()

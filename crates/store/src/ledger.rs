@@ -1,19 +1,19 @@
-//! The run ledger: what happened, in one SQLite file that people may query too.
+//! The run ledger: a record of the run, in one SQLite file that people may query too.
 //!
 //! ```text
 //! rounds ──< metrics        one row per round; its numbers by name
 //! transfers                 what was received, from whom, how fast
-//! peers                     who was met, what they did wrong
-//! events                    the last lines of the story
-//! adverts                   the newest of every author, as signed: what sync hands on and freshness is judged by
+//! peers                     which peers were met, and their strikes
+//! events                    the last events, as text
+//! adverts                   the newest of every author, as signed: for sync, and to judge freshness
 //! ```
 //!
-//! All of it is derived: no round depends on it. A damaged ledger is therefore moved aside and begun anew, with a
-//! warning, because one thing is lost that protects: the memory of the newest advert of every author. Until they expire,
-//! old adverts could be accepted a second time; blobs stay named by their hashes, so the worst is a stale plan.
+//! No round depends on the ledger. So a damaged one is moved aside and begun anew, with a warning. The warning is there
+//! because one protection is lost: the newest advert of every author. Until they expire, old adverts could be accepted a
+//! second time. Blobs are still named by their hashes, so the worst is a stale plan.
 //!
-//! Every write is one transaction in write-ahead mode: it survives a crash of the process always, a power cut but for
-//! the last moments. Every table is bounded by a constant. Times come from the caller, this module reads no clock.
+//! Every write is one transaction in write-ahead mode. It always survives a crash of the process; a power cut may take the
+//! last moments. Every table is bounded by a constant. Times come from the caller: this module reads no clock.
 
 mod adverts;
 mod events;
@@ -59,7 +59,7 @@ pub enum LedgerError {
         /// The newest schema known here.
         supported: i64,
     },
-    /// An older version wrote it, and who only looks must not change it.
+    /// An older version wrote it, and a read-only opening must not change it.
     #[error("run ledger has the older schema {0}: start the daemon once, it brings it up to date")]
     Older(i64),
     /// The disk.
@@ -75,7 +75,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens or creates the ledger; returns a line for the user if a damaged one had to be moved aside.
+    /// Opens or creates the ledger. Returns a line for the user if a damaged one was moved aside.
     pub(crate) fn open(
         state: &Path,
         lock: Option<Lock>,
@@ -90,7 +90,7 @@ impl Ledger {
         ))
     }
 
-    /// Opens the ledger of a folder that a daemon may be using; every write fails.
+    /// Opens the ledger of a folder that a daemon may be using. Every write fails.
     pub(crate) fn open_read_only(state: &Path) -> Result<Self, LedgerError> {
         let connection = schema::open_read_only(&state.join("ledger.sqlite"))?;
         Ok(Self {
@@ -99,7 +99,7 @@ impl Ledger {
         })
     }
 
-    /// A panic elsewhere cannot leave a transaction open: they roll back when they are dropped.
+    /// Locks the connection. A panic elsewhere cannot leave a transaction open, because dropping one rolls it back.
     fn connection(&self) -> MutexGuard<'_, Connection> {
         self.connection
             .lock()
@@ -107,7 +107,7 @@ impl Ledger {
     }
 }
 
-/// Turns one of our own quantities (sizes, times, counts) into what SQLite stores.
+/// Turns an own quantity (a size, time or count) into the number that SQLite stores.
 fn stored(quantity: u64) -> i64 {
     i64::try_from(quantity).unwrap_or(i64::MAX)
 }
@@ -143,7 +143,7 @@ fn cut(text: &str, max_bytes: usize) -> &str {
     &text[..text.floor_char_boundary(max_bytes)]
 }
 
-/// Says that a word in the database is none that this version writes.
+/// Returns the error for a word in the database that this version does not write.
 fn unknown_word(row: &Row<'_>, column: &str, word: String) -> rusqlite::Error {
     let index = row.as_ref().column_index(column).unwrap_or(0);
     rusqlite::Error::FromSqlConversionFailure(

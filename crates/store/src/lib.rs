@@ -1,8 +1,8 @@
 //! What survives a restart.
 //!
-//! A node may lose power at any moment, run out of disk, be started twice, or find its files spoilt. Whatever happens,
-//! it must go on with what is right or say in one line why it cannot. Everything it must remember lies in one state
-//! folder, which one process owns:
+//! A node may lose power at any moment, run out of disk, be started twice, or find its files damaged. Whatever happens, it
+//! must go on with intact data or say in one line why it cannot. All state lies in one state folder, which one process
+//! owns:
 //!
 //! | part | keeps | lost when damaged |
 //! |---|---|---|
@@ -11,13 +11,15 @@
 //! | [`Checkpoints`] | where the node stopped | the last step: the generation before is used |
 //! | [`Ledger`] | rounds, numbers, peers, transfers, events, newest adverts | history, and which adverts were seen |
 //!
-//! Three rules make that true. *Whole or not at all*: a file gets its name only after its bytes are on the disk.
-//! *Nothing is believed*: blobs are verified by their name, checkpoints and maps by a checksum, whenever they are read.
-//! *Everything is bounded*: blobs by a quota, of which only what nobody needs is collected; checkpoints by two
-//! generations and a reserve that keeps room for the next on a full disk; every table by a constant.
+//! Three rules make that true.
 //!
-//! All calls block. Asynchronous callers use a thread for them. There is no network here, no tensor and no round logic;
-//! a clock is read only to order blobs by their last use and to heal a damaged number of starts.
+//! - *Whole or not at all.* A file gets its name only after its bytes are on the disk.
+//! - *Nothing is believed.* Blobs are verified by their name, checkpoints and maps by a checksum, whenever they are read.
+//! - *Everything is bounded.* Blobs have a quota, and only unneeded blobs are collected. Checkpoints have two generations,
+//!   and a reserve that keeps room for the next one on a full disk. Every table has a constant.
+//!
+//! All calls block. Asynchronous callers use a thread for them. There is no network here, no tensor and no round logic. A
+//! clock is read only to order blobs by their last use and to heal a damaged number of starts.
 //!
 //! ```
 //! use fednode_core::{BlobStore, FederationId};
@@ -64,14 +66,14 @@ pub use ledger::{Ledger, LedgerError};
 
 use disk::Disk;
 
-/// What the owner of a store may choose.
+/// The choices of the owner of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Most bytes of blobs.
+    /// Largest number of bytes of all blobs.
     pub quota_bytes: u64,
-    /// Space reserved for the next checkpoint; grows to what the largest needed.
+    /// Space reserved for the next checkpoint. It grows with the largest checkpoint.
     pub reserve_bytes: u64,
-    /// How hard blobs are pressed onto the disk; everything else is always fsynced.
+    /// Whether own blobs are fsynced. All other files always are.
     pub durability: Durability,
 }
 
@@ -85,7 +87,7 @@ impl Default for Options {
     }
 }
 
-/// Everything a node remembers.
+/// The whole memory of a node.
 #[derive(Debug)]
 pub struct Store {
     /// Immutable bytes by their hash.
@@ -96,7 +98,7 @@ pub struct Store {
     pub ledger: Ledger,
     /// The folder and its lock. The other parts hold the lock too, so it lasts as long as any of them.
     pub folder: StateFolder,
-    /// One line for the user for everything that was found damaged and healed.
+    /// One line for the user for each file that was damaged and healed.
     pub warnings: Vec<String>,
 }
 
@@ -104,7 +106,7 @@ impl Store {
     /// Opens or creates the store in a folder, as its only owner.
     ///
     /// # Errors
-    /// Refuses a folder that is in use, of another federation or of a newer version; fails if the disk does.
+    /// Refuses a folder that is in use, of another federation or of a newer version. Fails if the disk fails.
     pub fn open(
         folder: &Path,
         federation: FederationId,
@@ -115,7 +117,7 @@ impl Store {
         folder::sweep(path)?;
         let disk = Disk::new(options.durability);
         let (ledger, ledger_warning) = Ledger::open(path, lock.clone())?;
-        // Its space is reserved after the ledger has what it needs to start, and before any blob can come.
+        // The reserve comes after the ledger, which needs some pages to start, and before any blob can take the space.
         let checkpoints = Checkpoints::open(
             path,
             federation,
@@ -139,7 +141,7 @@ impl Store {
         })
     }
 
-    /// Looks into the store of a folder that a daemon may be using; nothing is changed and every write fails.
+    /// Opens the store of a folder that a daemon may be using. Nothing is changed, and every write fails.
     ///
     /// # Errors
     /// Fails if there is none, if it is damaged or of another version, or if the disk fails.

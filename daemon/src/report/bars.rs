@@ -1,13 +1,13 @@
-//! Bars: some values of each node side by side, or parts of each round upon each other.
+//! Bars: several values of each node side by side, or the parts of each round stacked.
 
 use super::svg::{self, BOTTOM, Canvas, LEFT, Plot, RIGHT, Sample, Scale, WIDTH};
 use super::words::known;
 
 /// Height of the plotted area.
 const HEIGHT: f64 = 230.0;
-/// Share of a group's room that is left free.
+/// Share of a group's width that stays free.
 const GAP: f64 = 0.22;
-/// Share of the whole below which a part is rounding, not a part.
+/// Share of the whole below which a part counts as rounding and is not drawn.
 const NOISE: f64 = 1e-9;
 /// Widest single bar.
 const WIDEST: f64 = 34.0;
@@ -17,20 +17,20 @@ const WIDEST: f64 = 34.0;
 pub(crate) struct Groups<'a> {
     /// Heading.
     pub(crate) title: &'a str,
-    /// What it shows, in words.
+    /// A description in words.
     pub(crate) description: &'a str,
-    /// Name as part of a file's name.
+    /// The name as part of a file name.
     pub(crate) slug: &'a str,
     /// Names of the values, in the order of the bars.
     pub(crate) names: Vec<&'a str>,
-    /// Which of the values the others are compared with.
+    /// The index of the value with which the others are compared.
     pub(crate) baseline: usize,
-    /// Each node's name and values, shares of 1; what is absent has no bar.
+    /// Each node's name and values, as shares of 1. An absent value has no bar.
     pub(crate) groups: Vec<(&'a str, Vec<Option<f64>>)>,
 }
 
 impl Groups<'_> {
-    /// Draws them; nothing without a group.
+    /// Draws the bars. Returns `None` without a group.
     pub(crate) fn draw(&self) -> Option<Plot> {
         let bars = self.names.len();
         let room = (WIDTH - RIGHT - LEFT)
@@ -89,18 +89,18 @@ impl Groups<'_> {
     }
 }
 
-/// Parts of each round upon each other.
+/// Stacked parts of each round.
 #[derive(Debug)]
 pub(crate) struct Stacks<'a> {
     /// Heading.
     pub(crate) title: &'a str,
-    /// What it shows, in words.
+    /// A description in words.
     pub(crate) description: &'a str,
-    /// Name as part of a file's name.
+    /// The name as part of a file name.
     pub(crate) slug: &'a str,
     /// Label of the vertical axis.
     pub(crate) label: &'a str,
-    /// Writes a value with its unit and, if that makes sense, so many decimals.
+    /// Writes a value with its unit and, if the unit has any, this many decimals.
     pub(crate) unit: fn(f64, usize) -> String,
     /// Names of the parts, from the lowest up.
     pub(crate) names: Vec<&'a str>,
@@ -109,7 +109,7 @@ pub(crate) struct Stacks<'a> {
 }
 
 impl Stacks<'_> {
-    /// Draws them, with each part's share of the whole in the legend; nothing if all is 0.
+    /// Draws the stacks, with each part's share of the whole in the legend. Returns `None` if all values are 0.
     pub(crate) fn draw(&self) -> Option<Plot> {
         let totals = self
             .rounds

@@ -1,4 +1,4 @@
-//! Runs side by side: which belong together, in what the others differ, and whether the nodes are better off.
+//! Runs side by side: which runs form a group, how groups differ, and whether their nodes are better off.
 //!
 //! ```text
 //! group       finished runs whose settings differ in nothing but the seed (and what follows from it)
@@ -10,8 +10,8 @@
 //! pool pair   one node of one run: d = served - own module, served - mixture, served - fine-tuned head
 //! ```
 //!
-//! Nodes of one run learn from each other, so that their differences are not quite independent; every p is to be read
-//! with that in mind, and with how many there are.
+//! The nodes of one run learn from each other, so their differences are not quite independent. Read every p with that in
+//! mind, and with the number of tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,14 +23,14 @@ use super::run::{Comparator, Headline, Node, Run};
 use super::stats::{self, Moments, Paired};
 use super::svg::Plot;
 
-/// Settings that no result depends on, or that follow from the seed.
+/// Settings on which no result depends, or that follow from the seed.
 const IGNORED: [&str; 2] = ["federation.seed", "federation.data.partition_hash"];
-/// Of a swarm's settings of each node, those that shape the result; the rest is addresses and folders.
+/// The settings of a swarm's nodes that shape the result. The others are addresses and folders.
 const NODE_SETTINGS: [&str; 3] = ["node.data", "node.device", "node.partition_file"];
 
-/// The algorithm that others are compared with: every node learns by itself.
+/// The algorithm with which others are compared: every node trains alone.
 const BASELINE: &str = "local";
-/// Most settings that are part of a group's name.
+/// Largest number of settings in a group's name.
 const IN_A_NAME: usize = 3;
 
 /// Runs side by side.
@@ -42,9 +42,9 @@ pub(crate) struct Comparison {
     pub(crate) differing: Vec<Setting>,
     /// Each group against its bases, node by node.
     pub(crate) contrasts: Vec<Contrast>,
-    /// Within each group with a pool: what is served against the comparators, over the nodes of all its runs.
+    /// For each group with a pool: the served model against the comparators, over the nodes of all its runs.
     pub(crate) pools: Vec<Contrast>,
-    /// The accuracy, 0 to 1, whose cost is asked for.
+    /// The accuracy, 0 to 1, whose cost is reported.
     pub(crate) target: Option<f64>,
     /// Runs that are left out because they have no summary.
     pub(crate) unfinished: Vec<String>,
@@ -64,7 +64,7 @@ pub(crate) struct Group {
     pub(crate) seeds: Vec<u64>,
     /// Mean and deviation over its runs of each number of the headline.
     pub(crate) moments: BTreeMap<&'static str, Moments>,
-    /// What its runs spent until they reached the target, if there is one.
+    /// The cost of its runs until they reached the target, if there is one.
     pub(crate) to_target: Option<Efforts>,
     #[serde(skip)]
     members: Vec<usize>,
@@ -75,24 +75,24 @@ pub(crate) struct Group {
 pub(crate) struct Setting {
     /// Its dotted key.
     pub(crate) key: String,
-    /// Its value in each group; nothing where there is no such setting.
+    /// Its value in each group; `None` in a group without the setting.
     pub(crate) values: Vec<Option<String>>,
 }
 
-/// One question, answered over pairs.
+/// One comparison over pairs.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Contrast {
     /// In which group, or of which two: `group − base`.
     pub(crate) group: String,
     /// What is compared.
     pub(crate) what: String,
-    /// The answer; nothing without pairs.
+    /// The result; `None` without pairs.
     pub(crate) paired: Option<Paired>,
 }
 
-/// A number of a headline: its name, and itself.
+/// A number of a headline: its name, and the function.
 type Number = (&'static str, fn(&Headline) -> Option<f64>);
-/// What nodes are compared by: its name, and itself.
+/// A measure of a node: its name, and the function.
 type Question = (&'static str, fn(&Node) -> Option<f64>);
 
 /// The numbers of a headline, by name.
@@ -121,14 +121,14 @@ pub(crate) const HEADLINES: [Number; 10] = [
     }),
 ];
 
-/// What served models are compared with.
+/// The comparators of served models.
 const AGAINST: [Comparator; 3] = [
     Comparator::Own,
     Comparator::Mixture,
     Comparator::FineTunedHead,
 ];
 
-/// Puts runs side by side; `target` is an accuracy, 0 to 1, whose cost is asked for.
+/// Compares runs. `target` is an accuracy, 0 to 1, whose cost is reported.
 pub(crate) fn compare(runs: &[Run], target: Option<f64>) -> Comparison {
     let mut groups = groups(runs);
     for group in &mut groups {
@@ -158,8 +158,9 @@ pub(crate) fn compare(runs: &[Run], target: Option<f64>) -> Comparison {
     }
 }
 
-/// Compares, over the nodes of some runs, what is served with the own module, the mixture and the fine-tuned head. With
-/// the mixture only if the differences are not all 0, as they are by construction where every node serves it as it is.
+/// Compares the served model with the own module, the mixture and the fine-tuned head, over the nodes of some runs.
+///
+/// If every node serves the mixture itself, all differences to the mixture are 0, and that comparison is left out.
 pub(crate) fn pools<'a>(group: &str, runs: impl Iterator<Item = &'a Run>) -> Vec<Contrast> {
     let nodes: Vec<&Node> = runs
         .flat_map(|run| &run.nodes)
@@ -186,7 +187,7 @@ fn members<'a>(runs: &'a [Run], group: &'a Group) -> impl Iterator<Item = &'a Ru
     group.members.iter().map(|at| &runs[*at])
 }
 
-/// Returns the settings of a run by which it is put into a group.
+/// Returns the settings that decide the group of a run.
 fn identity(run: &Run) -> BTreeMap<&str, &str> {
     let shapes = |key: &str| {
         !IGNORED.contains(&key) && (!key.starts_with("node.") || NODE_SETTINGS.contains(&key))
@@ -304,7 +305,7 @@ fn telling_apart<'a>(identities: &[&BTreeMap<&'a str, &'a str>]) -> Option<Vec<&
     let mut chosen: Vec<&'a str> = Vec::new();
     while kinds(&chosen) < identities.len() {
         let with = |key: &&'a str| kinds(&[chosen.as_slice(), &[*key]].concat());
-        // Of equally good keys the shortest is the one that people type.
+        // Of equally good keys the shortest: people type that one.
         let best = all
             .iter()
             .copied()
@@ -359,7 +360,7 @@ fn contrasts(runs: &[Run], groups: &[Group]) -> Vec<Contrast> {
     contrasts
 }
 
-/// Returns what the group at `at` is compared with (see the top of this file).
+/// Returns the bases of the group at `at` (see the top of this file).
 fn bases<'a>(runs: &[Run], groups: &'a [Group], at: usize) -> Vec<&'a Group> {
     let (group, before) = (&groups[at], &groups[..at]);
     let is_local = |group: &Group| members(runs, group).any(|run| run.algorithm == BASELINE);
@@ -385,7 +386,7 @@ fn bases<'a>(runs: &[Run], groups: &'a [Group], at: usize) -> Vec<&'a Group> {
         .collect()
 }
 
-/// Compares a group with a base: in the last round and, if either has a last stage, as the nodes end.
+/// Compares a group with a base: in the last round and, if either has a last stage, after that.
 fn against(runs: &[Run], base: &Group, group: &Group) -> Vec<Contrast> {
     let both = || members(runs, base).chain(members(runs, group));
     let has_last_stage = both()

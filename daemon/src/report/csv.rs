@@ -1,4 +1,4 @@
-//! The numbers of runs as CSV (RFC 4180): names and units in the header, an empty field for what is absent.
+//! The numbers of runs as CSV (RFC 4180). The header has names and units; an absent number is an empty field.
 
 use std::collections::BTreeMap;
 
@@ -130,8 +130,10 @@ fn nodes(runs: &[Run]) -> String {
     text
 }
 
-/// One line per run, node and comparator. The accuracy of what is served is that of the model that the node ends with;
-/// its loss is that of the mixture or the own module alone, for no other is known.
+/// One line per run, node and comparator.
+///
+/// The served accuracy is that of the model that the node ends with. Its loss is that of the mixture or of the own module
+/// alone, because no other is known.
 fn pool(runs: &[Run]) -> String {
     let header = "run,seed,node,node id,comparator,accuracy (0 to 1),loss without the statistics expert (nats),\
                   test samples\n";
@@ -202,7 +204,7 @@ fn line(fields: &[String]) -> String {
         + "\n"
 }
 
-/// Quotes what a reader would take for more than one field.
+/// Quotes a field that a reader would take for several.
 fn field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

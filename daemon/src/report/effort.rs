@@ -1,15 +1,15 @@
-//! What a run spent until its nodes were as good as was asked for.
+//! The cost of a run until its nodes reach an accuracy.
 //!
 //! ```text
 //! accuracy after round t   the newest accuracy of every node that has trained by then, after the exchange, weighted by test samples
-//! rounds                   the first t after which it is the target or more; nothing if it never is
+//! rounds                   the first t after which it is the target or more; `None` if it never is
 //! bytes per node           on the wire, both ways, in rounds 1 to t, mean over the nodes
 //! multiply-adds per node   of training in rounds 1 to t, forward and backward, mean over the nodes
 //! training                 seconds of training in rounds 1 to t, summed over the nodes
 //! ```
 //!
-//! Nodes that rest in a round count with the round in which they trained last. The target is met on test samples, so that this
-//! compares what algorithms cost; it is no way to choose when to stop.
+//! Nodes that rest in a round count with the round in which they trained last. The target is judged by test samples. So this
+//! compares the cost of algorithms, and is no way to choose when to stop.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,25 +22,25 @@ use super::stats::{self, Moments};
 use super::words::{bytes, decimal, duration, escape, known, large, percent};
 use crate::table;
 
-/// What was spent up to a round.
+/// The cost up to a round.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Effort {
     /// The round.
     pub(crate) rounds: u32,
     /// Bytes on the wire, both ways, mean over the nodes.
     pub(crate) bytes_per_node: f64,
-    /// Multiply-adds of training, mean over the nodes; nothing if a record has none.
+    /// Multiply-adds of training, mean over the nodes; `None` if a record has none.
     pub(crate) multiply_adds_per_node: Option<f64>,
     /// Seconds of training, summed over the nodes.
     pub(crate) train_seconds: f64,
 }
 
-/// What runs that differ in the seed only spent, means over those that got there.
+/// The cost of runs that differ in the seed only: means over those that reached the target.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Efforts {
     /// Runs.
     pub(crate) runs: usize,
-    /// Runs that reached the target; the rest is about them.
+    /// Runs that reached the target. The other fields are about these.
     pub(crate) reached: usize,
     /// Rounds.
     pub(crate) rounds: Option<Moments>,
@@ -52,7 +52,7 @@ pub(crate) struct Efforts {
     pub(crate) train_seconds: Option<Moments>,
 }
 
-/// Returns what a run spent until its accuracy, 0 to 1, was `target` or more.
+/// Returns the cost of a run until its accuracy, 0 to 1, was `target` or more.
 pub(crate) fn effort(run: &Run, target: f64) -> Option<Effort> {
     let nodes: BTreeSet<_> = run.records.iter().map(|record| record.node_id).collect();
     let mut newest: BTreeMap<_, (f64, u32)> = BTreeMap::new();
@@ -91,7 +91,7 @@ pub(crate) fn effort(run: &Run, target: f64) -> Option<Effort> {
     None
 }
 
-/// Puts together what the runs of a group spent.
+/// Sums up the cost of the runs of a group.
 pub(crate) fn efforts<'a>(runs: impl Iterator<Item = &'a Run>, target: f64) -> Efforts {
     let all: Vec<Option<Effort>> = runs.map(|run| effort(run, target)).collect();
     let of = |number: fn(&Effort) -> f64| stats::moments(all.iter().flatten().map(number));
@@ -238,7 +238,7 @@ mod tests {
         );
     }
 
-    /// The node of 90.1 % rests in round 2: it still counts with the 65.1 % of round 1, and spends nothing.
+    /// The node of 90.1 % rests in round 2. It still counts with the 65.1 % of round 1, and costs nothing.
     #[test]
     fn who_rests_counts_with_the_newest_model() {
         let mut run = run();

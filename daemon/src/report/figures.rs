@@ -17,12 +17,12 @@ use crate::swarm::collect;
 
 /// Nodes side by side in one plot of bars.
 const BARS: usize = 20;
-/// Most nodes whose bars are drawn; all are in the table and in `nodes.csv`.
+/// Largest number of nodes whose bars are drawn. The table and `nodes.csv` have all nodes.
 pub(crate) const MOST_BARS: usize = 200;
-/// Most rows of a heat map; all values are in `modules.csv`.
+/// Largest number of rows of a heat map. `modules.csv` has all values.
 pub(crate) const MOST_ROWS: usize = 100;
 
-/// Draws all plots of a run for which it has numbers.
+/// Draws all plots for which a run has numbers.
 pub(crate) fn all(run: &Run) -> Vec<Plot> {
     let curves = [accuracy(run), loss(run)];
     let heats = [similarity(run), gate_mass(run), scores(run), experts(run)];
@@ -97,7 +97,7 @@ fn accuracy(run: &Run) -> Option<Plot> {
     Lines {
         title: "Accuracy by round, after the exchange",
         description: "Test accuracy of the nodes after each round's exchange: median, middle half and all nodes, every \
-                      node counting the same; dashed: median before the exchange, in the rounds in which it was evaluated.",
+                      node counting the same. Dashed: median before the exchange, in the rounds in which it was evaluated.",
         slug: "accuracy",
         label: "test accuracy",
         unit: lines::Unit::Share,
@@ -111,7 +111,7 @@ fn loss(run: &Run) -> Option<Plot> {
     Lines {
         title: "Loss by round, after the exchange",
         description: "Mean cross-entropy in nats on the test samples after each round's exchange: median, middle half and \
-                      all nodes; dashed: median of the training loss in the last local epoch.",
+                      all nodes. Dashed: median of the training loss in the last local epoch.",
         slug: "loss",
         label: "loss (nats)",
         unit: lines::Unit::Number,
@@ -152,13 +152,13 @@ fn nodes(run: &Run) -> Vec<Plot> {
         }),
     ];
     let rounds = "Accuracy of each node in its last round";
-    let about = "Accuracy on each node's own test samples in its last round, before and after the exchange and after the \
-                 stage that follows the rounds, if there is one, beside what always saying the commonest class reaches.";
+    let about = "Accuracy on each node's own test samples in its last round: before and after the exchange, and after the \
+                 last stage, if there is one. The floor is the accuracy of always predicting the commonest class.";
     let mut plots = panels(run, ("nodes", rounds, about), &plain);
     if run.has_pool() {
-        let about = "Accuracy on each node's own test samples of the model with its own module, and of what the pool \
-                     makes of it, without the statistics expert; “served” is the model that the node ends with, with \
-                     that expert where there is one. The mark across a group is the own module's height.";
+        let about = "Accuracy on each node's own test samples: of the model with the own module, and of the pool without \
+                     the statistics expert. “Served” is the model that the node ends with, with the statistics expert \
+                     if there is one. The mark across a group is the height of the own module.";
         plots.extend(panels(
             run,
             (
@@ -215,8 +215,9 @@ fn panels(run: &Run, (slug, title, about): (&str, &str, &str), measures: &[Measu
     }
 }
 
-/// Makes the rows and columns of a heat map of nodes by owners of modules. A cell is made of the member of the row's pool,
-/// if it is one, and of whether it is the row's own.
+/// Makes the rows and columns of a heat map of nodes by owners of modules.
+///
+/// `cell` gets the member of the row's pool, if the column's node is one, and whether the module is the row's own.
 fn modules(
     run: &Run,
     cell: impl Fn(Option<&PoolMember>, Whose) -> Cell,
@@ -263,8 +264,8 @@ fn gate_mass(run: &Run) -> Option<Plot> {
         None => Cell::Absent,
     });
     Heat {
-        title: "Gate mass: whose module each node listens to (per cent)",
-        description: "Mean weight that each node's gate gives to each module, over its validation samples; the own module \
+        title: "Gate mass: how much each node uses each module (per cent)",
+        description: "Mean weight that each node's gate gives to each module, over its validation samples. The own module \
                       lies on the diagonal. A corner cut marks a module that was left out; “–” one that was not there.",
         slug: "gate-mass",
         columns_label: "module of node",
@@ -290,9 +291,9 @@ fn scores(run: &Run) -> Option<Plot> {
         .get("federation.pool.score")
         .map_or("pool.score", String::as_str);
     Heat {
-        title: &format!("How well each module fits each node ({measure}; more is more alike)"),
-        description: "Score of each foreign module's outputs beside the own module's, by which the least fitting are left \
-                      out. A corner cut marks a module that was left out; “–” one that was not there.",
+        title: &format!("How well each module fits each node ({measure}; more is more similar)"),
+        description: "Score of each foreign module's outputs beside those of the own module. The modules with the lowest \
+                      scores are left out. A corner cut marks a module that was left out; “–” one that was not there.",
         slug: "scores",
         columns_label: "module of node",
         columns,
@@ -328,9 +329,9 @@ fn similarity(run: &Run) -> Option<Plot> {
         Some(((*label).to_owned(), ids.iter().map(cell).collect()))
     };
     Heat {
-        title: "Whose experts each node mixed in, and how alike they are",
-        description: "Highest cosine similarity of a proxy of the column's node with one of the row's, in the last round in \
-                      which the row's node mixed in experts of others; “–” where it mixed in none of that node's.",
+        title: "Whose experts each node mixed in, and how similar they are",
+        description: "Highest cosine similarity between a proxy of the column's node and one of the row's node, in the last \
+                      round in which the row's node mixed in experts of others. “–”: it mixed in none of that node's.",
         slug: "similarity",
         columns_label: "experts of node",
         columns: ids.iter().map(|(_, label)| (*label).to_owned()).collect(),
@@ -351,7 +352,7 @@ fn experts(run: &Run) -> Option<Plot> {
         };
         (node.label.clone(), (0..n_experts).map(share).collect())
     };
-    // One expert that decides everything is no picture.
+    // A single expert decides every sample, so there is nothing to draw.
     let rows = if n_experts > 1 {
         run.nodes.iter().take(MOST_ROWS).map(cells).collect()
     } else {
@@ -389,8 +390,8 @@ fn means(run: &Run, parts: impl Fn(&RoundRecord) -> Vec<f64>) -> Vec<(u32, Vec<f
 fn traffic(run: &Run) -> Option<Plot> {
     Stacks {
         title: "Bytes of one node in one round, by kind",
-        description: "Mean over nodes. With the aggregator both ways; from peer to peer, gossip and control what was \
-                      received, for what one node receives another has sent.",
+        description: "Mean over nodes. With the aggregator: both directions. Peer to peer, gossip and control: received \
+                      bytes only, because every byte that one node receives is sent by another.",
         slug: "bytes",
         label: "bytes",
         unit: |value, _| bytes(value),
@@ -411,7 +412,7 @@ fn time(run: &Run) -> Option<Plot> {
     Stacks {
         title: "Where the time of a round went",
         description: "Mean over nodes, in seconds. Waiting for slower nodes: others still trained. In a simulation only \
-                      what was computed takes time.",
+                      computation takes time.",
         slug: "time",
         label: "seconds",
         unit: |value, decimals| format!("{value:.decimals$} s"),

@@ -3,7 +3,7 @@
 use super::svg::{self, Anchor, Canvas, LEFT, Plot, RIGHT, WIDTH};
 use super::words::{ABSENT, escape, known};
 
-/// Colours from the least value to the greatest: viridis, which keeps its order in grey and for the colour-blind.
+/// Colours from the least value to the greatest: viridis, whose order is visible in grey and to the colour-blind.
 const RAMP: [[u8; 3]; 9] = [
     [68, 1, 84],
     [71, 44, 122],
@@ -17,11 +17,11 @@ const RAMP: [[u8; 3]; 9] = [
 ];
 /// Largest and smallest height of a row.
 const ROW: (f64, f64) = (28.0, 5.0);
-/// Rows that fit before they become thinner than [`ROW`]'s first.
+/// Number of rows that fit before rows become thinner than the first of [`ROW`].
 const TALLEST: f64 = 620.0;
 /// Room for the scale at the right.
 const SCALE: f64 = 92.0;
-/// Least room of a cell whose value is written into it.
+/// Least width of a cell whose value is written into it.
 const WRITTEN: (f64, f64) = (36.0, 16.0);
 
 /// A table of values in colours.
@@ -29,9 +29,9 @@ const WRITTEN: (f64, f64) = (36.0, 16.0);
 pub(crate) struct Heat<'a> {
     /// Heading.
     pub(crate) title: &'a str,
-    /// What it shows, in words.
+    /// A description in words.
     pub(crate) description: &'a str,
-    /// Name as part of a file's name.
+    /// The name as part of a file name.
     pub(crate) slug: &'a str,
     /// Label of the columns.
     pub(crate) columns_label: &'a str,
@@ -39,13 +39,13 @@ pub(crate) struct Heat<'a> {
     pub(crate) columns: Vec<String>,
     /// Each row's name and cells.
     pub(crate) rows: Vec<(String, Vec<Cell>)>,
-    /// The range of the colours; nothing for that of the values.
+    /// The range of the colours; `None` for the range of the values.
     pub(crate) range: Option<(f64, f64)>,
     /// How values are written.
     pub(crate) unit: Unit,
 }
 
-/// What values are.
+/// The unit of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Shares of 1, shown as per cent.
@@ -110,7 +110,7 @@ impl Cell {
 }
 
 impl Heat<'_> {
-    /// Draws it; nothing without a value.
+    /// Draws the map. Returns `None` without a value.
     pub(crate) fn draw(&self) -> Option<Plot> {
         let range = self.range()?;
         let width = (WIDTH - RIGHT - SCALE - LEFT) / self.columns.len().max(1) as f64;
@@ -186,7 +186,7 @@ impl Heat<'_> {
     }
 }
 
-/// Draws a cell: its colour, what it says to whoever points at it and, where there is room, its value.
+/// Draws a cell: its colour, its tooltip and, where there is room, its value.
 fn draw_cell(
     canvas: &mut Canvas,
     cell: Cell,
@@ -238,7 +238,7 @@ fn draw_cell(
     }
 }
 
-/// Draws which colour is which value.
+/// Draws the scale from colours to values.
 fn draw_scale(canvas: &mut Canvas, (x, top): (f64, f64), height: f64, range: Range) {
     const STEPS: usize = 32;
     let height = height.min(260.0);
@@ -293,7 +293,7 @@ fn is_light([red, green, blue]: [u8; 3]) -> bool {
     0.299 * f64::from(red) + 0.587 * f64::from(green) + 0.114 * f64::from(blue) > 120.0
 }
 
-/// Writes a share as whole per cent, or less than one as such.
+/// Writes a share as whole per cent. A share below one per cent is written as such.
 fn share(value: f64) -> String {
     match 100.0 * value {
         percent if percent > 0.0 && percent < 0.5 => "<1".into(),

@@ -1,4 +1,4 @@
-//! The pieces of a page: its frame and style, tables, figures. What lies in them is put there by [`super::page`].
+//! The pieces of a page: frame, style, tables and figures. [`super::page`] fills them.
 
 use super::svg::{self, Plot};
 use super::words::{ABSENT, escape};
@@ -93,7 +93,7 @@ pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> String {
     )
 }
 
-/// Returns a table without the columns in which no row has anything.
+/// Returns a table without its empty columns.
 pub(crate) fn table_of_known(columns: &[Column], rows: &[Vec<String>]) -> String {
     let is_known = |at: &usize| {
         rows.iter()
@@ -105,7 +105,7 @@ pub(crate) fn table_of_known(columns: &[Column], rows: &[Vec<String>]) -> String
     table(&columns, &rows.iter().map(pick).collect::<Vec<_>>())
 }
 
-/// Returns a number that stands out: its name, the value, what it means.
+/// Returns a number that stands out, with its name and meaning.
 pub(crate) fn number(name: &str, value: &str, means: &str) -> String {
     format!(
         "<div><dt>{}</dt><dd class=\"value\">{value}</dd><dd class=\"means\">{}</dd></div>\n",
@@ -123,7 +123,7 @@ pub(crate) fn figure(plot: &Plot) -> String {
     )
 }
 
-/// Returns what is opened by a click.
+/// Returns a section that a click opens.
 pub(crate) fn details(summary: &str, body: &str) -> String {
     format!(
         "<details><summary>{}</summary>\n{body}</details>\n",

@@ -1,4 +1,4 @@
-//! Curves over rounds: the median of the nodes in a band of their quartiles in a band of all of them.
+//! Curves over rounds: the median of the nodes, within a band of their quartiles, within a band of all nodes.
 
 use super::stats::Spread;
 use super::svg::{self, BOTTOM, Canvas, LEFT, Plot, RIGHT, Sample, Scale, WIDTH};
@@ -16,9 +16,9 @@ const LONE: f64 = 7.0;
 pub(crate) struct Lines<'a> {
     /// Heading.
     pub(crate) title: &'a str,
-    /// What it shows, in words.
+    /// A description in words.
     pub(crate) description: &'a str,
-    /// Name as part of a file's name.
+    /// The name as part of a file name.
     pub(crate) slug: &'a str,
     /// Label of the vertical axis.
     pub(crate) label: &'a str,
@@ -26,12 +26,12 @@ pub(crate) struct Lines<'a> {
     pub(crate) unit: Unit,
     /// The spread over nodes, by round.
     pub(crate) spread: Vec<(u32, Spread)>,
-    /// Further curves: name and values by round. Beside a spread they are dashed; without one they are drawn in full
-    /// until the colours come round again.
+    /// Further curves: name and values by round. Beside a spread they are dashed. Without one they are solid until the
+    /// colours repeat.
     pub(crate) others: Vec<(&'a str, Vec<(u32, f64)>)>,
 }
 
-/// What values are.
+/// The unit of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Shares of 1, shown as per cent.
@@ -41,7 +41,7 @@ pub(crate) enum Unit {
 }
 
 impl Lines<'_> {
-    /// Draws them; nothing without a value.
+    /// Draws the curves. Returns `None` without a value.
     pub(crate) fn draw(&self) -> Option<Plot> {
         let spreads = self
             .spread

@@ -1,4 +1,4 @@
-//! From the folders that are named to the runs in them.
+//! Finds and reads the runs in the named folders.
 //!
 //! ```text
 //! RUN ─► summary.json or metrics.jsonl in it?  yes: one run
@@ -7,8 +7,8 @@
 //!            └► the same question for each folder in it: an experiment, all runs
 //! ```
 //!
-//! A file that is missing, cut off or not ours is an error that names it. Only the last line of a run under way may be
-//! torn: a node writes it this moment, or died over it.
+//! A file that is missing, cut off or of another program is an error that names it. Only the last line of a run under way
+//! may be torn: a node is just writing it, or died while writing.
 
 use std::fs;
 use std::io;
@@ -33,9 +33,9 @@ const SPEC: &str = "federation.toml";
 /// The runs in folders.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Those that learned.
+    /// Runs with training.
     pub(crate) learned: Vec<Run>,
-    /// Those of the protocol alone.
+    /// Runs of the protocol alone.
     pub(crate) measured: Vec<Measured>,
 }
 
@@ -226,7 +226,7 @@ fn shard_known((shard, path): (u32, PathBuf)) -> (Option<u32>, PathBuf) {
     (Some(shard), path)
 }
 
-/// Reads records; of lines that a crash tore it returns the numbers.
+/// Reads records. Also returns the numbers of lines that a crash tore.
 fn records(path: &Path) -> anyhow::Result<(Vec<RoundRecord>, Vec<usize>)> {
     let unreadable = |error: io::Error| {
         fail(
@@ -259,8 +259,10 @@ fn records(path: &Path) -> anyhow::Result<(Vec<RoundRecord>, Vec<usize>)> {
     Ok((records, torn))
 }
 
-/// Reads JSON of ours. A loss that is not finite was written as null, for JSON has no other word for it; where a number
-/// must stand it becomes `f64::MAX`, which [`super::words::known`] takes for what it is.
+/// Reads JSON of this program.
+///
+/// A loss that is not finite was written as null, because JSON cannot hold it. Where a number is needed it becomes
+/// `f64::MAX`, which [`super::words::known`] recognises.
 fn parse<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     serde_json::from_str(text).or_else(|error| {
         let Ok(mut value) = serde_json::from_str::<Value>(text) else {

@@ -1,4 +1,4 @@
-//! What came of runs, for people to read: one HTML file, plots, CSV, and runs side by side.
+//! The results of runs for people to read: one HTML file, plots, CSV, and comparisons.
 //!
 //! ```text
 //! folders ─► load ─► run (what a report knows of a run) ─┬► figures ─► lines, bars, heat ─► svg ─┐
@@ -7,7 +7,7 @@
 //!             scale (runs of the protocol alone)
 //! ```
 //!
-//! A report only reads: it asks no node, trains nothing and changes no file of a run. What is absent is shown as absent.
+//! A report only reads. It asks no node, trains nothing and changes no file of a run. Absent numbers are shown as absent.
 
 mod bars;
 pub(crate) mod compare;

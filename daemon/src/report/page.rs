@@ -1,4 +1,4 @@
-//! What a report says, in order: an overview of the runs, their comparison, then each run.
+//! The content of a report, in order: an overview of the runs, their comparison, then each run.
 
 use super::compare::{Comparison, Contrast, HEADLINES};
 use super::effort;
@@ -22,11 +22,11 @@ pub(crate) struct Shown<'a> {
     pub(crate) run: &'a Run,
     /// Its plots.
     pub(crate) plots: Vec<Plot>,
-    /// What its pool is worth.
+    /// The comparisons of its pool.
     pub(crate) pools: Vec<Contrast>,
 }
 
-/// Writes the page; `alone` is the part about runs of the protocol alone, of which there are `n_alone`.
+/// Writes the page. `alone` is the part about the `n_alone` runs of the protocol alone.
 pub(crate) fn page(
     shown: &[Shown<'_>],
     comparison: Option<&Comparison>,
@@ -102,13 +102,12 @@ fn overview(shown: &[Shown<'_>]) -> String {
     format!("<h3>Runs</h3>\n{}", html::table_of_known(&columns, &rows))
 }
 
-const DEFINITIONS: &str = "<p class=\"soft\">Accuracies on test samples. “mean, last round” is after the exchange and, like \
-    “before exchange”, “after the last stage” and the floor, weighted by each node’s test samples; in “unweighted mean” \
-    every node counts the same; “worst tenth” is the mean of the lowest tenth of the nodes, both after the last round’s \
-    exchange and, marked “end”, after the stage that follows it; “global test” is the mean over the nodes of the accuracy of \
-    the models that they end with on everyone’s test samples, “local test” the same with classes weighted as each node has \
-    them; the floor is what always saying \
-    a node’s commonest training class would reach.</p>\n";
+const DEFINITIONS: &str = "<p class=\"soft\">All accuracies are on test samples. “Mean, last round” is after the exchange. It \
+    is weighted by each node’s test samples, and so are “before exchange”, “after the last stage” and the floor. In “unweighted \
+    mean” every node counts the same. “Worst tenth” is the mean of the lowest tenth of the nodes, after the last round’s \
+    exchange and, marked “end”, after the last stage. “Global test” is the accuracy of the nodes’ final models on everyone’s \
+    test samples, as a mean over the nodes. “Local test” is the same with classes weighted as each node has them. The floor is \
+    the accuracy of always predicting a node’s commonest training class.</p>\n";
 
 fn rounds(run: &Run) -> String {
     match run.rounds {
@@ -122,7 +121,7 @@ fn side_by_side(comparison: &Comparison) -> String {
     if !comparison.unfinished.is_empty() {
         let names = escape(&comparison.unfinished.join(", "));
         text += &format!(
-            "<p class=\"warn\">Left out because they have no summary, being under way, broken off, or one node's records: {names}</p>\n"
+            "<p class=\"warn\">Left out for want of a summary (under way, broken off, or the records of one node): {names}</p>\n"
         );
     }
     let names: Vec<&str> = comparison
@@ -185,10 +184,10 @@ fn side_by_side(comparison: &Comparison) -> String {
     text
 }
 
-const NODE_BY_NODE: &str = "<h3>Node by node</h3>\n<p>Pairs are the same shard of the same division of the data under \
-    the same seed. Each group is compared with every group whose algorithm is <code>local</code> and with which it has \
-    pairs, or else with the first group before it with which it has any; a <code>local</code> group only with \
-    <code>local</code> groups before it.</p>\n";
+const NODE_BY_NODE: &str = "<h3>Node by node</h3>\n<p>A pair is the same shard of the same division of the data under the \
+    same seed, in two groups. Each group is compared with every <code>local</code> group with which it has pairs. Without \
+    one, it is compared with the first earlier group with which it has pairs. A <code>local</code> group is compared only \
+    with earlier <code>local</code> groups.</p>\n";
 
 fn moments(moments: Option<&Moments>) -> String {
     match moments {
@@ -229,10 +228,11 @@ fn contrasts(all: &[Contrast]) -> String {
 
 fn about_the_tests() -> String {
     format!(
-        "<h2 id=\"tests\">About the tests</h2>\n<p>Two-sided paired t-test, and Wilcoxon’s signed ranks (normal \
-         approximation, corrected for ties, differences of 0 dropped) or, with fewer than {FEWEST_FOR_WILCOXON} differences \
-         other than 0, the exact sign test. No p is corrected for the number of tests. Nodes of one run learn from each \
-         other, so that their differences are not quite independent: read a p near a threshold with that in mind.</p>\n"
+        "<h2 id=\"tests\">About the tests</h2>\n<p>The t-test is paired and two-sided. The second test is Wilcoxon’s signed \
+         ranks (normal approximation, corrected for ties, differences of 0 dropped). With fewer than {FEWEST_FOR_WILCOXON} \
+         differences other than 0 it is the exact sign test. No p is corrected for the number of tests. The nodes of one run \
+         learn from each other, so their differences are not quite independent. Read a p near a threshold with that in \
+         mind.</p>\n"
     )
 }
 
@@ -316,9 +316,9 @@ fn about(run: &Run) -> String {
             escape(&run.folder.display().to_string())
         ),
         None => format!(
-            "<p>{}, {} nodes heard of; in <code>{}</code></p>\n<p class=\"warn\">Under way, or never finished: there is no \
-             summary.json. This is what its rounds say so far, up to round {}; accuracies are those of each node’s own last \
-             round.</p>\n",
+            "<p>{}, {} nodes known; in <code>{}</code></p>\n<p class=\"warn\">Under way, or never finished: there is no \
+             summary.json. The numbers are those of its rounds so far, up to round {}. Accuracies are those of each node’s \
+             own last round.</p>\n",
             escape(&run.algorithm),
             run.nodes.len(),
             escape(&run.folder.display().to_string()),
@@ -327,7 +327,7 @@ fn about(run: &Run) -> String {
     };
     if run.torn_lines > 0 {
         text += &format!(
-            "<p class=\"warn\">{} torn line(s) of metrics.jsonl were passed over.</p>\n",
+            "<p class=\"warn\">{} torn line(s) of metrics.jsonl were skipped.</p>\n",
             run.torn_lines
         );
     }
@@ -383,7 +383,7 @@ fn headline(run: &Run) -> String {
         (
             "Majority-class floor",
             headline.majority_class_accuracy,
-            "what always saying a node’s commonest training class would reach; weighted by test samples",
+            "of always predicting a node’s commonest training class; weighted by test samples",
         ),
     ]
     .into_iter()
@@ -506,8 +506,8 @@ fn pools(run: &Run) -> String {
     mean.resize(columns.len(), String::new());
     rows.push(mean);
     html::table(&columns, &rows)
-        + "<p class=\"soft\">Accuracies on test samples, without the statistics expert; “served” is the model that the \
-           node ends with, with that expert where there is one.</p>\n"
+        + "<p class=\"soft\">Accuracies on test samples, without the statistics expert. “Served” is the model that the node \
+           ends with, including the statistics expert if there is one.</p>\n"
 }
 
 fn weighted(run: &Run, comparator: Comparator) -> Option<f64> {
@@ -521,7 +521,7 @@ fn weighted(run: &Run, comparator: Comparator) -> Option<f64> {
 
 fn settings(run: &Run) -> String {
     if run.settings.is_empty() {
-        return "<p>Not known: neither summary.json nor federation.toml says.</p>\n".into();
+        return "<p>Unknown: there is neither a summary.json nor a federation.toml.</p>\n".into();
     }
     let rows: Vec<Vec<String>> = run
         .settings

@@ -1,7 +1,7 @@
-//! One run as a report sees it, finished or under way.
+//! One run in a report, finished or under way.
 //!
-//! A finished run is its `summary.json` with the rounds of `metrics.jsonl`; of one that is under way the rounds are all
-//! there is, and what only the summary knows (floors, the pool, failures) is absent rather than 0.
+//! A finished run is its `summary.json` with the rounds of `metrics.jsonl`. A run under way has only its rounds. The fields
+//! that only a summary has (floors, the pool, failures) are then absent, not 0.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::swarm::summary::{self, Failed, Summary};
 /// A run.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
-    /// How it is called in the report; no other run has this name.
+    /// Its name in the report, different from those of all other runs.
     pub(crate) name: String,
     /// Where it lies.
     pub(crate) folder: PathBuf,
@@ -25,9 +25,9 @@ pub(crate) struct Run {
     pub(crate) summary: Option<Summary>,
     /// The federated algorithm; "–" if nothing says.
     pub(crate) algorithm: String,
-    /// Rounds that were asked for, if that is known.
+    /// The planned number of rounds, if known.
     pub(crate) rounds: Option<u32>,
-    /// Its seed, if that is known.
+    /// Its seed, if known.
     pub(crate) seed: Option<u64>,
     /// Hash of the division of the data; empty if it is not known.
     pub(crate) partition_hash: String,
@@ -37,7 +37,7 @@ pub(crate) struct Run {
     pub(crate) nodes: Vec<Node>,
     /// Every round of every node, by round, then by node.
     pub(crate) records: Vec<RoundRecord>,
-    /// Lines of `metrics.jsonl` that were passed over because a crash had torn them.
+    /// Lines of `metrics.jsonl` that were skipped because a crash had torn them.
     pub(crate) torn_lines: usize,
 }
 
@@ -52,9 +52,9 @@ pub(crate) struct Node {
     pub(crate) node_id: String,
     /// The last round it finished.
     pub(crate) last_round: u32,
-    /// Samples it learned from.
+    /// Its training samples.
     pub(crate) train_samples: u32,
-    /// Samples it was judged by.
+    /// Its test samples.
     pub(crate) test_samples: u32,
     /// Classes among its training samples.
     pub(crate) classes: Vec<u32>,
@@ -64,13 +64,13 @@ pub(crate) struct Node {
     pub(crate) before_exchange: Option<f64>,
     /// Accuracy after the stage that follows the last round.
     pub(crate) after_last_stage: Option<f64>,
-    /// Accuracy of the model that it ends with on everyone's test samples, if that was asked for: the global test.
+    /// The global test, if wanted: accuracy of its final model on everyone's test samples.
     pub(crate) on_everyone: Option<f64>,
-    /// The same with classes weighted as the node has them: the local test.
+    /// The local test: the same with classes weighted as the node has them.
     pub(crate) on_own_classes: Option<f64>,
-    /// Accuracy of always saying its commonest training class.
+    /// Accuracy of always predicting its commonest training class.
     pub(crate) floor: Option<f64>,
-    /// What became of its pool.
+    /// The outcome of its pool.
     pub(crate) pool: Option<PoolOutcome>,
     /// Share of its test samples that each of its experts decided.
     pub(crate) expert_share: Vec<f64>,
@@ -78,11 +78,11 @@ pub(crate) struct Node {
     pub(crate) bytes_sent: Option<f64>,
     /// Bytes it received.
     pub(crate) bytes_received: Option<f64>,
-    /// Most memory it ever held.
+    /// Its peak memory.
     pub(crate) peak_rss_bytes: Option<f64>,
 }
 
-/// The few numbers by which a run is judged. All accuracies are on test samples, 0 to 1.
+/// The main numbers of a run. All accuracies are on test samples, 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct Headline {
     /// Last round, after the exchange, weighted by test samples.
@@ -103,22 +103,20 @@ pub(crate) struct Headline {
     pub(crate) accuracy_on_everyone: Option<f64>,
     /// The same with classes weighted as each node has them.
     pub(crate) accuracy_on_own_classes: Option<f64>,
-    /// Always saying a node's commonest training class, weighted by test samples.
+    /// Always predicting a node's commonest training class, weighted by test samples.
     pub(crate) majority_class_accuracy: Option<f64>,
 }
 
-/// What a pool is compared with, and the pool itself. All but [`Self::Served`] are of the model alone, without the
-/// statistics expert.
+/// The pool, and the models with which it is compared. All but [`Self::Served`] are without the statistics expert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Comparator {
-    /// The model with its own module as it was pooled, which is fine-tuned where `pool.fine_tune` asks for it: the
-    /// baseline.
+    /// The baseline: the model with its own module as it was pooled. `pool.fine_tune` says whether that is fine-tuned.
     Own,
     /// The model with the mixture.
     Mixture,
-    /// What predicts from now on: the mixture or, where that is no better, the own module; with the statistics expert
-    /// if that is mixed in after the pool.
+    /// The served model: the mixture or, if that is no better, the own module. It includes the statistics expert if that is
+    /// mixed in after the pool.
     Served,
     /// The own module after as many epochs as the gate.
     FineTunedHead,
@@ -151,8 +149,9 @@ impl Comparator {
         }
     }
 
-    /// Returns how good it is on a node's test samples without the statistics expert, if that was found out. Of
-    /// [`Self::Served`] this need not be how good what predicts is; for its accuracy see [`Node::pool_accuracy`].
+    /// Returns its score on a node's test samples without the statistics expert, if it was evaluated.
+    ///
+    /// For [`Self::Served`] the served model may have another score; for its accuracy see [`Node::pool_accuracy`].
     pub(crate) fn score_without_statistics(self, pool: &PoolOutcome) -> Option<Score> {
         let controls = pool.controls.as_ref();
         match (self, &pool.served) {
@@ -166,8 +165,10 @@ impl Comparator {
 }
 
 impl Node {
-    /// Returns a comparator's test accuracy, if there is a pool. What is served is the model that the node ends with;
-    /// only where nothing says how good that is, it is the mixture or the own module without the statistics expert.
+    /// Returns a comparator's test accuracy, if there is a pool.
+    ///
+    /// The served accuracy is that of the node's final model. If that is unknown, it is that of the mixture or of the own
+    /// module, without the statistics expert.
     pub(crate) fn pool_accuracy(&self, comparator: Comparator) -> Option<f64> {
         let pool = self.pool.as_ref()?;
         let in_the_end = self
@@ -193,7 +194,7 @@ impl Run {
         let records = ordered(records);
         let last = last_records(&records);
         let nodes = summary.per_node.iter().map(|node| {
-            // The summary says 0 of a node whose last round was not evaluated; its record knows better.
+            // The summary has 0 for a node whose last round was not evaluated. Its record tells the two cases apart.
             let evaluated = last
                 .get(&node.node_id)
                 .is_none_or(|record| record.accuracy.is_some());
@@ -233,7 +234,7 @@ impl Run {
         }
     }
 
-    /// Puts together what is known of a run that is under way, or was never finished.
+    /// Puts together a run that is under way, or was never finished.
     pub(crate) fn under_way(
         folder: &Path,
         name: String,
@@ -280,7 +281,7 @@ impl Run {
         self.summary.is_some()
     }
 
-    /// Says what a run lacks that has no result; nothing of one that has.
+    /// Describes a run without a result. Returns an empty text for one with a result.
     pub(crate) fn standing(&self) -> &'static str {
         let is_through = |node: &Node| self.rounds.is_some_and(|rounds| node.last_round >= rounds);
         match (
@@ -293,7 +294,7 @@ impl Run {
         }
     }
 
-    /// Returns the nodes that died, and of what.
+    /// Returns the nodes that died, with the causes.
     pub(crate) fn failed(&self) -> &[Failed] {
         self.summary
             .as_ref()
@@ -309,8 +310,10 @@ impl Run {
             .unwrap_or(0)
     }
 
-    /// Returns the nodes that are averaged: of a finished run those that finished the last round, for a node that died
-    /// earlier is listed only; of a run under way all, each with its own last round.
+    /// Returns the nodes that are averaged.
+    ///
+    /// Of a finished run these are the nodes that finished the last round; a node that died earlier is listed only. Of a run
+    /// under way these are all nodes, each with its own last round.
     pub(crate) fn last_nodes(&self) -> impl Iterator<Item = &Node> {
         let (last_round, is_finished) = (self.last_round(), self.is_finished());
         self.nodes
@@ -332,7 +335,7 @@ impl Run {
         self.nodes.iter().any(|node| node.pool.is_some())
     }
 
-    /// Returns the numbers by which it is judged; each over the nodes that have it.
+    /// Returns the main numbers, each over the nodes that have it.
     pub(crate) fn headline(&self) -> Headline {
         let last: Vec<&Node> = self.last_nodes().collect();
         let weighted = |nodes: &[&Node], of: fn(&Node) -> Option<f64>| {
@@ -395,13 +398,13 @@ fn unfinished_node(
     }
 }
 
-/// Returns the end of a node's name, where names differ.
+/// Returns the end of a node's name, which is where names differ.
 pub(crate) fn short(node_id: &str) -> String {
     let skipped = node_id.chars().count().saturating_sub(8);
     node_id.chars().skip(skipped).collect()
 }
 
-/// Puts records in order; of a round that a node trained again after a restart the last record counts.
+/// Sorts records. Of a round that a node trained again after a restart the last record counts.
 fn ordered(records: Vec<RoundRecord>) -> Vec<RoundRecord> {
     let by_round: BTreeMap<(Round, NodeId), RoundRecord> = records
         .into_iter()
@@ -417,7 +420,7 @@ fn last_records(records: &[RoundRecord]) -> BTreeMap<String, &RoundRecord> {
         .collect()
 }
 
-/// Writes a tree of settings as dotted keys. A table without any is left out: what is absent from it says the same.
+/// Writes a tree of settings as dotted keys. An empty table is left out.
 fn flat(settings: &Value) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let mut open = vec![(String::new(), settings)];
@@ -441,7 +444,7 @@ fn flat(settings: &Value) -> BTreeMap<String, String> {
     all
 }
 
-/// Returns whose modules any node of a run was offered, in the order of the nodes, then strangers.
+/// Returns the owners of all modules that a node of the run was offered: first nodes in order, then others.
 pub(crate) fn module_owners(run: &Run) -> Vec<String> {
     let mut owners: Vec<String> = run.nodes.iter().map(|node| node.node_id.clone()).collect();
     let members = run

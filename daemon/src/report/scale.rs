@@ -1,4 +1,4 @@
-//! What the protocol costs with more and more nodes: runs without training, in one table and one plot per algorithm.
+//! The cost of the protocol with more and more nodes: runs without training, in one table and one plot per algorithm.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::swarm::summary::mean;
 
 /// Height of the plotted area.
 const HEIGHT: f64 = 320.0;
-/// Up to this many numbers of nodes each has its tick; with more, powers of ten have.
+/// Up to this many numbers of nodes each has its tick. With more, only powers of ten have.
 const MOST_TICKS: usize = 10;
 
 /// A run without training.
@@ -18,7 +18,7 @@ const MOST_TICKS: usize = 10;
 pub(crate) struct Measured {
     /// Its name among the runs.
     pub(crate) name: String,
-    /// What came of it.
+    /// Its result.
     pub(crate) summary: Summary,
 }
 
@@ -65,7 +65,7 @@ fn plot(algorithm: &str, summaries: &[&Summary]) -> Option<Plot> {
                 mean(&runs.iter().map(|summary| of(summary)).collect::<Vec<_>>()),
             )
         };
-        // A logarithm knows no 0.
+        // 0 has no logarithm.
         by_nodes
             .iter()
             .map(point)
@@ -151,7 +151,7 @@ fn node_ticks(x: &Scale, nodes: &[f64]) -> Vec<(f64, String)> {
     }
 }
 
-/// Writes the part of a page that is about them.
+/// Writes the part of a page about runs without training.
 pub(crate) fn section(runs: &[Measured], plots: &[Plot]) -> String {
     let columns = [
         words("run"),

@@ -7,19 +7,20 @@
 //! sign test        d = 0 is dropped; p = 2 P[Binomial(n, 1/2) <= min(better, worse)], at most 1
 //! ```
 //!
-//! All tests are two-sided and correct for nothing but ties: whoever makes many of them must remember how many. Checked
-//! against SciPy 1.x (`ttest_rel`, `wilcoxon(method="approx", correction=False)`, `binomtest`) and Student's own example.
+//! All tests are two-sided. They correct for ties only, not for the number of tests. They are checked against SciPy 1.x
+//! (`ttest_rel`, `wilcoxon(method="approx", correction=False)`, `binomtest`) and Student's own example.
 
 use serde::Serialize;
 
-/// Differences that are no further from 0, or from each other, are equal: accuracies are quotients of small whole numbers,
-/// which differ by at least one millionth or by rounding alone.
+/// Differences that are no further from 0, or from each other, are equal.
+///
+/// Accuracies are quotients of small whole numbers. They differ by at least one millionth, or by rounding alone.
 const EQUAL: f64 = 1e-12;
-/// From this many non-zero differences on the normal approximation of Wilcoxon's test is used, below it an exact test.
+/// From this many non-zero differences on Wilcoxon's test is used with its normal approximation; below, an exact test.
 pub(crate) const FEWEST_FOR_WILCOXON: usize = 10;
-/// Steps of a continued fraction; some dozens are needed at most.
+/// Largest number of steps of a continued fraction. Some dozens are needed at most.
 const STEPS: usize = 500;
-/// Where a continued fraction or series has converged.
+/// Relative change at which a continued fraction or series has converged.
 const PRECISION: f64 = 1e-15;
 
 /// Least, quartiles and greatest of some values.
@@ -44,18 +45,18 @@ pub(crate) struct Moments {
     pub(crate) n: usize,
     /// Their mean.
     pub(crate) mean: f64,
-    /// Their standard deviation with n - 1; nothing of one value.
+    /// Their standard deviation with n - 1; `None` of one value.
     pub(crate) deviation: Option<f64>,
 }
 
-/// What paired differences say.
+/// The tests of paired differences.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Paired {
     /// Pairs.
     pub(crate) pairs: usize,
     /// Mean difference.
     pub(crate) mean: f64,
-    /// Standard deviation of the differences; nothing of one pair.
+    /// Standard deviation of the differences; `None` of one pair.
     pub(crate) deviation: Option<f64>,
     /// Differences above 0.
     pub(crate) better: usize,
@@ -63,9 +64,9 @@ pub(crate) struct Paired {
     pub(crate) worse: usize,
     /// Differences of 0.
     pub(crate) equal: usize,
-    /// The t-test; nothing if all differences are the same or there is only one.
+    /// The t-test; `None` if all differences are the same or there is only one.
     pub(crate) t_test: Option<TTest>,
-    /// The test by ranks or signs; nothing if all differences are 0.
+    /// The test by ranks or signs; `None` if all differences are 0.
     pub(crate) rank_test: Option<RankTest>,
 }
 
@@ -113,7 +114,7 @@ impl RankTest {
     }
 }
 
-/// Returns the spread of the finite values; nothing if there is none.
+/// Returns the spread of the finite values; `None` if there is none.
 pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
     let mut sorted: Vec<f64> = values
         .into_iter()
@@ -138,7 +139,7 @@ fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     Some(below + (above - below) * position.fract())
 }
 
-/// Returns mean and standard deviation of the finite values; nothing if there is none.
+/// Returns mean and standard deviation of the finite values; `None` if there is none.
 pub(crate) fn moments(values: impl IntoIterator<Item = f64>) -> Option<Moments> {
     let values: Vec<f64> = values
         .into_iter()
@@ -154,7 +155,7 @@ pub(crate) fn moments(values: impl IntoIterator<Item = f64>) -> Option<Moments> 
     })
 }
 
-/// Compares pairs by their differences, what is judged less what it is judged against; nothing without a finite one.
+/// Tests the differences of pairs, each the first value less the second. Returns `None` without a finite difference.
 pub(crate) fn paired(differences: &[f64]) -> Option<Paired> {
     let finite: Vec<f64> = differences
         .iter()
@@ -293,7 +294,7 @@ fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return if x > 0.5 { 1.0 } else { 0.0 };
     }
-    // The fraction converges fast on this side of the mean only.
+    // The fraction converges fast on this side of the mean only; the other side is 1 minus the mirror image.
     if x > (a + 1.0) / (a + b + 2.0) {
         return 1.0 - incomplete_beta(b, a, 1.0 - x);
     }

@@ -1,11 +1,11 @@
-//! Plots are drawn here, by hand: a canvas, axes with round ticks, a legend, colours.
+//! Plots as SVG, written by hand: a canvas, axes with round ticks, a legend, colours.
 //!
-//! Of the crates for it, `plotters` was weighed: measuring text as it wants to takes `font-kit`, and with it fontconfig
-//! and freetype, and its SVG holds colours where this one holds classes, which is what lets one plot be read on light and
-//! dark paper. What a report needs is lines, boxes and text.
+//! The crate `plotters` was weighed. It measures text by `font-kit`, which brings fontconfig and freetype. Its SVG holds
+//! colours where this one holds classes, and classes let one plot be read in light and dark mode. A report needs only lines,
+//! boxes and text.
 //!
-//! Colours are those of Okabe and Ito, which the colour-blind tell apart; lines differ by dashes besides. Nothing is
-//! fetched, no script runs, and each plot says in words what it shows (`title`, `desc`).
+//! Colours are those of Okabe and Ito, which the colour-blind tell apart. Lines differ by dashes too. Nothing is fetched and
+//! no script runs. Each plot describes itself in words (`title`, `desc`).
 
 use std::fmt::Write;
 
@@ -55,9 +55,9 @@ pub(crate) const STYLE: &str = "\
 /// A finished plot.
 #[derive(Debug, Clone)]
 pub(crate) struct Plot {
-    /// Its name as part of a file's name.
+    /// The name as part of a file name.
     pub(crate) slug: String,
-    /// What it shows, in words; also its caption.
+    /// A description in words, which is also the caption.
     pub(crate) description: String,
     title: String,
     height: f64,
@@ -123,7 +123,7 @@ pub(crate) enum Sample {
 pub(crate) struct Canvas {
     title: String,
     body: String,
-    /// Where the next thing can be drawn, below title and legend.
+    /// The upper edge of the free area, below title and legend.
     pub(crate) top: f64,
 }
 
@@ -243,7 +243,7 @@ impl Canvas {
         ));
     }
 
-    /// Fills a rectangle and says what it is to whoever points at it. `paint` is an attribute: a class or a fill.
+    /// Fills a rectangle with a tooltip. `paint` is an attribute: a class or a fill.
     pub(crate) fn labelled(
         &mut self,
         (x, y): (f64, f64),
@@ -321,7 +321,7 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// Returns where a value lies; on an axis of one value, in the middle.
+    /// Returns the position of a value: on an axis of one value, the middle.
     pub(crate) fn at(&self, value: f64) -> f64 {
         let span = self.high - self.low;
         let share = if span > 0.0 {
@@ -333,8 +333,9 @@ impl Scale {
     }
 }
 
-/// Returns round values (1, 2 or 5 times a power of ten apart) within a range, about as many as wanted, and the distance
-/// between them.
+/// Returns round values within a range, about as many as wanted, and the distance between them.
+///
+/// The distance is 1, 2 or 5 times a power of ten.
 pub(crate) fn ticks(low: f64, high: f64, wanted: usize) -> (Vec<f64>, f64) {
     let span = high - low;
     if !span.is_finite() || span <= 0.0 {
@@ -361,7 +362,7 @@ pub(crate) fn rounded(low: f64, high: f64, wanted: usize) -> (f64, f64) {
     )
 }
 
-/// Returns how many decimals tell values apart that are so far from each other.
+/// Returns how many decimals tell values at this distance apart.
 pub(crate) fn decimals(step: f64) -> usize {
     if step > 0.0 && step.is_finite() {
         (-(step + step * 1e-9).log10().floor()).clamp(0.0, 9.0) as usize

@@ -1,11 +1,11 @@
-//! Numbers and text as a report shows them: what is absent or not finite is "–", what others wrote is escaped.
+//! Numbers and text of a report. A number that is absent or not finite is "–". Text from outside is escaped.
 
 use crate::table;
 
 /// Stands for a number that is not there.
 pub(crate) const ABSENT: &str = "–";
 
-/// Returns a number that can be shown; `f64::MAX` stands for one that JSON could not hold (see [`super::load`]).
+/// Returns a number that can be shown. `f64::MAX` stands for one that JSON could not hold (see [`super::load`]).
 pub(crate) fn known(value: impl Into<Option<f64>>) -> Option<f64> {
     value
         .into()
@@ -24,14 +24,14 @@ pub(crate) fn points(share: impl Into<Option<f64>>) -> String {
     })
 }
 
-/// Writes a number with so many decimals.
+/// Writes a number with this many decimals.
 pub(crate) fn decimal(value: impl Into<Option<f64>>, decimals: usize) -> String {
     known(value).map_or(ABSENT.into(), |value| {
         signed(&format!("{value:.decimals$}"))
     })
 }
 
-/// Writes a number's sign as a minus, and none before what rounds to 0.
+/// Writes a negative sign as a minus, and none before a number that rounds to 0.
 fn signed(number: &str) -> String {
     let is_zero = number.chars().all(|c| "+-0.".contains(c));
     if is_zero {
@@ -41,7 +41,7 @@ fn signed(number: &str) -> String {
     }
 }
 
-/// Writes a probability: small ones as such, not as 0.
+/// Writes a probability. A small one is written as such, not as 0.
 pub(crate) fn probability(p: impl Into<Option<f64>>) -> String {
     match known(p) {
         None => ABSENT.into(),
@@ -64,12 +64,12 @@ pub(crate) fn large(count: impl Into<Option<f64>>) -> String {
     })
 }
 
-/// Writes seconds as a person would say them.
+/// Writes seconds in a form for people.
 pub(crate) fn duration(seconds: impl Into<Option<f64>>) -> String {
     known(seconds).map_or(ABSENT.into(), table::duration)
 }
 
-/// Writes text so that HTML and SVG take it for text, between tags and within quotes.
+/// Escapes text for HTML and SVG, between tags and within quotes.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,5 +1,7 @@
-//! The backward pass: from the output back to the sums of the convolution, then a few samples' weight gradients at a time,
-//! while those sums are in a near cache.
+//! The backward pass of a convolution block.
+//!
+//! It goes from the output back to the sums of the convolution. Then it adds the weight gradients of a few samples at a
+//! time, while those sums are in a near cache.
 // Loops over lanes and rows index several arrays at once.
 #![allow(clippy::needless_range_loop)]
 
@@ -12,19 +14,19 @@ use crate::Wants;
 use crate::layout::transpose;
 use crate::tile::{self, Lines, Registers, Span, Tile, padded};
 
-/// Most samples whose weight gradients are summed up by one thread; the sums of such groups are added in order.
+/// Largest number of samples whose weight gradients one thread adds up. The sums of groups are added in order.
 const GROUP: usize = 32;
 
-/// Fewest samples of a batch that two threads share.
+/// Fewest samples of a batch that is divided into two groups.
 const SHARED: usize = 8;
 
-/// Least number of positions that a weight gradient is summed over at a time, so that its tiles are seldom stored.
+/// Fewest positions that a weight gradient is summed over at a time, so that its tiles are seldom stored.
 const POSITIONS: usize = 256;
 
 /// The gradients of a block.
 #[derive(Debug, Clone)]
 pub struct Gradients {
-    /// `[batch, C·H·W]`, if it was asked for.
+    /// `[batch, C·H·W]`, if wanted.
     pub input: Option<Vec<f32>>,
     /// `[F, C, kernel, kernel]`.
     pub weight: Vec<f32>,
@@ -33,7 +35,7 @@ pub struct Gradients {
 }
 
 impl Block {
-    /// Returns the gradients, given that of the output, `[batch, F·H'·W']`.
+    /// Returns the gradients, from the gradient `[batch, F·H'·W']` of the output.
     pub fn backward(
         &self,
         trace: &Trace,
@@ -61,7 +63,8 @@ impl Block {
         }
         let mut input = vec![0.0; if wants_input { n_samples * n_input } else { 0 }];
         let size = group_size(n_samples);
-        // Without an input gradient the pieces of `input` are empty, one for each group all the same.
+        // Each group writes into a piece of its own. Without an input gradient the pieces are empty, and there is still one
+        // for each group.
         let pieces: Vec<&mut [f32]> = match wants_input {
             true => input.chunks_mut(size * n_input).collect(),
             false => (0..n_samples.div_ceil(size)).map(|_| &mut [][..]).collect(),
@@ -89,12 +92,14 @@ impl Block {
         }
     }
 
-    /// Returns the weight and bias gradients of a group of samples, `[depth][padded filter]` and `[padded filter]`, and
-    /// writes the input gradients.
+    /// Returns the weight and bias gradients of a group of samples, `[depth][padded filter]` and `[padded filter]`.
+    ///
+    /// It also writes the input gradients.
     fn backward_group(&self, group: Group<'_>) -> (Vec<f32>, Vec<f32>) {
         let (width, channel_width) = (padded(self.filters), padded(self.input[0]));
         let ([_, height, columns], [rows, row]) = (self.padded_input(), self.convolved());
         let n_sums = rows * row * width;
+        // Small maps have few positions; then several samples are summed before a tile is stored.
         let at_once = POSITIONS.div_ceil(rows * row).min(GROUP);
         let (mut weight, mut bias) = (vec![0.0; self.depth() * width], vec![0.0; width]);
         let mut sums = vec![0.0; at_once * n_sums];
@@ -203,7 +208,7 @@ impl Block {
     }
 }
 
-/// Adds the sums of groups in their order.
+/// Adds the sums of all groups in their order, so that the result does not depend on the threads.
 fn add_up(
     groups: Vec<(Vec<f32>, Vec<f32>)>,
     n_weights: usize,
@@ -225,7 +230,7 @@ fn add_up(
     (weight, bias)
 }
 
-/// Returns how many samples are in a group. It depends on the batch alone, and so do the sums.
+/// Returns how many samples are in a group. That depends on the batch alone, and so do the sums.
 fn group_size(n_samples: usize) -> usize {
     let fewest = if n_samples < SHARED { 1 } else { 2 };
     n_samples
@@ -233,7 +238,7 @@ fn group_size(n_samples: usize) -> usize {
         .max(1)
 }
 
-/// The samples that one thread computes the gradients of.
+/// The samples whose gradients one thread computes.
 struct Group<'a> {
     gradient: &'a [f32],
     maps: &'a [f32],
@@ -242,7 +247,7 @@ struct Group<'a> {
     input: &'a mut [f32],
 }
 
-/// Takes the gradient of a sample's output back to that of the convolved maps.
+/// Turns the gradient of a sample's output into that of the convolved maps.
 struct Unpool<'a> {
     block: &'a Block,
     gradient: &'a [f32],
@@ -277,6 +282,7 @@ impl WithSimd for Unpool<'_> {
                 let gradient = lanes_at(gradient, start);
                 let winners = &winners[start..start + LANES];
                 let winners: [u32; LANES] = std::array::from_fn(|lane| u32::from(winners[lane]));
+                // Only the winner of a window has a gradient. The others are written as zeros, since `sums` is used again.
                 for (number, at) in window(block.pool, row * width, width).enumerate() {
                     let sums = &mut sums[corner + at + start..][..LANES];
                     for lane in 0..LANES {
@@ -287,6 +293,7 @@ impl WithSimd for Unpool<'_> {
                         };
                     }
                 }
+                // A window that ReLU has cut has no winner, so nothing of it reaches the bias either.
                 let bias = &mut bias[start..start + LANES];
                 for lane in 0..LANES {
                     bias[lane] += if winners[lane] == u32::from(CUT) {
@@ -300,7 +307,7 @@ impl WithSimd for Unpool<'_> {
     }
 }
 
-/// Adds the weight gradients of some samples, `[ky][kx][channel][padded filter]`.
+/// Adds the weight gradients `[ky][kx][channel][padded filter]` of some samples.
 struct WeightGradient<'a> {
     block: &'a Block,
     maps: &'a [f32],
@@ -410,6 +417,7 @@ impl WithSimd for InputGradient<'_> {
         let [rows, row] = block.convolved();
         let (width, stride) = (padded(block.filters), padded(channels));
         spread.fill(0.0);
+        // Every pixel of the maps adds its weights to each input under its kernel: one product per offset in the kernel.
         for offset in 0..block.kernel * block.kernel {
             let weights = &weights[offset * block.filters * stride..][..block.filters * stride];
             let (ky, kx) = (offset / block.kernel, offset % block.kernel);

@@ -1,5 +1,7 @@
-//! The forward pass: one row of pooling windows at a time, so that the sums of a row are still in the fastest cache when
-//! they are pooled.
+//! The forward pass of a convolution block.
+//!
+//! It goes by one row of pooling windows at a time. So the sums of a row are still in the fastest cache when they are
+//! pooled.
 // Loops over lanes and rows index several arrays at once.
 #![allow(clippy::needless_range_loop)]
 
@@ -10,20 +12,21 @@ use super::{Block, CUT, LANES, lanes_at, window};
 use crate::layout::transpose;
 use crate::tile::{self, Lines, Registers, Tile, padded};
 
-/// Fewest samples that are worth handing to another thread.
+/// Fewest samples that are worth another thread.
 const PIECE: usize = 4;
 
-/// What the backward pass needs of a forward pass.
+/// What a forward pass keeps for the backward pass.
 #[derive(Debug, Clone)]
 pub struct Trace {
     /// The padded inputs, `[batch][height][width][channel]`.
     pub(super) maps: Vec<f32>,
-    /// For each output the number of its winner in the window, `[batch][position][padded filter]`.
+    /// For each output the number of the winning pixel in its window, `[batch][position][padded filter]`.
     pub(super) winners: Vec<u8>,
 }
 
 impl Block {
-    /// Runs a batch: `[batch, C·H·W]` with weights `[F, C, kernel, kernel]` and bias `[F]` to `[batch, F·H'·W']`.
+    /// Returns the outputs `[batch, F·H'·W']` of a batch `[batch, C·H·W]`, with weights `[F, C, kernel, kernel]` and bias
+    /// `[F]`.
     pub fn forward(&self, input: &[f32], weight: &[f32], bias: &[f32]) -> (Vec<f32>, Trace) {
         debug_assert_eq!(
             weight.len(),
@@ -82,11 +85,12 @@ impl Block {
         (output, trace)
     }
 
-    /// Turns an image into padded maps with the channels innermost; what is padding is zero already.
+    /// Turns an image into padded maps with the channels innermost. The padding is zero already.
     fn spread(&self, input: &[f32], maps: &mut [f32]) {
         let [channels, height, width] = self.input;
         let [top, left] = self.padding;
         let columns = width + 2 * left;
+        // Without padding at the sides all rows of a map are one matrix, which is transposed at once.
         if left == 0 {
             transpose(
                 input,
@@ -108,7 +112,7 @@ impl Block {
     }
 }
 
-/// A thread's room for intermediate results of one sample.
+/// The intermediate results of one sample, which a thread uses again for the next.
 struct Scratch {
     /// One row of windows, `[pool][width][padded filter]`.
     sums: Vec<f32>,
@@ -127,7 +131,7 @@ impl Scratch {
     }
 }
 
-/// Arranges weights in panels of `[ky][kx][channel][filters of the panel]`.
+/// Arranges the weights in panels `[ky][kx][channel][filters of the panel]`.
 struct PackForward<'a> {
     block: &'a Block,
     weight: &'a [f32],
@@ -217,6 +221,7 @@ impl WithSimd for Forward<'_> {
                 );
             }
         }
+        // Back to the layout between layers, filter by filter; the padded filters are left out here.
         let n_pooled = block.n_pooled();
         for filter in 0..block.filters {
             let line = &mut output[filter * n_pooled..][..n_pooled];
@@ -272,7 +277,7 @@ fn convolve_row<S: Simd>(
     }
 }
 
-/// Where the patches of neighbouring pixels lie.
+/// Where the patches of neighbouring pixels lie: `n_lines` runs of `run` numbers, `line` apart; pixels are `pixel` apart.
 #[derive(Clone, Copy)]
 struct Patch<'a> {
     maps: &'a [f32],
@@ -308,7 +313,8 @@ impl Tile for ConvolveTile<'_> {
                 &self.weights[y * run * stride..][..run * stride],
             );
             if pixel == 1 {
-                // Patches of a single channel overlap so far that the tile's numbers are neighbours for each weight.
+                // With a single channel, the numbers that one weight meets in neighbouring pixels are neighbours too. So a
+                // tile is an outer product, which reads its rows as one short line instead of `M` runs.
                 let (left, right) = (
                     Lines {
                         values: maps,
@@ -331,7 +337,7 @@ impl Tile for ConvolveTile<'_> {
     }
 }
 
-/// Pools one window, whose first pixel is the first of `sums`, and cuts at zero.
+/// Pools one window, which begins at the first of `sums`, and applies ReLU.
 #[inline(always)]
 fn pool(block: &Block, sums: &[f32], largest: &mut [f32], winners: &mut [u8]) {
     let width = largest.len();
@@ -345,6 +351,7 @@ fn pool(block: &Block, sums: &[f32], largest: &mut [f32], winners: &mut [u8]) {
         for (number, at) in window(block.pool, row * width, width).enumerate().skip(1) {
             let values = lanes_at(sums, at + start);
             for lane in 0..LANES {
+                // `|` and not `||`: without a branch the loop over lanes becomes vector instructions.
                 let wins = (values[lane] > best[lane]) | values[lane].is_nan();
                 best[lane] = if wins { values[lane] } else { best[lane] };
                 winner[lane] = if wins { number as u32 } else { winner[lane] };

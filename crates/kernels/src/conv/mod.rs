@@ -1,4 +1,4 @@
-//! A convolution block: convolution with bias, max-pooling, ReLU; forward, and gradients.
+//! A convolution block: convolution with bias, max-pooling, ReLU. Forward pass and gradients.
 //!
 //! ```text
 //! forward    maps[y][x][c] ─rows─► sums[y][x][f] (one row of windows at a time) ─► largest ─► ReLU ─► output[f][y'][x']
@@ -6,11 +6,10 @@
 //!              ─outer with maps─► weight gradient        ─rows with weights, added at every offset─► input gradient
 //! ```
 //!
-//! With `c` innermost, the numbers under one row of the kernel are `kernel · C` neighbours, and those of the next pixel
-//! start `C` further on: the forward pass and the weight gradient read the image in place.
+//! With `c` innermost, the numbers under one row of the kernel are `kernel · C` neighbours. Those of the next pixel start
+//! `C` further on. So the forward pass and the weight gradient read the image in place.
 //!
-//! Of equal values in a window the first wins; NaN wins over everything and passes ReLU, so that a run that diverges
-//! is seen to do so.
+//! Of equal values in a window the first wins. NaN wins over every number and passes ReLU, so that divergence shows.
 
 mod backward;
 mod forward;
@@ -18,33 +17,33 @@ mod forward;
 pub use backward::Gradients;
 pub use forward::Trace;
 
-/// Marks an output that ReLU has cut, where otherwise the winner's number in its window stands.
+/// Stands in place of a winner's number where ReLU has cut the output.
 const CUT: u8 = u8::MAX;
 
 /// The shape of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
-    /// Channels, height and width of its input.
+    /// Channels, height and width of the input.
     pub input: [usize; 3],
-    /// Maps it makes.
+    /// Number of output maps.
     pub filters: usize,
-    /// Side of its square kernel.
+    /// Side of the square kernel.
     pub kernel: usize,
-    /// Zeros added at top and bottom, left and right.
+    /// Zeros added at top and bottom, and at left and right.
     pub padding: [usize; 2],
     /// Side and stride of the pooling window, at most 15.
     pub pool: usize,
 }
 
 impl Block {
-    /// Tells whether the block can be computed here: the kernel fits, and windows have numbers below 255.
+    /// Tells whether this crate can compute the block: the kernel fits, and the pixels of a window number below 255.
     pub fn is_supported(&self) -> bool {
         let [channels, height, width] = self.padded_input();
         let fits = height >= self.kernel && width >= self.kernel && self.pool > 0 && self.pool < 16;
         fits && channels > 0 && self.filters > 0 && self.kernel > 0 && self.n_outputs() > 0
     }
 
-    /// Returns the numbers of one output.
+    /// Returns how many numbers the output of a sample has.
     pub fn n_outputs(&self) -> usize {
         self.filters * self.n_pooled()
     }
@@ -81,19 +80,19 @@ impl Block {
         self.pooled().iter().product()
     }
 
-    /// Returns the numbers under a kernel.
+    /// Returns how many numbers lie under the kernel.
     fn depth(&self) -> usize {
         self.input[0] * self.kernel * self.kernel
     }
 }
 
-/// Visits where the pixels of a pooling window begin, relative to the first one.
+/// Yields where the pixels of a pooling window begin, relative to the first one.
 #[inline(always)]
 fn window(side: usize, row: usize, pixel: usize) -> impl Iterator<Item = usize> {
     (0..side).flat_map(move |y| (0..side).map(move |x| y * row + x * pixel))
 }
 
-/// Numbers that pooling looks at together: what every padded width is a multiple of.
+/// Numbers that pooling compares together. Every padded width is a multiple of it.
 const LANES: usize = 8;
 
 #[inline(always)]

@@ -8,10 +8,10 @@
 //! transfer fetch MIB ADDRESS…      fetches from all of these at once
 //! ```
 //!
-//! The server process makes the bytes up and the client throws them away after verification, so that neither disk nor
-//! memory is measured. Both report the CPU time that a GB (10^9 bytes) took them and their peak resident memory; the
-//! same is said of raw TCP, so that a busy machine can be told from a slow program. With `packed` both sides hold a version
-//! of the blob in which the lower half of every number is different.
+//! The server process makes the bytes up, and the client throws them away after verification. So neither disk nor memory
+//! is measured. Both report the CPU time per GB (10^9 bytes) and their peak resident memory. Raw TCP is measured in the
+//! same way, so that a busy machine can be told from a slow program. With `packed` both sides hold a version of the blob in
+//! which the lower half of every number is different.
 #![allow(clippy::print_stdout, reason = "it is a command")]
 
 use std::error::Error;

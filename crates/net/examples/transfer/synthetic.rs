@@ -1,4 +1,4 @@
-//! A store of one blob and the version before it, whose bytes are made up when they are read and thrown away when they are
+//! A store of one blob and the version before it. Bytes are made up when they are read, and thrown away when they are
 //! written.
 
 use std::io;

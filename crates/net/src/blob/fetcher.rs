@@ -1,7 +1,7 @@
-//! The fetcher: brings blobs here, one job per blob however many callers want it.
+//! The fetcher: fetches blobs, with one job per blob for any number of callers.
 //!
-//! A caller waits for a job with a deadline of its own; when the last caller is gone, the job ends and what it stored
-//! stays for the next one. Links to peers are shared by all jobs, and so are the budgets of bytes in flight.
+//! A caller waits for a job with a deadline of its own. When the last caller is gone, the job ends. The stored segments stay
+//! for the next job. All jobs share the links to peers and the budgets of bytes in flight.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -25,38 +25,38 @@ use crate::roster::Roster;
 use crate::traffic::Traffic;
 use crate::wire::BLOB_PROTOCOL;
 
-/// Rates remembered of peers whose link has ended.
+/// Remembered rates of peers whose link has ended.
 const MAX_RATES: usize = 1024;
 
-/// What a fetch brought.
+/// The result of a fetch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fetched {
-    /// Payload bytes received from each node as they came, packed or not, what was received twice included.
+    /// Payload bytes received from each node, as they came: packed or not, duplicates included.
     pub bytes_received: BTreeMap<NodeId, u64>,
-    /// The nodes from which segments came that were right.
+    /// The nodes that sent right segments.
     pub from: Vec<NodeId>,
-    /// Bytes that were here already.
+    /// Bytes that an earlier fetch had stored.
     pub resumed_bytes: u64,
 }
 
 /// Tells why a blob could not be fetched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
-    /// The blob is larger than any may be.
+    /// The blob is larger than a blob may be.
     #[error("a blob of {0} bytes is larger than any may be")]
     TooLarge(u64),
-    /// Time is up; what was received is kept.
+    /// The deadline is over. Received segments are kept.
     #[error("blob {blob} not complete after {after:?} ({done} of {all} segments): {providers}")]
     Deadline {
         /// Which blob.
         blob: BlobId,
-        /// The time that was given.
+        /// The deadline.
         after: Duration,
-        /// Segments here.
+        /// Stored segments.
         done: usize,
         /// Segments in all.
         all: usize,
-        /// What came of each provider.
+        /// What each provider did.
         providers: String,
     },
     /// The store cannot take it.
@@ -64,9 +64,9 @@ pub enum FetchError {
     Store {
         /// Which blob.
         blob: BlobId,
-        /// The kind of error, to tell a full disk from a broken one.
+        /// The kind of error, which tells a full disk from a broken one.
         kind: io::ErrorKind,
-        /// The store's words.
+        /// The error of the store.
         message: String,
     },
     /// The network is shutting down.
@@ -74,7 +74,7 @@ pub enum FetchError {
     Closed,
 }
 
-/// Who wants what.
+/// A request for a blob.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) blob: BlobRef,
@@ -83,7 +83,7 @@ pub(crate) struct Request {
     pub(crate) packing: Option<Packing>,
 }
 
-/// Brings blobs; a cheap clone of one shared state.
+/// Fetches blobs. A cheap clone of one shared state.
 #[derive(Clone)]
 pub(crate) struct Fetcher(Arc<Shared>);
 
@@ -104,7 +104,7 @@ pub(super) struct Shared {
     cancel: CancellationToken,
 }
 
-/// A blob on its way, as its callers see it.
+/// A blob under way, as its callers see it.
 pub(super) struct Job {
     pub(super) packing: Option<Packing>,
     pub(super) providers: Mutex<BTreeSet<NodeId>>,
@@ -156,7 +156,7 @@ impl Fetcher {
         }))
     }
 
-    /// Fetches a blob unless it is here. Cancel-safe: dropping the future abandons the wait, never stored bytes.
+    /// Fetches a blob unless the store holds it. Cancel-safe: dropping the future abandons the wait, never stored bytes.
     pub(crate) async fn fetch(&self, request: Request) -> Result<Fetched, FetchError> {
         let Request {
             blob,
@@ -167,6 +167,7 @@ impl Fetcher {
         if blob.size > MAX_BLOB_BYTES {
             return Err(FetchError::TooLarge(blob.size));
         }
+        // A blob that is held costs no job. The look-up touches the disk, so it runs on a thread.
         let store = self.0.store.clone();
         let held = tokio::task::spawn_blocking(move || store.held(&blob.id)).await;
         if held.is_ok_and(|size| size == Some(blob.size)) {
@@ -186,7 +187,7 @@ impl Fetcher {
         }
     }
 
-    /// Waits until all jobs and links have ended, after the token was cancelled.
+    /// Waits until all jobs and links have ended. The token must be cancelled before.
     pub(crate) async fn closed(&self) {
         self.0.tasks.close();
         self.0.tasks.wait().await;
@@ -217,7 +218,9 @@ impl Fetcher {
                 .spawn(supervise(self.0.clone(), blob, job.clone()));
             job
         });
+        // Later callers may know more providers; the job looks at the set again and again.
         lock(&job.providers).extend(providers);
+        // Subscribed while the lock on the jobs is held, so that `supervise` cannot end the job in between.
         job.state.subscribe()
     }
 }
@@ -239,7 +242,7 @@ fn late(blob: BlobRef, after: Duration, state: &State) -> FetchError {
     }
 }
 
-/// Runs a job until it is over, nobody wants it any more, or the network shuts down.
+/// Runs a job until it is over, its last caller is gone, or the network shuts down.
 async fn supervise(shared: Arc<Shared>, blob: BlobRef, job: Arc<Job>) {
     let mut run = std::pin::pin!(Run::new(shared.clone(), blob, job.clone()).go());
     let outcome = loop {
@@ -248,7 +251,7 @@ async fn supervise(shared: Arc<Shared>, blob: BlobRef, job: Arc<Job>) {
             () = shared.cancel.cancelled() => break Err(FetchError::Closed),
             () = job.state.closed() => {
                 let mut jobs = lock(&shared.jobs);
-                // Somebody may have joined between the last one's leaving and this line.
+                // A caller may have joined after the last one left and before the lock was taken.
                 if job.state.is_closed() {
                     shared.remove(&mut jobs, blob);
                     return;
@@ -267,13 +270,14 @@ async fn supervise(shared: Arc<Shared>, blob: BlobRef, job: Arc<Job>) {
 impl Shared {
     fn remove(&self, jobs: &mut HashMap<BlobRef, Arc<Job>>, blob: BlobRef) {
         jobs.remove(&blob);
+        // Between transfers a node is quiet for minutes, so the buffers go back to the system.
         if jobs.is_empty() {
             self.spares.clear();
             self.workbench.clear();
         }
     }
 
-    /// Returns the link to a peer, opening it if there is none.
+    /// Returns the link to a peer, and opens it if there is none.
     pub(super) fn link(self: &Arc<Self>, node: NodeId) -> Result<Link, LinkError> {
         let mut links = lock(&self.links);
         links.retain(|_, link| !link.is_closed());
@@ -281,11 +285,12 @@ impl Shared {
             return Ok(link.clone());
         }
         if links.len() >= MAX_OUTBOUND {
+            // An idle link keeps a stream of the peer's server busy for nothing, so it makes room.
             let idle = links
                 .iter()
                 .find(|(_, link)| link.is_idle())
                 .map(|(node, _)| *node);
-            // With every link busy, the caller tries again after a rest.
+            // If every link is busy, the caller tries again after a rest.
             links.remove(&idle.ok_or(LinkError::Lost)?);
         }
         let (link, asks) = Link::new();
@@ -311,6 +316,7 @@ async fn open_and_run(shared: Arc<Shared>, node: NodeId, asks: mpsc::Receiver<li
         };
         let rate = lock(&shared.rates).get(&node).copied();
         let rate = link::run(stream, asks, rate, &shared.spares).await;
+        // The rate outlives the link: an idle link is closed after seconds, and the next one should not learn anew.
         let mut rates = lock(&shared.rates);
         if rates.len() >= MAX_RATES {
             rates.clear();
@@ -323,7 +329,7 @@ async fn open_and_run(shared: Arc<Shared>, node: NodeId, asks: mpsc::Receiver<li
     }
 }
 
-/// A panic elsewhere while a lock was held leaves a map that is still well formed.
+/// Locks a mutex. A panic elsewhere while it was held leaves a map that is still well formed.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! One job: a blob on its way, from the store's preparation to its finish.
+//! One job: the transfer of one blob, from the preparation of the store to the complete blob.
 //!
-//! It keeps the [`Schedule`] busy: every request for a segment is a flight that ends with the verified bytes in the
-//! store or with a failure of the peer. Who may be asked is looked up again whenever a flight lands and whenever peers
-//! come and go.
+//! It keeps the [`Schedule`] busy. Every request for a segment is a flight. A flight ends with the verified bytes in the
+//! store, or with a failure of the peer. The providers are looked up again whenever a flight lands and whenever peers come
+//! and go.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -24,23 +24,23 @@ use super::schedule::{Failure, Rank, Schedule};
 use super::spares::Spares;
 use crate::wire::Want;
 
-/// How often a job looks around even if nothing happens.
+/// How often a job looks up its providers even if nothing happens.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 /// How often a job asks for a connection to a provider that is not connected.
 const CONNECT_EVERY: Duration = Duration::from_secs(2);
 
-/// One job at work.
+/// A running job.
 pub(super) struct Run {
     shared: Arc<Shared>,
     blob: BlobRef,
     job: Arc<Job>,
-    /// What segments may be packed against, while it can be read here.
+    /// The blob against which segments may be packed, while the store can read it.
     base: Mutex<Option<BlobRef>>,
-    /// When to ask again for connections to absent providers.
+    /// When to request connections to absent providers again.
     connect_due: Mutex<Instant>,
 }
 
-/// What came of one request for a segment.
+/// The result of one request for a segment.
 struct Flight {
     node: NodeId,
     index: u32,
@@ -55,7 +55,7 @@ enum FlightError {
 
 /// Tells why received bytes were not stored.
 enum Rejection {
-    /// They are packed against something that this node cannot read any more.
+    /// They are packed against a base that the store cannot read any more.
     Base(io::Error),
     Packed(Malformed),
     Segment(SegmentError),
@@ -74,7 +74,7 @@ impl Run {
         }
     }
 
-    /// Brings the blob into the store, however long it takes.
+    /// Brings the blob into the store. Callers have deadlines; the job has none.
     pub(super) async fn go(self) -> Result<Fetched, FetchError> {
         let blob = self.blob;
         let partial = self.store(move |store| store.begin(blob)).await?;
@@ -93,20 +93,23 @@ impl Run {
             ..Fetched::default()
         };
         let mut schedule = Schedule::new(&have);
+        // The list before any segment: it folds to the blob's name, and only with it can a segment be verified alone.
         let list = Arc::new(self.list(&mut schedule, partial.list, &mut fetched).await?);
         self.segments(&mut schedule, &list, &mut fetched).await?;
+        // Only a finished blob has its name in the store; until then a crash leaves a partial one.
         self.store(move |store| store.finish(blob)).await?;
         _ = self.shared.wishes.try_send(Wish::Held(blob.id));
         Ok(fetched)
     }
 
-    /// Gets the verified segment list: from the store, from the name itself, or from a provider.
+    /// Returns the verified segment list: from the store, from the name itself, or from a provider.
     async fn list(
         &self,
         schedule: &mut Schedule,
         kept: Option<Vec<ChainingValue>>,
         fetched: &mut Fetched,
     ) -> Result<SegmentList, FetchError> {
+        // The name of a blob of one segment is that segment's hash, so nothing has to be fetched.
         let only = (self.blob.n_segments() == 1).then(|| vec![*self.blob.id.as_bytes()]);
         if let Some(list) = kept
             .or(only)
@@ -116,6 +119,7 @@ impl Run {
         }
         let mut around = self.shared.roster.watch();
         let expected = 32 * u64::from(self.blob.n_segments());
+        // One provider at a time: the list is small, and a wrong one convicts its sender at once.
         loop {
             self.look_around(schedule);
             let Some(node) = schedule.pick(Instant::now()) else {
@@ -128,6 +132,7 @@ impl Run {
                     let (values, _) = bytes.as_chunks::<32>();
                     match SegmentList::verify(self.blob, values.to_vec()) {
                         Ok(list) => {
+                            // Kept, so that a restart can verify the segments that it finds on the disk.
                             let kept = list.clone();
                             self.store(move |store| store.keep_list(&kept)).await?;
                             return Ok(list);
@@ -160,6 +165,7 @@ impl Run {
         let mut flights = FuturesUnordered::new();
         while !schedule.is_complete() {
             self.look_around(schedule);
+            // Fill all windows before waiting: a provider with room and no request is lost time.
             while let Some((node, index)) = schedule.next(Instant::now()) {
                 flights.push(self.fly(node, index, list.clone()));
             }
@@ -175,7 +181,7 @@ impl Run {
         Ok(())
     }
 
-    /// Brings one segment from one provider into the store. The bytes stay on the budgets until they are stored.
+    /// Brings one segment from one provider into the store. The bytes count on both budgets until they are stored.
     async fn fly(&self, node: NodeId, index: u32, list: Arc<SegmentList>) -> Flight {
         let lost = |failure| Flight {
             node,
@@ -187,6 +193,7 @@ impl Run {
         let Ok(link) = self.shared.link(node) else {
             return lost(Failure::Lost);
         };
+        // The peer's own budget first: a slow peer then waits for itself and does not hold permits that all share.
         let permits = u32::try_from(expected.div_ceil(1024)).unwrap_or(u32::MAX);
         let (Ok(_of_peer), Ok(_of_all)) = (
             link.budget().acquire_many(permits).await,
@@ -205,6 +212,7 @@ impl Run {
             Rejection::Packed(error) => FlightError::Peer(self.convict(node, &error)),
             Rejection::Segment(error) => FlightError::Peer(self.convict(node, &error)),
             Rejection::Base(error) => {
+                // The peer did nothing wrong: the own store dropped the base. The segment is requested again, plain.
                 tracing::debug!(blob = %self.blob.id.short(), %error, "the base is no longer here");
                 *lock(&self.base) = None;
                 FlightError::Peer(Failure::Lost)
@@ -222,6 +230,7 @@ impl Run {
         let Some(Packing { width, .. }) = self.job.packing else {
             return Want::Segment(index);
         };
+        // A difference needs as many bytes on both sides, so a base is named only where its segment is as long.
         let is_like = |base: &BlobRef| base.segment_len(index) == self.blob.segment_len(index);
         Want::Packed {
             index,
@@ -230,7 +239,7 @@ impl Run {
         }
     }
 
-    /// Unpacks what is packed, verifies and stores it, on a thread.
+    /// Unpacks a segment if it is packed, verifies it and stores it, on a thread.
     async fn take_in(
         &self,
         index: u32,
@@ -246,6 +255,7 @@ impl Run {
                 .packing
                 .map(|packing| packing.with_base_if(against)),
         };
+        // Waited for here and not on the thread, so that no thread is blocked while another unpacks.
         let _turn = match packing {
             Some(_) => self.shared.workbench.turn().await,
             None => None,
@@ -265,6 +275,7 @@ impl Run {
                 None => Ok(()),
             };
             let outcome = unpacked.and_then(|()| {
+                // Whatever the peer sent and however it was packed: only bytes with the right hash reach the store.
                 let segment = list.verified(index, &bytes).map_err(Rejection::Segment)?;
                 store.write_verified(segment).map_err(Rejection::Store)
             });
@@ -285,6 +296,7 @@ impl Run {
 
     fn judge(&self, node: NodeId, error: LinkError) -> Failure {
         match error {
+            // A wrong size may be the fault of the advert's author, so the peer gets no strike for it.
             LinkError::NotHeld | LinkError::OtherSize => Failure::NotHeld,
             LinkError::Lost => Failure::Lost,
             LinkError::Violation => {
@@ -304,7 +316,7 @@ impl Run {
         Failure::Corrupt
     }
 
-    /// Tells the schedule who can be asked now, asks for connections to those who cannot, and reports progress.
+    /// Tells the schedule which providers are connected now, and reports progress.
     fn look_around(&self, schedule: &mut Schedule) {
         let named = lock(&self.job.providers).clone();
         let connected = self.shared.roster.candidates(&self.blob.id);
@@ -327,7 +339,7 @@ impl Run {
         });
     }
 
-    /// Waits until something may have changed; asks meanwhile for connections to the named providers.
+    /// Waits until something may have changed, and requests connections to the named providers.
     async fn wait(&self, schedule: &Schedule, around: &mut watch::Receiver<u64>) {
         let now = Instant::now();
         let at = schedule
@@ -336,6 +348,7 @@ impl Run {
         self.wish_for_providers(now);
         tokio::select! {
             () = sleep_until(at.into()) => {}
+            // A closed roster means shutdown. The sleep keeps the loop from spinning until the token is seen.
             changed = around.changed() => {
                 if changed.is_err() {
                     sleep_until(at.into()).await;
@@ -350,6 +363,7 @@ impl Run {
             return;
         }
         *due = now + CONNECT_EVERY;
+        // Only the named providers: whom else to connect to is the dialer's business.
         let away = |node: &NodeId| self.shared.roster.role(node).is_none();
         let missing: Vec<NodeId> = lock(&self.job.providers)
             .iter()
@@ -373,7 +387,7 @@ impl Run {
     }
 }
 
-/// Notes what came of a request; fails only if the store does.
+/// Notes the result of a flight. Fails only if the store fails.
 fn land(schedule: &mut Schedule, fetched: &mut Fetched, flight: Flight) -> io::Result<()> {
     let Flight {
         node,
@@ -396,7 +410,7 @@ fn land(schedule: &mut Schedule, fetched: &mut Fetched, flight: Flight) -> io::R
     Ok(())
 }
 
-/// Unpacks a segment in place of the bytes that came for it.
+/// Unpacks a segment, in place of the received bytes.
 fn unpack(
     bytes: &mut Vec<u8>,
     blob: BlobRef,

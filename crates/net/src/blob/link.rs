@@ -1,8 +1,8 @@
-//! A link: one stream to one peer, with several requests under way on it.
+//! A link: one stream to one peer, with several requests under way.
 //!
-//! Requests go out as they come, answers come back in the same order. A writer and a reader share the stream; between
-//! them runs a queue of what is owed. Whatever goes wrong ends the link, and everything owed fails with it: a peer that
-//! breaks the order, the length or the time cannot be followed any further.
+//! Requests are sent as they come, and answers come back in the same order. A writer and a reader share the stream. A queue
+//! of owed answers runs between them. Any failure ends the link, and all owed answers fail with it: after a wrong order or
+//! length, or a timeout, the rest of the stream has no meaning.
 //!
 //! ```text
 //!   Ask ─► writer ─► stream ─► peer                 patience for one answer = max(5 s, 4 × expected),
@@ -23,17 +23,17 @@ use super::{MAX_PEER_IN_FLIGHT, STALL};
 use crate::codec;
 use crate::wire::{Answer, BlobAnswer, BlobAsk, MAX_BLOB_HEADER, Want};
 
-/// Requests under way on one link; the budget of bytes is reached first, except with tiny blobs.
+/// Requests under way on one link. The budget of bytes is reached first, except with tiny blobs.
 const PIPELINE: usize = 32;
-/// An unused link is closed after this, so that the peer can serve somebody else.
+/// An unused link is closed after this time, so that the peer can serve others.
 const IDLE: Duration = Duration::from_secs(5);
-/// What a peer of which nothing is known is expected to send per second: 2 Mbit/s.
+/// Expected bytes per second of an unknown peer: 2 Mbit/s.
 const FIRST_RATE: f64 = 256.0 * 1024.0;
-/// Below this no peer is expected to be, however often it was too slow.
+/// Lowest expected rate of a peer, however often it was too slow.
 const LOWEST_RATE: f64 = 4.0 * 1024.0;
 /// Weight of the newest measurement.
 const SMOOTHING: f64 = 0.3;
-/// Answers below this say more about latency than about the rate.
+/// Size of the smallest answer that is measured. Smaller ones say more about latency than about the rate.
 const MEASURED_BYTES: usize = 64 << 10;
 /// Bytes per read.
 const CHUNK: usize = 256 << 10;
@@ -43,7 +43,7 @@ const CHUNK: usize = 256 << 10;
 pub(crate) enum LinkError {
     #[error("the peer does not hold it")]
     NotHeld,
-    /// Whoever announced the blob may have named a wrong size, so this says nothing about the peer.
+    /// The author of the advert may have named a wrong size, so this says nothing about the peer.
     #[error("what the peer holds by that name is of another size")]
     OtherSize,
     #[error("the link was lost")]
@@ -52,31 +52,31 @@ pub(crate) enum LinkError {
     Violation,
 }
 
-/// What came for a request.
+/// The bytes received for a request.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Received {
     pub(crate) bytes: Vec<u8>,
     pub(crate) form: Form,
 }
 
-/// What received bytes are.
+/// The form of received bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Form {
-    /// What was asked for.
+    /// The requested bytes.
     Plain,
-    /// What it is packed to.
+    /// The packed form of them.
     Packed {
-        /// Whether it is packed against the base that was named.
+        /// Whether they are packed against the named base.
         against: bool,
     },
 }
 
-/// One request and where its answer goes.
+/// One request, and the place for its answer.
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) blob: BlobId,
     pub(crate) want: Want,
-    /// The bytes that an honest answer has, unpacked.
+    /// The number of bytes of an honest answer, unpacked.
     pub(crate) expected: u64,
     pub(crate) reply: oneshot::Sender<Result<Received, LinkError>>,
 }
@@ -107,7 +107,7 @@ impl Link {
         self.asks.is_closed()
     }
 
-    /// Tells whether nobody waits for anything on it.
+    /// Tells whether no request is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.budget.available_permits()
             == usize::try_from(MAX_PEER_IN_FLIGHT >> 10).unwrap_or(usize::MAX)
@@ -117,7 +117,7 @@ impl Link {
         &self.budget
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for the answer.
     pub(crate) async fn ask(
         &self,
         blob: BlobId,
@@ -138,7 +138,7 @@ impl Link {
     }
 }
 
-/// Runs a link until it is idle, fails or is dropped; returns the rate of the peer for the next one.
+/// Runs a link until it is idle, fails or is dropped. Returns the rate of the peer for the next link.
 pub(crate) async fn run<S>(
     stream: S,
     asks: mpsc::Receiver<Ask>,
@@ -150,9 +150,10 @@ where
 {
     let (reader, writer) = stream.split();
     let (owe, owed) = mpsc::channel(PIPELINE);
+    // A slot per request under way. The writer waits for a free one, and all slots free means that nothing is owed.
     let slots = Arc::new(Semaphore::new(PIPELINE));
     let mut rate = Rate(rate.unwrap_or(FIRST_RATE));
-    // Whichever side ends first ends the link.
+    // The side that ends first ends the link.
     tokio::select! {
         _ = write_asks(writer, asks, owe, slots) => {}
         () = read_answers(reader, owed, &mut rate, spares) => {}
@@ -171,18 +172,19 @@ impl Rate {
 
     fn measured(&mut self, bytes: usize, took: Duration) {
         if bytes >= MEASURED_BYTES {
+            // A moving mean: one segment that came from a cache or met a busy disk should not decide.
             let now = bytes as f64 / took.as_secs_f64().max(1e-6);
             self.0 += SMOOTHING * (now - self.0);
         }
     }
 
-    /// The peer took longer than expected, so less is expected from now on.
+    /// Halves the expected rate of a peer that took too long.
     fn disappointed(&mut self) {
         self.0 = (self.0 / 2.0).max(LOWEST_RATE);
     }
 }
 
-/// What the peer owes us.
+/// An answer that the peer owes.
 #[derive(Debug)]
 struct Owed {
     id: u32,
@@ -194,12 +196,14 @@ struct Owed {
 }
 
 impl Owed {
-    /// Returns how many bytes follow an answer, and in which form or, of a blob of another size, in none; refuses what does
-    /// not answer the question.
+    /// Returns how many bytes follow a header, and their form. There is no form if the blob has another size.
+    ///
+    /// Refuses a header that does not answer the request.
     fn announced(&self, answer: &BlobAnswer) -> Result<(usize, Option<Form>), LinkError> {
         let based = matches!(self.want, Want::Packed { base: Some(_), .. });
         let packed = matches!(self.want, Want::Packed { .. });
         match answer.outcome {
+            // Answers come in order, so another id means that the peer skipped or made up an answer.
             _ if answer.id != self.id => Err(LinkError::Violation),
             Answer::NotHeld | Answer::Failed => Err(LinkError::NotHeld),
             Answer::Bytes(length) if u64::from(length) == self.expected => {
@@ -208,9 +212,11 @@ impl Owed {
             Answer::Packed { against, .. } if !packed || against && !based => {
                 Err(LinkError::Violation)
             }
+            // A packed segment must be shorter. Otherwise it would cost more than the plain one, and more than its budget.
             Answer::Packed { bytes, against } if u64::from(bytes) < self.expected => {
                 Ok((bytes as usize, Some(Form::Packed { against })))
             }
+            // Another size: the bytes are still read, so that the stream can go on with the next answer.
             Answer::Bytes(length) | Answer::Packed { bytes: length, .. } => {
                 match u64::from(length) <= SEGMENT_BYTES {
                     true => Ok((length as usize, None)),
@@ -245,6 +251,7 @@ where
             expected,
             reply,
         } = ask;
+        // Flushed one by one: a request that waits in a buffer is a round trip lost.
         let sent = async {
             codec::write(&mut writer, &BlobAsk { id, blob, want }, MAX_BLOB_HEADER).await?;
             writer.flush().await
@@ -265,17 +272,18 @@ where
     Ok(())
 }
 
-/// Waits for the next request; `None` when nobody asks any more and nothing is owed.
+/// Waits for the next request. Returns `None` when there are no callers any more and no answer is owed.
 async fn next_ask(asks: &mut mpsc::Receiver<Ask>, slots: &Semaphore) -> Option<Ask> {
     loop {
         match timeout(IDLE, asks.recv()).await {
             Ok(Some(ask)) => return Some(ask),
             Ok(None) => {
                 let everything = u32::try_from(PIPELINE).unwrap_or(u32::MAX);
-                // The slots come back when all answers were read; the reader's end ends this wait.
+                // The slots come back when all answers are read. The end of the reader ends this wait.
                 _ = slots.acquire_many(everything).await;
                 return None;
             }
+            // Idle only if nothing is owed: a slow peer may need longer than this for an answer.
             Err(_) if slots.available_permits() == PIPELINE => return None,
             Err(_) => {}
         }
@@ -291,6 +299,7 @@ async fn read_answers<R>(
     R: AsyncRead + Unpin + Send,
 {
     while let Some(next) = owed.recv().await {
+        // The clock starts when the answer is next in line: time behind earlier answers is not the fault of this one.
         let started = Instant::now();
         let answer = timeout(
             rate.patience(next.expected),
@@ -308,7 +317,7 @@ async fn read_answers<R>(
             rate.measured(received.bytes.len(), started.elapsed());
         }
         let over = matches!(outcome, Err(LinkError::Lost | LinkError::Violation));
-        // Nobody may be waiting any more; the bytes had to be read all the same.
+        // The caller may have stopped waiting. The bytes had to be read all the same.
         let _ = next.reply.send(outcome);
         if over {
             return;
@@ -338,7 +347,7 @@ async fn read_answer<R: AsyncRead + Unpin + Send>(
     }
 }
 
-/// Reads so many bytes in place of what is in `bytes`.
+/// Reads `length` bytes, in place of the content of `bytes`.
 async fn read_bytes<R: AsyncRead + Unpin>(
     reader: &mut R,
     length: usize,
@@ -347,6 +356,7 @@ async fn read_bytes<R: AsyncRead + Unpin>(
     bytes.resize(length, 0);
     let mut filled = 0;
     while filled < length {
+        // A timeout per read, not for the whole: a slow peer that still sends is not dead.
         let end = length.min(filled + CHUNK);
         let read = timeout(STALL, reader.read(&mut bytes[filled..end])).await;
         match read {

@@ -1,17 +1,17 @@
-//! Packing: a segment in fewer bytes, the same to the bit when it is unpacked.
+//! Packing: a segment in fewer bytes, which unpacks to the same bits.
 //!
 //! ```text
 //!   segment ─► minus the base, number by number ─► first bytes of all numbers, then second ones, … ─► zstd ─► packed
 //!                     (if both sides hold one)                       planes
 //! ```
 //!
-//! Numbers of a model have signs and exponents that repeat and fractions that do not: byte by byte they are noise to a
-//! compressor, plane by plane half of them are not. Between two versions of one expert most bits stay as they were, so
-//! the difference of the bit patterns, read as whole numbers with the sign at the low end, is mostly leading zeros.
+//! Numbers of a model have signs and exponents that repeat, and fractions that do not. Byte by byte they are noise to a
+//! compressor; plane by plane half of them are not. Between two versions of one expert most bits stay the same. So the
+//! difference of the bit patterns, as whole numbers with the sign in the lowest bit, is mostly leading zeros.
 //! `docs/performance.md` says how much that saves.
 //!
-//! Nothing here trusts the other side: what comes out has the length that was expected or is an error, and whether it is
-//! right shows when it is hashed. Bytes that are no whole number at the end of a segment stay as they are.
+//! Nothing here trusts the other side. Unpacked bytes have the expected length or are an error, and their hash shows whether
+//! they are right. Bytes at the end of a segment that are no whole number stay as they are.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,12 +23,12 @@ use zstd::bulk::{Compressor, Decompressor};
 
 /// Level of zstd. Level 3 takes longer and saves no more on numbers like these.
 const LEVEL: i32 = 1;
-/// What saves less than this part of a segment is not worth its time: plain bytes are sent.
+/// A packed segment must save at least this part of its bytes (one in 16). Otherwise plain bytes are sent.
 const WORTHWHILE: usize = 16;
-/// Numbers taken at once, so that loops over them become vector instructions.
+/// Numbers per block, so that loops over them become vector instructions.
 const BLOCK: usize = 128;
 
-/// Bytes of one number of a blob. A wrong one costs bytes, nothing else.
+/// Bytes of one number of a blob. A wrong width costs bytes and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Width {
@@ -47,12 +47,12 @@ impl From<Precision> for Width {
     }
 }
 
-/// How the segments of a blob may be packed on their way here.
+/// How the segments of a blob may be packed on their way to this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packing {
-    /// Bytes of one of its numbers.
+    /// Bytes of one number.
     pub width: Width,
-    /// A blob held here that is like it, such as the version before; a provider that holds it too sends the difference.
+    /// A similar blob that this node holds, such as the version before. A provider that holds it too sends the difference.
     pub base: Option<BlobId>,
 }
 
@@ -65,8 +65,10 @@ impl Packing {
     }
 }
 
-/// Where segments are packed or unpacked, one at a time: a thread does several Gbit/s, and on a faster link there is no
-/// need of it. Its memory, 3 MiB, is taken once and given back when the last transfer ends.
+/// The one place where segments are packed or unpacked, one at a time.
+///
+/// A thread packs several Gbit/s, and a faster link needs no packing. The memory, 3 MiB, is allocated once and freed when
+/// the last transfer ends.
 #[derive(Debug)]
 pub(super) struct Workbench {
     turn: Semaphore,
@@ -83,14 +85,14 @@ impl Default for Workbench {
 }
 
 impl Workbench {
-    /// Waits for a turn, which lasts as long as what is returned.
+    /// Waits for a turn, which lasts as long as the returned permit.
     pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         self.turn.acquire().await.ok()
     }
 
-    /// Takes the tools; who has not waited for a turn may keep a thread waiting.
+    /// Locks the tools. Wait for a turn first: otherwise the lock may block a thread.
     pub(super) fn tools(&self) -> MutexGuard<'_, Tools> {
-        // What a panic left in them means nothing to the next.
+        // Every use overwrites the buffers, so those that a panic left are as good as others.
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -116,6 +118,7 @@ impl std::fmt::Debug for Tools {
 
 impl Tools {
     fn compress(&mut self, packed: &mut [u8]) -> io::Result<usize> {
+        // Taken and put back: a compressor that failed is dropped, and the next call makes a new one.
         let zstd = self
             .compressor
             .take()
@@ -136,7 +139,7 @@ impl Tools {
     }
 }
 
-/// Tells why bytes are no packed segment.
+/// Tells why bytes are not a packed segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
     #[error("the packed bytes cannot be unpacked")]
@@ -145,8 +148,9 @@ pub(super) enum Malformed {
     Length { expected: usize, got: usize },
 }
 
-/// Packs a segment into `packed`, in place of what is there; false if that is not worthwhile. A base is as long as the
-/// segment.
+/// Packs a segment into `packed`, in place of its content. Returns false if that is not worthwhile.
+///
+/// A base must be as long as the segment.
 pub(super) fn pack(
     segment: &[u8],
     base: Option<&[u8]>,
@@ -160,7 +164,7 @@ pub(super) fn pack(
         Width::Four => spread::<4>(segment, base, &mut tools.planes),
     }
     fit(packed, segment.len() - segment.len().div_ceil(WORTHWHILE));
-    // What does not fit is an error of the compressor.
+    // The buffer is as long as the longest worthwhile result. If the result does not fit, the compressor fails.
     let Ok(length) = tools.compress(packed) else {
         return false;
     };
@@ -168,10 +172,12 @@ pub(super) fn pack(
     true
 }
 
-/// Unpacks what is in `bytes` into a segment of exactly `length` bytes in its place. A base is as long as the segment.
+/// Unpacks the content of `bytes` into a segment of exactly `length` bytes, in its place.
+///
+/// A base must be as long as the segment.
 ///
 /// # Errors
-/// Refuses what is not packed bytes of that length; what is in `bytes` then means nothing.
+/// Refuses bytes that do not unpack to that length. The content of `bytes` is then arbitrary.
 pub(super) fn unpack(
     bytes: &mut Vec<u8>,
     base: Option<&[u8]>,
@@ -179,7 +185,7 @@ pub(super) fn unpack(
     length: usize,
     tools: &mut Tools,
 ) -> Result<(), Malformed> {
-    // Room for what is expected and no more, whatever the bytes say of themselves.
+    // Memory for the expected length and no more, whatever length the bytes claim.
     fit(&mut tools.planes, length);
     let got = tools
         .decompress(bytes)
@@ -198,14 +204,15 @@ pub(super) fn unpack(
     Ok(())
 }
 
-/// Gives a buffer a length without more memory than that.
+/// Sets the length of a buffer, and reserves no more memory than that.
 fn fit(buffer: &mut Vec<u8>, length: usize) {
     buffer.reserve_exact(length.saturating_sub(buffer.len()));
     buffer.resize(length, 0);
 }
 
-/// Writes the numbers of a segment, or what they differ by from those of the base, plane after plane.
+/// Writes the numbers of a segment, or their differences to those of the base, plane after plane.
 fn spread<const WIDTH: usize>(segment: &[u8], base: Option<&[u8]>, planes: &mut [u8]) {
+    // Numbers first, then the bytes of the end that are no whole number.
     let (numbers, rest) = segment.as_chunks::<WIDTH>();
     let (planes, end) = planes.split_at_mut(WIDTH * numbers.len());
     end.copy_from_slice(rest);
@@ -216,6 +223,7 @@ fn spread<const WIDTH: usize>(segment: &[u8], base: Option<&[u8]>, planes: &mut 
         let block = &mut block[..range.len()];
         load(&numbers[range.clone()], block);
         if let Some(based) = based {
+            // Of bit patterns, not of floats: that is exact, and equal exponents give small numbers.
             let mut old = [0; BLOCK];
             load(&based[range.clone()], &mut old);
             block
@@ -223,6 +231,7 @@ fn spread<const WIDTH: usize>(segment: &[u8], base: Option<&[u8]>, planes: &mut 
                 .zip(old)
                 .for_each(|(number, old)| *number = difference::<WIDTH>(*number, old));
         }
+        // One pass per plane over the block, which is still in registers or the nearest cache.
         for (rank, plane) in planes.chunks_exact_mut(numbers.len()).enumerate() {
             let bytes = plane[range.clone()].iter_mut().zip(block.iter());
             bytes.for_each(|(byte, number)| *byte = (number >> (8 * rank)) as u8);
@@ -230,7 +239,7 @@ fn spread<const WIDTH: usize>(segment: &[u8], base: Option<&[u8]>, planes: &mut 
     }
 }
 
-/// Does what [`spread`] does, backwards.
+/// Reverses [`spread`].
 fn gather<const WIDTH: usize>(planes: &[u8], base: Option<&[u8]>, segment: &mut [u8]) {
     let (numbers, rest) = segment.as_chunks_mut::<WIDTH>();
     let (planes, end) = planes.split_at(WIDTH * numbers.len());
@@ -266,15 +275,15 @@ fn load<const WIDTH: usize>(numbers: &[[u8; WIDTH]], into: &mut [u32]) {
     }
 }
 
-/// Returns by how much a bit pattern grew, its sign in the lowest bit, so that small changes of either sign are small.
+/// Returns the difference of two bit patterns, with its sign in the lowest bit. So small changes of either sign are small.
 fn difference<const WIDTH: usize>(new: u32, old: u32) -> u32 {
     let unused = 32 - 8 * WIDTH as u32;
-    // In the upper bits, where the sign is that of a number of 32 bits.
+    // Shifted into the upper bits, so that the sign of the number is that of 32 bits.
     let grown = new.wrapping_sub(old) << unused;
     ((grown << 1) ^ (grown.cast_signed() >> 31).cast_unsigned()) >> unused
 }
 
-/// Returns the bit pattern that differs from another by this much; bits beyond its width mean nothing.
+/// Returns the bit pattern at this difference from another. Bits beyond its width are arbitrary.
 fn sum(difference: u32, old: u32) -> u32 {
     old.wrapping_add((difference >> 1) ^ (difference & 1).wrapping_neg())
 }

@@ -1,4 +1,4 @@
-//! The schedule of one blob: which segment is asked of which provider next. Pure; the clock is an argument.
+//! The schedule of one blob: which segment is requested from which provider next. Pure; the clock is an argument.
 //!
 //! ```text
 //!   segment:   missing ──next──► flying ──delivered──► done
@@ -7,9 +7,9 @@
 //!   provider:  usable ──failed──► resting (1, 2, 4, 8 s) ──► usable          struck ──► never again for this blob
 //! ```
 //!
-//! A provider starts with one segment in flight and gets one more with each delivery, so that a slow one holds up
-//! little. Peers that are only guessed to hold the blob are asked when no better one is usable. Near the end an idle
-//! provider is given what another has had for long, so that the slowest does not set the time of the whole.
+//! A provider starts with one segment in flight and gets one more with each delivery. So a slow one holds up little. Peers
+//! that may hold the blob are asked when no known holder is usable. Near the end an idle provider gets a segment that
+//! another has had for long. So the slowest provider does not set the time of the whole.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,21 +18,21 @@ use fednode_core::NodeId;
 
 /// Segments in flight per provider: 4 MiB.
 const MAX_WINDOW: usize = 4;
-/// Providers in use at once for one blob; more only adds handshakes.
+/// Providers in use at once for one blob. More would only add handshakes.
 const MAX_ACTIVE: usize = 8;
 /// First rest after a failure.
 const FIRST_REST: Duration = Duration::from_secs(1);
 /// Longest rest: a provider may just be completing the blob itself.
 const LONGEST_REST: Duration = Duration::from_secs(8);
-/// At the end a segment is asked for a second time when its first provider has had it for so long.
+/// At the end a segment is requested a second time when its first provider has had it for this long.
 const IMPATIENCE: Duration = Duration::from_secs(1);
 
-/// How good the reason is to ask a provider.
+/// The reason to ask a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// It made the blob or said that it holds it.
+    /// It made the blob or announced that it holds it.
     Holder,
-    /// It is connected, nothing more.
+    /// It is connected, and may hold the blob.
     Guess,
 }
 
@@ -74,7 +74,7 @@ struct Provider {
 }
 
 impl Schedule {
-    /// Starts with what is already here.
+    /// Starts with the segments that are already stored.
     pub(crate) fn new(have: &[bool]) -> Self {
         let segments: Vec<Segment> = have
             .iter()
@@ -94,7 +94,7 @@ impl Schedule {
         }
     }
 
-    /// Sets who can be asked right now; those absent are kept in mind but not asked.
+    /// Sets the providers that are connected right now.
     pub(crate) fn set_providers(&mut self, present: impl IntoIterator<Item = (NodeId, Rank)>) {
         self.providers
             .values_mut()
@@ -103,21 +103,22 @@ impl Schedule {
             let provider = self.providers.entry(node).or_insert_with(Provider::new);
             (provider.present, provider.rank) = (true, rank);
         }
+        // A struck provider is remembered although it is gone: it must not come back clean with a new connection.
         self.providers
             .retain(|_, provider| provider.present || provider.struck || provider.flying > 0);
     }
 
-    /// Tells whether every segment is here.
+    /// Tells whether every segment is stored.
     pub(crate) fn is_complete(&self) -> bool {
         self.missing == 0
     }
 
-    /// Returns how many segments are here and how many there are.
+    /// Returns how many segments are stored and how many there are.
     pub(crate) fn progress(&self) -> (usize, usize) {
         (self.segments.len() - self.missing, self.segments.len())
     }
 
-    /// Picks a provider for something that is not a segment (the list).
+    /// Picks a provider for the segment list.
     pub(crate) fn pick(&self, now: Instant) -> Option<NodeId> {
         self.usable(now).map(|(node, _)| *node).next()
     }
@@ -129,12 +130,14 @@ impl Schedule {
             .values()
             .filter(|provider| provider.flying > 0)
             .count();
+        // A provider in use may get more; a new one only while few are in use.
         let ready: Vec<NodeId> = self
             .usable(now)
             .filter(|(_, provider)| provider.flying < provider.window)
             .filter(|(_, provider)| provider.flying > 0 || active < MAX_ACTIVE)
             .map(|(node, _)| *node)
             .collect();
+        // The first provider may have had all that is left already; then the next one may still help.
         let (node, index) = ready
             .into_iter()
             .find_map(|node| Some((node, self.segment_for(node, now)?)))?;
@@ -154,13 +157,14 @@ impl Schedule {
         Some((node, u32::try_from(index).ok()?))
     }
 
-    /// Notes that a verified segment is stored; false if it was already.
+    /// Notes that a verified segment is stored. Returns false if it was stored already.
     pub(crate) fn delivered(&mut self, node: NodeId, index: u32) -> bool {
         if let Some(provider) = self.providers.get_mut(&node) {
             provider.flying = provider.flying.saturating_sub(1);
             provider.window = (provider.window + 1).min(MAX_WINDOW);
             (provider.rest, provider.last_failure) = (FIRST_REST, None);
         }
+        // Two providers may have had the segment near the end; the second delivery changes nothing.
         let Some(segment) = self.segments.get_mut(index as usize) else {
             return false;
         };
@@ -172,11 +176,12 @@ impl Schedule {
         true
     }
 
-    /// Notes that a segment did not come from a provider, which makes it missing again.
+    /// Notes that a provider failed to send a segment. The segment is missing again, unless another provider has it.
     pub(crate) fn failed(&mut self, node: NodeId, index: u32, failure: Failure, now: Instant) {
         if let Some(provider) = self.providers.get_mut(&node) {
             provider.flying = provider.flying.saturating_sub(1);
         }
+        // Another provider may still have it; only without any is it missing again.
         if let Some(Segment::Flying { by, .. }) = self.segments.get_mut(index as usize) {
             by.retain(|other| *other != node);
             if by.is_empty() {
@@ -186,7 +191,7 @@ impl Schedule {
         self.blame(node, failure, now);
     }
 
-    /// Notes a failure of a provider that was not about a segment.
+    /// Notes a failure of a provider, about the list or about a segment.
     pub(crate) fn blame(&mut self, node: NodeId, failure: Failure, now: Instant) {
         let Some(provider) = self.providers.get_mut(&node) else {
             return;
@@ -202,7 +207,7 @@ impl Schedule {
         }
     }
 
-    /// Returns when a rest ends or impatience begins, if something might be done then that cannot be done now.
+    /// Returns when a rest ends or impatience begins, if a request may be possible then that is not possible now.
     pub(crate) fn wakes_at(&self, now: Instant) -> Option<Instant> {
         let rests = self
             .providers
@@ -218,7 +223,7 @@ impl Schedule {
         rests.chain(flights.filter(|due| *due > now)).min()
     }
 
-    /// Says what came of each provider, for the error that ends a wait in vain.
+    /// Describes what each provider did, for the error of a missed deadline.
     pub(crate) fn report(&self) -> String {
         let words = |provider: &Provider| match (
             provider.struck,
@@ -245,7 +250,7 @@ impl Schedule {
         }
     }
 
-    /// Returns who may be asked, best reason and least busy first; guesses only if there is nobody better.
+    /// Returns the usable providers, best reason and least busy first. Guesses come only if there is no holder.
     fn usable(&self, now: Instant) -> impl Iterator<Item = (&NodeId, &Provider)> {
         let rested =
             move |provider: &Provider| provider.resting_until.is_none_or(|until| until <= now);
@@ -269,6 +274,8 @@ impl Schedule {
             .segments
             .iter()
             .position(|segment| *segment == Segment::Missing);
+        // Nothing is missing: help with a segment that one other provider has had for too long. At most two have it, so
+        // that the end of a blob costs no more than one segment per slow provider.
         missing.or_else(|| {
             self.segments.iter().position(|segment| match segment {
                 Segment::Flying { by, since } => {

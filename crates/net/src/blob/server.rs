@@ -1,8 +1,8 @@
-//! The server: reads segments of held blobs for welcomed peers, with a bounded number of streams and bytes in memory.
+//! The server: serves segments of held blobs to welcome peers, with a bounded number of streams and bytes in memory.
 //!
-//! `libp2p-stream` keeps one waiting stream and silently drops a second, so the accepting loop does nothing but hand
-//! streams on. When all places are taken, the longest idle stream is asked to go, and the new one is dropped: the other
-//! side tries again in a moment.
+//! `libp2p-stream` keeps one waiting stream and silently drops a second. So the accepting loop does nothing but hand streams
+//! on. When all places are taken, the longest idle stream is asked to end and the new one is dropped. The other side tries
+//! again in a moment.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,12 +25,12 @@ use crate::roster::Roster;
 use crate::traffic::Traffic;
 use crate::wire::{Answer, BlobAnswer, BlobAsk, MAX_BLOB_HEADER, Want};
 
-/// Segments that are read ahead, over all streams: 16 MiB beside the one that each stream may always hold. Slow peers can
-/// take up these, and nobody's turn to be served.
+/// Segments that are read ahead, over all streams: 16 MiB, beside the one that each stream may always hold. Slow peers can
+/// take up the 16 MiB, and still every stream is served.
 const MAX_AHEAD: usize = 16;
-/// A stream on which nothing is asked is closed after this.
+/// A stream without requests is closed after this time.
 const IDLE: Duration = Duration::from_secs(30);
-/// A peer that does not take a segment in this time, 1 MiB at 280 kbit/s, makes room for others.
+/// Time for a peer to take a segment (1 MiB at 280 kbit/s). After that its stream is closed, to make room for others.
 const SEND_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Serves blobs until cancelled.
@@ -54,6 +54,7 @@ pub(crate) async fn serve(
                 None => break,
             },
         };
+        // Dropping the stream resets it: a stranger gets no answer, not even a refusal.
         let Some(node) = node_id(&peer).filter(|node| roster.role(node).is_some()) else {
             continue;
         };
@@ -80,6 +81,7 @@ pub(crate) async fn serve(
                     tracing::debug!(%node, %error, "blob stream ended");
                 },
             }
+            // The place is given back before the question whether all are free.
             drop(place);
             if places.are_free() {
                 spares.clear();
@@ -110,7 +112,7 @@ impl Default for Places {
     }
 }
 
-/// A place taken, given back when dropped.
+/// A taken place. It is given back when dropped.
 #[derive(Debug)]
 struct Place {
     node: NodeId,
@@ -120,7 +122,7 @@ struct Place {
 }
 
 impl Places {
-    /// Tells whether nobody is served.
+    /// Tells whether no peer is served.
     fn are_free(&self) -> bool {
         self.of_peer
             .lock()
@@ -159,22 +161,22 @@ impl Drop for Place {
     }
 }
 
-/// One stream being served.
+/// The service of one stream.
 struct Service {
     node: NodeId,
     store: Arc<dyn BlobStore>,
     roster: Arc<Roster>,
     traffic: Arc<Traffic>,
-    /// Room for one segment, this stream's own.
+    /// Room for one segment of this stream.
     own: Arc<Semaphore>,
-    /// Room for more, shared with all.
+    /// Room for more segments, shared by all streams.
     ahead: Arc<Semaphore>,
     workbench: Arc<Workbench>,
     spares: Arc<Spares>,
     pressure: Arc<Notify>,
 }
 
-/// An answer ready to be sent; the permit is held until it was.
+/// An answer that is ready to be sent. The permit is held until it is sent.
 struct Ready {
     answer: BlobAnswer,
     bytes: Vec<u8>,
@@ -204,7 +206,7 @@ impl Service {
         loop {
             let asked = tokio::select! {
                 asked = timeout(IDLE, codec::read::<BlobAsk, _>(&mut reader, MAX_BLOB_HEADER)) => asked,
-                // A wake-up in the middle of sending is no reason to go.
+                // Only an idle stream makes room: one that has answers to send is busy.
                 () = self.pressure.notified(), if ready.capacity() == ready.max_capacity() => return Ok(()),
             };
             let ask = match asked {
@@ -217,16 +219,19 @@ impl Service {
                 Ok(Err(error)) => return Err(error),
                 Err(_) => return Ok(()),
             };
-            // Room to put it down comes first, so that no more than one is sent and one waits.
+            // The place in the queue comes before the permit and the read. So one answer is being sent and one waits, and
+            // a slow reader holds no more than that.
             let Ok(place) = ready.reserve().await else {
                 return Ok(());
             };
+            // The own room first. What all share is for streams whose own segment is still being sent.
             let permit = tokio::select! {
                 biased;
                 permit = self.own.clone().acquire_owned() => permit,
                 permit = self.ahead.clone().acquire_owned() => permit,
             };
             let Ok(permit) = permit else { return Ok(()) };
+            // Packing needs a turn, plain segments do not: they must not wait behind a compressor.
             let turn = match ask.want {
                 Want::Packed { .. } => self.workbench.turn().await,
                 Want::List | Want::Segment(_) => None,
@@ -257,7 +262,7 @@ impl Service {
         mut answers: mpsc::Receiver<Ready>,
     ) -> Result<(), codec::CodecError> {
         while let Some(ready) = answers.recv().await {
-            // A peer that was struck off in the meantime gets nothing more.
+            // A peer that lost its welcome in the meantime gets nothing more.
             let role = self
                 .roster
                 .role(&self.node)
@@ -278,7 +283,7 @@ impl Service {
     }
 }
 
-/// Reads what is asked for, and packs it where that is asked for and worthwhile.
+/// Reads the requested part, and packs it if that is requested and worthwhile.
 fn answer(
     store: &dyn BlobStore,
     ask: &BlobAsk,
@@ -323,7 +328,7 @@ fn read(
     }
 }
 
-/// Reads the segment to pack another one against; `None` if this node has none of that length.
+/// Reads the base segment for packing. Returns `None` if this node holds none of that length.
 fn read_base(
     store: &dyn BlobStore,
     id: BlobId,
@@ -355,7 +360,7 @@ fn pack(
     let mut pack =
         |base: Option<&[u8]>| packing::pack(&segment, base, width, &mut tools, &mut packed);
     let against = base.as_deref().is_some_and(|base| pack(Some(base)));
-    // What is nothing like its base may pack alone.
+    // A segment that does not resemble its base may still pack alone.
     let is_worthwhile = against || pack(None);
     base.into_iter().for_each(|base| spares.give(base));
     if !is_worthwhile {

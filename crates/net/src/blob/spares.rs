@@ -1,12 +1,12 @@
-//! Spare buffers: memory of segments that were used and will be used again.
+//! Spare buffers: memory of segments, kept for the next segments.
 //!
-//! A buffer of 1 MiB from the allocator is 256 page faults and a MiB of zeros before the first byte comes; keeping them
-//! takes nine of ten page faults and two fifths of the kernel's time out of a transfer on loopback. A transfer needs two
-//! or three buffers in turn, which stay in the processor's cache. When the last transfer ends, they are given back.
+//! A buffer of 1 MiB from the allocator costs 256 page faults and a MiB of zeros before the first byte arrives. Keeping
+//! buffers saves nine of ten page faults and two fifths of the kernel's time of a transfer on loopback. A transfer needs
+//! two or three buffers in turn, which stay in the processor's cache. When the last transfer ends, they are freed.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Buffers kept at most: 4 MiB, what one link may have in flight.
+/// Largest number of kept buffers: 4 MiB, which is what one link may have in flight.
 const MAX_SPARES: usize = 4;
 
 /// A few buffers of any content.
@@ -14,8 +14,9 @@ const MAX_SPARES: usize = 4;
 pub(super) struct Spares(Mutex<Vec<Vec<u8>>>);
 
 impl Spares {
-    /// Takes a spare buffer, or a new one; what is in it means nothing.
+    /// Takes a spare buffer, or a new one. Its content is arbitrary.
     pub(super) fn take(&self) -> Vec<u8> {
+        // The newest first: it is the one that is still in the processor's cache.
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! What the application asks for.
+//! The commands of the application.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ impl Task {
         match command {
             Command::Publish(round, body, reply) => {
                 let said = self.publish(round, *body);
-                // Whoever asked may have stopped waiting; what was said stays said.
+                // The caller may have stopped waiting. The advert is published all the same.
                 _ = reply.send(said);
             }
             Command::Dial(address) => self.add_target(address),
@@ -26,7 +26,7 @@ impl Task {
         }
     }
 
-    /// Closes the connections to a peer; the dialer then sees to a new one.
+    /// Closes the connections to a peer. The dialer then makes a new one.
     pub(super) fn reconnect(&mut self, node: NodeId) {
         self.disconnect(&node);
         if !self.addresses.addresses(&node).is_empty() {

@@ -1,4 +1,4 @@
-//! Connections: coming, going, dialing, pinging, and the standing of those at the other end.
+//! Connections: opening, closing, dialing, pinging, and the standing of their peers.
 //!
 //! ```text
 //!   connected ──► waiting for hello ──good──► welcome ──last connection closed──► gone
@@ -7,7 +7,7 @@
 //!                       └──► closed after the peer has learned why
 //! ```
 //!
-//! A peer may have two connections (both sides dialed at once). It is up while it is welcome and has at least one.
+//! A peer may have two connections, if both sides dialed at once. It is up while it is welcome and has at least one.
 
 use std::time::{Duration, Instant};
 
@@ -27,18 +27,18 @@ use crate::event::Event;
 use crate::handle::Direction;
 use crate::identity::{node_id, peer_id};
 
-/// A connection on which no hello was exchanged by then is closed.
+/// A connection without a hello is closed after this time.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
-/// A refused peer has this long to read why before the connection is closed from this side.
+/// A refused peer has this long to read the hello before this side closes the connection.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(3);
-/// A peer beyond the most that are kept stays this long: enough to learn whom else to ask.
+/// A peer beyond `max_peers` stays this long: enough to learn the addresses of others.
 const GUEST_STAY: Duration = Duration::from_secs(10);
-/// Pings in a row without an answer that mean a dead connection; fewer can be bulk data in the way.
+/// Pings in a row without an answer that mean a dead connection. Fewer can be bulk data in the way.
 const MAX_PING_FAILURES: u32 = 3;
-/// Bytes of replies that a peer may ask for at once, and per second: it can sync fully, and again after a while.
+/// Bytes of replies that a peer may cause at once, and per second. A peer can sync fully, and again after a while.
 const REPLY_BURST: f64 = (8 << 20) as f64;
 const REPLY_RATE: f64 = (1 << 20) as f64;
-/// Refusals remembered; beyond that one is told twice.
+/// Refusals remembered. Beyond that a refusal may be reported twice.
 pub(super) const MAX_REFUSALS: usize = 1024;
 
 /// A connected peer.
@@ -47,7 +47,7 @@ pub(super) struct Peer {
     pub(super) connections: Vec<Connection>,
     pub(super) hello: Hello,
     pub(super) since: Instant,
-    /// When it became welcome, on the wall clock.
+    /// When the peer became welcome, on the wall clock.
     pub(super) up_since: Timestamp,
     pub(super) rtt: Option<Duration>,
     pub(super) sync: SyncState,
@@ -65,7 +65,7 @@ pub(super) struct Connection {
     ping_failures: u32,
 }
 
-/// Where a peer stands in the hello.
+/// The state of the hello with a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Hello {
     Waiting,
@@ -91,7 +91,7 @@ impl Peer {
         matches!(self.hello, Hello::Welcome { .. })
     }
 
-    /// Tells whether the peer runs on the same machine, by the address of its oldest connection.
+    /// Tells by the address of its oldest connection whether the peer runs on the same machine.
     pub(super) fn reach(&self) -> Reach {
         self.connections
             .first()
@@ -115,10 +115,11 @@ impl Task {
         }
     }
 
-    /// Makes the dialer try providers that somebody waits for.
+    /// Makes the dialer try providers that a fetch waits for.
     pub(super) fn hurry(&mut self, nodes: Vec<NodeId>) {
         let now = Instant::now();
         for node in nodes {
+            // Without an address a target would only fail; peer exchange may bring one later.
             let known = !self.addresses.addresses(&node).is_empty()
                 || !self.dialer.addresses_of(&node).is_empty();
             if known
@@ -144,7 +145,7 @@ impl Task {
             let options = match &target {
                 Target::Address(address) => match node_of(address) {
                     Some(node) => to_node(&node, vec![address.clone()]),
-                    // A fresh port, as below.
+                    // From a fresh port, see `to_node`.
                     None => DialOpts::unknown_peer_id()
                         .address(address.clone())
                         .allocate_new_port()
@@ -152,6 +153,7 @@ impl Task {
                 },
                 Target::Node(node) => to_node(node, self.addresses.addresses(node)),
             };
+            // By connection and not by peer: an address may lead to a node that nobody expected.
             let connection = options.connection_id();
             match self.swarm.dial(options) {
                 Ok(()) => _ = self.dials.insert(connection, target),
@@ -169,11 +171,12 @@ impl Task {
         }
     }
 
-    /// Counts a failed attempt and tells it when its time has come.
+    /// Counts a failed attempt, and reports it when the dialer says so.
     fn count_failure(&mut self, target: &Target, failure: Failure, reason: String) {
         let attempts = self
             .dialer
             .failed(target, failure, Instant::now(), &mut self.rng);
+        // Learned nodes fail silently; a configured address is something that a person can correct.
         if let (Some(attempts), Target::Address(address)) = (attempts, target) {
             self.tell(Event::DialFailed {
                 address: address.clone(),
@@ -216,6 +219,7 @@ impl Task {
             .or_insert_with(|| Peer::new(Instant::now()))
             .connections
             .push(connection);
+        // Only the dialing side begins. The other answers, so each connection has one exchange.
         if direction == Direction::Outbound {
             self.say_hello(&peer);
         }
@@ -236,6 +240,7 @@ impl Task {
             .iter()
             .position(|connection| connection.id == id);
         let closed = closed.map(|at| known.connections.remove(at));
+        // Of two connections one may close; the peer is still up.
         if !known.connections.is_empty() {
             return;
         }
@@ -251,6 +256,7 @@ impl Task {
             }
             Hello::Refused => self.dialer.refused(node, now, &mut self.rng),
             Hello::Waiting => {
+                // The transport cannot tell these causes apart: the other side just closes.
                 if let Some(target) = closed.and_then(|connection| connection.target) {
                     let reason = "the peer closed the connection before its hello: this node may not be on its \
                                   allow-list, may be banned, or the peer is full";
@@ -260,8 +266,9 @@ impl Task {
         }
     }
 
-    /// Notes a good hello; returns whether the peer was not up before.
+    /// Notes an accepted hello. Returns whether the peer was not up before.
     pub(super) fn welcome(&mut self, node: NodeId, role: Role, software: String) -> bool {
+        // A full node still lets newcomers in for a moment, so that they learn the addresses of others.
         let guest =
             self.peers.values().filter(|peer| peer.is_welcome()).count() >= self.config.max_peers;
         let Some(peer) = self.peers.get_mut(&node) else {
@@ -282,12 +289,13 @@ impl Task {
         is_new
     }
 
-    /// Notes a refusal, tells it unless it is old news, and lets the connection end.
+    /// Notes a refusal, reports it unless it was reported before, and lets the connection end.
     pub(super) fn refuse(&mut self, node: NodeId, refusal: Refusal) {
         let Some(peer) = self.peers.get_mut(&node) else {
             return;
         };
         let was_up = peer.is_welcome();
+        // The peer closes the connection itself once it has read this node's hello; the deadline is for those that do not.
         peer.hello = Hello::Refused;
         peer.deadline = Some(Instant::now() + REFUSAL_PATIENCE);
         let address = peer
@@ -317,7 +325,7 @@ impl Task {
         });
     }
 
-    /// Closes connections whose time is up: no hello, refused, or more than are kept.
+    /// Closes connections whose time is up: no hello, refused, or beyond `max_peers`.
     pub(super) fn check_deadlines(&mut self, now: Instant) {
         let over = |peer: &Peer| peer.deadline.is_some_and(|deadline| deadline <= now);
         let over: Vec<NodeId> = self
@@ -335,7 +343,7 @@ impl Task {
         if let Some(peer) = self.peers.get_mut(node) {
             peer.deadline = None;
         }
-        // An error only says that it is not connected any more.
+        // An error only means that the peer is not connected any more.
         _ = self.swarm.disconnect_peer_id(peer_id(node));
     }
 
@@ -363,12 +371,13 @@ impl Task {
         }
     }
 
-    /// Adds a strike; enough of them are a ban.
+    /// Adds a strike. Enough strikes are a ban.
     pub(super) fn strike(&mut self, node: NodeId, reason: String) {
         if node == self.own {
             return;
         }
         tracing::debug!(%node, reason, "struck");
+        // The application hears of every strike, so that a person can see why a peer was banned.
         let ban = self.standing.strike(node, crate::clock::now());
         self.tell(Event::Struck {
             node,
@@ -398,6 +407,7 @@ impl Task {
 
     pub(super) fn lift_bans(&mut self) {
         self.standing.lift(crate::clock::now());
+        // By what is blocked and not by what was lifted: a forgotten account must not leave its peer blocked for ever.
         let blocked = self.swarm.behaviour().banned.blocked_peers();
         let over = blocked
             .iter()
@@ -408,8 +418,10 @@ impl Task {
     }
 }
 
-/// Dials a node at these addresses, from a fresh port: a reused one may still be in the last connection's wind-down,
-/// and two nodes that dial each other from their listening ports can end up with one connection that both opened.
+/// Dials a node at these addresses, from a fresh port.
+///
+/// A reused port may still be busy with the end of the last connection. And two nodes that dial each other from their
+/// listening ports can end up with one connection that both opened.
 fn to_node(node: &NodeId, addresses: Vec<Multiaddr>) -> DialOpts {
     DialOpts::peer_id(peer_id(node))
         .addresses(addresses)
@@ -417,7 +429,7 @@ fn to_node(node: &NodeId, addresses: Vec<Multiaddr>) -> DialOpts {
         .build()
 }
 
-/// Tells whether two refusals have the same cause; the seconds of a wrong clock change all the time.
+/// Tells whether two refusals have the same cause. The seconds of a wrong clock change all the time, so they do not count.
 fn same_cause(told: &Refusal, refusal: &Refusal) -> bool {
     matches!((told, refusal), (Refusal::Clock(_), Refusal::Clock(_))) || told == refusal
 }

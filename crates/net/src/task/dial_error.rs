@@ -1,4 +1,4 @@
-//! Why a dial failed, in words that say what to check.
+//! The reason of a failed dial, as a text that says what to check.
 
 use std::io;
 
@@ -8,18 +8,18 @@ use libp2p::swarm::DialError;
 use crate::dialer::Failure;
 use crate::identity::node_id;
 
-/// What to do about a failed dial.
+/// The consequence of a failed dial.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Consequence {
-    /// Count it and tell it in time.
+    /// Count the failure, and report it when it persists.
     Count(Failure, String),
-    /// Nothing was tried; try later.
+    /// No address was tried; try later.
     Postpone,
-    /// The address is our own; never try again.
+    /// The address is that of this node; never try again.
     Forget,
 }
 
-/// Turns libp2p's error into a consequence and a reason.
+/// Turns an error of libp2p into a consequence and a reason.
 pub(super) fn explain(error: &DialError, has_network_key: bool) -> Consequence {
     match error {
         DialError::LocalPeerId { .. } => Consequence::Forget,
@@ -41,6 +41,7 @@ pub(super) fn explain(error: &DialError, has_network_key: bool) -> Consequence {
             let unwelcome = cause
                 .downcast_ref::<libp2p::allow_block_list::NotAllowed>()
                 .is_some();
+            // A ban or a limit on connections passes by itself; an allow-list stays until a person edits it.
             if unwelcome {
                 Consequence::Count(
                     Failure::Lasting,
@@ -94,7 +95,7 @@ fn explain_transport(
     }
 }
 
-/// What is not an error of a socket is known by its words only.
+/// Explains an error that does not come from a socket; libp2p gives only its text.
 fn explain_by_words(words: &str, has_network_key: bool) -> (Failure, String) {
     let lower = words.to_lowercase();
     let has = |word: &str| lower.contains(word);
@@ -121,7 +122,7 @@ fn explain_by_words(words: &str, has_network_key: bool) -> (Failure, String) {
 
 /// Returns the kind of the socket error inside an error, if there is one.
 ///
-/// It is read from the words: some of libp2p's wrappers leave themselves out of the chain of sources.
+/// The kind is read from the text, because some wrappers of libp2p are missing from the chain of sources.
 pub(crate) fn socket_error(error: &io::Error) -> Option<io::ErrorKind> {
     let words = error.to_string();
     let (_, number) = words.rsplit_once("(os error ")?;

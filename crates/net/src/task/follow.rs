@@ -1,7 +1,7 @@
-//! Following: hearing authors whom not everybody hears, in a large federation.
+//! Following: receiving the updates of authors outside the broadcast set, in a large federation.
 //!
-//! Each author has a topic of its own. Whoever follows it subscribes, connects if there is room, and asks for it in
-//! every sync, so that what was said before, or lost, comes from anybody who follows it too.
+//! Each author has a topic of its own. A follower subscribes to it, connects if there is room, and asks for the author in
+//! every sync. So earlier or lost adverts come from any other follower.
 
 use std::collections::BTreeSet;
 
@@ -20,6 +20,7 @@ impl Task {
             .take(MAX_FOLLOWED)
             .collect();
         let before = std::mem::replace(&mut self.follows, wanted.clone());
+        // Unsubscribe first: the subscription filter of peers bounds how many topics a node has at once.
         for author in before.difference(&wanted) {
             let topic = self.topics.of_author(author);
             self.swarm.behaviour_mut().gossip.unsubscribe(&topic);
@@ -31,6 +32,7 @@ impl Task {
                 tracing::debug!(%author, %error, "not followed on gossip: sync only");
             }
         }
+        // The topic brings only what comes from now on; sync brings what the author published before.
         new.iter().for_each(|author| self.start_sync(*author));
         self.hurry(new);
     }

@@ -1,11 +1,11 @@
-//! Say: adverts out, adverts in, and the verdict that decides whether they go on.
+//! Gossip: adverts that this node publishes, adverts that it receives, and the verdict on forwarding them.
 //!
 //! ```text
 //!   gossip ─► welcome peer? size? ─► gate (thread) ─► book: fresh? ─► application queue has room? ─► accept, forward
 //!                 │ ignore / reject      │ objection      │ ignore          │ ignore: sync offers it again
 //! ```
 //!
-//! An accepted advert is told to the application at once and forwarded a moment later.
+//! An accepted advert goes to the application at once and is forwarded a moment later.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,21 +28,23 @@ use crate::gate::{Candidate, Checked, MAX_SIGNED_BYTES, Objection};
 use crate::handle::PublishError;
 use crate::identity::node_id;
 
-/// Adverts that were said before anybody listened, kept for the first who does; sync would bring them later.
+/// Adverts kept that were published before any peer subscribed. The first subscriber gets them; sync would be later.
 const MAX_UNHEARD: usize = 16;
-/// How long an accepted advert waits on average before it is forwarded. Everybody who got it from its author tells the
-/// others so at once, and those need not get it again: in a full mesh of five, forwarding at once multiplies the bytes
-/// by almost four. A hop in a large federation takes this much longer, which rounds of seconds do not notice.
+/// How long an accepted advert waits on average before it is forwarded.
+///
+/// Every node that received it from its author announces that to the others at once, and those need not send it again. In
+/// a full mesh of five, forwarding at once multiplies the bytes by almost four. A hop in a large federation takes this
+/// much longer, which rounds of seconds do not notice.
 const FORWARD_DELAY: Duration = Duration::from_millis(150);
-/// Adverts that wait to be forwarded; beyond that the oldest goes at once.
+/// Adverts that wait to be forwarded. Beyond that the oldest is forwarded at once.
 const MAX_FORWARDS: usize = 1024;
 
-/// What became of a good advert.
+/// The result for an advert that passed the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// It is new and was told to the application.
+    /// It is new and went to the application.
     Admitted,
-    /// It was heard before, is our own, or there is no room for it now.
+    /// It is known, is this node's own, or there is no room for it now.
     Ignored,
 }
 
@@ -68,6 +70,7 @@ impl Task {
             expires_at: now + ADVERT_LIFE,
             body,
         };
+        // The checks of every receiver, before anything is signed: a refused advert would cost this node its standing.
         advert.check(&self.config.spec, federation, now)?;
         if self.book.judge(&author, sequence, round) == Verdict::TooFast {
             return Err(PublishError::TooMany(round));
@@ -83,6 +86,7 @@ impl Task {
             signature: self.identity.sign_advert(&payload),
             payload,
         };
+        // The counter grows only now: a gap in the sequence would look like a lost advert to sync.
         self.counter += 1;
         self.book.insert(Arc::new(signed.clone()), &advert, now);
         let topic = self.topics.of_advert(&self.audience, &advert).hash();
@@ -90,7 +94,7 @@ impl Task {
         Ok((advert, signed))
     }
 
-    /// Hands an encoded advert to gossip; what nobody listens to yet waits for the first who does.
+    /// Hands an encoded advert to gossip. Without a subscriber the advert waits for the first one.
     fn gossip(&mut self, topic: TopicHash, message: Vec<u8>) {
         match self
             .swarm
@@ -105,12 +109,12 @@ impl Task {
                     self.unheard.pop_front();
                 }
             }
-            // Queues are full: sync brings it.
+            // The queues are full: sync will bring the advert.
             Err(error) => tracing::debug!(%error, "not gossiped"),
         }
     }
 
-    /// Gossips what nobody listened to.
+    /// Gossips the adverts that had no subscriber.
     fn gossip_unheard(&mut self) {
         for (topic, message) in std::mem::take(&mut self.unheard) {
             self.gossip(topic, message);
@@ -135,6 +139,7 @@ impl Task {
             GossipEvent::GossipsubNotSupported { peer_id } => {
                 tracing::debug!(peer = %peer_id, "a peer without gossip: sync only");
             }
+            // The first subscriber may be the only peer; without this, the first adverts would wait for a sync.
             GossipEvent::Subscribed { .. } => self.gossip_unheard(),
             GossipEvent::Unsubscribed { .. } => {}
         }
@@ -148,6 +153,7 @@ impl Task {
             return self.verdict(&id, &source, MessageAcceptance::Ignore);
         };
         peer.sync.gossip_is_alive();
+        // By size before anything else: the transport's limit is twice as large (see `behaviour`).
         if message.data.len() > MAX_SIGNED_BYTES {
             self.blame_source(&source, "passed on an oversized advert".to_owned());
             return self.verdict(&id, &source, MessageAcceptance::Reject);
@@ -158,6 +164,7 @@ impl Task {
             topic: message.topic,
             bytes: message.data,
         };
+        // A full gate means "ignore", not "reject": the sender did nothing wrong, and sync offers the advert again.
         if self.gate.try_send(candidate).is_err() {
             self.verdict(&id, &source, MessageAcceptance::Ignore);
         }
@@ -197,6 +204,7 @@ impl Task {
                 Admission::Admitted => MessageAcceptance::Accept,
                 Admission::Ignored => MessageAcceptance::Ignore,
             },
+            // `Ignore` stops the advert here and lowers no peer's standing; `Reject` lowers that of its source.
             Err(objection) if objection.is_innocent() => {
                 tracing::debug!(%source, %objection, "an advert was ignored");
                 MessageAcceptance::Ignore
@@ -208,14 +216,16 @@ impl Task {
         }
     }
 
-    /// Takes an advert that passed the gate, if it is new and the application has room for it.
+    /// Admits an advert that passed the gate, if it is new and the application has room for it.
     pub(super) fn admit(&mut self, signed: SignedAdvert, advert: Advert) -> Admission {
         if advert.author == self.own {
+            // A later incarnation of the own key is another process that was started after this one.
             if advert.sequence.incarnation > self.config.incarnation {
                 self.tell(Event::Superseded);
             }
             return Admission::Ignored;
         }
+        // A peer may still send what this node has just stopped following.
         let is_for_us = self
             .audience
             .is_everybody(advert.author, advert.round, &advert.body);
@@ -232,6 +242,7 @@ impl Task {
             tracing::trace!(author = %advert.author, ?verdict, "an advert was not admitted");
             return Admission::Ignored;
         }
+        // Into the book only once there is room: an advert that is marked as known is never offered again.
         self.book
             .insert(Arc::new(signed.clone()), &advert, crate::clock::now());
         tracing::debug!(author = %advert.author, kind = advert.body.kind(), round = %advert.round, "advert");
@@ -239,8 +250,9 @@ impl Task {
         Admission::Admitted
     }
 
-    /// Accepts an advert for forwarding after a moment, in which most peers say that they have it already.
+    /// Accepts an advert for forwarding after a moment. In that moment most peers announce that they have it.
     fn forward_later(&mut self, id: MessageId, source: PeerId) {
+        // With jitter: nodes that received the advert together would otherwise forward it together.
         let due = Instant::now() + FORWARD_DELAY.mul_f64(self.rng.random_range(0.5..1.5));
         self.forwards.push_back((due, id, source));
         if self.forwards.len() > MAX_FORWARDS
@@ -250,7 +262,7 @@ impl Task {
         }
     }
 
-    /// Forwards what has waited long enough.
+    /// Forwards the adverts that have waited long enough.
     pub(super) fn forward_due(&mut self, now: Instant) {
         for (due, id, source) in std::mem::take(&mut self.forwards) {
             if due <= now {

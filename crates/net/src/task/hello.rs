@@ -1,7 +1,7 @@
-//! Meet: the hello. The side that opened a connection says it first, the other answers with its own, both check.
+//! The hello. The side that opened a connection sends its hello, the other answers with its own, and both check.
 //!
-//! A refusal is not said in words of its own: each side has the other's hello and finds the first difference itself, so
-//! both know it, and neither has to believe the other.
+//! There is no message for a refusal. Each side has the hello of the other and finds the first difference itself. So both
+//! know the reason, and neither has to believe the other.
 
 use fednode_core::{Hello, NodeId, PROTOCOL_VERSION, Refusal, Timestamp};
 use libp2p::PeerId;
@@ -10,7 +10,7 @@ use libp2p::request_response::{Event, Message, OutboundFailure};
 use super::Task;
 use crate::identity::node_id;
 
-/// Longest text of a peer that is shown to people.
+/// Largest number of letters of a peer's text that is shown to people.
 const MAX_SHOWN: usize = 256;
 
 impl Task {
@@ -42,10 +42,11 @@ impl Task {
 
     fn on_hello_answer(&mut self, node: NodeId, hello: Hello) {
         if !self.on_hello(node, hello) {
-            // It has had our hello and knows why.
+            // The peer has our hello and finds the reason itself.
             self.disconnect(&node);
             return;
         }
+        // At once and not at the next tick: a newcomer knows nothing and nobody yet.
         self.start_sync(node);
         self.exchange_with(node);
     }
@@ -80,6 +81,7 @@ impl Task {
             return;
         }
         tracing::debug!(%node, %error, "no hello");
+        // A peer that answers and does not know the protocol is another program, or another version of this one.
         if matches!(error, OutboundFailure::UnsupportedProtocols) {
             let refusal = Refusal::Protocol {
                 ours: PROTOCOL_VERSION,
@@ -106,7 +108,7 @@ fn now() -> Timestamp {
     crate::clock::now()
 }
 
-/// Cuts a peer's texts and takes out what could confuse a terminal, since they end up in logs and refusals.
+/// Shortens a peer's texts and removes control characters, because they end up in logs and refusals.
 fn tidy(mut hello: Hello) -> Hello {
     hello.software = shown(&hello.software);
     for entry in &mut hello.spec {

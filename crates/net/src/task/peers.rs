@@ -1,7 +1,7 @@
 //! Peer exchange: any member leads to all others.
 //!
-//! The asker says where it is, the answering node where it and others are. Whoever is learned of is dialed while there
-//! is room. What mDNS hears on the local network is only a hint, and the allow-list decides.
+//! The request holds the addresses of its sender; the reply holds those of the answering node and of others. A node that
+//! is learned of is dialed while there is room. An answer of mDNS is only a hint, and the allow-list decides.
 
 use std::time::{Duration, Instant};
 
@@ -21,11 +21,11 @@ use crate::wire::{PeersReply, PeersRequest, SignedRecord};
 
 /// How often a node exchanges addresses with one random peer.
 pub(super) const EXCHANGE_EVERY: Duration = Duration::from_secs(30);
-/// What an exchange costs the asker's budget.
+/// What an exchange costs the budget of the requesting peer.
 const EXCHANGE_COST: f64 = 65_536.0;
-/// Addresses remembered at which peers say they see this node.
+/// Addresses remembered at which peers claim to see this node.
 const MAX_OBSERVED: usize = 64;
-/// Of those, the ones most often said are told to others.
+/// How many of those, the most frequently claimed, go into this node's own record.
 const TOLD_OBSERVED: usize = 4;
 
 impl Task {
@@ -82,14 +82,16 @@ impl Task {
         let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.is_welcome()) else {
             return;
         };
+        // A peer over its budget gets no answer, and its request times out.
         if !peer.budget.has_any(Instant::now()) {
             return;
         }
         peer.budget.take(EXCHANGE_COST);
         let reach = peer.reach();
         let others = self.addresses.draw(reach, &node, &mut self.rng);
+        // The own records first: they must not fall off the end of a full list.
         let records = Bounded::first_of(self.own_records(reach).into_iter().chain(others));
-        // An error says that the peer is gone, which comes as an event of its own.
+        // An error means that the peer is gone, and that comes as an event of its own.
         _ = self
             .swarm
             .behaviour_mut()
@@ -98,7 +100,7 @@ impl Task {
         self.learn(node, request.mine.into_vec());
     }
 
-    /// Enters records of wanted nodes and makes the dialer try those nodes.
+    /// Enters the records of wanted nodes and makes the dialer try those nodes.
     fn learn(&mut self, from: NodeId, records: Vec<SignedRecord>) {
         if !self.peers.get(&from).is_some_and(super::Peer::is_welcome) {
             return;
@@ -112,12 +114,14 @@ impl Task {
             {
                 Ok(node) => self.dialer.add_told(node, Instant::now()),
                 Err(error) if error.is_innocent() => {}
+                // One false record is evidence enough; the rest of the list is not worth verifying.
                 Err(error) => return self.strike(from, format!("passed on {error}")),
             }
         }
     }
 
     fn own_records(&self, reach: Reach) -> Vec<SignedRecord> {
+        // Most claimed first: one peer can claim anything, several that agree are probably right.
         let mut observed: Vec<(&Multiaddr, &u32)> = self.observed.iter().collect();
         observed.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
         let observed = observed
@@ -132,6 +136,7 @@ impl Task {
             .chain(observed);
         let mut addresses: Vec<Multiaddr> = Vec::new();
         for address in all.map(bare) {
+            // To a reader elsewhere a loopback address would point at the reader itself.
             let here_only = crate::addresses::is_loopback(&address) && reach == Reach::Elsewhere;
             if !here_only && !addresses.contains(&address) {
                 addresses.push(address);
@@ -152,6 +157,7 @@ impl Task {
         let now = crate::clock::now();
         for (peer, address) in found {
             let Some(node) = node_id(&peer) else { continue };
+            // Anything on the local network can answer mDNS; the handshake proves who is there.
             if is_wanted(&node, self.own, &self.config, &self.standing) {
                 self.addresses.hint(node, bare(&address), now);
                 self.dialer.add_heard(node, self.own, Instant::now());
@@ -160,7 +166,8 @@ impl Task {
     }
 
     pub(super) fn on_observed(&mut self, address: Multiaddr) {
-        // Of no use to others if we listen nowhere, or if it is no address: anybody may claim to have seen anything.
+        // An observed address is of no use if this node does not listen. It may also be no address at all: a peer can claim
+        // to have seen anything.
         if self.swarm.listeners().next().is_none() || !crate::addresses::is_tellable(&address) {
             return;
         }
@@ -202,7 +209,7 @@ impl Task {
     }
 }
 
-/// Tells whether a node is one to connect to: not this one, allowed and not banned.
+/// Tells whether to connect to a node: it is not this node, is allowed and is not banned.
 fn is_wanted(node: &NodeId, own: NodeId, config: &Config, standing: &Standing) -> bool {
     let allowed = config
         .allow

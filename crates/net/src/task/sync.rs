@@ -1,8 +1,8 @@
-//! Anti-entropy: what gossip lost, a random peer has.
+//! Anti-entropy: adverts that gossip lost come from a random peer.
 //!
-//! The asker says what it has heard, author by author, and gets what it lacks. Both mention the blobs they completed
-//! since they last spoke. A session goes through all authors in ranges; the first one that comes to the end without
-//! loss makes the peer synced.
+//! The request says which adverts its sender has, author by author, and the reply brings the missing ones. Both name the
+//! blobs that were completed since the last exchange. A session goes through all authors in ranges. The first session that
+//! reaches the end without loss makes the peer synced.
 //!
 //! ```text
 //!   idle ──ask(range)──► waiting ──reply──► checking (gate) ──┬─ more and some were new ──► ask(same range)
@@ -27,29 +27,29 @@ use crate::gate::{Candidate, Objection};
 use crate::identity::{node_id, peer_id};
 use crate::wire::{SYNC_REPLY_BUDGET, SyncReply, SyncRequest};
 
-/// What a request costs the asker beyond the bytes of the reply: the look-up.
+/// What a request costs its sender's budget beyond the bytes of the reply: the look-up.
 const REQUEST_COST: f64 = 16_384.0;
-/// First of all possible authors.
+/// The lowest possible author.
 const FIRST: NodeId = NodeId::from_bytes([0; 32]);
-/// Last of all possible authors.
+/// The highest possible author.
 const LAST: NodeId = NodeId::from_bytes([255; 32]);
-/// Adverts of a connected peer's own that came by sync although gossip should have brought them: then its gossip
-/// stream is dead (a stream that failed five times stays closed), and only a new connection helps.
+/// How many of a connected peer's own adverts may come by sync instead of gossip. After that the peer's gossip stream
+/// counts as dead: one that failed five times stays closed, and only a new connection helps.
 const MAX_MISSED: u32 = 8;
-/// Time that gossip has for an advert before sync brings it, which would otherwise do the work twice.
+/// Time that gossip has for an advert before sync brings it. Otherwise both would bring it.
 const GOSSIP_DUE: Duration = Duration::from_secs(2);
 
-/// Where the sync with one peer stands.
+/// The state of the sync with one peer.
 #[derive(Debug)]
 pub(super) struct SyncState {
     step: Step,
-    /// The range being asked for.
+    /// The range of authors that is being requested.
     first: NodeId,
     last: NodeId,
     synced: bool,
-    /// Up to which of our holdings the peer was told.
+    /// Up to which number the peer knows the blobs that this node holds.
     told: u64,
-    /// The number to remember when the request under way is answered.
+    /// The value for `told` when the request under way is answered.
     telling: u64,
     missed: u32,
 }
@@ -82,7 +82,7 @@ impl SyncState {
 }
 
 impl Task {
-    /// Starts a session with one random peer when it is time.
+    /// Starts a session with one random peer when one is due.
     pub(super) fn sync_due(&mut self, now: Instant) {
         if self.next_sync > now {
             return;
@@ -99,7 +99,7 @@ impl Task {
         }
     }
 
-    /// Starts a session from the first author on, unless one is under way.
+    /// Starts a session at the first author, unless one is under way.
     pub(super) fn start_sync(&mut self, node: NodeId) {
         let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.is_welcome()) else {
             return;
@@ -114,6 +114,7 @@ impl Task {
         let Some(peer) = self.peers.get_mut(&node) else {
             return;
         };
+        // The digest holds as many authors as fit. It says itself where it ends, and the next request begins there.
         let digest = self.book.digest(peer.sync.first);
         let (holds, telling) = self.holds.since(peer.sync.told);
         (peer.sync.last, peer.sync.telling) = (digest.last, telling);
@@ -181,11 +182,12 @@ impl Task {
         let Some(known) = self.peers.get_mut(&node).filter(|peer| peer.is_welcome()) else {
             return;
         };
-        // Dropping the channel tells the asker to come back later.
+        // Without an answer the other side tries again later.
         if !known.budget.has_any(Instant::now()) {
             return;
         }
         let now = crate::clock::now();
+        // A newcomer gets everything at once. Others get only what gossip has had its time for.
         let settled = if request.everything {
             now
         } else {
@@ -197,6 +199,7 @@ impl Task {
                 .lacking(&request.digest, &follows, SYNC_REPLY_BUDGET, now, settled);
         let (holds, told) = self.holds.since(known.sync.told);
         known.sync.told = told;
+        // The budget may go below zero: the size of a reply is known only once it is made.
         let bytes: usize = adverts.iter().map(|signed| signed.payload.len()).sum();
         known.budget.take(REQUEST_COST + bytes as f64);
         let first_contact = !known.sync.synced;
@@ -206,7 +209,7 @@ impl Task {
             more,
             holds: Bounded::first_of(holds),
         };
-        // An error says that the peer is gone, which comes as an event of its own.
+        // An error means that the peer is gone, and that comes as an event of its own.
         _ = self
             .swarm
             .behaviour_mut()
@@ -216,7 +219,7 @@ impl Task {
             .roster
             .note_holds(&node, request.holds.as_slice());
         if first_contact {
-            // Its request proves that it has welcomed us too.
+            // The request proves that the peer has accepted this node's hello, so a session can start now.
             self.start_sync(node);
         }
     }
@@ -230,6 +233,7 @@ impl Task {
         else {
             return;
         };
+        // Only the answer proves that the peer received the names of blobs in the request.
         known.sync.told = known.sync.told.max(known.sync.telling);
         known.sync.step = Step::Checking;
         self.shared.roster.note_holds(&node, reply.holds.as_slice());
@@ -257,6 +261,7 @@ impl Task {
         for outcome in outcomes {
             match outcome {
                 Ok((signed, advert)) => {
+                    // Asked before the advert is moved into the book, counted only if it was new.
                     let missed = self.should_have_been_gossiped(peer, &advert);
                     if self.admit(signed, advert) == Admission::Admitted {
                         admitted += 1;
@@ -272,7 +277,7 @@ impl Task {
         }
         match (more, admitted) {
             (false, _) => self.on_range_done(peer),
-            // There is no room for what comes, or the peer repeats itself: later.
+            // There is no room for the adverts, or the peer repeats itself: a later session goes on.
             (true, 0) => self.end_sync(peer),
             (true, _) => self.ask_sync(peer),
         }
@@ -283,6 +288,7 @@ impl Task {
             return;
         };
         if peer.sync.last < LAST {
+            // Ranges include both ends, so no author between two ranges is missed.
             peer.sync.first = peer.sync.last;
             return self.ask_sync(node);
         }
@@ -302,6 +308,7 @@ impl Task {
         let Some(known) = self.peers.get(&peer) else {
             return false;
         };
+        // Only an advert of the peer itself, issued while it was connected and old enough, proves that gossip failed.
         let said_here = advert.issued_at > known.up_since + GOSSIP_DUE;
         let said_to_all = self
             .audience
@@ -324,8 +331,10 @@ impl Task {
         }
     }
 
-    /// Notes a request that got no reply; a reply that breaks the protocol is evidence. (A request that does is refused
-    /// before it is read, but libp2p does not say whose it was.)
+    /// Notes a request that got no reply.
+    ///
+    /// A reply that breaks the protocol is evidence. A request that does is refused before it is read, but libp2p does not
+    /// say who sent it.
     pub(super) fn on_failed_request(&mut self, peer: &PeerId, error: &OutboundFailure) {
         tracing::debug!(%peer, %error, "a request failed");
         if let (OutboundFailure::Io(cause), Some(node)) = (error, node_id(peer))

@@ -1,8 +1,8 @@
-//! Tests of the settings that look harmless and are not, between two real swarms on loopback.
+//! Tests of settings that look harmless and are not, between two real swarms on loopback.
 //!
-//! Gossipsub compares its size limit with everything it has buffered (one message and up to 8 KiB of the next), so
-//! messages near the limit kill the stream when they come back to back, and after five such deaths gossip to that peer
-//! is silent for the life of the connection. And all subscriptions go out in one message that has a limit of its own.
+//! Gossipsub compares its size limit with all that it has buffered: one message and up to 8 KiB of the next. So messages
+//! near the limit kill the stream when they come back to back. After five such deaths gossip to that peer is silent for
+//! the life of the connection. And all subscriptions go out in one message, which has a limit of its own.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

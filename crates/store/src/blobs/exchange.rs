@@ -1,6 +1,6 @@
 //! Blobs in exchange with peers: received piece by piece, served piece by piece.
 //!
-//! Two locks are taken here, always in this order: that of the blob being received, then that of the index.
+//! This module takes two locks, always in this order: that of the blob being received, then that of the index.
 
 use std::fs::{self, File};
 use std::io;
@@ -27,7 +27,7 @@ impl BlobStore for Blobs {
     fn held(&self, id: &BlobId) -> Option<u64> {
         match self.lock {
             Some(_) => self.index().held(id).map(|held| held.size),
-            // The daemon that owns the folder adds and removes while we look.
+            // Opened read-only: the daemon that owns the folder adds and removes blobs all the time.
             None => fs::metadata(self.files.held(id))
                 .ok()
                 .map(|metadata| metadata.len()),
@@ -109,6 +109,7 @@ impl BlobStore for Blobs {
         }
         let files = self.files.partial(&blob);
         let data = File::open(&files.data)?;
+        // Without a right hash the blob never gets its name; the good segments stay for another try.
         let Ok(list) = state.verify(&data)? else {
             state.distrust(&data, &files, &self.disk)?;
             let text = format!("the bytes received do not hash to blob {}", blob.id.short());
@@ -119,17 +120,17 @@ impl BlobStore for Blobs {
 }
 
 impl Blobs {
-    /// Gives up receiving a blob: what was received is removed and its space is free again.
+    /// Stops receiving a blob: removes its segments and frees its space.
     ///
     /// # Errors
-    /// Fails if the disk does.
+    /// Fails if the disk fails.
     pub fn abandon(&self, blob: BlobRef) -> io::Result<()> {
         self.check_writable()?;
         self.remove_victim(&mut self.index(), Victim::Partial(blob))
             .map(|_| ())
     }
 
-    /// Writes to a blob that is being received; one that is held needs nothing more.
+    /// Writes to a blob that is being received. A held blob needs nothing more.
     fn write_with(
         &self,
         blob: BlobRef,
@@ -151,7 +152,7 @@ impl Blobs {
         incoming.receiving.clone().ok_or_else(|| not_begun(blob))
     }
 
-    /// Verifies a blob that is held before anybody is told that it need not be received.
+    /// Verifies a held blob, before the answer that it need not be received.
     fn already_held(&self, blob: BlobRef) -> io::Result<Option<Partial>> {
         match self.verified_list(&blob.id) {
             Ok(list) if list.blob() == blob => {
@@ -175,11 +176,12 @@ impl Blobs {
         }
     }
 
-    /// Finds or makes the place of a blob that is to be received.
+    /// Finds or makes the place for a blob to be received.
     fn admit(&self, blob: BlobRef) -> io::Result<Arc<Mutex<Receiving>>> {
         let mut index = self.index();
         if index.incoming(&blob).is_none() {
             self.make_room(&mut index, blob.size)?;
+            // The reservation passes to the partial blob, which `insert_incoming` counts below.
             index.release(blob.size);
             let path = self.files.partial(&blob).data;
             let create = File::options()
@@ -202,8 +204,8 @@ impl Blobs {
 
     /// Gives a complete partial blob its name.
     ///
-    /// What others serve is not fsynced: 20 ms for an expert on a common disk, while a round waits. It survives a crash
-    /// of this process; after a power cut a damaged copy is recognised by its hash when it is read, and fetched again.
+    /// Received blobs are not fsynced, which would take 20 ms for an expert on a common disk while a round waits. They
+    /// survive a crash of this process. After a power cut a damaged copy is recognised by its hash, and fetched again.
     fn promote(
         &self,
         blob: BlobRef,
@@ -212,7 +214,7 @@ impl Blobs {
     ) -> io::Result<()> {
         self.held_folder(&blob.id)?;
         let mut index = self.index();
-        // It may have been withdrawn, and even begun anew, while it was hashed.
+        // The blob may have been withdrawn, and even begun anew, while it was hashed.
         let current = index
             .incoming(&blob)
             .and_then(|incoming| incoming.receiving.clone());
@@ -223,7 +225,7 @@ impl Blobs {
         fs::rename(self.files.partial(&blob).data, &path)
             .map_err(|error| with_path(error, &path))?;
         for other in index.incoming_of(&blob.id) {
-            // Also those announced with another size: they were lies.
+            // Also those that were announced with another size: the hash has proved this size.
             self.remove_victim(&mut index, Victim::Partial(other))?;
         }
         index.insert_held(blob, SystemTime::now());

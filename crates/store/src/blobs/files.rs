@@ -1,4 +1,4 @@
-//! Where blobs lie on the disk, and how their bytes are read and verified. Knows no quota and no lock.
+//! The files of blobs: where they lie, and how their bytes are read and verified. This module knows no quota and no lock.
 //!
 //! ```text
 //! blobs/ab/<id>                   a held blob; `ab` are the first two digits, so that no folder grows too large
@@ -7,7 +7,7 @@
 //! partial/<id>-<size>.map         which segments are durably there, with a checksum
 //! ```
 //!
-//! The announced size is part of a partial's name: a liar who announces a wrong size must not stop the honest one.
+//! The announced size is part of the name of a partial blob. So an advert with a wrong size cannot block an honest one.
 
 use std::fs::{self, File};
 use std::io;
@@ -72,7 +72,7 @@ impl Files {
         }
     }
 
-    /// Removes what a crash left half-written; only for the owner of the folder.
+    /// Removes half-written files of a crash. Only the owner of the folder may do this.
     pub(super) fn sweep(&self) -> io::Result<()> {
         list_folder(&self.held_root())?
             .iter()
@@ -92,7 +92,7 @@ impl Files {
                 let Some(id) = file_name(&path).and_then(|name| name.parse().ok()) else {
                     continue;
                 };
-                // Who only looks may see the owner remove a blob between the listing and here.
+                // When opened read-only: the owner may remove a blob between the listing and this line.
                 let Ok(metadata) = fs::metadata(&path) else {
                     continue;
                 };
@@ -108,7 +108,7 @@ impl Files {
         Ok(found)
     }
 
-    /// Finds all partial blobs and removes what belongs to none.
+    /// Finds all partial blobs, and removes files that belong to none.
     pub(super) fn scan_partial(&self) -> io::Result<Vec<(BlobRef, SystemTime)>> {
         let mut found = Vec::new();
         for path in list_folder(&self.partial_folder())? {
@@ -149,7 +149,7 @@ pub(super) fn read_segment(file: &File, blob: BlobRef, index: u32) -> io::Result
     Ok(bytes)
 }
 
-/// Reads segment `index` in place of what is in `bytes`.
+/// Reads segment `index`, in place of the content of `bytes`.
 pub(super) fn read_segment_into(
     file: &File,
     blob: BlobRef,
@@ -163,7 +163,7 @@ pub(super) fn read_segment_into(
 
 /// Reads a whole file, a segment at a time, and computes its segment list.
 ///
-/// The inner error says that the bytes are not those of the blob, the outer that they could not be read.
+/// The inner error says that the bytes are not those of the blob. The outer error says that they could not be read.
 pub(super) fn compute_list(
     file: &File,
     blob: BlobRef,

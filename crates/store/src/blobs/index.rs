@@ -1,8 +1,7 @@
-//! What the blob store knows without asking the disk: what is held, what is being received, how much space that
-//! takes, and what may go.
+//! The index of the blob store in memory: held blobs, blobs being received, their space, and which may be collected.
 //!
-//! Pure memory, guarded by one mutex in [`super::Blobs`]. The rule of that mutex: whoever gives or takes a file its
-//! *name* holds it, whoever reads or writes *bytes* does not.
+//! One mutex in [`super::Blobs`] guards it. A thread that changes the *name* of a file holds that mutex. A thread that reads
+//! or writes *bytes* does not.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -12,11 +11,11 @@ use fednode_core::{BlobId, BlobRef, SegmentList};
 
 use super::receiving::Receiving;
 
-/// How long a blob being received may rest before it may be collected: far longer than any deadline of a round.
+/// How long a blob being received is safe from collection after its last use: far longer than any deadline of a round.
 const PARTIAL_REST: Duration = Duration::from_secs(600);
-/// Most files in the store. A quota in bytes alone would allow a hundred million tiny ones.
+/// Largest number of files in the store. A quota in bytes alone would allow a hundred million tiny ones.
 pub(super) const MAX_BLOBS: usize = 1 << 18;
-/// Most chaining values remembered of held blobs: 2 MiB of memory, the lists of 64 GiB of blobs.
+/// Largest number of remembered chaining values of held blobs: 2 MiB of memory, the lists of 64 GiB of blobs.
 const MAX_REMEMBERED_VALUES: usize = 1 << 16;
 
 /// A held blob.
@@ -26,7 +25,7 @@ pub(super) struct Held {
     pub(super) used: SystemTime,
 }
 
-/// A blob of which something may be on the disk.
+/// A blob of which parts may be on the disk.
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) used: SystemTime,
@@ -34,7 +33,7 @@ pub(super) struct Incoming {
     pub(super) receiving: Option<Arc<Mutex<Receiving>>>,
 }
 
-/// Something that may be removed.
+/// A blob that may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Victim {
     Held(BlobId),
@@ -45,7 +44,7 @@ pub(super) enum Victim {
 pub(super) struct Index {
     held: BTreeMap<BlobId, Held>,
     incoming: BTreeMap<BlobRef, Incoming>,
-    /// Bytes held, announced for what is being received, and reserved for what is being put.
+    /// Bytes of held blobs, announced bytes of blobs being received, and reserved bytes of blobs being stored.
     used_bytes: u64,
     pins: BTreeMap<BlobId, usize>,
     keep: BTreeSet<BlobId>,
@@ -123,7 +122,7 @@ impl Index {
         self.incoming.get_mut(blob)
     }
 
-    /// Returns everything that is being received under a name, whatever size was announced with it.
+    /// Returns all blobs that are being received under a name, with any announced size.
     pub(super) fn incoming_of(&self, id: &BlobId) -> Vec<BlobRef> {
         let (least, most) = (
             BlobRef { id: *id, size: 0 },
@@ -138,7 +137,7 @@ impl Index {
             .collect()
     }
 
-    /// Forgets a held blob or a partial one; the files are the caller's business.
+    /// Forgets a held or partial blob. The caller removes its files.
     pub(super) fn forget(&mut self, victim: Victim) -> bool {
         let bytes = match victim {
             Victim::Held(id) => {
@@ -151,7 +150,7 @@ impl Index {
         bytes.is_some()
     }
 
-    /// Notes a use and tells when the one before was.
+    /// Notes a use and returns the time of the use before.
     pub(super) fn touch(&mut self, id: &BlobId, now: SystemTime) -> Option<SystemTime> {
         self.held
             .get_mut(id)
@@ -175,7 +174,7 @@ impl Index {
         self.keep = keep;
     }
 
-    /// Returns what may go, least recently used first, until `excess` bytes are free and there is room for one more.
+    /// Returns the blobs to collect, least recently used first, so that `excess` bytes and one place become free.
     pub(super) fn victims(&self, excess: u64, now: SystemTime) -> Vec<(Victim, u64)> {
         let spared = |id: &BlobId| self.keep.contains(id) || self.pins.contains_key(id);
         let held = self
@@ -183,7 +182,7 @@ impl Index {
             .iter()
             .map(|(id, held)| (held.used, Victim::Held(*id), held.size, spared(id)));
         let partial = self.incoming.iter().map(|(blob, incoming)| {
-            // A clock that was set back makes the age unknown; then it is spared.
+            // If the clock was set back, the age is unknown, and the blob is spared.
             let rested = now
                 .duration_since(incoming.used)
                 .is_ok_and(|age| age > PARTIAL_REST);
@@ -196,6 +195,7 @@ impl Index {
             )
         });
         let mut candidates: Vec<_> = held.chain(partial).filter(|(.., spared)| !spared).collect();
+        // By name too, so that equal times do not make the choice depend on the map's order.
         candidates.sort_unstable_by_key(|(used, victim, ..)| (*used, *victim));
         let (mut freed, mut count) = (0, self.len());
         let needed = candidates.into_iter().take_while(|(_, _, size, _)| {
@@ -217,7 +217,7 @@ impl Index {
     }
 }
 
-/// Segment lists of held blobs, the oldest forgotten first.
+/// Segment lists of held blobs. The oldest is forgotten first.
 #[derive(Debug, Default)]
 struct Lists {
     by_id: BTreeMap<BlobId, Arc<SegmentList>>,

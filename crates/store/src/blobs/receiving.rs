@@ -1,16 +1,16 @@
-//! One blob being received: which of its segments are here, and how that survives a crash.
+//! One blob being received: which of its segments are stored, and how that survives a crash.
 //!
 //! ```text
 //! segment verified ─► data written ─► … 16 MiB … ─► data fsynced ─► map written ─► … ─► rest hashed ─► renamed
 //! ```
 //!
-//! What this process has verified and written, or read and verified, is not hashed again at the end, as long as nobody
-//! else has touched the file: hashing all of it again was a third of what receiving costs. The rest is: segments that
-//! came without proof, that only the map of an earlier process vouches for, or whose file has changed behind our back.
+//! Segments that this process has verified are not hashed again at the end, as long as no other process has touched the
+//! file. Hashing all of it again was a third of the cost of receiving. The other segments are hashed: those without proof,
+//! those that only the map of an earlier process lists, and all of a file that has changed in between.
 //!
-//! The map is written only after the data it speaks of was fsynced, so what it says is true after any crash; it carries
-//! a checksum, so a torn one says nothing. What the map does not vouch for is not lost: whoever begins again re-hashes
-//! those segments against the list, and keeps the good ones. A missing or false list is simply fetched again.
+//! The map is written only after its data was fsynced, so it is true after any crash. It carries a checksum, so a torn map
+//! counts as none. Segments that the map does not list are not lost: the next process hashes them against the list and
+//! keeps the good ones. A missing or false list is fetched again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -23,7 +23,7 @@ use fednode_core::{
 use super::files::{PartialFiles, compute_list, read_segment, read_segment_into};
 use crate::disk::Disk;
 
-/// How many bytes may be written between two fsyncs: at 5 ms each they cost nothing, and a power cut loses seconds.
+/// Bytes between two fsyncs. At 5 ms each they cost nothing, and a power cut loses seconds.
 const SYNC_BYTES: u64 = 16 << 20;
 /// Separates the checksum of a map from every other use of BLAKE3.
 const MAP_DOMAIN: &[u8] = b"fednode segment map 1\n";
@@ -34,16 +34,17 @@ pub(super) struct Receiving {
     blob: BlobRef,
     list: Option<SegmentList>,
     have: Vec<bool>,
-    /// Segments whose bytes in the file this process has verified, provided that the file is still as `stamp` says.
+    /// Segments that this process has verified in the file, valid while the file still has this `stamp`.
     proven: Vec<bool>,
     stamp: Option<Stamp>,
     unsynced_bytes: u64,
     loaded: bool,
 }
 
-/// What changes whenever somebody writes to a file: which file, its size, and its two times in seconds and nanoseconds.
-/// Two writes within one tick of a coarse clock look like one; this finds accidents, and no attacker is inside the
-/// folder.
+/// What changes with every write to a file: its inode, its size, and its two times in seconds and nanoseconds.
+///
+/// Two writes within one tick of a coarse clock look like one. That is enough to find accidents, and an attacker inside
+/// the folder is not considered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -80,7 +81,7 @@ impl Receiving {
         }
     }
 
-    /// Returns what is here.
+    /// Returns the list and which segments are stored.
     pub(super) fn progress(&self) -> Partial {
         Partial {
             list: self.list.as_ref().map(|list| list.values().to_vec()),
@@ -92,7 +93,7 @@ impl Receiving {
         self.have.iter().position(|have| !have)
     }
 
-    /// Reads what an earlier process left, once.
+    /// Loads what an earlier process left. Only the first call does anything.
     pub(super) fn load(&mut self, files: &PartialFiles) -> io::Result<()> {
         if self.loaded {
             return Ok(());
@@ -105,6 +106,7 @@ impl Receiving {
         let vouched = read_map(self.blob, files);
         for (index, vouched) in (0..).zip(vouched) {
             let end = u64::from(index) * SEGMENT_BYTES + self.blob.segment_len(index);
+            // The file may be shorter than the map says, if only the map survived. A segment beyond its end is missing.
             let here = stamp.len >= end && self.blob.size > 0;
             let proven = here && !vouched && self.is_good(&data, index);
             self.have[index as usize] = here && (vouched || proven);
@@ -119,7 +121,7 @@ impl Receiving {
         read_segment(data, self.blob, index).is_ok_and(|bytes| list.check(index, &bytes).is_ok())
     }
 
-    /// Keeps the list; it proves itself when it is read, so it is neither staged nor synced.
+    /// Keeps the list. It is verified whenever it is read, so it is neither staged nor synced.
     pub(super) fn keep_list(
         &mut self,
         list: &SegmentList,
@@ -139,7 +141,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Writes one segment without proof that it is right; a second copy of it changes nothing.
+    /// Writes one segment without proof that it is right. A second copy of it changes nothing.
     pub(super) fn write(
         &mut self,
         index: u32,
@@ -161,7 +163,7 @@ impl Receiving {
         let data = OpenOptions::new().write(true).open(&files.data)?;
         self.distrust_if_touched(&data)?;
         let written = disk.write_at(&data, bytes, u64::from(index) * SEGMENT_BYTES);
-        // Also when it failed: what it wrote of this segment spoilt no other.
+        // Also after a failed write: it wrote into this segment and damaged no other.
         self.stamp = Some(Stamp::of(&data)?);
         written?;
         self.have[index as usize] = true;
@@ -181,7 +183,7 @@ impl Receiving {
         disk: &Disk,
     ) -> io::Result<()> {
         let index = segment.index() as usize;
-        // What is there already may have come without proof.
+        // A segment that was stored before may have come without proof.
         let known = self.have.get(index).copied().unwrap_or(true);
         self.write(segment.index(), segment.bytes(), files, disk)?;
         self.proven[index] |= !known;
@@ -196,9 +198,9 @@ impl Receiving {
         Ok(())
     }
 
-    /// Verifies the whole, of which every segment must be here, reading only what was not proven before.
+    /// Verifies the whole blob, of which every segment must be stored. Reads only segments that were not verified before.
     ///
-    /// The inner error says that the bytes are not those of the blob, the outer that they could not be read.
+    /// The inner error says that the bytes are not those of the blob. The outer error says that they could not be read.
     pub(super) fn verify(&mut self, data: &File) -> io::Result<Result<SegmentList, SegmentError>> {
         self.distrust_if_touched(data)?;
         let Some(list) = &self.list else {
@@ -218,6 +220,7 @@ impl Receiving {
     }
 
     fn sync(&mut self, data: &File, files: &PartialFiles, disk: &Disk) -> io::Result<()> {
+        // In this order, so that the map never lists bytes that a power cut could take away.
         disk.sync(data)?;
         self.write_map(files, disk)?;
         self.unsynced_bytes = 0;
@@ -239,7 +242,7 @@ impl Receiving {
         )
     }
 
-    /// Takes back what turned out to be false, after the whole did not hash to its name.
+    /// Drops wrong segments after the whole did not hash to its name.
     pub(super) fn distrust(
         &mut self,
         data: &File,
@@ -265,7 +268,7 @@ fn read_list(blob: BlobRef, files: &PartialFiles) -> Option<SegmentList> {
     SegmentList::verify(blob, values.to_vec()).ok()
 }
 
-/// Returns which segments the map vouches for; none if it is missing or does not match its checksum.
+/// Returns the segments that the map lists: none if the map is missing or does not match its checksum.
 fn read_map(blob: BlobRef, files: &PartialFiles) -> Vec<bool> {
     let nothing = vec![false; blob.n_segments() as usize];
     let expected_bytes = nothing.len() + blake3::OUT_LEN;

@@ -1,4 +1,4 @@
-//! Space: what may go so that something new can come, within the quota and the disk.
+//! Space: which blobs are collected to make room for new ones, within the quota and the disk.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,18 +21,18 @@ impl Blobs {
         }
     }
 
-    /// Tells what is needed; everything else may be collected when space runs out.
+    /// Names the needed blobs. All others may be collected when space runs out.
     pub fn protect(&self, keep: BTreeSet<BlobId>) {
         self.index().protect(keep);
     }
 
-    /// Removes what is not needed, least recently used first, until at most `target_bytes` are used.
+    /// Removes unneeded blobs, least recently used first, until at most `target_bytes` are used.
     ///
-    /// What is pinned or being received stays, and so does everything in `keep`, now and (as by [`Blobs::protect`])
-    /// in later collections.
+    /// Pinned blobs and blobs being received stay. So do those in `keep`, now and, as by [`Blobs::protect`], in later
+    /// collections.
     ///
     /// # Errors
-    /// Fails if the disk does.
+    /// Fails if the disk fails.
     pub fn collect(&self, keep: &BTreeSet<BlobId>, target_bytes: u64) -> io::Result<Collected> {
         self.check_writable()?;
         let mut index = self.index();
@@ -53,9 +53,9 @@ impl Blobs {
         Ok(collected)
     }
 
-    /// Reserves space for a blob, collecting what is not needed if there is too little.
+    /// Reserves space for a blob, and collects unneeded blobs if there is too little.
     ///
-    /// Nothing is collected in vain: if it cannot fit even then, everything stays.
+    /// If the blob cannot fit even then, nothing is collected.
     pub(super) fn make_room(&self, index: &mut Index, size: u64) -> io::Result<()> {
         let over_quota = (index.used_bytes() + size).saturating_sub(self.quota_bytes);
         let over_disk = size.saturating_sub(self.disk.free(&self.files.held_root())?);
@@ -77,7 +77,7 @@ impl Blobs {
                 "collected to make room"
             );
         }
-        // What was collected may have been announced but not yet written.
+        // A collected partial blob may have had fewer bytes on the disk than were announced.
         if self.disk.free(&self.files.held_root())? < size {
             return Err(self.disk_full(size));
         }
@@ -101,11 +101,12 @@ impl Blobs {
         io::Error::new(io::ErrorKind::StorageFull, text)
     }
 
-    /// Forgets something and removes its files. Taking the index by reference shows that its lock is held.
+    /// Forgets a blob and removes its files. The reference to the index proves that its lock is held.
     pub(super) fn remove_victim(&self, index: &mut Index, victim: Victim) -> io::Result<bool> {
         match victim {
             Victim::Held(id) => self.disk.remove(&self.files.held(&id))?,
             Victim::Partial(blob) => {
+                // The map first: a crash in between must not leave a map that lists bytes which are gone.
                 let files = self.files.partial(&blob);
                 self.disk.remove(&files.map)?;
                 self.disk.remove(&files.list)?;

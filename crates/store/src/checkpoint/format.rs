@@ -4,8 +4,9 @@
 //! magic (8) │ version u32 │ header bytes u64 │ header (JSON) │ meta │ section 1 │ section 2 │ … │ BLAKE3 of all before
 //! ```
 //!
-//! All numbers little-endian. Every version ends with the checksum, so that a newer one can be told from a damaged one. The header names federation, partition and the length of everything, and the lengths must
-//! add up to the file exactly, so nothing is allocated on the word of a damaged file.
+//! All numbers are little-endian. Every version ends with the checksum, which tells a newer version from a damaged file.
+//! The header names the federation, the partition and all lengths. The lengths must add up to the size of the file exactly,
+//! so that a damaged file cannot cause an allocation.
 
 use std::io::{self, Read};
 
@@ -37,7 +38,7 @@ struct SectionHeader {
     bytes: u64,
 }
 
-/// A checkpoint ready to be written: what comes before and after its own bytes.
+/// A checkpoint that is ready to be written: the bytes before and after its own.
 #[derive(Debug)]
 pub(super) struct Encoded<'a> {
     head: Vec<u8>,
@@ -138,7 +139,7 @@ pub(super) fn decode(
     ))
 }
 
-/// Tells whether the version is really newer or a flipped bit.
+/// Tells a newer version from a flipped bit, by the checksum.
 fn confirm_version(mut reader: Hashing<impl Read>, file_bytes: u64, newer: LoadError) -> LoadError {
     let checksum_bytes = blake3::OUT_LEN as u64;
     let mut rest = file_bytes.saturating_sub(PREAMBLE_BYTES + checksum_bytes);
@@ -196,14 +197,14 @@ fn read_header(reader: &mut Hashing<impl Read>, file_bytes: u64) -> Result<Heade
     }
 }
 
-/// Hashes what it reads.
+/// A reader that hashes all it reads.
 struct Hashing<R> {
     inner: R,
     hasher: blake3::Hasher,
 }
 
 impl<R: Read> Hashing<R> {
-    /// Reads exactly `n` bytes; the caller has compared `n` with the length of the file.
+    /// Reads exactly `n` bytes. The caller has compared `n` with the length of the file.
     fn take_bytes(&mut self, n: u64) -> Result<Vec<u8>, LoadError> {
         let len =
             usize::try_from(n).map_err(|_| LoadError::Corrupt("it does not fit into memory"))?;

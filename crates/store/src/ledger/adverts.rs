@@ -1,7 +1,7 @@
-//! The newest adverts of every author, as they were signed: what sync hands on, and what freshness is judged by.
+//! The newest adverts of every author, as they were signed. Sync hands them on, and they decide about freshness.
 //!
-//! Only accepted adverts come here, so authors are members. Sequence numbers are a peer's choice from all of `u64`,
-//! therefore they are kept as big-endian bytes, which sort as numbers do; no choice of theirs is an error of ours.
+//! Only accepted adverts are kept, so authors are members. A peer chooses its sequence numbers from all of `u64`. They are
+//! kept as big-endian bytes, which sort as numbers do. So no choice of a peer is an error here.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use rusqlite::{Row, Transaction, named_params};
 
 use super::{Ledger, LedgerError, node, stored};
 
-/// Adverts kept of one author: two rounds of the most that an author may say in one.
+/// Adverts kept of one author: twice as many as an author may publish about one round.
 pub const ADVERTS_PER_AUTHOR: u32 = 16;
-/// Most authors remembered. Beyond it those go whose adverts expire first: expired ones are refused anyway.
+/// Largest number of remembered authors. Beyond it the authors whose adverts expire first are dropped.
 pub const MAX_AUTHORS: u32 = 1024;
 
 impl Ledger {
-    /// Keeps an accepted advert and tells whether it is new; of two with the same number the first stays.
+    /// Keeps an accepted advert and tells whether it is new. Of two with the same number the first stays.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn remember_advert(
         &self,
         advert: &Advert,
@@ -51,10 +51,10 @@ impl Ledger {
         Ok(inserted > 0)
     }
 
-    /// Returns all remembered adverts, by author, each author's in the order they were said.
+    /// Returns all remembered adverts, by author and in the order of their numbers.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn known_adverts(&self) -> Result<Vec<SignedAdvert>, LedgerError> {
         let connection = self.connection();
         let mut statement = connection.prepare_cached(
@@ -70,10 +70,10 @@ impl Ledger {
         Ok(adverts)
     }
 
-    /// Returns the newest number of every author; nothing older is to be accepted.
+    /// Returns the newest number of every author. Older adverts must not be accepted.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn highest(&self) -> Result<BTreeMap<NodeId, Sequence>, LedgerError> {
         let connection = self.connection();
         let mut statement = connection

@@ -1,4 +1,4 @@
-//! The last lines of the story: what a person should know who asks what happened.
+//! The last events of a run, for a person who asks what happened.
 
 use fednode_core::Timestamp;
 use rusqlite::Row;
@@ -17,7 +17,7 @@ pub enum EventLevel {
     Info,
     /// Worth a look; the run goes on.
     Warning,
-    /// Something that was wanted did not happen.
+    /// A wanted action failed.
     Error,
 }
 
@@ -46,10 +46,10 @@ pub struct Event {
 }
 
 impl Ledger {
-    /// Notes an event; a very long text is cut.
+    /// Notes an event. A very long text is cut.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn record_event(&self, event: &Event) -> Result<(), LedgerError> {
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
@@ -70,7 +70,7 @@ impl Ledger {
     /// Returns the newest events, at most `n`, in the order they happened.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn last_events(&self, n: u32) -> Result<Vec<Event>, LedgerError> {
         let connection = self.connection();
         let mut statement =

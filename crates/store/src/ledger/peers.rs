@@ -1,4 +1,4 @@
-//! Who was met, and what they did wrong.
+//! The peers that this node met, and their strikes.
 
 use fednode_core::{NodeId, Role, Timestamp};
 use rusqlite::{Row, named_params};
@@ -6,8 +6,9 @@ use rusqlite::{Row, named_params};
 use super::{Ledger, LedgerError, node, small, time, unknown_word};
 use crate::ledger::stored;
 
-/// Most peers remembered. Beyond it those without strikes go first, the longest unseen of them before the others: new
-/// names cost a liar nothing, so they must not wash his old one clean.
+/// Largest number of remembered peers. Beyond it peers without strikes are dropped first, longest unseen first.
+///
+/// New names cost a cheat nothing, so they must not push out the record of its old name.
 pub const MAX_PEERS: u32 = 4096;
 
 /// A peer of the ledger.
@@ -19,9 +20,9 @@ pub struct PeerRecord {
     pub first_seen: Timestamp,
     /// When it was last met.
     pub last_seen: Timestamp,
-    /// What it said it is; absent if it never said hello.
+    /// The role in its hello; absent if it never sent one.
     pub role: Option<Role>,
-    /// What it did wrong so far.
+    /// Its strikes so far.
     pub strikes: u32,
 }
 
@@ -29,7 +30,7 @@ impl Ledger {
     /// Notes that a peer was met.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn saw_peer(&self, peer: NodeId, role: Role, at: Timestamp) -> Result<(), LedgerError> {
         self.upsert_peer(peer, Some(role), at, 0).map(|_| ())
     }
@@ -37,7 +38,7 @@ impl Ledger {
     /// Adds strikes to a peer, met or not, and returns how many it has.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn strike_peer(
         &self,
         peer: NodeId,
@@ -91,7 +92,7 @@ impl Ledger {
     /// Returns all peers, the last seen first.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn peers(&self) -> Result<Vec<PeerRecord>, LedgerError> {
         let connection = self.connection();
         let mut statement =

@@ -11,9 +11,9 @@ const MAX_METRIC_NAME_BYTES: usize = 128;
 /// A round as it was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClosedRound {
-    /// When, by our clock.
+    /// When, by the clock of this node.
     pub closed_at: Timestamp,
-    /// Whose `Global` it was.
+    /// The author of the `Global` advert.
     pub closed_by: NodeId,
     /// How many nodes were averaged.
     pub members: u32,
@@ -46,10 +46,10 @@ pub struct MetricRecord {
 }
 
 impl Ledger {
-    /// Notes that a round was started; a second start after a restart keeps the first time.
+    /// Notes that a round was started. A second start after a restart keeps the first time.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn start_round(&self, round: Round, at: Timestamp) -> Result<(), LedgerError> {
         let connection = self.connection();
         let mut statement = connection.prepare_cached(
@@ -60,10 +60,10 @@ impl Ledger {
         Ok(())
     }
 
-    /// Notes how a round was closed; a later closing replaces an earlier one, as it does in the protocol.
+    /// Notes how a round was closed. A later closing replaces an earlier one, as in the protocol.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn close_round(&self, round: Round, closed: &ClosedRound) -> Result<(), LedgerError> {
         let connection = self.connection();
         let mut statement = connection.prepare_cached(
@@ -88,7 +88,7 @@ impl Ledger {
     /// Returns all rounds in order.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn rounds(&self) -> Result<Vec<RoundRecord>, LedgerError> {
         let connection = self.connection();
         let mut statement = connection.prepare_cached("SELECT * FROM rounds ORDER BY round")?;
@@ -101,7 +101,7 @@ impl Ledger {
     /// Returns the newest round that was started or closed.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn last_round(&self) -> Result<Option<RoundRecord>, LedgerError> {
         let connection = self.connection();
         let mut statement =
@@ -109,10 +109,10 @@ impl Ledger {
         Ok(statement.query_row([], read_round).optional()?)
     }
 
-    /// Notes numbers of a round, all or none; a second value of the same name replaces the first.
+    /// Notes numbers of a round, all or none. A second value of the same name replaces the first.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn record_metrics(&self, round: Round, metrics: &[(&str, f64)]) -> Result<(), LedgerError> {
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
@@ -134,7 +134,7 @@ impl Ledger {
     /// Returns the numbers of all rounds from `first` on, in order of round and name.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn metrics(&self, first: Round) -> Result<Vec<MetricRecord>, LedgerError> {
         let connection = self.connection();
         let mut statement = connection

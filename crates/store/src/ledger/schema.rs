@@ -1,4 +1,4 @@
-//! The tables, how older ones become newer ones, and what happens to a damaged file.
+//! The tables, their migrations, and the handling of a damaged file.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,7 +12,7 @@ use tracing::warn;
 use super::LedgerError;
 use crate::disk::with_path;
 
-/// How long a write waits for somebody else's read transaction to end.
+/// How long a write waits for the end of another process's read transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest write-ahead log that stays after it was folded into the database.
 const MAX_JOURNAL_BYTES: i64 = 4 << 20;
@@ -71,7 +71,9 @@ CREATE TABLE adverts (
 ) STRICT;
 "];
 
-/// Opens, checks and brings up to date; a damaged file is moved aside and a new one begun, with a line for the user.
+/// Opens, checks and migrates the database.
+///
+/// A damaged file is moved aside and a new one begun, with a line for the user.
 pub(super) fn open(path: &Path) -> Result<(Connection, Option<String>), LedgerError> {
     match open_checked(path) {
         Err(error) if is_damage(&error) => {
@@ -102,7 +104,7 @@ fn open_checked(path: &Path) -> Result<Connection, LedgerError> {
     let mut connection = Connection::open(path)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    // In write-ahead mode this loses at most the last commits of a power cut and never damages the file.
+    // In write-ahead mode a power cut then costs at most the last commits, and never damages the file.
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "foreign_keys", "ON")?;
     connection.pragma_update_and_check(
@@ -165,7 +167,7 @@ fn is_damage(error: &LedgerError) -> bool {
     }
 }
 
-/// Renames the database and its logs; only the last damaged one is kept.
+/// Renames the database and removes its logs. Only the last damaged one is kept.
 fn move_aside(path: &Path) -> io::Result<PathBuf> {
     let with_suffix = |suffix: &str| {
         let mut name = OsString::from(path);

@@ -1,4 +1,4 @@
-//! What was received, from whom, how fast.
+//! The received blobs: from whom, and how fast.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{Ledger, LedgerError, blob, node, quantity, round, stored, unknown_wo
 /// Most transfers remembered: 1,000 rounds of 100 blobs.
 pub const MAX_TRANSFERS: u32 = 100_000;
 
-/// What a received blob is to the round.
+/// The purpose of a received blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TransferKind {
     /// A shared part: a member's, or the mean.
@@ -23,7 +23,7 @@ pub enum TransferKind {
     Statistics,
     /// A member of the pool.
     Pool,
-    /// Anything else, for example what a user asked for.
+    /// Any other blob, for example one that a user requested.
     Other,
 }
 
@@ -50,12 +50,12 @@ impl TransferKind {
     }
 }
 
-/// One received blob, or what one provider gave of it.
+/// One received blob, or the part of it that one provider sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Transfer {
     /// For which round.
     pub round: Round,
-    /// What was received; the size is what this provider sent.
+    /// The blob; its size is the number of bytes that this provider sent.
     pub blob: BlobRef,
     /// Who sent it.
     pub source: NodeId,
@@ -65,7 +65,7 @@ pub struct Transfer {
     pub kind: TransferKind,
 }
 
-/// What was received of one kind.
+/// The sum of the received blobs of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferTotal {
     /// For which round.
@@ -82,7 +82,7 @@ impl Ledger {
     /// Notes a finished transfer.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn record_transfer(&self, transfer: &Transfer) -> Result<(), LedgerError> {
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
@@ -109,7 +109,7 @@ impl Ledger {
     /// Returns the transfers of a round in the order they ended.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn transfers(&self, round: Round) -> Result<Vec<Transfer>, LedgerError> {
         let connection = self.connection();
         let mut statement =
@@ -123,7 +123,7 @@ impl Ledger {
     /// Returns what was received per round and kind.
     ///
     /// # Errors
-    /// Fails if the database does.
+    /// Fails if the database fails.
     pub fn transfer_totals(&self) -> Result<Vec<TransferTotal>, LedgerError> {
         let connection = self.connection();
         let mut statement = connection.prepare_cached(

@@ -1,0 +1,163 @@
+//! The book is whole: its pages are in its table of contents, its links lead somewhere, and its lists of keys are those
+//! of the files that `fednode init` writes (`UPDATE_DOCS=1 cargo test -p fednode-e2e --test docs` writes them anew).
+#![allow(clippy::unwrap_used)]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fednode_core::FederationSpec;
+use fednode_e2e::{fednode, run};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The documents: all Markdown files of the book, and those beside it.
+fn documents() -> Vec<PathBuf> {
+    let mut found = vec![];
+    let mut folders = vec![root().join("docs"), root().join("experiments")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "md") {
+                found.push(path);
+            }
+        }
+    }
+    found.extend(["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|name| root().join(name)));
+    found
+}
+
+/// The targets of a document's links: `](target)`.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once(')')?.0))
+}
+
+/// The anchors of a document: its headings as GitHub and mdBook name them.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |line: &str| {
+        let heading = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading
+            .chars()
+            .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+#[test]
+fn every_link_within_the_documents_leads_somewhere() {
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for link in links(&text).filter(|link| !link.contains("://")) {
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() {
+                document.clone()
+            } else {
+                document.parent().unwrap().join(path)
+            };
+            assert!(target.exists(), "{}: no file `{link}`", document.display());
+            let there = fs::read_to_string(&target).unwrap_or_default();
+            let known = anchor.is_empty() || anchors(&there).iter().any(|known| known == anchor);
+            assert!(known, "{}: no heading `{link}`", document.display());
+        }
+    }
+}
+
+#[test]
+fn every_page_of_the_book_is_in_its_table_of_contents() {
+    let book = root().join("docs");
+    let summary = fs::read_to_string(book.join("SUMMARY.md")).unwrap();
+    let listed: Vec<&str> = links(&summary).collect();
+    for document in documents() {
+        let Ok(page) = document.strip_prefix(&book) else {
+            continue;
+        };
+        let page = page.to_str().unwrap();
+        let known = page == "SUMMARY.md" || listed.contains(&page);
+        assert!(known, "docs/{page} is not in docs/SUMMARY.md");
+    }
+}
+
+/// Turns a commented TOML file into a page: a table of keys, defaults and meanings for each table of the file.
+fn page(head: &str, sample: &str) -> String {
+    let mut page = head.to_owned();
+    let mut comment = String::new();
+    let mut has_rows = false;
+    for line in sample.lines() {
+        let key = line.split_once(" = ");
+        if let Some(text) = line.strip_prefix('#') {
+            comment = format!("{comment} {}", text.trim()).trim().to_owned();
+        } else if let Some(table) = line.strip_prefix('[') {
+            let about = std::mem::take(&mut comment);
+            write!(page, "\n## `[{table}`\n\n{about}\n").unwrap();
+            has_rows = false;
+        } else if let Some((key, value)) = key {
+            let mut meaning = std::mem::take(&mut comment).replace('|', "\\|");
+            if !has_rows {
+                if page.len() == head.len()
+                    && let Some((about, first)) = meaning.clone().rsplit_once(". ")
+                {
+                    // The comment of the file runs into that of its first key, which has one sentence.
+                    write!(page, "\n{about}.\n").unwrap();
+                    meaning = first.to_owned();
+                }
+                page.push_str("\n| key | default | meaning |\n|---|---|---|\n");
+            }
+            has_rows = true;
+            writeln!(page, "| `{key}` | `{value}` | {meaning} |").unwrap();
+        }
+    }
+    page
+}
+
+fn holds(name: &str, wanted: &str) {
+    let path = root().join("docs/reference").join(name);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, wanted).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == wanted,
+        "docs/reference/{name} is not up to date: run this test with UPDATE_DOCS=1"
+    );
+}
+
+#[test]
+fn the_keys_of_federation_toml_are_those_of_the_book() {
+    let head = "# Keys of federation.toml\n\n\
+        `federation.toml` is the spec: what all members must share. `fednode init` writes it with every key explained. Its\n\
+        content is hashed into the id of the federation. `--set TABLE.KEY=VALUE` of `init`, `swarm` and `simulate` sets any\n\
+        key. This page is made from the code.\n";
+    holds(
+        "federation-toml.md",
+        &page(head, &FederationSpec::default().to_toml()),
+    );
+}
+
+#[test]
+fn the_keys_of_node_toml_are_those_of_the_book() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = fednode();
+    command
+        .arg("init")
+        .arg(home.path())
+        .args(["--nodes", "2", "--partition", "own"]);
+    let output = run(command);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let sample = fs::read_to_string(home.path().join("node.toml")).unwrap();
+    let head = "# Keys of node.toml\n\n\
+        `node.toml` holds the settings of one node. Every key is also a flag of `fednode start` and a variable\n\
+        ([how](../how-to/variables.md)). This page is made from the code.\n";
+    holds("node-toml.md", &page(head, &sample));
+}
