@@ -8,7 +8,7 @@ use fednode_core::{
 };
 use fednode_data::{DataSource, ShardParams, Split, load_shard};
 use fednode_learn::{ComputeDevice, Learner, LocalUpdate, algorithm};
-use fednode_mix::{average, merge_row, plan};
+use fednode_mix::{Part, average, merge_row, plan};
 
 /// Hidden units of `mlp`, the width of its features.
 pub const WIDTH: usize = 200;
@@ -95,11 +95,14 @@ pub fn combine_in(
             Weighting::Samples => f64::from(update.n_samples),
             Weighting::Uniform => 1.0,
         };
-        (weight, Arc::new(update.shared.clone().unwrap()))
+        Part {
+            weight,
+            params: Arc::new(update.shared.clone().unwrap()),
+        }
     };
     Some(
         average(
-            averaging.rule,
+            &averaging.rule,
             &updates.iter().map(member).collect::<Vec<_>>(),
         )
         .unwrap(),
