@@ -129,13 +129,7 @@ pub(crate) fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, Conf
         spec.algorithm.clone_from(&named.value);
     }
     let row = algorithm::find(&spec.algorithm)?;
-    let profile = (!row.profiles.is_empty()).then_some("profile");
-    let hyper_names: Vec<&str> = row
-        .hyper
-        .iter()
-        .map(|hyper| hyper.name)
-        .chain(profile)
-        .collect();
+    let hyper_names = row.hyper_names();
     let (presets, assignments): (Vec<_>, Vec<_>) = all
         .into_iter()
         .partition(|assignment| assignment.key == POOL);

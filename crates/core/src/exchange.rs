@@ -3,7 +3,12 @@
 //! The exchange is part of the spec, so that an aggregator without any tensor library can follow it. Every algorithm's
 //! file states its own; a node refuses a spec whose exchange is not the one its algorithm needs.
 
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+
+use crate::HyperValue;
 
 /// How much a member's shared part counts in the average.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -17,65 +22,112 @@ pub enum Weighting {
     Samples,
 }
 
-/// How whoever averages learns, under a rule that learns.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Learning {
-    /// Step size.
-    pub learning_rate: f64,
-    /// Examples of a step.
-    pub batch_size: u32,
-    /// Passes over the prototypes, or batches that the generator makes.
-    pub iterations: u32,
+/// How shared parts become one: the name of a rule and its parameters.
+///
+/// Only `fednode-mix` knows what they mean (`fednode_mix::rule::TABLE`). In files and on the wire a rule without
+/// parameters is its name (`"mean"`). A rule with parameters is a table of that name (`krum = { faulty = 2 }`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "RuleForm", into = "RuleForm")]
+pub struct Rule {
+    name: String,
+    params: RuleParams,
 }
 
-impl Learning {
-    /// The most examples of a step, and the most iterations.
-    pub const MAX: u32 = 65_536;
-
-    /// Tells whether somebody can learn so.
-    pub fn is_possible(self) -> bool {
-        let is_step = self.learning_rate.is_finite() && self.learning_rate > 0.0;
-        is_step && (1..=Self::MAX).contains(&self.batch_size) && self.iterations <= Self::MAX
-    }
-}
-
-/// How shared parts become one.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Rule {
-    /// The weighted mean.
-    Mean,
-    /// The coordinate-wise median; weights are ignored.
-    Median,
-    /// The coordinate-wise mean without the largest and smallest tenth; weights are ignored.
-    TrimmedMean,
-    /// A head is learned from the class prototypes that come with it (FedGH); weights are ignored.
-    Prototypes(Learning),
-    /// The weighted mean, each expert over the members that used it, by how much they did (FedMix, FedJETs).
-    Usage,
-    /// The weighted mean, and a generator is learned from the members' heads (FedGen).
-    Generator(Learning),
-}
+/// The parameters of a rule by their names.
+pub type RuleParams = BTreeMap<ParamName, HyperValue>;
 
 impl Rule {
-    /// Returns how it learns, if it does.
-    pub const fn learning(self) -> Option<Learning> {
-        match self {
-            Self::Prototypes(learning) | Self::Generator(learning) => Some(learning),
-            Self::Mean | Self::Median | Self::TrimmedMean | Self::Usage => None,
+    /// Returns the rule of a name without parameters.
+    pub fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            params: RuleParams::new(),
         }
     }
 
-    /// Returns the name used in files, on the wire and in logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mean => "mean",
-            Self::Median => "median",
-            Self::TrimmedMean => "trimmed-mean",
-            Self::Prototypes(_) => "prototypes",
-            Self::Usage => "usage",
-            Self::Generator(_) => "generator",
+    /// Returns the rule with a parameter set.
+    #[must_use]
+    pub fn with(mut self, param: &str, value: HyperValue) -> Self {
+        self.params.insert(ParamName(param.to_owned()), value);
+        self
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Visits the parameters that are set.
+    pub fn params(&self) -> impl Iterator<Item = (&str, &HyperValue)> {
+        let pair = |(name, value): (_, _)| (ParamName::as_str(name), value);
+        self.params.iter().map(pair)
+    }
+}
+
+impl Default for Rule {
+    /// Returns the weighted mean.
+    fn default() -> Self {
+        Self::named("mean")
+    }
+}
+
+/// The name of a parameter of a rule.
+///
+/// A longer name comes first, and the alphabet decides between equals: federation ids depend on this order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ParamName(String);
+
+impl ParamName {
+    /// Returns the name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Ord for ParamName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let longer_first = other.0.len().cmp(&self.0.len());
+        longer_first.then_with(|| self.0.cmp(&other.0))
+    }
+}
+
+impl PartialOrd for ParamName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The two forms in which a rule is written.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(untagged)]
+enum RuleForm {
+    Plain(String),
+    WithParams(BTreeMap<String, RuleParams>),
+}
+
+impl TryFrom<RuleForm> for Rule {
+    type Error = &'static str;
+
+    fn try_from(form: RuleForm) -> Result<Self, Self::Error> {
+        match form {
+            RuleForm::Plain(name) => Ok(Self::named(&name)),
+            RuleForm::WithParams(table) if table.len() > 1 => Err("a rule has one name"),
+            RuleForm::WithParams(table) => {
+                let only = table.into_iter().next();
+                only.map(|(name, params)| Self { name, params })
+                    .ok_or("a rule has a name")
+            }
+        }
+    }
+}
+
+impl From<Rule> for RuleForm {
+    fn from(Rule { name, params }: Rule) -> Self {
+        if params.is_empty() {
+            Self::Plain(name)
+        } else {
+            Self::WithParams(BTreeMap::from([(name, params)]))
         }
     }
 }
@@ -86,8 +138,7 @@ impl Rule {
 pub struct Averaging {
     /// How members are weighted: `uniform` or `samples`.
     pub weighting: Weighting,
-    /// How members are combined: `mean`, `median`, `trimmed-mean` or `usage`, or one of `prototypes` and `generator` with
-    /// how it learns.
+    /// How members are combined.
     pub rule: Rule,
 }
 
@@ -136,22 +187,34 @@ impl std::str::FromStr for PeersPerExpert {
     }
 }
 
-/// By what a node chooses and weights the experts that it mixes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Matching {
-    /// The similarity of proxies (FedMoE-DA Eq. 8 to 10).
-    #[default]
-    Similarity,
-    /// A quadratic programme over statistics of the features, which travel as the proxies (FedPAC); there is no
-    /// temperature then.
-    Statistics,
-}
+/// By what a node chooses and weights the experts that it mixes: the name of a matching.
+///
+/// Only `fednode-mix` knows what it means (`fednode_mix::matching::TABLE`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Matching(String);
 
 impl Matching {
+    /// Returns the matching of a name.
+    pub fn named(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
     /// Tells whether it is what a spec that does not name it has.
     fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+impl Default for Matching {
+    /// Returns the similarity of proxies.
+    fn default() -> Self {
+        Self::named("similarity")
     }
 }
 
@@ -173,7 +236,7 @@ pub struct ExpertExchange {
     /// Largest accepted distance from the own expert, as a multiple of the row's median; absent as in the paper.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_distance: Option<f64>,
-    /// By what sources are chosen and weighted: absent for `similarity`, or `statistics`.
+    /// By what sources are chosen and weighted; absent for `similarity`.
     #[serde(default, skip_serializing_if = "Matching::is_default")]
     pub matching: Matching,
 }

@@ -64,7 +64,8 @@ pub use blob::{
 };
 pub use config::ConfigError;
 pub use exchange::{
-    All, Averaging, Exchange, ExpertExchange, Learning, Matching, PeersPerExpert, Rule, Weighting,
+    All, Averaging, Exchange, ExpertExchange, Matching, ParamName, PeersPerExpert, Rule,
+    RuleParams, Weighting,
 };
 pub use hello::{Hello, PROTOCOL_VERSION, Refusal, Role};
 pub use id::{BlobId, ExpertId, FederationId, Lineage, NameError, NodeId, Round, Slot};

@@ -411,7 +411,7 @@ mod tests {
         let mut spec = FederationSpec::default();
         spec.exchange.averaging = Some(crate::Averaging {
             weighting: crate::Weighting::Uniform,
-            rule: crate::Rule::Mean,
+            rule: crate::Rule::default(),
         });
         spec.exchange.experts = Some(crate::ExpertExchange {
             peers_per_expert: crate::PeersPerExpert::ALL,
@@ -420,7 +420,7 @@ mod tests {
             weighting: crate::Weighting::Uniform,
             slots_per_node: None,
             max_distance: None,
-            matching: crate::Matching::Similarity,
+            matching: crate::Matching::default(),
         });
         spec.hyper
             .insert("profile".into(), HyperValue::Text("robust".into()));

@@ -236,7 +236,7 @@ mod tests {
         (last.rounds, last.statistics.enabled) = (4, true);
         last.exchange.averaging = Some(Averaging {
             weighting: Weighting::Uniform,
-            rule: Rule::Mean,
+            rule: Rule::default(),
         });
         let sums = |parent, history, weight| {
             let mut sums = global(parent, 5, history);

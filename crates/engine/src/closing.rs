@@ -257,7 +257,7 @@ mod tests {
     fn empty() -> Closing {
         let averaging = Averaging {
             weighting: Weighting::Samples,
-            rule: Rule::Mean,
+            rule: Rule::default(),
         };
         let exchange = Exchange {
             averaging: Some(averaging),
@@ -344,7 +344,7 @@ mod tests {
     fn who_is_ahead_or_behind_is_weighted_as_in_the_round_that_closes() {
         let averaging = Averaging {
             weighting: Weighting::Uniform,
-            rule: Rule::Mean,
+            rule: Rule::default(),
         };
         let exchange = Exchange {
             averaging: Some(averaging),

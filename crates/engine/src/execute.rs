@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::{
-    BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Rule,
-    Slot,
+    BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Slot,
 };
-use fednode_mix::{average as mean, merge as mix, screen};
+use fednode_mix::{Part, merge as mix, rule, screen};
 
 use crate::event::{AverageOrder, AverageReport, MergeOrder, MergeReport, Purpose};
 
@@ -114,7 +113,7 @@ fn by_owner(rows: &[PlanRow], used: &[(Slot, Vec<(ExpertId, f64)>)], me: NodeId)
 
 fn load_row(
     order: &MergeOrder,
-    row: &fednode_core::PlanRow,
+    row: &PlanRow,
     me: NodeId,
     load: Load<'_>,
 ) -> Vec<(ExpertId, Arc<ParamSet>)> {
@@ -165,9 +164,9 @@ fn screen_row(
 
 /// Computes a mean; when closing, members that do not fit the rest are left out first.
 ///
-/// Parts are loaded one after the other, twice, so that an aggregator's memory does not grow with the number of
-/// members; all rules but the mean need them at once. Returns the mean's parameters beside the report; whoever stores
-/// them enters their name as [`AverageReport::mean`].
+/// Parts are loaded one after the other, twice, so that an aggregator's memory grows with the number of members only
+/// under a rule that needs all parts at once. Returns the mean's parameters beside the report; whoever stores them enters
+/// their name as [`AverageReport::mean`].
 pub fn average(
     order: &AverageOrder,
     spec: &FederationSpec,
@@ -184,53 +183,84 @@ pub fn average(
     let Some(averaging) = &spec.exchange.averaging else {
         return (None, report);
     };
-    let parts = measure(order, load, &mut report.lost);
+    let measured = measure(order, load, &mut report.lost);
     let reference = match order.purpose {
-        Purpose::Close => match reference_part(&parts).and_then(|blob| load(&blob)) {
+        Purpose::Close => match reference_part(&measured).and_then(|blob| load(&blob)) {
             Some(reference) => Some(reference),
             None => return (None, report),
         },
-        Purpose::Verify(_) if parts.len() < order.members.len() => return (None, report),
+        Purpose::Verify(_) if measured.len() < order.members.len() => return (None, report),
         Purpose::Verify(_) => None,
     };
-    let mut combined = Combination::new(averaging.rule);
-    for Part { member, .. } in parts {
-        let Some(params) = load(&member.shared.id) else {
-            report.lost.push(member.node);
-            match order.purpose {
-                Purpose::Close => continue,
-                Purpose::Verify(_) => return (None, report),
+    let mut admitted = Admitted {
+        waiting: measured.into_iter(),
+        reference,
+        max_norm_ratio: spec.limits.max_norm_ratio,
+        load,
+        report: &mut report,
+        is_incomplete: false,
+    };
+    let mean = rule::combine(&averaging.rule, &mut admitted).ok();
+    let is_incomplete = admitted.is_incomplete;
+    (mean.filter(|_| !is_incomplete), report)
+}
+
+/// The parts that are averaged, loaded when the rule asks for them. What becomes of each member is reported.
+struct Admitted<'a> {
+    waiting: std::vec::IntoIter<Measured>,
+    /// What parts are judged against; nothing where all of them must be there, as they were when the round was closed.
+    reference: Option<Arc<ParamSet>>,
+    max_norm_ratio: f64,
+    load: Load<'a>,
+    report: &'a mut AverageReport,
+    /// Whether a part is gone that had to be there.
+    is_incomplete: bool,
+}
+
+impl Iterator for Admitted<'_> {
+    type Item = Part;
+
+    fn next(&mut self) -> Option<Part> {
+        loop {
+            let member = self.waiting.next()?.member;
+            let Some(params) = (self.load)(&member.shared.id) else {
+                self.report.lost.push(member.node);
+                if self.reference.is_some() {
+                    continue;
+                }
+                self.is_incomplete = true;
+                return None;
+            };
+            let judge =
+                |reference: &Arc<ParamSet>| screen::screen(&params, reference, self.max_norm_ratio);
+            if let Some(Err(fault)) = self.reference.as_ref().map(judge) {
+                self.report.rejected.push((member.node, fault.to_string()));
+                continue;
             }
-        };
-        let judge = |reference: &Arc<ParamSet>| {
-            screen::screen(&params, reference, spec.limits.max_norm_ratio)
-        };
-        if let Some(Err(fault)) = reference.as_ref().map(judge) {
-            report.rejected.push((member.node, fault.to_string()));
-        } else if combined.add(member.weight, params) {
-            report.members.push(member);
-        } else {
-            return (None, report);
+            self.report.members.push(member);
+            return Some(Part {
+                weight: member.weight,
+                params,
+            });
         }
     }
-    (combined.finish(), report)
 }
 
 /// What is remembered of a part between the two passes.
-struct Part {
+struct Measured {
     member: Member,
     layout: Layout,
     norm: f64,
 }
 
-fn measure(order: &AverageOrder, load: Load<'_>, lost: &mut Vec<NodeId>) -> Vec<Part> {
+fn measure(order: &AverageOrder, load: Load<'_>, lost: &mut Vec<NodeId>) -> Vec<Measured> {
     let mut parts = Vec::new();
     for member in &order.members {
         match load(&member.shared.id) {
-            Some(params) => parts.push(Part {
+            Some(params) => parts.push(Measured {
                 member: *member,
                 layout: params.layout(),
-                norm: mean::norm(&params),
+                norm: screen::norm(&params),
             }),
             None => lost.push(member.node),
         }
@@ -239,8 +269,8 @@ fn measure(order: &AverageOrder, load: Load<'_>, lost: &mut Vec<NodeId>) -> Vec<
 }
 
 /// Returns the part of median norm among those with the most common layout: what a minority of liars cannot choose.
-fn reference_part(parts: &[Part]) -> Option<BlobId> {
-    let mut by_layout: BTreeMap<&Layout, Vec<&Part>> = BTreeMap::new();
+fn reference_part(parts: &[Measured]) -> Option<BlobId> {
+    let mut by_layout: BTreeMap<&Layout, Vec<&Measured>> = BTreeMap::new();
     for part in parts.iter().filter(|part| part.norm.is_finite()) {
         by_layout.entry(&part.layout).or_default().push(part);
     }
@@ -251,51 +281,75 @@ fn reference_part(parts: &[Part]) -> Option<BlobId> {
         .map(|part| part.member.shared.id)
 }
 
-/// A mean in the making: summed up at once, or kept until all parts are there where the rule needs that.
-enum Combination {
-    Sum(Option<mean::Accumulator>),
-    All(Rule, Vec<(f64, Arc<ParamSet>)>),
-}
-
-impl Combination {
-    fn new(rule: Rule) -> Self {
-        match rule {
-            Rule::Mean => Self::Sum(None),
-            Rule::Median
-            | Rule::TrimmedMean
-            | Rule::Prototypes(_)
-            | Rule::Usage
-            | Rule::Generator(_) => Self::All(rule, Vec::new()),
-        }
-    }
-
-    /// Adds a part; false if it does not fit those before it.
-    fn add(&mut self, weight: f64, params: Arc<ParamSet>) -> bool {
-        match self {
-            Self::Sum(sum) => sum
-                .get_or_insert_with(|| mean::Accumulator::new(params.layout()))
-                .add(weight, &params)
-                .is_ok(),
-            Self::All(_, parts) => {
-                parts.push((weight, params));
-                true
-            }
-        }
-    }
-
-    fn finish(self) -> Option<ParamSet> {
-        match self {
-            Self::Sum(sum) => sum?.finish().ok(),
-            Self::All(rule, parts) => mean::average(rule, &parts).ok(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use fednode_core::Source;
+    use fednode_core::{Averaging, BlobRef, Exchange, Round, Rule, Source, Weighting};
 
     use super::*;
+
+    fn part(values: [f32; 3]) -> ParamSet {
+        let mut params = ParamSet::new();
+        params.insert("w", &[3], values.to_vec()).unwrap();
+        params
+    }
+
+    /// Closes a round of five honest parts and a lie of nine times their size, then audits it from the adverts alone.
+    /// Returns how far the mean is from the honest point, and whether the audit gets the same bits.
+    fn close_and_audit(rule: &str) -> (f64, bool) {
+        let honest = [
+            [1.0, 2.0, 2.0],
+            [1.1, 2.0, 1.9],
+            [0.9, 2.1, 2.0],
+            [1.0, 1.9, 2.1],
+            [1.0, 2.05, 1.95],
+        ];
+        let parts = honest
+            .map(part)
+            .into_iter()
+            .chain([part([-9.0, -18.0, -18.0])]);
+        let held: BTreeMap<BlobId, Arc<ParamSet>> = parts
+            .map(|params| (params.to_blob().0.id, Arc::new(params)))
+            .collect();
+        let member = |(byte, params): (u8, &Arc<ParamSet>)| Member {
+            node: NodeId::from_bytes([byte; 32]),
+            shared: BlobRef::of(&params.to_blob().1),
+            weight: 1.0,
+        };
+        let mut order = AverageOrder {
+            round: Round(1),
+            purpose: Purpose::Close,
+            members: (1..).zip(held.values()).map(member).collect(),
+        };
+        let spec = FederationSpec {
+            exchange: Exchange {
+                averaging: Some(Averaging {
+                    weighting: Weighting::Uniform,
+                    rule: Rule::named(rule),
+                }),
+                ..Exchange::default()
+            },
+            ..FederationSpec::default()
+        };
+        let mut load = |id: &BlobId| held.get(id).cloned();
+        let (closed, report) = average(&order, &spec, &mut load);
+        let closed = closed.unwrap();
+        assert_eq!(report.rejected, [], "the screen lets a lie of this size in");
+        order.purpose = Purpose::Verify(0);
+        order.members = report.members;
+        let audited = average(&order, &spec, &mut load).0;
+        let error = screen::distance(&closed, &part([1.0, 2.0, 2.0]));
+        (error, audited.as_ref() == Some(&closed))
+    }
+
+    #[test]
+    fn a_scaled_lie_ruins_the_mean_and_no_robust_rule() {
+        for row in rule::choices() {
+            let (error, is_confirmed) = close_and_audit(row.name);
+            assert!(is_confirmed, "{}: an audit gets other bits", row.name);
+            assert_eq!(error > 4.0, row.name == "mean", "{}: {error}", row.name);
+            assert_eq!(error < 0.2, row.name != "mean", "{}: {error}", row.name);
+        }
+    }
 
     #[test]
     fn what_was_used_is_added_up_by_its_owner() {

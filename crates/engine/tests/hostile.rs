@@ -34,7 +34,7 @@ fn spec() -> Arc<FederationSpec> {
     };
     spec.exchange.averaging = Some(Averaging {
         weighting: Weighting::Uniform,
-        rule: Rule::Mean,
+        rule: Rule::default(),
     });
     Arc::new(spec)
 }

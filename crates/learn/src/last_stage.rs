@@ -117,9 +117,9 @@ pub(crate) fn statistics_features(
         .exchange
         .averaging
         .as_ref()
-        .map(|averaging| averaging.rule)
+        .map(|averaging| &averaging.rule)
     {
-        Some(Rule::Mean) => Ok((source, features.dims()[1])),
+        Some(rule) if *rule == Rule::default() => Ok((source, features.dims()[1])),
         Some(_) => refuse("the sums are exact only if parts are averaged with `aggregation=mean`"),
         None => refuse("nothing of it is averaged, and sums are added up as means are"),
     }

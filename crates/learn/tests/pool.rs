@@ -8,7 +8,7 @@ use fednode_core::spec::PoolSpec;
 use fednode_core::{FederationSpec, NodeId, ParamSet, PoolOutcome, Round, Served, Weighting};
 use fednode_data::{DataSource, ShardParams, Split, load_shard};
 use fednode_learn::{ComputeDevice, LearnError, Learner, Subset, algorithm};
-use fednode_mix::average;
+use fednode_mix::{Part, average};
 
 const NODES: usize = 4;
 /// All algorithms with a private module.
@@ -101,11 +101,12 @@ fn federation(spec: &FederationSpec, rounds: u32) -> Vec<Learner> {
                 1.0
             }
         };
-        let member = |update: &fednode_core::work::Update| {
-            (weight(update.n_samples), update.shared.clone().unwrap())
+        let member = |update: &fednode_core::work::Update| Part {
+            weight: weight(update.n_samples),
+            params: update.shared.clone().unwrap(),
         };
         let mean = average(
-            averaging.rule,
+            &averaging.rule,
             &updates.iter().map(member).collect::<Vec<_>>(),
         )
         .unwrap();

@@ -17,7 +17,7 @@ use fednode_core::{
     BlobId, ExpertExchange, ExpertId, Matching, NodeId, ParamSet, PeersPerExpert, ProxySet, Round,
     Rule, Slot, Weighting,
 };
-use fednode_mix::Proxies;
+use fednode_mix::{Part, Proxies};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -39,7 +39,7 @@ fn plan(criterion: &mut Criterion) {
         weighting: Weighting::Uniform,
         slots_per_node: None,
         max_distance: None,
-        matching: Matching::Similarity,
+        matching: Matching::default(),
     };
     let mut group = criterion.benchmark_group("plan");
     group.bench_function("similarity rows", |bencher| {
@@ -87,8 +87,11 @@ fn mean(criterion: &mut Criterion) {
             .expect("a vector of its own length");
         Arc::new(params)
     };
-    let members: Vec<(f64, Arc<ParamSet>)> = (1..=MEMBERS)
-        .map(|number| (number as f64, member()))
+    let members: Vec<Part> = (1..=MEMBERS)
+        .map(|number| Part {
+            weight: number as f64,
+            params: member(),
+        })
         .collect();
     let mut group = criterion.benchmark_group("mean");
     group
@@ -98,7 +101,8 @@ fn mean(criterion: &mut Criterion) {
         .sample_size(20);
     group.bench_function("weighted", |bencher| {
         bencher.iter(|| {
-            fednode_mix::average(Rule::Mean, black_box(&members)).expect("members of one layout")
+            fednode_mix::average(&Rule::default(), black_box(&members))
+                .expect("members of one layout")
         });
     });
     group.bench_function("memory", |bencher| {
@@ -108,7 +112,7 @@ fn mean(criterion: &mut Criterion) {
 }
 
 /// Adds up all values in as many lanes as the widest vectors have, which waits for nothing but the memory.
-fn read((_, params): &(f64, Arc<ParamSet>)) -> f32 {
+fn read(Part { params, .. }: &Part) -> f32 {
     const LANES: usize = 64;
     let mut sums = [0.0; LANES];
     for (_, tensor) in params.iter() {

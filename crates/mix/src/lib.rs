@@ -4,13 +4,11 @@
 //! |---|---|---|
 //! | [`similarity`] | FedMoE-DA Eq. 8 | cosines of gating proxies |
 //! | [`sketch`] | SimHash | whose proxies are worth fetching, in a large federation |
-//! | [`plan`](fn@plan) | Eq. 9 and 10 | the best `P + 1` sources of each own expert and their softmax weights |
-//! | [`collaboration`] | FedPAC | the sources of an own head and their weights, by a quadratic programme |
+//! | [`plan`](fn@plan) | | the sources of each own expert and their weights |
+//! | [`matching`] | Eq. 9 and 10, FedPAC | a table of ways to choose and weight those sources |
 //! | [`merge`] | Eq. 11 | an own expert mixed with what arrived of its row |
-//! | [`mod@average`] | Eq. 5, FedAvg | many members' parameters become one: mean, median, trimmed mean |
-//! | [`prototypes`] | FedGH | many members' class prototypes become one head |
-//! | [`usage`] | FedMix, FedJETs | each expert is averaged over the members that used it |
-//! | [`generator`] | FedGen | many members' heads teach one generator of features |
+//! | [`rule`] | Eq. 5, FedAvg, Krum … | a table of ways in which many members' parameters become one |
+//! | [`names`] | | names of tensors that a rule recognises |
 //! | [`energy`] | PM-MoE Eq. 10 to 12 | how well others' modules fit a node, and which it drops |
 //! | [`blend`] | `beyond` | how much of the statistics expert, sample by sample |
 //! | [`mod@screen`] | | what a received part must fulfil before it is mixed |
@@ -34,7 +32,7 @@
 //!     weighting: Weighting::Uniform,
 //!     slots_per_node: None,
 //!     max_distance: None,
-//!     matching: Matching::Similarity,
+//!     matching: Matching::default(),
 //! };
 //! let plan = fednode_mix::plan(own, Round(1), BlobId::of(b"embedding"), &known, &exchange);
 //! let sources = &plan.rows[0].sources;
@@ -54,25 +52,23 @@
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-pub mod average;
 pub mod blend;
-pub mod collaboration;
 pub mod energy;
 mod exact;
-pub mod generator;
+pub mod matching;
 pub mod merge;
+pub mod names;
 pub mod plan;
-pub mod prototypes;
+pub mod rule;
 pub mod screen;
 pub mod similarity;
 pub mod sketch;
 pub mod statistics;
-pub mod usage;
 
-pub use average::{Accumulator, AverageError, average, clip_norm};
 pub use energy::Measure;
 pub use merge::{MergeError, Merged, merge_row};
 pub use plan::{identity, plan};
-pub use screen::{ScreenFault, distance, far_sources, screen};
+pub use rule::{Accumulator, AverageError, Part, average};
+pub use screen::{ScreenFault, distance, far_sources, norm, screen};
 pub use similarity::{Proxies, cosine};
 pub use statistics::{Discriminant, Statistics, StatisticsError};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fednode_core::{ExpertId, LayoutMismatch, ParamSet, PlanRow};
 
-use crate::average::{Accumulator, AverageError};
+use crate::rule::{Accumulator, AverageError};
 
 /// An own expert after mixing.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,9 +106,10 @@ pub fn merge_row(
 fn fault(error: AverageError, row: &PlanRow, expert: ExpertId) -> MergeError {
     match error {
         AverageError::Layout(mismatch) => MergeError::Layout { expert, mismatch },
-        AverageError::Weight(_) | AverageError::NoMembers | AverageError::Unsuited(_) => {
-            MergeError::Weights(row.slot)
-        }
+        AverageError::Weight(_)
+        | AverageError::NoMembers
+        | AverageError::Unsuited(_)
+        | AverageError::Rule(_) => MergeError::Weights(row.slot),
     }
 }
 

@@ -1,33 +1,23 @@
-//! The aggregation plan (FedMoE-DA Eq. 9 and 10): the `P + 1` most similar experts of each own expert, softmax-weighted.
+//! The aggregation plan: from which experts each own expert is mixed, and with which weights.
 //!
-//! ```text
-//! S_i  = the P + 1 best of { j : j known }, by (r_ij descending, self first, owner, slot)
-//! a_ij = exp(r_ij / tau) / sum over k in S_i of exp(r_ik / tau)
-//! ```
-//!
-//! The paper takes every `j` at or above the `(P+1)`-th largest similarity, which selects more than `P + 1` on ties;
-//! the total order above makes the row the same on every machine. A node's own other experts are candidates like any
-//! other. Each node computes only its own rows, against the proxies it happens to know: with fewer of them a row is
-//! still a convex mix that contains the own expert.
+//! Each node computes only its own rows, against the proxies that it happens to know. How a row is made is the
+//! exchange's [`matching`]. With few proxies a row is still a convex mix that contains the own expert.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::{
-    AggregationPlan, ExpertExchange, ExpertId, Lineage, Matching, NodeId, PlanRow, ProxySet, Round,
-    Slot, Source,
+    AggregationPlan, ExpertExchange, ExpertId, Lineage, NodeId, PlanRow, ProxySet, Round, Slot,
+    Source,
 };
 
-use crate::collaboration;
+use crate::matching;
 use crate::similarity::Proxies;
 
 /// Computes a node's own rows from the proxies it knows, its own among them.
 ///
-/// What proxies mean, and how rows come from them, is the exchange's [`Matching`]; the formulas above are those of
-/// similarity, those of statistics are in [`crate::collaboration`]. All sets must come from the lineage that is given;
-/// sets of another dimension than the own one are ignored. Without an own set there is nothing to compare with, and the
-/// plan has no rows.
+/// All sets must come from the lineage that is given; sets of another dimension than the own one are ignored. Without an
+/// own set there is nothing to compare with, and the plan has no rows. An unknown matching plans no rows either.
 pub fn plan(
     own: NodeId,
     round: Round,
@@ -42,17 +32,12 @@ pub fn plan(
             rows: Vec::new(),
         };
     };
-    let own_experts = slots(own_set.len()).map(|slot| ExpertId { owner: own, slot });
-    let rows = match exchange.matching {
-        Matching::Similarity => {
-            let proxies = Proxies::collect(known, own_set.dimension());
-            own_experts
-                .map(|own| row(&proxies, own, exchange))
-                .collect()
-        }
-        Matching::Statistics => own_experts
-            .map(|own| collaboration::row(own, known, exchange))
-            .collect(),
+    let own_experts: Vec<ExpertId> = slots(own_set.len())
+        .map(|slot| ExpertId { owner: own, slot })
+        .collect();
+    let rows = match matching::find(exchange.matching.name()) {
+        Some(row) => (row.rows)(&own_experts, known, exchange),
+        None => Vec::new(),
     };
     AggregationPlan {
         round,
@@ -107,82 +92,6 @@ fn slots(n_experts: usize) -> impl Iterator<Item = Slot> {
     (0..).map(Slot).take(n_experts)
 }
 
-fn row(proxies: &Proxies<'_>, own: ExpertId, exchange: &ExpertExchange) -> PlanRow {
-    let position = proxies
-        .position(own)
-        .expect("collect keeps the set whose dimension it was given");
-    let similarities = proxies.row(position);
-    let mut candidates: Vec<(ExpertId, f64)> = proxies
-        .experts()
-        .iter()
-        .copied()
-        .zip(similarities)
-        .collect();
-    candidates.sort_unstable_by(|a, b| order(own, a, b));
-
-    let limit = exchange.peers_per_expert.limit().saturating_add(1);
-    let mut cap = SlotCap::new(own.owner, exchange.slots_per_node);
-    let selected = candidates
-        .into_iter()
-        .filter(|(expert, _)| cap.admits(expert.owner))
-        .take(limit)
-        .collect();
-    PlanRow {
-        slot: own.slot,
-        sources: softmax(selected, exchange.temperature),
-    }
-}
-
-/// Best first; never equal for two different experts.
-fn order(own: ExpertId, a: &(ExpertId, f64), b: &(ExpertId, f64)) -> Ordering {
-    let own_first = || (b.0 == own).cmp(&(a.0 == own));
-    b.1.total_cmp(&a.1)
-        .then_with(own_first)
-        .then_with(|| a.0.cmp(&b.0))
-}
-
-/// Eq. 10. The own similarity, 1, is the largest: subtracting it keeps the exponentials in range at any temperature.
-fn softmax(selected: Vec<(ExpertId, f64)>, temperature: f64) -> Vec<Source> {
-    let exponentials: Vec<f64> = selected
-        .iter()
-        .map(|(_, r)| ((r - 1.0) / temperature).exp())
-        .collect();
-    let total: f64 = exponentials.iter().sum();
-    let source = |((expert, similarity), exponential)| Source {
-        expert,
-        similarity,
-        weight: exponential / total,
-    };
-    selected.into_iter().zip(exponentials).map(source).collect()
-}
-
-/// Lets in at most so many experts of each remote node: who copies a victim's proxy into all of its slots gets no more
-/// than these into the victim's rows (`moe-systems` §1.12.5).
-struct SlotCap {
-    own: NodeId,
-    most: Option<u32>,
-    taken: BTreeMap<NodeId, u32>,
-}
-
-impl SlotCap {
-    fn new(own: NodeId, most: Option<u32>) -> Self {
-        Self {
-            own,
-            most,
-            taken: BTreeMap::new(),
-        }
-    }
-
-    fn admits(&mut self, owner: NodeId) -> bool {
-        let Some(most) = self.most.filter(|_| owner != self.own) else {
-            return true;
-        };
-        let taken = self.taken.entry(owner).or_default();
-        *taken += 1;
-        *taken <= most
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,7 +109,7 @@ mod tests {
             weighting: Weighting::Uniform,
             slots_per_node: None,
             max_distance: None,
-            matching: Matching::Similarity,
+            matching: Matching::default(),
         }
     }
 

@@ -76,6 +76,14 @@ fn square(tensor: &Tensor) -> f64 {
         .fold(0.0, |sum, value| sum + f64::from(*value).powi(2))
 }
 
+/// Returns the Euclidean norm of all values.
+pub fn norm(params: &ParamSet) -> f64 {
+    params
+        .values()
+        .fold(0.0, |sum, value| sum + f64::from(value).powi(2))
+        .sqrt()
+}
+
 /// Returns the Euclidean distance of two parameter sets; infinite if their layouts differ.
 pub fn distance(a: &ParamSet, b: &ParamSet) -> f64 {
     if a.len() != b.len() {

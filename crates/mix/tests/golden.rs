@@ -80,7 +80,7 @@ impl Case {
             weighting: Weighting::Uniform,
             slots_per_node: None,
             max_distance: None,
-            matching: Matching::Similarity,
+            matching: Matching::default(),
         }
     }
 }

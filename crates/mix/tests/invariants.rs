@@ -8,7 +8,7 @@ use fednode_core::{
     AggregationPlan, BlobId, ExpertExchange, ExpertId, Matching, NodeId, ParamSet, PeersPerExpert,
     ProxySet, Round, Rule, Slot, Weighting,
 };
-use fednode_mix::{Proxies, average, cosine, merge_row, plan};
+use fednode_mix::{Part, Proxies, average, cosine, merge_row, plan};
 use proptest::prelude::*;
 
 type Known = BTreeMap<NodeId, Arc<ProxySet>>;
@@ -28,7 +28,7 @@ fn exchange(peers: u32, temperature: f64) -> ExpertExchange {
         weighting: Weighting::Uniform,
         slots_per_node: None,
         max_distance: None,
-        matching: Matching::Similarity,
+        matching: Matching::default(),
     }
 }
 
@@ -170,11 +170,11 @@ proptest! {
     ) {
         let mut values = honest.clone();
         values.insert(at, lie);
-        let members: Vec<_> = values.iter().map(|value| (1.0, expert(&[*value]))).collect();
+        let members: Vec<_> = values.iter().map(|value| Part { weight: 1.0, params: expert(&[*value]) }).collect();
         let low = honest.iter().copied().fold(f32::INFINITY, f32::min);
         let high = honest.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        for rule in [Rule::Median, Rule::TrimmedMean] {
-            let value = average(rule, &members).unwrap().values().next().unwrap();
+        for rule in [Rule::named("median"), Rule::named("trimmed-mean")] {
+            let value = average(&rule, &members).unwrap().values().next().unwrap();
             prop_assert!((low..=high).contains(&value), "{:?} gives {} for {:?}", rule, value, values);
         }
     }

@@ -166,7 +166,7 @@ fn config(spec: FederationSpec, state: &str) -> MemberConfig {
 fn spec(nodes: u32, rounds: u32) -> FederationSpec {
     let averaging = Averaging {
         weighting: Weighting::Uniform,
-        rule: Rule::Mean,
+        rule: Rule::default(),
     };
     let exchange = Exchange {
         averaging: Some(averaging),

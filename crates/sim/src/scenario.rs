@@ -115,7 +115,7 @@ impl Scenario {
             exchange: Exchange {
                 averaging: Some(Averaging {
                     weighting: Weighting::Uniform,
-                    rule: Rule::Mean,
+                    rule: Rule::default(),
                 }),
                 experts: Some(ExpertExchange {
                     peers_per_expert: PeersPerExpert::Count(2),
@@ -124,7 +124,7 @@ impl Scenario {
                     weighting: Weighting::Uniform,
                     slots_per_node: None,
                     max_distance: None,
-                    matching: Matching::Similarity,
+                    matching: Matching::default(),
                 }),
                 everybody_first: false,
             },

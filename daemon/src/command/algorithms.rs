@@ -51,7 +51,27 @@ struct Hyper {
     name: &'static str,
     range: String,
     default: &'static str,
-    meaning: &'static str,
+    meaning: String,
+}
+
+impl Hyper {
+    /// Describes a hyper-parameter of the algorithm itself.
+    fn own(hyper: &algorithm::Hyper) -> Self {
+        Self {
+            name: hyper.name,
+            range: hyper.kind.range(),
+            default: hyper.default,
+            meaning: hyper.doc.to_owned(),
+        }
+    }
+
+    /// Describes a parameter of some aggregation rules.
+    fn of_rules(rules: &[&str], hyper: &algorithm::Hyper) -> Self {
+        Self {
+            meaning: format!("with aggregation={}: {}", rules.join("|"), hyper.doc),
+            ..Self::own(hyper)
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -62,12 +82,11 @@ struct Profile {
 
 impl Card {
     fn of(row: &Row) -> Self {
-        let hyper = row.hyper.iter().map(|hyper| Hyper {
-            name: hyper.name,
-            range: hyper.kind.range(),
-            default: hyper.default,
-            meaning: hyper.doc,
-        });
+        let of_rules = row.rule_hyper();
+        let of_rules = of_rules
+            .iter()
+            .map(|(rules, hyper)| Hyper::of_rules(rules, hyper));
+        let hyper = row.hyper.iter().map(Hyper::own).chain(of_rules);
         let profiles = row.profiles.iter().map(|profile| Profile {
             name: profile.name,
             sets: profile.sets.to_vec(),
@@ -122,7 +141,7 @@ impl Report for Card {
                 hyper.name.to_owned(),
                 hyper.range.clone(),
                 hyper.default.to_owned(),
-                hyper.meaning.to_owned(),
+                hyper.meaning.clone(),
             ]
         };
         let rows: Vec<Vec<String>> = self.hyper_parameters.iter().map(row).collect();

@@ -166,13 +166,7 @@ fn spec(args: &Args, federation: &FederationSpec) -> anyhow::Result<FederationSp
     spec.statistics.enabled = false;
     // How the rounds overlapped says nothing of what comes after them.
     spec.training.ahead_epochs = 0;
-    let profile = (!row.profiles.is_empty()).then_some("profile");
-    let names: Vec<&str> = row
-        .hyper
-        .iter()
-        .map(|hyper| hyper.name)
-        .chain(profile)
-        .collect();
+    let names = row.hyper_names();
     let mut spec = dotted::assign(&spec, &args.set, &names).or_fail(ExitCode::Configuration)?;
     algorithm::fill_exchange(&mut spec).or_fail(ExitCode::Configuration)?;
     Ok(spec)

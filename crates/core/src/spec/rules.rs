@@ -6,11 +6,7 @@ use super::{
     FederationSpec, LimitsSpec, PoolSpec, RoundSpec, ScaleSpec, StatisticsSpec, TrainingSpec,
 };
 use crate::config::ConfigError;
-use crate::{BlobId, Exchange, Learning, MAX_EXPERTS};
-
-/// What [`Learning::is_possible`] wants.
-const LEARNING_RANGE: &str =
-    "one with a step size above 0, batches of 1 to 65536 and at most 65536 iterations";
+use crate::{BlobId, Exchange, MAX_EXPERTS};
 
 /// Whether a key is in its range, which key, and which range.
 type Rule = (bool, &'static str, &'static str);
@@ -314,16 +310,7 @@ fn pool(pool: &PoolSpec) -> Vec<Rule> {
 
 fn exchange(exchange: &Exchange) -> Vec<Rule> {
     let experts = exchange.experts.as_ref();
-    let learning = exchange
-        .averaging
-        .as_ref()
-        .and_then(|averaging| averaging.rule.learning());
     vec![
-        (
-            learning.is_none_or(Learning::is_possible),
-            "exchange.averaging.rule",
-            LEARNING_RANGE,
-        ),
         (
             experts.is_none_or(|e| e.refresh_every >= 1),
             "exchange.experts.refresh_every",
@@ -365,35 +352,6 @@ mod tests {
             error.0,
             "line 2: unknown key `batchsize`: did you mean `batch_size`?"
         );
-    }
-
-    #[test]
-    fn whoever_averages_learns_in_bounded_time() {
-        let check = |learning: &str| {
-            let text = format!(
-                "[exchange.averaging]\nweighting = \"uniform\"\nrule.prototypes = {{ {learning} }}"
-            );
-            FederationSpec::from_toml(&text)
-                .map(drop)
-                .map_err(|error| error.0)
-        };
-        assert_eq!(
-            check("learning_rate = 1.0, batch_size = 10, iterations = 1"),
-            Ok(())
-        );
-        for wrong in [
-            "learning_rate = nan, batch_size = 10, iterations = 1",
-            "learning_rate = 1.0, batch_size = 0, iterations = 1",
-            "learning_rate = 1.0, batch_size = 10, iterations = 4000000000",
-        ] {
-            let error = check(wrong).unwrap_err();
-            assert!(
-                error.starts_with(
-                    "`exchange.averaging.rule` is out of range: it must be one with a"
-                ),
-                "{error}"
-            );
-        }
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Experts that all nodes have in common, of which a node uses a few: what `fedmix` and `fedjets` build on.
 //!
 //! Every expert is a whole model and a shared part, `experts.K.*`; beside them each node shares how much it used each,
-//! and the aggregator averages each over those that used it ([`fednode_core::Rule::Usage`]). All experts travel: a part
+//! and the aggregator averages each over those that used it (rule `usage` of `fednode_mix::rule`). All experts travel: a part
 //! is one blob, whatever is used of it.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::{Averaging, ConfigError, Exchange, Rule, Weighting};
-use fednode_mix::usage::{EXPERTS, USAGE};
+use fednode_mix::names::{EXPERTS, USAGE};
 
 use super::Setup;
 use super::part::{Part, Role};
@@ -19,7 +19,7 @@ pub(super) fn exchange() -> Exchange {
     Exchange {
         averaging: Some(Averaging {
             weighting: Weighting::Samples,
-            rule: Rule::Usage,
+            rule: Rule::named("usage"),
         }),
         experts: None,
         everybody_first: false,

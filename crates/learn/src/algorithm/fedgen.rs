@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! aggregator   G(e, y) -> z learns from all nodes' heads what they take for class y, each head counting by what its
-//!              node has of the class ([`Rule::Generator`], `fednode_mix::generator`)
+//!              node has of the class (rule `generator` of `fednode_mix::rule`)
 //! node         L = CE(head(base(x)), y) + alpha * CE(head(G(e, y')), y')
 //!              y' uniform over the classes that anybody has
 //! ```
@@ -19,8 +19,8 @@
 //! there is no generator, and the round is FedAvg's.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use fednode_core::{Averaging, Exchange, Rule, Weighting};
-use fednode_mix::generator;
+use fednode_core::{Averaging, Exchange, Weighting};
+use fednode_mix::names;
 
 use super::hyper::{Hyper, Kind};
 use super::part::{Part, Role, descend, record_only};
@@ -90,7 +90,7 @@ pub(super) const ROW: Row = Row {
     exchange: |values| Exchange {
         averaging: Some(Averaging {
             weighting: Weighting::Samples,
-            rule: Rule::Generator(values.learning("server_steps")),
+            rule: values.learning("generator", "server_steps"),
         }),
         experts: None,
         everybody_first: false,
@@ -118,7 +118,7 @@ struct FedGen {
 impl FedGen {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
         let [base, mut head] = whole::halves(setup, Role::Shared)?;
-        head.net = head.net.renamed(generator::HEAD);
+        head.net = head.net.renamed(names::HEAD);
         let (classes, width) = (setup.model.classes, base.net.n_outputs());
         let [noise, hidden] =
             ["noise", "hidden_units"].map(|name| setup.hyper.count(name) as usize);
@@ -132,10 +132,10 @@ impl FedGen {
             })
         };
         let generator = Net::new(vec![
-            layer(generator::HIDDEN, noise + classes, hidden, Activation::Relu),
-            layer(generator::FEATURES, hidden, width, Activation::Identity),
+            layer(names::HIDDEN, noise + classes, hidden, Activation::Relu),
+            layer(names::FEATURES, hidden, width, Activation::Identity),
         ]);
-        let shares = Net::arrays(&[(generator::SHARES, &[classes], Initial::Zeros)]);
+        let shares = Net::arrays(&[(names::SHARES, &[classes], Initial::Zeros)]);
         let part = |net| Part::new(Role::Shared, net, setup.seed, 0, setup.device);
         let generator = part(generator);
         Ok(Self {

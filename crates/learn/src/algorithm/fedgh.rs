@@ -2,7 +2,7 @@
 //! `pm-moe` §3.5.
 //!
 //! Every node keeps its base. What it sends is, for each class that it has samples of, the mean feature of those; the
-//! aggregator learns a head from all nodes' prototypes ([`Rule::Prototypes`]), which all nodes receive. Locally base and
+//! aggregator learns a head from all nodes' prototypes (rule `prototypes` of `fednode_mix::rule`), which all nodes receive. Locally base and
 //! head learn together, then the node's head is given up for the one that came in: it goes back to the aggregator as the
 //! point to start from. The prototypes come from one more pass over all samples, which trains nothing, counts among
 //! the update's steps and reports the loss of the trained pair. Predictions are base and received head.
@@ -12,7 +12,8 @@
 
 use burn::tensor::Tensor;
 use fednode_core::spec::TrainingSpec;
-use fednode_core::{Averaging, Exchange, Rule, Weighting};
+use fednode_core::{Averaging, Exchange, Weighting};
+use fednode_mix::names;
 
 use super::hyper::{Hyper, Kind};
 use super::part::{Part, Role, descend, plain, record_only};
@@ -59,7 +60,7 @@ pub(super) const ROW: Row = Row {
     exchange: |values| Exchange {
         averaging: Some(Averaging {
             weighting: Weighting::Uniform,
-            rule: Rule::Prototypes(values.learning("server_epochs")),
+            rule: values.learning("prototypes", "server_epochs"),
         }),
         experts: None,
         everybody_first: false,
@@ -90,8 +91,8 @@ impl FedGh {
         let (prototypes, present) = ([classes, width], [classes]);
         let zero = Initial::Zeros;
         let arrays = Net::arrays(&[
-            ("prototypes", &prototypes, zero),
-            ("prototypes_present", &present, zero),
+            (names::PROTOTYPES, &prototypes, zero),
+            (names::PRESENT, &present, zero),
         ]);
         let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
         let parts = [

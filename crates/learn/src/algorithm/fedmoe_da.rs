@@ -85,7 +85,7 @@ pub(super) const ROW: Row = Row {
             },
             slots_per_node: Some(values.count("slots_per_node")).filter(|slots| *slots > 0),
             max_distance: Some(values.real("max_distance")).filter(|distance| *distance > 0.0),
-            matching: Matching::Similarity,
+            matching: Matching::default(),
         }),
         everybody_first: false,
     },

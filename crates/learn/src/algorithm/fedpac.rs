@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The weights `a_ij` are each node's own optimum of a quadratic programme over everybody's statistics
-//! ([`fednode_mix::collaboration`]). In the code a server solves it for all; here statistics are gossiped as proxies,
+//! (matching `statistics` of `fednode_mix::matching`). In the code a server solves it for all; here statistics are gossiped as proxies,
 //! every node solves its own programme, and fetches from their owners just the heads that it weights. So a plan is one
 //! round old: the heads of a round are mixed by the statistics of the round before, and in round 1 none are. Both sets
 //! were measured under one base, the one that the round began with, as there. Where only some nodes train in a round
@@ -81,7 +81,7 @@ pub(super) const ROW: Row = Row {
     exchange: |values| Exchange {
         averaging: Some(Averaging {
             weighting: Weighting::Samples,
-            rule: Rule::Mean,
+            rule: Rule::default(),
         }),
         experts: Some(ExpertExchange {
             peers_per_expert: values.peers("peers_per_expert"),
@@ -90,7 +90,7 @@ pub(super) const ROW: Row = Row {
             weighting: Weighting::Uniform,
             slots_per_node: None,
             max_distance: None,
-            matching: Matching::Statistics,
+            matching: Matching::named("statistics"),
         }),
         everybody_first: false,
     },

@@ -57,7 +57,7 @@ pub(super) const ROW: Row = Row {
     exchange: |_| Exchange {
         averaging: Some(Averaging {
             weighting: Weighting::Uniform,
-            rule: Rule::Mean,
+            rule: Rule::default(),
         }),
         experts: None,
         everybody_first: false,

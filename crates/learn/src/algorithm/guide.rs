@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use fednode_core::{Exchange, HyperValue, Rule, Weighting};
+use fednode_core::{HyperValue, Weighting};
+use fednode_mix::{matching, rule};
 
 use super::{Hyper, Profile, Row, TABLE};
 use crate::model;
@@ -17,6 +18,31 @@ or in table `hyper` of `federation.toml`, profiles by `--set profile=NAME`.
 In the table below, *averaged* is what all nodes combine in every round, with the weight of a node in brackets. *Peer to
 peer* is what one node fetches from another. Where the source of an algorithm is silent, or where what is here differs from
 it, the first lines of its file in `crates/learn/src/algorithm/` say so.
+";
+
+const RULES: &str = "
+# Aggregation rules
+
+How the shared parts of the nodes become one. An algorithm with the key `aggregation` takes those marked *by choice*
+(`--set aggregation=krum --set faulty=2`); the others belong to one algorithm. A rule that *streams* holds one part at a
+time in memory, others hold all. Robust rules ignore weights, since a liar would lie about its weight too.
+
+| rule | what it does | by choice | streams | weights count | from |
+|---|---|---|---|---|---|
+";
+
+const RULE_KEYS: &str = "
+| key | of rule | range | default | meaning |
+|---|---|---|---|---|
+";
+
+const MATCHINGS: &str = "
+# Matchings
+
+By what a node chooses and weights the experts that it mixes; the algorithm says which.
+
+| matching | what it does | from |
+|---|---|---|
 ";
 
 const MODELS: &str = "
@@ -56,6 +82,20 @@ pub fn guide() -> String {
     for row in TABLE {
         section(&mut page, row);
     }
+    rules(&mut page);
+    page.push_str(MATCHINGS);
+    for matching::MatchingRow {
+        name,
+        summary,
+        reference,
+        ..
+    } in matching::TABLE
+    {
+        line(
+            &mut page,
+            format_args!("| `{name}` | {summary} | {reference} |"),
+        );
+    }
     page.push_str(MODELS);
     for row @ model::Row { name, summary, .. } in model::TABLE {
         let [small, large] = [1, 3].map(|channels| size(row, channels));
@@ -65,6 +105,42 @@ pub fn guide() -> String {
         );
     }
     page
+}
+
+/// Writes the two tables on aggregation rules: all of them, and the keys of those that a federation may choose.
+fn rules(page: &mut String) {
+    let yes = |is: bool| if is { "yes" } else { "–" };
+    page.push_str(RULES);
+    for row in rule::TABLE {
+        let by_choice = yes(row.takes == rule::Takes::AnyParts);
+        let (streams, weights) = (yes(row.streams), yes(row.uses_weights));
+        line(
+            page,
+            format_args!(
+                "| `{}` | {} | {by_choice} | {streams} | {weights} | {} |",
+                row.name, row.summary, row.reference
+            ),
+        );
+    }
+    page.push_str(RULE_KEYS);
+    for row in rule::choices() {
+        for Hyper {
+            name,
+            kind,
+            default,
+            doc,
+        } in row.params.iter().map(Hyper::from)
+        {
+            line(
+                page,
+                format_args!(
+                    "| `{name}` | `{}` | {} | {default} | {doc} |",
+                    row.name,
+                    kind.range()
+                ),
+            );
+        }
+    }
 }
 
 /// Says how large a model is for images of 28x28 in grey or of 32x32 in colour, and ten classes.
@@ -156,19 +232,12 @@ fn section(page: &mut String, row: &Row) {
 pub fn weighting(row: &Row) -> Option<&'static str> {
     let none: [(String, HyperValue); 0] = [];
     let values = row.values(&none.into()).expect("the defaults are valid");
-    match (row.exchange)(&values) {
-        Exchange {
-            averaging: None, ..
-        } => None,
-        Exchange {
-            averaging: Some(averaging),
-            ..
-        } => match (averaging.rule, averaging.weighting) {
-            (Rule::Prototypes(_), _) => None,
-            (_, Weighting::Uniform) => Some("uniform"),
-            (_, Weighting::Samples) => Some("by samples"),
-        },
-    }
+    let averaging = (row.exchange)(&values).averaging?;
+    let rule = rule::find(averaging.rule.name())?;
+    rule.uses_weights.then_some(match averaging.weighting {
+        Weighting::Uniform => "uniform",
+        Weighting::Samples => "by samples",
+    })
 }
 
 fn line(page: &mut String, text: std::fmt::Arguments<'_>) {

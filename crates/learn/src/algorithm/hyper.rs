@@ -3,19 +3,21 @@
 use std::collections::BTreeMap;
 
 use fednode_core::config::unknown_name;
-use fednode_core::{ConfigError, HyperValue, Learning, PeersPerExpert, Rule};
+use fednode_core::{ConfigError, HyperValue, PeersPerExpert, Rule};
+use fednode_mix::rule;
 
 use super::Row;
 
 /// The key that chooses a profile.
 const PROFILE: &str = "profile";
 
-/// How shared parts are combined; the same for every algorithm that averages.
+/// How shared parts are combined; the same for every algorithm that averages. An algorithm that declares it takes the
+/// parameters of the chosen rule too.
 pub(super) const AGGREGATION: Hyper = Hyper {
     name: "aggregation",
-    kind: Kind::Choice(&["mean", "median", "trimmed-mean"]),
+    kind: Kind::AggregationRule,
     default: "mean",
-    doc: "how the shared parts of the nodes become one; the last two ignore weights and resist a minority of liars",
+    doc: "how the shared parts of the nodes become one; all but the mean resist liars",
 };
 
 /// One hyper-parameter.
@@ -36,6 +38,8 @@ pub struct Hyper {
 pub enum Kind {
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// The name of a rule that a federation may choose ([`rule::choices`]).
+    AggregationRule,
     /// A whole number.
     Integer {
         /// The smallest.
@@ -62,6 +66,7 @@ impl Kind {
     pub fn range(&self) -> String {
         match self {
             Self::Choice(words) => words.join(" | "),
+            Self::AggregationRule => rule_names().join(" | "),
             Self::Integer { min, max } => format!("{min} to {max}"),
             Self::Real { min, max } => format!("{min} to {max}, real"),
             Self::CountOrAll { max } => format!("0 to {max}, or all"),
@@ -71,6 +76,9 @@ impl Kind {
     fn admits(&self, value: &HyperValue) -> bool {
         match (self, value) {
             (Self::Choice(words), HyperValue::Text(text)) => words.contains(&text.as_str()),
+            (Self::AggregationRule, HyperValue::Text(text)) => {
+                rule_names().contains(&text.as_str())
+            }
             (Self::Integer { min, max }, HyperValue::Integer(n)) => (min..=max).contains(&n),
             (Self::Real { min, max }, HyperValue::Integer(n)) => {
                 (*min..=*max).contains(&(*n as f64))
@@ -79,6 +87,29 @@ impl Kind {
             (Self::CountOrAll { .. }, HyperValue::Text(text)) => text == "all",
             (Self::CountOrAll { max }, HyperValue::Integer(n)) => (0..=*max).contains(n),
             _ => false,
+        }
+    }
+}
+
+fn rule_names() -> Vec<&'static str> {
+    rule::choices().map(|row| row.name).collect()
+}
+
+impl From<&rule::Param> for Hyper {
+    /// Makes the hyper-parameter that sets a rule's parameter: both have one name.
+    fn from(param: &rule::Param) -> Self {
+        let kind = match param.kind {
+            rule::Kind::Count { min, max } => Kind::Integer {
+                min: i64::from(min),
+                max: i64::from(max),
+            },
+            rule::Kind::Real { min, max } => Kind::Real { min, max },
+        };
+        Self {
+            name: param.name,
+            kind,
+            default: param.default,
+            doc: param.doc,
         }
     }
 }
@@ -114,9 +145,11 @@ impl Row {
                 .iter()
                 .map(|(name, text)| (*name, parse(text))),
         );
+        let rule = given.get(AGGREGATION.name).map(text);
+        let declared = self.declared(rule.as_deref().unwrap_or(AGGREGATION.default));
         for (name, value) in given.iter().filter(|(name, _)| *name != PROFILE) {
-            let Some(hyper) = self.hyper.iter().find(|hyper| hyper.name == name) else {
-                return Err(self.unknown(name));
+            let Some(hyper) = declared.iter().find(|hyper| hyper.name == name) else {
+                return Err(self.unknown(name, &declared));
             };
             if !hyper.kind.admits(value) {
                 let (range, got) = (hyper.kind.range(), text(value));
@@ -129,6 +162,36 @@ impl Row {
         Ok(Values(values))
     }
 
+    /// Returns all names that table `hyper` may hold for this algorithm, whatever the aggregation rule.
+    pub fn hyper_names(&self) -> Vec<&'static str> {
+        let profile = (!self.profiles.is_empty()).then_some(PROFILE);
+        let of_rules = self.rule_hyper().into_iter().map(|(_, hyper)| hyper.name);
+        let own = self.hyper.iter().map(|hyper| hyper.name);
+        own.chain(of_rules).chain(profile).collect()
+    }
+
+    /// Returns the parameters of all rules that this algorithm may be averaged with, each with the names of its rules.
+    pub fn rule_hyper(&self) -> Vec<(Vec<&'static str>, Hyper)> {
+        let mut all: Vec<(Vec<&'static str>, Hyper)> = Vec::new();
+        for row in rule::choices().filter(|_| self.hyper.contains(&AGGREGATION)) {
+            for hyper in row.params.iter().map(Hyper::from) {
+                match all.iter_mut().find(|(_, known)| *known == hyper) {
+                    Some((rules, _)) => rules.push(row.name),
+                    None => all.push((vec![row.name], hyper)),
+                }
+            }
+        }
+        all
+    }
+
+    /// Returns what is declared under an aggregation rule.
+    fn declared(&self, rule: &str) -> Vec<Hyper> {
+        let of_rule = self.rule_hyper().into_iter();
+        let of_rule = of_rule.filter(|(rules, _)| rules.contains(&rule));
+        let own = self.hyper.iter().copied();
+        own.chain(of_rule.map(|(_, hyper)| hyper)).collect()
+    }
+
     fn profile(
         &self,
         given: &BTreeMap<String, HyperValue>,
@@ -137,7 +200,7 @@ impl Row {
             return Ok(self.profiles.first());
         };
         if self.profiles.is_empty() {
-            return Err(self.unknown(PROFILE));
+            return Err(self.unknown(PROFILE, self.hyper));
         }
         let name = text(value);
         let names: Vec<&str> = self.profiles.iter().map(|profile| profile.name).collect();
@@ -147,10 +210,9 @@ impl Row {
             .ok_or_else(|| ConfigError(unknown_name("profile", &name, &names)))
     }
 
-    fn unknown(&self, name: &str) -> ConfigError {
+    fn unknown(&self, name: &str, declared: &[Hyper]) -> ConfigError {
         let profile = (!self.profiles.is_empty()).then_some(PROFILE);
-        let names: Vec<&str> = self
-            .hyper
+        let names: Vec<&str> = declared
             .iter()
             .map(|hyper| hyper.name)
             .chain(profile)
@@ -223,23 +285,26 @@ impl Values {
         }
     }
 
-    /// Returns how shared parts are combined.
+    /// Returns how shared parts are combined, with the rule's parameters that are given.
     pub fn rule(&self) -> Rule {
         let name = self.text(AGGREGATION.name);
-        let rules = [Rule::Mean, Rule::Median, Rule::TrimmedMean];
-        rules
-            .into_iter()
-            .find(|rule| rule.name() == name)
-            .expect("the choices of `aggregation` are the rules' names")
+        let params = rule::find(name).map_or(&[][..], |row| row.params);
+        params.iter().fold(Rule::named(name), |rule, param| {
+            match self.0.get(param.name) {
+                Some(value) => rule.with(param.name, value.clone()),
+                None => rule,
+            }
+        })
     }
 
-    /// Returns how the aggregator learns, so many times over as the named hyper-parameter says.
-    pub fn learning(&self, iterations: &str) -> Learning {
-        Learning {
-            learning_rate: self.real("server_learning_rate"),
-            batch_size: self.count("server_batch_size"),
-            iterations: self.count(iterations),
-        }
+    /// Returns a rule that learns, so many times over as the named hyper-parameter says.
+    pub fn learning(&self, rule: &str, iterations: &str) -> Rule {
+        let whole = |name: &str| HyperValue::Integer(i64::from(self.count(name)));
+        let learning_rate = HyperValue::Real(self.real("server_learning_rate"));
+        Rule::named(rule)
+            .with("learning_rate", learning_rate)
+            .with("batch_size", whole("server_batch_size"))
+            .with("iterations", whole(iterations))
     }
 
     fn get(&self, name: &str) -> &HyperValue {
@@ -288,6 +353,35 @@ mod tests {
     }
 
     #[test]
+    fn the_chosen_rule_takes_its_own_parameters() {
+        let krum = values("fedavg", &[("aggregation", "krum"), ("faulty", "2")]).unwrap();
+        let expected = Rule::named("krum").with("faulty", HyperValue::Integer(2));
+        assert_eq!(krum.rule(), expected);
+        let plain = values("fedavg", &[("aggregation", "krum")]).unwrap();
+        assert_eq!(plain.rule(), Rule::named("krum"), "defaults are left out");
+        let refused = |given: &[(&str, &str)]| values("fedavg", given).unwrap_err().0;
+        assert_eq!(
+            refused(&[("faulty", "2")]),
+            "unknown hyper-parameter of `fedavg` `faulty`: expected one of `aggregation`"
+        );
+        assert_eq!(
+            refused(&[("aggregation", "krum"), ("faulty", "-1")]),
+            "`hyper.faulty` is `-1`, but must be 0 to 1000"
+        );
+        assert!(values("fedgh", &[("aggregation", "krum")]).is_err());
+    }
+
+    #[test]
+    fn no_rule_has_a_parameter_of_an_algorithm() {
+        for row in crate::algorithm::TABLE {
+            let own: Vec<&str> = row.hyper.iter().map(|hyper| hyper.name).collect();
+            for (_, hyper) in row.rule_hyper() {
+                assert!(!own.contains(&hyper.name), "{} of {}", hyper.name, row.name);
+            }
+        }
+    }
+
+    #[test]
     fn names_what_is_wrong() {
         let error = |name, given: &[(&str, &str)]| values(name, given).unwrap_err().0;
         assert_eq!(
@@ -308,7 +402,8 @@ mod tests {
         );
         assert_eq!(
             error("fedavg", &[("aggregation", "mode")]),
-            "`hyper.aggregation` is `mode`, but must be mean | median | trimmed-mean"
+            "`hyper.aggregation` is `mode`, but must be mean | median | trimmed-mean | geometric-median | krum | \
+             multi-krum"
         );
         assert!(values("fedmoe-da", &[("temperature", "NaN")]).is_err());
     }

@@ -9,7 +9,7 @@ use fednode_core::{
 };
 use fednode_data::{DataSource, ShardParams, Split, load_shard};
 use fednode_learn::{ComputeDevice, Learner, algorithm};
-use fednode_mix::{average, merge_row, plan};
+use fednode_mix::{Part, average, merge_row, plan};
 
 /// Hidden units of `mlp`, the width of its features.
 pub const WIDTH: usize = 200;
@@ -92,11 +92,14 @@ pub fn combine_in(round: Round, spec: &FederationSpec, updates: &[Update]) -> Op
             Weighting::Samples => f64::from(update.n_samples),
             Weighting::Uniform => 1.0,
         };
-        (weight, update.shared.clone().unwrap())
+        Part {
+            weight,
+            params: update.shared.clone().unwrap(),
+        }
     };
     Some(
         average(
-            averaging.rule,
+            &averaging.rule,
             &updates.iter().map(member).collect::<Vec<_>>(),
         )
         .unwrap(),

@@ -277,7 +277,7 @@ pub fn spec(nodes: u32, rounds: u32) -> FederationSpec {
     spec.exchange = Exchange {
         averaging: Some(Averaging {
             weighting: Weighting::Uniform,
-            rule: Rule::Mean,
+            rule: Rule::default(),
         }),
         experts: Some(ExpertExchange {
             peers_per_expert: PeersPerExpert::ALL,
@@ -286,7 +286,7 @@ pub fn spec(nodes: u32, rounds: u32) -> FederationSpec {
             weighting: Weighting::Uniform,
             slots_per_node: None,
             max_distance: None,
-            matching: Matching::Similarity,
+            matching: Matching::default(),
         }),
         everybody_first: false,
     };

@@ -10,16 +10,22 @@
 //! An expert that nobody used is the plain mean of what came back, so it stays as it was. A share counts as at least 0
 //! and at most 1, whatever a member claims.
 
-use std::sync::Arc;
-
 use fednode_core::ParamSet;
 
-use crate::average::{Accumulator, AverageError, mean};
+use super::mean::mean;
+use super::{Accumulator, AverageError, Part, RuleRow, Takes, together};
+use crate::names::{EXPERTS, USAGE};
 
-/// The tensor of a member's shares of use, `[experts]`.
-pub const USAGE: &str = "usage";
-/// What the names of an expert's tensors begin with, before its number and a full stop.
-pub const EXPERTS: &str = "experts.";
+pub(super) const ROW: RuleRow = RuleRow {
+    name: "usage",
+    summary: "the weighted mean, each expert over the members that used it, by how much they did",
+    reference: "FedMix (Reisser et al., arXiv 2107.06724), FedJETs (Dun et al., arXiv 2306.08586)",
+    takes: Takes::PartsOfItsAlgorithm,
+    streams: false,
+    uses_weights: true,
+    params: &[],
+    combine: |_, parts| by_usage(&together(parts)?),
+};
 
 /// What members must be.
 const UNSUITED: AverageError = AverageError::Unsuited("experts with their usage");
@@ -29,12 +35,11 @@ const UNSUITED: AverageError = AverageError::Unsuited("experts with their usage"
 /// # Errors
 /// Refuses an empty list, members of different layouts, unusable weights, and parts without a share of use for every
 /// expert.
-pub fn by_usage(members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageError> {
-    let Some((_, first)) = members.first() else {
-        return Err(AverageError::NoMembers);
-    };
-    let n_experts = first.get(USAGE).map_or(0, |usage| usage.values().len());
-    let mut averaged = mean(first.layout(), members)?;
+fn by_usage(members: &[Part]) -> Result<ParamSet, AverageError> {
+    let first = members.first().ok_or(AverageError::NoMembers)?;
+    let usage = first.params.get(USAGE);
+    let n_experts = usage.map_or(0, |usage| usage.values().len());
+    let mut averaged = mean(&mut members.iter().cloned())?;
     for expert in 0..n_experts.max(1) {
         let prefix = format!("{EXPERTS}{expert}.");
         let used = expert_mean(members, expert, &prefix)?;
@@ -53,12 +58,12 @@ pub fn by_usage(members: &[(f64, Arc<ParamSet>)]) -> Result<ParamSet, AverageErr
 /// Returns the mean of an expert over the members that used it, under its names without the prefix; nothing if nobody
 /// did. That all members have one layout was checked.
 fn expert_mean(
-    members: &[(f64, Arc<ParamSet>)],
+    members: &[Part],
     expert: usize,
     prefix: &str,
 ) -> Result<Option<ParamSet>, AverageError> {
     let mut sum: Option<Accumulator> = None;
-    for (weight, params) in members {
+    for Part { weight, params } in members {
         let share = params
             .get(USAGE)
             .and_then(|usage| usage.values().get(expert))
@@ -78,9 +83,11 @@ fn expert_mean(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
-    fn member(weight: f64, experts: [f32; 2], usage: [f32; 2], gate: f32) -> (f64, Arc<ParamSet>) {
+    fn member(weight: f64, experts: [f32; 2], usage: [f32; 2], gate: f32) -> Part {
         let mut params = ParamSet::new();
         for (expert, value) in experts.into_iter().enumerate() {
             params
@@ -89,7 +96,14 @@ mod tests {
         }
         params.insert(USAGE, &[2], usage.to_vec()).unwrap();
         params.insert("gate.weight", &[1], vec![gate]).unwrap();
-        (weight, Arc::new(params))
+        part(weight, params)
+    }
+
+    fn part(weight: f64, params: ParamSet) -> Part {
+        Part {
+            weight,
+            params: Arc::new(params),
+        }
     }
 
     fn value(params: &ParamSet, name: &str) -> f32 {
@@ -138,10 +152,10 @@ mod tests {
         plain
             .insert("experts.0.fc.weight", &[1], vec![1.0])
             .unwrap();
-        assert_eq!(by_usage(&[(1.0, Arc::new(plain.clone()))]), Err(UNSUITED));
+        assert_eq!(by_usage(&[part(1.0, plain.clone())]), Err(UNSUITED));
         plain.insert(USAGE, &[2], vec![1.0, 0.0]).unwrap();
         assert_eq!(
-            by_usage(&[(1.0, Arc::new(plain))]),
+            by_usage(&[part(1.0, plain)]),
             Err(UNSUITED),
             "there is no expert 1"
         );

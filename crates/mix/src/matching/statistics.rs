@@ -20,10 +20,21 @@ use std::sync::Arc;
 
 use fednode_core::{ExpertExchange, ExpertId, NodeId, PlanRow, ProxySet, Source};
 
+use super::MatchingRow;
 use crate::similarity::cosine;
 
+pub(super) const ROW: MatchingRow = MatchingRow {
+    name: "statistics",
+    summary: "a quadratic programme over statistics of the features, which travel as the proxies",
+    reference: "FedPAC (Xu et al., ICLR 2023, arXiv 2306.11867)",
+    rows: |own, known, exchange| {
+        let row = |own: &ExpertId| row(*own, known, exchange);
+        own.iter().map(row).collect()
+    },
+};
+
 /// Most heads that one programme is solved over, the own one among them: a tenth of a second's work.
-pub const MAX_SOURCES: usize = 256;
+const MAX_SOURCES: usize = 256;
 /// Largest weight that becomes zero, as in the authors' code.
 const NEGLIGIBLE: f64 = 1e-3;
 /// How far slopes of the optimum may differ, as a share of the largest entry of the matrix.
@@ -32,7 +43,7 @@ const TOLERANCE: f64 = 1e-10;
 const STEPS_PER_UNKNOWN: usize = 2000;
 
 /// Returns the sources of an own head with their weights, the own one first, then by weight.
-pub fn row(
+fn row(
     own: ExpertId,
     known: &BTreeMap<NodeId, Arc<ProxySet>>,
     exchange: &ExpertExchange,
@@ -183,7 +194,7 @@ mod tests {
             weighting: Weighting::Uniform,
             slots_per_node: None,
             max_distance: None,
-            matching: Matching::Statistics,
+            matching: Matching::named("statistics"),
         }
     }
 

@@ -11,17 +11,23 @@
 //! the number of samples behind it. The order of the pairs is shuffled by a fixed generator that the start seeds, so every
 //! node that has the same members gets the same bits. Sums run in `f64`.
 
-use std::sync::Arc;
+use fednode_core::{ParamSet, Tensor};
 
-use fednode_core::{Learning, ParamSet, Tensor};
-
-use crate::average::{Accumulator, AverageError};
+use super::learning::{self, Learning};
+use super::{Accumulator, AverageError, Part, RuleRow, Takes, together};
 use crate::exact::{self, Stream};
+use crate::names::{self, BIAS, PRESENT, PROTOTYPES, WEIGHT};
 
-/// The tensor of a member's prototypes, `[classes, features]`.
-pub const PROTOTYPES: &str = "prototypes";
-/// The tensor that has a 1 for every class that the member has samples of, `[classes]`.
-pub const PRESENT: &str = "prototypes_present";
+pub(super) const ROW: RuleRow = RuleRow {
+    name: "prototypes",
+    summary: "a head is learned from the class prototypes that come with it",
+    reference: "FedGH (Yi et al., ACM MM 2023, arXiv 2303.13137)",
+    takes: Takes::PartsOfItsAlgorithm,
+    streams: false,
+    uses_weights: false,
+    params: learning::PARAMS,
+    combine: |params, parts| learn_head(Learning::of(params), &together(parts)?),
+};
 
 /// What members must be.
 const UNSUITED: AverageError = AverageError::Unsuited("a head with class prototypes");
@@ -35,18 +41,13 @@ type Pair<'a> = (&'a [f32], usize);
 /// # Errors
 /// Refuses an empty list, members of different layouts, and parts that are not a head `[classes, features]` with bias and
 /// prototypes.
-pub fn learn_head(
-    learning: Learning,
-    members: &[(f64, Arc<ParamSet>)],
-) -> Result<ParamSet, AverageError> {
-    let Some((_, first)) = members.first() else {
-        return Err(AverageError::NoMembers);
-    };
-    let names = Names::of(first)?;
-    let mut start = Accumulator::new(first.layout());
+fn learn_head(learning: Learning, members: &[Part]) -> Result<ParamSet, AverageError> {
+    let first = members.first().ok_or(AverageError::NoMembers)?;
+    let names = Names::of(&first.params)?;
+    let mut start = Accumulator::new(first.params.layout());
     members
         .iter()
-        .try_for_each(|(_, params)| start.add(1.0, params))?;
+        .try_for_each(|part| start.add(1.0, &part.params))?;
     let mut learned = start.finish()?;
     let pairs = pairs(members);
     let mut head = Head::of(&learned, &names);
@@ -54,7 +55,7 @@ pub fn learn_head(
     for _ in 0..learning.iterations {
         for batch in draws
             .shuffled(pairs.len())
-            .chunks(learning.batch_size.max(1) as usize)
+            .chunks(learning.batch_size.max(1))
         {
             head.step(
                 &batch.iter().map(|at| pairs[*at]).collect::<Vec<_>>(),
@@ -88,13 +89,14 @@ struct Names {
 impl Names {
     /// Finds them, and checks all four shapes.
     fn of(params: &ParamSet) -> Result<Self, AverageError> {
-        let find = |suffix: &str| {
-            let found = params.iter().find(|(name, _)| name.ends_with(suffix));
+        let find = |tensor: &str| {
+            let suffix = names::of("", tensor);
+            let found = params.iter().find(|(name, _)| name.ends_with(&suffix));
             found.map(|(name, _)| name.to_owned()).ok_or(UNSUITED)
         };
         let names = Self {
-            weight: find(".weight")?,
-            bias: find(".bias")?,
+            weight: find(WEIGHT)?,
+            bias: find(BIAS)?,
         };
         let shape = |name: &str| params.get(name).map(Tensor::shape).unwrap_or_default();
         let (weight, classes) = (shape(&names.weight), shape(&names.bias));
@@ -108,9 +110,9 @@ impl Names {
 }
 
 /// Collects the pairs of all members, in their order and that of the classes. The layout was checked.
-fn pairs(members: &[(f64, Arc<ParamSet>)]) -> Vec<Pair<'_>> {
+fn pairs(members: &[Part]) -> Vec<Pair<'_>> {
     let mut pairs = Vec::new();
-    for (_, params) in members {
+    for Part { params, .. } in members {
         let (Some(prototypes), Some(present)) = (params.get(PROTOTYPES), params.get(PRESENT))
         else {
             continue;
@@ -210,6 +212,8 @@ impl Head {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     const LEARNING: Learning = Learning {
@@ -218,7 +222,7 @@ mod tests {
         iterations: 1,
     };
 
-    fn member(head: [f32; 6], prototypes: [f32; 4], present: [f32; 2]) -> (f64, Arc<ParamSet>) {
+    fn member(head: [f32; 6], prototypes: [f32; 4], present: [f32; 2]) -> Part {
         let mut params = ParamSet::new();
         params
             .insert("fc.weight", &[2, 2], head[..4].to_vec())
@@ -228,7 +232,14 @@ mod tests {
             .insert(PROTOTYPES, &[2, 2], prototypes.to_vec())
             .unwrap();
         params.insert(PRESENT, &[2], present.to_vec()).unwrap();
-        (1.0, Arc::new(params))
+        part(params)
+    }
+
+    fn part(params: ParamSet) -> Part {
+        Part {
+            weight: 1.0,
+            params: Arc::new(params),
+        }
     }
 
     fn values(params: &ParamSet, name: &str) -> Vec<f32> {
@@ -259,7 +270,7 @@ mod tests {
         close("fc.bias", &[third / 2.0, -third / 2.0]);
         close(PROTOTYPES, &[2.0, 1.0, 0.0, 4.0]);
         close(PRESENT, &[1.0, 0.5]);
-        assert_eq!(learned.layout(), members[0].1.layout());
+        assert_eq!(learned.layout(), members[0].params.layout());
         assert_eq!(learn_head(LEARNING, &members), Ok(learned));
     }
 
@@ -281,7 +292,7 @@ mod tests {
                 [values(&learned, "fc.weight"), values(&learned, "fc.bias")].concat();
             members = vec![member(head.try_into().unwrap(), [1.0, 0.0, 0.0, 1.0], [1.0; 2]); 30];
         }
-        let weight = values(&members[0].1, "fc.weight");
+        let weight = values(&members[0].params, "fc.weight");
         assert!(
             weight[0] - weight[2] > 2.0 && weight[3] - weight[1] > 2.0,
             "{weight:?}"
@@ -293,18 +304,12 @@ mod tests {
         assert_eq!(learn_head(LEARNING, &[]), Err(AverageError::NoMembers));
         let mut plain = ParamSet::new();
         plain.insert("fc.weight", &[2, 2], vec![0.0; 4]).unwrap();
-        assert_eq!(
-            learn_head(LEARNING, &[(1.0, Arc::new(plain.clone()))]),
-            Err(UNSUITED)
-        );
+        assert_eq!(learn_head(LEARNING, &[part(plain.clone())]), Err(UNSUITED));
         plain.insert("fc.bias", &[2], vec![0.0; 2]).unwrap();
         plain.insert(PROTOTYPES, &[2, 3], vec![0.0; 6]).unwrap();
         plain.insert(PRESENT, &[2], vec![0.0; 2]).unwrap();
-        assert_eq!(
-            learn_head(LEARNING, &[(1.0, Arc::new(plain.clone()))]),
-            Err(UNSUITED)
-        );
-        let mixed = [member([0.0; 6], [0.0; 4], [1.0; 2]), (1.0, Arc::new(plain))];
+        assert_eq!(learn_head(LEARNING, &[part(plain.clone())]), Err(UNSUITED));
+        let mixed = [member([0.0; 6], [0.0; 4], [1.0; 2]), part(plain)];
         assert!(matches!(
             learn_head(LEARNING, &mixed),
             Err(AverageError::Layout(_))

@@ -26,21 +26,24 @@
 //! All draws come from a generator that the weighted mean seeds; sums run in `f64`, in one order: whoever has the same
 //! members gets the same bits.
 
-use std::sync::Arc;
+use fednode_core::{ParamSet, Tensor};
 
-use fednode_core::{Learning, ParamSet, Tensor};
-
-use crate::average::{AverageError, mean};
+use super::learning::{self, Learning};
+use super::mean::mean;
+use super::{AverageError, Part, RuleRow, Takes, together};
 use crate::exact::{self, Stream};
+use crate::names::{self, BIAS, FEATURES, HEAD, HIDDEN, SHARES, WEIGHT};
 
-/// The layer of a member's model that reads features: its classifier.
-pub const HEAD: &str = "head";
-/// The generator's first layer, from noise and class to hidden values.
-pub const HIDDEN: &str = "generator.hidden";
-/// The generator's second layer, from hidden values to features.
-pub const FEATURES: &str = "generator.features";
-/// The tensor of the shares of the classes in a member's samples, `[classes]`.
-pub const SHARES: &str = "class_shares";
+pub(super) const ROW: RuleRow = RuleRow {
+    name: "generator",
+    summary: "the weighted mean, and a generator is learned from the heads of the members",
+    reference: "FedGen (Zhu et al., ICML 2021, arXiv 2105.10056)",
+    takes: Takes::PartsOfItsAlgorithm,
+    streams: false,
+    uses_weights: true,
+    params: learning::PARAMS,
+    combine: |params, parts| learn_generator(Learning::of(params), &together(parts)?),
+};
 
 /// Share of every weight that is added to its slope, as in the authors' code.
 const WEIGHT_DECAY: f64 = 0.01;
@@ -57,19 +60,11 @@ const UNSUITED: AverageError = AverageError::Unsuited("a model with a generator 
 /// # Errors
 /// Refuses an empty list, members of different layouts, unusable weights, and parts that are not a model whose head
 /// reads what their generator makes.
-pub fn learn_generator(
-    learning: Learning,
-    members: &[(f64, Arc<ParamSet>)],
-) -> Result<ParamSet, AverageError> {
-    let Some((_, first)) = members.first() else {
-        return Err(AverageError::NoMembers);
-    };
-    check(first).ok_or(UNSUITED)?;
-    let mut averaged = mean(first.layout(), members)?;
-    let teachers: Vec<Teacher> = members
-        .iter()
-        .map(|(weight, params)| Teacher::of(*weight, params))
-        .collect();
+fn learn_generator(learning: Learning, members: &[Part]) -> Result<ParamSet, AverageError> {
+    let first = members.first().ok_or(AverageError::NoMembers)?;
+    check(&first.params).ok_or(UNSUITED)?;
+    let mut averaged = mean(&mut members.iter().cloned())?;
+    let teachers: Vec<Teacher> = members.iter().map(Teacher::of).collect();
     let Some(ensemble) = Ensemble::new(teachers) else {
         return Ok(averaged);
     };
@@ -88,8 +83,8 @@ pub fn learn_generator(
 /// Checks the shapes of one member: a head, a generator whose features it reads, a share for every class.
 fn check(params: &ParamSet) -> Option<()> {
     let layer = |name: &str| {
-        let shape = |suffix: &str| params.get(&format!("{name}.{suffix}")).map(Tensor::shape);
-        let (weight, bias) = (shape("weight")?, shape("bias")?);
+        let shape = |tensor: &str| params.get(&names::of(name, tensor)).map(Tensor::shape);
+        let (weight, bias) = (shape(WEIGHT)?, shape(BIAS)?);
         (weight.len() == 2 && *bias == weight[..1] && !weight.contains(&0))
             .then_some((weight[1], weight[0]))
     };
@@ -110,8 +105,8 @@ struct Dense {
 impl Dense {
     /// Reads a layer; the shapes were checked.
     fn of(params: &ParamSet, name: &str) -> Self {
-        let values = |suffix: &str| {
-            let tensor = params.get(&format!("{name}.{suffix}"));
+        let values = |tensor: &str| {
+            let tensor = params.get(&names::of(name, tensor));
             tensor
                 .into_iter()
                 .flat_map(Tensor::values)
@@ -119,8 +114,8 @@ impl Dense {
                 .collect()
         };
         Self {
-            weight: values("weight"),
-            bias: values("bias"),
+            weight: values(WEIGHT),
+            bias: values(BIAS),
         }
     }
 
@@ -217,8 +212,8 @@ impl Generator {
 
     fn write(self, params: &mut ParamSet) {
         for (layer, name) in [(self.hidden, HIDDEN), (self.features, FEATURES)] {
-            for (values, suffix) in [(layer.weight, "weight"), (layer.bias, "bias")] {
-                let name = format!("{name}.{suffix}");
+            for (values, tensor) in [(layer.weight, WEIGHT), (layer.bias, BIAS)] {
+                let name = names::of(name, tensor);
                 let tensor = params
                     .iter_mut()
                     .find(|(key, _)| *key == name)
@@ -240,7 +235,7 @@ struct Teacher {
 }
 
 impl Teacher {
-    fn of(weight: f64, params: &ParamSet) -> Self {
+    fn of(Part { weight, params }: &Part) -> Self {
         let shares = params.get(SHARES).into_iter().flat_map(Tensor::values);
         let counts = shares
             .map(|share| weight * f64::from(*share).clamp(0.0, 1.0))
@@ -282,7 +277,7 @@ impl Ensemble {
         (!classes.is_empty()).then_some(Self { teachers, classes })
     }
 
-    fn draw(&self, batch_size: u32, n_noise: usize, draws: &mut Stream) -> Batch {
+    fn draw(&self, batch_size: usize, n_noise: usize, draws: &mut Stream) -> Batch {
         let mut one = || {
             let class = self.classes[draws.below(self.classes.len())];
             ((0..n_noise).map(|_| draws.unit()).collect(), class)
@@ -419,6 +414,8 @@ fn power(base: f64, exponent: u32) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     const CLASSES: usize = 3;
@@ -432,7 +429,7 @@ mod tests {
     const NOISE: usize = 2;
 
     /// A member whose numbers are drawn, apart from its shares.
-    fn member(weight: f64, draws: &mut Stream, shares: [f32; CLASSES]) -> (f64, Arc<ParamSet>) {
+    fn member(weight: f64, draws: &mut Stream, shares: [f32; CLASSES]) -> Part {
         let mut params = ParamSet::new();
         let mut layer = |name: &str, inputs: usize, outputs: usize| {
             let mut values = |count: usize| (0..count).map(|_| draws.unit() as f32 - 0.5).collect();
@@ -452,10 +449,13 @@ mod tests {
         layer(HIDDEN, NOISE + CLASSES, HIDDEN_UNITS);
         layer(FEATURES, HIDDEN_UNITS, WIDTH);
         params.insert(SHARES, &[CLASSES], shares.to_vec()).unwrap();
-        (weight, Arc::new(params))
+        Part {
+            weight,
+            params: Arc::new(params),
+        }
     }
 
-    fn members() -> Vec<(f64, Arc<ParamSet>)> {
+    fn members() -> Vec<Part> {
         let mut draws = Stream::of(&ParamSet::new());
         vec![
             member(1.0, &mut draws, [0.5, 0.5, 0.0]),
@@ -464,13 +464,7 @@ mod tests {
     }
 
     fn ensemble() -> Ensemble {
-        Ensemble::new(
-            members()
-                .iter()
-                .map(|(weight, params)| Teacher::of(*weight, params))
-                .collect(),
-        )
-        .unwrap()
+        Ensemble::new(members().iter().map(Teacher::of).collect()).unwrap()
     }
 
     /// The loss as the head of this file states it, written down a second time.
@@ -503,8 +497,8 @@ mod tests {
 
     #[test]
     fn slopes_agree_with_finite_differences() {
-        let (ensemble, mut generator) = (ensemble(), Generator::of(&members()[0].1));
-        let batch = ensemble.draw(32, NOISE, &mut Stream::of(&members()[1].1));
+        let (ensemble, mut generator) = (ensemble(), Generator::of(&members()[0].params));
+        let batch = ensemble.draw(32, NOISE, &mut Stream::of(&members()[1].params));
         let slopes = ensemble.slopes(&generator, &batch);
         let slopes: Vec<f64> = slopes
             .hidden
@@ -548,19 +542,14 @@ mod tests {
             member(1.0, &mut draws, [0.0, 1.0, 0.0]),
             member(1.0, &mut draws, [0.0; CLASSES]),
         );
-        let few = Ensemble::new(
-            [first, second]
-                .map(|(weight, params)| Teacher::of(weight, &params))
-                .into(),
-        )
-        .unwrap();
+        let few = Ensemble::new([first, second].map(|part| Teacher::of(&part)).into()).unwrap();
         assert_eq!(few.classes, [1], "classes that nobody has are not drawn");
     }
 
     /// The first step of Adam moves every number by the step size, against its slope with the decay.
     #[test]
     fn adam_begins_with_steps_of_one_size() {
-        let mut generator = Generator::of(&members()[0].1);
+        let mut generator = Generator::of(&members()[0].params);
         let before: Vec<f64> = generator.features.values().collect();
         let mut slopes = generator.clone();
         slopes
@@ -586,10 +575,7 @@ mod tests {
             let batch = ensemble.draw(32, NOISE, &mut Stream::of(&ParamSet::new()));
             loss(&ensemble, &generator, &batch)
         };
-        let (start, own) = (
-            mean(members[0].1.layout(), &members).unwrap(),
-            Arc::clone(&members[0].1),
-        );
+        let start = mean(&mut members.iter().cloned()).unwrap();
         for _ in 0..5 {
             let learned = learn_generator(LEARNING, &members).unwrap();
             assert_eq!(
@@ -597,12 +583,12 @@ mod tests {
                 learned,
                 "bit for bit"
             );
-            for (name, tensor) in mean(own.layout(), &members).unwrap().iter() {
+            for (name, tensor) in mean(&mut members.iter().cloned()).unwrap().iter() {
                 if !name.starts_with("generator.") {
                     assert_eq!(learned.get(name), Some(tensor), "{name} is averaged");
                 }
             }
-            for (_, params) in &mut members {
+            for Part { params, .. } in &mut members {
                 let mut next = ParamSet::clone(params);
                 for (name, tensor) in next
                     .iter_mut()
@@ -615,7 +601,7 @@ mod tests {
                 *params = Arc::new(next);
             }
         }
-        let (before, after) = (recognised(&start), recognised(&members[0].1));
+        let (before, after) = (recognised(&start), recognised(&members[0].params));
         assert!(
             before > 2.0 && after < 1.2,
             "{before} before, {after} after"
@@ -625,7 +611,7 @@ mod tests {
     #[test]
     fn refuses_what_has_no_generator() {
         assert_eq!(learn_generator(LEARNING, &[]), Err(AverageError::NoMembers));
-        let (_, full) = &members()[0];
+        let full = &members()[0].params;
         let without = |left_out: &str| {
             let mut params = ParamSet::new();
             for (name, tensor) in full.iter().filter(|(name, _)| *name != left_out) {
@@ -633,7 +619,14 @@ mod tests {
                     .insert(name, tensor.shape(), tensor.values().to_vec())
                     .unwrap();
             }
-            learn_generator(LEARNING, &[(1.0, Arc::new(params))])
+            let params = Arc::new(params);
+            learn_generator(
+                LEARNING,
+                &[Part {
+                    weight: 1.0,
+                    params,
+                }],
+            )
         };
         assert!(without("").is_ok());
         for name in [
