@@ -14,6 +14,7 @@
 //! | [`LocalReport`], [`Score`] | what a trainer reports |
 //! | [`Hello`] | what two nodes tell each other when they meet |
 //! | [`mod@config`] | configuration that documents itself |
+//! | [`random`] | draws that are the same everywhere |
 //!
 //! Constructors validate, so what exists is well formed and nobody re-checks. There is no async, no I/O, no clock and
 //! no tensor here: [`Timestamp`]s come from outside, weights are plain `f32`.
@@ -44,6 +45,7 @@ mod plan;
 mod pool;
 mod precision;
 mod proxy;
+pub mod random;
 mod report;
 pub mod sketch;
 pub mod spec;

@@ -31,7 +31,6 @@
 
 mod error;
 pub mod partition;
-mod random;
 mod samples;
 mod shard;
 pub mod source;

@@ -28,10 +28,11 @@
 
 use std::sync::Arc;
 
+use fednode_core::random::Stream;
 use fednode_core::{Learning, ParamSet, Tensor};
 
 use crate::average::{AverageError, mean};
-use crate::exact::{self, Stream};
+use crate::exact;
 
 /// The layer of a member's model that reads features: its classifier.
 pub const HEAD: &str = "head";

@@ -13,10 +13,11 @@
 
 use std::sync::Arc;
 
+use fednode_core::random::Stream;
 use fednode_core::{Learning, ParamSet, Tensor};
 
 use crate::average::{Accumulator, AverageError};
-use crate::exact::{self, Stream};
+use crate::exact;
 
 /// The tensor of a member's prototypes, `[classes, features]`.
 pub const PROTOTYPES: &str = "prototypes";
