@@ -35,7 +35,6 @@ pub mod advert;
 mod audience;
 mod augmentation;
 pub mod blob;
-pub mod config;
 pub mod draw;
 mod exchange;
 pub mod hello;
@@ -62,10 +61,10 @@ pub use blob::{
     BlobRef, BlobStore, ChainingValue, MAX_BLOB_BYTES, Partial, SEGMENT_BYTES, SegmentError,
     SegmentList, VerifiedSegment,
 };
-pub use config::ConfigError;
 pub use exchange::{
     All, Averaging, Exchange, ExpertExchange, Learning, Matching, PeersPerExpert, Rule, Weighting,
 };
+pub use fednode_config::{self as config, ConfigError, config};
 pub use hello::{Hello, PROTOCOL_VERSION, Refusal, Role};
 pub use id::{BlobId, ExpertId, FederationId, Lineage, NameError, NodeId, Round, Slot};
 pub use params::{
