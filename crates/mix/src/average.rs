@@ -209,23 +209,6 @@ pub fn norm(params: &ParamSet) -> f64 {
         .sqrt()
 }
 
-/// Scales parameters down to a norm of `max_norm` if theirs is larger; tells whether it was. Parameters whose norm is
-/// not finite are left alone: scaling cannot mend them, screening refuses them.
-pub fn clip_norm(params: &mut ParamSet, max_norm: f64) -> bool {
-    let norm = norm(params);
-    if !norm.is_finite() || norm <= max_norm {
-        return false;
-    }
-    let scale = max_norm / norm;
-    for (_, tensor) in params.iter_mut() {
-        tensor
-            .values_mut()
-            .iter_mut()
-            .for_each(|value| *value = (f64::from(*value) * scale) as f32);
-    }
-    true
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -343,15 +326,5 @@ mod tests {
     fn a_member_without_weight_does_not_count() {
         let members = [(0.0, params(&[f32::NAN])), (2.0, params(&[3.0]))];
         assert_eq!(average(Rule::Mean, &members).unwrap(), *params(&[3.0]));
-    }
-
-    #[test]
-    fn clips_only_what_is_too_large() {
-        let mut set = (*params(&[3.0, 4.0])).clone();
-        assert!(!clip_norm(&mut set, 5.0));
-        assert_eq!(set, *params(&[3.0, 4.0]));
-        assert!(clip_norm(&mut set, 1.0));
-        assert_eq!(set, *params(&[0.6, 0.8]));
-        assert!(!clip_norm(&mut (*params(&[f32::NAN])).clone(), 1.0));
     }
 }

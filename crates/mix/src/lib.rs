@@ -69,10 +69,10 @@ pub mod sketch;
 pub mod statistics;
 pub mod usage;
 
-pub use average::{Accumulator, AverageError, average, clip_norm};
+pub use average::{Accumulator, AverageError, average};
 pub use energy::Measure;
 pub use merge::{MergeError, Merged, merge_row};
-pub use plan::{identity, plan};
+pub use plan::plan;
 pub use screen::{ScreenFault, distance, far_sources, screen};
 pub use similarity::{Proxies, cosine};
 pub use statistics::{Discriminant, Statistics, StatisticsError};

@@ -91,7 +91,6 @@ pub(crate) enum Command {
     Strike(NodeId, String),
     Ban(NodeId, Duration, String),
     Held(BlobId),
-    Reconnect(NodeId),
 }
 
 /// What the swarm task shares for reading.
@@ -218,11 +217,6 @@ impl Handle {
     /// any more; at most [`crate::MAX_FOLLOWED`], the first ones.
     pub async fn follow(&self, nodes: Vec<NodeId>) {
         self.send(Command::Follow(nodes)).await;
-    }
-
-    /// Closes the connections to a peer and dials it again.
-    pub async fn reconnect(&self, node: NodeId) {
-        self.send(Command::Reconnect(node)).await;
     }
 
     /// Returns the connected peers.

@@ -55,7 +55,7 @@ impl RunError {
             Self::Refused { .. } => ExitCode::Refused,
             Self::Interrupted | Self::Trainer(TrainerError::Abandoned) => ExitCode::Interrupted,
             Self::Trainer(TrainerError::Data(_)) => ExitCode::Data,
-            Self::Trainer(TrainerError::Device(_) | TrainerError::Died) => ExitCode::Device,
+            Self::Trainer(TrainerError::Died) => ExitCode::Device,
             Self::Trainer(TrainerError::Training(_)) => ExitCode::Training,
             Self::Trainer(TrainerError::Misfit(_)) | Self::Internal(_) => ExitCode::Internal,
         }

@@ -202,9 +202,6 @@ pub enum TrainerError {
     /// Training failed.
     #[error("training failed: {0}")]
     Training(String),
-    /// The device failed.
-    #[error("the device failed: {0}")]
-    Device(String),
     /// The data cannot be used.
     #[error("the data cannot be used: {0}")]
     Data(String),
