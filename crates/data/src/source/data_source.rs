@@ -319,8 +319,8 @@ mod tests {
             "{listed}"
         );
         assert_eq!(
-            error("kind = 'cvs'"),
-            "unknown kind of data `cvs`: did you mean `csv`?"
+            error("kind = 'csvv'"),
+            "unknown kind of data `csvv`: did you mean `csv`?"
         );
         assert_eq!(error("kind = 'csv'"), "data of kind `csv` need `file`");
         assert_eq!(
