@@ -1,7 +1,7 @@
 //! `fedboot`: the bootstrap aggregator of a federation.
 //!
 //! ```text
-//! main ─► cli (what was typed) ─► start:  spec, addresses ─► fednode-runtime's aggregator
+//! main ─► cli (what was typed) ─► start:  config, spec ─► fednode-runtime's aggregator
 //!                               ├► status, stop: the control API of a running one
 //!                               └► id: the key file
 //! ```
@@ -12,6 +12,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod cli;
+mod config;
 mod print;
 mod start;
 
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use fednode_runtime::ExitCode as Cause;
-use fednode_runtime::control::Client;
+use fednode_runtime::control::{self, Client, ClientError, Farewell};
 
 use crate::cli::{Cli, Command};
 
@@ -41,27 +42,22 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
-    let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let result = match cli::unknown_variable(variables) {
-        Some(text) => Err(Failure::new(Cause::Configuration, text)),
-        None => run(command),
-    };
-    match result {
+    match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("fedboot: {}", failure.text);
+            eprintln!("error: {}", failure.text);
             failure.cause.into()
         }
     }
 }
 
-fn run(command: Command) -> Result<(), Failure> {
-    match command {
-        Command::Start(args) => start::start(*args),
-        Command::Status(args) => status(&args.state, args.json),
-        Command::Stop(args) => stop(&args.state),
-        Command::Id(args) => id(&args.state, args.json),
+fn run(cli: Cli) -> Result<(), Failure> {
+    let json = cli.json;
+    match cli.command {
+        Command::Start(args) => start::start(&args, json),
+        Command::Status(args) => status(&args.folder()?, json),
+        Command::Stop(args) => stop(&args.folder()?, json),
+        Command::Id(args) => id(&args.folder()?, json),
         Command::Completions { shell } => completions(shell),
     }
 }
@@ -80,11 +76,19 @@ fn status(state: &Path, json: bool) -> Result<(), Failure> {
     print::status(&status, json)
 }
 
-fn stop(state: &Path) -> Result<(), Failure> {
-    let client = Client::of(state).map_err(|error| Failure::new(Cause::State, error))?;
-    client
-        .stop()
-        .map_err(|error| Failure::new(Cause::State, error))
+/// Stops a running aggregator and waits until its process has ended.
+fn stop(state: &Path, json: bool) -> Result<(), Failure> {
+    let stopped = control::end(state, Farewell::Stop);
+    let pid = stopped.map_err(|error| match error {
+        ClientError::NotRunning(folder) => {
+            let text = format!(
+                "nothing to stop: no fedboot runs with state folder {folder}; --state names another"
+            );
+            Failure::new(Cause::State, text)
+        }
+        error => Failure::new(Cause::State, error),
+    })?;
+    print::stopped(pid, json)
 }
 
 /// Prints the node id. Makes the key if there is none yet, so that addresses can be handed out before the first start.

@@ -37,6 +37,18 @@ pub(crate) fn id(node_id: NodeId, json: bool) -> Result<(), Failure> {
     }
 }
 
+/// Says that a process has ended.
+pub(crate) fn stopped(pid: u32, json: bool) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Line {
+        stopped: u32,
+    }
+    match json {
+        true => print_json(&Line { stopped: pid }),
+        false => print(&format!("fedboot has stopped (process {pid})")),
+    }
+}
+
 pub(crate) fn status(status: &Status, json: bool) -> Result<(), Failure> {
     match json {
         true => print_json(status),

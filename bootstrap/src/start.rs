@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::FederationSpec;
-use fednode_net::NetworkKey;
-use fednode_runtime::{
-    ControlConfig, ExitCode as Cause, MemberConfig, allow_list, run_aggregator, signals, telemetry,
-};
+use fednode_runtime::{ExitCode as Cause, MemberConfig, run_aggregator, signals, telemetry};
 use tokio::sync::mpsc;
 
 use crate::cli::StartArgs;
+use crate::config::Config;
 use crate::{Failure, print};
 
 /// Worker threads. Averaging small parts and passing bytes on needs two cores for a thousand nodes.
@@ -23,12 +21,13 @@ const ADDRESSES: usize = 64;
 /// How long blocking tasks may take to end after the result is known.
 const LAST_PATIENCE: Duration = Duration::from_millis(500);
 
-pub(crate) fn start(args: StartArgs) -> Result<(), Failure> {
+pub(crate) fn start(args: &StartArgs, json: bool) -> Result<(), Failure> {
+    let config = args.config()?;
     fednode_runtime::allocator::settle();
-    telemetry::install(args.log, &telemetry::Target::Stderr)
-        .map_err(|e| Failure::new(Cause::Configuration, e))?;
-    let (json, with_stdin) = (args.json, args.stop_when_stdin_closes);
-    let config = resolve(args)?;
+    telemetry::install(config.log.format)
+        .map_err(|error| Failure::new(Cause::Configuration, error))?;
+    let with_stdin = args.stop_when_stdin_closes;
+    let config = resolve(config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(BLOCKING)
@@ -64,34 +63,16 @@ async fn run(
         .map_err(|error| Failure::new(error.exit_code(), error))
 }
 
-fn resolve(args: StartArgs) -> Result<MemberConfig, Failure> {
-    let network_key = args
-        .network_key
-        .as_deref()
-        .map(NetworkKey::load)
-        .transpose();
-    let network_key = network_key.map_err(|error| Failure::new(Cause::Network, error))?;
-    let allow = args.allow.as_deref().map(allow_list::read).transpose();
-    let allow = allow.map_err(|error| Failure::new(Cause::Configuration, error))?;
-    Ok(MemberConfig {
-        listen: args.listen,
-        external: args.external,
-        peers: args.peers,
-        allow,
-        network_key,
-        mdns: args.mdns,
-        compression: args.compression,
-        max_peers: args.max_peers,
-        quota_bytes: args.quota_mib.saturating_mul(1 << 20),
-        control: ControlConfig {
-            address: args.control,
-            enabled: !args.no_control,
-        },
-        exit_when_finished: args.exit_when_finished,
-        linger: Duration::from_secs(args.linger_seconds),
-        software: concat!("fedboot/", env!("CARGO_PKG_VERSION")).into(),
-        ..MemberConfig::new(Arc::new(read_spec(&args.spec)?), args.state)
-    })
+fn resolve(config: Config) -> Result<MemberConfig, Failure> {
+    let spec = Arc::new(read_spec(&config.spec)?);
+    let mut member = MemberConfig::new(spec, config.storage.state);
+    let applied = config.network.apply(&mut member);
+    applied.map_err(|error| Failure::new(error.exit_code(), error))?;
+    member.quota_bytes = config.storage.quota_mib.saturating_mul(1 << 20);
+    member.exit_when_finished = config.exit_when_finished;
+    member.linger = Duration::from_secs_f64(config.linger_seconds);
+    member.software = concat!("fedboot/", env!("CARGO_PKG_VERSION")).into();
+    Ok(member)
 }
 
 fn read_spec(path: &Path) -> Result<FederationSpec, Failure> {

@@ -1,6 +1,7 @@
 //! What a user types: the command line, its help, and the one table of commands.
 
 use clap::{Parser, Subcommand};
+use fednode_runtime::control::Farewell;
 use fednode_runtime::exit::ExitCode;
 
 use crate::command;
@@ -34,6 +35,10 @@ enum Command {
     Init(Box<command::init::Args>),
     /// Say what a running node does and what it waits for.
     Status(command::status::Args),
+    /// Stop a running node, as Ctrl-C does, and wait until it has ended.
+    Stop(command::stop::Args),
+    /// Leave the federation for good: tell the others, stop, and wait until the node has ended.
+    Leave(command::stop::Args),
     /// List the members that a running node is connected to.
     Peers(command::peers::Args),
     /// Show whose experts a running node mixes into its own, with similarity and weight.
@@ -71,6 +76,8 @@ impl Cli {
             Command::Start(args) => command::start::run(*args, form),
             Command::Init(args) => command::init::run(&args, form),
             Command::Status(args) => command::status::run(&args, form),
+            Command::Stop(args) => command::stop::run(&args, Farewell::Stop, form),
+            Command::Leave(args) => command::stop::run(&args, Farewell::Leave, form),
             Command::Peers(args) => command::peers::run(&args, form),
             Command::Experts(args) => command::experts::run(&args, form),
             Command::Evaluate(args) => command::evaluate::run(&args, form),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fednode_core::{BlobId, FederationSpec};
 use fednode_data::partition::{self, Partition, Request, Rule};
 use fednode_data::{
-    ClassCounts, DataSource, NodeIndices, Pool, Samples, ShardParams, Source, Split,
+    ClassCounts, DataSource, Facts, NodeIndices, Pool, Samples, ShardParams, Source, Split,
     check_vocabulary, load_shard, n_validation, source,
 };
 use fednode_learn::last_stage;
@@ -31,7 +31,7 @@ const MOST_NAMES: usize = 1000;
 
 /// Returns the help of a flag that names a data source.
 pub(crate) fn help() -> String {
-    let forms: Vec<&str> = source::KINDS.iter().map(|kind| kind.form).collect();
+    let forms: Vec<String> = source::KINDS.iter().map(source::Kind::form).collect();
     format!("Where the data comes from: {}", forms.join(", "))
 }
 
@@ -62,14 +62,21 @@ pub(crate) fn source(text: &str) -> anyhow::Result<DataSource> {
 pub(crate) fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
     let opened = source.open().or_fail(ExitCode::Data)?;
     let pool = opened.pool().or_fail(ExitCode::Data)?;
-    let vocabulary = opened.vocabulary().or_fail(ExitCode::Data)?;
-    let columns = opened
-        .columns()
-        .or_fail(ExitCode::Data)?
-        .filter(|columns| columns.len() <= MOST_NAMES);
-    let (entries, hash) = vocabulary.map_or((0, String::new()), |words| {
-        (words.len(), words.hash().to_owned())
-    });
+    let (mut is_table, mut columns) = (false, Vec::new());
+    let (mut vocabulary, mut vocabulary_hash) = (0, String::new());
+    match opened.describe().or_fail(ExitCode::Data)? {
+        Facts::Images => {}
+        Facts::Table { columns: named } => {
+            is_table = true;
+            columns = named.unwrap_or_default();
+        }
+        Facts::Text {
+            vocabulary: words, ..
+        } => (vocabulary, vocabulary_hash) = (words.len(), words.hash().to_owned()),
+    }
+    if columns.len() > MOST_NAMES {
+        columns.clear();
+    }
     Ok(DataFacts {
         name: source.kind().name.to_owned(),
         input: pool.shape,
@@ -79,9 +86,10 @@ pub(crate) fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
         } else {
             Vec::new()
         },
-        columns: columns.unwrap_or_default(),
-        vocabulary: entries,
-        vocabulary_hash: hash,
+        is_table,
+        columns,
+        vocabulary,
+        vocabulary_hash,
     })
 }
 
@@ -98,11 +106,9 @@ pub(crate) fn look_at(source: DataSource, columns: &[String]) -> anyhow::Result<
     let facts = facts(source)?;
     let opened = source.open().or_fail(ExitCode::Data)?;
     let pool = opened.pool().or_fail(ExitCode::Data)?;
-    let is_table = pool.shape[..2] == [1, 1];
-    let count = if is_table {
-        pool.labels.len()
-    } else {
-        pool.labels.len().min(SOME)
+    let count = match opened.describe().or_fail(ExitCode::Data)? {
+        Facts::Images => pool.labels.len().min(SOME),
+        Facts::Table { .. } | Facts::Text { .. } => pool.labels.len(),
     };
     opened
         .read(&pool, &(0..count as u32).collect::<Vec<_>>())
@@ -121,20 +127,15 @@ const LARGEST: f32 = 50.0;
 /// # Errors
 /// As [`facts`].
 pub(crate) fn warn_of_table(source: &DataSource, columns: &[String]) -> anyhow::Result<()> {
-    if source.kind().name != "csv" {
-        return Ok(());
-    }
     let opened = source
         .clone()
         .with_columns(columns)
         .open()
         .or_fail(ExitCode::Data)?;
-    if let Some([first, ..]) = opened
-        .columns()
-        .or_fail(ExitCode::Data)?
-        .is_none()
-        .then_some(columns)
-    {
+    let Facts::Table { columns: named } = opened.describe().or_fail(ExitCode::Data)? else {
+        return Ok(());
+    };
+    if let (None, [first, ..]) = (named, columns) {
         eprintln!(
             "warning: the table has no header, so its columns are taken in their order: it must be that of `model.columns` in \
              federation.toml, which begins with `{first}`"
@@ -358,10 +359,9 @@ impl Mine {
     /// # Errors
     /// Fails if the data cannot be read, do not fit the spec, or come from another division than the spec's.
     pub(crate) fn load(config: &Config, spec: &FederationSpec) -> anyhow::Result<Self> {
-        let source = source(&config.data)?.with_columns(&spec.model.columns);
-        let file = (!config.partition_file.is_empty()).then(|| Path::new(&config.partition_file));
-        let partition = partition_text(&spec.data.partition, file)?;
-        let position = position(&config.shard, spec)?;
+        let source = config.data.clone().with_columns(&spec.model.columns);
+        let partition = partition_text(&spec.data.partition, config.partition_file.as_deref())?;
+        let position = position(config.shard, spec)?;
         let params = ShardParams {
             nodes: spec.nodes as usize,
             seed: spec.seed,
@@ -373,7 +373,8 @@ impl Mine {
         let fewest = last_stage::fewest_samples(spec).or_fail(ExitCode::Configuration)?;
         refuse_too_few("this node", loaded.split.train.len(), fewest, spec)?;
         let ClassCounts { train, .. } = &loaded.counts;
-        tracing::info!(shard = %config.shard, classes = ?train, "data loaded");
+        let shard = config.shard.map(tracing::field::display);
+        tracing::info!(shard, classes = ?train, "data loaded");
         Ok(Self {
             // With `own` all shards are the first: what tells nodes apart is then their data.
             node_seed: if spec.data.partition == OWN {
@@ -429,18 +430,17 @@ fn seed_of(samples: &Samples) -> u64 {
 }
 
 /// Returns which shard is meant, counting from 0.
-fn position(shard: &str, spec: &FederationSpec) -> anyhow::Result<usize> {
+fn position(shard: Option<Shard>, spec: &FederationSpec) -> anyhow::Result<usize> {
     let wrong = |message: String| fail(ExitCode::Configuration, message);
     if spec.data.partition == OWN {
         return Ok(0);
     }
-    if shard.is_empty() {
+    let Some(shard) = shard else {
         let nodes = spec.nodes;
         return Err(wrong(format!(
             "which part of the data is mine? Say so with --shard, from 1/{nodes} to {nodes}/{nodes}"
         )));
-    }
-    let shard: Shard = shard.parse().map_err(wrong)?;
+    };
     if shard.of != spec.nodes {
         let advice = "the second number of --shard must be `nodes` of federation.toml";
         return Err(wrong(format!(
@@ -478,10 +478,9 @@ mod tests {
         spec
     }
 
-    fn config(shard: &str) -> Config {
+    fn config(shard: Option<&str>) -> Config {
         Config {
-            data: "digits".into(),
-            shard: shard.into(),
+            shard: shard.map(|shard| shard.parse().unwrap()),
             ..Config::default()
         }
     }
@@ -500,7 +499,7 @@ mod tests {
             division.floors
         );
         spec.data.partition_hash.clone_from(&division.hash);
-        let mine = Mine::load(&config("2/3"), &spec).unwrap();
+        let mine = Mine::load(&config(Some("2/3")), &spec).unwrap();
         assert_eq!(
             (mine.node_seed, mine.partition_hash.as_str()),
             (1, division.hash.as_str())
@@ -508,16 +507,17 @@ mod tests {
         let card = mine.card(&spec, "cpu", 7);
         assert_eq!(card.train_samples as usize, mine.split.train.len());
         spec.seed += 1;
-        let error = Mine::load(&config("2/3"), &spec).unwrap_err().to_string();
+        let error = Mine::load(&config(Some("2/3")), &spec)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("the federation's is"), "{error}");
     }
 
     #[test]
     fn shards_must_fit_the_spec() {
-        let error = |shard: &str| Mine::load(&config(shard), &spec()).unwrap_err().to_string();
-        assert!(error("").contains("from 1/3 to 3/3"));
-        assert!(error("2/5").contains("divided among 3 nodes"));
-        assert!(error("two").contains("not of the form I/N"));
+        let error = |shard| Mine::load(&config(shard), &spec()).unwrap_err().to_string();
+        assert!(error(None).contains("from 1/3 to 3/3"));
+        assert!(error(Some("2/5")).contains("divided among 3 nodes"));
     }
 
     #[test]
@@ -564,8 +564,8 @@ mod tests {
         );
         assert_eq!(spec.model.vocabulary_hash, facts.vocabulary_hash);
         let config = Config {
-            data: text.clone(),
-            ..config("1/2")
+            data: text.parse().unwrap(),
+            ..config(Some("1/2"))
         };
         let mine = Mine::load(&config, &spec).unwrap();
         let device = fednode_learn::ComputeDevice::cpu(1).unwrap();
@@ -614,8 +614,8 @@ mod tests {
         let spec = crate::federation::spec(&args, &facts).unwrap();
         let first = |data: &str| {
             let config = Config {
-                data: data.into(),
-                ..config("")
+                data: data.parse().unwrap(),
+                ..config(None)
             };
             let (mut values, mine) = (Vec::new(), Mine::load(&config, &spec).unwrap());
             mine.split.train.write_batch(&[0], &mut values);

@@ -111,6 +111,8 @@ pub(crate) struct DataFacts {
     pub(crate) class_names: Vec<String>,
     /// What the columns of a table are called; nothing if they have no names, or are too many for a spec.
     pub(crate) columns: Vec<String>,
+    /// Whether the samples are rows of a table.
+    pub(crate) is_table: bool,
     /// Entries of the vocabulary; 0 unless the samples are texts.
     pub(crate) vocabulary: usize,
     /// Which vocabulary; empty unless the samples are texts.

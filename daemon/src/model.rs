@@ -21,9 +21,11 @@ use fednode_runtime::{StoredModel, TrainerCard, records};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
+use crate::data;
 use crate::device::Choice;
 use crate::failure::{OrFail, fail, no_learner};
 use crate::origin;
+use crate::shard::Shard;
 use crate::state::StateArgs;
 
 /// The copy of the spec in a state folder.
@@ -54,7 +56,7 @@ pub(crate) struct Typed<'a> {
     /// The source.
     pub(crate) data: Option<&'a str>,
     /// The part of it, `I/N`.
-    pub(crate) shard: Option<&'a str>,
+    pub(crate) shard: Option<Shard>,
     /// The index lists that divide it.
     pub(crate) partition_file: Option<&'a Path>,
 }
@@ -111,12 +113,14 @@ impl ModelArgs {
         if self.model.is_none() && typed.data.is_none() {
             origin::recall(&mut config)?;
         }
-        config.data = typed.data.map_or(config.data, str::to_owned);
-        config.shard = typed.shard.map_or(config.shard, str::to_owned);
-        let file = typed
+        if let Some(text) = typed.data {
+            config.data = data::source(text)?;
+        }
+        config.shard = typed.shard.or(config.shard);
+        config.partition_file = typed
             .partition_file
-            .map(|path| path.to_string_lossy().into_owned());
-        config.partition_file = file.unwrap_or(config.partition_file);
+            .map(Path::to_owned)
+            .or(config.partition_file);
         Ok(config)
     }
 }

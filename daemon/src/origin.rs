@@ -1,29 +1,33 @@
 //! What a node's samples are, kept in its state folder, so that `evaluate` and `personalise` need not be told again.
 //!
 //! ```toml
-//! data = "digits"
 //! shard = "1/2"
-//! partition_file = ""          # paths from the root, wherever the node was started
+//!
+//! [data]                       # paths from the root, wherever the node was started
+//! kind = "csv"
+//! file = "/srv/ward.csv"
 //! ```
 
-use std::path::{Path, absolute};
+use std::path::{Path, PathBuf, absolute};
 
-use fednode_data::source;
+use fednode_config::from_table;
+use fednode_data::DataSource;
 use fednode_runtime::exit::ExitCode;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::failure::{OrFail, fail};
+use crate::shard::Shard;
 
 /// Its name in a state folder.
 pub(crate) const FILE: &str = "data.toml";
 
 /// Where a node's samples come from; keys of `node.toml`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Origin {
-    data: String,
-    shard: String,
-    partition_file: String,
+    shard: Option<Shard>,
+    partition_file: Option<PathBuf>,
+    data: DataSource,
 }
 
 /// Writes down what the settings say.
@@ -33,12 +37,8 @@ struct Origin {
 pub(crate) fn text(config: &Config) -> anyhow::Result<String> {
     let origin = Origin {
         data: rooted_source(&config.data),
-        shard: config.shard.clone(),
-        partition_file: if config.partition_file.is_empty() {
-            String::new()
-        } else {
-            rooted(&config.partition_file)
-        },
+        shard: config.shard,
+        partition_file: config.partition_file.as_deref().map(rooted),
     };
     toml::to_string(&origin).or_fail(ExitCode::Internal)
 }
@@ -48,7 +48,7 @@ pub(crate) fn text(config: &Config) -> anyhow::Result<String> {
 /// # Errors
 /// Fails if it cannot be read.
 pub(crate) fn recall(config: &mut Config) -> anyhow::Result<()> {
-    let path = Path::new(&config.state).join(FILE);
+    let path = config.state().join(FILE);
     if !path.exists() {
         return Ok(());
     }
@@ -62,8 +62,12 @@ pub(crate) fn recall(config: &mut Config) -> anyhow::Result<()> {
         )
     };
     let text = std::fs::read_to_string(&path).map_err(|error| failed(&error))?;
-    let origin: Origin =
-        toml::from_str(&text).map_err(|error: toml::de::Error| failed(&error.message()))?;
+    let mut table: toml::Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| failed(&error.message()))?;
+    // An empty text stood for none once.
+    table.retain(|_, value| value.as_str() != Some(""));
+    let origin: Origin = from_table(table).map_err(|error| failed(&error))?;
     Origin {
         data: config.data,
         shard: config.shard,
@@ -79,9 +83,11 @@ pub(crate) fn change(config: &Config) -> Option<String> {
     recall(&mut before).ok()?;
     // What a file of index lists says is held by the spec's hash, wherever the file is now.
     let whole = |config: &Config| {
-        format!("{} {}", rooted_source(&config.data), config.shard)
-            .trim()
-            .to_owned()
+        let source = rooted_source(&config.data).to_string();
+        match config.shard {
+            Some(shard) => format!("{source} {shard}"),
+            None => source,
+        }
     };
     (whole(&before) != whole(config)).then(|| {
         format!(
@@ -93,60 +99,60 @@ pub(crate) fn change(config: &Config) -> Option<String> {
 }
 
 /// Returns a data source whose paths, if it has any, begin at the root.
-pub(crate) fn rooted_source(text: &str) -> String {
-    source::with_paths(text, rooted)
+pub(crate) fn rooted_source(source: &DataSource) -> DataSource {
+    source.clone().with_paths(rooted)
 }
 
-fn rooted(path: &str) -> String {
-    absolute(path).map_or_else(
-        |_| path.to_owned(),
-        |path| path.to_string_lossy().into_owned(),
-    )
+fn rooted(path: &Path) -> PathBuf {
+    absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Storage;
+
+    fn settings(state: &Path) -> Config {
+        Config {
+            storage: Storage {
+                state: state.to_owned(),
+                ..Storage::default()
+            },
+            ..Config::default()
+        }
+    }
 
     #[test]
     fn what_is_kept_comes_back_with_paths_from_the_root() {
         let folder = tempfile::tempdir().unwrap();
-        let state = folder.path().to_string_lossy().into_owned();
-        let settings = Config {
-            state: state.clone(),
-            ..Config::default()
-        };
+        let settings = settings(folder.path());
         let mut unknown = settings.clone();
         recall(&mut unknown).unwrap();
         assert_eq!(unknown, settings, "nothing was kept");
         assert_eq!(change(&settings), None);
 
         let kept = Config {
-            data: "csv:no.csv,label=x".into(),
-            shard: "2/3".into(),
-            partition_file: "lists".into(),
-            ..settings
+            data: "csv:no.csv,label=x".parse().unwrap(),
+            shard: Some(Shard { index: 2, of: 3 }),
+            partition_file: Some("lists".into()),
+            ..settings.clone()
         };
         std::fs::write(folder.path().join(FILE), text(&kept).unwrap()).unwrap();
-        let mut found = Config {
-            state,
-            ..Config::default()
-        };
+        let mut found = settings.clone();
         recall(&mut found).unwrap();
         let here = std::env::current_dir().unwrap();
         assert_eq!(
-            found.data,
+            found.data.to_string(),
             format!("csv:{},label=x", here.join("no.csv").display())
         );
-        let lists = here.join("lists").display().to_string();
         assert_eq!(
-            (found.shard.as_str(), &found.partition_file),
-            ("2/3", &lists)
+            (found.shard, found.partition_file),
+            (kept.shard, Some(here.join("lists")))
         );
 
         assert_eq!(change(&kept), None);
         let other = change(&Config {
-            shard: "1/3".into(),
+            shard: Some(Shard { index: 1, of: 3 }),
             ..kept
         })
         .unwrap();
@@ -156,10 +162,21 @@ mod tests {
         );
 
         std::fs::write(folder.path().join(FILE), "data = 3").unwrap();
-        let error = recall(&mut found).unwrap_err().to_string();
+        let error = recall(&mut settings.clone()).unwrap_err().to_string();
         assert!(
             error.contains("data.toml") && error.lines().count() == 1,
             "{error}"
         );
+    }
+
+    #[test]
+    fn what_was_kept_in_the_old_form_is_still_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = "data = \"csv:/no.csv,label=x\"\nshard = \"\"\npartition_file = \"\"\n";
+        std::fs::write(folder.path().join(FILE), old).unwrap();
+        let mut found = settings(folder.path());
+        recall(&mut found).unwrap();
+        assert_eq!(found.data.to_string(), "csv:/no.csv,label=x");
+        assert_eq!((found.shard, found.partition_file), (None, None));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use fednode_config::layers::set;
 use fednode_runtime::control::Client;
 use fednode_runtime::exit::ExitCode;
 
@@ -12,7 +13,7 @@ use crate::layers;
 /// How a state folder is named.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct StateArgs {
-    /// The node's state folder [default: `state` of node.toml, else `state`].
+    /// The node's state folder [default: `state` of node.toml's [storage], else `state`].
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// The node's node.toml.
@@ -28,9 +29,9 @@ impl StateArgs {
     pub(crate) fn config(&self) -> anyhow::Result<Config> {
         let mut flags = toml::Table::new();
         if let Some(state) = &self.state {
-            flags.insert("state".into(), state.to_string_lossy().into_owned().into());
+            set::<Config>(&mut flags, "state", state.to_string_lossy().into_owned());
         }
-        layers::resolve(flags, self.config.as_deref())
+        layers::resolve(&flags, self.config.as_deref())
     }
 
     /// Returns the folder.
@@ -38,7 +39,7 @@ impl StateArgs {
     /// # Errors
     /// As [`StateArgs::config`].
     pub(crate) fn folder(&self) -> anyhow::Result<PathBuf> {
-        Ok(self.config()?.state.into())
+        Ok(self.config()?.storage.state)
     }
 
     /// Finds the node that runs on the folder.

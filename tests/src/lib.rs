@@ -40,6 +40,11 @@ pub fn fednode() -> Command {
     clean(Command::new(binary("fednode")))
 }
 
+/// Returns a command for `fedboot` without any setting from the outside.
+pub fn fedboot() -> Command {
+    clean(Command::new(binary("fedboot")))
+}
+
 fn clean(mut command: Command) -> Command {
     let ours = |name: &str| name.starts_with("FEDNODE_") || name.starts_with("FEDBOOT_");
     for (name, _) in std::env::vars_os().filter(|(name, _)| ours(&name.to_string_lossy())) {
@@ -251,7 +256,7 @@ impl Federation {
     /// Starts the aggregator at an address, with the state that it had before.
     pub fn start_aggregator_at(&self, listen: &str) -> (Process, String) {
         let state = self.path().join("fedboot");
-        let mut command = clean(Command::new(binary("fedboot")));
+        let mut command = fedboot();
         command
             .args(["start", "--listen", listen, "--spec"])
             .arg(self.spec())

@@ -62,9 +62,10 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
 #[test]
 fn only_the_drawn_arrows_exist() {
     let drawn: BTreeMap<&str, &[&str]> = [
-        ("fednode-core", &[] as &[&str]),
+        ("fednode-config", &[] as &[&str]),
+        ("fednode-core", &["config"]),
         ("fednode-mix", &["core"]),
-        ("fednode-data", &["core"]),
+        ("fednode-data", &["config", "core"]),
         ("fednode-kernels", &[]),
         ("fednode-store", &["core"]),
         ("fednode-net", &["core"]),
@@ -78,10 +79,11 @@ fn only_the_drawn_arrows_exist() {
         (
             "fednode",
             &[
-                "core", "mix", "engine", "sim", "data", "learn", "store", "net", "runtime",
+                "config", "core", "mix", "engine", "sim", "data", "learn", "store", "net",
+                "runtime",
             ],
         ),
-        ("fedboot", &["core", "engine", "store", "net", "runtime"]),
+        ("fedboot", &["config", "core", "net", "runtime"]),
     ]
     .into();
     let actual = dependencies();
@@ -127,6 +129,7 @@ fn each_heavy_library_lives_in_one_crate() {
 fn the_pure_crates_have_no_machinery() {
     let actual = dependencies();
     for package in [
+        "fednode-config",
         "fednode-core",
         "fednode-mix",
         "fednode-engine",

@@ -147,7 +147,19 @@ fn configuration_mistakes_are_named() {
     std::fs::write(&node, "devise = \"cpu\"\n").unwrap();
     let mut broken = start(&federation, &[]);
     broken.arg("--config").arg(&node);
-    assert_fails(broken, 3, &["devise", "device"]);
+    assert_fails(broken, 3, &["line 1", "devise", "device"]);
+    std::fs::write(
+        &node,
+        "\n[data]\nkind = \"csv\"\nfile = \"x\"\nlable = \"y\"\n",
+    )
+    .unwrap();
+    let mut broken = start(&federation, &[]);
+    broken.arg("--config").arg(&node);
+    assert_fails(broken, 3, &["line 2", "lable", "label"]);
+    std::fs::write(&node, "[network]\ncompression = \"zst\"\n").unwrap();
+    let mut broken = start(&federation, &[]);
+    broken.arg("--config").arg(&node);
+    assert_fails(broken, 3, &["line 2", "zst", "zstd"]);
     std::fs::write(federation.spec(), "rounds = 0\n").unwrap();
     assert_fails(
         start(&federation, &["--data", "digits", "--shard", "1/2"]),

@@ -16,8 +16,6 @@ pub enum Role {
     Node,
     /// Averages and introduces, never trains (`fedboot start`).
     Aggregator,
-    /// Only looks (`fednode` tools that join for a moment).
-    Observer,
 }
 
 /// The first words on a connection.

@@ -15,6 +15,7 @@
 //! | [`LocalReport`], [`Score`] | what a trainer reports |
 //! | [`Hello`] | what two nodes tell each other when they meet |
 //! | [`mod@config`] | configuration that documents itself |
+//! | [`random`] | draws that are the same everywhere |
 //!
 //! Constructors validate, so what exists is well formed and nobody re-checks. There is no async, no I/O, no clock and
 //! no tensor here: [`Timestamp`]s come from outside, weights are plain `f32`.
@@ -35,7 +36,6 @@ pub mod advert;
 mod audience;
 mod augmentation;
 pub mod blob;
-pub mod config;
 pub mod draw;
 mod exchange;
 pub mod hello;
@@ -45,6 +45,7 @@ mod plan;
 mod pool;
 mod precision;
 mod proxy;
+pub mod random;
 mod report;
 pub mod sketch;
 pub mod spec;
@@ -62,11 +63,11 @@ pub use blob::{
     BlobRef, BlobStore, ChainingValue, MAX_BLOB_BYTES, Partial, SEGMENT_BYTES, SegmentError,
     SegmentList, VerifiedSegment,
 };
-pub use config::ConfigError;
 pub use exchange::{
     All, Averaging, Exchange, ExpertExchange, Matching, ParamName, PeersPerExpert, Rule,
     RuleParams, Weighting,
 };
+pub use fednode_config::{self as config, ConfigError, config};
 pub use hello::{Hello, PROTOCOL_VERSION, Refusal, Role};
 pub use id::{BlobId, ExpertId, FederationId, Lineage, NameError, NodeId, Round, Slot};
 pub use params::{

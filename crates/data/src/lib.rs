@@ -11,7 +11,7 @@
 //! the seed alone, so all nodes compute the same [`Partition`] and compare its hash; in the same way they count the same
 //! [`Vocabulary`] of the same texts.
 //!
-//! There is no network here, no tensor library and no clock. A new format is a file under `source/` and a row of
+//! There is no network here, no tensor library and no clock. A new reader is a file under `source/` and a row of
 //! [`source::KINDS`]; a new division is a file under `partition/` and a row of [`partition::KINDS`].
 //!
 //! ```
@@ -31,7 +31,6 @@
 
 mod error;
 pub mod partition;
-mod random;
 mod samples;
 mod shard;
 pub mod source;
@@ -45,6 +44,6 @@ pub use shard::{
     ClassCounts, Shard, ShardParams, check_vocabulary, divide, load_shard, load_shards,
     n_validation,
 };
-pub use source::{DataSource, Pool, Source};
+pub use source::{DataSource, Facts, Pool, Source};
 pub use tokenizer::normalize;
 pub use vocabulary::Vocabulary;

@@ -245,15 +245,6 @@ impl Samples {
         }
     }
 
-    /// Fills `buffer` with the labels of the samples at `indices`, in that order.
-    ///
-    /// # Panics
-    /// Panics if an index is not below [`Samples::len`].
-    pub fn write_labels(&self, indices: &[u32], buffer: &mut Vec<u16>) {
-        buffer.clear();
-        buffer.extend(indices.iter().map(|index| self.labels[*index as usize]));
-    }
-
     /// Returns the samples at `indices`, in that order.
     ///
     /// # Panics

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::error::DataError;
 use crate::partition::{NodeIndices, Partition, Request, Rule, stratified};
 use crate::samples::Split;
-use crate::source::{DataSource, Pool, Source};
+use crate::source::{DataSource, Facts, Pool, Source};
 
 /// What all nodes of a federation agree on about the division.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -145,10 +145,14 @@ pub fn divide(rule: &Rule, pool: &Pool, params: &ShardParams) -> Result<Partitio
 /// # Errors
 /// Says that a vocabulary file is needed.
 pub fn check_vocabulary(rule: &Rule, source: &dyn Source) -> Result<(), DataError> {
-    if rule.is_own() && source.counts_vocabulary() {
-        Err(DataError::OwnVocabulary)
-    } else {
-        Ok(())
+    if !rule.is_own() {
+        return Ok(());
+    }
+    match source.describe()? {
+        Facts::Text {
+            is_counted: true, ..
+        } => Err(DataError::OwnVocabulary),
+        _ => Ok(()),
     }
 }
 

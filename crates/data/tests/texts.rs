@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fednode_data::{
-    DataError, DataSource, Pixels, Samples, ShardParams, Vocabulary, load_shard, load_shards,
+    DataError, DataSource, Facts, Pixels, Samples, ShardParams, Vocabulary, load_shard, load_shards,
 };
 use flate2::{Compression, write::GzEncoder};
 use tempfile::{TempDir, tempdir};
@@ -234,13 +234,13 @@ fn options_are_checked() {
     for (option, cause) in [
         (
             "vocabulary=2",
-            "`vocabulary=2` is not a data source: expected a number from 3 to 1000000",
+            ",vocabulary=2` is not a data source: `vocabulary`: expected a number from 3 to 1000000",
         ),
         (
             "length=0",
-            "`length=0` is not a data source: expected a number from 1 to 4096",
+            ",length=0` is not a data source: `length`: expected a number from 1 to 4096",
         ),
-        ("vocabulary=9,vocabulary_file=x", "leave `vocabulary=` out"),
+        ("vocabulary=9,vocabulary_file=x", "leave `vocabulary` out"),
         ("vocabulary_file=/nowhere", "cannot read `/nowhere`"),
         ("test=x", "unknown option `test`"),
     ] {
@@ -293,22 +293,16 @@ fn all_nodes_have_one_vocabulary_and_every_text_once() {
         }
     }
     assert_eq!(n, 60);
-    let vocabulary = source.open().unwrap().vocabulary().unwrap().unwrap();
+    let Facts::Text { vocabulary, .. } = source.open().unwrap().describe().unwrap() else {
+        panic!("texts are expected")
+    };
     assert_eq!(
         (vocabulary.id("word49") > 1, vocabulary.id("word50")),
         (true, Vocabulary::UNKNOWN)
     );
     assert_eq!(Some(&vocabulary), together[1].split.test.vocabulary());
-    assert_eq!(
-        "digits"
-            .parse::<DataSource>()
-            .unwrap()
-            .open()
-            .unwrap()
-            .vocabulary()
-            .unwrap(),
-        None
-    );
+    let digits = "digits".parse::<DataSource>().unwrap().open().unwrap();
+    assert_eq!(digits.describe().unwrap(), Facts::Images);
 }
 
 #[test]

@@ -157,7 +157,6 @@ impl View {
         match role {
             Role::Node => self.neighbours.insert(node),
             Role::Aggregator => self.aggregators.insert(node),
-            Role::Observer => false,
         };
     }
 

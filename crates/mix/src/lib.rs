@@ -67,8 +67,8 @@ pub mod statistics;
 
 pub use energy::Measure;
 pub use merge::{MergeError, Merged, merge_row};
-pub use plan::{identity, plan};
+pub use plan::plan;
 pub use rule::{Accumulator, AverageError, Part, average};
-pub use screen::{ScreenFault, distance, far_sources, norm, screen};
+pub use screen::{ScreenFault, distance, far_sources, screen};
 pub use similarity::{Proxies, cosine};
 pub use statistics::{Discriminant, Statistics, StatisticsError};

@@ -46,26 +46,6 @@ pub fn plan(
     }
 }
 
-/// Returns the plan that mixes nothing: each own expert is its own only source.
-pub fn identity(own: NodeId, n_experts: usize, round: Round, lineage: Lineage) -> AggregationPlan {
-    let row = |slot| {
-        let source = Source {
-            expert: ExpertId { owner: own, slot },
-            similarity: 1.0,
-            weight: 1.0,
-        };
-        PlanRow {
-            slot,
-            sources: vec![source],
-        }
-    };
-    AggregationPlan {
-        round,
-        lineage,
-        rows: slots(n_experts).map(row).collect(),
-    }
-}
-
 /// Returns the other nodes by how alike an expert of theirs is to one of the own ones, the nearest first.
 pub fn ranking(own: NodeId, known: &BTreeMap<NodeId, Arc<ProxySet>>) -> Vec<(NodeId, f64)> {
     let Some(own_set) = known.get(&own) else {
@@ -169,6 +149,26 @@ mod tests {
             weights(3, 0, &exchange(2, 0.1)),
             [((1, 1), 0.115204), ((2, 0), 0.033547), ((3, 0), 0.851249)],
         );
+    }
+
+    /// Returns the plan that mixes nothing: each own expert is its own only source.
+    fn identity(own: NodeId, n_experts: usize, round: Round, lineage: Lineage) -> AggregationPlan {
+        let row = |slot| {
+            let source = Source {
+                expert: ExpertId { owner: own, slot },
+                similarity: 1.0,
+                weight: 1.0,
+            };
+            PlanRow {
+                slot,
+                sources: vec![source],
+            }
+        };
+        AggregationPlan {
+            round,
+            lineage,
+            rows: slots(n_experts).map(row).collect(),
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fednode_core::{FederationId, FederationSpec, NodeId, Role, Sequence, SignedAdvert};
 use libp2p::Multiaddr;
+use serde::{Deserialize, Serialize};
 
 use crate::network_key::NetworkKey;
 
@@ -15,7 +16,8 @@ pub const DEFAULT_MAX_PEERS: usize = 128;
 pub const DEFAULT_SYNC_EVERY: Duration = Duration::from_secs(2);
 
 /// How the segments of a blob come here. Lossless, so it is each node's own choice; every node serves both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Compression {
     /// As they are.
     #[default]

@@ -92,7 +92,6 @@ pub(crate) enum Command {
     Strike(NodeId, String),
     Ban(NodeId, Duration, String),
     Held(BlobId),
-    Reconnect(NodeId),
 }
 
 /// What the swarm task shares for reading.
@@ -221,11 +220,6 @@ impl Handle {
     /// ([`fednode_core::Audience`]). Of more than [`crate::MAX_FOLLOWED`] nodes it follows the first ones.
     pub async fn follow(&self, nodes: Vec<NodeId>) {
         self.send(Command::Follow(nodes)).await;
-    }
-
-    /// Closes the connections to a peer and dials it again.
-    pub async fn reconnect(&self, node: NodeId) {
-        self.send(Command::Reconnect(node)).await;
     }
 
     /// Returns the connected peers.

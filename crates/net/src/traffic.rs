@@ -152,7 +152,7 @@ mod tests {
         let traffic = Traffic::default();
         traffic.blob_sent(Role::Aggregator, 5);
         traffic.blob_sent(Role::Node, 7);
-        traffic.blob_sent(Role::Observer, 1);
+        traffic.blob_sent(Role::Node, 1);
         traffic.blob_received(Role::Aggregator, 11);
         let seen = traffic.snapshot();
         assert_eq!(

@@ -9,6 +9,7 @@ use std::time::Duration;
 use fednode_core::{FederationSpec, NodeId};
 use fednode_engine::book::Calendar;
 use fednode_net::{Compression, NetworkKey};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::mpsc;
 
 /// How long a finished member serves the others by default: as long as a straggler may need for a round.
@@ -45,7 +46,7 @@ pub struct MemberConfig {
     /// Most bytes of blobs.
     pub quota_bytes: u64,
     /// The control API.
-    pub control: ControlConfig,
+    pub control: Control,
     /// Whether to end when all rounds are done.
     pub exit_when_finished: bool,
     /// Rounds between two evaluations before the exchange and on validation samples; the last round always has them.
@@ -64,21 +65,48 @@ pub struct MemberConfig {
     pub on_listening: Option<mpsc::Sender<String>>,
 }
 
-/// The control API.
+/// Where the control API is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ControlConfig {
-    /// Where to serve it; port 0 takes any free one, which `control.json` then names.
-    pub address: SocketAddr,
-    /// Whether to serve it at all.
-    pub enabled: bool,
+pub enum Control {
+    /// Nowhere.
+    Off,
+    /// At an address; port 0 takes any free one, which `control.json` then names.
+    At(SocketAddr),
 }
 
-impl Default for ControlConfig {
+impl Default for Control {
     fn default() -> Self {
-        Self {
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            enabled: true,
+        Self::At(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+    }
+}
+
+impl std::str::FromStr for Control {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            _ if text == "off" => Ok(Self::Off),
+            Ok(address) => Ok(Self::At(address)),
+            Err(_) => Err(format!(
+                "`{text}` is no address as `127.0.0.1:0`, nor `off`"
+            )),
         }
+    }
+}
+
+impl Serialize for Control {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Off => serializer.serialize_str("off"),
+            Self::At(address) => serializer.collect_str(address),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Control {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -98,7 +126,7 @@ impl MemberConfig {
             compression: Compression::default(),
             max_peers: fednode_net::DEFAULT_MAX_PEERS,
             quota_bytes: fednode_store::DEFAULT_QUOTA_BYTES,
-            control: ControlConfig::default(),
+            control: Control::default(),
             exit_when_finished: false,
             evaluate_every: DEFAULT_EVALUATE_EVERY,
             shares_module: true,

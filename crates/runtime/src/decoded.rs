@@ -33,7 +33,7 @@ impl Decoded {
     pub(crate) fn of(role: Role) -> Self {
         Self::new(match role {
             Role::Aggregator => OF_AN_AGGREGATOR,
-            Role::Node | Role::Observer => OF_A_NODE,
+            Role::Node => OF_A_NODE,
         })
     }
 

@@ -33,8 +33,8 @@
 //! # What is not here
 //!
 //! No mathematics (`fednode-mix`, behind `fednode-engine::execute`), no sockets of the federation (`fednode-net`), no
-//! tensors: whoever trains implements [`fednode_core::work::Worker`]. No command line and no configuration file: [`MemberConfig`] is
-//! resolved by the binaries.
+//! tensors: whoever trains implements [`fednode_core::work::Worker`]. No command line: the binaries resolve a
+//! [`MemberConfig`], from their own settings and from those that all members share ([`settings`]).
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -62,6 +62,7 @@ mod pooling;
 pub mod records;
 mod reporting;
 mod resources;
+pub mod settings;
 pub mod signals;
 mod standing;
 pub mod status;
@@ -70,7 +71,7 @@ mod timers;
 pub mod trainer;
 mod work;
 
-pub use config::{ControlConfig, DEFAULT_LINGER, MemberConfig};
+pub use config::{Control, DEFAULT_LINGER, MemberConfig};
 pub use ending::{Finished, Outcome};
 pub use error::RunError;
 pub use exit::ExitCode;

@@ -20,7 +20,7 @@ use tracing::info;
 
 use crate::checkpointing::{self, OwnBlobs, Restored, Saving};
 use crate::clock::Clock;
-use crate::config::MemberConfig;
+use crate::config::{Control, MemberConfig};
 use crate::control::Server;
 use crate::decoded::Decoded;
 use crate::driver::{Driver, Past};
@@ -366,10 +366,9 @@ fn addresses<A: FromStr<Err: Display>>(key: &str, texts: &[String]) -> Result<Ve
 }
 
 async fn start_control(config: &MemberConfig) -> Result<Option<Server>, RunError> {
-    if !config.control.enabled {
+    let Control::At(address) = config.control else {
         return Ok(None);
-    }
-    let address = config.control.address;
+    };
     let failed = |error| {
         RunError::Network(format!(
             "the control API cannot be served at {address}: {error}"

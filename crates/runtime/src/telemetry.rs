@@ -1,14 +1,11 @@
-//! Logs: one line per event, for people or as JSON, to standard error or a file.
+//! Logs: one line per event, for people or as JSON, to standard error.
 //!
 //! Standard output belongs to a command's result and is never logged to.
 
-use std::fs::OpenOptions;
-use std::io;
-use std::path::PathBuf;
-use std::sync::Mutex;
+use std::io::{self, IsTerminal};
 
+use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 /// What is logged unless `FEDNODE_LOG` says otherwise: our own news, and only trouble of libraries. What gossip thinks of
 /// a peer that restarted is neither.
@@ -18,7 +15,8 @@ const DEFAULT_FILTER: &str = "warn,libp2p_gossipsub=error,fednode=info,fedboot=i
 pub const FILTER_VARIABLE: &str = "FEDNODE_LOG";
 
 /// The form of a log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Format {
     /// For people.
     #[default]
@@ -27,39 +25,9 @@ pub enum Format {
     Json,
 }
 
-impl std::str::FromStr for Format {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "human" => Ok(Self::Human),
-            "json" => Ok(Self::Json),
-            _ => Err(format!("`{text}` is no log format: use `human` or `json`")),
-        }
-    }
-}
-
-/// Where log lines go.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Target {
-    /// Standard error.
-    #[default]
-    Stderr,
-    /// The end of a file.
-    File(PathBuf),
-}
-
 /// Tells why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The file cannot be written.
-    #[error("log file {path} cannot be opened: {source}")]
-    File {
-        /// The file.
-        path: String,
-        /// The cause.
-        source: io::Error,
-    },
     /// The filter is malformed.
     #[error("`{FILTER_VARIABLE}` is not a log filter: {0}")]
     Filter(String),
@@ -71,16 +39,12 @@ pub enum TelemetryError {
 /// Sets logging up for the whole process.
 ///
 /// # Errors
-/// Fails if the file cannot be opened, the filter is malformed, or logging is set up already.
-pub fn install(format: Format, target: &Target) -> Result<(), TelemetryError> {
+/// Fails if the filter is malformed, or logging is set up already.
+pub fn install(format: Format) -> Result<(), TelemetryError> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter()?)
-        .with_ansi(
-            *target == Target::Stderr
-                && format == Format::Human
-                && io::IsTerminal::is_terminal(&io::stderr()),
-        )
-        .with_writer(writer(target)?);
+        .with_ansi(format == Format::Human && io::stderr().is_terminal())
+        .with_writer(io::stderr);
     let installed = match format {
         Format::Human => builder.compact().with_target(false).try_init(),
         Format::Json => builder.json().flatten_event(true).try_init(),
@@ -105,19 +69,5 @@ fn filter() -> Result<EnvFilter, TelemetryError> {
             EnvFilter::try_new(text).map_err(|error| TelemetryError::Filter(error.to_string()))
         }
         Err(_) => Ok(EnvFilter::new(DEFAULT_FILTER)),
-    }
-}
-
-fn writer(target: &Target) -> Result<BoxMakeWriter, TelemetryError> {
-    match target {
-        Target::Stderr => Ok(BoxMakeWriter::new(io::stderr)),
-        Target::File(path) => {
-            let opened = OpenOptions::new().create(true).append(true).open(path);
-            let file = opened.map_err(|source| TelemetryError::File {
-                path: path.display().to_string(),
-                source,
-            })?;
-            Ok(BoxMakeWriter::new(Mutex::new(file)))
-        }
     }
 }

@@ -208,6 +208,23 @@ fn take_lock(folder: &Path) -> Result<File, OpenError> {
     }
 }
 
+/// Tells whether no process holds a folder.
+///
+/// # Errors
+/// Fails if the lock cannot be looked at.
+pub fn is_free(folder: &Path) -> io::Result<bool> {
+    let file = match File::open(folder.join("lock")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        file => file?,
+    };
+    // Shared and let go at once: it is in nobody's way but that of a daemon which starts in this very moment.
+    match file.try_lock_shared() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
 fn in_use(folder: &Path, mut lock: &File) -> OpenError {
     let mut pid = String::new();
     // The owner may not have written its pid yet. The pid only helps people.

@@ -61,7 +61,7 @@ pub use checkpoint::{
     Checkpoint, Checkpoints, DEFAULT_RESERVE_BYTES, LoadError, Loaded, SaveError, Saved,
 };
 pub use disk::{Durability, disk_free};
-pub use folder::{OpenError, StateFolder};
+pub use folder::{OpenError, StateFolder, is_free};
 pub use ledger::{Ledger, LedgerError};
 
 use disk::Disk;

@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use fednode_data::DataSource;
 use fednode_learn::probe;
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
@@ -40,17 +41,16 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let config = args.state.config()?;
     let mut findings = vec![processor()];
     findings.extend(gpus());
-    findings.extend(config.listen.iter().map(|address| port(address)));
+    findings.extend(config.network.listen.iter().map(|address| port(address)));
     findings.push(now());
     findings.push(disk(&config));
     // A table is read as the node would read it, by the names of its federation.
     let columns = read_spec(&config).map_or_else(|_| Vec::new(), |spec| spec.model.columns);
-    findings.extend(
-        [&config.data]
-            .into_iter()
-            .chain(&args.data)
-            .map(|source| readable(source, &columns)),
-    );
+    findings.push(readable(&config.data, &columns));
+    findings.extend(args.data.iter().map(|text| match data::source(text) {
+        Ok(source) => readable(&source, &columns),
+        Err(error) => Finding::failed("data", ExitCode::Data, one_line(&error)),
+    }));
     let failed: Vec<(&str, ExitCode)> = findings
         .iter()
         .filter_map(|found| Some((found.what, found.code?)))
@@ -221,7 +221,7 @@ fn now() -> Finding {
 }
 
 fn disk(config: &Config) -> Finding {
-    let state = Path::new(&config.state);
+    let state = config.state();
     let existing = state
         .ancestors()
         .find(|folder| folder.is_dir())
@@ -230,7 +230,7 @@ fn disk(config: &Config) -> Finding {
         let detail = format!("cannot tell how much space `{}` has", existing.display());
         return Finding::new(Verdict::Warn, "disk", detail);
     };
-    let wanted = config.quota_mib.saturating_mul(1 << 20);
+    let wanted = config.storage.quota_mib.saturating_mul(1 << 20);
     let detail = format!(
         "{} free for `{}`, quota {}",
         bytes(free),
@@ -252,8 +252,8 @@ fn disk(config: &Config) -> Finding {
     }
 }
 
-fn readable(source: &str, columns: &[String]) -> Finding {
-    match data::source(source).and_then(|source| data::look_at(source, columns)) {
+fn readable(source: &DataSource, columns: &[String]) -> Finding {
+    match data::look_at(source.clone(), columns) {
         Ok(facts) => {
             let [channels, height, width] = facts.input;
             let detail = format!(
@@ -282,8 +282,13 @@ mod tests {
 
     #[test]
     fn missing_data_is_a_failure_and_the_built_in_data_never_is() {
-        assert_eq!(readable("digits", &[]).verdict, Verdict::Ok);
-        assert_eq!(readable("idx:/nowhere/at/all", &[]).verdict, Verdict::Fail);
-        assert_eq!(readable("digts", &[]).verdict, Verdict::Fail);
+        assert_eq!(
+            readable(&"digits".parse().unwrap(), &[]).verdict,
+            Verdict::Ok
+        );
+        assert_eq!(
+            readable(&"idx:/nowhere/at/all".parse().unwrap(), &[]).verdict,
+            Verdict::Fail
+        );
     }
 }

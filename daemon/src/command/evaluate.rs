@@ -1,6 +1,6 @@
 //! `fednode evaluate`: how good a node's model is, on its own test samples or on any data.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use fednode_data::Samples;
 use fednode_learn::{ClassCount, Evaluation};
@@ -12,6 +12,7 @@ use crate::everyone::Everyone;
 use crate::failure::{OrFail, fail};
 use crate::model::{self, ModelArgs, Typed};
 use crate::output::{self, Form, Report};
+use crate::shard::Shard;
 use crate::table::{number, percent, render, text};
 
 /// What is typed.
@@ -24,7 +25,7 @@ pub(crate) struct Args {
     data: Option<String>,
     /// Of that data, only the test samples of this part, divided as the federation's spec says.
     #[arg(long, value_name = "I/N", requires = "data")]
-    shard: Option<String>,
+    shard: Option<Shard>,
     /// Evaluate on the test samples of all nodes, where one data set is divided among them.
     #[arg(long, conflicts_with = "shard")]
     everyone: bool,
@@ -75,23 +76,21 @@ fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples
             ))
         }
         (source, shard) => {
-            let (data, shard, partition_file) = (
-                source.as_deref(),
-                shard.as_deref(),
-                args.partition_file.as_deref(),
-            );
+            let (data, shard, partition_file) =
+                (source.as_deref(), *shard, args.partition_file.as_deref());
             let config = args.model.samples_of(Typed {
                 data,
                 shard,
                 partition_file,
             })?;
             if args.everyone {
-                let file =
-                    (!config.partition_file.is_empty()).then(|| Path::new(&config.partition_file));
                 let everyone = Everyone::load(
-                    &data::source(&config.data)?.with_columns(&model.spec().model.columns),
+                    &config
+                        .data
+                        .clone()
+                        .with_columns(&model.spec().model.columns),
                     model.spec(),
-                    file,
+                    config.partition_file.as_deref(),
                 )?;
                 return Ok((
                     format!("everyone's test samples of {}", config.data),
@@ -99,7 +98,10 @@ fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples
                 ));
             }
             let mine = Mine::load(&config, model.spec())?;
-            let on = format!("test samples of {} {}", config.data, config.shard);
+            let shard = config
+                .shard
+                .map_or(String::new(), |shard| format!(" {shard}"));
+            let on = format!("test samples of {}{shard}", config.data);
             Ok((on, mine.split.test.clone()))
         }
     }

@@ -6,9 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fednode_core::{ConfigError, FederationSpec};
+use fednode_data::DataSource;
 use fednode_learn::own_model;
 use fednode_net::{Identity, NetworkKey};
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::settings::Network;
 use serde::Serialize;
 
 use crate::config::Config;
@@ -17,6 +19,7 @@ use crate::failure::{OrFail, fail};
 use crate::federation;
 use crate::origin;
 use crate::output::{self, Form, Report};
+use crate::shard::Shard;
 use crate::whole_file;
 
 /// The node's settings.
@@ -26,9 +29,6 @@ const SPEC_FILE: &str = "federation.toml";
 /// The pre-shared key.
 const NETWORK_KEY_FILE: &str = "network.key";
 
-/// Where the data comes from, unless somebody says otherwise.
-const DATA: &str = "digits";
-
 /// What is typed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -37,11 +37,11 @@ pub(crate) struct Args {
     dir: PathBuf,
     #[command(flatten)]
     federation: federation::Args,
-    #[arg(long, help = format!("{} [default: {DATA}]", data::help()), value_name = "SOURCE")]
+    #[arg(long, help = format!("{} [default: {}]", data::help(), DataSource::default()), value_name = "SOURCE")]
     data: Option<String>,
     /// Which part of the data this node has, counting from 1.
     #[arg(long, value_name = "I/N")]
-    shard: Option<String>,
+    shard: Option<Shard>,
     /// Members to join through, any of them.
     #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',')]
     peers: Vec<String>,
@@ -57,31 +57,20 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     fs::create_dir_all(&args.dir).map_err(|error| unwritable(&args.dir, &error))?;
     let (spec, spec_file) = spec(args)?;
     let config = Config {
-        data: origin::rooted_source(args.data.as_deref().unwrap_or(DATA)),
+        data: origin::rooted_source(&source(args)?),
         shard: shard(args, &spec),
-        peers: args.peers.clone(),
-        partition_file: args
-            .federation
-            .partition_file
-            .as_deref()
-            .map(absolute)
-            .unwrap_or_default(),
-        initial: args
-            .federation
-            .initial
-            .as_deref()
-            .map(absolute)
-            .unwrap_or_default(),
-        network_key: if args.network_key {
-            NETWORK_KEY_FILE.into()
-        } else {
-            String::new()
+        partition_file: args.federation.partition_file.as_deref().map(absolute),
+        initial: args.federation.initial.as_deref().map(absolute),
+        network: Network {
+            peers: args.peers.clone(),
+            key: args.network_key.then(|| NETWORK_KEY_FILE.into()),
+            ..Network::default()
         },
         ..Config::default()
     };
     let node_file = write_if_absent(&args.dir.join(NODE_FILE), || Ok(config.to_toml()))?;
     let mut files = vec![spec_file, node_file];
-    let state = args.dir.join(&config.state);
+    let state = args.dir.join(config.state());
     fs::create_dir_all(&state).map_err(|error| unwritable(&state, &error))?;
     let key = state.join("key");
     files.push(Entry::of(&key));
@@ -159,14 +148,11 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
         own_model::check(&spec).map_err(|error| named(ConfigError(error.to_string())))?;
         return Ok((spec, entry));
     }
-    let source = data::source(args.data.as_deref().unwrap_or(DATA))?;
+    let source = source(args)?;
     let facts = data::facts(&source)?;
     data::warn_of_table(&source, &[])?;
     let mut spec = federation::spec(&args.federation, &facts).or_fail(ExitCode::Configuration)?;
-    if source.kind().name == "csv"
-        && spec.data.partition == data::OWN
-        && spec.model.columns.is_empty()
-    {
+    if facts.is_table && spec.data.partition == data::OWN && spec.model.columns.is_empty() {
         eprintln!(
             "warning: the table's columns have no names, or two the same: nothing will tell whether another node's table has them \
              in the same order; a header with distinct names would"
@@ -179,20 +165,23 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
 }
 
 /// Returns the shard to put into node.toml: the one given, else the first, which the user changes on other machines.
-fn shard(args: &Args, spec: &FederationSpec) -> String {
-    let first = if spec.data.partition == data::OWN {
-        String::new()
-    } else {
-        format!("1/{}", spec.nodes)
+fn shard(args: &Args, spec: &FederationSpec) -> Option<Shard> {
+    let first = Shard {
+        index: 1,
+        of: spec.nodes,
     };
-    args.shard.clone().unwrap_or(first)
+    args.shard
+        .or((spec.data.partition != data::OWN).then_some(first))
 }
 
-fn absolute(path: &Path) -> String {
-    path.canonicalize()
-        .unwrap_or_else(|_| path.to_owned())
-        .to_string_lossy()
-        .into_owned()
+fn source(args: &Args) -> anyhow::Result<DataSource> {
+    args.data
+        .as_deref()
+        .map_or(Ok(DataSource::default()), data::source)
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 fn write_if_absent(

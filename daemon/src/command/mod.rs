@@ -15,4 +15,5 @@ pub(crate) mod report;
 pub(crate) mod simulate;
 pub(crate) mod start;
 pub(crate) mod status;
+pub(crate) mod stop;
 pub(crate) mod swarm;

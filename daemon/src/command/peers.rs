@@ -48,7 +48,6 @@ fn row(peer: &Peer) -> Vec<String> {
     let role = match peer.role {
         Role::Node => "node",
         Role::Aggregator => "aggregator",
-        Role::Observer => "observer",
     };
     vec![
         peer.node_id.to_string(),

@@ -20,6 +20,7 @@ use crate::dotted::{self, Assignment};
 use crate::failure::{OrFail, fail, no_learner};
 use crate::model::{Model, ModelArgs, Typed};
 use crate::output::{self, Form, Report};
+use crate::shard::Shard;
 use crate::swarm::interrupt::Interrupts;
 use crate::table::percent;
 
@@ -33,7 +34,7 @@ pub(crate) struct Args {
     data: Option<String>,
     /// Which part of it is mine.
     #[arg(long, value_name = "I/N", requires = "data")]
-    shard: Option<String>,
+    shard: Option<Shard>,
     /// The file of index lists, if the federation is divided by one.
     #[arg(long, value_name = "FILE", requires = "shard")]
     partition_file: Option<PathBuf>,
@@ -56,7 +57,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let spec = spec(args, model.spec())?;
     let (data, shard, partition_file) = (
         args.data.as_deref(),
-        args.shard.as_deref(),
+        args.shard,
         args.partition_file.as_deref(),
     );
     let config = args.model.samples_of(Typed {
@@ -65,7 +66,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         partition_file,
     })?;
     let mine = Mine::load(&config, &spec)?;
-    data::warn_of_table(&data::source(&config.data)?, &spec.model.columns)?;
+    data::warn_of_table(&config.data, &spec.model.columns)?;
     let device = Choice::find(&args.model.device)?.open(0)?;
     let mut learner = Learner::new(&spec, mine.node_seed, Arc::clone(&mine.split), &device)
         .map_err(no_learner)?;

@@ -6,10 +6,11 @@
 //!
 //! Everything that can be wrong is checked before the first socket opens, in the order in which a user would fix it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fednode_config::flags::Flags;
 use fednode_core::FederationSpec;
 use fednode_data::Samples;
 use fednode_learn::{Learner, Room, algorithm, own_model};
@@ -38,143 +39,42 @@ const ADDRESSES: usize = 64;
 /// How long tasks that block may take to end after the last word.
 const LAST_PATIENCE: Duration = Duration::from_millis(500);
 
-/// What is typed. Every flag is a key of node.toml, described there.
-#[derive(Debug, Default, clap::Args, Serialize)]
+/// What is typed. Every key of node.toml is a flag, described there.
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct Args {
-    /// The federation's spec, the same file for all members.
-    #[arg(long, value_name = "FILE")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    spec: Option<String>,
-    #[arg(long, help = data::help(), value_name = "SOURCE")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<String>,
-    /// Which part of the data is mine, counting from 1.
-    #[arg(long, value_name = "I/N")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    shard: Option<String>,
-    /// The file of index lists when the spec's partition is `file`.
-    #[arg(long, value_name = "FILE")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    partition_file: Option<String>,
-    /// The file of the parameters that the federation starts from, if it does.
-    #[arg(long, value_name = "FILE")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    initial: Option<String>,
-    /// The folder for everything that must survive a restart.
-    #[arg(long, value_name = "DIR")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<String>,
-    /// This node's own model, where its algorithm shares nothing of it.
-    #[arg(long, value_name = "NAME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    model: Option<String>,
-    /// What to train on: auto, vulkan, vulkan:I, cpu.
-    #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    device: Option<String>,
-    /// Threads for training on the CPU; 0 takes every core.
-    #[arg(long, value_name = "N")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    threads: Option<usize>,
-    /// Addresses to listen on.
-    #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',')]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    listen: Vec<String>,
-    /// Addresses under which others reach this node.
-    #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',')]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    external: Vec<String>,
-    /// Members to join through, any of them.
-    #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',')]
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    peers: Vec<String>,
-    /// A file with the federation's pre-shared network key.
-    #[arg(long, value_name = "FILE")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    network_key: Option<String>,
-    /// A file with the node ids that may take part, one a line.
-    #[arg(long, value_name = "FILE")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    allow: Option<String>,
-    /// Look for members on the local network.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mdns: Option<bool>,
-    /// How blobs come here: zstd, or off for bytes as they are.
-    #[arg(long, value_name = "METHOD")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    compression: Option<String>,
-    /// Where the control API listens, or `off`.
-    #[arg(long, value_name = "ADDR")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    control: Option<String>,
-    /// Most mebibytes of other nodes' experts kept on disk.
-    #[arg(long, value_name = "MIB")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    quota_mib: Option<u64>,
-    /// Most mebibytes of memory for what frozen parts make of the samples; the rest lies in the state folder.
-    #[arg(long, value_name = "MIB")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    feature_memory_mib: Option<u64>,
-    /// How log lines are written: human or json.
-    #[arg(long = "log", value_name = "FORM")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    log_format: Option<String>,
-    /// Stop after the last round instead of serving experts to others.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exit_when_finished: Option<bool>,
-    /// Rounds between two evaluations before the exchange and on validation samples.
-    #[arg(long, value_name = "ROUNDS")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    evaluate_every: Option<u32>,
-    /// Let others have the private module, where the federation pools them; `=false` keeps it.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    share_module: Option<bool>,
-    /// Seconds to go on serving before that stop.
-    #[arg(long, value_name = "SECONDS")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    linger_seconds: Option<f64>,
+    #[command(flatten)]
+    settings: Flags<Config>,
     /// The file with all of these [default: $FEDNODE_CONFIG, else node.toml if it exists].
     #[arg(long, value_name = "FILE")]
-    #[serde(skip)]
     config: Option<PathBuf>,
     /// Print the settings in force, where each could come from, and stop.
     #[arg(long)]
-    #[serde(skip)]
     print_config: bool,
     /// Stop when standard input closes; a swarm's children end with it.
     #[arg(long, hide = true)]
-    #[serde(skip)]
     stop_when_stdin_closes: bool,
 }
 
 /// Takes part until all rounds are done or somebody stops it.
 pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
-    let flags = toml::Table::try_from(&args).or_fail(ExitCode::Internal)?;
-    let config = layers::resolve(flags, args.config.as_deref())?;
+    let config = layers::resolve(&args.settings.layer, args.config.as_deref())?;
     if args.print_config {
         return output::print(&Effective { node: config }, form);
     }
     fednode_runtime::allocator::settle();
-    let log_format = config
-        .log_format
-        .parse()
-        .map_err(|error: String| fail(ExitCode::Configuration, error))?;
-    telemetry::install(log_format, &telemetry::Target::Stderr).or_fail(ExitCode::Configuration)?;
+    telemetry::install(config.log.format).or_fail(ExitCode::Configuration)?;
     let spec = Arc::new(read_spec(&config)?);
     let mut member = member::config(&config, Arc::clone(&spec))?;
     let mine = Mine::load(&config, &spec)?;
-    data::warn_of_table(&data::source(&config.data)?, &spec.model.columns)?;
+    data::warn_of_table(&config.data, &spec.model.columns)?;
     if let Some(change) = origin::change(&config) {
         tracing::warn!(
             "{change}: its scores are those of the new samples, of which others may have been its own"
         );
     }
-    let own = match config.model.as_str() {
-        "" => own_model::by_number(&spec, mine.position),
-        name => own_model::chosen(&spec, name).or_fail(ExitCode::Configuration)?,
+    let own = match &config.model {
+        None => own_model::by_number(&spec, mine.position),
+        Some(name) => own_model::chosen(&spec, name).or_fail(ExitCode::Configuration)?,
     };
     let trainer = trainer(&config, &own, &mine)?;
     member.facts = facts(&config, &spec, &own.model.name, &mine.split.train)?;
@@ -212,8 +112,8 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
 /// # Errors
 /// Names the file, the line and the key.
 pub(crate) fn read_spec(config: &Config) -> anyhow::Result<FederationSpec> {
-    let path = &config.spec;
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let path = config.spec.display();
+    let text = std::fs::read_to_string(&config.spec).map_err(|error| {
         let advice = "name it with --spec, or make one with `fednode init`";
         fail(
             ExitCode::Configuration,
@@ -235,17 +135,16 @@ fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Resul
         tracing::info!(%reason, "training on the CPU");
     }
     let device = choice.open(config.threads)?;
-    let initial = Some(config.initial.as_str()).filter(|file| !file.is_empty());
-    let initial = initial::of(spec, initial.map(Path::new))?;
+    let initial = initial::of(spec, config.initial.as_deref())?;
     let mut learner =
         Learner::new(spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
-    let memory_bytes = config.feature_memory_mib.saturating_mul(1 << 20);
+    let memory_bytes = config.storage.feature_memory_mib.saturating_mul(1 << 20);
     let whole = Room::default();
-    let disk_bytes = fednode_store::disk_free(Path::new(&config.state))
+    let disk_bytes = fednode_store::disk_free(config.state())
         .map_or(whole.disk_bytes, |free| whole.disk_bytes.min(free / 2));
     learner.keep_in(Room {
         memory_bytes,
-        folder: Some(config.state.clone().into()),
+        folder: Some(config.state().to_owned()),
         disk_bytes,
     });
     initial::start(&mut learner, initial.as_deref())?;
@@ -312,6 +211,8 @@ impl Report for Effective {
 mod tests {
     use super::*;
     use clap::Parser;
+    use fednode_config::layers;
+    use fednode_runtime::telemetry::Format;
 
     #[derive(Debug, Parser)]
     struct Cli {
@@ -321,7 +222,8 @@ mod tests {
 
     fn resolved(line: &[&str]) -> Config {
         let args = Cli::parse_from([&["fednode"], line].concat()).args;
-        Config::resolve(toml::Table::try_from(&args).unwrap(), [], None).unwrap()
+        let resolved = layers::resolve(&args.settings.layer, [], None);
+        resolved.unwrap().settings
     }
 
     #[test]
@@ -334,52 +236,16 @@ mod tests {
             "--shard",
             "2/5",
             "--mdns",
+            "--network-key=k",
+            "--data=csv:x",
         ]);
-        assert_eq!(
-            (config.peers.len(), config.shard.as_str(), config.mdns),
-            (2, "2/5", true)
-        );
-        assert_eq!(
-            resolved(&["--log", "json", "--threads", "3"]).log_format,
-            "json"
-        );
-        assert!(!resolved(&["--mdns=false"]).mdns);
-    }
-
-    #[test]
-    fn every_key_but_none_else_is_a_flag() {
-        let keys = toml::Table::try_from(Config::default()).unwrap();
-        let typed = [
-            "--spec=a",
-            "--data=a",
-            "--shard=1/2",
-            "--partition-file=a",
-            "--initial=a",
-            "--state=a",
-            "--model=a",
-            "--device=a",
-            "--threads=1",
-            "--listen=a",
-            "--external=a",
-            "--peers=a",
-            "--network-key=a",
-            "--allow=a",
-            "--mdns",
-            "--compression=zstd",
-            "--control=off",
-            "--quota-mib=1",
-            "--feature-memory-mib=1",
-            "--log=json",
-            "--exit-when-finished",
-            "--evaluate-every=1",
-            "--share-module=false",
-            "--linger-seconds=1",
-        ];
-        let args = Cli::parse_from([&["fednode"], &typed[..]].concat()).args;
-        let flags = toml::Table::try_from(&args).unwrap();
-        assert_eq!(
-            flags.keys().collect::<Vec<_>>(),
-            keys.keys().collect::<Vec<_>>()
-        );
+        assert_eq!((config.network.peers.len(), config.network.mdns), (2, true));
+        assert_eq!(config.network.key, Some("k".into()));
+        assert_eq!(config.shard.map(|shard| shard.position()), Some(1));
+        assert_eq!(config.data.to_string(), "csv:x");
+        for log in ["--log", "--log-format"] {
+            assert_eq!(resolved(&[log, "json"]).log.format, Format::Json);
+        }
+        assert!(!resolved(&["--mdns=false"]).network.mdns);
     }
 }

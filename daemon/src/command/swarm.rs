@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use fednode_core::FederationSpec;
+use fednode_data::DataSource;
 use fednode_net::Compression;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::final_model;
 use fednode_runtime::records;
+use fednode_runtime::settings::Network;
 use fednode_runtime::status::RoundRecord;
 
 use crate::clock;
@@ -64,7 +66,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let interrupts = Interrupts::install().or_fail(ExitCode::Internal)?;
     layers::warn_of_variables("swarm");
-    let (spec, division) = prepare(args)?;
+    let source = data::source(&args.data)?;
+    let (spec, division) = prepare(args, &source)?;
     let aggregator = if args.no_aggregator {
         None
     } else {
@@ -75,7 +78,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let folder = folder(args)?;
     folder.write_spec(&spec)?;
     let plan = Plan {
-        node: node_config(args, &spec, &device),
+        node: node_config(args, &source, &spec, &device),
         nodes: spec.nodes,
         rounds: spec.rounds,
         aggregator,
@@ -95,13 +98,12 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 }
 
 /// Makes the spec and divides the data, which gives the spec its hash.
-fn prepare(args: &Args) -> anyhow::Result<(FederationSpec, Division)> {
-    let source = data::source(&args.data)?;
-    let facts = data::facts(&source)?;
-    data::warn_of_table(&source, &[])?;
+fn prepare(args: &Args, source: &DataSource) -> anyhow::Result<(FederationSpec, Division)> {
+    let facts = data::facts(source)?;
+    data::warn_of_table(source, &[])?;
     let mut spec = federation::spec(&args.federation, &facts).or_fail(ExitCode::Configuration)?;
     data::refuse_own(&spec, "a swarm")?;
-    let division = Division::make(&source, &spec, args.federation.partition_file.as_deref())?;
+    let division = Division::make(source, &spec, args.federation.partition_file.as_deref())?;
     spec.data.partition_hash.clone_from(&division.hash);
     Ok((spec, division))
 }
@@ -115,32 +117,20 @@ fn folder(args: &Args) -> anyhow::Result<Folder> {
 }
 
 /// Returns what all nodes have in common.
-fn node_config(args: &Args, spec: &FederationSpec, device: &str) -> Config {
+fn node_config(args: &Args, source: &DataSource, spec: &FederationSpec, device: &str) -> Config {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let fair_share = (cores / spec.nodes as usize).max(1);
-    let absolute = |path: &PathBuf| {
-        path.canonicalize()
-            .unwrap_or_else(|_| path.clone())
-            .to_string_lossy()
-            .into_owned()
-    };
+    let absolute = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
     Config {
-        data: origin::rooted_source(&args.data),
+        data: origin::rooted_source(source),
         device: device.to_owned(),
         threads: args.threads.unwrap_or(fair_share),
-        compression: args.compression.name().to_owned(),
-        partition_file: args
-            .federation
-            .partition_file
-            .as_ref()
-            .map(absolute)
-            .unwrap_or_default(),
-        initial: args
-            .federation
-            .initial
-            .as_ref()
-            .map(absolute)
-            .unwrap_or_default(),
+        partition_file: args.federation.partition_file.as_ref().map(absolute),
+        initial: args.federation.initial.as_ref().map(absolute),
+        network: Network {
+            compression: args.compression,
+            ..Network::default()
+        },
         ..Config::default()
     }
 }

@@ -166,6 +166,7 @@ fn unwritable(path: &Path, error: &io::Error) -> anyhow::Error {
 mod tests {
     use super::*;
     use crate::swarm::fixtures::record;
+    use fednode_config::layers;
 
     #[test]
     fn refuses_to_overwrite_a_result() {
@@ -203,18 +204,19 @@ mod tests {
             .write_node(
                 2,
                 &Config {
-                    shard: "2/5".into(),
+                    shard: "2/5".parse().ok(),
                     ..Config::default()
                 },
             )
             .unwrap();
         let text = fs::read_to_string(&path).unwrap();
-        let file = crate::config::File {
+        let file = layers::File {
             text: &text,
             folder: path.parent().unwrap(),
         };
-        let read = Config::resolve(toml::Table::new(), [], Some(file)).unwrap();
-        assert_eq!(read.shard, "2/5");
-        assert!(read.state.ends_with("nodes/2/state"), "{}", read.state);
+        let read = layers::resolve::<Config>(&toml::Table::new(), [], Some(file)).unwrap();
+        assert_eq!(read.settings.shard.unwrap().to_string(), "2/5");
+        let state = read.settings.state().to_owned();
+        assert!(state.ends_with("nodes/2/state"), "{state:?}");
     }
 }

@@ -5,10 +5,12 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::settings::Network;
 use fednode_runtime::status::Status;
 
 use crate::config::Config;
 use crate::failure::{OrFail, fail};
+use crate::shard::Shard;
 use crate::swarm::child::{self, Child};
 use crate::swarm::folder::Folder;
 use crate::swarm::interrupt::Interrupts;
@@ -145,7 +147,7 @@ impl Swarm<'_> {
         .into_iter()
         .chain([
             "--compression".to_owned(),
-            self.plan.node.compression.clone(),
+            self.plan.node.network.compression.name().to_owned(),
         ])
         .chain(["--stop-when-stdin-closes".to_owned()])
         .collect();
@@ -163,10 +165,15 @@ impl Swarm<'_> {
         let folder = &self.plan.folder;
         let config = Config {
             spec: "../../federation.toml".into(),
-            shard: format!("{shard}/{}", self.plan.nodes),
-            state: "state".into(),
-            listen: vec![LOOPBACK.to_owned()],
-            peers: peers.to_vec(),
+            shard: Some(Shard {
+                index: shard,
+                of: self.plan.nodes,
+            }),
+            network: Network {
+                listen: vec![LOOPBACK.to_owned()],
+                peers: peers.to_vec(),
+                ..self.plan.node.network.clone()
+            },
             ..self.plan.node.clone()
         };
         let path = folder.write_node(shard, &config)?;

@@ -17,7 +17,7 @@
 use super::split::train_and_test;
 use super::{Divide, MIN_SAMPLES, NodeIndices, Request, parse_alpha};
 use crate::error::DataError;
-use crate::random::Dice;
+use fednode_core::random::Dice;
 
 /// Draws before the minimum size is enforced by moving samples. PFLlib's own settings need at most 12.
 const MAX_TRIES: usize = 100;

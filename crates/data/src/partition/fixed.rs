@@ -11,7 +11,7 @@
 use super::split::{by_class, n_train};
 use super::{Divide, NodeIndices, Request, parse_alpha, parse_classes};
 use crate::error::DataError;
-use crate::random::Dice;
+use fednode_core::random::Dice;
 
 /// How much more of its first class an unbalanced node has.
 const UNBALANCED_RATIO: f64 = 3.0;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{Divide, NodeIndices, Partition, Request};
 use crate::error::DataError;
-use crate::random::Dice;
+use fednode_core::random::Dice;
 
 /// Largest accepted file: a hundred million samples need less.
 const MAX_FILE_BYTES: u64 = 1 << 30;

@@ -23,7 +23,7 @@ pub use indices::{Labelling, NodeIndices, Partition};
 pub(crate) use split::stratified;
 
 use crate::error::DataError;
-use crate::random::Dice;
+use fednode_core::random::Dice;
 
 /// What a rule divides.
 #[derive(Debug, Clone, Copy)]

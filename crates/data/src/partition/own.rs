@@ -3,7 +3,7 @@
 use super::split::train_and_test;
 use super::{Divide, MIN_SAMPLES, NodeIndices, Request};
 use crate::error::DataError;
-use crate::random::Dice;
+use fednode_core::random::Dice;
 
 #[derive(Debug)]
 struct Own;

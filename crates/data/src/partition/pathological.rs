@@ -12,7 +12,7 @@ use super::dirichlet::least;
 use super::split::train_and_test;
 use super::{Divide, MIN_SAMPLES, NodeIndices, Request, parse_classes};
 use crate::error::DataError;
-use crate::random::Dice;
+use fednode_core::random::Dice;
 
 #[derive(Debug)]
 struct Pathological {

@@ -1,7 +1,7 @@
 //! Cutting a node's samples in two: at random for training and test, by class for validation.
 
 use super::NodeIndices;
-use crate::random::Dice;
+use fednode_core::random::Dice;
 
 /// Shuffles a node's samples and cuts them 75 to 25, rounding the training part down, as PFLlib does.
 pub(super) fn train_and_test(mut samples: Vec<u32>, dice: &mut Dice) -> NodeIndices {

@@ -8,8 +8,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fednode_config::{TableDoc, config};
+
+use super::kind::Reader;
 use super::records::{RecordFile, Wanted};
-use super::{Pool, Source, numbered};
+use super::{Facts, Pool, Source, numbered};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
 
@@ -64,22 +67,51 @@ struct Cifar {
     class_names: Arc<[String]>,
 }
 
-/// Opens `cifar10:DIR`.
-pub(super) fn open_10(argument: &str) -> Result<Box<dyn Source>, DataError> {
-    let names = CIFAR10_CLASSES
-        .iter()
-        .map(|name| (*name).to_owned())
-        .collect();
-    Ok(Box::new(Cifar::open(Path::new(argument), &CIFAR10, names)?))
+config! {
+    /// CIFAR-10.
+    pub(super) struct Cifar10Options {
+        /// The folder of its six files, or the one in which its archive was unpacked.
+        folder: PathBuf = PathBuf::new() => "DIR",
+    }
 }
 
-/// Opens `cifar100:DIR`.
-pub(super) fn open_100(argument: &str) -> Result<Box<dyn Source>, DataError> {
-    Ok(Box::new(Cifar::open(
-        Path::new(argument),
-        &CIFAR100,
-        numbered(100),
-    )?))
+impl Reader for Cifar10Options {
+    const NAME: &'static str = "cifar10";
+    const ABOUT: &'static str = "CIFAR-10, binary version";
+    const ARGUMENT: Option<&'static str> = Some("folder");
+
+    fn table() -> TableDoc {
+        Self::doc()
+    }
+
+    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+        let names = CIFAR10_CLASSES.iter().map(|name| (*name).to_owned());
+        let opened = Cifar::open(&self.folder, &CIFAR10, names.collect())?;
+        Ok(Box::new(opened))
+    }
+}
+
+config! {
+    /// CIFAR-100.
+    pub(super) struct Cifar100Options {
+        /// The folder of its two files, or the one in which its archive was unpacked.
+        folder: PathBuf = PathBuf::new() => "DIR",
+    }
+}
+
+impl Reader for Cifar100Options {
+    const NAME: &'static str = "cifar100";
+    const ABOUT: &'static str = "CIFAR-100, binary version";
+    const ARGUMENT: Option<&'static str> = Some("folder");
+
+    fn table() -> TableDoc {
+        Self::doc()
+    }
+
+    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+        let opened = Cifar::open(&self.folder, &CIFAR100, numbered(100))?;
+        Ok(Box::new(opened))
+    }
 }
 
 impl Cifar {
@@ -119,6 +151,10 @@ impl Cifar {
 }
 
 impl Source for Cifar {
+    fn describe(&self) -> Result<Facts, DataError> {
+        Ok(Facts::Images)
+    }
+
     fn pool(&self) -> Result<Pool, DataError> {
         let mut labels = Vec::new();
         let classes = self.class_names.len();

@@ -6,7 +6,7 @@
 //!   `target`; else the last one.
 //! - **Classes:** whole numbers are the classes themselves, `0` to the largest; other labels are classes in alphabetical
 //!   order. Nodes that each bring their own table must give `classes=`, or the same class may get different numbers.
-//! - **Columns:** all but the label's, in their order; where a federation names its columns ([`Source::arrange`]), those
+//! - **Columns:** all but the label's, in their order; where a federation names its columns, those
 //!   of a table with a header by their names, whatever else it has.
 //! - **Values** are taken as they are; scale them beforehand.
 
@@ -14,11 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use csv::{Reader, ReaderBuilder, StringRecord};
+use csv::{ReaderBuilder, StringRecord};
+use fednode_config::{TableDoc, config};
 
-use super::options::{Argument, Classes};
+use super::kind::Reader;
+use super::options::{Classes, Column};
 use super::records::Wanted;
-use super::{Pool, Source, numbered};
+use super::{Facts, Pool, Source, numbered};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
 
@@ -44,19 +46,37 @@ struct Layout {
     names: Vec<String>,
 }
 
-/// Opens `csv:FILE[,label=COL][,classes=…]`.
-pub(super) fn open(argument: &str) -> Result<Box<dyn Source>, DataError> {
-    let argument = Argument::parse(argument, &["label", "classes"])?;
-    let (label, classes) = (
-        argument.get("label").map(str::to_owned),
-        argument.classes()?,
-    );
-    Ok(Box::new(CsvTable {
-        path: argument.path,
-        label,
-        classes,
-        wanted: Vec::new(),
-    }))
+config! {
+    /// A table of numbers.
+    pub(super) struct Options {
+        /// The table, separated by commas.
+        file: PathBuf = PathBuf::new() => "FILE",
+        /// The column of the classes: its name, or its number from 0. Without it, the column that is called `label`, `class`
+        /// or `target`, else the last one.
+        label: Option<Column> = None => "COL",
+        /// The classes, where every node brings its own table: how many, names in order, or `LABEL=>NAME`, or a table of
+        /// labels and names. Without it, the labels that are there.
+        classes: Option<Classes> = None => "[LABEL=>]A|…",
+    }
+}
+
+impl Reader for Options {
+    const NAME: &'static str = "csv";
+    const ABOUT: &'static str = "a table of numbers with a label column";
+    const ARGUMENT: Option<&'static str> = Some("file");
+
+    fn table() -> TableDoc {
+        Self::doc()
+    }
+
+    fn open(self, columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+        Ok(Box::new(CsvTable {
+            path: self.file,
+            label: self.label.map(|Column(column)| column),
+            classes: self.classes,
+            wanted: columns.to_vec(),
+        }))
+    }
 }
 
 fn is_number(cell: &str) -> bool {
@@ -76,7 +96,7 @@ fn numbers_columns(first: &StringRecord, label: usize) -> bool {
 }
 
 impl CsvTable {
-    fn reader(&self, has_header: bool) -> Result<Reader<std::fs::File>, DataError> {
+    fn reader(&self, has_header: bool) -> Result<csv::Reader<std::fs::File>, DataError> {
         let mut builder = ReaderBuilder::new();
         builder.has_headers(has_header).trim(csv::Trim::All);
         builder
@@ -331,6 +351,15 @@ pub fn numbers(bytes: &[u8], width: usize, columns: &[String]) -> Result<Vec<f32
 }
 
 impl Source for CsvTable {
+    fn describe(&self) -> Result<Facts, DataError> {
+        let names = self.layout()?.names;
+        let distinct: BTreeSet<&String> = names.iter().collect();
+        let are_names = !names.is_empty() && distinct.len() == names.len();
+        Ok(Facts::Table {
+            columns: are_names.then_some(names),
+        })
+    }
+
     fn pool(&self) -> Result<Pool, DataError> {
         let layout = self.layout()?;
         let mut texts: Vec<Arc<str>> = Vec::new();
@@ -411,16 +440,6 @@ impl Source for CsvTable {
             labels,
             Arc::clone(&pool.class_names),
         )?)
-    }
-
-    fn columns(&self) -> Result<Option<Vec<String>>, DataError> {
-        let names = self.layout()?.names;
-        let distinct: BTreeSet<&String> = names.iter().collect();
-        Ok((!names.is_empty() && distinct.len() == names.len()).then_some(names))
-    }
-
-    fn arrange(&mut self, columns: &[String]) {
-        self.wanted = columns.to_vec();
     }
 }
 

@@ -4,9 +4,11 @@
 use std::io::Read;
 use std::path::Path;
 
+use fednode_config::{TableDoc, config};
 use flate2::read::GzDecoder;
 
-use super::{Pool, Source, numbered};
+use super::kind::Reader;
+use super::{Facts, Pool, Source, numbered};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
 
@@ -19,9 +21,23 @@ const WHITE: u8 = 16;
 #[derive(Debug)]
 struct Digits;
 
-/// Opens `digits`.
-pub(super) fn open(_: &str) -> Result<Box<dyn Source>, DataError> {
-    Ok(Box::new(Digits))
+config! {
+    /// The built-in digits have no options.
+    pub(super) struct Options {}
+}
+
+impl Reader for Options {
+    const NAME: &'static str = "digits";
+    const ABOUT: &'static str = "1,797 handwritten digits of 8x8 pixels, built in";
+    const ARGUMENT: Option<&'static str> = None;
+
+    fn table() -> TableDoc {
+        Self::doc()
+    }
+
+    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+        Ok(Box::new(Digits))
+    }
 }
 
 /// Returns pixels and labels of all images.
@@ -43,6 +59,10 @@ fn unpack() -> Result<(Vec<u8>, Vec<u16>), DataError> {
 }
 
 impl Source for Digits {
+    fn describe(&self) -> Result<Facts, DataError> {
+        Ok(Facts::Images)
+    }
+
     fn pool(&self) -> Result<Pool, DataError> {
         Ok(Pool {
             shape: SHAPE,

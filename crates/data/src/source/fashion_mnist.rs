@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 
+use fednode_config::{TableDoc, config};
+
 use super::Source;
 use super::idx::Idx;
+use super::kind::Reader;
 use crate::error::DataError;
 
 /// Where Debian's package puts it.
@@ -26,12 +29,28 @@ const CLASSES: [&str; 10] = [
     "Ankle boot",
 ];
 
-/// Opens `fashion-mnist`: Debian's files, or else those in `$FEDNODE_DATA/fashion-mnist`.
-pub(super) fn open(_: &str) -> Result<Box<dyn Source>, DataError> {
-    let own = std::env::var_os(VARIABLE).map(|folder| PathBuf::from(folder).join("fashion-mnist"));
-    let folder = locate([Some(PathBuf::from(DEBIAN)), own])?;
-    let names = CLASSES.iter().map(|name| (*name).to_owned()).collect();
-    Ok(Box::new(Idx::like_mnist(&folder, names)?))
+config! {
+    /// Fashion-MNIST has no options.
+    pub(super) struct Options {}
+}
+
+impl Reader for Options {
+    const NAME: &'static str = "fashion-mnist";
+    const ABOUT: &'static str =
+        "Fashion-MNIST, from Debian's dataset-fashion-mnist or $FEDNODE_DATA/fashion-mnist";
+    const ARGUMENT: Option<&'static str> = None;
+
+    fn table() -> TableDoc {
+        Self::doc()
+    }
+
+    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+        let own = std::env::var_os(VARIABLE);
+        let own = own.map(|folder| PathBuf::from(folder).join("fashion-mnist"));
+        let folder = locate([Some(PathBuf::from(DEBIAN)), own])?;
+        let names = CLASSES.iter().map(|name| (*name).to_owned()).collect();
+        Ok(Box::new(Idx::like_mnist(&folder, names)?))
+    }
 }
 
 fn locate(candidates: [Option<PathBuf>; 2]) -> Result<PathBuf, DataError> {

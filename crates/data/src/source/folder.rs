@@ -8,10 +8,12 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fednode_config::{TableDoc, config};
 use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
 
-use super::options::{Argument, Classes};
-use super::{Pool, Source};
+use super::kind::Reader;
+use super::options::{Channels, Classes, Size};
+use super::{Facts, Pool, Source};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
 
@@ -27,66 +29,68 @@ struct Folder {
     files: Vec<PathBuf>,
     labels: Vec<u16>,
     class_names: Arc<[String]>,
-    resize: Option<(u32, u32)>,
-    channels: Option<usize>,
+    resize: Option<Size>,
+    channels: Option<Channels>,
 }
 
-/// Opens `folder:DIR[,resize=HxW][,channels=1|3][,classes=…]`.
-pub(super) fn open(argument: &str) -> Result<Box<dyn Source>, DataError> {
-    let argument = Argument::parse(argument, &["resize", "channels", "classes"])?;
-    let resize = argument.parsed(
-        "resize",
-        "a size like `28x28`, at most 4096x4096",
-        parse_size,
-    )?;
-    let channels = argument.parsed("channels", "1 or 3", |text| match text {
-        "1" => Some(1),
-        "3" => Some(3),
-        _ => None,
-    })?;
-    let classes = argument.classes()?;
-    let path = argument.path;
-    let folders = sorted(&path, |entry| entry.is_dir())?;
-    let classes = classes
-        .unwrap_or_else(|| Classes::called(folders.iter().map(|folder| name(folder)).collect()));
-    let class_names = classes.names;
-    let (mut files, mut labels) = (Vec::new(), Vec::new());
-    for folder in folders {
-        let Some(class) = classes
-            .labels
-            .iter()
-            .position(|label| *label == name(&folder))
-        else {
-            return Err(DataError::malformed(&folder, "is none of the classes"));
-        };
-        let images = sorted(&folder, is_image)?;
-        labels.extend(images.iter().map(|_| class as u16));
-        files.extend(images);
+config! {
+    /// Image folders.
+    pub(super) struct Options {
+        /// The folder of the classes' folders.
+        folder: PathBuf = PathBuf::new() => "DIR",
+        /// The size that images are scaled to, height first; without it, all must have that of the first one.
+        resize: Option<Size> = None => "HxW",
+        /// What images are made: grey (1) or coloured (3); without it, all must be as the first one is.
+        channels: Option<Channels> = None => "1|3",
+        /// The classes, where every node brings its own images: names in order, or `LABEL=>NAME`, or a table of folders
+        /// and names. Without it, the folders that are there.
+        classes: Option<Classes> = None => "[LABEL=>]A|…",
     }
-    if files.is_empty() || class_names.len() > usize::from(u16::MAX) {
-        return Err(DataError::malformed(
-            &path,
-            "holds no sub-folders with PNG or JPEG files",
-        ));
-    }
-    Ok(Box::new(Folder {
-        path,
-        files,
-        labels,
-        class_names,
-        resize,
-        channels,
-    }))
 }
 
-fn parse_size(text: &str) -> Option<(u32, u32)> {
-    let (height, width) = text.split_once('x')?;
-    let side = |text: &str| {
-        text.parse::<u32>()
-            .ok()
-            .filter(|side| (1..=4096).contains(side))
-    };
-    Some((side(height)?, side(width)?))
+impl Reader for Options {
+    const NAME: &'static str = "folder";
+    const ABOUT: &'static str = "PNG and JPEG images, one sub-folder per class";
+    const ARGUMENT: Option<&'static str> = Some("folder");
+
+    fn table() -> TableDoc {
+        Self::doc()
+    }
+
+    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+        let folders = sorted(&self.folder, |entry| entry.is_dir())?;
+        let classes = self.classes.unwrap_or_else(|| {
+            Classes::called(folders.iter().map(|folder| name(folder)).collect())
+        });
+        let class_names = classes.names;
+        let (mut files, mut labels) = (Vec::new(), Vec::new());
+        for folder in folders {
+            let Some(class) = classes
+                .labels
+                .iter()
+                .position(|label| *label == name(&folder))
+            else {
+                return Err(DataError::malformed(&folder, "is none of the classes"));
+            };
+            let images = sorted(&folder, is_image)?;
+            labels.extend(images.iter().map(|_| class as u16));
+            files.extend(images);
+        }
+        if files.is_empty() || class_names.len() > usize::from(u16::MAX) {
+            return Err(DataError::malformed(
+                &self.folder,
+                "holds no sub-folders with PNG or JPEG files",
+            ));
+        }
+        Ok(Box::new(Folder {
+            path: self.folder,
+            files,
+            labels,
+            class_names,
+            resize: self.resize,
+            channels: self.channels,
+        }))
+    }
 }
 
 fn name(path: &Path) -> String {
@@ -152,8 +156,12 @@ impl Folder {
         };
         let first = decoder(first)?;
         let (width, height) = first.dimensions();
-        let (height, width) = self.resize.unwrap_or((height, width));
-        let channels = self.channels.unwrap_or_else(|| n_channels(&first));
+        let (height, width) = self
+            .resize
+            .map_or((height, width), |size| (size.height, size.width));
+        let channels = self
+            .channels
+            .map_or_else(|| n_channels(&first), |channels| channels as usize);
         Ok([channels, height as usize, width as usize])
     }
 
@@ -198,6 +206,10 @@ impl Folder {
 }
 
 impl Source for Folder {
+    fn describe(&self) -> Result<Facts, DataError> {
+        Ok(Facts::Images)
+    }
+
     fn pool(&self) -> Result<Pool, DataError> {
         let class_names = Arc::clone(&self.class_names);
         Ok(Pool {

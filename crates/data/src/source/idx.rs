@@ -11,9 +11,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::options::Argument;
+use fednode_config::{TableDoc, config};
+use serde::{Deserialize, Serialize};
+
+use super::kind::Reader;
 use super::records::{RecordFile, Wanted};
-use super::{Pool, Source, numbered};
+use super::{Facts, Pool, Source, numbered};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
 
@@ -24,8 +27,23 @@ const MAX_SIDE: u32 = 4_096;
 /// Most accepted samples: indices are 32-bit.
 const MAX_SAMPLES: u32 = 1 << 30;
 
+/// The families of files that are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Family {
+    Mnist,
+    Balanced,
+    Byclass,
+    Bymerge,
+    Digits,
+    Letters,
+    EmnistMnist,
+}
+
 /// How one family of files is named, and what is special about it.
 struct Layout {
+    family: Family,
+    /// What the option `split` calls it.
     split: &'static str,
     train: &'static str,
     test: &'static str,
@@ -34,25 +52,24 @@ struct Layout {
     transposed: bool,
 }
 
-const fn emnist(
-    split: &'static str,
-    train: &'static str,
-    test: &'static str,
-    classes: usize,
-    first: u8,
-) -> Layout {
-    Layout {
-        split,
-        train,
-        test,
-        classes: Some(classes),
-        first_label: first,
-        transposed: true,
-    }
+/// Makes a row of EMNIST, whose files are all named alike.
+macro_rules! emnist {
+    ($family:ident, $split:literal, $files:literal, $classes:literal, $first:literal) => {
+        Layout {
+            family: Family::$family,
+            split: $split,
+            train: concat!("emnist-", $files, "-train"),
+            test: concat!("emnist-", $files, "-test"),
+            classes: Some($classes),
+            first_label: $first,
+            transposed: true,
+        }
+    };
 }
 
 const LAYOUTS: [Layout; 7] = [
     Layout {
+        family: Family::Mnist,
         split: "mnist",
         train: "train",
         test: "t10k",
@@ -60,42 +77,12 @@ const LAYOUTS: [Layout; 7] = [
         first_label: 0,
         transposed: false,
     },
-    emnist(
-        "balanced",
-        "emnist-balanced-train",
-        "emnist-balanced-test",
-        47,
-        0,
-    ),
-    emnist(
-        "byclass",
-        "emnist-byclass-train",
-        "emnist-byclass-test",
-        62,
-        0,
-    ),
-    emnist(
-        "bymerge",
-        "emnist-bymerge-train",
-        "emnist-bymerge-test",
-        47,
-        0,
-    ),
-    emnist("digits", "emnist-digits-train", "emnist-digits-test", 10, 0),
-    emnist(
-        "letters",
-        "emnist-letters-train",
-        "emnist-letters-test",
-        26,
-        1,
-    ),
-    emnist(
-        "emnist-mnist",
-        "emnist-mnist-train",
-        "emnist-mnist-test",
-        10,
-        0,
-    ),
+    emnist!(Balanced, "balanced", "balanced", 47, 0),
+    emnist!(Byclass, "byclass", "byclass", 62, 0),
+    emnist!(Bymerge, "bymerge", "bymerge", 47, 0),
+    emnist!(Digits, "digits", "digits", 10, 0),
+    emnist!(Letters, "letters", "letters", 26, 1),
+    emnist!(EmnistMnist, "emnist-mnist", "mnist", 10, 0),
 ];
 
 /// A pair of files.
@@ -114,36 +101,63 @@ pub(super) struct Idx {
     transposed: bool,
 }
 
-/// Opens `idx:DIR[,split=NAME]`.
-pub(super) fn open(argument: &str) -> Result<Box<dyn Source>, DataError> {
-    let argument = Argument::parse(argument, &["split"])?;
-    let layout = choose(&argument)?;
-    let Some(train) = find(&argument.path, layout.train) else {
-        return Err(absent(&argument.path, layout.train));
-    };
-    let parts = std::iter::once(train)
-        .chain(find(&argument.path, layout.test))
-        .collect();
-    let Layout {
-        classes,
-        first_label,
-        transposed,
-        ..
-    } = *layout;
-    Ok(Box::new(Idx {
-        parts,
-        class_names: classes.map(numbered),
-        first_label,
-        transposed,
-    }))
+config! {
+    /// A data set in IDX files.
+    pub(super) struct Options {
+        /// The folder of its files.
+        folder: PathBuf = PathBuf::new() => "DIR",
+        /// Which data set is meant where the folder holds several: `mnist`, or of EMNIST `balanced`, `byclass`, `bymerge`,
+        /// `digits`, `letters`, `emnist-mnist`. Without it, the only one that is there.
+        split: Option<Family> = None => "NAME",
+    }
 }
 
-/// Opens `mnist:DIR`.
-pub(super) fn open_mnist(argument: &str) -> Result<Box<dyn Source>, DataError> {
-    Ok(Box::new(Idx::like_mnist(
-        Path::new(argument),
-        numbered(10),
-    )?))
+impl Reader for Options {
+    const NAME: &'static str = "idx";
+    const ABOUT: &'static str = "any data set in IDX files named like MNIST's or EMNIST's";
+    const ARGUMENT: Option<&'static str> = Some("folder");
+
+    fn table() -> TableDoc {
+        Self::doc()
+    }
+
+    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+        let layout = choose(&self)?;
+        let Some(train) = find(&self.folder, layout.train) else {
+            return Err(absent(&self.folder, layout.train));
+        };
+        let parts = std::iter::once(train)
+            .chain(find(&self.folder, layout.test))
+            .collect();
+        Ok(Box::new(Idx {
+            parts,
+            class_names: layout.classes.map(numbered),
+            first_label: layout.first_label,
+            transposed: layout.transposed,
+        }))
+    }
+}
+
+config! {
+    /// MNIST.
+    pub(super) struct MnistOptions {
+        /// The folder of its four files.
+        folder: PathBuf = PathBuf::new() => "DIR",
+    }
+}
+
+impl Reader for MnistOptions {
+    const NAME: &'static str = "mnist";
+    const ABOUT: &'static str = "MNIST in its IDX files";
+    const ARGUMENT: Option<&'static str> = Some("folder");
+
+    fn table() -> TableDoc {
+        Self::doc()
+    }
+
+    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+        Ok(Box::new(Idx::like_mnist(&self.folder, numbered(10))?))
+    }
 }
 
 impl Idx {
@@ -161,32 +175,23 @@ impl Idx {
     }
 }
 
-fn choose(argument: &Argument) -> Result<&'static Layout, DataError> {
-    let names = |layouts: &[&Layout]| {
-        layouts
-            .iter()
-            .map(|layout| layout.split)
-            .collect::<Vec<_>>()
-            .join("|")
-    };
-    let all: Vec<&'static Layout> = LAYOUTS.iter().collect();
-    let by_name = |name: &str| all.iter().copied().find(|layout| layout.split == name);
-    if let Some(layout) = argument.parsed("split", &format!("one of {}", names(&all)), by_name)? {
-        return Ok(layout);
+fn choose(options: &Options) -> Result<&'static Layout, DataError> {
+    if let Some(family) = options.split {
+        let named = LAYOUTS.iter().find(|layout| layout.family == family);
+        return Ok(named.expect("every family has its row"));
     }
-    let present: Vec<_> = all
-        .into_iter()
-        .filter(|layout| find(&argument.path, layout.train).is_some())
-        .collect();
+    let is_there = |layout: &&Layout| find(&options.folder, layout.train).is_some();
+    let present: Vec<&'static Layout> = LAYOUTS.iter().filter(is_there).collect();
     match present.as_slice() {
         [] => Ok(&LAYOUTS[0]),
         [one] => Ok(one),
         several => {
+            let names: Vec<&str> = several.iter().map(|layout| layout.split).collect();
             let cause = format!(
                 "holds several data sets: choose one with `,split={}`",
-                names(several)
+                names.join("|")
             );
-            Err(DataError::malformed(&argument.path, cause))
+            Err(DataError::malformed(&options.folder, cause))
         }
     }
 }
@@ -331,6 +336,10 @@ fn transpose(stored: &[u8], height: usize, image: &mut [u8]) {
 }
 
 impl Source for Idx {
+    fn describe(&self) -> Result<Facts, DataError> {
+        Ok(Facts::Images)
+    }
+
     fn pool(&self) -> Result<Pool, DataError> {
         let mut labels = Vec::new();
         let mut shape = None;
@@ -388,6 +397,14 @@ impl Source for Idx {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_family_has_its_row_under_the_name_of_the_option() {
+        for layout in &LAYOUTS {
+            let written = toml::Value::try_from(layout.family).unwrap();
+            assert_eq!(written.as_str(), Some(layout.split));
+        }
+    }
 
     #[test]
     fn transposes_rectangles_too() {

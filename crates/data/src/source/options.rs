@@ -1,13 +1,24 @@
-//! The argument of a source: a path, then options as `,key=value`.
+//! The types that options of readers have, and how a short text becomes one of them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use fednode_config::KeyDoc;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use super::numbered;
-use crate::error::DataError;
+
+/// What `classes` may be, for messages.
+const CLASSES: &str = "names like `cat|dog`, `0=>cat|1=>dog`, or a number from 2 to 65535";
+/// Stands between what the data call a class and what the federation calls it.
+const ARROW: &str = "=>";
 
 /// The classes of data, in the order of their numbers.
+///
+/// Nodes that bring their own data must agree on the names and their order, else the same label would mean different
+/// things. Written as a number (the labels are 0, 1, …), as a list of names or of `LABEL=>NAME`, which gives the order, or
+/// as a table of labels and names. A table has no order, so its classes are in the alphabetical order of their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Classes {
     /// What the federation calls them.
@@ -24,88 +35,184 @@ impl Classes {
             names,
         }
     }
-}
 
-/// A path and its options.
-#[derive(Debug, Clone)]
-pub(super) struct Argument {
-    pub(super) path: PathBuf,
-    options: BTreeMap<String, String>,
-}
-
-impl Argument {
-    /// Takes options off the end as long as they have a known key; the rest is the path, commas and all.
-    pub(super) fn parse(text: &str, known: &[&str]) -> Result<Self, DataError> {
-        let (mut path, mut options) = (text, BTreeMap::new());
-        while let Some((head, option)) = path.rsplit_once(',') {
-            let Some((key, value)) = option.split_once('=') else {
-                break;
-            };
-            if !known.contains(&key) {
-                let cause = format!(
-                    "unknown option `{key}`, expected one of {}",
-                    known.join(", ")
-                );
-                return Err(wrong(text, cause));
+    fn read(value: &toml::Value) -> Option<Self> {
+        let pairs: Vec<(String, String)> = match value {
+            toml::Value::Integer(count) => return Self::counted(*count),
+            toml::Value::String(text) => text.split('|').map(pair).collect(),
+            toml::Value::Array(items) => items
+                .iter()
+                .map(|item| item.as_str().map(pair))
+                .collect::<Option<_>>()?,
+            toml::Value::Table(names) => {
+                let mut pairs = names
+                    .iter()
+                    .map(|(label, name)| Some((label.clone(), name.as_str()?.to_owned())))
+                    .collect::<Option<Vec<_>>>()?;
+                pairs.sort_by(|(_, a), (_, b)| a.cmp(b));
+                pairs
             }
-            options.insert(key.to_owned(), value.to_owned());
-            path = head;
-        }
-        Ok(Self {
-            path: path.into(),
-            options,
-        })
-    }
-
-    pub(super) fn get(&self, key: &str) -> Option<&str> {
-        self.options.get(key).map(String::as_str)
-    }
-
-    /// Reads an option.
-    pub(super) fn parsed<T>(
-        &self,
-        key: &str,
-        expected: &str,
-        parse: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<Option<T>, DataError> {
-        let Some(value) = self.get(key) else {
-            return Ok(None);
+            _ => return None,
         };
-        let parsed = parse(value)
-            .ok_or_else(|| wrong(&format!("{key}={value}"), format!("expected {expected}")))?;
-        Ok(Some(parsed))
+        let (labels, names): (Vec<String>, Vec<String>) = pairs.into_iter().unzip();
+        let are_distinct =
+            |texts: &[String]| texts.iter().collect::<BTreeSet<_>>().len() == texts.len();
+        let is_valid = names.len() >= 2 && names.len() < usize::from(u16::MAX);
+        (is_valid && are_distinct(&labels) && are_distinct(&names)).then(|| Self {
+            names: names.into(),
+            labels: labels.into(),
+        })
     }
 
-    /// Reads `classes`: names between bars, or how many there are. Nodes that bring their own data must agree on the names
-    /// and their order, else the same label would mean different things; `LABEL=>NAME` says what the data call one.
-    pub(super) fn classes(&self) -> Result<Option<Classes>, DataError> {
-        let expected = "names like `cat|dog`, `0=>cat|1=>dog`, or a number from 2 to 65535";
-        self.parsed("classes", expected, |value| match value.parse::<u16>() {
-            Ok(n) => (n >= 2).then(|| Classes::called(numbered(n.into()))),
-            Err(_) => {
-                let pairs = value
-                    .split('|')
-                    .map(|class| class.split_once("=>").unwrap_or((class, class)));
-                let (labels, names): (Vec<String>, Vec<String>) = pairs
-                    .map(|(label, name)| (label.trim().to_owned(), name.trim().to_owned()))
-                    .unzip();
-                let are_distinct =
-                    |texts: &[String]| texts.iter().collect::<BTreeSet<_>>().len() == texts.len();
-                let is_valid = names.len() >= 2 && names.len() < usize::from(u16::MAX);
-                (is_valid && are_distinct(&labels) && are_distinct(&names)).then(|| Classes {
-                    names: names.into(),
-                    labels: labels.into(),
-                })
-            }
+    fn counted(count: i64) -> Option<Self> {
+        let count = u16::try_from(count).ok().filter(|count| *count >= 2)?;
+        Some(Self::called(numbered(count.into())))
+    }
+}
+
+/// Reads `LABEL=>NAME`, or a name that is the label too.
+fn pair(text: &str) -> (String, String) {
+    let (label, name) = text.split_once(ARROW).unwrap_or((text, text));
+    (label.trim().to_owned(), name.trim().to_owned())
+}
+
+impl<'de> Deserialize<'de> for Classes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = toml::Value::deserialize(deserializer)?;
+        Self::read(&value).ok_or_else(|| D::Error::custom(format!("expected {CLASSES}")))
+    }
+}
+
+impl Serialize for Classes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if *self.names == *numbered(self.names.len()) && self.labels == self.names {
+            return serializer.serialize_u64(self.names.len() as u64);
+        }
+        let text = |(label, name): (&String, &String)| match label == name {
+            true => name.clone(),
+            false => format!("{label}{ARROW}{name}"),
+        };
+        let items: Vec<String> = self
+            .labels
+            .iter()
+            .zip(self.names.iter())
+            .map(text)
+            .collect();
+        items.serialize(serializer)
+    }
+}
+
+/// A column of a table, by its name or its number: which of the two it is, the header tells.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(super) struct Column(pub(super) String);
+
+impl<'de> Deserialize<'de> for Column {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match toml::Value::deserialize(deserializer)? {
+            toml::Value::String(name) => Ok(Self(name)),
+            toml::Value::Integer(number) => Ok(Self(number.to_string())),
+            _ => Err(D::Error::custom(
+                "expected the name of a column, or its number from 0",
+            )),
+        }
+    }
+}
+
+/// The size of images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) height: u32,
+    pub(super) width: u32,
+}
+
+impl Size {
+    fn parse(text: &str) -> Option<Self> {
+        let side = |text: &str| {
+            text.parse::<u32>()
+                .ok()
+                .filter(|side| (1..=4096).contains(side))
+        };
+        let (height, width) = text.split_once('x')?;
+        Some(Self {
+            height: side(height)?,
+            width: side(width)?,
         })
     }
 }
 
-fn wrong(text: &str, cause: String) -> DataError {
-    DataError::Text {
-        text: text.to_owned(),
-        what: "data source",
-        cause,
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = toml::Value::deserialize(deserializer)?;
+        let size = value.as_str().and_then(Self::parse);
+        size.ok_or_else(|| D::Error::custom("expected a size like `28x28`, at most 4096x4096"))
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{}x{}", self.height, self.width))
+    }
+}
+
+/// Channels of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Channels {
+    /// One: grey.
+    Grey = 1,
+    /// Three: red, green, blue.
+    Colour = 3,
+}
+
+impl<'de> Deserialize<'de> for Channels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match toml::Value::deserialize(deserializer)?.as_integer() {
+            Some(1) => Ok(Self::Grey),
+            Some(3) => Ok(Self::Colour),
+            _ => Err(D::Error::custom("expected 1 or 3")),
+        }
+    }
+}
+
+impl Serialize for Channels {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u8(*self as u8)
+    }
+}
+
+/// A whole number within bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(super) struct Number<const LEAST: usize, const MOST: usize>(pub(super) usize);
+
+impl<'de, const LEAST: usize, const MOST: usize> Deserialize<'de> for Number<LEAST, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = toml::Value::deserialize(deserializer)?.as_integer();
+        let number = value.and_then(|number| usize::try_from(number).ok());
+        let number = number.filter(|number| (LEAST..=MOST).contains(number));
+        number
+            .map(Self)
+            .ok_or_else(|| D::Error::custom(format!("expected a number from {LEAST} to {MOST}")))
+    }
+}
+
+/// Reads an option of the short form: a path is a text whatever it looks like, a whole number is one, all else is a text.
+pub(super) fn typed(text: &str, key: &KeyDoc) -> toml::Value {
+    match text.parse::<i64>() {
+        Ok(number) if !key.is_path => number.into(),
+        _ => text.into(),
+    }
+}
+
+/// Writes an option as the short form has it.
+pub(super) fn short(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(short).collect();
+            items.join("|")
+        }
+        other => other.to_string(),
     }
 }
 
@@ -113,31 +220,64 @@ fn wrong(text: &str, cause: String) -> DataError {
 mod tests {
     use super::*;
 
-    #[test]
-    fn takes_known_options_and_leaves_commas_in_paths() {
-        let argument =
-            Argument::parse("/a,b/c.csv,label=x,classes=3", &["label", "classes"]).unwrap();
-        assert_eq!(argument.path, PathBuf::from("/a,b/c.csv"));
-        assert_eq!(argument.get("label"), Some("x"));
-        assert_eq!(argument.classes().unwrap().unwrap().names.len(), 3);
+    fn classes(toml: &str) -> Result<Classes, String> {
+        let mut table: toml::Table = format!("x = {toml}").parse().unwrap();
+        table
+            .remove("x")
+            .unwrap()
+            .try_into()
+            .map_err(|error: toml::de::Error| error.message().to_owned())
     }
 
     #[test]
-    fn refuses_unknown_options_and_doubled_classes() {
-        let error = Argument::parse("x,lable=y", &["label"])
-            .unwrap_err()
-            .to_string();
+    fn classes_are_a_number_names_or_a_table() {
+        let lists = |toml: &str| {
+            let classes = classes(toml).unwrap();
+            (classes.labels.join(" "), classes.names.join(" "))
+        };
+        let expected = |labels: &str, names: &str| (labels.to_owned(), names.to_owned());
+        assert_eq!(lists("3"), expected("0 1 2", "0 1 2"));
+        assert_eq!(lists("'b | a'"), expected("b a", "b a"));
+        assert_eq!(lists("['b', 'x=>a']"), expected("b x", "b a"));
+        // Whatever the labels are called, all nodes have the same order of names.
         assert_eq!(
-            error,
-            "`x,lable=y` is not a data source: unknown option `lable`, expected one of label"
+            lists("{ M = 'malignant', B = 'benign' }"),
+            expected("B M", "benign malignant")
         );
-        for classes in ["1", "a|a", "a"] {
-            assert!(
-                Argument::parse(&format!("x,classes={classes}"), &["classes"])
-                    .unwrap()
-                    .classes()
-                    .is_err()
+        assert_eq!(
+            lists("{ 0 = 'malignant', 1 = 'benign' }"),
+            expected("1 0", "benign malignant")
+        );
+    }
+
+    #[test]
+    fn doubled_and_lone_classes_are_refused() {
+        for toml in [
+            "1",
+            "-1",
+            "70000",
+            "'a|a'",
+            "'a'",
+            "['a=>x', 'b=>x']",
+            "['a=>x', 'a=>y']",
+            "[1, 2]",
+            "{ a = 1 }",
+            "true",
+        ] {
+            assert_eq!(
+                classes(toml).unwrap_err(),
+                format!("expected {CLASSES}"),
+                "{toml}"
             );
+        }
+    }
+
+    #[test]
+    fn sizes_are_height_and_width() {
+        let size = Size::parse("28x32").unwrap();
+        assert_eq!((size.height, size.width), (28, 32));
+        for text in ["28", "0x3", "4097x1", "axb"] {
+            assert_eq!(Size::parse(text), None, "{text}");
         }
     }
 }

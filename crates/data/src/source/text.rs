@@ -25,11 +25,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fednode_config::{ConfigError, TableDoc, config};
+
 use super::csv_table::{LABEL_NAMES, class_names};
-use super::options::{Argument, Classes};
+use super::kind::Reader;
+use super::options::{Classes, Number};
 use super::records::Wanted;
 use super::rows::{Row, Rows};
-use super::{Pool, Source};
+use super::{Facts, Pool, Source};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
 use crate::tokenizer::normalize;
@@ -47,8 +50,8 @@ const ENTRIES: usize = 32_000;
 const LENGTH: usize = 200;
 /// Most tokens of a sample: the largest side of a model's input.
 const MAX_LENGTH: usize = 4_096;
-/// Options that both sources have.
-const OPTIONS: [&str; 5] = ["vocabulary", "length", "vocabulary_file", "test", "classes"];
+/// Fewest entries of a vocabulary: the two special ones and a word.
+const FEWEST_ENTRIES: usize = 3;
 
 /// What the first cell of a row means.
 #[derive(Debug)]
@@ -71,77 +74,128 @@ struct Text {
     vocabulary: OnceCell<Arc<Vocabulary>>,
 }
 
-/// Opens `ag-news:DIR[,vocabulary=N][,length=N][,vocabulary_file=FILE]`.
-pub(super) fn open_ag_news(argument: &str) -> Result<Box<dyn Source>, DataError> {
-    let argument = Argument::parse(argument, &OPTIONS[..3])?;
-    let unpacked = argument.path.join(AG_NEWS_FOLDER);
-    let folder = if unpacked.is_dir() {
-        &unpacked
-    } else {
-        &argument.path
-    };
-    let file = |name: &str| {
-        let names = [name.to_owned(), format!("{name}.gz")];
-        names
-            .iter()
-            .map(|name| folder.join(name))
-            .find(|path| path.is_file())
-            .ok_or_else(|| {
-                DataError::Absent(format!(
-                    "`{}` lacks `{name}` (which may end in .gz)",
-                    folder.display()
-                ))
-            })
-    };
-    let files = vec![file("train.csv")?, file("test.csv")?];
-    Ok(Box::new(Text::new(&argument, files, Labels::AgNews)?))
+/// How many tokens a sample has.
+type Length = Number<1, MAX_LENGTH>;
+/// How many entries a vocabulary has.
+type Entries = Number<FEWEST_ENTRIES, MAX_ENTRIES>;
+
+config! {
+    /// AG News.
+    pub(super) struct AgNewsOptions {
+        /// The folder of `train.csv` and `test.csv`.
+        folder: PathBuf = PathBuf::new() => "DIR",
+        /// Most entries of the vocabulary that is counted from the training texts (3 to 1000000; 32000 without it).
+        vocabulary: Option<Entries> = None => "N",
+        /// Tokens of a sample (1 to 4096).
+        length: Length = Number(LENGTH) => "N",
+        /// A list of words that is the vocabulary instead, one a line.
+        vocabulary_file: Option<PathBuf> = None => "FILE",
+    }
 }
 
-/// Opens `text:FILE[,test=FILE][,vocabulary=N][,length=N][,vocabulary_file=FILE][,classes=…]`.
-pub(super) fn open(argument: &str) -> Result<Box<dyn Source>, DataError> {
-    let argument = Argument::parse(argument, &OPTIONS)?;
-    let files = std::iter::once(argument.path.clone())
-        .chain(argument.get("test").map(PathBuf::from))
-        .collect();
-    let labels = Labels::Words(argument.classes()?);
-    Ok(Box::new(Text::new(&argument, files, labels)?))
+config! {
+    /// Texts in a CSV file.
+    pub(super) struct Options {
+        /// The texts: in each row a class and one or more texts.
+        file: PathBuf = PathBuf::new() => "FILE",
+        /// More texts, which have no say in the vocabulary.
+        test: Option<PathBuf> = None => "FILE",
+        /// Most entries of the vocabulary that is counted from `file` (3 to 1000000; 32000 without it).
+        vocabulary: Option<Entries> = None => "N",
+        /// Tokens of a sample (1 to 4096).
+        length: Length = Number(LENGTH) => "N",
+        /// A list of words that is the vocabulary instead, one a line. All nodes that bring their own texts need the same.
+        vocabulary_file: Option<PathBuf> = None => "FILE",
+        /// The classes, where every node brings its own texts: how many, names in order, or `LABEL=>NAME`, or a table of
+        /// labels and names. Without it, the labels that are there.
+        classes: Option<Classes> = None => "[LABEL=>]A|…",
+    }
+}
+
+impl Reader for AgNewsOptions {
+    const NAME: &'static str = "ag-news";
+    const ABOUT: &'static str = "AG News: train.csv and test.csv, texts of four classes";
+    const ARGUMENT: Option<&'static str> = Some("folder");
+
+    fn table() -> TableDoc {
+        Self::doc()
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        refuse_two_vocabularies(self.vocabulary, self.vocabulary_file.as_deref())
+    }
+
+    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+        let unpacked = self.folder.join(AG_NEWS_FOLDER);
+        let folder = if unpacked.is_dir() {
+            &unpacked
+        } else {
+            &self.folder
+        };
+        let file = |name: &str| {
+            let names = [name.to_owned(), format!("{name}.gz")];
+            names
+                .iter()
+                .map(|name| folder.join(name))
+                .find(|path| path.is_file())
+                .ok_or_else(|| {
+                    DataError::Absent(format!(
+                        "`{}` lacks `{name}` (which may end in .gz)",
+                        folder.display()
+                    ))
+                })
+        };
+        Ok(Box::new(Text {
+            files: vec![file("train.csv")?, file("test.csv")?],
+            labels: Labels::AgNews,
+            length: self.length.0,
+            entries: self.vocabulary.map_or(ENTRIES, |Number(entries)| entries),
+            vocabulary_file: self.vocabulary_file,
+            vocabulary: OnceCell::new(),
+        }))
+    }
+}
+
+impl Reader for Options {
+    const NAME: &'static str = "text";
+    const ABOUT: &'static str =
+        "a CSV table whose first column is the class and whose others are text";
+    const ARGUMENT: Option<&'static str> = Some("file");
+
+    fn table() -> TableDoc {
+        Self::doc()
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        refuse_two_vocabularies(self.vocabulary, self.vocabulary_file.as_deref())
+    }
+
+    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+        Ok(Box::new(Text {
+            files: std::iter::once(self.file).chain(self.test).collect(),
+            labels: Labels::Words(self.classes),
+            length: self.length.0,
+            entries: self.vocabulary.map_or(ENTRIES, |Number(entries)| entries),
+            vocabulary_file: self.vocabulary_file,
+            vocabulary: OnceCell::new(),
+        }))
+    }
+}
+
+/// Refuses a size for a vocabulary that is a file's.
+fn refuse_two_vocabularies(
+    entries: Option<Entries>,
+    file: Option<&Path>,
+) -> Result<(), ConfigError> {
+    match (entries, file) {
+        (Some(_), Some(_)) => Err(ConfigError(
+            "a vocabulary file is taken as it is: leave `vocabulary` out".into(),
+        )),
+        _ => Ok(()),
+    }
 }
 
 impl Text {
-    fn new(argument: &Argument, files: Vec<PathBuf>, labels: Labels) -> Result<Self, DataError> {
-        let number = |key: &str, least: usize, most: usize| {
-            let within = |text: &str| {
-                text.parse()
-                    .ok()
-                    .filter(|number: &usize| (least..=most).contains(number))
-            };
-            argument.parsed(key, &format!("a number from {least} to {most}"), within)
-        };
-        let (length, entries) = (
-            number("length", 1, MAX_LENGTH)?,
-            number("vocabulary", 3, MAX_ENTRIES)?,
-        );
-        let vocabulary_file = argument.get("vocabulary_file").map(PathBuf::from);
-        if vocabulary_file.is_some() && entries.is_some() {
-            let cause = "a vocabulary file is taken as it is: leave `vocabulary=` out".to_owned();
-            let text = format!("vocabulary={}", entries.unwrap_or(ENTRIES));
-            return Err(DataError::Text {
-                text,
-                what: "data source",
-                cause,
-            });
-        }
-        let (length, entries) = (length.unwrap_or(LENGTH), entries.unwrap_or(ENTRIES));
-        Ok(Self {
-            files,
-            labels,
-            length,
-            entries,
-            vocabulary_file,
-            vocabulary: OnceCell::new(),
-        })
-    }
-
     /// Shows each row of a file but the header: its label and its text.
     fn for_each(
         &self,
@@ -264,6 +318,13 @@ impl Text {
 }
 
 impl Source for Text {
+    fn describe(&self) -> Result<Facts, DataError> {
+        Ok(Facts::Text {
+            vocabulary: self.known_vocabulary()?,
+            is_counted: self.vocabulary_file.is_none(),
+        })
+    }
+
     fn pool(&self) -> Result<Pool, DataError> {
         let (mut words, mut written) = (BTreeSet::new(), Vec::new());
         for path in &self.files {
@@ -323,13 +384,5 @@ impl Source for Text {
             labels,
             Arc::clone(&pool.class_names),
         )?)
-    }
-
-    fn vocabulary(&self) -> Result<Option<Arc<Vocabulary>>, DataError> {
-        self.known_vocabulary().map(Some)
-    }
-
-    fn counts_vocabulary(&self) -> bool {
-        self.vocabulary_file.is_none()
     }
 }

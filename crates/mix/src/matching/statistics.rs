@@ -312,7 +312,7 @@ mod tests {
     /// At the optimum no used share has a steeper slope than any other, on a programme of 40 unknowns.
     #[test]
     fn solves_larger_programmes_to_the_optimum() {
-        let mut draws = crate::exact::Stream::of(&fednode_core::ParamSet::new());
+        let mut draws = fednode_core::random::Stream::of(&fednode_core::ParamSet::new());
         let sets: Vec<Vec<f32>> = (0..40)
             .map(|_| (0..6).map(|_| draws.unit() as f32).collect())
             .collect();

@@ -28,10 +28,12 @@
 
 use fednode_core::{ParamSet, Tensor};
 
+use fednode_core::random::Stream;
+
 use super::learning::{self, Learning};
 use super::mean::mean;
 use super::{AverageError, Part, RuleRow, Takes, together};
-use crate::exact::{self, Stream};
+use crate::exact;
 use crate::names::{self, BIAS, FEATURES, HEAD, HIDDEN, SHARES, WEIGHT};
 
 pub(super) const ROW: RuleRow = RuleRow {

@@ -13,9 +13,11 @@
 
 use fednode_core::{ParamSet, Tensor};
 
+use fednode_core::random::Stream;
+
 use super::learning::{self, Learning};
 use super::{Accumulator, AverageError, Part, RuleRow, Takes, together};
-use crate::exact::{self, Stream};
+use crate::exact;
 use crate::names::{self, BIAS, PRESENT, PROTOTYPES, WEIGHT};
 
 pub(super) const ROW: RuleRow = RuleRow {

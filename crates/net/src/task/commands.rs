@@ -22,7 +22,6 @@ impl Task {
             Command::Strike(node, reason) => self.strike(node, reason),
             Command::Ban(node, length, reason) => self.ban(node, length, reason),
             Command::Held(blob) => self.holds.add(blob),
-            Command::Reconnect(node) => self.reconnect(node),
         }
     }
 

@@ -43,6 +43,16 @@ pub enum ClientError {
         /// The cause.
         source: io::Error,
     },
+    /// The daemon was asked to end, and has not.
+    #[error(
+        "process {pid} was asked to stop and still runs after {seconds} s: wait, or end it with `kill {pid}`"
+    )]
+    StillRunning {
+        /// Its process.
+        pid: u32,
+        /// How long was waited.
+        seconds: u64,
+    },
     /// The daemon refused.
     #[error("the daemon says: {0}")]
     Refused(String),
@@ -74,6 +84,11 @@ impl Client {
     /// Makes a client from the content of a control file.
     pub fn new(control: ControlFile) -> Self {
         Self { control }
+    }
+
+    /// Returns the daemon's process.
+    pub fn pid(&self) -> u32 {
+        self.control.pid
     }
 
     /// Asks what the daemon is doing.

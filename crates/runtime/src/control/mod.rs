@@ -15,10 +15,12 @@
 //! holds no state of its own.
 
 mod client;
+mod end;
 mod file;
 mod server;
 
 pub use client::{Client, ClientError};
+pub use end::{Farewell, end};
 pub use file::{FILE_NAME, read};
 
 pub(crate) use file::ControlGuard;

@@ -1,9 +1,8 @@
 //! The last events of a run, for a person who asks what happened.
 
 use fednode_core::Timestamp;
-use rusqlite::Row;
 
-use super::{Ledger, LedgerError, cut, stored, time, unknown_word};
+use super::{Ledger, LedgerError, cut, stored};
 
 /// Most events remembered.
 pub const MAX_EVENTS: u32 = 10_000;
@@ -22,8 +21,6 @@ pub enum EventLevel {
 }
 
 impl EventLevel {
-    const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Error];
-
     /// Returns it as one word.
     pub const fn word(self) -> &'static str {
         match self {
@@ -66,32 +63,4 @@ impl Ledger {
             .execute([oldest])?;
         Ok(transaction.commit()?)
     }
-
-    /// Returns the newest events, at most `n`, in the order they happened.
-    ///
-    /// # Errors
-    /// Fails if the database fails.
-    pub fn last_events(&self, n: u32) -> Result<Vec<Event>, LedgerError> {
-        let connection = self.connection();
-        let mut statement =
-            connection.prepare_cached("SELECT * FROM events ORDER BY id DESC LIMIT ?1")?;
-        let mut events: Vec<_> = statement
-            .query_map([n], read_event)?
-            .collect::<Result<_, _>>()?;
-        events.reverse();
-        Ok(events)
-    }
-}
-
-fn read_event(row: &Row<'_>) -> rusqlite::Result<Event> {
-    let word: String = row.get("level")?;
-    let level = EventLevel::ALL
-        .into_iter()
-        .find(|level| level.word() == word);
-    let level = level.ok_or_else(|| unknown_word(row, "level", word))?;
-    Ok(Event {
-        time: time(row, "time")?,
-        level,
-        text: row.get("text")?,
-    })
 }

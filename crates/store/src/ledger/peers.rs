@@ -119,12 +119,11 @@ const fn role_word(role: Role) -> &'static str {
     match role {
         Role::Node => "node",
         Role::Aggregator => "aggregator",
-        Role::Observer => "observer",
     }
 }
 
 fn read_role(row: &Row<'_>, word: String) -> rusqlite::Result<Role> {
-    let roles = [Role::Node, Role::Aggregator, Role::Observer];
+    let roles = [Role::Node, Role::Aggregator];
     roles
         .into_iter()
         .find(|role| role_word(*role) == word)

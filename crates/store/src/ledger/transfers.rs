@@ -65,19 +65,6 @@ pub struct Transfer {
     pub kind: TransferKind,
 }
 
-/// The sum of the received blobs of one kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TransferTotal {
-    /// For which round.
-    pub round: Round,
-    /// The kind.
-    pub kind: TransferKind,
-    /// How many.
-    pub count: u64,
-    /// Their bytes.
-    pub bytes: u64,
-}
-
 impl Ledger {
     /// Notes a finished transfer.
     ///
@@ -118,29 +105,6 @@ impl Ledger {
             .query_map([round.0], read_transfer)?
             .collect::<Result<_, _>>()?;
         Ok(records)
-    }
-
-    /// Returns what was received per round and kind.
-    ///
-    /// # Errors
-    /// Fails if the database fails.
-    pub fn transfer_totals(&self) -> Result<Vec<TransferTotal>, LedgerError> {
-        let connection = self.connection();
-        let mut statement = connection.prepare_cached(
-            "SELECT round, kind, count(*) AS count, sum(bytes) AS bytes FROM transfers
-             GROUP BY round, kind ORDER BY round, kind",
-        )?;
-        let read = |row: &Row<'_>| {
-            let (count, bytes) = (quantity(row, "count")?, quantity(row, "bytes")?);
-            Ok(TransferTotal {
-                round: round(row)?,
-                kind: read_kind(row)?,
-                count,
-                bytes,
-            })
-        };
-        let totals = statement.query_map([], read)?.collect::<Result<_, _>>()?;
-        Ok(totals)
     }
 }
 

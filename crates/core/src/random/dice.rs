@@ -1,20 +1,17 @@
-//! Seeded draws that are the same on every machine, in every release.
+//! Draws that divide data: shuffles, and shares from the Dirichlet distribution.
 //!
-//! A partition is computed by each node for itself and compared by hash, so its draws may depend on nothing but the
-//! seed. ChaCha8 is fixed by its specification; the shuffles and distributions of the `rand` crates are not (they may
-//! change with a release, and the C library's `log` differs in the last bit between systems). So the few that are
-//! needed are here, on top of `libm`'s portable logarithm and exponential.
+//! All nodes compute the same partition and compare its hash, so these draws are pinned by tests.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 /// A seeded source of draws for one purpose.
 #[derive(Debug, Clone)]
-pub(crate) struct Dice(ChaCha8Rng);
+pub struct Dice(ChaCha8Rng);
 
 impl Dice {
     /// Seeds draws for a purpose; different purposes and numbers under one seed are independent.
-    pub(crate) fn new(purpose: &str, seed: u64, number: u64) -> Self {
+    pub fn new(purpose: &str, seed: u64, number: u64) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("fednode data draws 1");
         hasher
             .update(&seed.to_le_bytes())
@@ -24,33 +21,24 @@ impl Dice {
     }
 
     /// Draws a number above 0 and below 1.
-    pub(crate) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         ((self.0.next_u64() >> 11) as f64 + 0.5) * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Draws a whole number below `n`, which must not be 0 (Lemire's method with rejection: no bias).
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        let n = n as u64;
-        loop {
-            let product = u128::from(self.0.next_u64()) * u128::from(n);
-            if product as u64 >= n.wrapping_neg() % n {
-                return (product >> 64) as usize;
-            }
-        }
+    /// Draws a whole number below `n`, which must not be 0.
+    pub fn below(&mut self, n: usize) -> usize {
+        super::below(&mut self.0, n)
     }
 
-    /// Puts items into random order (Fisher-Yates).
-    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            let other = self.below(last + 1);
-            items.swap(last, other);
-        }
+    /// Puts items into random order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        super::shuffle(&mut self.0, items);
     }
 
     /// Draws from the Dirichlet distribution. A concentration of 0 gives a share of 0.
     ///
     /// Works on logarithms: at a concentration of 0.01 most gamma draws are below the smallest `f64`.
-    pub(crate) fn dirichlet(&mut self, concentrations: &[f64]) -> Vec<f64> {
+    pub fn dirichlet(&mut self, concentrations: &[f64]) -> Vec<f64> {
         let logs: Vec<f64> = concentrations
             .iter()
             .map(|shape| self.log_gamma(*shape))
@@ -62,7 +50,7 @@ impl Dice {
     }
 
     /// Draws an index with the given weights, of which at least one is above 0.
-    pub(crate) fn weighted(&mut self, weights: &[f64]) -> usize {
+    pub fn weighted(&mut self, weights: &[f64]) -> usize {
         let mut rest = self.unit() * weights.iter().sum::<f64>();
         for (index, weight) in weights.iter().enumerate() {
             rest -= weight;
@@ -116,19 +104,28 @@ impl Dice {
 mod tests {
     use super::*;
 
+    /// Pinned: other draws would give every running federation another partition.
     #[test]
     fn draws_never_change() {
-        // Pinned: other draws would give every running federation another partition.
         let mut dice = Dice::new("pinned", 1, 0);
         let mut items: Vec<u8> = (0..8).collect();
         dice.shuffle(&mut items);
-        let shares = dice.dirichlet(&[0.1, 1.0, 10.0]);
-        assert_eq!(items, PINNED_ITEMS);
-        assert_eq!(shares, PINNED_SHARES);
+        assert_eq!(items, [2, 5, 3, 0, 6, 4, 7, 1]);
+        assert_eq!(
+            dice.dirichlet(&[0.1, 1.0, 10.0]),
+            [0.1415070059379783, 0.018286319506088927, 0.8402066745559328]
+        );
+        let mut dice = Dice::new("pinned", 2, 3);
+        let whole: Vec<usize> = (0..6).map(|_| dice.below(1000)).collect();
+        assert_eq!(whole, PINNED_WHOLE);
+        assert_eq!([dice.unit(), dice.unit()], PINNED_UNIT);
+        let indices: Vec<usize> = (0..6).map(|_| dice.weighted(&[1.0, 3.0, 0.5])).collect();
+        assert_eq!(indices, PINNED_WEIGHTED);
     }
 
-    const PINNED_ITEMS: [u8; 8] = [2, 5, 3, 0, 6, 4, 7, 1];
-    const PINNED_SHARES: [f64; 3] = [0.1415070059379783, 0.018286319506088927, 0.8402066745559328];
+    const PINNED_WHOLE: [usize; 6] = [708, 430, 821, 663, 776, 277];
+    const PINNED_UNIT: [f64; 2] = [0.1513249479799293, 0.9667480721506612];
+    const PINNED_WEIGHTED: [usize; 6] = [2, 1, 1, 0, 1, 2];
 
     #[test]
     fn dirichlet_has_its_mean_and_variance() {
@@ -163,17 +160,6 @@ mod tests {
             "{shares:?}"
         );
         assert_eq!(Dice::new("zero", 1, 0).dirichlet(&[0.0, 2.0]), [0.0, 1.0]);
-    }
-
-    #[test]
-    fn whole_numbers_are_even() {
-        let mut dice = Dice::new("even", 5, 0);
-        let mut counts = [0; 7];
-        (0..70_000).for_each(|_| counts[dice.below(7)] += 1);
-        assert!(
-            counts.iter().all(|count| (9_600..10_400).contains(count)),
-            "{counts:?}"
-        );
     }
 
     #[test]

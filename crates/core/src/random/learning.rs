@@ -1,15 +1,17 @@
-//! Seeded randomness: one stream per purpose, so that nothing depends on what was drawn before.
+//! Draws of a learner: one stream per purpose, so that nothing depends on what was drawn before.
 //!
-//! All draws come from ChaCha8 keyed with the purpose and its indices, and use integer arithmetic and exact scaling
-//! only: the same seed gives the same numbers on every platform, on every device and with any number of threads. The
-//! tensor library's own global generator is never used.
+//! All of them come from ChaCha8 keyed with the purpose and its indices, and use integer arithmetic and exact scaling
+//! only: the same seed gives the same numbers on every device and with any number of threads. A tensor library's own
+//! generator is never used.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use super::{below, fnv1a};
+
 /// What a stream is for. Two purposes never share numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     /// Initial parameters.
     Initial = 1,
     /// The order of samples in an epoch.
@@ -44,12 +46,12 @@ pub struct Draws(ChaCha8Rng);
 
 impl Draws {
     /// Starts the draws of one node in one round.
-    pub(crate) fn new(seed: u64, node_seed: u64, round: u64) -> Self {
+    pub fn new(seed: u64, node_seed: u64, round: u64) -> Self {
         Self(stream(Purpose::Noise, [seed, node_seed, round]))
     }
 
     /// Draws from the standard logistic distribution, that of the difference of two Gumbel variables: ln(u / (1 - u)).
-    pub(crate) fn logistic(&mut self, count: usize) -> Vec<f32> {
+    pub fn logistic(&mut self, count: usize) -> Vec<f32> {
         // Half a step off both ends, so that neither logarithm is of zero.
         let unit = |bits: u32| (f64::from(bits >> 8) + 0.5) / f64::from(1u32 << 24);
         let one = |rng: &mut ChaCha8Rng| {
@@ -60,7 +62,7 @@ impl Draws {
     }
 
     /// Draws from the uniform distribution over `[0, 1)`.
-    pub(crate) fn unit(&mut self, count: usize) -> Vec<f32> {
+    pub fn unit(&mut self, count: usize) -> Vec<f32> {
         uniform(&mut self.0, 0.5, count)
             .into_iter()
             .map(|value| value + 0.5)
@@ -68,18 +70,13 @@ impl Draws {
     }
 
     /// Draws whole numbers below a bound.
-    pub(crate) fn below(&mut self, bound: usize, count: usize) -> Vec<usize> {
+    pub fn below(&mut self, bound: usize, count: usize) -> Vec<usize> {
         (0..count).map(|_| below(&mut self.0, bound)).collect()
     }
 }
 
-/// Draws a whole number below a bound.
-pub(crate) fn below(rng: &mut ChaCha8Rng, bound: usize) -> usize {
-    ((u128::from(rng.next_u64()) * bound as u128) >> 64) as usize
-}
-
 /// Returns the stream of a purpose and three indices of its choice.
-pub(crate) fn stream(purpose: Purpose, indices: [u64; 3]) -> ChaCha8Rng {
+pub fn stream(purpose: Purpose, indices: [u64; 3]) -> ChaCha8Rng {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&(purpose as u64).to_le_bytes());
     for (slot, index) in indices.iter().enumerate() {
@@ -89,7 +86,7 @@ pub(crate) fn stream(purpose: Purpose, indices: [u64; 3]) -> ChaCha8Rng {
 }
 
 /// Draws from the uniform distribution over `[-bound, bound)`.
-pub(crate) fn uniform(rng: &mut ChaCha8Rng, bound: f32, count: usize) -> Vec<f32> {
+pub fn uniform(rng: &mut ChaCha8Rng, bound: f32, count: usize) -> Vec<f32> {
     // 24 bits fill a float's mantissa, so the conversion and the scaling by a power of two are exact.
     let unit = |bits: u32| (bits >> 8) as f32 / (1u32 << 24) as f32;
     (0..count)
@@ -99,7 +96,7 @@ pub(crate) fn uniform(rng: &mut ChaCha8Rng, bound: f32, count: usize) -> Vec<f32
 
 /// Draws from nearly the standard normal distribution (Irwin and Hall: the sum of twelve uniform numbers), without
 /// functions that differ from machine to machine.
-pub(crate) fn nearly_normal(rng: &mut ChaCha8Rng, count: usize) -> Vec<f64> {
+pub fn nearly_normal(rng: &mut ChaCha8Rng, count: usize) -> Vec<f64> {
     let uniform =
         |rng: &mut ChaCha8Rng| f64::from(rng.next_u32() >> 8) / f64::from(1u32 << 24) - 0.5;
     (0..count)
@@ -108,7 +105,7 @@ pub(crate) fn nearly_normal(rng: &mut ChaCha8Rng, count: usize) -> Vec<f64> {
 }
 
 /// Draws factors of dropout: 0 with the probability `share`, else `1 / (1 - share)`, so that the mean is 1.
-pub(crate) fn dropout(rng: &mut ChaCha8Rng, share: f64, count: usize) -> Vec<f32> {
+pub fn dropout(rng: &mut ChaCha8Rng, share: f64, count: usize) -> Vec<f32> {
     let stays = |bits: u32| f64::from(bits >> 8) >= share * f64::from(1u32 << 24);
     let scale = (1.0 / (1.0 - share)) as f32;
     (0..count)
@@ -116,50 +113,36 @@ pub(crate) fn dropout(rng: &mut ChaCha8Rng, share: f64, count: usize) -> Vec<f32
         .collect()
 }
 
-/// Returns the numbers below `count` in random order (Fisher and Yates).
-pub(crate) fn permutation(rng: &mut ChaCha8Rng, count: u32) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..count).collect();
-    for last in (1..count).rev() {
-        let scaled = (u128::from(rng.next_u64()) * (u128::from(last) + 1)) >> 64;
-        order.swap(last as usize, scaled as usize);
-    }
-    order
-}
-
-/// Returns a number for a name, so that a name can index a stream (FNV-1a).
-pub(crate) fn name_index(name: &str) -> u64 {
-    let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, fold)
+/// Returns a number for a name, so that a name can index a stream.
+pub fn name_index(name: &str) -> u64 {
+    fnv1a(name.bytes().map(u64::from))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::permutation;
 
+    /// Pinned: other numbers would give every federation another initial model.
     #[test]
     fn draws_never_change() {
-        // Pinned (the order by another ChaCha8): other numbers would give every federation another initial model.
         let mut rng = stream(Purpose::Initial, [1, name_index("conv1.0.weight"), 0]);
-        assert_eq!(name_index(""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(name_index("a"), 0xaf63_dc4c_8601_ec8c);
-        let drawn = uniform(&mut rng, 0.2, 3);
-        assert!(drawn.iter().all(|value| (-0.2..0.2).contains(value)));
         assert_eq!(
-            permutation(&mut stream(Purpose::Order, [1, 2, 3]), 8),
-            PINNED_ORDER
+            uniform(&mut rng, 0.2, 3),
+            [0.004423547, -0.011835671, -0.13798498]
         );
-    }
-
-    const PINNED_ORDER: [u32; 8] = [1, 3, 4, 2, 5, 6, 7, 0];
-
-    #[test]
-    fn permutation_holds_every_number_once() {
-        for count in [0, 1, 2, 100] {
-            let mut order =
-                permutation(&mut stream(Purpose::Order, [7, 0, u64::from(count)]), count);
-            order.sort_unstable();
-            assert_eq!(order, (0..count).collect::<Vec<_>>());
-        }
+        assert_eq!(
+            nearly_normal(&mut rng, 2),
+            [-0.5261562466621399, 2.9848376512527466]
+        );
+        const T: f32 = 4.0 / 3.0;
+        assert_eq!(dropout(&mut rng, 0.25, 8), [0.0, T, T, 0.0, T, T, T, T]);
+        // The order by another ChaCha8.
+        let order = permutation(&mut stream(Purpose::Order, [1, 2, 3]), 8);
+        assert_eq!(order, [1, 3, 4, 2, 5, 6, 7, 0]);
+        let mut draws = Draws::new(1, 2, 3);
+        assert_eq!(draws.below(1000, 6), [407, 814, 576, 466, 610, 865]);
+        assert_eq!(draws.unit(2), [0.24650365, 0.7827009]);
     }
 
     #[test]

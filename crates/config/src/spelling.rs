@@ -1,0 +1,82 @@
+//! Spell-checking: an unknown name is answered with the nearest valid one.
+
+/// How much the likeness of last parts counts, compared with that of whole names.
+const LAST_PART: f64 = 0.97;
+/// From which likeness on a name is offered.
+const LIKE: f64 = 0.8;
+
+/// Says that a name is unknown and which valid ones are nearest. Of dotted names the last part may be all that was typed:
+/// `batch_size` is as near to `training.batch_size` as to `pool.batch_size`, so both are offered.
+pub fn unknown_name(kind: &str, unknown: &str, valid: &[&str]) -> String {
+    let last = |name: &str| {
+        name.rsplit('.')
+            .next()
+            .map_or_else(String::new, str::to_owned)
+    };
+    let likeness = |name: &str| {
+        let whole = strsim::jaro_winkler(unknown, name);
+        whole.max(strsim::jaro_winkler(&last(unknown), &last(name)) * LAST_PART)
+    };
+    let mut near: Vec<(f64, &str)> = valid.iter().map(|name| (likeness(name), *name)).collect();
+    near.sort_by(|a, b| b.0.total_cmp(&a.0));
+    match near.as_slice() {
+        [] => format!("unknown {kind} `{unknown}`: none is allowed here"),
+        [(score, _), ..] if *score > LIKE => {
+            let best = near.iter().take_while(|(other, _)| other == score);
+            let best: Vec<&str> = best.map(|(_, name)| *name).collect();
+            format!(
+                "unknown {kind} `{unknown}`: did you mean {}?",
+                quoted(&best).join(" or ")
+            )
+        }
+        _ => format!(
+            "unknown {kind} `{unknown}`: expected one of {}",
+            quoted(valid).join(", ")
+        ),
+    }
+}
+
+fn quoted(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| format!("`{name}`")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offers_the_nearest_name() {
+        let keys = [
+            "pool.batch_size",
+            "pool.epochs",
+            "seed",
+            "training.batch_size",
+            "training.local_epochs",
+        ];
+        let offer = |typed| {
+            unknown_name("key", typed, &keys)
+                .split_once("mean ")
+                .unwrap()
+                .1
+                .to_owned()
+        };
+        assert_eq!(
+            offer("batch_size"),
+            "`pool.batch_size` or `training.batch_size`?"
+        );
+        assert_eq!(offer("local_epochs"), "`training.local_epochs`?");
+        assert_eq!(offer("pool.batchsize"), "`pool.batch_size`?");
+    }
+
+    #[test]
+    fn lists_all_names_where_none_is_near() {
+        assert_eq!(
+            unknown_name("value", "xml", &["human", "json"]),
+            "unknown value `xml`: expected one of `human`, `json`"
+        );
+        assert_eq!(
+            unknown_name("key", "x", &[]),
+            "unknown key `x`: none is allowed here"
+        );
+    }
+}

@@ -1,0 +1,207 @@
+//! Settings that every member has, whichever program it is: declared once, a table each in the program's own file.
+//!
+//! ```text
+//! node.toml, fedboot.toml ─► [network] ─► Network ─► MemberConfig ─► fednode-net
+//!   FEDNODE_*, FEDBOOT_*  ─► [log]     ─► Log     ─► telemetry
+//! ```
+//!
+//! The rules of layering are those of `fednode-config`. Here the layers are fetched from where they are: the environment
+//! and the file.
+
+use std::path::{Path, PathBuf};
+
+use fednode_core::config::layers::{self, File, Settings};
+use fednode_core::config::{self, ConfigError};
+use fednode_net::{Compression, NetworkKey};
+
+use crate::config::{Control, MemberConfig};
+use crate::exit::ExitCode;
+use crate::{allow_list, telemetry};
+
+fednode_core::config! {
+    /// How this member is reached, and whom it meets.
+    pub struct Network {
+        /// Addresses to listen on. Port 0 lets the system choose.
+        listen: Vec<String> = vec!["/ip4/0.0.0.0/tcp/0".into()] => "ADDR",
+        /// Addresses under which others reach this member, where it cannot know them itself (behind a port forward).
+        external: Vec<String> = Vec::new() => "ADDR",
+        /// Members to join through, any of them: `/ip4/192.0.2.7/tcp/4001/p2p/12D3KooW…`.
+        peers: Vec<String> = Vec::new() => "ADDR",
+        /// A file with the federation's pre-shared network key (64 hexadecimal digits); without it there is none.
+        @flat("network_key") key: Option<PathBuf> = None => "FILE",
+        /// A file with the node ids that may take part, one a line; without it everybody may who has the spec.
+        allow: Option<PathBuf> = None => "FILE",
+        /// Whether to look for members on the local network.
+        mdns: bool = false,
+        /// Most peers to keep (at least 1).
+        max_peers: usize = fednode_net::DEFAULT_MAX_PEERS => "N",
+        /// How experts and other blobs come here: `zstd` (packed against the version held before: the same numbers in
+        /// fewer bytes, for about 2 ms of processor time per MB, both sides together) or `off` (as they are).
+        compression: Compression = Compression::Zstd => "METHOD",
+        /// Where the control API listens, `127.0.0.1:0` (port chosen by the system), or `off`.
+        control: Control = Control::default() => "ADDR",
+    }
+}
+
+fednode_core::config! {
+    /// How log lines are written.
+    pub struct Log {
+        /// The form of a log line on standard error: `human` or `json`.
+        @flat("log_format") format: telemetry::Format = telemetry::Format::Human => "FORM",
+    }
+}
+
+/// Tells why what a setting names cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The network key cannot be read.
+    #[error("{0}")]
+    NetworkKey(String),
+    /// The allow-list cannot be read.
+    #[error("{0}")]
+    Allow(String),
+}
+
+impl SettingsError {
+    /// Returns the exit code of a process that ends with this.
+    pub const fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::NetworkKey(_) => ExitCode::Network,
+            Self::Allow(_) => ExitCode::Configuration,
+        }
+    }
+}
+
+impl Network {
+    /// Puts these settings into those of a member, reading the files that they name.
+    ///
+    /// # Errors
+    /// Fails on a network key or an allow-list that cannot be read.
+    pub fn apply(self, member: &mut MemberConfig) -> Result<(), SettingsError> {
+        let key = self.key.as_deref().map(NetworkKey::load).transpose();
+        let allow = self.allow.as_deref().map(allow_list::read).transpose();
+        member.network_key = key.map_err(|error| SettingsError::NetworkKey(error.to_string()))?;
+        member.allow = allow.map_err(SettingsError::Allow)?;
+        member.listen = self.listen;
+        member.external = self.external;
+        member.peers = self.peers;
+        member.mdns = self.mdns;
+        member.max_peers = self.max_peers;
+        member.compression = self.compression;
+        member.control = self.control;
+        Ok(())
+    }
+}
+
+/// Layers flags over the environment over a file: the one named, else the one that `PREFIX_CONFIG` names, else the default
+/// one if it is in the current folder, else none. Says on standard error if the file is of the old form.
+///
+/// # Errors
+/// Fails if a named file cannot be read, and on everything that the layers refuse.
+pub fn load<T: Settings>(
+    flags: &toml::Table,
+    file: Option<&Path>,
+    default_file: &str,
+) -> Result<T, ConfigError> {
+    let variable = format!("{}CONFIG", T::VARIABLES.prefix);
+    let named = file
+        .map(Path::to_owned)
+        .or_else(|| std::env::var_os(variable).map(PathBuf::from));
+    let path = named.clone().unwrap_or_else(|| default_file.into());
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => Some(text),
+        Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => {
+            let shown = path.display();
+            return Err(ConfigError(format!("cannot read `{shown}`: {error}")));
+        }
+    };
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let file = text.as_deref().map(|text| File { text, folder });
+    // Variables that are no text cannot be ours: all our names are ASCII.
+    let variables = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let resolved = layers::resolve(flags, variables, file).map_err(|error| {
+        // Only errors of the file know a line.
+        match error.0.starts_with("line ") {
+            true => ConfigError(format!("`{}`, {error}", path.display())),
+            false => error,
+        }
+    })?;
+    if let Some(note) = resolved.note {
+        eprintln!("note: `{}` {note}", path.display());
+    }
+    Ok(resolved.settings)
+}
+
+/// Checks what no type says of the tables here.
+///
+/// # Errors
+/// Names the key and its range.
+pub fn check(network: &Network, quota_mib: u64, linger_seconds: f64) -> Result<(), ConfigError> {
+    config::in_range(&[
+        (network.max_peers >= 1, "max_peers", "at least 1"),
+        (quota_mib >= 1, "quota_mib", "at least 1"),
+        (
+            (0.0..=86_400.0).contains(&linger_seconds),
+            "linger_seconds",
+            "0 to 86400",
+        ),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fednode_core::FederationSpec;
+
+    use super::*;
+
+    fn member() -> MemberConfig {
+        MemberConfig::new(Arc::new(FederationSpec::default()), "state")
+    }
+
+    #[test]
+    fn files_that_are_not_there_have_the_exit_code_of_their_cause() {
+        let missing = || Some(PathBuf::from("no such file"));
+        let key = Network {
+            key: missing(),
+            ..Network::default()
+        };
+        let allow = Network {
+            allow: missing(),
+            ..Network::default()
+        };
+        let error = key.apply(&mut member()).unwrap_err();
+        assert_eq!(error.exit_code(), ExitCode::Network);
+        let error = allow.apply(&mut member()).unwrap_err();
+        assert_eq!(error.exit_code(), ExitCode::Configuration);
+        assert!(error.to_string().contains("no such file"), "{error}");
+    }
+
+    #[test]
+    fn closed_sets_are_read_by_their_names() {
+        let read = |text: &str| config::parse::<Network>(text).map_err(|error| error.0);
+        let network = read("compression = 'off'\ncontrol = 'off'").unwrap();
+        assert_eq!(
+            (network.compression, network.control),
+            (Compression::Off, Control::Off)
+        );
+        let network = read("control = '127.0.0.1:80'").unwrap();
+        assert_eq!(network.control, Control::At(([127, 0, 0, 1], 80).into()));
+        assert_eq!(
+            read("compression = 'lz4'").unwrap_err(),
+            "line 1: unknown value `lz4`: expected one of `off`, `zstd`"
+        );
+        assert_eq!(
+            read("control = 'localhost'").unwrap_err(),
+            "line 1: `localhost` is no address as `127.0.0.1:0`, nor `off`"
+        );
+        let log = config::parse::<Log>("format = 'xml'").unwrap_err();
+        assert_eq!(
+            log.0,
+            "line 1: unknown value `xml`: expected one of `human`, `json`"
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! `fednode stop` and `fednode leave`: end a running node from outside.
+//!
+//! Both wait until the process has let go of its state folder, so that what comes next in a script finds it free.
+
+use fednode_runtime::control::{self, ClientError, Farewell};
+use fednode_runtime::exit::ExitCode;
+use serde::Serialize;
+
+use crate::failure::{OrFail, fail};
+use crate::output::{self, Form, Report};
+use crate::state::StateArgs;
+
+/// What is typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    state: StateArgs,
+}
+
+/// Asks the node to end, waits, and says what happened.
+pub(crate) fn run(args: &Args, farewell: Farewell, form: Form) -> anyhow::Result<()> {
+    let folder = args.state.folder()?;
+    let process = match control::end(&folder, farewell) {
+        Err(ClientError::NotRunning(folder)) => {
+            return Err(fail(ExitCode::State, nobody(farewell, &folder)));
+        }
+        ended => ended.or_fail(ExitCode::State)?,
+    };
+    let ended = Ended {
+        farewell,
+        process,
+        state: folder.display().to_string(),
+    };
+    output::print(&ended, form)
+}
+
+/// Says that no node runs, and what to do.
+fn nobody(farewell: Farewell, folder: &str) -> String {
+    match farewell {
+        Farewell::Stop => format!(
+            "nothing to stop: no node runs with state folder `{folder}`; name another with --state"
+        ),
+        Farewell::Leave => format!(
+            "cannot say goodbye: no node runs with state folder `{folder}`; name another with --state, or start this one \
+             first. A node that never starts again is left out by the others all the same, only later"
+        ),
+    }
+}
+
+/// A node that has ended.
+#[derive(Debug, Serialize)]
+struct Ended {
+    #[serde(serialize_with = "word")]
+    farewell: Farewell,
+    process: u32,
+    state: String,
+}
+
+fn word<S: serde::Serializer>(farewell: &Farewell, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match farewell {
+        Farewell::Stop => "stopped",
+        Farewell::Leave => "left",
+    })
+}
+
+impl Report for Ended {
+    fn human(&self) -> String {
+        let Self { process, state, .. } = self;
+        match self.farewell {
+            Farewell::Stop => format!(
+                "the node has stopped (process {process}); `fednode start` goes on from `{state}`\n"
+            ),
+            Farewell::Leave => format!(
+                "the node has left the federation and stopped (process {process}); the others go on without it. Its model \
+                 stays in `{state}`; `fednode start` would join again\n"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_say_what_happened_and_what_can_be_done_next() {
+        let ended = |farewell| Ended {
+            farewell,
+            process: 7,
+            state: "s".into(),
+        };
+        let (stopped, left) = (ended(Farewell::Stop), ended(Farewell::Leave));
+        assert_eq!(
+            stopped.human(),
+            "the node has stopped (process 7); `fednode start` goes on from `s`\n"
+        );
+        assert!(left.human().contains("would join again"));
+        assert_eq!(serde_json::to_value(&left).unwrap()["farewell"], "left");
+        assert!(nobody(Farewell::Stop, "s").contains("`s`; name another with --state"));
+        assert!(nobody(Farewell::Leave, "s").contains("start this one first"));
+    }
+}

@@ -1,0 +1,119 @@
+//! `fednode stop`, `fednode leave`, `fedboot stop`: a process ends, whoever asked is told, and a script can go on at once.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use fednode_e2e::{Federation, fedboot, fednode, json_of, run};
+
+fn ask(mut program: Command, verb: &str, state: &Path) -> Output {
+    program.args([verb, "--state"]).arg(state);
+    run(program)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Asserts that there is nobody to ask, in one line that says what to do.
+fn assert_nobody(output: &Output, words: &[&str]) {
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{stderr}");
+    for word in ["error: ", "runs with state folder", "--state"]
+        .iter()
+        .chain(words)
+    {
+        assert!(stderr.contains(word), "`{word}` is not in: {stderr}");
+    }
+}
+
+#[test]
+fn a_stopped_node_has_ended_and_goes_on_when_it_is_started_again() {
+    let federation = Federation::new(2, 500, &[]);
+    let mut node = federation.start_node(1, &[], &[]);
+    node.wait_for("it to run", |status| status["phase"].is_string());
+    let stopped = ask(fednode(), "stop", &node.state);
+    assert!(stopped.status.success(), "{}", text(&stopped.stderr));
+    let said = text(&stopped.stdout);
+    assert!(
+        said.contains(&format!("has stopped (process {})", node.id())),
+        "{said}"
+    );
+    // Rounds were left: that is what Ctrl-C ends with, too.
+    assert_eq!(node.wait().code(), Some(130));
+    assert_nobody(&ask(fednode(), "stop", &node.state), &["nothing to stop"]);
+
+    let mut again = federation.start_node(1, &[], &[]);
+    again.wait_for("it to run again", |status| status["phase"].is_string());
+    let mut json = fednode();
+    json.args(["stop", "--json", "--state"]).arg(&again.state);
+    let said = json_of(&run(json));
+    assert_eq!(
+        (&said["farewell"], &said["process"]),
+        (&"stopped".into(), &again.id().into())
+    );
+    again.wait();
+}
+
+#[test]
+fn a_node_that_leaves_says_so_and_ends_well() {
+    let federation = Federation::new(2, 500, &[]);
+    let mut node = federation.start_node(1, &[], &[]);
+    node.wait_for("it to run", |status| status["phase"].is_string());
+    let left = ask(fednode(), "leave", &node.state);
+    assert!(left.status.success(), "{}", text(&left.stderr));
+    let said = text(&left.stdout);
+    for word in ["has left the federation", "would join again"] {
+        assert!(said.contains(word), "{said}");
+    }
+    assert_eq!(node.wait().code(), Some(0));
+    assert!(
+        node.log().contains("leaving the federation"),
+        "{}",
+        node.log()
+    );
+    let nobody = ask(fednode(), "leave", &node.state);
+    assert_nobody(&nobody, &["cannot say goodbye", "start this one first"]);
+}
+
+#[test]
+fn a_killed_node_leaves_nothing_to_stop() {
+    let federation = Federation::new(2, 500, &[]);
+    let mut node = federation.start_node(1, &[], &[]);
+    node.wait_for("it to run", |status| status["phase"].is_string());
+    node.kill();
+    assert_nobody(&ask(fednode(), "stop", &node.state), &["nothing to stop"]);
+}
+
+#[test]
+fn the_aggregator_speaks_the_same_dialect() {
+    let federation = Federation::new(2, 500, &[]);
+    let (mut aggregator, _) = federation.start_aggregator();
+    let stopped = ask(fedboot(), "stop", &aggregator.state);
+    assert!(
+        text(&stopped.stdout).contains("fedboot has stopped"),
+        "{}",
+        text(&stopped.stderr)
+    );
+    assert_eq!(aggregator.wait().code(), Some(0));
+    assert_nobody(
+        &ask(fedboot(), "stop", &aggregator.state),
+        &["nothing to stop"],
+    );
+
+    let file = federation.path().join("fedboot.toml");
+    std::fs::write(
+        &file,
+        "[network]\nlisten = [\"/ip4/127.0.0.1/tcp/0\"]\nmdsn = true\n",
+    )
+    .unwrap();
+    let mut misspelt = fedboot();
+    misspelt.args(["start", "--config"]).arg(&file);
+    let refused = run(misspelt);
+    assert_eq!(refused.status.code(), Some(3));
+    let error = text(&refused.stderr);
+    assert!(
+        error.starts_with("error: `") && error.contains("line 3: unknown key `mdsn`: did you mean"),
+        "{error}"
+    );
+}
