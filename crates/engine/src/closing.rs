@@ -1,7 +1,13 @@
 //! Closing a round: collecting members' shared parts until the round can be averaged.
 //!
-//! The bootstrap aggregator and a node that acts in its place use the same collector. It knows nothing of time; its
-//! owner asks whether everybody is in, or a quorum, and decides when the grace is over.
+//! ```text
+//! collecting ──enough parts: order_mean──► averaging ──a mean of enough members──► closed
+//!     ▲                                        │
+//!     └──── too few are left: without them ────┘
+//! ```
+//!
+//! The bootstrap aggregator and a node that acts in its place use the same machine. It knows nothing of time; its owner
+//! asks whether everybody is in, or a quorum, and decides when the grace is over.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,6 +17,9 @@ use fednode_core::{
     BlobId, BlobRef, FederationId, FederationSpec, Lineage, Local, MAX_MEMBERS, Member, NodeId,
     Round, Weighting,
 };
+
+use crate::event::{Arrival, AverageOrder, AverageReport, Purpose};
+use crate::outbox::Outbox;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
@@ -30,7 +39,7 @@ struct Offer {
 
 /// The members' parts of the round being closed.
 #[derive(Debug)]
-pub(crate) struct Closing {
+pub(crate) struct Closer {
     /// Says how parts are weighted.
     spec: Arc<FederationSpec>,
     offers: BTreeMap<NodeId, Offer>,
@@ -41,9 +50,19 @@ pub(crate) struct Closing {
     n_held: usize,
     /// How many parts were trained for each round; asked as often.
     rounds: BTreeMap<Round, usize>,
+    /// The mean is being computed, or is already announced.
+    is_averaging: bool,
 }
 
-impl Closing {
+/// The mean of a round that can be closed.
+#[derive(Debug)]
+pub(crate) struct Mean {
+    pub(crate) round: Round,
+    pub(crate) blob: BlobRef,
+    pub(crate) members: Vec<Member>,
+}
+
+impl Closer {
     /// Starts collecting.
     pub(crate) fn new(spec: Arc<FederationSpec>) -> Self {
         let (offers, owners, rounds) = (BTreeMap::new(), HashMap::new(), BTreeMap::new());
@@ -54,6 +73,7 @@ impl Closing {
             n_wanted: 0,
             n_held: 0,
             rounds,
+            is_averaging: false,
         }
     }
 
@@ -94,7 +114,7 @@ impl Closing {
     }
 
     /// Records that a blob is held, or cannot be had.
-    pub(crate) fn resolve(&mut self, blob: BlobId, held: bool) {
+    pub(crate) fn resolve(&mut self, blob: BlobId, arrival: Arrival) {
         for node in self.owners.get(&blob).into_iter().flatten() {
             // What is held stays so, whatever else somebody asked for under its name.
             let Some(offer) = self
@@ -105,8 +125,11 @@ impl Closing {
                 continue;
             };
             self.n_wanted -= usize::from(offer.part == Part::Wanted);
-            offer.part = if held { Part::Held } else { Part::Failed };
-            self.n_held += usize::from(held);
+            offer.part = match arrival {
+                Arrival::Held => Part::Held,
+                Arrival::Failed => Part::Failed,
+            };
+            self.n_held += usize::from(arrival == Arrival::Held);
         }
     }
 
@@ -230,6 +253,60 @@ impl Closing {
         };
         (round, chosen.into_iter().filter_map(member).collect())
     }
+
+    /// Tells whether the mean is being computed, or is announced already.
+    pub(crate) fn is_averaging(&self) -> bool {
+        self.is_averaging
+    }
+
+    /// Orders the mean of the parts that follow `parent`; nothing if they are too few, or if it was ordered already.
+    pub(crate) fn order_mean(
+        &mut self,
+        parent: Lineage,
+        federation: FederationId,
+    ) -> Option<AverageOrder> {
+        if self.is_averaging {
+            return None;
+        }
+        let (round, members) = self.members(parent, federation);
+        self.is_averaging = members.len() >= self.spec.fewest_members() as usize;
+        self.is_averaging.then_some(AverageOrder {
+            round,
+            purpose: Purpose::Close,
+            members,
+        })
+    }
+
+    /// Takes a mean that was ordered. Whose part was screened out is struck, whose part is lost is not; with too few
+    /// members left there is no mean, and another one may be ordered.
+    pub(crate) fn on_averaged(
+        &mut self,
+        report: AverageReport,
+        outbox: &mut Outbox,
+    ) -> Option<Mean> {
+        for node in report.lost {
+            self.remove(node);
+        }
+        for (node, reason) in report.rejected {
+            self.remove(node);
+            outbox.strike(node, format!("shared part refused: {reason}"));
+        }
+        let is_enough = report.members.len() >= self.spec.fewest_members() as usize;
+        let mean = report.mean.filter(|_| is_enough).map(|blob| Mean {
+            round: report.round,
+            blob,
+            members: report.members,
+        });
+        if mean.is_none() {
+            self.is_averaging = false;
+        }
+        mean
+    }
+
+    /// Lets another mean be ordered: the one that was computed cannot be announced.
+    pub(crate) fn reopen(&mut self) {
+        self.is_averaging = false;
+    }
 }
 
 #[cfg(test)]
@@ -254,7 +331,7 @@ mod tests {
         }
     }
 
-    fn empty() -> Closing {
+    fn empty() -> Closer {
         let averaging = Averaging {
             weighting: Weighting::Samples,
             rule: Rule::Mean,
@@ -264,18 +341,18 @@ mod tests {
             experts: None,
             everybody_first: false,
         };
-        Closing::new(Arc::new(FederationSpec {
+        Closer::new(Arc::new(FederationSpec {
             exchange,
             rounds: 2000,
             ..FederationSpec::default()
         }))
     }
 
-    fn collect(offers: &[(u8, u32, Local)]) -> Closing {
+    fn collect(offers: &[(u8, u32, Local)]) -> Closer {
         let mut closing = empty();
         for (n, round, local) in offers {
             closing.offer(node(*n), Round(*round), local);
-            closing.resolve(local.shared.unwrap().id, true);
+            closing.resolve(local.shared.unwrap().id, Arrival::Held);
         }
         closing
     }
@@ -358,10 +435,10 @@ mod tests {
         };
         spec.statistics.enabled = true;
         let weights = |rounds: [u32; 3]| {
-            let mut closing = Closing::new(Arc::new(spec.clone()));
+            let mut closing = Closer::new(Arc::new(spec.clone()));
             for (n, round) in (1..).zip(rounds) {
                 closing.offer(node(n), Round(round), &local(9, 10 + n, 5 * u32::from(n)));
-                closing.resolve(BlobId::from_bytes([10 + n; 32]), true);
+                closing.resolve(BlobId::from_bytes([10 + n; 32]), Arrival::Held);
             }
             let (_, members) = closing.members(
                 BlobId::from_bytes([9; 32]),
@@ -385,10 +462,10 @@ mod tests {
         for (participation, counted) in [(1.0, 3), (0.5, 2)] {
             let mut spec = FederationSpec::default();
             spec.round.participation = participation;
-            let mut closing = Closing::new(Arc::new(spec));
+            let mut closing = Closer::new(Arc::new(spec));
             for (n, round) in [(1, 3), (2, 4), (3, 4)] {
                 closing.offer(node(n), Round(round), &local(9, 10 + n, 5));
-                closing.resolve(BlobId::from_bytes([10 + n; 32]), true);
+                closing.resolve(BlobId::from_bytes([10 + n; 32]), Arrival::Held);
             }
             let (round, members) = closing.members(
                 BlobId::from_bytes([9; 32]),
@@ -416,7 +493,7 @@ mod tests {
         assert!(!closing.all_in(expected()));
         closing.offer(node(2), Round(1), &local(9, 12, 1));
         assert!(!closing.all_in(expected()));
-        closing.resolve(BlobId::from_bytes([12; 32]), false);
+        closing.resolve(BlobId::from_bytes([12; 32]), Arrival::Failed);
         assert!(closing.all_in(expected()));
         assert_eq!(closing.n_held(), 1);
     }

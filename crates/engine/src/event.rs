@@ -70,6 +70,15 @@ pub enum Input {
     Leave,
 }
 
+/// What became of a fetch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// The blob is held.
+    Held,
+    /// The blob cannot be had.
+    Failed,
+}
+
 /// Something to do.
 #[derive(Debug, Clone)]
 pub enum Output {

@@ -22,11 +22,12 @@
 //! |---|---|
 //! | [`event`] | inputs and outputs |
 //! | [`state`] | what survives a restart |
-//! | `node/` | a node's phases, one file each; acting as aggregator; audit |
+//! | `node/` | a node: its phases, one file each, and the exchange of a round |
 //! | [`Aggregator`] | closing rounds |
+//! | `follower`, `trials`, `closing` | small machines that both are made of: which chain to follow, recomputing means, collecting members' parts |
+//! | `chain` | judging a closed round |
 //! | `cohort` | who trains in a round |
-//! | `closing` | collecting members' parts |
-//! | `chain` | which closed round to follow |
+//! | `outbox` | the outputs of an input |
 //! | `view` | what is known of the others |
 //! | [`names`] | maps by name |
 //! | [`execute`] | the two orders that need numbers: merge, average |
@@ -49,10 +50,13 @@ mod closing;
 mod cohort;
 pub mod event;
 pub mod execute;
+mod follower;
 pub mod names;
 mod node;
+mod outbox;
 pub mod state;
 mod status;
+mod trials;
 mod view;
 
 pub use aggregator::Aggregator;

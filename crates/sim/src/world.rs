@@ -319,7 +319,7 @@ impl<'a> World<'a> {
         {
             return false;
         }
-        let is_done = |member: &Member| matches!(&member.machine, Machine::Node(n) if n.state().phase == Phase::Serving);
+        let is_done = |member: &Member| matches!(&member.machine, Machine::Node(n) if n.phase() == Phase::Serving);
         (0..nodes).all(|number| !self.network.is_up(number) || is_done(&self.members[number]))
     }
 
@@ -327,10 +327,9 @@ impl<'a> World<'a> {
         for number in 0..self.scenario.nodes {
             self.read_inbox(number);
             if let Machine::Node(node) = &self.members[number].machine {
-                let state = node.state();
                 self.outcome
                     .members
-                    .push((state.phase, state.round, state.lineage));
+                    .push((node.phase(), node.round(), node.lineage()));
                 self.outcome.up.push(self.network.is_up(number));
             }
         }
@@ -416,7 +415,7 @@ impl<'a> World<'a> {
                     life, ref machine, ..
                 } = self.members[member];
                 let trains =
-                    matches!(machine, Machine::Node(node) if node.state().phase == Phase::Training);
+                    matches!(machine, Machine::Node(node) if node.phase() == Phase::Training);
                 self.outcome.fetched_in_training +=
                     u64::from(trains && fetch.kind == FetchKind::Expert);
                 self.schedule(Duration::ZERO, Event::Seek(member, life, Box::new(fetch)));

@@ -31,7 +31,7 @@ impl World<'_> {
             .enumerate()
             .filter(|(number, _)| self.network.is_up(*number));
         let rounds = up.filter_map(|(_, member)| match &member.machine {
-            Machine::Node(node) => Some(node.state().round),
+            Machine::Node(node) => Some(node.round()),
             Machine::Aggregator(_) => None,
         });
         let newest = rounds.min().unwrap_or_default();
