@@ -11,6 +11,7 @@
 //! | [`Advert`], [`Audience`] | what nodes say to each other, and who hears it |
 //! | [`AggregationPlan`] | whose experts are mixed into one's own |
 //! | [`FederationSpec`], [`Exchange`], [`Augmentation`] | what all members agree on, and what its algorithm shares |
+//! | [`Schedule`] | what each round is, and what comes after the last one |
 //! | [`LocalReport`], [`Score`] | what a trainer reports |
 //! | [`Hello`] | what two nodes tell each other when they meet |
 //! | [`mod@config`] | configuration that documents itself |
@@ -45,6 +46,7 @@ mod pool;
 mod precision;
 mod proxy;
 mod report;
+mod schedule;
 pub mod sketch;
 pub mod spec;
 mod time;
@@ -74,6 +76,7 @@ pub use pool::{Controls, PoolMember, PoolOutcome, Scores, Served};
 pub use precision::Precision;
 pub use proxy::{MAX_EXPERTS, ProxySet};
 pub use report::{LocalReport, MixedIn, Score};
+pub use schedule::{Schedule, Stage, Trainees, Training};
 pub use sketch::Sketches;
 pub use spec::{FederationSpec, HyperValue};
 pub use time::Timestamp;

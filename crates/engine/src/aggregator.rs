@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use fednode_core::{
     Advert, Audience, BlobId, Body, FederationId, FederationSpec, Global, Lineage, Local, NodeId,
-    Round, Timestamp,
+    Round, Schedule, Timestamp,
 };
 
 use crate::chain;
@@ -30,6 +30,7 @@ use crate::view::View;
 #[derive(Debug)]
 pub struct Aggregator {
     spec: Arc<FederationSpec>,
+    schedule: Arc<Schedule>,
     federation: FederationId,
     audience: Audience,
     me: NodeId,
@@ -73,9 +74,9 @@ struct Expected {
 }
 
 impl OpenRound {
-    fn new(spec: Arc<FederationSpec>) -> Self {
+    fn new(spec: &Arc<FederationSpec>, schedule: &Arc<Schedule>) -> Self {
         Self {
-            closer: Closer::new(spec),
+            closer: Closer::new(Arc::clone(spec), Arc::clone(schedule)),
             expected: None,
             opened: None,
             quorum_since: None,
@@ -92,13 +93,14 @@ impl Aggregator {
 
     /// Makes an aggregator that goes on after a closed round.
     pub fn restore(spec: Arc<FederationSpec>, me: NodeId, head: Head) -> Self {
+        let schedule = Arc::new(Schedule::of(&spec));
         Self {
             federation: spec.id(),
             audience: Audience::of(&spec),
             me,
             view: View::new(2),
             chain: Follower::new(head),
-            open: OpenRound::new(Arc::clone(&spec)),
+            open: OpenRound::new(&spec, &schedule),
             n_members: 0,
             synced: false,
             started: None,
@@ -107,6 +109,7 @@ impl Aggregator {
             now: Timestamp::default(),
             outbox: Outbox::default(),
             spec,
+            schedule,
         }
     }
 
@@ -140,6 +143,14 @@ impl Aggregator {
         self.outbox.take()
     }
 
+    fn phase(&self) -> Phase {
+        if self.head().round.0 >= self.spec.rounds {
+            Phase::Serving
+        } else {
+            Phase::Exchanging
+        }
+    }
+
     /// Returns the newest closed round.
     pub fn head(&self) -> Head {
         self.chain.head()
@@ -158,9 +169,10 @@ impl Aggregator {
         let head = self.head();
         let since = self.open.opened.map(|opened| now.since(opened));
         let since = since.unwrap_or_default();
-        if head.round.0 >= self.spec.rounds {
+        let phase = self.phase();
+        if phase == Phase::Serving {
             return Status {
-                phase: Phase::Serving,
+                phase,
                 round: head.round,
                 head,
                 waiting: vec![],
@@ -173,7 +185,7 @@ impl Aggregator {
             Waiting::from_peers("local updates", missing, since)
         };
         Status {
-            phase: Phase::Exchanging,
+            phase,
             round: head.round.next(),
             head,
             waiting: vec![waiting],
@@ -220,7 +232,7 @@ impl Aggregator {
         if round <= head.round || author == self.me {
             return;
         }
-        let most = chain::most_bytes(&head, round, &self.spec);
+        let most = chain::most_bytes(&head, round, &self.schedule);
         let size = local.shared.map(|shared| shared.size);
         if let Some(size) = size.filter(|size| *size > most) {
             let reason =
@@ -230,7 +242,7 @@ impl Aggregator {
         let some_rest = self.spec.round.participation < 1.0;
         if some_rest && self.open.overdue.is_some_and(|overdue| round > overdue) {
             // Others train in this round, which has a time of its own.
-            self.open = OpenRound::new(Arc::clone(&self.spec));
+            self.open = OpenRound::new(&self.spec, &self.schedule);
         }
         let Some(blob) = self.open.closer.offer(author, round, local) else {
             return;
@@ -267,7 +279,7 @@ impl Aggregator {
     fn open_next(&mut self, global: &Global) {
         self.trials.clear();
         self.unproven.clear();
-        self.open = OpenRound::new(Arc::clone(&self.spec));
+        self.open = OpenRound::new(&self.spec, &self.schedule);
         let newest = self.view.newest_locals();
         let early: Vec<(NodeId, Round, Local)> = newest
             .filter(|(_, _, local)| local.parent == global.mean.id)
@@ -288,7 +300,7 @@ impl Aggregator {
     /// round and that all receive from.
     fn expected(&self) -> Vec<NodeId> {
         let round = self.open_round();
-        let cohort = Cohort::draw(&self.spec, round, self.view.known());
+        let cohort = Cohort::draw(&self.spec, &self.schedule, round, self.view.known());
         let counts = |node: &NodeId| self.audience.hears(*node, round) && cohort.contains(*node);
         self.view.neighbours().filter(counts).collect()
     }

@@ -9,7 +9,9 @@
 //! rounds can have counted.
 
 use fednode_core::draw::draw;
-use fednode_core::{FederationId, FederationSpec, Global, Lineage, MAX_MEMBERS, NodeId, Round};
+use fednode_core::{
+    FederationId, FederationSpec, Global, Lineage, MAX_MEMBERS, NodeId, Round, Schedule,
+};
 
 use crate::state::Head;
 use crate::view::View;
@@ -40,6 +42,7 @@ pub(crate) fn judge(
     global: &Global,
     view: &View,
     spec: &FederationSpec,
+    schedule: &Schedule,
 ) -> Verdict {
     let min_members = spec.fewest_members();
     let is_ours = head.mean.is_some_and(|mean| mean.id == global.mean.id);
@@ -64,13 +67,14 @@ pub(crate) fn judge(
             global.history
         ));
     }
-    if global.mean.size > most_bytes(head, round, spec) {
+    if global.mean.size > most_bytes(head, round, schedule) {
         return Verdict::False(format!(
             "a mean of {} bytes, far more than the one before it",
             global.mean.size
         ));
     }
-    if let Some(node) = view.contradiction(round, global, spec.weighting(round)) {
+    if let Some(node) = view.contradiction(round, global, schedule.weighting(round, &spec.exchange))
+    {
         return Verdict::False(format!(
             "it counts {} otherwise than that node signed",
             node.short()
@@ -86,7 +90,7 @@ pub(crate) fn judge(
         )),
         true if is_confirmed => Verdict::Next,
         // The sums of everybody's statistics are no model: only who has the model that they were gathered with can use them.
-        false if spec.gathers_statistics_in(round) => Verdict::Old,
+        false if schedule.gathers_statistics_in(round) => Verdict::Old,
         false if is_confirmed => Verdict::Switch,
         true | false => Verdict::Unconfirmed,
     }
@@ -94,9 +98,9 @@ pub(crate) fn judge(
 
 /// Returns how many bytes a part or a mean can have at most that follows the head: what is announced is reserved before
 /// a byte of it comes. The sums of statistics are as large as they are, also for whoever is rounds behind.
-pub(crate) fn most_bytes(head: &Head, round: Round, spec: &FederationSpec) -> u64 {
+pub(crate) fn most_bytes(head: &Head, round: Round, schedule: &Schedule) -> u64 {
     match head.mean {
-        Some(mean) if !spec.gathers_statistics_in(round) => {
+        Some(mean) if !schedule.gathers_statistics_in(round) => {
             mean.size.saturating_mul(4).saturating_add(SLACK)
         }
         Some(_) | None => u64::MAX,
@@ -193,8 +197,17 @@ mod tests {
         };
         let (spec, mut view) = (FederationSpec::default(), View::new(2));
         (1..=6).for_each(|n| assert!(view.record(&update(n, 7))));
-        let judge_in =
-            |round, global| judge(&head, blob(0).id, Round(round), &global, &view, &spec);
+        let judge_in = |round, global| {
+            judge(
+                &head,
+                blob(0).id,
+                Round(round),
+                &global,
+                &view,
+                &spec,
+                &Schedule::of(&spec),
+            )
+        };
         let judge = |global| judge_in(4, global);
         assert_eq!(judge(global(7, 5, 35)), Verdict::Next);
         assert!(matches!(judge(global(7, 5, 36)), Verdict::False(_)));
@@ -243,7 +256,15 @@ mod tests {
             sums.members
                 .iter_mut()
                 .for_each(|member| member.weight = weight);
-            super::judge(&head, blob(0).id, Round(4), &sums, &view, &last)
+            super::judge(
+                &head,
+                blob(0).id,
+                Round(4),
+                &sums,
+                &view,
+                &last,
+                &Schedule::of(&last),
+            )
         };
         assert_eq!(
             sums(7, 35, 10.0),
@@ -272,7 +293,15 @@ mod tests {
             .members
             .iter_mut()
             .for_each(|member| member.weight = 10.0);
-        let late = super::judge(&behind, blob(0).id, Round(4), &large, &view, &last);
+        let late = super::judge(
+            &behind,
+            blob(0).id,
+            Round(4),
+            &large,
+            &view,
+            &last,
+            &Schedule::of(&last),
+        );
         assert_eq!(
             late,
             Verdict::Old,

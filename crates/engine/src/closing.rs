@@ -15,7 +15,7 @@ use std::sync::Arc;
 use fednode_core::draw::draw;
 use fednode_core::{
     BlobId, BlobRef, FederationId, FederationSpec, Lineage, Local, MAX_MEMBERS, Member, NodeId,
-    Round, Weighting,
+    Round, Schedule, Weighting,
 };
 
 use crate::event::{Arrival, AverageOrder, AverageReport, Purpose};
@@ -42,6 +42,7 @@ struct Offer {
 pub(crate) struct Closer {
     /// Says how parts are weighted.
     spec: Arc<FederationSpec>,
+    schedule: Arc<Schedule>,
     offers: BTreeMap<NodeId, Offer>,
     /// Whose part a blob is; parts of equal content are one blob.
     owners: HashMap<BlobId, Vec<NodeId>>,
@@ -64,10 +65,11 @@ pub(crate) struct Mean {
 
 impl Closer {
     /// Starts collecting.
-    pub(crate) fn new(spec: Arc<FederationSpec>) -> Self {
+    pub(crate) fn new(spec: Arc<FederationSpec>, schedule: Arc<Schedule>) -> Self {
         let (offers, owners, rounds) = (BTreeMap::new(), HashMap::new(), BTreeMap::new());
         Self {
             spec,
+            schedule,
             offers,
             owners,
             n_wanted: 0,
@@ -107,7 +109,7 @@ impl Closer {
 
     /// Returns what a part of so many samples weighs in the mean of a round.
     fn weight(&self, round: Round, n_samples: u32) -> f64 {
-        match self.spec.weighting(round) {
+        match self.schedule.weighting(round, &self.spec.exchange) {
             Weighting::Uniform => 1.0,
             Weighting::Samples => f64::from(n_samples),
         }
@@ -331,6 +333,11 @@ mod tests {
         }
     }
 
+    fn closer_of(spec: FederationSpec) -> Closer {
+        let schedule = Schedule::of(&spec);
+        Closer::new(Arc::new(spec), Arc::new(schedule))
+    }
+
     fn empty() -> Closer {
         let averaging = Averaging {
             weighting: Weighting::Samples,
@@ -341,11 +348,11 @@ mod tests {
             experts: None,
             everybody_first: false,
         };
-        Closer::new(Arc::new(FederationSpec {
+        closer_of(FederationSpec {
             exchange,
             rounds: 2000,
             ..FederationSpec::default()
-        }))
+        })
     }
 
     fn collect(offers: &[(u8, u32, Local)]) -> Closer {
@@ -435,7 +442,7 @@ mod tests {
         };
         spec.statistics.enabled = true;
         let weights = |rounds: [u32; 3]| {
-            let mut closing = Closer::new(Arc::new(spec.clone()));
+            let mut closing = closer_of(spec.clone());
             for (n, round) in (1..).zip(rounds) {
                 closing.offer(node(n), Round(round), &local(9, 10 + n, 5 * u32::from(n)));
                 closing.resolve(BlobId::from_bytes([10 + n; 32]), Arrival::Held);
@@ -462,7 +469,7 @@ mod tests {
         for (participation, counted) in [(1.0, 3), (0.5, 2)] {
             let mut spec = FederationSpec::default();
             spec.round.participation = participation;
-            let mut closing = Closer::new(Arc::new(spec));
+            let mut closing = closer_of(spec);
             for (n, round) in [(1, 3), (2, 4), (3, 4)] {
                 closing.offer(node(n), Round(round), &local(9, 10 + n, 5));
                 closing.resolve(BlobId::from_bytes([10 + n; 32]), Arrival::Held);

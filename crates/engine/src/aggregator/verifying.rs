@@ -20,14 +20,15 @@ impl Aggregator {
         let opened = self.open.opened;
         let is_late = opened.is_some_and(|opened| self.now >= opened + deadline);
         let common = self.open.closer.common_parent();
-        let (view, spec, unproven) = (&self.view, &self.spec, &self.unproven);
+        let (view, spec, schedule) = (&self.view, &self.spec, &self.schedule);
+        let unproven = &self.unproven;
         let found = self.chain.look(
             view.globals(),
             |head, (_, round, global)| {
                 // An aggregator has no model of its own: before the first round it takes the members' word for what
                 // everybody started from.
                 let initial = common.unwrap_or(global.parent);
-                match chain::judge(head, initial, round, global, view, spec) {
+                match chain::judge(head, initial, round, global, view, spec, schedule) {
                     // What could not be recomputed waits until there is nothing else to do.
                     Verdict::Next | Verdict::Switch
                         if !is_late && unproven.contains(&global.mean.id) =>

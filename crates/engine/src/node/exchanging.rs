@@ -110,7 +110,7 @@ impl Exchanging {
         // The plans of the next rounds need the proxies of all who were counted, so their updates are waited for. Nobody
         // else's are: whoever was not counted is late, gone, or of another chain.
         let round = self.exchange.round();
-        if shared.spec.refreshes_in(round) {
+        if shared.schedule.refreshes_in(round) {
             let (view, me) = (&shared.view, shared.me);
             let members = closed.global.members.iter().map(|member| member.node);
             let unknown = members.filter(|node| view.local(*node, round).is_none());
@@ -226,7 +226,7 @@ impl Exchanging {
 
 /// Tells whether a round that was closed is over for this node, since it neither trained nor trains in the next.
 fn rests_on_after(shared: &Shared, round: Round) -> bool {
-    let is_last = round.0 >= shared.spec.rounds;
+    let is_last = shared.schedule.round(round.next()).is_none();
     let trains_next = || shared.cohort_of(round.next()).contains(shared.me);
     !shared.trains() && !is_last && !trains_next()
 }
@@ -234,7 +234,7 @@ fn rests_on_after(shared: &Shared, round: Round) -> bool {
 /// Proxies that came before this node's own update was ready are fetched now.
 fn want_everybodys_proxies(shared: &mut Shared) {
     let (round, lineage) = (shared.memory.round, shared.memory.lineage);
-    if !shared.spec.refreshes_in(round) || shared.spec.uses_sketches() {
+    if !shared.schedule.refreshes_in(round) || shared.spec.uses_sketches() {
         return;
     }
     let locals = shared.view.locals(round);

@@ -42,7 +42,7 @@ impl Following {
 /// Fetches the proxies of those whose sketches are like the own ones, once all that are heard have spoken.
 pub(super) fn fetch_shortlist(shared: &mut Shared, exchange: &mut Exchange) {
     let (round, lineage, me) = (shared.memory.round, shared.memory.lineage, shared.me);
-    let refreshes = shared.spec.refreshes_in(round) && shared.trains();
+    let refreshes = shared.schedule.refreshes_in(round) && shared.trains();
     let is_due = shared.spec.uses_sketches() && refreshes;
     if !is_due || !exchange.is_first_shortlist() {
         return;

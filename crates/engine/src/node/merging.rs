@@ -1,7 +1,7 @@
 //! Merging: the numbers are computed elsewhere; here the order is put together, and the result becomes the node's new
 //! standing.
 
-use fednode_core::{ExpertId, LocalReport, Round, Timestamp};
+use fednode_core::{ExpertId, LocalReport, Round, Stage, Timestamp};
 
 use super::exchange::Exchange;
 use super::phase::Phase;
@@ -75,14 +75,14 @@ impl Merging {
         }
         let merged = shared.memory.round;
         self.remember_sources(shared, report);
-        let next = self.adopt_candidate(shared, report);
-        if next.0 <= shared.spec.rounds {
-            shared.note_rejoined(merged, next);
-            Training::begin(shared, next)
-        } else if shared.spec.pool.enabled {
-            Pooling::begin(shared)
-        } else {
-            Phase::finish(shared)
+        let last = self.adopt_candidate(shared, report);
+        match shared.schedule.after(last) {
+            Some(Stage::Train(_) | Stage::GatherStatistics) => {
+                shared.note_rejoined(merged, last.next());
+                Training::begin(shared, last.next())
+            }
+            Some(Stage::Pool) => Pooling::begin(shared),
+            None => Phase::finish(shared),
         }
     }
 
@@ -107,7 +107,7 @@ impl Merging {
         held.retain(|expert, held| held.round.0 + every >= round.0 && !is_refused(expert));
     }
 
-    /// Follows the closed round, or goes on alone, and returns the round that comes next.
+    /// Follows the closed round, or goes on alone, and returns the last round that is over.
     fn adopt_candidate(&mut self, shared: &mut Shared, report: &MergeReport) -> Round {
         let merged = shared.memory.round;
         let closed = self.exchange.mean.take();
@@ -122,7 +122,7 @@ impl Merging {
                 shared.chain.follow(closed.round, &closed.global);
                 shared.memory.lineage = closed.global.mean.id;
                 shared.trials.clear();
-                return closed.round.next();
+                return closed.round;
             }
             (Some(closed), Some(reason)) => {
                 let reason = format!("its mean of round {merged} was refused: {reason}");
@@ -132,7 +132,7 @@ impl Merging {
             _ => {}
         }
         keep_own_lineage(shared);
-        merged.next()
+        merged
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) fn wait_for_others(shared: &mut Shared, exchange: &mut Exchange) {
     if !sees_no_closed_rounds(shared) {
         return;
     }
-    if shared.spec.refreshes_in(exchange.round()) {
+    if shared.schedule.refreshes_in(exchange.round()) {
         let (_, late) = progress_of_others(shared, exchange.round());
         exchange.await_updates(late.into_iter());
     }

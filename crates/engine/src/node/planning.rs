@@ -55,7 +55,7 @@ pub(super) fn ranked_by_similarity(shared: &Shared) -> Vec<NodeId> {
     let newest = refresh_before(shared.memory.round.next(), every);
     // The round of statistics has no proxies.
     let newest = newest.and_then(|round| {
-        if shared.spec.gathers_statistics_in(round) {
+        if shared.schedule.gathers_statistics_in(round) {
             refresh_before(round, every)
         } else {
             Some(round)
@@ -77,7 +77,7 @@ pub(super) fn renew(shared: &mut Shared) {
     };
     let round = shared.memory.round;
     // Where statistics are gathered nothing was trained: experts stay as they are, and are not mixed once more.
-    if shared.spec.gathers_statistics_in(round) {
+    if shared.schedule.gathers_statistics_in(round) {
         shared.memory.plan = None;
         return;
     }

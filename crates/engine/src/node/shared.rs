@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fednode_core::{
     Audience, BlobId, BlobRef, Body, FederationId, FederationSpec, Lineage, Local, LocalReport,
-    NodeId, ParamSet, ProxyOffer, ProxySet, Round, Timestamp,
+    NodeId, ParamSet, ProxyOffer, ProxySet, Round, Schedule, Timestamp,
 };
 
 use super::exchange::Exchange;
@@ -29,6 +29,7 @@ const SMALL_SHARED_BYTES: u64 = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) spec: Arc<FederationSpec>,
+    pub(super) schedule: Arc<Schedule>,
     pub(super) federation: FederationId,
     pub(super) audience: Audience,
     pub(super) me: NodeId,
@@ -71,6 +72,7 @@ impl Shared {
             trials: Trials::default(),
             following: Following::default(),
             outbox: Outbox::default(),
+            schedule: Arc::new(Schedule::of(&spec)),
             spec,
         }
     }
@@ -98,7 +100,7 @@ impl Shared {
     /// Draws who trains in a round.
     pub(super) fn cohort_of(&self, round: Round) -> Cohort {
         let known = self.view.known().chain([self.me]);
-        Cohort::draw(&self.spec, round, known)
+        Cohort::draw(&self.spec, &self.schedule, round, known)
     }
 
     /// Returns how many nodes are here, this one included.
@@ -186,7 +188,8 @@ impl Shared {
     ///
     /// Of two closings of one round the lower rank is better, of two chains the one with more history.
     pub(super) fn best_global(&mut self, mut exchange: Option<&mut Exchange>) -> Option<Closed> {
-        let (view, spec, initial) = (&self.view, &self.spec, self.initial);
+        let (view, initial) = (&self.view, self.initial);
+        let (spec, schedule) = (&self.spec, &self.schedule);
         let given_up = |mean| {
             let exchange = exchange.as_deref();
             exchange.is_some_and(|exchange| exchange.is_unreachable(mean))
@@ -197,7 +200,9 @@ impl Shared {
         let rank = |round, author| rank(view, self.federation, self.me, round, author);
         let found = self.chain.look(
             open,
-            |head, (_, round, global)| chain::judge(head, initial, round, global, view, spec),
+            |head, (_, round, global)| {
+                chain::judge(head, initial, round, global, view, spec, schedule)
+            },
             |(author, round, global), (known_author, known_round, known)| {
                 if global.parent == known.parent {
                     rank(round, author) < rank(known_round, known_author)

@@ -91,7 +91,7 @@ pub fn combine_in(
 ) -> Option<ParamSet> {
     let averaging = spec.exchange.averaging.as_ref()?;
     let member = |update: &LocalUpdate| {
-        let weight = match spec.weighting(round) {
+        let weight = match fednode_core::Schedule::of(spec).weighting(round, &spec.exchange) {
             Weighting::Samples => f64::from(update.n_samples),
             Weighting::Uniform => 1.0,
         };

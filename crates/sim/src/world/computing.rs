@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use fednode_core::{BlobId, ExpertOffer, LocalReport, Precision, ProxyOffer, ProxySet, Round};
+use fednode_core::{
+    BlobId, ExpertOffer, LocalReport, Precision, ProxyOffer, ProxySet, Round, Schedule,
+};
 use rand::Rng;
 
 use super::{COMPUTING, Event, Machine, Member, World};
@@ -73,7 +75,7 @@ impl World<'_> {
                 samples_routed,
             });
         }
-        let refreshes = self.spec.refreshes_in(round);
+        let refreshes = Schedule::of(&self.spec).refreshes_in(round);
         let proxies = update.proxies.filter(|_| refreshes);
         let sketches = proxies.as_ref().filter(|_| self.spec.uses_sketches());
         let sketches =

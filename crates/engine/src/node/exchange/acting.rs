@@ -28,8 +28,8 @@ impl Acting {
     pub(in crate::node) fn begin(shared: &mut Shared, round: Round) -> Self {
         let parent = shared.parent();
         let mut acting = Self {
-            closer: Closer::new(shared.spec.clone()),
-            most: chain::most_bytes(&shared.chain.head(), round, &shared.spec),
+            closer: Closer::new(shared.spec.clone(), shared.schedule.clone()),
+            most: chain::most_bytes(&shared.chain.head(), round, &shared.schedule),
             // Where only some train in a round, those of a later one have given this one up.
             newest: (shared.spec.round.participation < 1.0).then_some(round),
         };
