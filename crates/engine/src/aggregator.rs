@@ -20,11 +20,15 @@ use crate::closing::Closer;
 use crate::cohort::Cohort;
 use crate::event::{Arrival, AverageReport, Fetch, FetchKind, Input, Note, Output, Purpose, Timer};
 use crate::follower::{Closed, Follower};
+use crate::light;
 use crate::outbox::Outbox;
 use crate::state::{Head, Phase};
 use crate::status::{Status, Waiting};
 use crate::trials::Trials;
 use crate::view::View;
+
+/// What trace lines call this machine.
+const ROLE: &str = "aggregator";
 
 /// The aggregator of a federation.
 #[derive(Debug)]
@@ -116,6 +120,7 @@ impl Aggregator {
     /// Takes an input and returns what to do about it.
     pub fn handle(&mut self, now: Timestamp, input: Input) -> Vec<Output> {
         self.now = now;
+        light::input(ROLE, self.phase(), self.open_round(), &input);
         match input {
             Input::PeerUp { node, role } => self.view.connect(node, role),
             Input::PeerDown { node } => self.view.disconnect(node),
@@ -140,7 +145,9 @@ impl Aggregator {
             }
         }
         self.try_to_close();
-        self.outbox.take()
+        let outputs = self.outbox.take();
+        light::outputs(ROLE, self.phase(), self.open_round(), &outputs);
+        outputs
     }
 
     fn phase(&self) -> Phase {

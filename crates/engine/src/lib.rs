@@ -28,6 +28,8 @@
 //! | `chain` | judging a closed round |
 //! | `cohort` | who trains in a round |
 //! | `outbox` | the outputs of an input |
+//! | [`recording`] | inputs and their times, to play them again |
+//! | `light`, `encoding` | trace lines; how inputs and checkpoints are written |
 //! | `view` | what is known of the others |
 //! | [`names`] | maps by name |
 //! | [`execute`] | the two orders that need numbers: merge, average |
@@ -48,12 +50,15 @@ mod aggregator;
 mod chain;
 mod closing;
 mod cohort;
+mod encoding;
 pub mod event;
 pub mod execute;
 mod follower;
+mod light;
 pub mod names;
 mod node;
 mod outbox;
+pub mod recording;
 pub mod state;
 mod status;
 mod trials;

@@ -51,8 +51,12 @@ use self::memory::Memory;
 use self::phase::Phase;
 use self::shared::Shared;
 use crate::event::{Arrival, AverageReport, Input, Output, Purpose, Timer};
+use crate::light;
 use crate::state::{Phase as PhaseName, State};
 use crate::status::Status;
+
+/// What trace lines call this machine.
+const ROLE: &str = "node";
 
 /// A node of the federation.
 #[derive(Debug)]
@@ -86,6 +90,7 @@ impl Node {
     /// Takes an input and returns what to do about it.
     pub fn handle(&mut self, now: Timestamp, input: Input) -> Vec<Output> {
         self.shared.now = now;
+        light::input(ROLE, self.phase(), self.round(), &input);
         match input {
             Input::Start => self.handle_start(),
             Input::PeerUp { node, role } => self.shared.view.connect(node, role),
@@ -105,7 +110,9 @@ impl Node {
         }
         // Whatever came in may have been the last thing that was waited for.
         self.react(Phase::advance);
-        self.shared.outbox.take()
+        let outputs = self.shared.outbox.take();
+        light::outputs(ROLE, self.phase(), self.round(), &outputs);
+        outputs
     }
 
     /// Returns the phase.
