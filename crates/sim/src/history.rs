@@ -18,6 +18,7 @@ use std::sync::Arc;
 use fednode_core::{BlobId, BlobRef, LocalReport, NodeId, ParamSet, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::failure::Failure;
 use crate::trainers::{LocalUpdate, PrivateModule, Trainers};
 use fednode_engine::execute::Adoption;
 use fednode_engine::{AverageReport, Input, MergeReport, ModuleReport, PoolReport};
@@ -115,7 +116,7 @@ impl Trainers for Silent {
     fn begin(&mut self, _member: usize, _round: Round, _ends: Timestamp) {}
 
     fn finish(&mut self, _member: usize, _round: Round) -> Result<LocalUpdate, String> {
-        Err(NOT_THIS_RUN.into())
+        Err(Failure::NotThisRun.to_string())
     }
 
     fn shared(&mut self, _member: usize) -> Option<Arc<ParamSet>> {
@@ -125,20 +126,16 @@ impl Trainers for Silent {
     fn adopt(&mut self, _member: usize, _round: Round, _adoption: Adoption) {}
 
     fn finish_module(&mut self, _member: usize) -> Result<Option<PrivateModule>, String> {
-        Err(NOT_THIS_RUN.into())
+        Err(Failure::NotThisRun.to_string())
     }
 
     fn begin_pool(&mut self, _member: usize, _modules: Vec<(NodeId, Arc<ParamSet>)>) {}
 
     fn finish_pool(&mut self, _member: usize) -> Result<PoolReport, String> {
-        Err(NOT_THIS_RUN.into())
+        Err(Failure::NotThisRun.to_string())
     }
 
     fn save(&mut self, _member: usize) {}
 
     fn restore(&mut self, _member: usize) {}
 }
-
-/// Why a run fails whose events and answers do not belong together: its history is of another run, or was made by another
-/// version of the state machines.
-pub const NOT_THIS_RUN: &str = "what is known of the interrupted run is not of this run";
