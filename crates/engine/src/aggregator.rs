@@ -174,6 +174,7 @@ impl Aggregator {
     /// Returns what is being waited for.
     pub fn status(&self, now: Timestamp) -> Status {
         let head = self.head();
+        // Before the first update nothing is late.
         let since = self.open.opened.map(|opened| now.since(opened));
         let since = since.unwrap_or_default();
         let phase = self.phase();
@@ -211,6 +212,7 @@ impl Aggregator {
     }
 
     fn handle_advert(&mut self, advert: &Arc<Advert>) {
+        // Where nothing is averaged there is nothing to close, and an aggregator need not remember anybody.
         if self.spec.exchange.averaging.is_none() || !self.view.record(advert) {
             return;
         }
@@ -255,6 +257,7 @@ impl Aggregator {
             return;
         };
         let deadline = self.now + self.spec.round.deadline();
+        // The first update opens the round: until then nobody waits for anybody.
         if self.open.opened.is_none() {
             self.open.opened = Some(self.now);
             let timer = Timer::Deadline(head.round.next());
@@ -316,6 +319,7 @@ impl Aggregator {
     fn renew_expected(&mut self) -> Expected {
         let (company, round) = (self.view.changes_of_company(), self.open_round());
         let known = self.open.expected.take();
+        // Asked at every input, so the walk through the view is spared while nobody comes or goes.
         let known = known.filter(|known| (known.company, known.round) == (company, round));
         known.unwrap_or_else(|| Expected {
             company,
@@ -348,6 +352,7 @@ impl Aggregator {
         }
         let expected = self.renew_expected();
         let (round, n_expected) = (expected.round, expected.nodes.len());
+        // The larger of both: those who are here may be few because the others have not arrived yet.
         let quorum = self.spec.round.quorum_of(n_expected.max(self.planned()));
         let is_quorum = self.open.closer.n_held() >= quorum;
         if is_quorum && self.open.quorum_since.is_none() {
@@ -360,6 +365,7 @@ impl Aggregator {
         let deadline_over = self.now >= opened + self.spec.round.deadline();
         let all_in = |nodes: &[NodeId]| self.open.closer.all_in(nodes.iter().copied());
         let in_time = is_quorum && (grace_over || all_in(&expected.nodes));
+        // Kept before the mean is ordered: ordering does not change who is expected.
         self.open.expected = Some(expected);
         if in_time || deadline_over {
             self.order_mean();
@@ -403,6 +409,7 @@ impl Aggregator {
             global: self.chain.close(parent, mean.blob, mean.members),
         };
         let announcement = Body::Global(closed.global.clone());
+        // Published before it is followed: the announcement names the head that it follows.
         self.outbox.publish(closed.round, announcement);
         self.follow(&closed);
     }

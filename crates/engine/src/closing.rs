@@ -83,13 +83,16 @@ impl Closer {
     pub(crate) fn offer(&mut self, node: NodeId, round: Round, local: &Local) -> Option<BlobRef> {
         let shared = local.shared?;
         let known = self.offers.get(&node);
+        // Adverts come in any order: a late one of an earlier round does not replace a newer one.
         if known.is_some_and(|offer| offer.round > round || offer.shared == shared) {
             return None;
         }
         let n_samples = local.n_samples;
+        // A part that weighs nothing would hold up the round without changing its mean.
         if self.weight(round, n_samples) <= 0.0 {
             return None;
         }
+        // A node counts once, with its newest part: the former one leaves all counts first.
         self.remove(node);
         self.offers.insert(
             node,
@@ -137,6 +140,7 @@ impl Closer {
 
     /// Forgets a node's part: it left, was banned, or was screened out.
     pub(crate) fn remove(&mut self, node: NodeId) {
+        // All counts are kept in step here, so that none is looked for at an input.
         let Some(offer) = self.offers.remove(&node) else {
             return;
         };
@@ -152,6 +156,7 @@ impl Closer {
 
     /// Returns the round that the parts on offer were trained for: their median, so that no minority can move it.
     pub(crate) fn round(&self) -> Option<Round> {
+        // The counts by round are in order, so the median is found by walking to the middle.
         let mut left = self.offers.len().checked_sub(1)? / 2;
         self.rounds.iter().find_map(|(round, parts)| {
             let found = left < *parts;
@@ -210,6 +215,7 @@ impl Closer {
         }
         votes
             .into_iter()
+            // Equal votes are decided by the smaller name, so that every aggregator decides alike.
             .max_by_key(|(parent, votes)| (*votes, std::cmp::Reverse(*parent)))
             .map(|(parent, _)| parent)
     }
@@ -237,7 +243,9 @@ impl Closer {
             .get(rounds.len().saturating_sub(1) / 2)
             .copied()
             .unwrap_or_default();
+        // Where everybody trains in every round, a straggler of another round is better than nobody.
         chosen.retain(|(_, offer)| offer.round == round || !self.is_of_one_round());
+        // The announcement names all members, and it must fit into one advert.
         if chosen.len() > MAX_MEMBERS {
             chosen.sort_by_cached_key(|(node, _)| {
                 draw(b"fednode members 1", federation, round, *node)

@@ -37,11 +37,14 @@ impl Cohort {
             return Self::Everybody;
         }
         let federation = spec.id();
+        // Where not everybody knows everybody, a draw over the known ones would differ from node to node.
         if spec.is_cohort_by_chance() {
             return Self::ByChance(share, federation, round);
         }
         let mut nodes: Vec<NodeId> = known.collect::<BTreeSet<_>>().into_iter().collect();
+        // Of those that are here, not of those that were planned: a federation may stay small.
         let size = spec.cohort_of(nodes.len());
+        // The round is in the draw, so each round has another cohort; so is the federation, so nobody can choose its id for it.
         nodes.sort_by_cached_key(|node| draw(PURPOSE, federation, round, *node));
         Self::Drawn(nodes.into_iter().take(size).collect())
     }

@@ -85,6 +85,7 @@ impl Follower {
     ) -> Found {
         let mut best: Option<Announced<'v>> = None;
         let mut false_ones = Vec::new();
+        // Each look starts anew: what was unconfirmed may have been confirmed, or forgotten.
         self.is_unconfirmed = false;
         for closed in announced {
             match judge(&self.head, closed) {

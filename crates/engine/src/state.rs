@@ -102,6 +102,7 @@ impl State {
         Self {
             phase: Phase::Joining,
             round: Round::ZERO,
+            // The initial part stands for the mean of round 0, so that what is trained from it has a base to be packed against.
             head: Head::initial(initial),
             lineage: initial.map_or(fallback, |blob| blob.id),
             plan: None,

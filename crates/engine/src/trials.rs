@@ -84,6 +84,7 @@ impl Trials {
     ) -> Vec<(NodeId, BlobRef)> {
         let members = closed.global.members.iter();
         let parts: Vec<(NodeId, BlobRef)> = members.map(|m| (m.node, m.shared)).collect();
+        // Numbers are never used twice, so that the answer to a dropped trial is not taken for another one.
         self.count += 1;
         self.trials.push(Trial {
             number: self.count,
@@ -99,6 +100,7 @@ impl Trials {
     pub(crate) fn resolve(&mut self, blob: BlobId, arrival: Arrival) -> Vec<Step> {
         let mut steps = Vec::new();
         for trial in &mut self.trials {
+            // A part that comes again after the trial is over changes nothing.
             if trial.outcome != Outcome::Open || !trial.awaited.contains(&blob) {
                 continue;
             }

@@ -44,6 +44,7 @@ impl Aggregator {
             self.convict(author, reason);
         }
         match found.best {
+            // Past the deadline there is no time for a trial: nodes that audit will find a false mean.
             Some(closed) if is_late => self.follow(&closed),
             Some(closed) => self.begin_trial(closed),
             None => {}
@@ -57,6 +58,7 @@ impl Aggregator {
         if self.trials.know(author, &closed.global) {
             return;
         }
+        // One trial at a time: only the best closing can be followed.
         self.trials.clear();
         let mut fetched = Vec::new();
         for (node, blob) in self.trials.begin(closed, None) {
@@ -96,6 +98,7 @@ impl Aggregator {
                 self.convict(closed.author, reason);
                 self.consider_globals();
             }
+            // There are updates to close a round from, so an unproven chain can wait.
             None if self.open.opened.is_some() => {
                 self.unproven.insert(closed.global.mean.id);
                 self.consider_globals();

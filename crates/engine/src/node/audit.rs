@@ -46,6 +46,7 @@ pub(super) fn on_recomputed(
                 strike_false_accuser(shared, accuser, closed.author);
             }
         }
+        // Its author counted these parts, so it holds them; that nobody can get them speaks against it.
         None if shared.everybody_verifies(&closed) => {
             phase.give_up_on_mean(shared, closed.global.mean.id);
         }
@@ -88,6 +89,7 @@ pub(super) fn on_accusation(
     fault: &Fault,
 ) {
     let (accused, evidence) = (fault.accused, &fault.evidence);
+    // Nobody accuses itself, and this node knows what it signed.
     if [accused, shared.me].contains(&accuser) || accused == shared.me {
         return;
     }

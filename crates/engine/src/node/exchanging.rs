@@ -52,6 +52,7 @@ impl Exchanging {
             shared.publish_update(&report);
         }
         shared.outbox.push(Output::Save);
+        // The view is new after a restart, so the cohort is drawn again; for the node itself it hardly ever differs.
         shared.cohort = shared.cohort_of(shared.memory.round);
         let exchange = Exchange::open(shared);
         Self::new(exchange).wait(shared)
@@ -104,6 +105,7 @@ impl Exchanging {
         let Some(closed) = self.exchange.find_better(shared) else {
             return;
         };
+        // A node that rests in this round and in the next has no use for the mean, and others need the bandwidth.
         if rests_on_after(shared, closed.round) {
             return self.follow_resting(shared, &closed);
         }
@@ -133,6 +135,7 @@ impl Exchanging {
     }
 
     pub(super) fn advance(mut self, shared: &mut Shared) -> Phase {
+        // Closing comes first: an acting node may find that it has all it needs in the same moment.
         self.act_if_first(shared);
         following::fetch_shortlist(shared, &mut self.exchange);
         if self.only_follows {
@@ -171,7 +174,7 @@ impl Exchanging {
             .candidate()
             .map(|closed| closed.global.mean.id);
         if let Some(mean) = mean {
-            self.exchange.discard(mean);
+            self.exchange.mean.discard(mean);
             self.consider_globals(shared);
             self.exchange.call_for_another(shared);
         }
@@ -197,6 +200,7 @@ impl Exchanging {
             return;
         }
         let (now, grace) = (shared.now, shared.spec.round.grace());
+        // Each in line has a grace time, the first few only: after them the node goes on alone.
         let last = now + grace * (acting::ATTEMPTS + 1);
         shared.outbox.set_timer(Timer::GiveUp(round), last);
         if acting::can_act(shared, round) {
@@ -217,6 +221,7 @@ impl Exchanging {
         if self.exchange.round() != round || !self.exchange.mean.lacks_mean() {
             return Phase::Exchanging(self);
         }
+        // Nothing that comes later belongs to this round any more, so all waiting ends as at the deadline.
         shared.outbox.note(Note::Isolated(round));
         self.exchange.on_deadline(shared, round);
         self.exchange.mean.take();

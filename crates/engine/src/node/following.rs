@@ -55,6 +55,7 @@ pub(super) fn fetch_shortlist(shared: &mut Shared, exchange: &mut Exchange) {
     };
     let per_row = sketch::shortlisted(experts.peers_per_expert.limit());
     let locals = shared.view.locals(round);
+    // Sketches of another lineage are of other features: they tell nothing.
     let comparable = locals.filter(|(node, local)| *node != me && local.lineage == lineage);
     let others = comparable.filter_map(|(node, local)| Some((node, local.sketches.as_ref()?)));
     let listed = sketch::shortlist(own, others, per_row);
@@ -135,6 +136,7 @@ fn prospects(shared: &Shared, refresh: Round, nearest: &BTreeSet<NodeId>) -> Vec
             *named.entry(*peer).or_default() += 1;
         }
     }
+    // Whoever was heard in the refresh was compared already.
     let mut prospects: Vec<(NodeId, u32)> = named
         .into_iter()
         .filter(|(node, _)| shared.view.local(*node, refresh).is_none())

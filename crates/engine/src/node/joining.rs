@@ -76,6 +76,7 @@ impl Joining {
     }
 
     pub(super) fn advance(mut self, shared: &mut Shared) -> Phase {
+        // Without anything to share, waiting for others would only cost time.
         if is_alone_by_design(&shared.spec) {
             return self.begin(shared);
         }
@@ -85,6 +86,7 @@ impl Joining {
         if !self.is_synced && !patience_over {
             return Phase::Joining(self);
         }
+        // Without means there is no chain to catch up with: whoever comes late begins with round 1.
         if shared.averages() {
             self.follow_newest_global(shared);
         }
@@ -118,6 +120,7 @@ impl Joining {
             return;
         }
         let mut adoption = Exchange::to_adopt(shared);
+        // The mean is fetched and, if it must be, recomputed like that of any other round.
         adoption.pursue(shared, closed);
         self.adoption = Some(adoption);
     }

@@ -61,6 +61,7 @@ impl Memory {
 
     /// Visits the blobs that are named here; garbage collection must not take them.
     pub(super) fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
+        // Others fetch the own update until they have left its round, and packing needs it as a base after that.
         let update = self.report.iter().flat_map(blobs_of);
         let held = self.held.values().map(|held| held.blob);
         let module = self.module.into_iter();

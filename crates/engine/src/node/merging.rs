@@ -36,6 +36,7 @@ impl Merging {
     /// Merges what is here. Older versions stand in for experts that did not come, unless they are too old.
     pub(super) fn begin(shared: &mut Shared, mut exchange: Box<Exchange>) -> Phase {
         let round = exchange.round();
+        // What is missing now stays out of the mix: the trainer renormalises each row over what it is given.
         let mut missing = exchange.experts.missing(shared.me);
         if weighs_by_use(&shared.spec) {
             drop_unused(shared, &mut exchange, &mut missing);
@@ -75,6 +76,7 @@ impl Merging {
         }
         let merged = shared.memory.round;
         self.remember_sources(shared, report);
+        // The closed round may be ahead of this one: then the rounds between are skipped.
         let last = self.adopt_candidate(shared, report);
         match shared.schedule.after(last) {
             Some(Stage::Train(_) | Stage::GatherStatistics) => {
@@ -119,6 +121,7 @@ impl Merging {
         });
         match (closed, &report.refused_mean) {
             (Some(closed), None) if !report.lost_mean => {
+                // Only here the head moves: until the trainer has the mean, a restart goes on from the one before.
                 shared.chain.follow(closed.round, &closed.global);
                 shared.memory.lineage = closed.global.mean.id;
                 shared.trials.clear();
@@ -126,6 +129,7 @@ impl Merging {
             }
             (Some(closed), Some(reason)) => {
                 let reason = format!("its mean of round {merged} was refused: {reason}");
+                // The mean passed its trial, if there was one, and still does not fit this model: its author is to blame.
                 shared.ban(Some(&mut self.exchange), closed.author, reason);
             }
             // Nobody closed the round, or the mean is not held any more, for which nobody is to blame.

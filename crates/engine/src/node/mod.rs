@@ -146,6 +146,7 @@ impl Node {
     pub fn needed_blobs(&self) -> BTreeSet<BlobId> {
         let head = self.shared.chain.head();
         // The mean before is what others pack the newest against.
+        // The newest is what late nodes ask for.
         let means = head.mean.map(|mean| mean.id).into_iter();
         let mut needed = self.phase.blobs();
         needed.extend(self.shared.memory.blobs());
@@ -158,6 +159,7 @@ impl Node {
     ///
     /// Until the next input, the updates of all other nodes may as well be given to [`Self::record_update`].
     pub fn awaited_updates(&self) -> Option<impl Iterator<Item = NodeId> + '_> {
+        // A node that trains or merges acts on its own trainer's word; of others only planned owners matter meanwhile.
         let waits_for_others = match &self.phase {
             Phase::Training(_) | Phase::Merging(_) => false,
             Phase::Exchanging(_) => !self.shared.view.has_aggregator(),
@@ -208,8 +210,12 @@ impl Node {
     fn handle_peer_down(&mut self, node: NodeId) {
         let had_aggregator = self.shared.view.has_aggregator();
         self.shared.view.disconnect(node);
+        let lost_aggregator = had_aggregator && !self.shared.view.has_aggregator();
         if let Some(exchange) = self.phase.exchange_mut() {
-            exchange.on_peer_down(&mut self.shared, node, had_aggregator);
+            exchange.on_peer_down(&mut self.shared, node);
+            if lost_aggregator {
+                exchange.on_aggregator_lost(&mut self.shared);
+            }
         }
     }
 
@@ -255,6 +261,7 @@ impl Node {
             .memory
             .held
             .retain(|expert, held| expert.owner != author || !blobs.contains(&held.blob.id));
+        // First out of what this node is about to use, then out of the store.
         self.phase.withdraw(author, blobs);
         if author != self.shared.me {
             let needed = self.needed_blobs();
@@ -265,6 +272,7 @@ impl Node {
     }
 
     fn handle_arrival(&mut self, blob: BlobId, arrival: Arrival) {
+        // Proxies that came are an input of their own: they are decoded on the way.
         if arrival == Arrival::Failed {
             self.shared.proxies.take(blob);
         }

@@ -43,6 +43,7 @@ pub(super) fn look(shared: &mut Shared, exchange: &mut Exchange) {
     }
     let (round, times) = (exchange.round(), &shared.spec.round);
     let (done, late) = progress_of_others(shared, round);
+    // Both counts leave this node out; it is done itself.
     let is_quorum = done.len() + 1 >= times.quorum_of(done.len() + late.len() + 1);
     if is_quorum && exchange.begins_grace() {
         let over = shared.now + times.grace();

@@ -34,6 +34,7 @@ impl Phase {
     pub(super) fn at_start(checkpoint: PhaseName) -> Self {
         match checkpoint {
             PhaseName::Serving => Self::Serving,
+            // A checkpoint of a node that had not begun tells nothing to go on with.
             PhaseName::Joining => Self::Joining(Joining::new(None)),
             phase => Self::Joining(Joining::new(Some(phase))),
         }
@@ -213,7 +214,7 @@ impl Phase {
         let Some(exchange) = self.exchange_mut() else {
             return;
         };
-        exchange.discard(mean);
+        exchange.mean.discard(mean);
         self.consider_globals(shared);
         if let Some(exchange) = self.exchange() {
             exchange.call_for_another(shared);

@@ -96,6 +96,7 @@ pub(super) fn renew(shared: &mut Shared) {
         return;
     };
     let known = shared.view.proxies(last, lineage);
+    // Without its own proxies a node has nothing to compare the others with.
     if known.contains_key(&me) {
         let renewed = fednode_mix::plan::plan(me, last, lineage, &known, exchange);
         shared.memory.plan = Some(renewed);

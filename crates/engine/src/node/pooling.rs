@@ -99,6 +99,7 @@ impl Pooling {
         let some_rest = shared.spec.round.participation < 1.0;
         let rested = shared.view.known().filter(|_| some_rest);
         self.awaited = trained.chain(rested).filter(|node| *node != me).collect();
+        // Kept for good: others may fetch it long after this node serves.
         shared.memory.module = blob;
         let offer = PoolOffer {
             kind,
@@ -108,6 +109,7 @@ impl Pooling {
         };
         shared.outbox.publish(round, Body::Pool(offer));
         let times = &shared.spec.round;
+        // Alone, there is nobody whose offer could still come; a grace time covers a lost connection.
         let patience = match shared.view.neighbours().len() {
             0 => times.grace(),
             _ => times.deadline(),
@@ -122,6 +124,7 @@ impl Pooling {
     pub(super) fn advance(&mut self, shared: &mut Shared) {
         if self.stage == Stage::Gathering {
             let view = &shared.view;
+            // Whoever is gone, or has said that it keeps its module, is not waited for.
             self.awaited.retain(|node| {
                 view.offer(*node).is_none() && !view.is_lost(*node) && !view.has_left(*node)
             });
@@ -129,6 +132,7 @@ impl Pooling {
                 self.fetch_modules(shared);
             }
         }
+        // Not else: with nobody to fetch from, the pool is assembled at once.
         if self.stage == Stage::Fetching && self.fetching.is_empty() {
             self.stage = Stage::Assembling;
             let members = self.members.iter();
@@ -144,6 +148,7 @@ impl Pooling {
         let (mut fitting, mut strangers) = (Vec::new(), Vec::new());
         let offered = shared.view.modules();
         for (node, lineage, blob) in offered.filter(|(node, ..)| *node != shared.me) {
+            // A module of another size is of another model, or no module at all; it is told apart before it is fetched.
             let is_of_size = size.is_none_or(|size| size == blob.size);
             if lineage == shared.memory.lineage && is_of_size {
                 fitting.push((node, blob));
@@ -151,6 +156,7 @@ impl Pooling {
                 strangers.push(node);
             }
         }
+        // In the order of names, for people.
         strangers.sort_unstable();
         choose(shared, &mut fitting);
         self.enter(Stage::Fetching, shared.now);

@@ -136,6 +136,7 @@ impl Shared {
     /// Starts fetching a node's proxies, or decodes them if they came inside the advert.
     pub(super) fn want_proxies(&mut self, author: NodeId, round: Round, local: &Local) {
         let experts = self.spec.exchange.experts.as_ref();
+        // With nothing to mix in, nobody needs proxies.
         let mixes = experts.is_some_and(|experts| experts.peers_per_expert.limit() > 0);
         if !mixes || self.view.has_proxies(author, round) {
             return;
@@ -190,9 +191,10 @@ impl Shared {
     pub(super) fn best_global(&mut self, mut exchange: Option<&mut Exchange>) -> Option<Closed> {
         let (view, initial) = (&self.view, self.initial);
         let (spec, schedule) = (&self.spec, &self.schedule);
+        // A mean that could not be had is not looked at again in this round.
         let given_up = |mean| {
             let exchange = exchange.as_deref();
-            exchange.is_some_and(|exchange| exchange.is_unreachable(mean))
+            exchange.is_some_and(|exchange| exchange.mean.is_unreachable(mean))
         };
         let open = view
             .globals()
@@ -221,6 +223,7 @@ impl Shared {
     /// Stops listening to a node that signed something false, and undoes what was waiting on its word.
     pub(super) fn ban(&mut self, exchange: Option<&mut Exchange>, node: NodeId, reason: String) {
         self.view.ban(node);
+        // Its closings need no trial any more: none of them will be followed.
         self.trials.drop_those_of(node);
         if let Some(exchange) = exchange {
             exchange.on_ban(self, node);

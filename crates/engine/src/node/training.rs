@@ -23,8 +23,10 @@ impl Training {
         if !shared.trains() {
             return Exchanging::rest(shared);
         }
+        // Opened before the trainer begins, so that experts come while it works.
         let exchange = Exchange::open(shared);
         shared.outbox.note(Note::RoundStarted(round));
+        // Saved first: a node that dies while it trains begins this round again.
         shared.outbox.push(Output::Save);
         shared.outbox.push(Output::Train { round });
         Phase::Training(Self {

@@ -34,6 +34,7 @@ impl Acting {
             newest: (shared.spec.round.participation < 1.0).then_some(round),
         };
         let audience = shared.audience;
+        // Newest updates of whatever round: who is ahead because it gave up waiting is counted, too.
         let newest = shared.view.newest_locals();
         let counted = newest.filter(|(node, newest, local)| {
             local.parent == parent && audience.hears(*node, *newest)
@@ -81,6 +82,7 @@ impl Acting {
 
     /// Orders the mean once every part is held or known to be out of reach.
     pub(in crate::node) fn close_if_ready(&mut self, shared: &mut Shared) {
+        // Nobody is expected by name: the parts on offer are those of all who had spoken by the time this node began.
         if !self.closer.all_in(std::iter::empty()) {
             return;
         }

@@ -68,6 +68,7 @@ impl Experts {
         offers: &[ExpertOffer],
         is_useful: impl Fn(&ExpertOffer) -> bool,
     ) -> Vec<(ExpertId, BlobRef)> {
+        // Its update is here, whatever it offers: nothing more will come from it in this round.
         self.owners_awaited.remove(&owner);
         let mut wanted = Vec::new();
         for expert in self.experts_of(owner) {

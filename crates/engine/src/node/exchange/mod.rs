@@ -47,13 +47,13 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// An exchange of the current round that waits for no expert; for the mean, if `needs_mean`.
-    fn new(shared: &Shared, mean: Pursuit) -> Self {
+    /// An exchange of the current round that waits for nothing yet.
+    fn new(shared: &Shared) -> Self {
         Self {
             round: shared.memory.round,
             started: shared.now,
             experts: Experts::default(),
-            mean,
+            mean: Pursuit::default(),
             acting: None,
             updates_awaited: BTreeSet::new(),
             shortlisted: false,
@@ -64,12 +64,16 @@ impl Exchange {
 
     /// An exchange that waits for nothing but the mean that a joining node adopts.
     pub(super) fn to_adopt(shared: &Shared) -> Box<Self> {
-        Box::new(Self::new(shared, Pursuit::new(true)))
+        let mut exchange = Self::new(shared);
+        exchange.mean.require();
+        Box::new(exchange)
     }
 
     /// An exchange of a node that rests: it waits until the round is closed, if rounds are.
     pub(super) fn to_rest(shared: &Shared) -> Box<Self> {
-        Box::new(Self::new(shared, Pursuit::new(shared.averages())))
+        let mut exchange = Self::new(shared);
+        exchange.begin(shared);
+        Box::new(exchange)
     }
 
     /// Starts fetching the planned experts of this round from those who are already done with it, while this node still
@@ -78,7 +82,7 @@ impl Exchange {
         planning::renew(shared);
         following::follow_planned(shared);
         following::forget_strangers(shared);
-        let mut exchange = Self::new(shared, Pursuit::new(false));
+        let mut exchange = Self::new(shared);
         if let Some(plan) = &shared.memory.plan {
             // Who has left, or rests in this round, publishes no update that could be waited for.
             let (view, cohort) = (&shared.view, &shared.cohort);
@@ -91,10 +95,12 @@ impl Exchange {
         Box::new(exchange)
     }
 
-    /// The node is done training: from now on the exchange waits for the mean, too.
+    /// The node is done training, or rests: from now on the exchange waits for the mean, too.
     pub(super) fn begin(&mut self, shared: &Shared) {
         self.started = shared.now;
-        self.mean.set_needed(shared.averages());
+        if shared.averages() {
+            self.mean.require();
+        }
     }
 
     pub(super) fn round(&self) -> Round {
@@ -155,6 +161,7 @@ impl Exchange {
         if self.round != round {
             return;
         }
+        // Whoever has spoken is not waited for, planned or not.
         self.updates_awaited.remove(&owner);
         if !self.experts.owners().contains(&owner) {
             return; // Nearly everybody, in a large federation.
@@ -169,6 +176,7 @@ impl Exchange {
         let own = own.and_then(|report| report.experts.first());
         let size = own.map(|own| own.blob.size);
         let wanted = self.experts.want(owner, &offers, |offer| {
+            // An expert that none of its owner's samples chose would weigh nothing.
             let is_used = !by_use || offer.samples_routed > 0;
             is_used && size.is_none_or(|size| offer.blob.size == size)
         });
@@ -222,15 +230,17 @@ impl Exchange {
         let on_trial = shared.must_verify(&closed);
         let (author, mean) = (closed.author, closed.global.mean);
         // Whoever was counted is likely to hold the mean by now; a few of them back the author up.
+        // Fetched at once, also while the trial goes on: both take their time.
         let members = closed.global.members.iter().map(|member| member.node);
         let backups = members.filter(|node| *node != author).take(4);
         let from = [author].into_iter().chain(backups).collect();
-        self.mean.pursue(closed.clone(), on_trial);
+        self.mean.pursue(closed.clone());
         let grace = shared.now + shared.spec.round.grace();
         let timer = Timer::Grace(shared.memory.round);
         shared.outbox.set_timer(timer, grace);
         shared.fetch(mean, FetchKind::Shared, from);
         if on_trial {
+            self.mean.put_on_trial(author, &closed.global);
             shared.begin_trial(closed, None);
         }
     }
@@ -249,17 +259,13 @@ impl Exchange {
         let Some(closed) = self.mean.candidate().cloned() else {
             return true;
         };
+        // Once is enough: what could not be recomputed cannot be had from the same members a moment later.
         if shared.trials.know(closed.author, &closed.global) {
             return false;
         }
         self.mean.put_on_trial(closed.author, &closed.global);
         shared.begin_trial(closed, None);
         true
-    }
-
-    /// Gives a mean up: it cannot be had, or not be trusted.
-    pub(super) fn discard(&mut self, mean: BlobId) {
-        self.mean.discard(mean);
     }
 
     /// Lets the nodes that can act close the round at once, if there is no closed round to follow.
@@ -270,13 +276,9 @@ impl Exchange {
         }
     }
 
-    /// Tells whether a mean was given up because nobody can deliver it.
-    pub(super) fn is_unreachable(&self, mean: BlobId) -> bool {
-        self.mean.is_unreachable(mean)
-    }
-
     /// Drops the candidate of a banned author, and all that was waited for from it.
     pub(super) fn on_ban(&mut self, shared: &mut Shared, node: NodeId) {
+        // The round needs another closing, and the nodes have waited long enough.
         if self.mean.drop_that_of(node) {
             let takeover = Timer::Takeover(shared.memory.round);
             shared.outbox.set_timer(takeover, shared.now);
@@ -289,6 +291,7 @@ impl Exchange {
         if self.round == round {
             self.experts.give_up_on_updates();
             self.updates_awaited.clear();
+            // Remembered, since whoever is lost from now on is dropped at once.
             self.grace_over = true;
             self.drop_those_of_lost(shared);
         }
@@ -324,9 +327,8 @@ impl Exchange {
         }
     }
 
-    /// A connection is lost: nobody waits for a dead node's experts longer than the grace time, and a dead aggregator
-    /// is replaced without waiting for the deadline.
-    pub(super) fn on_peer_down(&mut self, shared: &mut Shared, node: NodeId, had_aggregator: bool) {
+    /// A connection is lost: nobody waits for a dead node's experts longer than the grace time.
+    pub(super) fn on_peer_down(&mut self, shared: &mut Shared, node: NodeId) {
         if !shared.averages() {
             // Members of a closed round have said all; who is not one and has said nothing will not.
             self.updates_awaited.remove(&node);
@@ -334,7 +336,11 @@ impl Exchange {
         if self.grace_over {
             self.drop_those_of_lost(shared);
         }
-        if had_aggregator && !shared.view.has_aggregator() && self.mean.lacks_candidate() {
+    }
+
+    /// The last aggregator is gone: it is replaced without waiting for the deadline.
+    pub(super) fn on_aggregator_lost(&mut self, shared: &mut Shared) {
+        if self.mean.lacks_candidate() {
             let takeover = Timer::Takeover(self.round);
             let patience = shared.now + shared.spec.round.grace();
             shared.outbox.set_timer(takeover, patience);

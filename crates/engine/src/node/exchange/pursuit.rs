@@ -43,16 +43,9 @@ pub(in crate::node) struct Pursuit {
 }
 
 impl Pursuit {
-    /// A round that needs a mean, if `is_needed`.
-    pub(super) fn new(is_needed: bool) -> Self {
-        Self {
-            is_needed,
-            ..Self::default()
-        }
-    }
-
-    pub(super) fn set_needed(&mut self, is_needed: bool) {
-        self.is_needed = is_needed;
+    /// From now on the round needs a mean.
+    pub(super) fn require(&mut self) {
+        self.is_needed = true;
     }
 
     /// Returns the closed round that the node is about to follow.
@@ -66,11 +59,11 @@ impl Pursuit {
     }
 
     /// Makes a closed round the candidate; its mean is being fetched.
-    pub(super) fn pursue(&mut self, closed: Closed, on_trial: bool) {
+    pub(super) fn pursue(&mut self, closed: Closed) {
         self.candidate = Some(Candidate {
             closed,
             mean: Mean::Wanted,
-            on_trial,
+            on_trial: false,
         });
     }
 
@@ -78,6 +71,7 @@ impl Pursuit {
     pub(super) fn resolve(&mut self, blob: BlobId, arrival: Arrival) {
         if let Some(candidate) = &mut self.candidate
             && candidate.closed.global.mean.id == blob
+            // A mean that was recomputed is held even if its fetch fails afterwards.
             && candidate.mean != Mean::Held
         {
             candidate.mean = match arrival {
@@ -117,7 +111,8 @@ impl Pursuit {
     }
 
     /// Gives a mean up for good: it cannot be had, or not be trusted.
-    pub(super) fn discard(&mut self, mean: BlobId) {
+    pub(in crate::node) fn discard(&mut self, mean: BlobId) {
+        // Remembered for this round, or the next look would choose the same closing again.
         self.unreachable.insert(mean);
         if self
             .candidate()
@@ -128,13 +123,14 @@ impl Pursuit {
     }
 
     /// Tells whether a mean was given up.
-    pub(super) fn is_unreachable(&self, mean: BlobId) -> bool {
+    pub(in crate::node) fn is_unreachable(&self, mean: BlobId) -> bool {
         self.unreachable.contains(&mean)
     }
 
     /// Returns the mean to adopt once it is held and, where that was asked for, recomputed.
     pub(in crate::node) fn ready(&self) -> Option<BlobRef> {
         let candidate = self.candidate.as_ref()?;
+        // Held is not enough: whoever must recompute waits for the outcome before it adopts.
         let is_ready = candidate.mean == Mean::Held && !candidate.on_trial;
         is_ready.then_some(candidate.closed.global.mean)
     }
