@@ -12,6 +12,7 @@
 //! | [`AggregationPlan`] | whose experts are mixed into one's own |
 //! | [`FederationSpec`], [`Exchange`], [`Augmentation`] | what all members agree on, and what its algorithm shares |
 //! | [`mod@work`] | what is ordered of a node's worker, and what comes of it |
+//! | [`Schedule`] | what each round is, and what comes after the last one |
 //! | [`LocalReport`], [`Score`] | what a trainer reports |
 //! | [`Hello`] | what two nodes tell each other when they meet |
 //! | [`mod@config`] | configuration that documents itself |
@@ -47,6 +48,7 @@ mod precision;
 mod proxy;
 pub mod random;
 mod report;
+mod schedule;
 pub mod sketch;
 pub mod spec;
 mod time;
@@ -78,6 +80,7 @@ pub use pool::{Controls, PoolMember, PoolOutcome, Scores, Served};
 pub use precision::Precision;
 pub use proxy::{MAX_EXPERTS, ProxySet};
 pub use report::{LocalReport, MixedIn, Score};
+pub use schedule::{Schedule, Stage, Trainees, Training};
 pub use sketch::Sketches;
 pub use spec::{FederationSpec, HyperValue};
 pub use time::Timestamp;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::pool::PoolSpec;
 use crate::config::{self, ConfigError};
-use crate::{Augmentation, Exchange, FederationId, Precision, Round, Weighting};
+use crate::{Augmentation, Exchange, FederationId, Precision};
 
 /// Separates the hash of a spec from every other hash.
 const DOMAIN: &[u8] = b"fednode federation spec 1\n";
@@ -269,27 +269,6 @@ impl FederationSpec {
     /// Returns how many members a round needs to be closed: no more than there are nodes.
     pub fn fewest_members(&self) -> u32 {
         self.round.min_members.min(self.nodes)
-    }
-
-    /// Tells whether nodes add up statistics of their features in a round instead of training: in the last one, if at all.
-    pub fn gathers_statistics_in(&self, round: Round) -> bool {
-        self.statistics.enabled && round.0 == self.rounds
-    }
-
-    /// Tells whether proxies are published in a round: as [`Exchange::refreshes_in`] has it, but not where statistics are
-    /// gathered, in which experts stay as they are.
-    pub fn refreshes_in(&self, round: Round) -> bool {
-        self.exchange.refreshes_in(round) && !self.gathers_statistics_in(round)
-    }
-
-    /// Returns how parts of a round are weighted when they are averaged: as the algorithm wants it, but statistics by samples,
-    /// since they are divided by those.
-    pub fn weighting(&self, round: Round) -> Weighting {
-        match &self.exchange.averaging {
-            Some(_) if self.gathers_statistics_in(round) => Weighting::Samples,
-            Some(averaging) => averaging.weighting,
-            None => Weighting::Uniform,
-        }
     }
 
     /// Returns how many of so many nodes train in a round.

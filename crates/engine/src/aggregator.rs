@@ -11,55 +11,82 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, Audience, BlobId, Body, FederationId, FederationSpec, Global, Lineage, Local, Member,
-    NodeId, Round, Timestamp,
+    Advert, Audience, BlobId, Body, FederationId, FederationSpec, Global, Lineage, Local, NodeId,
+    Round, Schedule, Timestamp,
 };
 
 use crate::chain;
-use crate::closing::Closing;
+use crate::closing::Closer;
 use crate::cohort::Cohort;
-use crate::event::{
-    AverageOrder, AverageReport, Fetch, FetchKind, Input, Note, Output, Purpose, Timer,
-};
+use crate::event::{Arrival, AverageReport, Fetch, FetchKind, Input, Note, Output, Purpose, Timer};
+use crate::follower::{Closed, Follower};
+use crate::light;
+use crate::outbox::Outbox;
 use crate::state::{Head, Phase};
 use crate::status::{Status, Waiting};
+use crate::trials::Trials;
 use crate::view::View;
 
-use self::verifying::Trial;
+/// What trace lines call this machine.
+const ROLE: &str = "aggregator";
 
 /// The aggregator of a federation.
 #[derive(Debug)]
 pub struct Aggregator {
     spec: Arc<FederationSpec>,
+    schedule: Arc<Schedule>,
     federation: FederationId,
-    me: NodeId,
-    head: Head,
-    view: View,
-    closing: Closing,
     audience: Audience,
-    /// Whose updates the open round waits for, with the view's change of company and the round that it was found for.
-    expected: Option<(u64, Round, Vec<NodeId>)>,
+    me: NodeId,
+    view: View,
+    chain: Follower,
+    /// The round that is collected for.
+    open: OpenRound,
     /// Members of the newest closed round.
     n_members: usize,
-    averaging: bool,
     /// Whether what others know has been pulled; before that a round might be closed a second time.
     synced: bool,
     started: Option<Timestamp>,
-    /// Whether a closed round of another chain waits for its members' confirmation.
-    unconfirmed: bool,
-    /// The closing of somebody else that is recomputed.
-    trial: Option<Trial>,
-    /// How many there have been.
-    trials: u32,
+    /// The closing of somebody else that is recomputed: one at a time.
+    trials: Trials,
     /// Means that could not be recomputed.
     unproven: BTreeSet<BlobId>,
-    /// When the first update of the open round arrived, and when its quorum was there.
+    now: Timestamp,
+    outbox: Outbox,
+}
+
+/// The updates of the round that is to be closed next, and since when there are some.
+#[derive(Debug)]
+struct OpenRound {
+    closer: Closer,
+    /// Whose updates it waits for, and what that was found for.
+    expected: Option<Expected>,
+    /// When the first update arrived, and when the quorum was there.
     opened: Option<Timestamp>,
     quorum_since: Option<Timestamp>,
     /// The round that too few had trained for when its time was over.
     overdue: Option<Round>,
-    now: Timestamp,
-    outputs: Vec<Output>,
+}
+
+/// Whose updates a round waits for. Finding out is a walk through the whole view, so it is kept as long as it holds.
+#[derive(Debug)]
+struct Expected {
+    /// The view's count of comings and goings.
+    company: u64,
+    round: Round,
+    nodes: Vec<NodeId>,
+}
+
+impl OpenRound {
+    fn new(spec: &Arc<FederationSpec>, schedule: &Arc<Schedule>) -> Self {
+        Self {
+            closer: Closer::new(Arc::clone(spec), Arc::clone(schedule)),
+            expected: None,
+            opened: None,
+            quorum_since: None,
+            overdue: None,
+        }
+    }
 }
 
 impl Aggregator {
@@ -70,52 +97,45 @@ impl Aggregator {
 
     /// Makes an aggregator that goes on after a closed round.
     pub fn restore(spec: Arc<FederationSpec>, me: NodeId, head: Head) -> Self {
+        let schedule = Arc::new(Schedule::of(&spec));
         Self {
             federation: spec.id(),
-            me,
-            head,
-            view: View::new(2),
-            closing: Closing::new(Arc::clone(&spec)),
             audience: Audience::of(&spec),
-            expected: None,
+            me,
+            view: View::new(2),
+            chain: Follower::new(head),
+            open: OpenRound::new(&spec, &schedule),
             n_members: 0,
-            averaging: false,
             synced: false,
             started: None,
-            unconfirmed: false,
-            trial: None,
-            trials: 0,
+            trials: Trials::default(),
             unproven: BTreeSet::new(),
-            opened: None,
-            quorum_since: None,
-            overdue: None,
             now: Timestamp::default(),
-            outputs: Vec::new(),
+            outbox: Outbox::default(),
             spec,
+            schedule,
         }
     }
 
     /// Takes an input and returns what to do about it.
     pub fn handle(&mut self, now: Timestamp, input: Input) -> Vec<Output> {
         self.now = now;
+        light::input(ROLE, self.phase(), self.open_round(), &input);
         match input {
             Input::PeerUp { node, role } => self.view.connect(node, role),
             Input::PeerDown { node } => self.view.disconnect(node),
             Input::Advert(advert) => self.handle_advert(&advert),
-            Input::Fetched(blob) => self.resolve(blob, true),
-            Input::FetchFailed(blob) => self.resolve(blob, false),
+            Input::Fetched(blob) => self.handle_arrival(blob, Arrival::Held),
+            Input::FetchFailed(blob) => self.handle_arrival(blob, Arrival::Failed),
             Input::Averaged(report) => match report.purpose {
                 Purpose::Close => self.on_averaged(report),
-                Purpose::Verify(trial) => self.on_verified(trial, &report),
+                Purpose::Verify(trial) => self.on_recomputed(trial, report.mean),
             },
             Input::Start => self.on_start(),
             Input::Synced => self.synced = true,
             // Timers only wake the machine: what they mean is read off `now` below.
             Input::Timer(_) => {}
-            Input::Leave => self.outputs.push(Output::Publish {
-                round: self.head.round,
-                body: Body::Leave,
-            }),
+            Input::Leave => self.outbox.publish(self.head().round, Body::Leave),
             Input::Trained(_)
             | Input::Merged(_)
             | Input::Proxies { .. }
@@ -125,174 +145,154 @@ impl Aggregator {
             }
         }
         self.try_to_close();
-        std::mem::take(&mut self.outputs)
+        let outputs = self.outbox.take();
+        light::outputs(ROLE, self.phase(), self.open_round(), &outputs);
+        outputs
+    }
+
+    fn phase(&self) -> Phase {
+        if self.head().round.0 >= self.spec.rounds {
+            Phase::Serving
+        } else {
+            Phase::Exchanging
+        }
     }
 
     /// Returns the newest closed round.
     pub fn head(&self) -> Head {
-        self.head
+        self.chain.head()
     }
 
     /// Returns the blobs that garbage collection must not take.
     pub fn needed_blobs(&self) -> BTreeSet<BlobId> {
-        let means = self
-            .head
-            .mean
-            .map(|mean| mean.id)
-            .into_iter()
-            .chain(self.head.parent);
-        let tried = self.trial.iter().flat_map(Trial::blobs);
-        means.chain(self.closing.blobs()).chain(tried).collect()
+        let head = self.head();
+        let means = head.mean.map(|mean| mean.id).into_iter().chain(head.parent);
+        let parts = self.open.closer.blobs();
+        means.chain(parts).chain(self.trials.blobs()).collect()
     }
 
     /// Returns what is being waited for.
     pub fn status(&self, now: Timestamp) -> Status {
-        let since = self
-            .opened
-            .map(|opened| now.since(opened))
-            .unwrap_or_default();
-        let finished = self.head.round.0 >= self.spec.rounds;
-        let phase = if finished {
-            Phase::Serving
+        let head = self.head();
+        // Before the first update nothing is late.
+        let since = self.open.opened.map(|opened| now.since(opened));
+        let since = since.unwrap_or_default();
+        let phase = self.phase();
+        if phase == Phase::Serving {
+            return Status {
+                phase,
+                round: head.round,
+                head,
+                waiting: vec![],
+            };
+        }
+        let waiting = if self.open.opened.is_none() {
+            Waiting::new("the first local update of the round", since)
         } else {
-            Phase::Exchanging
-        };
-        let waiting = match self.opened {
-            _ if finished => vec![],
-            None => vec![Waiting::new("the first local update of the round", since)],
-            Some(_) => {
-                vec![Waiting::from_peers(
-                    "local updates",
-                    self.closing.missing(self.expected().into_iter()),
-                    since,
-                )]
-            }
-        };
-        let round = if finished {
-            self.head.round
-        } else {
-            self.head.round.next()
+            let missing = self.open.closer.missing(self.expected().into_iter());
+            Waiting::from_peers("local updates", missing, since)
         };
         Status {
             phase,
-            round,
-            head: self.head,
-            waiting,
+            round: head.round.next(),
+            head,
+            waiting: vec![waiting],
         }
     }
 
-    fn resolve(&mut self, blob: BlobId, held: bool) {
-        self.closing.resolve(blob, held);
-        self.resolve_trial(blob, held);
+    fn handle_arrival(&mut self, blob: BlobId, arrival: Arrival) {
+        self.open.closer.resolve(blob, arrival);
+        self.resolve_trial(blob, arrival);
     }
 
     fn on_start(&mut self) {
         self.started = Some(self.now);
-        let at = self.now + self.spec.round.grace();
-        self.outputs.push(Output::SetTimer {
-            timer: Timer::Join,
-            at,
-        });
+        let patience = self.now + self.spec.round.grace();
+        self.outbox.set_timer(Timer::Join, patience);
     }
 
     fn handle_advert(&mut self, advert: &Arc<Advert>) {
+        // Where nothing is averaged there is nothing to close, and an aggregator need not remember anybody.
         if self.spec.exchange.averaging.is_none() || !self.view.record(advert) {
             return;
         }
         match &advert.body {
             Body::Local(local) => {
                 self.handle_local(advert.author, advert.round, local);
-                if self.unconfirmed {
+                if self.chain.is_unconfirmed() {
                     self.consider_globals();
                 }
             }
             Body::Global(_) => self.consider_globals(),
-            Body::Leave => self.closing.remove(advert.author),
+            Body::Leave => self.open.closer.remove(advert.author),
             Body::Fault(_) | Body::Pool(_) => {}
             Body::Withdraw(withdraw) => {
                 let needed = self.needed_blobs();
                 let mut forgotten = self.view.nobody_elses(advert.author, &withdraw.blobs);
                 forgotten.retain(|blob| !needed.contains(blob));
-                self.outputs.push(Output::Forget(forgotten));
+                self.outbox.push(Output::Forget(forgotten));
             }
         }
     }
 
     fn handle_local(&mut self, author: NodeId, round: Round, local: &Local) {
+        let head = self.head();
         // A mean that changes nothing has the name of the one before: the round tells what was trained after it.
-        if round <= self.head.round || author == self.me {
+        if round <= head.round || author == self.me {
             return;
         }
-        let most = chain::most_bytes(&self.head, round, &self.spec);
-        if let Some(size) = local
-            .shared
-            .map(|shared| shared.size)
-            .filter(|size| *size > most)
-        {
+        let most = chain::most_bytes(&head, round, &self.schedule);
+        let size = local.shared.map(|shared| shared.size);
+        if let Some(size) = size.filter(|size| *size > most) {
             let reason =
                 format!("announced a shared part of {size} bytes, far more than the mean has");
-            return self.outputs.push(Output::Strike {
-                node: author,
-                reason,
-            });
+            return self.outbox.strike(author, reason);
         }
-        if self.spec.round.participation < 1.0
-            && self.overdue.is_some_and(|overdue| round > overdue)
-        {
+        let some_rest = self.spec.round.participation < 1.0;
+        if some_rest && self.open.overdue.is_some_and(|overdue| round > overdue) {
             // Others train in this round, which has a time of its own.
-            self.collect();
+            self.open = OpenRound::new(&self.spec, &self.schedule);
         }
-        if let Some(blob) = self.closing.offer(author, round, local) {
-            if self.opened.is_none() {
-                self.opened = Some(self.now);
-                let deadline = self.now + self.spec.round.deadline();
-                self.outputs.push(Output::SetTimer {
-                    timer: Timer::Deadline(self.head.round.next()),
-                    at: deadline,
-                });
-            }
-            let until = self.now + self.spec.round.deadline();
-            let base = self.head.mean.map(|mean| mean.id);
-            self.outputs.push(Output::Fetch(Fetch {
-                blob,
-                kind: FetchKind::Shared,
-                from: vec![author],
-                base,
-                until,
-            }));
+        let Some(blob) = self.open.closer.offer(author, round, local) else {
+            return;
+        };
+        let deadline = self.now + self.spec.round.deadline();
+        // The first update opens the round: until then nobody waits for anybody.
+        if self.open.opened.is_none() {
+            self.open.opened = Some(self.now);
+            let timer = Timer::Deadline(head.round.next());
+            self.outbox.set_timer(timer, deadline);
         }
+        self.outbox.push(Output::Fetch(Fetch {
+            blob,
+            kind: FetchKind::Shared,
+            from: vec![author],
+            base: head.mean.map(|mean| mean.id),
+            until: deadline,
+        }));
     }
 
-    fn follow(&mut self, author: NodeId, round: Round, global: &Global) {
-        let (mean, parent) = (Some(global.mean), Some(global.parent));
-        self.head = Head {
-            round,
-            mean,
-            parent,
-            history: global.history,
-        };
+    fn follow(&mut self, closed: &Closed) {
+        let (round, global) = (closed.round, &closed.global);
+        self.chain.follow(round, global);
         self.n_members = global.members.len();
-        let members = self.n_members as u32;
-        self.outputs.push(Output::Note(Note::RoundClosed {
+        self.outbox.note(Note::RoundClosed {
             round,
-            by: Some(author),
-            members,
-        }));
-        self.outputs.push(Output::Save);
-        self.open_next();
+            by: Some(closed.author),
+            members: self.n_members as u32,
+        });
+        self.outbox.push(Output::Save);
+        self.open_next(global);
     }
 
     /// Starts collecting for the next round, with the updates that already arrived.
-    fn open_next(&mut self) {
-        self.trial = None;
+    fn open_next(&mut self, global: &Global) {
+        self.trials.clear();
         self.unproven.clear();
-        self.averaging = false;
-        self.collect();
-        let Some(mean) = self.head.mean else { return };
-        let early: Vec<(NodeId, Round, Local)> = self
-            .view
-            .newest_locals()
-            .filter(|(_, _, local)| local.parent == mean.id)
+        self.open = OpenRound::new(&self.spec, &self.schedule);
+        let newest = self.view.newest_locals();
+        let early: Vec<(NodeId, Round, Local)> = newest
+            .filter(|(_, _, local)| local.parent == global.mean.id)
             .map(|(node, round, local)| (node, round, local.clone()))
             .collect();
         for (node, round, local) in early {
@@ -300,146 +300,117 @@ impl Aggregator {
         }
     }
 
-    /// Forgets which updates there are, and since when.
-    fn collect(&mut self) {
-        self.closing = Closing::new(Arc::clone(&self.spec));
-        self.expected = None;
-        (self.opened, self.quorum_since, self.overdue) = (None, None, None);
-    }
-
     /// Returns the round that the others are in: rounds that nobody closed are gone by.
     fn open_round(&self) -> Round {
-        self.closing
-            .round()
-            .unwrap_or_default()
-            .max(self.head.round.next())
+        let offered = self.open.closer.round().unwrap_or_default();
+        offered.max(self.head().round.next())
     }
 
     /// Returns the nodes whose update is waited for: those connected that have not left, that are drawn to train in this
-    /// round and that all hear.
+    /// round and that all receive from.
     fn expected(&self) -> Vec<NodeId> {
         let round = self.open_round();
-        let cohort = Cohort::draw(&self.spec, round, self.view.known());
+        let cohort = Cohort::draw(&self.spec, &self.schedule, round, self.view.known());
         let counts = |node: &NodeId| self.audience.hears(*node, round) && cohort.contains(*node);
         self.view.neighbours().filter(counts).collect()
+    }
+
+    /// Returns the nodes whose update is waited for; found anew if somebody came or went since.
+    fn renew_expected(&mut self) -> Expected {
+        let (company, round) = (self.view.changes_of_company(), self.open_round());
+        let known = self.open.expected.take();
+        // Asked at every input, so the walk through the view is spared while nobody comes or goes.
+        let known = known.filter(|known| (known.company, known.round) == (company, round));
+        known.unwrap_or_else(|| Expected {
+            company,
+            round,
+            nodes: self.expected(),
+        })
     }
 
     /// Returns how many updates a round has at least, whoever is connected: the first round waits for the planned number
     /// of nodes, later ones for those that are there. Of a large federation only some are connected with an aggregator;
     /// there the last round says how many speak. Where chance draws the cohort, no more are counted on than surely come.
     fn planned(&self) -> usize {
-        match self.head.round {
+        match self.head().round {
             Round::ZERO => self.spec.surely_trained(),
             _ if self.audience.is_partial() => self.n_members.min(self.spec.surely_trained()),
             _ => 0,
         }
     }
 
+    /// Closes the round if it is time: everybody expected is in, or a quorum and the grace time over, or the deadline.
     fn try_to_close(&mut self) {
-        let patient = self
-            .started
-            .is_some_and(|started| self.now < started + self.spec.round.grace());
-        let Some(opened) = self
-            .opened
-            .filter(|_| !self.averaging && (self.synced || !patient))
-        else {
+        let grace = self.spec.round.grace();
+        // After a restart the aggregator first finds out what others closed meanwhile, but not for ever.
+        let may_be_behind = !self.synced && self.started.is_some_and(|at| self.now < at + grace);
+        let Some(opened) = self.open.opened else {
             return;
         };
-        let (company, round) = (self.view.changes_of_company(), self.open_round());
-        let known = self
-            .expected
-            .take()
-            .filter(|(then, of, _)| (*then, *of) == (company, round));
-        let expected = known.map_or_else(|| self.expected(), |(.., expected)| expected);
-        let quorum = self
-            .spec
-            .round
-            .quorum_of(expected.len().max(self.planned()));
-        let enough = self.closing.n_held() >= quorum;
-        if enough && self.quorum_since.is_none() {
-            self.quorum_since = Some(self.now);
-            let at = self.now + self.spec.round.grace();
-            self.outputs.push(Output::SetTimer {
-                timer: Timer::Grace(self.head.round.next()),
-                at,
-            });
+        if self.open.closer.is_averaging() || may_be_behind {
+            return;
         }
-        let grace_over = self
-            .quorum_since
-            .is_some_and(|since| self.now >= since + self.spec.round.grace());
+        let expected = self.renew_expected();
+        let (round, n_expected) = (expected.round, expected.nodes.len());
+        // The larger of both: those who are here may be few because the others have not arrived yet.
+        let quorum = self.spec.round.quorum_of(n_expected.max(self.planned()));
+        let is_quorum = self.open.closer.n_held() >= quorum;
+        if is_quorum && self.open.quorum_since.is_none() {
+            self.open.quorum_since = Some(self.now);
+            let timer = Timer::Grace(self.head().round.next());
+            self.outbox.set_timer(timer, self.now + grace);
+        }
+        let quorum_since = self.open.quorum_since;
+        let grace_over = quorum_since.is_some_and(|since| self.now >= since + grace);
         let deadline_over = self.now >= opened + self.spec.round.deadline();
-        let in_time = enough && (grace_over || self.closing.all_in(expected.iter().copied()));
-        self.expected = Some((company, round, expected));
+        let all_in = |nodes: &[NodeId]| self.open.closer.all_in(nodes.iter().copied());
+        let in_time = is_quorum && (grace_over || all_in(&expected.nodes));
+        // Kept before the mean is ordered: ordering does not change who is expected.
+        self.open.expected = Some(expected);
         if in_time || deadline_over {
-            self.close();
+            self.order_mean();
         }
-        self.overdue = (deadline_over && !self.averaging).then_some(round);
+        let too_few = deadline_over && !self.open.closer.is_averaging();
+        self.open.overdue = too_few.then_some(round);
         // Too few came for a round of its own: what others closed will do, proven or not.
-        if deadline_over && !self.averaging && !self.unproven.is_empty() {
+        if too_few && !self.unproven.is_empty() {
             self.consider_globals();
         }
     }
 
-    fn close(&mut self) {
-        let Some(parent) = self.parent() else { return };
-        let (round, members) = self.closing.members(parent, self.federation);
-        if members.len() < self.spec.fewest_members() as usize {
-            return;
+    fn order_mean(&mut self) {
+        if let Some(parent) = self.parent() {
+            let order = self.open.closer.order_mean(parent, self.federation);
+            self.outbox.push_some(order.map(Output::Average));
         }
-        self.averaging = true;
-        self.outputs.push(Output::Average(AverageOrder {
-            round,
-            purpose: Purpose::Close,
-            members,
-        }));
     }
 
     /// Returns the mean that the open round follows; before the first, what most nodes started from.
     fn parent(&self) -> Option<Lineage> {
-        self.head
-            .mean
-            .map(|mean| mean.id)
-            .or_else(|| self.closing.common_parent())
+        let mean = self.head().mean.map(|mean| mean.id);
+        mean.or_else(|| self.open.closer.common_parent())
     }
 
+    /// Announces the round that the mean closes.
     fn on_averaged(&mut self, report: AverageReport) {
-        if !self.averaging {
+        // A round that somebody else closed meanwhile is not closed again.
+        if !self.open.closer.is_averaging() {
             return;
         }
-        self.averaging = false;
-        for node in report.lost {
-            self.closing.remove(node);
-        }
-        for (node, reason) in report.rejected {
-            self.closing.remove(node);
-            let reason = format!("shared part refused: {reason}");
-            self.outputs.push(Output::Strike { node, reason });
-        }
-        let enough = report.members.len() >= self.spec.fewest_members() as usize;
-        let (Some(mean), Some(parent), true) = (report.mean, self.parent(), enough) else {
+        let Some(mean) = self.open.closer.on_averaged(report, &mut self.outbox) else {
             return;
         };
-        self.announce(report.round, mean, parent, report.members);
-    }
-
-    fn announce(
-        &mut self,
-        round: Round,
-        mean: fednode_core::BlobRef,
-        parent: Lineage,
-        members: Vec<Member>,
-    ) {
-        let history = self.head.history + members.len() as u64;
-        let global = Global {
-            members,
-            mean,
-            parent,
-            history,
+        let Some(parent) = self.parent() else {
+            return self.open.closer.reopen();
         };
-        self.outputs.push(Output::Publish {
-            round,
-            body: Body::Global(global.clone()),
-        });
-        self.follow(self.me, round, &global);
+        let closed = Closed {
+            author: self.me,
+            round: mean.round,
+            global: self.chain.close(parent, mean.blob, mean.members),
+        };
+        let announcement = Body::Global(closed.global.clone());
+        // Published before it is followed: the announcement names the head that it follows.
+        self.outbox.publish(closed.round, announcement);
+        self.follow(&closed);
     }
 }

@@ -9,7 +9,9 @@
 //! rounds can have counted.
 
 use fednode_core::draw::draw;
-use fednode_core::{FederationId, FederationSpec, Global, Lineage, MAX_MEMBERS, NodeId, Round};
+use fednode_core::{
+    FederationId, FederationSpec, Global, Lineage, MAX_MEMBERS, NodeId, Round, Schedule,
+};
 
 use crate::state::Head;
 use crate::view::View;
@@ -40,6 +42,7 @@ pub(crate) fn judge(
     global: &Global,
     view: &View,
     spec: &FederationSpec,
+    schedule: &Schedule,
 ) -> Verdict {
     let min_members = spec.fewest_members();
     let is_ours = head.mean.is_some_and(|mean| mean.id == global.mean.id);
@@ -52,51 +55,60 @@ pub(crate) fn judge(
     if is_done || global.history <= head.history {
         return Verdict::Old;
     }
+    // From here on a round that cannot be true convicts its author: whoever signs must have known better.
     if (global.members.len() as u64) < u64::from(min_members) {
         return Verdict::False(format!(
             "a round of {} members, fewer than min_members",
             global.members.len()
         ));
     }
+    // No more than MAX_MEMBERS are counted in a round, so history has a ceiling that nobody can talk away.
     if global.history > u64::from(round.0).saturating_mul(MAX_MEMBERS as u64) {
         return Verdict::False(format!(
             "a history of {}, more than {round} rounds can have counted",
             global.history
         ));
     }
-    if global.mean.size > most_bytes(head, round, spec) {
+    // The size is judged before a byte is fetched: it is what the store reserves.
+    if global.mean.size > most_bytes(head, round, schedule) {
         return Verdict::False(format!(
             "a mean of {} bytes, far more than the one before it",
             global.mean.size
         ));
     }
-    if let Some(node) = view.contradiction(round, global, spec.weighting(round)) {
+    if let Some(node) = view.contradiction(round, global, schedule.weighting(round, &spec.exchange))
+    {
         return Verdict::False(format!(
             "it counts {} otherwise than that node signed",
             node.short()
         ));
     }
+    // What follows our head must count on from our history; of another chain we know only the ceiling.
     let follows = global.parent == lineage_of(head, initial);
     let added = head.history + global.members.len() as u64;
     let is_confirmed = 2 * view.confirmed(round, global) > global.members.len();
-    match follows {
-        true if global.history != added => Verdict::False(format!(
+    if follows && global.history != added {
+        return Verdict::False(format!(
             "a history of {} where {added} were counted",
             global.history
-        )),
-        true if is_confirmed => Verdict::Next,
-        // The sums of everybody's statistics are no model: only who has the model that they were gathered with can use them.
-        false if spec.gathers_statistics_in(round) => Verdict::Old,
-        false if is_confirmed => Verdict::Switch,
-        true | false => Verdict::Unconfirmed,
+        ));
+    }
+    // The sums of everybody's statistics are no model: only who has the model that they were gathered with can use them.
+    if !follows && schedule.gathers_statistics_in(round) {
+        return Verdict::Old;
+    }
+    match (is_confirmed, follows) {
+        (false, _) => Verdict::Unconfirmed,
+        (true, true) => Verdict::Next,
+        (true, false) => Verdict::Switch,
     }
 }
 
 /// Returns how many bytes a part or a mean can have at most that follows the head: what is announced is reserved before
 /// a byte of it comes. The sums of statistics are as large as they are, also for whoever is rounds behind.
-pub(crate) fn most_bytes(head: &Head, round: Round, spec: &FederationSpec) -> u64 {
+pub(crate) fn most_bytes(head: &Head, round: Round, schedule: &Schedule) -> u64 {
     match head.mean {
-        Some(mean) if !spec.gathers_statistics_in(round) => {
+        Some(mean) if !schedule.gathers_statistics_in(round) => {
             mean.size.saturating_mul(4).saturating_add(SLACK)
         }
         Some(_) | None => u64::MAX,
@@ -183,25 +195,35 @@ mod tests {
         })
     }
 
-    #[test]
-    fn follows_its_own_chain_and_refuses_invented_history() {
+    /// Round 3 is followed; six nodes have said what they trained in round 4 from its mean.
+    fn known() -> (Head, View) {
         let head = Head {
             round: Round(3),
             mean: Some(blob(7)),
             parent: Some(blob(6).id),
             history: 30,
         };
-        let (spec, mut view) = (FederationSpec::default(), View::new(2));
+        let mut view = View::new(2);
         (1..=6).for_each(|n| assert!(view.record(&update(n, 7))));
-        let judge_in =
-            |round, global| judge(&head, blob(0).id, Round(round), &global, &view, &spec);
+        (head, view)
+    }
+
+    /// Judges a round that follows `known`, under a spec.
+    fn verdict(head: &Head, spec: &FederationSpec, round: u32, global: &Global) -> Verdict {
+        let (initial, schedule) = (blob(0).id, Schedule::of(spec));
+        let (_, view) = known();
+        judge(head, initial, Round(round), global, &view, spec, &schedule)
+    }
+
+    #[test]
+    fn follows_its_own_chain_and_refuses_invented_history() {
+        let ((head, _), spec) = (known(), FederationSpec::default());
+        let judge_in = |round, global| verdict(&head, &spec, round, &global);
         let judge = |global| judge_in(4, global);
+        let is_false = |global| matches!(judge(global), Verdict::False(_));
         assert_eq!(judge(global(7, 5, 35)), Verdict::Next);
-        assert!(matches!(judge(global(7, 5, 36)), Verdict::False(_)));
-        assert!(
-            matches!(judge(global(7, 1, 31)), Verdict::False(_)),
-            "below min_members"
-        );
+        assert!(is_false(global(7, 5, 36)));
+        assert!(is_false(global(7, 1, 31)), "below min_members");
         assert_eq!(judge(global(5, 5, 30)), Verdict::Old);
         assert_eq!(
             judge(global(6, 6, 31)),
@@ -218,49 +240,51 @@ mod tests {
             Verdict::Unconfirmed,
             "nor that all rounds are done"
         );
-        assert!(
-            matches!(judge(global(5, 5, u64::MAX)), Verdict::False(_)),
-            "not in four rounds"
-        );
+        assert!(is_false(global(5, 5, u64::MAX)), "not in four rounds");
         let mut strangers = global(7, 5, 35);
-        strangers
-            .members
-            .iter_mut()
-            .for_each(|member| member.node = NodeId::from_bytes([99; 32]));
+        for member in &mut strangers.members {
+            member.node = NodeId::from_bytes([99; 32]);
+        }
         assert_eq!(
             judge(strangers),
             Verdict::Unconfirmed,
             "nobody is counted who is not there"
         );
-        let mut last = spec.clone();
-        (last.rounds, last.statistics.enabled) = (4, true);
-        last.exchange.averaging = Some(Averaging {
+        let mut large = global(7, 5, 35);
+        large.mean.size = 1 << 20;
+        assert!(is_false(large), "far larger than the mean before");
+        let mut heavy = global(7, 5, 35);
+        heavy.members[0].weight = 1e12;
+        assert!(is_false(heavy), "every member counts the same");
+    }
+
+    #[test]
+    fn sums_of_statistics_are_weighted_by_samples_as_large_as_they_are_and_of_one_chain() {
+        let (head, _) = known();
+        let mut spec = FederationSpec::default();
+        (spec.rounds, spec.statistics.enabled) = (4, true);
+        spec.exchange.averaging = Some(Averaging {
             weighting: Weighting::Uniform,
             rule: Rule::default(),
         });
         let sums = |parent, history, weight| {
             let mut sums = global(parent, 5, history);
-            sums.members
-                .iter_mut()
-                .for_each(|member| member.weight = weight);
-            super::judge(&head, blob(0).id, Round(4), &sums, &view, &last)
+            for member in &mut sums.members {
+                member.weight = weight;
+            }
+            sums
         };
+        let judge = |global| verdict(&head, &spec, 4, &global);
         assert_eq!(
-            sums(7, 35, 10.0),
+            judge(sums(7, 35, 10.0)),
             Verdict::Next,
             "weighted by the samples of each, whatever the algorithm says"
         );
-        assert!(matches!(sums(7, 35, 1.0), Verdict::False(_)));
+        assert!(matches!(judge(sums(7, 35, 1.0)), Verdict::False(_)));
         assert_eq!(
-            sums(5, 1_000, 10.0),
+            judge(sums(5, 1_000, 10.0)),
             Verdict::Old,
             "the sums of another chain's features"
-        );
-        let mut large = global(7, 5, 35);
-        large.mean.size = 1 << 20;
-        assert!(
-            matches!(judge(large.clone()), Verdict::False(_)),
-            "far larger than the mean before"
         );
         let behind = Head {
             round: Round(1),
@@ -268,21 +292,12 @@ mod tests {
             parent: Some(blob(5).id),
             history: 10,
         };
-        large
-            .members
-            .iter_mut()
-            .for_each(|member| member.weight = 10.0);
-        let late = super::judge(&behind, blob(0).id, Round(4), &large, &view, &last);
+        let mut large = sums(7, 35, 10.0);
+        large.mean.size = 1 << 20;
         assert_eq!(
-            late,
+            verdict(&behind, &spec, 4, &large),
             Verdict::Old,
-            "sums are as large as they are, and convict nobody of who is behind"
-        );
-        let mut heavy = global(7, 5, 35);
-        heavy.members[0].weight = 1e12;
-        assert!(
-            matches!(judge(heavy), Verdict::False(_)),
-            "every member counts the same"
+            "sums convict nobody of who is behind, however large"
         );
     }
 

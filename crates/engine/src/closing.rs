@@ -1,7 +1,13 @@
 //! Closing a round: collecting members' shared parts until the round can be averaged.
 //!
-//! The bootstrap aggregator and a node that acts in its place use the same collector. It knows nothing of time; its
-//! owner asks whether everybody is in, or a quorum, and decides when the grace is over.
+//! ```text
+//! collecting ──enough parts: order_mean──► averaging ──a mean of enough members──► closed
+//!     ▲                                        │
+//!     └──── too few are left: without them ────┘
+//! ```
+//!
+//! The bootstrap aggregator and a node that acts in its place use the same machine. It knows nothing of time; its owner
+//! asks whether everybody is in, or a quorum, and decides when the grace is over.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,8 +15,11 @@ use std::sync::Arc;
 use fednode_core::draw::draw;
 use fednode_core::{
     BlobId, BlobRef, FederationId, FederationSpec, Lineage, Local, MAX_MEMBERS, Member, NodeId,
-    Round, Weighting,
+    Round, Schedule, Weighting,
 };
+
+use crate::event::{Arrival, AverageOrder, AverageReport, Purpose};
+use crate::outbox::Outbox;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
@@ -30,9 +39,10 @@ struct Offer {
 
 /// The members' parts of the round being closed.
 #[derive(Debug)]
-pub(crate) struct Closing {
+pub(crate) struct Closer {
     /// Says how parts are weighted.
     spec: Arc<FederationSpec>,
+    schedule: Arc<Schedule>,
     offers: BTreeMap<NodeId, Offer>,
     /// Whose part a blob is; parts of equal content are one blob.
     owners: HashMap<BlobId, Vec<NodeId>>,
@@ -41,19 +51,31 @@ pub(crate) struct Closing {
     n_held: usize,
     /// How many parts were trained for each round; asked as often.
     rounds: BTreeMap<Round, usize>,
+    /// The mean is being computed, or is already announced.
+    is_averaging: bool,
 }
 
-impl Closing {
+/// The mean of a round that can be closed.
+#[derive(Debug)]
+pub(crate) struct Mean {
+    pub(crate) round: Round,
+    pub(crate) blob: BlobRef,
+    pub(crate) members: Vec<Member>,
+}
+
+impl Closer {
     /// Starts collecting.
-    pub(crate) fn new(spec: Arc<FederationSpec>) -> Self {
+    pub(crate) fn new(spec: Arc<FederationSpec>, schedule: Arc<Schedule>) -> Self {
         let (offers, owners, rounds) = (BTreeMap::new(), HashMap::new(), BTreeMap::new());
         Self {
             spec,
+            schedule,
             offers,
             owners,
             n_wanted: 0,
             n_held: 0,
             rounds,
+            is_averaging: false,
         }
     }
 
@@ -61,13 +83,16 @@ impl Closing {
     pub(crate) fn offer(&mut self, node: NodeId, round: Round, local: &Local) -> Option<BlobRef> {
         let shared = local.shared?;
         let known = self.offers.get(&node);
+        // Adverts come in any order: a late one of an earlier round does not replace a newer one.
         if known.is_some_and(|offer| offer.round > round || offer.shared == shared) {
             return None;
         }
         let n_samples = local.n_samples;
+        // A part that weighs nothing would hold up the round without changing its mean.
         if self.weight(round, n_samples) <= 0.0 {
             return None;
         }
+        // A node counts once, with its newest part: the former one leaves all counts first.
         self.remove(node);
         self.offers.insert(
             node,
@@ -87,14 +112,14 @@ impl Closing {
 
     /// Returns what a part of so many samples weighs in the mean of a round.
     fn weight(&self, round: Round, n_samples: u32) -> f64 {
-        match self.spec.weighting(round) {
+        match self.schedule.weighting(round, &self.spec.exchange) {
             Weighting::Uniform => 1.0,
             Weighting::Samples => f64::from(n_samples),
         }
     }
 
     /// Records that a blob is held, or cannot be had.
-    pub(crate) fn resolve(&mut self, blob: BlobId, held: bool) {
+    pub(crate) fn resolve(&mut self, blob: BlobId, arrival: Arrival) {
         for node in self.owners.get(&blob).into_iter().flatten() {
             // What is held stays so, whatever else somebody asked for under its name.
             let Some(offer) = self
@@ -105,13 +130,17 @@ impl Closing {
                 continue;
             };
             self.n_wanted -= usize::from(offer.part == Part::Wanted);
-            offer.part = if held { Part::Held } else { Part::Failed };
-            self.n_held += usize::from(held);
+            offer.part = match arrival {
+                Arrival::Held => Part::Held,
+                Arrival::Failed => Part::Failed,
+            };
+            self.n_held += usize::from(arrival == Arrival::Held);
         }
     }
 
     /// Forgets a node's part: it left, was banned, or was screened out.
     pub(crate) fn remove(&mut self, node: NodeId) {
+        // All counts are kept in step here, so that none is looked for at an input.
         let Some(offer) = self.offers.remove(&node) else {
             return;
         };
@@ -127,6 +156,7 @@ impl Closing {
 
     /// Returns the round that the parts on offer were trained for: their median, so that no minority can move it.
     pub(crate) fn round(&self) -> Option<Round> {
+        // The counts by round are in order, so the median is found by walking to the middle.
         let mut left = self.offers.len().checked_sub(1)? / 2;
         self.rounds.iter().find_map(|(round, parts)| {
             let found = left < *parts;
@@ -185,6 +215,7 @@ impl Closing {
         }
         votes
             .into_iter()
+            // Equal votes are decided by the smaller name, so that every aggregator decides alike.
             .max_by_key(|(parent, votes)| (*votes, std::cmp::Reverse(*parent)))
             .map(|(parent, _)| parent)
     }
@@ -212,7 +243,9 @@ impl Closing {
             .get(rounds.len().saturating_sub(1) / 2)
             .copied()
             .unwrap_or_default();
+        // Where everybody trains in every round, a straggler of another round is better than nobody.
         chosen.retain(|(_, offer)| offer.round == round || !self.is_of_one_round());
+        // The announcement names all members, and it must fit into one advert.
         if chosen.len() > MAX_MEMBERS {
             chosen.sort_by_cached_key(|(node, _)| {
                 draw(b"fednode members 1", federation, round, *node)
@@ -229,6 +262,60 @@ impl Closing {
             })
         };
         (round, chosen.into_iter().filter_map(member).collect())
+    }
+
+    /// Tells whether the mean is being computed, or is announced already.
+    pub(crate) fn is_averaging(&self) -> bool {
+        self.is_averaging
+    }
+
+    /// Orders the mean of the parts that follow `parent`; nothing if they are too few, or if it was ordered already.
+    pub(crate) fn order_mean(
+        &mut self,
+        parent: Lineage,
+        federation: FederationId,
+    ) -> Option<AverageOrder> {
+        if self.is_averaging {
+            return None;
+        }
+        let (round, members) = self.members(parent, federation);
+        self.is_averaging = members.len() >= self.spec.fewest_members() as usize;
+        self.is_averaging.then_some(AverageOrder {
+            round,
+            purpose: Purpose::Close,
+            members,
+        })
+    }
+
+    /// Takes a mean that was ordered. Whose part was screened out is struck, whose part is lost is not; with too few
+    /// members left there is no mean, and another one may be ordered.
+    pub(crate) fn on_averaged(
+        &mut self,
+        report: AverageReport,
+        outbox: &mut Outbox,
+    ) -> Option<Mean> {
+        for node in report.lost {
+            self.remove(node);
+        }
+        for (node, reason) in report.rejected {
+            self.remove(node);
+            outbox.strike(node, format!("shared part refused: {reason}"));
+        }
+        let is_enough = report.members.len() >= self.spec.fewest_members() as usize;
+        let mean = report.mean.filter(|_| is_enough).map(|blob| Mean {
+            round: report.round,
+            blob,
+            members: report.members,
+        });
+        if mean.is_none() {
+            self.is_averaging = false;
+        }
+        mean
+    }
+
+    /// Lets another mean be ordered: the one that was computed cannot be announced.
+    pub(crate) fn reopen(&mut self) {
+        self.is_averaging = false;
     }
 }
 
@@ -254,7 +341,12 @@ mod tests {
         }
     }
 
-    fn empty() -> Closing {
+    fn closer_of(spec: FederationSpec) -> Closer {
+        let schedule = Schedule::of(&spec);
+        Closer::new(Arc::new(spec), Arc::new(schedule))
+    }
+
+    fn empty() -> Closer {
         let averaging = Averaging {
             weighting: Weighting::Samples,
             rule: Rule::default(),
@@ -264,18 +356,18 @@ mod tests {
             experts: None,
             everybody_first: false,
         };
-        Closing::new(Arc::new(FederationSpec {
+        closer_of(FederationSpec {
             exchange,
             rounds: 2000,
             ..FederationSpec::default()
-        }))
+        })
     }
 
-    fn collect(offers: &[(u8, u32, Local)]) -> Closing {
+    fn collect(offers: &[(u8, u32, Local)]) -> Closer {
         let mut closing = empty();
         for (n, round, local) in offers {
             closing.offer(node(*n), Round(*round), local);
-            closing.resolve(local.shared.unwrap().id, true);
+            closing.resolve(local.shared.unwrap().id, Arrival::Held);
         }
         closing
     }
@@ -358,10 +450,10 @@ mod tests {
         };
         spec.statistics.enabled = true;
         let weights = |rounds: [u32; 3]| {
-            let mut closing = Closing::new(Arc::new(spec.clone()));
+            let mut closing = closer_of(spec.clone());
             for (n, round) in (1..).zip(rounds) {
                 closing.offer(node(n), Round(round), &local(9, 10 + n, 5 * u32::from(n)));
-                closing.resolve(BlobId::from_bytes([10 + n; 32]), true);
+                closing.resolve(BlobId::from_bytes([10 + n; 32]), Arrival::Held);
             }
             let (_, members) = closing.members(
                 BlobId::from_bytes([9; 32]),
@@ -385,10 +477,10 @@ mod tests {
         for (participation, counted) in [(1.0, 3), (0.5, 2)] {
             let mut spec = FederationSpec::default();
             spec.round.participation = participation;
-            let mut closing = Closing::new(Arc::new(spec));
+            let mut closing = closer_of(spec);
             for (n, round) in [(1, 3), (2, 4), (3, 4)] {
                 closing.offer(node(n), Round(round), &local(9, 10 + n, 5));
-                closing.resolve(BlobId::from_bytes([10 + n; 32]), true);
+                closing.resolve(BlobId::from_bytes([10 + n; 32]), Arrival::Held);
             }
             let (round, members) = closing.members(
                 BlobId::from_bytes([9; 32]),
@@ -416,7 +508,7 @@ mod tests {
         assert!(!closing.all_in(expected()));
         closing.offer(node(2), Round(1), &local(9, 12, 1));
         assert!(!closing.all_in(expected()));
-        closing.resolve(BlobId::from_bytes([12; 32]), false);
+        closing.resolve(BlobId::from_bytes([12; 32]), Arrival::Failed);
         assert!(closing.all_in(expected()));
         assert_eq!(closing.n_held(), 1);
     }

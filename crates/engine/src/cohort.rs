@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use fednode_core::draw::{draw, happens};
-use fednode_core::{FederationId, FederationSpec, NodeId, Round};
+use fednode_core::{FederationId, FederationSpec, NodeId, Round, Schedule};
 
 const PURPOSE: &[u8] = b"fednode cohort 1";
 
@@ -28,22 +28,23 @@ impl Cohort {
     /// Draws the cohort of a round from the nodes that are known.
     pub(crate) fn draw(
         spec: &FederationSpec,
+        schedule: &Schedule,
         round: Round,
         known: impl Iterator<Item = NodeId>,
     ) -> Self {
         let share = spec.round.participation;
-        // Statistics are gathered once, from all, and so is what round 1 fixes for good.
-        let is_for_all = spec.gathers_statistics_in(round)
-            || spec.exchange.everybody_first && round == Round::ZERO.next();
-        if share >= 1.0 || is_for_all {
+        if share >= 1.0 || schedule.is_for_everybody(round) {
             return Self::Everybody;
         }
         let federation = spec.id();
+        // Where not everybody knows everybody, a draw over the known ones would differ from node to node.
         if spec.is_cohort_by_chance() {
             return Self::ByChance(share, federation, round);
         }
         let mut nodes: Vec<NodeId> = known.collect::<BTreeSet<_>>().into_iter().collect();
+        // Of those that are here, not of those that were planned: a federation may stay small.
         let size = spec.cohort_of(nodes.len());
+        // The round is in the draw, so each round has another cohort; so is the federation, so nobody can choose its id for it.
         nodes.sort_by_cached_key(|node| draw(PURPOSE, federation, round, *node));
         Self::Drawn(nodes.into_iter().take(size).collect())
     }
@@ -85,7 +86,12 @@ mod tests {
     }
 
     fn members(spec: &FederationSpec, round: u32, known: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
-        let cohort = Cohort::draw(spec, Round(round), known.iter().copied());
+        let cohort = Cohort::draw(
+            spec,
+            &Schedule::of(spec),
+            Round(round),
+            known.iter().copied(),
+        );
         known
             .iter()
             .copied()

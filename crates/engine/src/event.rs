@@ -12,6 +12,8 @@
 //! | [`Output::Pool`] | [`Input::Pooled`] |
 //! | [`Output::SetTimer`] | [`Input::Timer`], unless set again |
 //! | [`Output::Publish`], [`Output::Follow`], [`Output::Save`], [`Output::Strike`], [`Output::Ban`], [`Output::Forget`], [`Output::Note`] | nothing |
+//!
+//! All of them can be written to a file: see [`crate::recording`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,8 +24,10 @@ use fednode_core::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::encoding::{as_list, proxies_as_bytes, shared};
+
 /// Something that happened.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Input {
     /// The process is up; the first input.
     Start,
@@ -42,7 +46,7 @@ pub enum Input {
     /// The adverts that a peer knows have been pulled, so that silence now means something.
     Synced,
     /// An advert was accepted: signature, freshness and bounds are good. Our own come back too.
-    Advert(Arc<Advert>),
+    Advert(#[serde(with = "shared")] Arc<Advert>),
     /// A blob is held.
     Fetched(BlobId),
     /// Proxies are held and decoded.
@@ -50,6 +54,7 @@ pub enum Input {
         /// Their blob.
         blob: BlobId,
         /// What it holds.
+        #[serde(with = "proxies_as_bytes")]
         proxies: Arc<ProxySet>,
     },
     /// A blob could not be had in time, or is not what it was said to be.
@@ -70,8 +75,17 @@ pub enum Input {
     Leave,
 }
 
+/// What became of a fetch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// The blob is held.
+    Held,
+    /// The blob cannot be had.
+    Failed,
+}
+
 /// Something to do.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Output {
     /// Sign and gossip this, to those whom [`fednode_core::Audience`] names.
     Publish {
@@ -130,7 +144,7 @@ pub enum Output {
 }
 
 /// A blob to get.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fetch {
     /// Which.
     pub blob: BlobRef,
@@ -145,7 +159,7 @@ pub struct Fetch {
 }
 
 /// What a blob is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FetchKind {
     /// A foreign expert.
     Expert,
@@ -158,7 +172,7 @@ pub enum FetchKind {
 }
 
 /// When to be called back. Timers name their round, so that one of a past round is recognised and ignored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Timer {
     /// Look again whether the federation can be joined.
     Join,
@@ -177,7 +191,7 @@ pub enum Timer {
 }
 
 /// Experts to mix and a shared part to adopt. Carried out by [`crate::execute::merge`].
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MergeOrder {
     /// The round being merged.
     pub round: Round,
@@ -188,6 +202,7 @@ pub struct MergeOrder {
     /// The own experts after training, by slot.
     pub own: Vec<BlobRef>,
     /// The foreign experts that are held.
+    #[serde(with = "as_list")]
     pub sources: BTreeMap<ExpertId, BlobRef>,
 }
 
@@ -214,7 +229,7 @@ pub enum Purpose {
 }
 
 /// A mean to compute. Carried out by [`crate::execute::average`].
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AverageOrder {
     /// The round.
     pub round: Round,
@@ -253,7 +268,7 @@ pub struct ModuleReport {
 }
 
 /// A pool to make of the own module and these, all of them held, in node order.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PoolOrder {
     /// The modules of others.
     pub members: Vec<(NodeId, BlobRef)>,
@@ -267,7 +282,7 @@ pub struct PoolReport {
 }
 
 /// Something a user should know; the daemon logs it and shows it in `status`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Note {
     /// A round begins.
     RoundStarted(Round),

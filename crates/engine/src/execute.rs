@@ -52,6 +52,7 @@ pub fn merge(
         else {
             continue;
         };
+        // Each row is screened against the own expert of that slot: it is the only one that is known to be sound.
         let candidates = load_row(order, row, me, load);
         let accepted = screen_row(&own, candidates, spec, &mut report);
         let own_id = ExpertId {
@@ -65,6 +66,7 @@ pub fn merge(
         let Ok(merged) = mix::merge_row(row, &mut available) else {
             continue;
         };
+        // An expert that nothing was mixed into is the one that the trainer has already.
         if merged.is_mixed(own_id) {
             adoption.experts.push((row.slot, merged.params));
         }
@@ -80,6 +82,7 @@ pub fn merge(
             None => report.lost_mean = true,
         }
     }
+    // An expert that several rows name is refused once.
     report.rejected.sort_by_key(|(expert, _)| *expert);
     report.rejected.dedup_by(|a, b| a.0 == b.0);
     (adoption, report)
@@ -117,9 +120,12 @@ fn load_row(
     me: NodeId,
     load: Load<'_>,
 ) -> Vec<(ExpertId, Arc<ParamSet>)> {
-    let blob_of = |expert: ExpertId| match expert.owner == me {
-        true => order.own.get(usize::from(expert.slot.0)).copied(),
-        false => order.sources.get(&expert).copied(),
+    let blob_of = |expert: ExpertId| {
+        if expert.owner == me {
+            order.own.get(usize::from(expert.slot.0)).copied()
+        } else {
+            order.sources.get(&expert).copied()
+        }
     };
     let own = ExpertId {
         owner: me,
@@ -148,6 +154,7 @@ fn screen_row(
             Err(fault) => report.rejected.push((expert, fault.to_string())),
         }
     }
+    // Distances are judged among those that passed: a huge expert must not stretch the median.
     let max_distance = spec
         .exchange
         .experts
@@ -183,6 +190,8 @@ pub fn average(
     let Some(averaging) = &spec.exchange.averaging else {
         return (None, report);
     };
+    // The first pass only measures, so that no more than two parts are in memory at a time.
+    // Whoever closes leaves out what does not fit the median part. Whoever verifies must take what was counted, all of it.
     let measured = measure(order, load, &mut report.lost);
     let reference = match order.purpose {
         Purpose::Close => match reference_part(&measured).and_then(|blob| load(&blob)) {
@@ -275,6 +284,7 @@ fn reference_part(parts: &[Measured]) -> Option<BlobId> {
         by_layout.entry(&part.layout).or_default().push(part);
     }
     let mut common = by_layout.into_values().max_by_key(Vec::len)?;
+    // By norm: a liar can make its part as large as it likes, but not the median.
     common.sort_by(|a, b| a.norm.total_cmp(&b.norm));
     common
         .get(common.len() / 2)

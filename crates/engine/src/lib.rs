@@ -23,11 +23,14 @@
 //! | [`event`] | inputs and outputs |
 //! | [`state`] | what survives a restart |
 //! | [`book`] | records of the rounds, evaluations that are due, what came after the last round |
-//! | `node/` | a node's phases, one file each; acting as aggregator; audit |
+//! | `node/` | a node: its phases, one file each, and the exchange of a round |
 //! | [`Aggregator`] | closing rounds |
+//! | `follower`, `trials`, `closing` | small machines that both are made of: which chain to follow, recomputing means, collecting members' parts |
+//! | `chain` | judging a closed round |
 //! | `cohort` | who trains in a round |
-//! | `closing` | collecting members' parts |
-//! | `chain` | which closed round to follow |
+//! | `outbox` | the outputs of an input |
+//! | [`recording`] | inputs and their times, to play them again |
+//! | `light`, `encoding` | trace lines; how inputs and checkpoints are written |
 //! | `view` | what is known of the others |
 //! | [`names`] | maps by name |
 //! | [`execute`] | the two orders that need numbers: merge, average |
@@ -49,12 +52,18 @@ pub mod book;
 mod chain;
 mod closing;
 mod cohort;
+mod encoding;
 pub mod event;
 pub mod execute;
+mod follower;
+mod light;
 pub mod names;
 mod node;
+mod outbox;
+pub mod recording;
 pub mod state;
 mod status;
+mod trials;
 mod view;
 
 pub use aggregator::Aggregator;

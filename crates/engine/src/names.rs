@@ -35,6 +35,7 @@ pub struct Beginning<H>(H);
 
 impl<H: Hasher> Hasher for Beginning<H> {
     fn write(&mut self, bytes: &[u8]) {
+        // A name is written at once; whatever is shorter than eight bytes is no name and goes in whole.
         match bytes.first_chunk() {
             Some(first) => self.0.write_u64(u64::from_le_bytes(*first)),
             None => self.0.write(bytes),

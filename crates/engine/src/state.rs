@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use fednode_core::{AggregationPlan, BlobRef, ExpertId, Lineage, LocalReport, Round};
 use serde::{Deserialize, Serialize};
 
+use crate::encoding::as_list;
+
 /// A node's life (`fednode-engine` essay). A phase is a thing that is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -85,7 +87,7 @@ pub struct State {
     /// The plan in force.
     pub plan: Option<AggregationPlan>,
     /// This round's finished update, while it is exchanged and merged.
-    #[serde(with = "held_as_list")]
+    #[serde(with = "as_list")]
     pub held: BTreeMap<ExpertId, Held>,
     /// The newest finished local update.
     pub report: Option<LocalReport>,
@@ -100,6 +102,7 @@ impl State {
         Self {
             phase: Phase::Joining,
             round: Round::ZERO,
+            // The initial part stands for the mean of round 0, so that what is trained from it has a base to be packed against.
             head: Head::initial(initial),
             lineage: initial.map_or(fallback, |blob| blob.id),
             plan: None,
@@ -107,26 +110,5 @@ impl State {
             report: None,
             module: None,
         }
-    }
-}
-
-/// JSON objects have text keys only, so the map is written as a list of pairs.
-mod held_as_list {
-    use super::{BTreeMap, ExpertId, Held};
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(
-        map: &BTreeMap<ExpertId, Held>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        map.iter().collect::<Vec<_>>().serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<BTreeMap<ExpertId, Held>, D::Error> {
-        Ok(Vec::<(ExpertId, Held)>::deserialize(deserializer)?
-            .into_iter()
-            .collect())
     }
 }

@@ -92,12 +92,15 @@ impl View {
         if node.banned {
             return false;
         }
+        // Whoever speaks after its farewell is back; a connection alone does not say so.
         let is_back = std::mem::take(&mut node.left) && node.connected == Some(Role::Node);
         node.lost = false;
         node.newest = node.newest.max(advert.round);
         let oldest = Round(node.newest.0.saturating_sub(keep));
+        // An update that is too old to be kept is too old to contradict anybody.
         let contradicts = advert.round >= oldest && node.keep_local(advert);
         node.forget_before(oldest);
+        // The set is bounded like the nodes: a flood of liars must not fill the memory.
         if contradicts && self.contradictory.len() < MAX_NODES {
             self.contradictory.insert(advert.author);
         }
@@ -135,6 +138,7 @@ impl View {
                 .nodes
                 .iter()
                 .filter(|(_, view)| view.connected.is_none());
+            // Connected nodes stay whatever they say: forgetting them would make them strangers at their next word.
             if let Some(oldest) = silent
                 .min_by_key(|(node, view)| (view.newest, **node))
                 .map(|(node, _)| *node)
@@ -176,6 +180,7 @@ impl View {
         self.node(node).banned = true;
         self.neighbours.remove(&node);
         self.aggregators.remove(&node);
+        // What it announced is forgotten too, so that no later look finds it again.
         self.globals.retain(|global| global.author != node);
     }
 
@@ -361,12 +366,14 @@ impl View {
         weighting: Weighting,
     ) -> Option<NodeId> {
         let contradicts = |member: &&Member| {
+            // Uniform weights need no word of the member: anything else is false by itself.
             if weighting == Weighting::Uniform && member.weight != 1.0 {
                 return true;
             }
             let speaks = |view: &&NodeView| {
                 view.local(round).is_some() && !self.contradictory.contains(&member.node)
             };
+            // Silence convicts nobody: the update may be under way.
             let Some(view) = self.nodes.get(&member.node).filter(speaks) else {
                 return false;
             };
@@ -393,6 +400,7 @@ impl View {
         let confirms = |member: &&Member| {
             let said = |advert: &Arc<Advert>| {
                 let local = local_of(advert);
+                // A later update from the same mean confirms as well: its author had not followed any other round meanwhile.
                 advert.round >= round
                     && local.shared == Some(member.shared)
                     && local.parent == global.parent

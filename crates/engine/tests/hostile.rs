@@ -235,7 +235,7 @@ fn a_node_that_stops_while_it_joins_again_goes_on_where_it_was() {
     );
     again.handle(NOW, Input::Start);
     assert_eq!(
-        (again.state().phase.name(), again.checkpoint()),
+        (again.phase().name(), again.checkpoint()),
         ("joining", before)
     );
 }

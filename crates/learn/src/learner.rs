@@ -120,8 +120,8 @@ impl Learner {
         };
         learner.initial_shared = learner.shared();
         learner.meet();
-        if spec.statistics.enabled {
-            learner.statistics = Some((Round(spec.rounds), learner.empty_statistics(spec)?));
+        if let Some(round) = fednode_core::Schedule::of(spec).statistics_round() {
+            learner.statistics = Some((round, learner.empty_statistics(spec)?));
         }
         Ok(learner)
     }

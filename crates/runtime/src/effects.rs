@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fednode_core::work::{Order, Outcome, Received as Parts, Splits, Update, WorkError};
-use fednode_core::{BlobId, BlobStore, Body, FederationSpec, NodeId, Precision, Round};
+use fednode_core::{BlobId, BlobStore, Body, FederationSpec, NodeId, Precision, Round, Schedule};
 use fednode_engine::book::{Due, Work};
 use fednode_engine::{
     AverageOrder, Fetch, FetchKind, Input, MergeOrder, MergeReport, Note, Output,
@@ -141,7 +141,7 @@ impl<M: Machine> Driver<M> {
         let (Some(trainer), Some(state)) = (&self.trainer, self.machine.training_state()) else {
             return;
         };
-        let with_proxies = self.spec.refreshes_in(round);
+        let with_proxies = Schedule::of(&self.spec).refreshes_in(round);
         let with_sketches = self.spec.uses_sketches().then(|| self.spec.id());
         let precision = self.spec.transfer.precision;
         let purpose = Purpose {

@@ -16,7 +16,7 @@ pub(crate) trait Machine: Send + 'static {
     /// Returns what a checkpoint must keep, as JSON.
     fn snapshot(&self) -> serde_json::Value;
     /// Returns the state of a machine that trains; `None` for one that does not.
-    fn training_state(&self) -> Option<&State>;
+    fn training_state(&self) -> Option<State>;
 }
 
 impl Machine for Node {
@@ -37,8 +37,8 @@ impl Machine for Node {
             .expect("a state has only text keys and finite numbers")
     }
 
-    fn training_state(&self) -> Option<&State> {
-        Some(self.state())
+    fn training_state(&self) -> Option<State> {
+        Some(self.checkpoint())
     }
 }
 
@@ -59,7 +59,7 @@ impl Machine for Aggregator {
         serde_json::to_value(self.head()).expect("a head has only text keys and numbers")
     }
 
-    fn training_state(&self) -> Option<&State> {
+    fn training_state(&self) -> Option<State> {
         None
     }
 }

@@ -98,7 +98,7 @@ impl<M: Machine> Driver<M> {
             sources: row
                 .sources
                 .iter()
-                .map(|source| self.describe_source(state, source))
+                .map(|source| self.describe_source(&state, source))
                 .collect(),
         };
         Experts {

@@ -19,6 +19,7 @@ use fednode_core::work::{Order, Outcome};
 use fednode_core::{BlobId, BlobRef, LocalReport, ParamSet, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::failure::Failure;
 use crate::trainers::Trainers;
 use fednode_engine::execute::Adoption;
 use fednode_engine::{AverageReport, Input, MergeReport, ModuleReport, PoolReport};
@@ -116,7 +117,7 @@ impl Trainers for Silent {
     fn begin(&mut self, _member: usize, _order: Order, _ends: Timestamp) {}
 
     fn end(&mut self, _member: usize) -> Result<Outcome, String> {
-        Err(NOT_THIS_RUN.into())
+        Err(Failure::NotThisRun.to_string())
     }
 
     fn shared(&mut self, _member: usize) -> Option<Arc<ParamSet>> {
@@ -129,7 +130,3 @@ impl Trainers for Silent {
 
     fn restore(&mut self, _member: usize) {}
 }
-
-/// Why a run fails whose events and answers do not belong together: its history is of another run, or was made by another
-/// version of the state machines.
-pub const NOT_THIS_RUN: &str = "what is known of the interrupted run is not of this run";

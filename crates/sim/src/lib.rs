@@ -17,12 +17,12 @@
 //! | `trainers` | who trains the nodes: toys, or real learners from outside |
 //! | `toy` | a trainer of a few floats whose nodes fall into clusters |
 //! | `network` | latency, loss, partitions, who is up |
-//! | `world` | the members, what happens next to whom, and the carrying out of what the machines ask for |
-//! | `world/adverts`, `world/inbox` | how adverts spread; updates that can wait |
-//! | `world/transfers`, `world/forgetting` | how blobs travel; what nobody can want any more |
-//! | `world/computing`, `world/answers` | local updates, merges and means; where their results come from |
-//! | `world/pools` | the stage after the last round |
-//! | `world/incidents` | what goes wrong |
+//! | `world` | what happens next to whom, and the carrying out of what the machines ask for |
+//! | `world/ground`, `world/members` | what all parts stand on: members, time, network |
+//! | `world/gossip` | how adverts spread; updates that can wait |
+//! | `world/blobs`, `world/transfers` | who holds which blob; how blobs travel |
+//! | `world/computing`, `world/pools` | local updates, merges and means; the stage after the last round |
+//! | `world/incidents`, `world/ending` | what goes wrong; when all is done, and what nobody can want any more |
 //! | `attention` | whose updates a node must be given at once |
 //! | `observer` | who watches the inputs and outputs of the machines |
 //! | `queue` | what happens next |
@@ -34,6 +34,7 @@
 use fednode_core::{BlobId, NodeId};
 
 mod attention;
+mod failure;
 mod history;
 mod network;
 mod observer;
@@ -44,9 +45,10 @@ mod toy;
 mod trainers;
 mod world;
 
-pub use history::{Answer, Contents, Made, Moment, NOT_THIS_RUN, Past, Told};
+pub use failure::Failure;
+pub use history::{Answer, Contents, Made, Moment, Past, Told};
 pub use observer::{Nobody, Observer};
-pub use outcome::{Agreement, Outcome, PlanRecord};
+pub use outcome::{Agreement, Fetches, Observed, Outcome, PlanRecord};
 pub use scenario::{Behaviour, Incident, Link, Scenario};
 pub use toy::Toy;
 pub use trainers::{Bytes, ClosedRound, Toys, Trainers};

@@ -9,6 +9,7 @@ use fednode_core::{
     Round,
 };
 
+use crate::failure::Failure;
 use fednode_engine::Note;
 use fednode_engine::Phase;
 
@@ -63,6 +64,38 @@ impl Agreement {
     }
 }
 
+/// What an omniscient observer saw; plans, proxies and what was mixed only if the scenario asks for it.
+#[derive(Debug, Default)]
+pub struct Observed {
+    /// Every plan, once per node and refresh.
+    pub plans: Vec<PlanRecord>,
+    /// All proxies that were ever published, by round, lineage and node: what an omniscient observer knows.
+    pub proxies: BTreeMap<(Round, Lineage), BTreeMap<NodeId, Arc<ProxySet>>>,
+    /// The experts that honest nodes really mixed in, with their blobs: (member, round, source, blob).
+    pub used: Vec<(usize, Round, ExpertId, BlobId)>,
+    /// Blobs that no honest node may count.
+    pub invalid: BTreeSet<BlobId>,
+    /// The means that nodes adopted: (member, round they merged, mean).
+    pub adopted: Vec<(usize, Round, BlobId)>,
+    /// Means that are not what their members' parts say.
+    pub false_means: BTreeSet<BlobId>,
+    /// What each member took into its pool beside its own module.
+    pub pools: Vec<(usize, Vec<(NodeId, BlobRef)>)>,
+}
+
+/// Fetches of blobs.
+#[derive(Debug, Default)]
+pub struct Fetches {
+    /// Bytes of blobs transferred.
+    pub bytes: u64,
+    /// Experts that members began to fetch while they still trained.
+    pub in_training: u64,
+    /// Blobs that came from somebody who held the version before, as the fetching member did.
+    pub after_another: u64,
+    /// Fetches by member and blob, to see that nothing is fetched twice.
+    pub by_member: BTreeMap<(usize, BlobId), u32>,
+}
+
 /// Everything worth asserting on.
 #[derive(Debug, Default)]
 pub struct Outcome {
@@ -76,40 +109,22 @@ pub struct Outcome {
     pub up: Vec<bool>,
     /// The node ids by member number.
     pub ids: Vec<NodeId>,
-    /// Every plan, once per node and refresh.
-    pub plans: Vec<PlanRecord>,
-    /// All proxies that were ever published, by round, lineage and node: what an omniscient observer knows.
-    pub proxies: BTreeMap<(Round, Lineage), BTreeMap<NodeId, Arc<ProxySet>>>,
-    /// The experts that honest nodes really mixed in, with their blobs: (member, round, source, blob).
-    pub used: Vec<(usize, Round, ExpertId, BlobId)>,
-    /// Blobs that no honest node may count.
-    pub invalid: BTreeSet<BlobId>,
     /// What the nodes told their users: (member, note).
     pub notes: Vec<(usize, Note)>,
     /// Who was banned by whom.
     pub bans: Vec<(usize, NodeId)>,
     /// Who was struck by whom.
     pub strikes: Vec<(usize, NodeId, String)>,
-    /// The means that nodes adopted: (member, round they merged, mean).
-    pub adopted: Vec<(usize, Round, BlobId)>,
-    /// Means that are not what their members' parts say.
-    pub false_means: BTreeSet<BlobId>,
     /// Why training failed, if it did: (member, reason).
-    pub failed: Option<(usize, String)>,
+    pub failed: Option<(usize, Failure)>,
     /// Whether the run was told to stop before its end.
     pub stopped: bool,
     /// Adverts delivered.
     pub deliveries: u64,
-    /// Bytes of blobs transferred.
-    pub blob_bytes: u64,
-    /// What each member took into its pool beside its own module.
-    pub pools: Vec<(usize, Vec<(NodeId, BlobRef)>)>,
-    /// Experts that members began to fetch while they still trained.
-    pub fetched_in_training: u64,
-    /// Blobs that came from somebody who held the version before, as the fetching member did.
-    pub fetched_after: u64,
-    /// Fetches by member and blob, to see that nothing is fetched twice.
-    pub fetches: BTreeMap<(usize, BlobId), u32>,
+    /// Fetches of blobs.
+    pub fetches: Fetches,
+    /// What an omniscient observer saw.
+    pub observed: Observed,
 }
 
 impl Outcome {
@@ -127,14 +142,17 @@ impl Outcome {
     pub fn imperfect_plans(&self, exchange: &ExpertExchange, late: &[usize]) -> Vec<&PlanRecord> {
         let subsets = 0..1usize << late.len();
         let differs = |record: &&PlanRecord| {
-            let known = self.proxies.get(&(record.plan.round, record.plan.lineage));
+            let known = self
+                .observed
+                .proxies
+                .get(&(record.plan.round, record.plan.lineage));
             known.is_none_or(|known| {
                 subsets.clone().all(|subset| {
                     self.omniscient(record, known, late, subset, exchange) != record.plan
                 })
             })
         };
-        self.plans.iter().filter(differs).collect()
+        self.observed.plans.iter().filter(differs).collect()
     }
 
     /// Returns the plan of somebody who knows all proxies but those of a subset (a bit mask) of the late members.
@@ -171,12 +189,13 @@ impl Outcome {
     pub fn agreement(&self, exchange: &ExpertExchange, every: usize) -> BTreeMap<Round, Agreement> {
         let mut by_round: BTreeMap<Round, Vec<Agreement>> = BTreeMap::new();
         for record in self
+            .observed
             .plans
             .iter()
             .filter(|record| record.member.is_multiple_of(every.max(1)))
         {
             let plan = &record.plan;
-            let Some(known) = self.proxies.get(&(plan.round, plan.lineage)) else {
+            let Some(known) = self.observed.proxies.get(&(plan.round, plan.lineage)) else {
                 continue;
             };
             let best = fednode_mix::plan::plan(
@@ -205,15 +224,17 @@ impl Outcome {
     /// Returns the blobs that were counted although nobody may.
     pub fn invalid_used(&self) -> Vec<BlobId> {
         let pooled = self
+            .observed
             .pools
             .iter()
             .flat_map(|(_, members)| members)
             .map(|(_, blob)| blob.id);
-        self.used
+        self.observed
+            .used
             .iter()
             .map(|used| used.3)
             .chain(pooled)
-            .filter(|blob| self.invalid.contains(blob))
+            .filter(|blob| self.observed.invalid.contains(blob))
             .collect()
     }
 

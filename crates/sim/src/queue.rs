@@ -40,9 +40,10 @@ impl<E> Queue<E> {
     /// Schedules an event, now at the earliest.
     pub(super) fn push(&mut self, at: Timestamp, event: E) {
         self.scheduled += 1;
-        match at <= self.now {
-            true => self.due.push_back(event),
-            false => self.later.entry(at).or_default().push_back(event),
+        if at <= self.now {
+            self.due.push_back(event);
+        } else {
+            self.later.entry(at).or_default().push_back(event);
         }
     }
 

@@ -91,7 +91,7 @@ fn a_third_trains_in_every_round_and_the_others_only_follow() {
         outcome.elapsed
     );
     // Who rests fetches no mean unless it trains next or is done: at most 3 + 3 of 9 in a round, and all in the last.
-    let adopted = outcome.adopted.len();
+    let adopted = outcome.observed.adopted.len();
     assert!(adopted <= 8 + 7 * 6 + 9, "{adopted} means were adopted");
 }
 
@@ -99,6 +99,7 @@ fn a_third_trains_in_every_round_and_the_others_only_follow() {
 fn the_last_mean_is_everybodys() {
     let outcome = play(&averaging(20, 3, 0.1));
     let last = outcome
+        .observed
         .adopted
         .iter()
         .filter(|(_, round, _)| *round == Round(3))
@@ -149,9 +150,9 @@ fn experts_of_those_who_rest_stand_in() {
     scenario.spec.round.participation = 0.5;
     let outcome = play(&scenario);
     assert!(
-        outcome.used.len() > 20,
+        outcome.observed.used.len() > 20,
         "{} foreign experts were mixed in",
-        outcome.used.len()
+        outcome.observed.used.len()
     );
 }
 
@@ -218,6 +219,7 @@ fn after_the_last_round_the_modules_of_all_are_pooled() {
     assert_eq!(outcome.count(missing), 0);
     assert_eq!(
         outcome
+            .observed
             .pools
             .iter()
             .map(|(_, members)| members.len())

@@ -7,8 +7,8 @@ use fednode_core::work::{self, Order};
 use fednode_core::{ParamSet, Round, Timestamp};
 use fednode_engine::execute::Adoption;
 use fednode_sim::{
-    self as sim, Answer, ClosedRound, Contents, Incident, Moment, Outcome, Past, Scenario, Toys,
-    Trainers,
+    self as sim, Answer, ClosedRound, Contents, Failure, Incident, Moment, Outcome, Past, Scenario,
+    Toys, Trainers,
 };
 
 /// What is known at a moment.
@@ -109,12 +109,13 @@ fn essence(outcome: &Outcome, trainers: &Recording) -> String {
         elapsed,
         members,
         deliveries,
-        blob_bytes,
+        fetches,
         strikes,
         bans,
-        pools,
+        observed,
         ..
     } = outcome;
+    let (blob_bytes, pools) = (fetches.bytes, &observed.pools);
     format!(
         "{elapsed:?} {members:?} {deliveries} {blob_bytes} {strikes:?} {bans:?} {pools:?} {:?}",
         trainers.closed
@@ -193,7 +194,7 @@ fn the_past_of_another_run_is_refused() {
         let outcome = sim::go_on(&scenario, &mut Recording::new(&scenario, usize::MAX), past);
         outcome
             .failed
-            .is_some_and(|(_, reason)| reason.contains("not of this run"))
+            .is_some_and(|(_, failure)| failure == Failure::NotThisRun)
     };
     let answers = &first.answers[..known.answers];
     assert!(

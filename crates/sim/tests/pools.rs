@@ -26,7 +26,11 @@ fn play(scenario: &Scenario) -> (Outcome, Vec<Option<BTreeSet<NodeId>>>) {
     );
     assert_eq!(outcome.invalid_used(), []);
     let pool = |member| {
-        let mut pools = outcome.pools.iter().filter(|(owner, _)| *owner == member);
+        let mut pools = outcome
+            .observed
+            .pools
+            .iter()
+            .filter(|(owner, _)| *owner == member);
         pools
             .next_back()
             .map(|(_, members)| members.iter().map(|(node, _)| *node).collect())

@@ -163,6 +163,7 @@ fn others_are_mixed_as_they_were_sent_and_the_own_expert_as_it_was_trained() {
         );
         assert!(
             outcome
+                .observed
                 .used
                 .iter()
                 .all(|(_, _, expert, blob)| noted.sent.contains_key(&(*expert, *blob)))
@@ -173,7 +174,12 @@ fn others_are_mixed_as_they_were_sent_and_the_own_expert_as_it_was_trained() {
 #[test]
 fn nobody_fetches_an_expert_as_it_was_trained() {
     let (noted, outcome) = play(Precision::F16);
-    let fetched: BTreeSet<BlobId> = outcome.fetches.keys().map(|(_, blob)| *blob).collect();
+    let fetched: BTreeSet<BlobId> = outcome
+        .fetches
+        .by_member
+        .keys()
+        .map(|(_, blob)| *blob)
+        .collect();
     let sent = noted
         .sent
         .keys()
@@ -186,7 +192,7 @@ fn nobody_fetches_an_expert_as_it_was_trained() {
         "an expert went out in 32 bits"
     );
     assert!(
-        outcome.fetches.values().all(|times| *times == 1),
+        outcome.fetches.by_member.values().all(|times| *times == 1),
         "nothing is fetched twice"
     );
 }

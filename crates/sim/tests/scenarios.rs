@@ -44,10 +44,10 @@ fn assert_plans_are_omniscient(outcome: &Outcome, scenario: &Scenario) {
         "seed {}: {} of {} plans differ, first {:?}",
         outcome.seed,
         imperfect.len(),
-        outcome.plans.len(),
+        outcome.observed.plans.len(),
         imperfect[0]
     );
-    assert!(!outcome.plans.is_empty());
+    assert!(!outcome.observed.plans.is_empty());
 }
 
 fn assert_one_lineage(outcome: &Outcome) {
@@ -61,9 +61,9 @@ fn five_nodes_in_good_weather() {
     assert_plans_are_omniscient(&outcome, &scenario);
     assert_one_lineage(&outcome);
     // P = 2 and I = 2: plans from rounds 1, 3 and 5 for every node, experts from the second round on.
-    assert_eq!(outcome.plans.len(), 5 * 3, "seed {}", outcome.seed);
-    assert!(outcome.used.iter().all(|used| used.1 >= Round(2)));
-    assert!(outcome.used.iter().any(|used| used.1 == Round(2)));
+    assert_eq!(outcome.observed.plans.len(), 5 * 3, "seed {}", outcome.seed);
+    assert!(outcome.observed.used.iter().all(|used| used.1 >= Round(2)));
+    assert!(outcome.observed.used.iter().any(|used| used.1 == Round(2)));
     assert!(
         outcome.strikes.is_empty() && outcome.bans.is_empty(),
         "{:?} {:?}",
@@ -86,10 +86,11 @@ fn experts_are_not_mixed_where_statistics_are_gathered() {
         scenario.spec.statistics.enabled = true;
         let outcome = play(&scenario);
         assert_one_lineage(&outcome);
-        let last = outcome.used.iter().map(|used| used.1).max();
+        let last = outcome.observed.used.iter().map(|used| used.1).max();
         assert_eq!(last, Some(Round(rounds - 1)), "seed {}", outcome.seed);
         assert!(
             outcome
+                .observed
                 .proxies
                 .keys()
                 .all(|(round, _)| *round < Round(rounds)),
@@ -105,6 +106,7 @@ fn similar_nodes_find_each_other() {
     let outcome = play(&scenario);
     let number = |id| outcome.ids.iter().position(|known| *known == id).unwrap();
     let foreign = outcome
+        .observed
         .used
         .iter()
         .filter(|used| used.0 != number(used.2.owner));
@@ -127,25 +129,33 @@ fn whoever_trains_longer_fetches_the_experts_of_the_others_meanwhile() {
     scenario.slow.insert(0, 2);
     let outcome = play(&scenario);
     let seed = outcome.seed;
-    let of_the_slow: Vec<_> = outcome.used.iter().filter(|used| used.0 == 0).collect();
+    let of_the_slow: Vec<_> = outcome
+        .observed
+        .used
+        .iter()
+        .filter(|used| used.0 == 0)
+        .collect();
     assert!(!of_the_slow.is_empty(), "seed {seed}");
     // Everybody else is done with a round before the slow node is, so none of what it mixes is fetched later.
     assert!(
-        outcome.fetched_in_training >= of_the_slow.len() as u64,
+        outcome.fetches.in_training >= of_the_slow.len() as u64,
         "{} of {of_the_slow:?}, seed {seed}",
-        outcome.fetched_in_training
+        outcome.fetches.in_training
     );
 }
 
 #[test]
 fn both_sides_still_hold_the_version_before() {
     let outcome = play(&Scenario::new(seed(), 5, 6));
-    let fetches: u32 = outcome.fetches.values().sum();
+    let fetches: u32 = outcome.fetches.by_member.values().sum();
     let of = format!(
         "{} of {fetches}, seed {}",
-        outcome.fetched_after, outcome.seed
+        outcome.fetches.after_another, outcome.seed
     );
-    assert!(3 * outcome.fetched_after > u64::from(fetches), "{of}");
+    assert!(
+        3 * outcome.fetches.after_another > u64::from(fetches),
+        "{of}"
+    );
 }
 
 #[test]
@@ -153,6 +163,7 @@ fn no_blob_is_fetched_twice() {
     let outcome = play(&Scenario::new(seed(), 8, 6));
     let twice: Vec<_> = outcome
         .fetches
+        .by_member
         .iter()
         .filter(|(_, count)| **count > 1)
         .collect();
@@ -265,12 +276,14 @@ fn a_latecomer_adopts_the_current_embedding_before_it_publishes() {
         outcome.seed
     );
     let adopted_first = outcome
+        .observed
         .adopted
         .iter()
         .find(|(member, ..)| *member == 5)
         .unwrap();
     assert!(
         outcome
+            .observed
             .adopted
             .iter()
             .any(|(member, _, mean)| *member == 0 && *mean == adopted_first.2)
@@ -318,7 +331,7 @@ fn invalid_experts_are_screened_out() {
         .with(0, Behaviour::NanExperts)
         .with(3, Behaviour::HugeExperts);
     let outcome = play(&scenario);
-    assert!(!outcome.invalid.is_empty());
+    assert!(!outcome.observed.invalid.is_empty());
     for liar in [0, 3] {
         assert!(
             outcome
@@ -355,7 +368,7 @@ fn a_false_mean_is_found_and_its_author_dropped() {
     let mut scenario = Scenario::new(seed(), 8, 6).with(8, Behaviour::FalseMean);
     scenario.spec.round.audit = 0.5;
     let outcome = play(&scenario);
-    assert!(!outcome.false_means.is_empty());
+    assert!(!outcome.observed.false_means.is_empty());
     assert!(
         outcome.count(|note| matches!(note, Note::CheatFound { .. })) > 0,
         "seed {}",
@@ -371,6 +384,7 @@ fn a_false_mean_is_found_and_its_author_dropped() {
     }
     // Nobody goes on from a false mean once the cheat is known: the last rounds are honest.
     let late: Vec<_> = outcome
+        .observed
         .adopted
         .iter()
         .filter(|(_, round, _)| *round >= Round(5))
@@ -379,7 +393,7 @@ fn a_false_mean_is_found_and_its_author_dropped() {
         !late.is_empty()
             && late
                 .iter()
-                .all(|(.., mean)| !outcome.false_means.contains(mean))
+                .all(|(.., mean)| !outcome.observed.false_means.contains(mean))
     );
 }
 
@@ -391,13 +405,14 @@ fn an_acting_aggregator_cannot_cheat_with_small_parts() {
     scenario.aggregator = false;
     let outcome = play(&scenario);
     let honest = outcome
+        .observed
         .adopted
         .iter()
         .filter(|(member, ..)| ![1, 4].contains(member));
     assert!(honest.clone().count() > 0);
     for (member, round, mean) in honest {
         assert!(
-            !outcome.false_means.contains(mean),
+            !outcome.observed.false_means.contains(mean),
             "member {member} in round {round}, seed {}",
             outcome.seed
         );
@@ -498,7 +513,10 @@ fn sketches_find_nearly_what_all_proxies_would() {
         );
     }
     let everybodys = play(&Scenario::new(seed(), 60, 4));
-    let (few, all) = (outcome.fetches.len(), everybodys.fetches.len());
+    let (few, all) = (
+        outcome.fetches.by_member.len(),
+        everybodys.fetches.by_member.len(),
+    );
     assert!(
         10 * few < 8 * all,
         "{few} fetches against {all}, seed {}",
@@ -557,5 +575,5 @@ fn the_same_seed_plays_the_same_run() {
         (a.elapsed, a.deliveries, a.notes),
         (b.elapsed, b.deliveries, b.notes)
     );
-    assert_eq!(a.adopted, b.adopted);
+    assert_eq!(a.observed.adopted, b.observed.adopted);
 }

@@ -22,11 +22,16 @@ fn plans_are_what_somebody_who_knows_everything_would_have_made() {
         outcome.imperfect_plans(exchange, &[]).len(),
         0,
         "of {}",
-        outcome.plans.len()
+        outcome.observed.plans.len()
     );
-    assert_eq!(outcome.plans.len(), 5 * 3, "from rounds 1, 3 and 5");
+    assert_eq!(
+        outcome.observed.plans.len(),
+        5 * 3,
+        "from rounds 1, 3 and 5"
+    );
     for member in 0..5 {
         let from_others = outcome
+            .observed
             .used
             .iter()
             .filter(|used| used.0 == member && used.2.owner != outcome.ids[member]);

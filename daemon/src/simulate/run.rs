@@ -243,14 +243,14 @@ impl Prepared {
             return Err(interrupted(file, models.saver()));
         }
         let failure = match outcome.failed {
-            Some((_, reason)) if reason == sim::NOT_THIS_RUN => {
+            Some((_, sim::Failure::NotThisRun)) => {
                 let text = format!(
                     "`{}` was left by another build of fednode: remove it to begin anew",
                     file.display()
                 );
                 return Err(fail(ExitCode::State, text));
             }
-            Some((member, reason)) => Some(format!("node {}: {reason}", member + 1)),
+            Some((member, failure)) => Some(format!("node {}: {failure}", member + 1)),
             None if !outcome.unfinished().is_empty() => {
                 Some("the simulated federation came to a standstill".into())
             }

@@ -20,7 +20,8 @@ use fednode_core::draw::draw;
 use fednode_core::{Local, MAX_PEERS, NodeId, ProxySet, Round};
 use fednode_mix::sketch;
 
-use super::Node;
+use super::exchange::Exchange;
+use super::shared::Shared;
 use crate::event::Output;
 
 /// Whom this node follows, and whom it recommends.
@@ -38,136 +39,113 @@ impl Following {
     }
 }
 
-impl Node {
-    /// Fetches the proxies of those whose sketches are like the own ones, once all that are heard have spoken.
-    pub(super) fn fetch_shortlist(&mut self) {
-        let (round, lineage, me) = (self.state.round, self.state.lineage, self.me);
-        let refreshes = self.spec.refreshes_in(round) && self.cohort.contains(self.me);
-        let is_due = self.spec.uses_sketches() && refreshes;
-        if !is_due
-            || !self
-                .exchange
-                .as_mut()
-                .is_some_and(super::Exchange::is_first_shortlist)
-        {
-            return;
-        }
-        let experts = self.spec.exchange.experts.as_ref();
-        let own = self
-            .state
-            .report
-            .as_ref()
-            .and_then(|report| report.sketches.as_ref());
-        let (Some(experts), Some(own)) = (experts, own) else {
-            return;
-        };
-        let per_row = sketch::shortlisted(experts.peers_per_expert.limit());
-        let comparable = self
-            .view
-            .locals(round)
-            .filter(|(node, local)| *node != me && local.lineage == lineage);
-        let others = comparable.filter_map(|(node, local)| Some((node, local.sketches.as_ref()?)));
-        let listed = sketch::shortlist(own, others, per_row);
-        let wanted: Vec<(NodeId, Local)> = listed
-            .into_iter()
-            .filter_map(|node| Some((node, self.view.local(node, round)?.clone())))
-            .collect();
-        for (node, local) in wanted {
-            self.want_proxies(node, round, &local);
-        }
+/// Fetches the proxies of those whose sketches are like the own ones, once all that are heard have spoken.
+pub(super) fn fetch_shortlist(shared: &mut Shared, exchange: &mut Exchange) {
+    let (round, lineage, me) = (shared.memory.round, shared.memory.lineage, shared.me);
+    let refreshes = shared.schedule.refreshes_in(round) && shared.trains();
+    let is_due = shared.spec.uses_sketches() && refreshes;
+    if !is_due || !exchange.is_first_shortlist() {
+        return;
     }
+    let experts = shared.spec.exchange.experts.as_ref();
+    let own = shared.memory.report.as_ref();
+    let own = own.and_then(|report| report.sketches.as_ref());
+    let (Some(experts), Some(own)) = (experts, own) else {
+        return;
+    };
+    let per_row = sketch::shortlisted(experts.peers_per_expert.limit());
+    let locals = shared.view.locals(round);
+    // Sketches of another lineage are of other features: they tell nothing.
+    let comparable = locals.filter(|(node, local)| *node != me && local.lineage == lineage);
+    let others = comparable.filter_map(|(node, local)| Some((node, local.sketches.as_ref()?)));
+    let listed = sketch::shortlist(own, others, per_row);
+    let wanted: Vec<(NodeId, Local)> = listed
+        .into_iter()
+        .filter_map(|node| Some((node, shared.view.local(node, round)?.clone())))
+        .collect();
+    for (node, local) in wanted {
+        shared.want_proxies(node, round, &local);
+    }
+}
 
-    /// Follows the owners of planned experts, the next nearest, and those whom they recommend.
-    pub(super) fn follow_the_nearest(
-        &mut self,
-        refresh: Round,
-        known: &BTreeMap<NodeId, Arc<ProxySet>>,
-    ) {
-        if !self.audience.is_partial() {
-            return;
-        }
-        let most = self.spec.scale.follows as usize;
-        let mut nearest = self.planned_owners();
-        for (node, _) in fednode_mix::plan::ranking(self.me, known) {
-            if nearest.len() < MAX_PEERS.min(most / 2) && !nearest.contains(&node) {
-                nearest.push(node);
-            }
-        }
-        let mut all: BTreeSet<NodeId> = nearest.iter().copied().collect();
-        all.extend(
-            self.prospects(refresh, &all)
-                .into_iter()
-                .take(most.saturating_sub(all.len())),
-        );
-        nearest.truncate(MAX_PEERS);
-        self.outputs
-            .push(Output::Follow(all.iter().copied().collect()));
-        self.following = Following { nearest, all };
+/// Follows the owners of planned experts, the next nearest, and those whom they recommend.
+pub(super) fn follow_nearest(
+    shared: &mut Shared,
+    refresh: Round,
+    known: &BTreeMap<NodeId, Arc<ProxySet>>,
+) {
+    if !shared.audience.is_partial() {
+        return;
     }
+    let most = shared.spec.scale.follows as usize;
+    let mut nearest = planned_owners(shared);
+    for (node, _) in fednode_mix::plan::ranking(shared.me, known) {
+        if nearest.len() < MAX_PEERS.min(most / 2) && !nearest.contains(&node) {
+            nearest.push(node);
+        }
+    }
+    let mut all: BTreeSet<NodeId> = nearest.iter().copied().collect();
+    // About half of the places are left to prospects: without them the search would end where it began.
+    let places = most.saturating_sub(all.len());
+    all.extend(prospects(shared, refresh, &all).into_iter().take(places));
+    nearest.truncate(MAX_PEERS);
+    let follow = Output::Follow(all.iter().copied().collect());
+    shared.outbox.push(follow);
+    shared.following = Following { nearest, all };
+}
 
-    /// Forgets whom this node neither follows nor is connected with, once they have been silent for a round.
-    pub(super) fn forget_strangers(&mut self) {
-        if self.audience.is_partial() {
-            let since = Round(self.state.round.0.saturating_sub(1));
-            self.view.forget_strangers(since, &self.following.all);
-        }
+/// Forgets whom this node neither follows nor is connected with, once they have been silent for a round.
+pub(super) fn forget_strangers(shared: &mut Shared) {
+    if shared.audience.is_partial() {
+        let since = Round(shared.memory.round.0.saturating_sub(1));
+        shared.view.forget_strangers(since, &shared.following.all);
     }
+}
 
-    /// After a restart the plan says whom to follow.
-    pub(super) fn follow_the_planned(&mut self) {
-        if self.audience.is_partial() && self.following.all.is_empty() && self.state.plan.is_some()
-        {
-            let nearest = self.planned_owners();
-            self.outputs.push(Output::Follow(nearest.clone()));
-            self.following = Following {
-                all: nearest.iter().copied().collect(),
-                nearest,
-            };
-        }
+/// Follows those whom the plan names: after a restart nothing else says whom to follow.
+pub(super) fn follow_planned(shared: &mut Shared) {
+    let is_restarted = shared.following.all.is_empty() && shared.memory.plan.is_some();
+    if shared.audience.is_partial() && is_restarted {
+        let nearest = planned_owners(shared);
+        shared.outbox.push(Output::Follow(nearest.clone()));
+        let all = nearest.iter().copied().collect();
+        shared.following = Following { nearest, all };
     }
+}
 
-    fn planned_owners(&self) -> Vec<NodeId> {
-        let mut owners = Vec::new();
-        for expert in self
-            .state
-            .plan
-            .iter()
-            .flat_map(|plan| plan.foreign_experts(self.me))
-        {
-            if !owners.contains(&expert.owner) {
-                owners.push(expert.owner);
-            }
+/// Returns the owners of the foreign experts of the plan, in its order.
+fn planned_owners(shared: &Shared) -> Vec<NodeId> {
+    let mut owners = Vec::new();
+    let plan = shared.memory.plan.iter();
+    for expert in plan.flat_map(|plan| plan.foreign_experts(shared.me)) {
+        if !owners.contains(&expert.owner) {
+            owners.push(expert.owner);
         }
-        owners
     }
+    owners
+}
 
-    /// Returns the nodes that the nearest recommend and that were not heard of, those named most often first.
-    fn prospects(&self, refresh: Round, nearest: &BTreeSet<NodeId>) -> Vec<NodeId> {
-        let mut named: BTreeMap<NodeId, u32> = BTreeMap::new();
-        for (_, local) in nearest
-            .iter()
-            .filter_map(|node| self.view.newest_local(*node))
-        {
-            for node in local
-                .peers
-                .iter()
-                .filter(|node| **node != self.me && !nearest.contains(node))
-            {
-                *named.entry(*node).or_default() += 1;
-            }
+/// Returns the nodes that the nearest recommend and that were not heard of, those named most often first.
+fn prospects(shared: &Shared, refresh: Round, nearest: &BTreeSet<NodeId>) -> Vec<NodeId> {
+    let is_new = |node: &&NodeId| **node != shared.me && !nearest.contains(node);
+    let mut named: BTreeMap<NodeId, u32> = BTreeMap::new();
+    for node in nearest {
+        let local = shared.view.newest_local(*node).map(|(_, local)| local);
+        let peers = local.into_iter().flat_map(|local| &local.peers);
+        for peer in peers.filter(is_new) {
+            *named.entry(*peer).or_default() += 1;
         }
-        let mut prospects: Vec<(NodeId, u32)> = named
-            .into_iter()
-            .filter(|(node, _)| self.view.local(*node, refresh).is_none())
-            .collect();
-        // Equals in an order of this node's own, so that not everybody follows the same ones.
-        let purpose = [b"fednode prospects 1 ", self.me.as_bytes().as_slice()].concat();
-        prospects.sort_by_cached_key(|(node, times)| {
-            (
-                Reverse(*times),
-                draw(&purpose, self.federation, refresh, *node),
-            )
-        });
-        prospects.into_iter().map(|(node, _)| node).collect()
     }
+    // Whoever was heard in the refresh was compared already.
+    let mut prospects: Vec<(NodeId, u32)> = named
+        .into_iter()
+        .filter(|(node, _)| shared.view.local(*node, refresh).is_none())
+        .collect();
+    // Equals in an order of this node's own, so that not everybody follows the same ones.
+    let purpose = [b"fednode prospects 1 ", shared.me.as_bytes().as_slice()].concat();
+    prospects.sort_by_cached_key(|(node, times)| {
+        let place = draw(&purpose, shared.federation, refresh, *node);
+        (Reverse(*times), place)
+    });
+    prospects.into_iter().map(|(node, _)| node).collect()
 }

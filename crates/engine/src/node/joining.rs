@@ -6,157 +6,160 @@
 
 use std::time::Duration;
 
-use fednode_core::Round;
+use fednode_core::{FederationSpec, Timestamp};
 
-use super::Node;
-use crate::event::{MergeOrder, Note, Output, Timer};
-use crate::state::Phase;
+use super::exchange::Exchange;
+use super::exchanging::Exchanging;
+use super::merging::Merging;
+use super::phase::Phase;
+use super::pooling::Pooling;
+use super::shared::Shared;
+use super::training::Training;
+use crate::event::Timer;
+use crate::state::Phase as PhaseName;
 use crate::status::Waiting;
 
 /// Direct connections that are enough to begin, however large the federation: nobody connects to everybody.
 const ENOUGH_PEERS: usize = 16;
 /// How often joining looks again without being woken.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-impl Node {
-    pub(super) fn on_start(&mut self) {
-        self.joining_since = self.now;
-        self.set_timer(Timer::Join, self.now + LOOK_AGAIN);
-        if self.is_alone_by_design() {
-            self.synced = true;
-        }
-        if self.state.phase != Phase::Joining && self.state.phase != Phase::Serving {
-            self.resume_after = Some(self.state.phase);
-            self.state.phase = Phase::Joining;
-        }
-    }
+/// A node that has not begun yet.
+#[derive(Debug)]
+pub(super) struct Joining {
+    since: Timestamp,
+    /// Whether what others know has been pulled: before that, silence means nothing.
+    is_synced: bool,
+    /// The phase that a checkpoint named, while the node finds out whether the federation has moved on.
+    resume: Option<PhaseName>,
+    /// The fetching of the newest mean.
+    pub(super) adoption: Option<Box<Exchange>>,
+}
 
-    /// An algorithm that shares nothing needs nobody, and neither does a federation of one.
-    fn is_alone_by_design(&self) -> bool {
-        let exchange = &self.spec.exchange;
-        (exchange.averaging.is_none() && exchange.experts.is_none()) || self.spec.nodes == 1
-    }
-
-    pub(super) fn look_again_for_peers(&mut self) {
-        if self.state.phase == Phase::Joining {
-            if self
-                .exchange
-                .as_ref()
-                .is_some_and(super::Exchange::is_stuck)
-            {
-                self.exchange = None;
-            }
-            self.set_timer(Timer::Join, self.now + LOOK_AGAIN);
+impl Joining {
+    pub(super) fn new(resume: Option<PhaseName>) -> Self {
+        Self {
+            since: Timestamp::default(),
+            is_synced: false,
+            resume,
+            adoption: None,
         }
     }
 
-    pub(super) fn try_to_join(&mut self) {
-        if self.is_alone_by_design() {
-            return self.begin();
+    pub(super) fn on_start(&mut self, now: Timestamp) {
+        self.since = now;
+    }
+
+    pub(super) fn on_synced(&mut self) {
+        self.is_synced = true;
+    }
+
+    pub(super) fn to_resume(&self) -> PhaseName {
+        self.resume.unwrap_or(PhaseName::Joining)
+    }
+
+    /// Time has passed: a mean that cannot be had is given up, so that another one may be found.
+    pub(super) fn look_again(&mut self, shared: &mut Shared) {
+        self.adoption.take_if(|adoption| adoption.mean.is_stuck());
+        shared
+            .outbox
+            .set_timer(Timer::Join, shared.now + LOOK_AGAIN);
+    }
+
+    /// Looks for a better closed round than the one that is being adopted.
+    pub(super) fn consider_globals(&mut self, shared: &mut Shared) {
+        if let Some(adoption) = &mut self.adoption
+            && let Some(closed) = adoption.find_better(shared)
+        {
+            adoption.pursue(shared, closed);
         }
+    }
+
+    pub(super) fn advance(mut self, shared: &mut Shared) -> Phase {
+        // Without anything to share, waiting for others would only cost time.
+        if is_alone_by_design(&shared.spec) {
+            return self.begin(shared);
+        }
+        let waited = shared.now.since(self.since);
         // A node that comes back does not wait for ever for peers that may be gone.
-        let patience_over = self.resume_after.is_some()
-            && self.now.since(self.joining_since) > self.spec.round.grace();
-        if !self.synced && !patience_over {
-            return;
+        let patience_over = self.resume.is_some() && waited > shared.spec.round.grace();
+        if !self.is_synced && !patience_over {
+            return Phase::Joining(self);
         }
-        if self.spec.exchange.averaging.is_some() && self.follow_newest_global() {
-            return;
+        // Without means there is no chain to catch up with: whoever comes late begins with round 1.
+        if shared.averages() {
+            self.follow_newest_global(shared);
+        }
+        match self
+            .adoption
+            .take_if(|adoption| adoption.mean.ready().is_some())
+        {
+            Some(adoption) => return Merging::adopt(shared, adoption),
+            None if self.adoption.is_some() => return Phase::Joining(self),
+            None => {}
         }
         // A closed round that its members have not confirmed to us yet means that the federation is under way.
-        let under_way =
-            self.unconfirmed && self.now.since(self.joining_since) < self.spec.round.deadline();
-        if !under_way && (self.resume_after.is_some() || self.n_present() >= self.n_needed()) {
-            self.begin();
+        let under_way = shared.chain.is_unconfirmed() && waited < shared.spec.round.deadline();
+        let is_quorum = shared.n_present() >= n_needed(&shared.spec);
+        if !under_way && (self.resume.is_some() || is_quorum) {
+            return self.begin(shared);
         }
+        Phase::Joining(self)
     }
 
-    fn begin(&mut self) {
-        match self.resume_after.take() {
-            None => self.start_round(self.state.round.next()),
-            Some(Phase::Exchanging | Phase::Merging) if self.has_trained() => {
-                self.resume_exchange()
+    /// Begins to fetch the mean of the newest closed round, if there is one ahead of this node.
+    fn follow_newest_global(&mut self, shared: &mut Shared) {
+        if self.adoption.is_some() {
+            return;
+        }
+        let Some(closed) = shared.best_global(None) else {
+            return;
+        };
+        // A node that resumes in the very round that was closed next goes through its exchange as usual.
+        if self.resume.is_some() && closed.round <= shared.memory.round {
+            return;
+        }
+        let mut adoption = Exchange::to_adopt(shared);
+        // The mean is fetched and, if it must be, recomputed like that of any other round.
+        adoption.pursue(shared, closed);
+        self.adoption = Some(adoption);
+    }
+
+    fn begin(self, shared: &mut Shared) -> Phase {
+        let round = shared.memory.round;
+        match self.resume {
+            None => Training::begin(shared, round.next()),
+            Some(PhaseName::Exchanging | PhaseName::Merging)
+                if shared.memory.own_update().is_some() =>
+            {
+                Exchanging::resume(shared)
             }
-            Some(Phase::Pooling) => self.enter_pool(),
-            Some(_) => self.start_round(self.state.round),
+            Some(PhaseName::Pooling) => Pooling::begin(shared),
+            Some(_) => Training::begin(shared, round),
         }
     }
 
-    fn has_trained(&self) -> bool {
-        self.state
-            .report
-            .as_ref()
-            .is_some_and(|report| report.round == self.state.round)
+    pub(super) fn waiting(&self, shared: &Shared, now: Timestamp) -> Vec<Waiting> {
+        let (present, needed) = (shared.n_present(), n_needed(&shared.spec));
+        let what = if self.adoption.is_some() {
+            "the newest mean".to_owned()
+        } else if !self.is_synced {
+            "a first peer to sync with".to_owned()
+        } else {
+            format!("{needed} nodes to begin round 1 ({present} are here)")
+        };
+        vec![Waiting::new(what, now.since(self.since))]
     }
+}
 
-    /// Publishes the finished update again, since it may never have left, and waits as before.
-    fn resume_exchange(&mut self) {
-        if let Some(report) = self.state.report.clone() {
-            let body = fednode_core::Body::Local(self.local_body(&report));
-            self.publish(report.round, body);
-        }
-        self.enter_exchange();
-    }
+/// An algorithm that shares nothing needs nobody, and neither does a federation of one.
+fn is_alone_by_design(spec: &FederationSpec) -> bool {
+    let exchange = &spec.exchange;
+    (exchange.averaging.is_none() && exchange.experts.is_none()) || spec.nodes == 1
+}
 
-    /// Follows the newest closed round if there is one ahead of this node: fetches its mean, then adopts it.
-    fn follow_newest_global(&mut self) -> bool {
-        if self.exchange.is_none() {
-            let Some((author, round, global)) = self.best_global() else {
-                return false;
-            };
-            // A node that resumes in the very round that was closed next goes through its exchange as usual.
-            if self.resume_after.is_some() && round <= self.state.round {
-                return false;
-            }
-            self.exchange = Some(super::Exchange::to_adopt(self.state.round, self.now));
-            self.follow(author, round, global);
-        }
-        let ready = self.exchange.as_ref().and_then(super::Exchange::ready_mean);
-        if let Some(mean) = ready {
-            let adopt = Some(mean);
-            let order = MergeOrder {
-                round: self.state.round,
-                adopt,
-                rows: vec![],
-                own: vec![],
-                sources: [].into(),
-            };
-            self.state.phase = Phase::Merging;
-            self.merging_since = self.now;
-            self.outputs.push(Output::Merge(order));
-        }
-        true
-    }
-
-    /// Returns how many nodes are here, this one included.
-    fn n_present(&self) -> usize {
-        1 + self.view.neighbours().len()
-    }
-
-    fn n_needed(&self) -> usize {
-        self.spec
-            .round
-            .quorum_of(self.spec.nodes as usize)
-            .min(ENOUGH_PEERS)
-    }
-
-    pub(super) fn waiting_to_join(&self, now: fednode_core::Timestamp) -> Vec<Waiting> {
-        let since = now.since(self.joining_since);
-        let (present, needed) = (self.n_present(), self.n_needed());
-        match () {
-            () if self.exchange.is_some() => vec![Waiting::new("the newest mean", since)],
-            () if !self.synced => vec![Waiting::new("a first peer to sync with", since)],
-            () => vec![Waiting::new(
-                format!("{needed} nodes to begin round 1 ({present} are here)"),
-                since,
-            )],
-        }
-    }
-
-    /// Notes that the node leaves one round for another.
-    pub(super) fn note_rejoined(&mut self, from: Round, to: Round) {
-        if to > from.next() || to < from {
-            self.note(Note::Rejoined { from, to });
-        }
-    }
+/// Returns how many nodes must be here before the first round begins.
+fn n_needed(spec: &FederationSpec) -> usize {
+    let quorum = spec.round.quorum_of(spec.nodes as usize);
+    quorum.min(ENOUGH_PEERS)
 }

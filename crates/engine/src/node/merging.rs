@@ -1,133 +1,173 @@
-//! Merging: the numbers are computed elsewhere; here the result becomes the node's new standing.
+//! Merging: the numbers are computed elsewhere; here the order is put together, and the result becomes the node's new
+//! standing.
 
-use fednode_core::{BlobId, ExpertId, Round};
+use fednode_core::{ExpertId, LocalReport, Round, Stage, Timestamp};
 
-use super::Node;
-use crate::event::{MergeReport, Note, Output};
-use crate::state::{Head, Held, Phase};
+use super::exchange::Exchange;
+use super::phase::Phase;
+use super::planning::{self, use_of, weigh_by_use, weighs_by_use};
+use super::pooling::Pooling;
+use super::shared::Shared;
+use super::training::Training;
+use crate::event::{MergeOrder, MergeReport, Note, Output};
+use crate::state::Held;
 
-impl Node {
-    pub(super) fn on_merged(&mut self, report: &MergeReport) {
-        if self.state.phase != Phase::Merging || report.round != self.state.round {
-            return;
+/// A node whose trainer merges.
+#[derive(Debug)]
+pub(super) struct Merging {
+    pub(super) since: Timestamp,
+    pub(super) exchange: Box<Exchange>,
+}
+
+impl Merging {
+    /// Adopts the mean of a closed round, and mixes nothing: for a node that joins.
+    pub(super) fn adopt(shared: &mut Shared, exchange: Box<Exchange>) -> Phase {
+        shared.outbox.push(Output::Merge(MergeOrder {
+            round: shared.memory.round,
+            adopt: exchange.mean.ready(),
+            rows: vec![],
+            own: vec![],
+            sources: [].into(),
+        }));
+        let since = shared.now;
+        Phase::Merging(Self { since, exchange })
+    }
+
+    /// Merges what is here. Older versions stand in for experts that did not come, unless they are too old.
+    pub(super) fn begin(shared: &mut Shared, mut exchange: Box<Exchange>) -> Phase {
+        let round = exchange.round();
+        // What is missing now stays out of the mix: the trainer renormalises each row over what it is given.
+        let mut missing = exchange.experts.missing(shared.me);
+        if weighs_by_use(&shared.spec) {
+            drop_unused(shared, &mut exchange, &mut missing);
         }
+        let oldest = planning::oldest_to_mix(shared, round);
+        missing.retain(|expert| {
+            let held = shared.memory.held.get(expert);
+            let stand_in = held.filter(|held| held.round >= oldest);
+            if let Some(held) = stand_in {
+                exchange.experts.stand_in(*expert, held.blob);
+            }
+            stand_in.is_none()
+        });
+        if !missing.is_empty() {
+            let experts = missing;
+            shared.outbox.note(Note::MissingExperts { round, experts });
+        }
+        // Whoever merges has given up closing the round itself.
+        exchange.acting = None;
+        let own = shared.memory.report.as_ref();
+        shared.outbox.push(Output::Merge(MergeOrder {
+            round,
+            adopt: exchange.mean.ready(),
+            rows: exchange.experts.rows().to_vec(),
+            own: own.map(LocalReport::experts_to_mix).unwrap_or_default(),
+            sources: exchange.experts.held().clone(),
+        }));
+        let since = shared.now;
+        Phase::Merging(Self { since, exchange })
+    }
+
+    /// Takes over what was merged and goes on to the next round, or to what comes after the last one.
+    pub(super) fn on_merged(mut self, shared: &mut Shared, report: &MergeReport) -> Phase {
         for (expert, reason) in &report.rejected {
-            self.strike(expert.owner, format!("expert {expert} refused: {reason}"));
+            let reason = format!("expert {expert} refused: {reason}");
+            shared.outbox.strike(expert.owner, reason);
         }
-        let merged = self.state.round;
-        self.remember_sources(merged, report);
-        let next = self.adopt_candidate(merged, report);
-        self.exchange = None;
-        if next.0 > self.spec.rounds {
-            self.enter_last_stage();
-        } else {
-            self.note_rejoined(merged, next);
-            self.start_round(next);
+        let merged = shared.memory.round;
+        self.remember_sources(shared, report);
+        // The closed round may be ahead of this one: then the rounds between are skipped.
+        let last = self.adopt_candidate(shared, report);
+        match shared.schedule.after(last) {
+            Some(Stage::Train(_) | Stage::GatherStatistics) => {
+                shared.note_rejoined(merged, last.next());
+                Training::begin(shared, last.next())
+            }
+            Some(Stage::Pool) => Pooling::begin(shared),
+            None => Phase::finish(shared),
         }
     }
 
     /// Keeps the foreign experts: an owner that is late next time may be stood in for by them.
-    fn remember_sources(&mut self, round: Round, report: &MergeReport) {
-        let every = self
-            .spec
-            .exchange
-            .experts
-            .as_ref()
-            .map_or(1, |experts| experts.refresh_every);
-        let sources = self
-            .exchange
-            .as_ref()
-            .map(super::Exchange::fetched)
-            .unwrap_or_default();
-        for (expert, blob) in sources {
-            self.state
-                .held
-                .entry(expert)
-                .and_modify(|held| {
-                    if held.blob != blob {
-                        *held = Held { round, blob };
-                    }
-                })
-                .or_insert(Held { round, blob });
+    fn remember_sources(&self, shared: &mut Shared, report: &MergeReport) {
+        let (round, every) = (shared.memory.round, shared.refresh_every());
+        let held = &mut shared.memory.held;
+        for (expert, blob) in self.exchange.experts.held() {
+            let fresh = Held { round, blob: *blob };
+            let known = held.entry(*expert).or_insert(fresh);
+            // A version that stood in again is as old as it was.
+            if known.blob != *blob {
+                *known = fresh;
+            }
         }
-        let refused = |expert: &ExpertId| {
+        let is_refused = |expert: &ExpertId| {
             report
                 .rejected
                 .iter()
                 .any(|(rejected, _)| rejected == expert)
         };
-        self.state
-            .held
-            .retain(|expert, held| held.round.0 + every >= round.0 && !refused(expert));
+        held.retain(|expert, held| held.round.0 + every >= round.0 && !is_refused(expert));
     }
 
-    /// Follows the closed round, or goes on alone, and returns the round that comes next.
-    fn adopt_candidate(&mut self, merged: Round, report: &MergeReport) -> Round {
-        let candidate = self
-            .exchange
-            .as_mut()
-            .and_then(|exchange| exchange.candidate.take());
-        let by = candidate.as_ref().map(|candidate| candidate.author);
-        let members = candidate
-            .as_ref()
-            .map_or(0, |candidate| candidate.global.members.len() as u32);
-        self.note(Note::RoundClosed {
+    /// Follows the closed round, or goes on alone, and returns the last round that is over.
+    fn adopt_candidate(&mut self, shared: &mut Shared, report: &MergeReport) -> Round {
+        let merged = shared.memory.round;
+        let closed = self.exchange.mean.take();
+        let members = closed.as_ref().map(|closed| closed.global.members.len());
+        shared.outbox.note(Note::RoundClosed {
             round: merged,
-            by,
-            members,
+            by: closed.as_ref().map(|closed| closed.author),
+            members: members.unwrap_or_default() as u32,
         });
-        let (Some(candidate), None, false) = (candidate, &report.refused_mean, report.lost_mean)
-        else {
-            if let (Some(author), Some(reason)) = (by, &report.refused_mean) {
-                self.ban(
-                    author,
-                    format!("its mean of round {merged} was refused: {reason}"),
-                );
+        match (closed, &report.refused_mean) {
+            (Some(closed), None) if !report.lost_mean => {
+                // Only here the head moves: until the trainer has the mean, a restart goes on from the one before.
+                shared.chain.follow(closed.round, &closed.global);
+                shared.memory.lineage = closed.global.mean.id;
+                shared.trials.clear();
+                return closed.round;
             }
-            self.keep_own_lineage();
-            return merged.next();
-        };
-        let global = candidate.global;
-        let (mean, parent) = (Some(global.mean), Some(global.parent));
-        self.state.head = Head {
-            round: candidate.round,
-            mean,
-            parent,
-            history: global.history,
-        };
-        self.state.lineage = global.mean.id;
-        self.trials.clear();
-        candidate.round.next()
-    }
-
-    /// Nobody closed the round: from here on the node's own version is what its proxies compare in. Where nothing is
-    /// averaged the lineage never changes.
-    fn keep_own_lineage(&mut self) {
-        if self.spec.exchange.averaging.is_none() {
-            return;
+            (Some(closed), Some(reason)) => {
+                let reason = format!("its mean of round {merged} was refused: {reason}");
+                // The mean passed its trial, if there was one, and still does not fit this model: its author is to blame.
+                shared.ban(Some(&mut self.exchange), closed.author, reason);
+            }
+            // Nobody closed the round, or the mean is not held any more, for which nobody is to blame.
+            _ => {}
         }
-        let report = self
-            .state
-            .report
-            .as_ref()
-            .filter(|report| report.round == self.state.round);
-        let own: Option<BlobId> = report.and_then(|report| report.shared).map(|blob| blob.id);
-        if let Some(own) = own {
-            self.state.lineage = own;
-        }
+        keep_own_lineage(shared);
+        merged
     }
+}
 
-    fn enter_last_stage(&mut self) {
-        match self.spec.pool.enabled {
-            true => self.enter_pool(),
-            false => self.finish(),
+/// Weighs the plan's rows by the use that owners make of their experts, and waits for none that nobody uses.
+fn drop_unused(shared: &Shared, exchange: &mut Exchange, missing: &mut Vec<ExpertId>) {
+    let round = exchange.round();
+    let own = shared.memory.report.as_ref();
+    let own = own.filter(|report| report.round == round);
+    let own = own.map(|report| report.experts.as_slice());
+    let offers = |owner| {
+        if owner == shared.me {
+            own
+        } else {
+            planning::offer_of(shared, owner, round).map(|local| local.experts.as_slice())
         }
-    }
+    };
+    weigh_by_use(exchange.experts.rows_mut(), offers);
+    missing.retain(|expert| {
+        let offers = offers(expert.owner);
+        offers.is_none_or(|offers| use_of(offers, expert.slot) > 0.0)
+    });
+}
 
-    pub(super) fn finish(&mut self) {
-        self.pooling = None;
-        self.state.phase = Phase::Serving;
-        self.outputs.push(Output::Save);
-        self.note(Note::Finished);
+/// Nobody closed the round: from here on the node's own version is what its proxies compare in. Where nothing is averaged
+/// the lineage never changes.
+fn keep_own_lineage(shared: &mut Shared) {
+    if !shared.averages() {
+        return;
+    }
+    let own = shared.memory.own_update().and_then(|report| report.shared);
+    if let Some(own) = own {
+        shared.memory.lineage = own.id;
     }
 }

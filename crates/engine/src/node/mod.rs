@@ -9,80 +9,68 @@
 //!                                                          last round ──► Pooling (if wanted) ──► Serving
 //! ```
 //!
-//! One file per phase; this one owns the state and dispatches. It never sends, fetches, trains, saves or sleeps.
+//! One file per phase. A phase owns what it waits for, reacts to an input with what all phases share at hand, and returns
+//! the phase that comes next. The exchange of a round is a machine of its own that phases hand on.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `phase` | which phase an input concerns |
+//! | `joining`, `training`, `exchanging`, `merging`, `pooling` | the phases |
+//! | `exchange/` | what a round waits for: experts, mean, updates; closing the round in the aggregator's place |
+//! | `shared` | what outlives a phase; what a checkpoint keeps of it is in `memory` |
+//! | `planning`, `following`, `pace` | which experts to mix, whom to follow, whom to wait for |
+//! | `proxies`, `audit` | proxies on their way; recomputing means |
+//!
+//! This file takes inputs apart. It never sends, fetches, trains, saves or sleeps.
 
 mod audit;
-mod closing_in_place;
+mod exchange;
 mod exchanging;
 mod following;
 mod joining;
-mod keeping_pace;
+mod memory;
 mod merging;
+mod pace;
+mod phase;
 mod planning;
 mod pooling;
-mod resting;
+mod proxies;
+mod shared;
+mod training;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, AggregationPlan, Audience, BlobId, BlobRef, Body, FederationId, FederationSpec, Global,
-    Lineage, Local, LocalReport, NodeId, ParamSet, ProxyOffer, ProxySet, Round, Timestamp,
+    Advert, AggregationPlan, BlobId, BlobRef, Body, FederationSpec, Lineage, Local, NodeId,
+    ProxySet, Round, Timestamp,
 };
 
-use crate::chain::{self, Verdict};
-use crate::cohort::Cohort;
-use crate::event::{Fetch, FetchKind, Input, Note, Output, Timer};
-use crate::state::{Phase, State};
-use crate::status::{Status, Waiting};
-use crate::view::View;
+use self::exchange::Exchange;
+use self::memory::Memory;
+use self::phase::Phase;
+use self::shared::Shared;
+use crate::event::{Arrival, AverageReport, Input, Output, Purpose, Timer};
+use crate::light;
+use crate::state::{Phase as PhaseName, State};
+use crate::status::Status;
 
-use self::audit::Trials;
-use self::closing_in_place::Acting;
-use self::exchanging::Exchange;
-use self::following::Following;
-use self::pooling::Pooling;
+/// What trace lines call this machine.
+const ROLE: &str = "node";
 
 /// A node of the federation.
 #[derive(Debug)]
 pub struct Node {
-    spec: Arc<FederationSpec>,
-    federation: FederationId,
-    audience: Audience,
-    me: NodeId,
-    initial: Lineage,
-    state: State,
-    view: View,
-    synced: bool,
-    /// The phase that a checkpoint named, while the node finds out whether the federation has moved on.
-    resume_after: Option<Phase>,
-    /// Whether a closed round of another chain waits for its members' confirmation.
-    unconfirmed: bool,
-    joining_since: Timestamp,
-    /// Who trains in this round.
-    cohort: Cohort,
-    exchange: Option<Exchange>,
-    pooling: Option<Pooling>,
-    following: Following,
-    acting: Option<Acting>,
-    trials: Trials,
-    /// Proxies being fetched: whose, and of which round.
-    proxies_wanted: BTreeMap<BlobId, Vec<(NodeId, Round)>>,
-    merging_since: Timestamp,
-    now: Timestamp,
-    outputs: Vec<Output>,
+    shared: Shared,
+    phase: Phase,
 }
 
 impl Node {
     /// Makes a node that starts from the initial shared part, which all nodes derive alike from the spec's seed.
     pub fn new(spec: Arc<FederationSpec>, me: NodeId, initial_shared: Option<BlobRef>) -> Self {
         let fallback = BlobId::of(&spec.canonical_bytes());
-        Self::restore(
-            spec,
-            me,
-            initial_shared,
-            State::new(initial_shared, fallback),
-        )
+        let state = State::new(initial_shared, fallback);
+        Self::restore(spec, me, initial_shared, state)
     }
 
     /// Makes a node that goes on from a checkpoint.
@@ -92,461 +80,227 @@ impl Node {
         initial_shared: Option<BlobRef>,
         state: State,
     ) -> Self {
-        let keep = spec
-            .exchange
-            .experts
-            .as_ref()
-            .map_or(1, |experts| experts.refresh_every);
+        let (phase, head, memory) = Memory::of(state);
         Self {
-            federation: spec.id(),
-            audience: Audience::of(&spec),
-            me,
-            initial: initial_shared
-                .map_or_else(|| BlobId::of(&spec.canonical_bytes()), |blob| blob.id),
-            state,
-            view: View::new(keep + 1),
-            synced: false,
-            resume_after: None,
-            unconfirmed: false,
-            joining_since: Timestamp::default(),
-            cohort: Cohort::Everybody,
-            exchange: None,
-            pooling: None,
-            following: Following::default(),
-            acting: None,
-            trials: Trials::default(),
-            proxies_wanted: BTreeMap::new(),
-            merging_since: Timestamp::default(),
-            now: Timestamp::default(),
-            outputs: Vec::new(),
-            spec,
+            shared: Shared::new(spec, me, initial_shared, head, memory),
+            phase: Phase::at_start(phase),
         }
     }
 
     /// Takes an input and returns what to do about it.
     pub fn handle(&mut self, now: Timestamp, input: Input) -> Vec<Output> {
-        self.now = now;
+        self.shared.now = now;
+        light::input(ROLE, self.phase(), self.round(), &input);
         match input {
-            Input::Start => self.on_start(),
-            Input::PeerUp { node, role } => self.view.connect(node, role),
+            Input::Start => self.handle_start(),
+            Input::PeerUp { node, role } => self.shared.view.connect(node, role),
             Input::PeerDown { node } => self.handle_peer_down(node),
-            Input::Synced => self.synced = true,
+            Input::Synced => self.handle_synced(),
             Input::Advert(advert) => self.handle_advert(&advert),
-            Input::Fetched(blob) => self.handle_fetched(blob, true),
-            Input::FetchFailed(blob) => self.handle_fetched(blob, false),
+            Input::Fetched(blob) => self.handle_arrival(blob, Arrival::Held),
+            Input::FetchFailed(blob) => self.handle_arrival(blob, Arrival::Failed),
             Input::Proxies { blob, proxies } => self.handle_proxies(blob, &proxies),
-            Input::Trained(report) => self.on_trained(report),
-            Input::Merged(report) => self.on_merged(&report),
+            Input::Trained(report) => self.react(|phase, shared| phase.on_trained(shared, report)),
+            Input::Merged(report) => self.react(|phase, shared| phase.on_merged(shared, &report)),
             Input::Averaged(report) => self.handle_averaged(report),
-            Input::Module(report) => self.on_module(report),
-            Input::Pooled(report) => self.on_pooled(&report),
-            Input::Timer(timer) => self.handle_timer(timer),
-            Input::Leave => self.publish(self.state.round, Body::Leave),
+            Input::Module(report) => self.react(|phase, shared| phase.on_module(shared, report)),
+            Input::Pooled(report) => self.react(|phase, shared| phase.on_pooled(shared, &report)),
+            Input::Timer(timer) => self.react(|phase, shared| phase.on_timer(shared, timer)),
+            Input::Leave => self.shared.outbox.publish(self.round(), Body::Leave),
         }
-        self.advance();
-        std::mem::take(&mut self.outputs)
+        // Whatever came in may have been the last thing that was waited for.
+        self.react(Phase::advance);
+        let outputs = self.shared.outbox.take();
+        light::outputs(ROLE, self.phase(), self.round(), &outputs);
+        outputs
     }
 
-    /// Returns where it stands.
-    pub fn state(&self) -> &State {
-        &self.state
+    /// Returns the phase.
+    pub fn phase(&self) -> PhaseName {
+        self.phase.name()
+    }
+
+    /// Returns the round that is being worked on; 0 while joining for the first time.
+    pub fn round(&self) -> Round {
+        self.shared.memory.round
+    }
+
+    /// Returns the shared part that the model holds: the head's mean, unless the node had to go on alone.
+    pub fn lineage(&self) -> Lineage {
+        self.shared.memory.lineage
+    }
+
+    /// Returns the plan in force.
+    pub fn plan(&self) -> Option<&AggregationPlan> {
+        self.shared.memory.plan.as_ref()
     }
 
     /// Returns what a checkpoint must keep: where it stands or, while it finds out whether the federation has moved on,
     /// where it goes on if that has not.
     pub fn checkpoint(&self) -> State {
-        let phase = match self.state.phase {
-            Phase::Joining => self.resume_after.unwrap_or(Phase::Joining),
-            phase => phase,
-        };
-        State {
-            phase,
-            ..self.state.clone()
-        }
-    }
-
-    /// Returns the plan in force.
-    pub fn plan(&self) -> Option<&AggregationPlan> {
-        self.state.plan.as_ref()
+        let head = self.shared.chain.head();
+        self.shared.memory.to_state(self.phase.to_resume(), head)
     }
 
     /// Returns the blobs that this node will still need; garbage collection must not take them.
     pub fn needed_blobs(&self) -> BTreeSet<BlobId> {
-        let report = self.state.report.iter();
-        let own = report.flat_map(|report| {
-            let proxies = match &report.proxies {
-                Some(ProxyOffer::Blob(blob)) => Some(blob.id),
-                _ => None,
-            };
-            let experts = report
-                .experts
-                .iter()
-                .map(|offer| offer.blob)
-                .chain(report.own_experts.iter().copied());
-            experts
-                .map(|blob| blob.id)
-                .chain(report.shared.map(|blob| blob.id))
-                .chain(proxies)
-        });
-        let held = self.state.held.values().map(|held| held.blob.id);
-        let sources = self.exchange.iter().flat_map(Exchange::blobs);
-        let pool = self
-            .pooling
-            .iter()
-            .flat_map(Pooling::blobs)
-            .chain(self.state.module.map(|blob| blob.id));
-        let averaged = self
-            .acting
-            .iter()
-            .flat_map(Acting::blobs)
-            .chain(self.trials.blobs());
+        let head = self.shared.chain.head();
         // The mean before is what others pack the newest against.
-        let means = self
-            .state
-            .head
-            .mean
-            .map(|mean| mean.id)
-            .into_iter()
-            .chain(self.state.head.parent);
-        own.chain(held)
-            .chain(sources)
-            .chain(pool)
-            .chain(averaged)
-            .chain(means)
-            .collect()
-    }
-
-    /// Returns what this node is doing and waiting for.
-    pub fn status(&self, now: Timestamp) -> Status {
-        let waiting = match self.state.phase {
-            Phase::Joining => self.waiting_to_join(now),
-            Phase::Training => vec![Waiting::new("the trainer", now.since(self.joining_since))],
-            Phase::Exchanging => self.waiting_in_exchange(now),
-            Phase::Merging => vec![Waiting::new("the merge", now.since(self.merging_since))],
-            Phase::Pooling => self.waiting_in_pool(now),
-            Phase::Serving => Vec::new(),
-        };
-        Status {
-            phase: self.state.phase,
-            round: self.state.round,
-            head: self.state.head,
-            waiting,
-        }
+        // The newest is what late nodes ask for.
+        let means = head.mean.map(|mean| mean.id).into_iter();
+        let mut needed = self.phase.blobs();
+        needed.extend(self.shared.memory.blobs());
+        needed.extend(self.shared.trials.blobs());
+        needed.extend(means.chain(head.parent));
+        needed
     }
 
     /// Returns whose updates can change what this node does now; `None` if anybody's can.
     ///
     /// Until the next input, the updates of all other nodes may as well be given to [`Self::record_update`].
     pub fn awaited_updates(&self) -> Option<impl Iterator<Item = NodeId> + '_> {
-        let waits_for_others = match self.state.phase {
-            Phase::Training | Phase::Merging => false,
-            Phase::Exchanging => !self.view.has_aggregator(),
-            Phase::Joining | Phase::Pooling | Phase::Serving => true,
+        // A node that trains or merges acts on its own trainer's word; of others only planned owners matter meanwhile.
+        let waits_for_others = match &self.phase {
+            Phase::Training(_) | Phase::Merging(_) => false,
+            Phase::Exchanging(_) => !self.shared.view.has_aggregator(),
+            Phase::Joining(_) | Phase::Pooling(_) | Phase::Serving => true,
         };
-        let is_anybodys = waits_for_others || self.acting.is_some() || self.unconfirmed;
-        (!is_anybodys).then(|| self.exchange.iter().flat_map(Exchange::awaited))
+        let exchange = self.phase.exchange();
+        let acts = exchange.is_some_and(|exchange| exchange.acting.is_some());
+        let is_anybodys = waits_for_others || acts || self.shared.chain.is_unconfirmed();
+        (!is_anybodys).then(|| exchange.into_iter().flat_map(Exchange::awaited))
     }
 
     /// Records an update that changes nothing now: its author is not among [`Self::awaited_updates`].
     pub fn record_update(&mut self, advert: &Arc<Advert>) {
-        self.view.record(advert);
+        self.shared.view.record(advert);
     }
 
-    /// Makes progress wherever everything that was waited for has arrived.
-    fn advance(&mut self) {
-        match self.state.phase {
-            Phase::Joining => self.try_to_join(),
-            Phase::Exchanging => {
-                self.act_if_alone_first();
-                self.try_to_merge();
-                self.rest_on();
+    /// Returns what this node is doing and waiting for.
+    pub fn status(&self, now: Timestamp) -> Status {
+        Status {
+            phase: self.phase(),
+            round: self.round(),
+            head: self.shared.chain.head(),
+            waiting: self.phase.waiting(&self.shared, now),
+        }
+    }
+
+    /// Lets the phase react, and enters the one that comes next.
+    fn react(&mut self, reaction: impl FnOnce(Phase, &mut Shared) -> Phase) {
+        let phase = std::mem::replace(&mut self.phase, Phase::Serving);
+        self.phase = reaction(phase, &mut self.shared);
+    }
+
+    fn handle_start(&mut self) {
+        let now = self.shared.now;
+        let again = now + joining::LOOK_AGAIN;
+        self.shared.outbox.set_timer(Timer::Join, again);
+        if let Phase::Joining(joining) = &mut self.phase {
+            joining.on_start(now);
+        }
+    }
+
+    fn handle_synced(&mut self) {
+        if let Phase::Joining(joining) = &mut self.phase {
+            joining.on_synced();
+        }
+    }
+
+    fn handle_peer_down(&mut self, node: NodeId) {
+        let had_aggregator = self.shared.view.has_aggregator();
+        self.shared.view.disconnect(node);
+        let lost_aggregator = had_aggregator && !self.shared.view.has_aggregator();
+        if let Some(exchange) = self.phase.exchange_mut() {
+            exchange.on_peer_down(&mut self.shared, node);
+            if lost_aggregator {
+                exchange.on_aggregator_lost(&mut self.shared);
             }
-            Phase::Pooling => self.advance_pool(),
-            Phase::Training | Phase::Merging | Phase::Serving => {}
         }
     }
 
     fn handle_advert(&mut self, advert: &Arc<Advert>) {
-        if !self.view.record(advert) {
+        if !self.shared.view.record(advert) {
             return;
         }
+        let (author, round) = (advert.author, advert.round);
         match &advert.body {
-            Body::Local(local) => self.handle_local(advert.author, advert.round, local),
-            Body::Global(_) => self.consider_globals(),
-            Body::Withdraw(withdraw) => self.handle_withdraw(advert.author, &withdraw.blobs),
-            Body::Fault(fault) => self.handle_accusation(advert.author, advert.round, fault),
-            Body::Leave => self.handle_departure(advert.author),
+            Body::Local(local) => self.handle_local(author, round, local),
+            Body::Global(_) => self.phase.consider_globals(&mut self.shared),
+            Body::Withdraw(withdraw) => self.handle_withdraw(author, &withdraw.blobs),
+            Body::Fault(fault) => {
+                audit::on_accusation(&mut self.phase, &mut self.shared, author, round, fault);
+            }
+            Body::Leave => self.handle_departure(author),
             Body::Pool(_) => {}
         }
     }
 
     fn handle_local(&mut self, author: NodeId, round: Round, local: &Local) {
-        let fetches_all =
-            (!self.spec.uses_sketches() || author == self.me) && self.cohort.contains(self.me);
-        if fetches_all && local.lineage == self.state.lineage && round == self.state.round {
-            self.want_proxies(author, round, local);
+        let shared = &mut self.shared;
+        // Beyond so many nodes only a shortlist is fetched, later; the own ones are here anyway. Who rests makes no plan.
+        let is_listed = !shared.spec.uses_sketches() || author == shared.me;
+        let is_comparable = local.lineage == shared.memory.lineage && round == shared.memory.round;
+        if is_listed && shared.trains() && is_comparable {
+            shared.want_proxies(author, round, local);
         }
-        if author == self.me {
-            return;
-        }
-        if let Some(acting) = &mut self.acting {
-            let wanted = acting.offer(author, round, local);
-            self.fetch_shared(wanted, author);
-        }
-        self.resolve_owner(author, round);
-        if self.state.phase == Phase::Exchanging {
-            self.look_at_the_pace(self.state.round);
-        }
-        if self.unconfirmed {
-            self.consider_globals();
+        if author != shared.me {
+            self.phase.on_update(shared, author, round, local);
         }
     }
 
     fn handle_departure(&mut self, author: NodeId) {
-        if let Some(acting) = &mut self.acting {
-            acting.remove(author);
-        }
-        self.give_up_on(author);
+        self.phase.give_up_on(author);
+        self.shared.proxies.give_up_on(author);
     }
 
     /// An owner takes blobs back: they leave every plan in progress, and the copies are deleted, unless somebody else needs
     /// them: a name in an advert proves nothing of whose the blob is.
     fn handle_withdraw(&mut self, author: NodeId, blobs: &[BlobId]) {
-        self.state
+        self.shared
+            .memory
             .held
             .retain(|expert, held| expert.owner != author || !blobs.contains(&held.blob.id));
-        if let Some(exchange) = &mut self.exchange {
-            exchange.withdraw(author, blobs);
-        }
-        if let Some(pooling) = &mut self.pooling {
-            pooling.withdraw(author, blobs);
-        }
-        if author != self.me {
+        // First out of what this node is about to use, then out of the store.
+        self.phase.withdraw(author, blobs);
+        if author != self.shared.me {
             let needed = self.needed_blobs();
-            let mut forgotten = self.view.nobody_elses(author, blobs);
+            let mut forgotten = self.shared.view.nobody_elses(author, blobs);
             forgotten.retain(|blob| !needed.contains(blob));
-            self.outputs.push(Output::Forget(forgotten));
+            self.shared.outbox.push(Output::Forget(forgotten));
         }
     }
 
-    fn handle_fetched(&mut self, blob: BlobId, held: bool) {
-        if !held {
-            self.proxies_wanted.remove(&blob);
+    fn handle_arrival(&mut self, blob: BlobId, arrival: Arrival) {
+        // Proxies that came are an input of their own: they are decoded on the way.
+        if arrival == Arrival::Failed {
+            self.shared.proxies.take(blob);
         }
-        if let Some(acting) = &mut self.acting {
-            acting.resolve(blob, held);
-        }
-        if let Some(exchange) = &mut self.exchange {
-            exchange.resolve(blob, held);
-        }
-        if let Some(pooling) = &mut self.pooling {
-            pooling.resolve(blob, held);
-        }
-        self.resolve_trials(blob, held);
-        self.close_in_place_if_ready();
-    }
-
-    /// Starts fetching a node's proxies, or decodes them if they came inside the advert.
-    fn want_proxies(&mut self, author: NodeId, round: Round, local: &Local) {
-        let mixes = self
-            .spec
-            .exchange
-            .experts
-            .as_ref()
-            .is_some_and(|experts| experts.peers_per_expert.limit() > 0);
-        if !mixes || local.proxies.is_none() || self.view.has_proxies(author, round) {
-            return;
-        }
-        match &local.proxies {
-            None => {}
-            Some(ProxyOffer::Inline(bytes)) => {
-                let decoded =
-                    ParamSet::decode(bytes).and_then(|params| ProxySet::from_params(&params));
-                match decoded {
-                    Ok(proxies) => self.view.keep_proxies(author, round, Arc::new(proxies)),
-                    Err(error) => self.strike(author, format!("malformed proxies: {error}")),
-                }
-            }
-            Some(ProxyOffer::Blob(blob)) => {
-                let waiting = self.proxies_wanted.entry(blob.id).or_default();
-                let is_new = waiting.is_empty();
-                waiting.push((author, round));
-                if is_new {
-                    self.fetch(*blob, FetchKind::Proxies, vec![author]);
-                }
-            }
+        self.phase.resolve(blob, arrival);
+        audit::resolve(&mut self.phase, &mut self.shared, blob, arrival);
+        let exchange = self.phase.exchange_mut();
+        if let Some(acting) = exchange.and_then(|exchange| exchange.acting.as_mut()) {
+            acting.close_if_ready(&mut self.shared);
         }
     }
 
     fn handle_proxies(&mut self, blob: BlobId, proxies: &Arc<ProxySet>) {
-        for (author, round) in self.proxies_wanted.remove(&blob).unwrap_or_default() {
-            self.view.keep_proxies(author, round, Arc::clone(proxies));
+        for (author, round) in self.shared.proxies.take(blob) {
+            let proxies = Arc::clone(proxies);
+            self.shared.view.keep_proxies(author, round, proxies);
         }
-        if let Some(exchange) = &mut self.exchange {
-            exchange.resolve(blob, true);
-        }
-    }
-
-    /// Starts a round of training from the model as it is.
-    fn start_round(&mut self, round: Round) {
-        self.state.round = round;
-        self.acting = None;
-        self.cohort = self.cohort_of(round);
-        if !self.cohort.contains(self.me) {
-            return self.rest();
-        }
-        self.state.phase = Phase::Training;
-        self.open_exchange();
-        self.joining_since = self.now;
-        self.note(Note::RoundStarted(round));
-        self.outputs.push(Output::Save);
-        self.outputs.push(Output::Train { round });
-    }
-
-    fn on_trained(&mut self, mut report: LocalReport) {
-        if self.state.phase != Phase::Training || report.round != self.state.round {
-            return;
-        }
-        report.lineage = self.state.lineage;
-        let body = Body::Local(self.local_body(&report));
-        self.publish(report.round, body);
-        self.state.report = Some(report);
-        self.enter_exchange();
-    }
-
-    fn local_body(&self, report: &LocalReport) -> Local {
-        Local {
-            lineage: report.lineage,
-            parent: chain::lineage_of(&self.state.head, self.initial),
-            shared: report.shared,
-            experts: report.experts.clone(),
-            proxies: report.proxies.clone(),
-            sketches: report.sketches.clone(),
-            peers: self.following.nearest().to_vec(),
-            statistics: None,
-            n_samples: report.n_samples,
+        if let Some(exchange) = self.phase.exchange_mut() {
+            exchange.on_proxies(blob);
         }
     }
 
-    /// Returns the best announced closed round that this node should follow, with its author and round.
-    ///
-    /// Of two closings of one round the lower rank is better, of two chains the one with more history.
-    fn best_global(&mut self) -> Option<(NodeId, Round, Global)> {
-        let (head, initial) = (self.state.head, self.initial);
-        let mut best: Option<(NodeId, Round, &Global)> = None;
-        let mut false_ones = Vec::new();
-        self.unconfirmed = false;
-        for (author, round, global) in self.view.globals() {
-            if self
-                .exchange
-                .as_ref()
-                .is_some_and(|exchange| exchange.is_unreachable(global.mean.id))
-            {
-                continue;
-            }
-            match chain::judge(&head, initial, round, global, &self.view, &self.spec) {
-                Verdict::Next | Verdict::Switch => {
-                    let is_better = best.is_none_or(|(known_author, known_round, known)| {
-                        match global.parent == known.parent {
-                            true => self.rank(round, author) < self.rank(known_round, known_author),
-                            false => global.history > known.history,
-                        }
-                    });
-                    best = if is_better {
-                        Some((author, round, global))
-                    } else {
-                        best
-                    };
-                }
-                Verdict::False(reason) => false_ones.push((author, reason)),
-                Verdict::Unconfirmed => self.unconfirmed = true,
-                Verdict::Old => {}
+    fn handle_averaged(&mut self, report: AverageReport) {
+        let shared = &mut self.shared;
+        match report.purpose {
+            Purpose::Close => self.phase.on_averaged(shared, report),
+            Purpose::Verify(number) => {
+                audit::on_recomputed(&mut self.phase, shared, number, report.mean);
             }
         }
-        let best = best.map(|(author, round, global)| (author, round, global.clone()));
-        for (author, reason) in false_ones {
-            self.ban(author, reason);
-        }
-        best
-    }
-
-    fn rank(&self, round: Round, author: NodeId) -> chain::Rank {
-        match author != self.me && self.view.is_aggregator(author) {
-            true => chain::Rank::Aggregator,
-            false => chain::Rank::acting(self.federation, round, author),
-        }
-    }
-
-    fn handle_timer(&mut self, timer: Timer) {
-        match timer {
-            Timer::Join => self.look_again_for_peers(),
-            Timer::Takeover(round) => self.on_takeover(round),
-            Timer::Act(round) => self.on_turn_to_act(round),
-            Timer::Grace(round) => self.on_grace_over(round),
-            Timer::Deadline(round) => self.on_deadline(round),
-            Timer::GiveUp(round) => self.on_nobody_closed(round),
-            Timer::Pool(_) => self.on_pool_timer(),
-        }
-    }
-
-    fn fetch(&mut self, blob: BlobRef, kind: FetchKind, from: Vec<NodeId>) {
-        // Shared parts and their mean are steps from the mean before.
-        let mean = self.state.head.mean.filter(|_| kind == FetchKind::Shared);
-        self.fetch_after(mean.map(|mean| mean.id), blob, kind, from);
-    }
-
-    /// Fetches a blob of which this node may hold the version before.
-    fn fetch_after(
-        &mut self,
-        base: Option<BlobId>,
-        blob: BlobRef,
-        kind: FetchKind,
-        from: Vec<NodeId>,
-    ) {
-        let until = self.now + self.spec.round.deadline();
-        self.outputs.push(Output::Fetch(Fetch {
-            blob,
-            kind,
-            from,
-            base,
-            until,
-        }));
-    }
-
-    fn fetch_shared(&mut self, blob: Option<BlobRef>, author: NodeId) {
-        if let Some(blob) = blob {
-            self.fetch(blob, FetchKind::Shared, vec![author]);
-        }
-    }
-
-    fn publish(&mut self, round: Round, body: Body) {
-        self.outputs.push(Output::Publish { round, body });
-    }
-
-    fn set_timer(&mut self, timer: Timer, at: Timestamp) {
-        self.outputs.push(Output::SetTimer { timer, at });
-    }
-
-    fn note(&mut self, note: Note) {
-        self.outputs.push(Output::Note(note));
-    }
-
-    fn strike(&mut self, node: NodeId, reason: String) {
-        self.outputs.push(Output::Strike { node, reason });
-    }
-
-    /// Stops listening to a node that signed something false, and undoes what was waiting on its word.
-    fn ban(&mut self, node: NodeId, reason: String) {
-        self.view.ban(node);
-        self.trials.drop_those_of(node);
-        if let Some(acting) = &mut self.acting {
-            acting.remove(node);
-        }
-        let exchange = self.exchange.as_mut();
-        if exchange.is_some_and(|exchange| exchange.drop_candidate_of(node)) {
-            self.set_timer(Timer::Takeover(self.state.round), self.now);
-        }
-        self.give_up_on(node);
-        self.outputs.push(Output::Ban { node, reason });
     }
 }

@@ -1,10 +1,9 @@
 //! The plan: which experts are mixed into the own ones this round, and how much each counts.
 
-use fednode_core::{
-    AggregationPlan, ExpertOffer, FederationSpec, NodeId, PlanRow, Round, Slot, Weighting,
-};
+use fednode_core::{ExpertOffer, FederationSpec, Local, NodeId, PlanRow, Round, Slot, Weighting};
 
-use super::Node;
+use super::following;
+use super::shared::Shared;
 
 /// Returns the round whose proxies the plan of `round` is computed from: the newest refresh before it.
 ///
@@ -49,72 +48,75 @@ pub(super) fn use_of(offers: &[ExpertOffer], slot: Slot) -> f64 {
     if total > 0.0 { routed / total } else { 0.0 }
 }
 
-impl Node {
-    /// Returns the other nodes whose proxies of the newest refresh are known, those with the most similar expert first;
-    /// nobody where there are no proxies.
-    pub(super) fn ranked_by_similarity(&self) -> Vec<NodeId> {
-        let every = self
-            .spec
-            .exchange
-            .experts
-            .as_ref()
-            .map_or(1, |experts| experts.refresh_every);
-        let newest = refresh_before(Round(self.state.round.0 + 1), every);
-        // The round of statistics has no proxies.
-        let newest = newest.and_then(|round| match self.spec.gathers_statistics_in(round) {
-            true => refresh_before(round, every),
-            false => Some(round),
-        });
-        let known = newest.and_then(|round| {
-            let lineage = self.view.local(self.me, round)?.lineage;
-            Some(self.view.proxies(round, lineage))
-        });
-        let ranking = known.map(|known| fednode_mix::plan::ranking(self.me, &known));
-        ranking
-            .unwrap_or_default()
-            .into_iter()
-            .map(|(node, _)| node)
-            .collect()
-    }
+/// Returns the other nodes whose proxies of the newest refresh are known, those with the most similar expert first;
+/// nobody where there are no proxies.
+pub(super) fn ranked_by_similarity(shared: &Shared) -> Vec<NodeId> {
+    let every = shared.refresh_every();
+    let newest = refresh_before(shared.memory.round.next(), every);
+    // The round of statistics has no proxies.
+    let newest = newest.and_then(|round| {
+        if shared.schedule.gathers_statistics_in(round) {
+            refresh_before(round, every)
+        } else {
+            Some(round)
+        }
+    });
+    let known = newest.and_then(|round| {
+        let lineage = shared.view.local(shared.me, round)?.lineage;
+        Some(shared.view.proxies(round, lineage))
+    });
+    let ranking = known.map(|known| fednode_mix::plan::ranking(shared.me, &known));
+    let ranking = ranking.unwrap_or_default().into_iter();
+    ranking.map(|(node, _)| node).collect()
+}
 
-    /// Computes the own rows of A from the newest refresh round before this one, if that is not done yet (Eq. 8 to 10).
-    /// Where statistics are gathered nothing was trained: experts stay as they are, and are not mixed once more.
-    pub(super) fn update_plan(&mut self) {
-        let Some(exchange) = &self.spec.exchange.experts else {
-            return;
-        };
-        if self.spec.gathers_statistics_in(self.state.round) {
-            self.state.plan = None;
-            return;
-        }
-        // A node that rested in the last refresh has no newer plan; one that has outlived its rounds is none.
-        let is_old =
-            |plan: &AggregationPlan| plan.round.0 + exchange.refresh_every < self.state.round.0;
-        if self.state.plan.as_ref().is_some_and(is_old) {
-            self.state.plan = None;
-        }
-        let Some(last) = refresh_before(self.state.round, exchange.refresh_every) else {
-            return;
-        };
-        if self
-            .state
-            .plan
-            .as_ref()
-            .is_some_and(|plan| plan.round == last)
-        {
-            return;
-        }
-        let Some(lineage) = self.view.local(self.me, last).map(|local| local.lineage) else {
-            return;
-        };
-        let known = self.view.proxies(last, lineage);
-        if known.contains_key(&self.me) {
-            self.state.plan = Some(fednode_mix::plan::plan(
-                self.me, last, lineage, &known, exchange,
-            ));
-            self.follow_the_nearest(last, &known);
-        }
+/// Computes the own rows of A from the newest refresh round before this one, if that is not done yet (Eq. 8 to 10).
+pub(super) fn renew(shared: &mut Shared) {
+    let Some(exchange) = &shared.spec.exchange.experts else {
+        return;
+    };
+    let round = shared.memory.round;
+    // Where statistics are gathered nothing was trained: experts stay as they are, and are not mixed once more.
+    if shared.schedule.gathers_statistics_in(round) {
+        shared.memory.plan = None;
+        return;
     }
+    // A node that rested in the last refresh has no newer plan; one that has outlived its rounds is none.
+    let plan = &mut shared.memory.plan;
+    plan.take_if(|plan| plan.round.0 + exchange.refresh_every < round.0);
+    let Some(last) = refresh_before(round, exchange.refresh_every) else {
+        return;
+    };
+    if plan.as_ref().is_some_and(|plan| plan.round == last) {
+        return;
+    }
+    // Proxies compare only within one lineage: that in which this node published its own.
+    let me = shared.me;
+    let Some(lineage) = shared.view.local(me, last).map(|local| local.lineage) else {
+        return;
+    };
+    let known = shared.view.proxies(last, lineage);
+    // Without its own proxies a node has nothing to compare the others with.
+    if known.contains_key(&me) {
+        let renewed = fednode_mix::plan::plan(me, last, lineage, &known, exchange);
+        shared.memory.plan = Some(renewed);
+        following::follow_nearest(shared, last, &known);
+    }
+}
+
+/// Returns what an owner of planned experts offers: its update of this round, or, of one that rests in it, the newest
+/// that is not too old to stand in.
+pub(super) fn offer_of(shared: &Shared, owner: NodeId, round: Round) -> Option<&Local> {
+    if shared.cohort.contains(owner) {
+        return shared.view.local(owner, round);
+    }
+    let (newest, local) = shared.view.newest_local(owner)?;
+    (newest >= oldest_to_mix(shared, round)).then_some(local)
+}
+
+/// Returns the round of the oldest expert that may stand in for its owner's one of this round.
+pub(super) fn oldest_to_mix(shared: &Shared, round: Round) -> Round {
+    Round(round.0.saturating_sub(shared.refresh_every()))
 }
 
 #[cfg(test)]

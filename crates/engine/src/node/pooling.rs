@@ -13,11 +13,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fednode_core::draw::draw;
-use fednode_core::{BlobId, BlobRef, Body, Lineage, NodeId, PoolOffer, Timestamp};
+use fednode_core::{BlobId, BlobRef, Body, NodeId, PoolOffer, Timestamp};
 
-use super::Node;
-use crate::event::{FetchKind, ModuleReport, Note, Output, PoolOrder, PoolReport, Timer};
-use crate::state::Phase;
+use super::phase::Phase;
+use super::planning;
+use super::shared::Shared;
+use crate::event::{Arrival, FetchKind, ModuleReport, Note, Output, PoolOrder, PoolReport, Timer};
 use crate::status::Waiting;
 
 /// How many modules are fetched for each that comes in, where proxies do not tell which fit.
@@ -43,18 +44,30 @@ pub(super) struct Pooling {
 }
 
 impl Pooling {
+    /// Begins the stage after the last round.
+    pub(super) fn begin(shared: &mut Shared) -> Phase {
+        shared.outbox.push(Output::Save);
+        let round = shared.memory.round;
+        shared.outbox.push(Output::Module { round });
+        Phase::Pooling(Self {
+            stage: Stage::Making,
+            since: shared.now,
+            awaited: BTreeSet::new(),
+            fetching: BTreeMap::new(),
+            members: BTreeMap::new(),
+        })
+    }
+
     /// Visits the foreign blobs that are here or on their way.
     pub(super) fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
-        self.members
-            .values()
-            .map(|blob| blob.id)
-            .chain(self.fetching.keys().copied())
+        let held = self.members.values().map(|blob| blob.id);
+        held.chain(self.fetching.keys().copied())
     }
 
     /// Records that a blob is held, or cannot be had.
-    pub(super) fn resolve(&mut self, blob: BlobId, held: bool) {
+    pub(super) fn resolve(&mut self, blob: BlobId, arrival: Arrival) {
         if let Some((blob, owners)) = self.fetching.remove(&blob)
-            && held
+            && arrival == Arrival::Held
         {
             self.members
                 .extend(owners.into_iter().map(|owner| (owner, blob)));
@@ -66,228 +79,171 @@ impl Pooling {
         self.members
             .retain(|member, blob| *member != owner || !blobs.contains(&blob.id));
     }
-}
 
-impl Node {
-    /// Begins the stage after the last round.
-    pub(super) fn enter_pool(&mut self) {
-        self.state.phase = Phase::Pooling;
-        self.pooling = Some(Pooling {
-            stage: Stage::Making,
-            since: self.now,
-            awaited: BTreeSet::new(),
-            fetching: BTreeMap::new(),
-            members: BTreeMap::new(),
-        });
-        self.outputs.push(Output::Save);
-        self.outputs.push(Output::Module {
-            round: self.state.round,
-        });
+    fn enter(&mut self, stage: Stage, now: Timestamp) {
+        (self.stage, self.since) = (stage, now);
     }
 
     /// Offers the own module and waits for those of the others; an algorithm without one has nothing to pool.
-    pub(super) fn on_module(&mut self, report: Option<ModuleReport>) {
-        let Some(pooling) = self
-            .pooling
-            .as_mut()
-            .filter(|pooling| pooling.stage == Stage::Making)
-        else {
-            return;
-        };
+    pub(super) fn on_module(mut self, shared: &mut Shared, report: Option<ModuleReport>) -> Phase {
+        if self.stage != Stage::Making {
+            return Phase::Pooling(self);
+        }
         let Some(ModuleReport { kind, blob, score }) = report else {
-            return self.finish();
+            return Phase::finish(shared);
         };
-        (pooling.stage, pooling.since) = (Stage::Gathering, self.now);
-        let round = self.state.round;
-        let trained = self.view.locals(round).map(|(node, _)| node);
+        self.enter(Stage::Gathering, shared.now);
+        let (round, me) = (shared.memory.round, shared.me);
+        let trained = shared.view.locals(round).map(|(node, _)| node);
         // Whoever only rested in the last round has a module too.
-        let rested = self
-            .view
-            .known()
-            .filter(|_| self.spec.round.participation < 1.0);
-        pooling.awaited = trained
-            .chain(rested)
-            .filter(|node| *node != self.me)
-            .collect();
-        self.state.module = blob;
-        self.publish(
-            round,
-            Body::Pool(PoolOffer {
-                kind,
-                lineage: self.state.lineage,
-                blob,
-                score,
-            }),
-        );
-        let patience = match self.view.neighbours().len() {
-            0 => self.spec.round.grace(),
-            _ => self.spec.round.deadline(),
+        let some_rest = shared.spec.round.participation < 1.0;
+        let rested = shared.view.known().filter(|_| some_rest);
+        self.awaited = trained.chain(rested).filter(|node| *node != me).collect();
+        // Kept for good: others may fetch it long after this node serves.
+        shared.memory.module = blob;
+        let offer = PoolOffer {
+            kind,
+            lineage: shared.memory.lineage,
+            blob,
+            score,
         };
-        self.set_timer(Timer::Pool(round), self.now + patience);
+        shared.outbox.publish(round, Body::Pool(offer));
+        let times = &shared.spec.round;
+        // Alone, there is nobody whose offer could still come; a grace time covers a lost connection.
+        let patience = match shared.view.neighbours().len() {
+            0 => times.grace(),
+            _ => times.deadline(),
+        };
+        shared
+            .outbox
+            .set_timer(Timer::Pool(round), shared.now + patience);
+        Phase::Pooling(self)
     }
 
     /// Goes on wherever everything that was waited for has arrived.
-    pub(super) fn advance_pool(&mut self) {
-        let view = &self.view;
-        let Some(pooling) = &mut self.pooling else {
-            return;
-        };
-        if pooling.stage == Stage::Gathering {
-            pooling.awaited.retain(|node| {
+    pub(super) fn advance(&mut self, shared: &mut Shared) {
+        if self.stage == Stage::Gathering {
+            let view = &shared.view;
+            // Whoever is gone, or has said that it keeps its module, is not waited for.
+            self.awaited.retain(|node| {
                 view.offer(*node).is_none() && !view.is_lost(*node) && !view.has_left(*node)
             });
-            if pooling.awaited.is_empty() {
-                self.fetch_modules();
+            if self.awaited.is_empty() {
+                self.fetch_modules(shared);
             }
         }
-        if let Some(pooling) = &mut self.pooling
-            && pooling.stage == Stage::Fetching
-            && pooling.fetching.is_empty()
-        {
-            pooling.stage = Stage::Assembling;
-            let order = PoolOrder {
-                members: pooling
-                    .members
-                    .iter()
-                    .map(|(node, blob)| (*node, *blob))
-                    .collect(),
-            };
-            self.outputs.push(Output::Pool(order));
+        // Not else: with nobody to fetch from, the pool is assembled at once.
+        if self.stage == Stage::Fetching && self.fetching.is_empty() {
+            self.stage = Stage::Assembling;
+            let members = self.members.iter();
+            let members = members.map(|(node, blob)| (*node, *blob)).collect();
+            shared.outbox.push(Output::Pool(PoolOrder { members }));
         }
     }
 
-    /// Fetches the modules that fit this node's shared part; with too many, those of the nodes whose proxies are most like
-    /// its own. Where there are no proxies a draw of its own names twice as many as come in, so that every module is tried in
-    /// about as many pools as any other, and the trainer takes those that fit its samples best.
-    fn fetch_modules(&mut self) {
+    /// Fetches the modules that fit this node's shared part, or some of them if there are too many.
+    fn fetch_modules(&mut self, shared: &mut Shared) {
         // Modules that fit are as large as the own one, too.
-        let (lineage, size) = (self.state.lineage, self.state.module.map(|own| own.size));
-        let fits =
-            |of: Lineage, blob: BlobRef| of == lineage && size.is_none_or(|size| size == blob.size);
-        let (fitting, others): (Vec<_>, Vec<_>) = self
-            .view
-            .modules()
-            .filter(|(node, ..)| *node != self.me)
-            .partition(|(_, of, blob)| fits(*of, *blob));
-        let strangers: BTreeSet<NodeId> = others.into_iter().map(|(node, ..)| node).collect();
-        let mut chosen: Vec<(NodeId, BlobRef)> = fitting
-            .into_iter()
-            .map(|(node, _, blob)| (node, blob))
-            .collect();
-        let purpose = [b"fednode pool 1 ", self.me.as_bytes().as_slice()].concat();
-        let ranking = self.ranked_by_similarity();
-        let place = |node: &NodeId| {
-            ranking
-                .iter()
-                .position(|known| known == node)
-                .unwrap_or(ranking.len())
-        };
-        chosen.sort_by_cached_key(|(node, _)| {
-            (
-                place(node),
-                draw(&purpose, self.federation, self.state.round, *node),
-            )
-        });
-        let others = self.spec.pool.max_members.saturating_sub(1);
-        chosen.truncate(if ranking.is_empty() {
-            others * CANDIDATES
-        } else {
-            others
-        });
-        let missing = self
-            .pooling
-            .as_ref()
-            .map(|pooling| pooling.awaited.iter().copied().collect());
-        let mut wanted = Vec::new();
-        if let Some(pooling) = &mut self.pooling {
-            (pooling.stage, pooling.since) = (Stage::Fetching, self.now);
-            pooling.awaited.clear();
-            for (owner, blob) in chosen {
-                let (_, owners) = pooling
-                    .fetching
-                    .entry(blob.id)
-                    .or_insert((blob, Vec::new()));
-                owners.push(owner);
-                if owners.len() == 1 {
-                    wanted.push((owner, blob));
-                }
+        let size = shared.memory.module.map(|own| own.size);
+        let (mut fitting, mut strangers) = (Vec::new(), Vec::new());
+        let offered = shared.view.modules();
+        for (node, lineage, blob) in offered.filter(|(node, ..)| *node != shared.me) {
+            // A module of another size is of another model, or no module at all; it is told apart before it is fetched.
+            let is_of_size = size.is_none_or(|size| size == blob.size);
+            if lineage == shared.memory.lineage && is_of_size {
+                fitting.push((node, blob));
+            } else {
+                strangers.push(node);
             }
         }
-        self.set_timer(
-            Timer::Pool(self.state.round),
-            self.now + self.spec.round.grace(),
-        );
-        for (owner, blob) in wanted {
-            self.fetch(blob, FetchKind::Module, vec![owner]);
+        // In the order of names, for people.
+        strangers.sort_unstable();
+        choose(shared, &mut fitting);
+        self.enter(Stage::Fetching, shared.now);
+        let missing = std::mem::take(&mut self.awaited).into_iter().collect();
+        let grace = shared.now + shared.spec.round.grace();
+        let timer = Timer::Pool(shared.memory.round);
+        shared.outbox.set_timer(timer, grace);
+        for (owner, blob) in fitting {
+            let (_, owners) = self.fetching.entry(blob.id).or_insert((blob, Vec::new()));
+            owners.push(owner);
+            // Equal modules are one blob.
+            if owners.len() == 1 {
+                shared.fetch(blob, FetchKind::Module, vec![owner]);
+            }
         }
-        self.note(Note::PoolGathered {
-            missing: missing.unwrap_or_default(),
-            strangers: strangers.into_iter().collect(),
-        });
+        shared
+            .outbox
+            .note(Note::PoolGathered { missing, strangers });
     }
 
     /// The deadline of offers: whoever has not offered its module is left out. While modules are fetched, the end of
     /// another grace time: those of lost nodes are given up, since another holder would have delivered them by now.
-    pub(super) fn on_pool_timer(&mut self) {
-        let (view, again) = (&self.view, self.now + self.spec.round.grace());
-        let Some(pooling) = &mut self.pooling else {
-            return;
-        };
-        pooling.awaited.clear();
-        match pooling.stage {
-            Stage::Gathering => self.fetch_modules(),
+    pub(super) fn on_timer(&mut self, shared: &mut Shared) {
+        match self.stage {
+            Stage::Gathering => {
+                self.awaited.clear();
+                self.fetch_modules(shared);
+            }
             Stage::Fetching => {
-                pooling
-                    .fetching
-                    .retain(|_, (_, owners)| !owners.iter().all(|owner| view.is_lost(*owner)));
-                self.set_timer(Timer::Pool(self.state.round), again);
+                let is_lost = |owner: &NodeId| shared.view.is_lost(*owner);
+                self.fetching
+                    .retain(|_, (_, owners)| !owners.iter().all(is_lost));
+                let again = shared.now + shared.spec.round.grace();
+                let timer = Timer::Pool(shared.memory.round);
+                shared.outbox.set_timer(timer, again);
             }
             Stage::Making | Stage::Assembling => {}
         }
     }
 
-    pub(super) fn on_pooled(&mut self, report: &PoolReport) {
-        if self
-            .pooling
-            .take()
-            .is_none_or(|pooling| pooling.stage != Stage::Assembling)
-        {
-            return;
+    pub(super) fn on_pooled(self, shared: &mut Shared, report: &PoolReport) -> Phase {
+        if self.stage != Stage::Assembling {
+            return Phase::Pooling(self);
         }
         for (node, reason) in &report.refused {
-            self.strike(*node, format!("module refused: {reason}"));
+            let reason = format!("module refused: {reason}");
+            shared.outbox.strike(*node, reason);
         }
-        self.finish();
+        Phase::finish(shared)
     }
 
-    pub(super) fn waiting_in_pool(&self, now: Timestamp) -> Vec<Waiting> {
-        let Some(pooling) = &self.pooling else {
-            return Vec::new();
+    pub(super) fn waiting(&self, now: Timestamp) -> Vec<Waiting> {
+        let since = now.since(self.since);
+        let modules_of = |nodes: BTreeSet<NodeId>| {
+            let nodes = nodes.into_iter().collect();
+            Waiting::from_peers("private modules", nodes, since)
         };
-        let since = now.since(pooling.since);
-        match pooling.stage {
-            Stage::Making => vec![Waiting::new("the trainer", since)],
-            Stage::Gathering => {
-                vec![Waiting::from_peers(
-                    "private modules",
-                    pooling.awaited.iter().copied().collect(),
-                    since,
-                )]
-            }
+        vec![match self.stage {
+            Stage::Making => Waiting::new("the trainer", since),
+            Stage::Gathering => modules_of(self.awaited.clone()),
             Stage::Fetching => {
-                let owners: BTreeSet<NodeId> = pooling
-                    .fetching
-                    .values()
-                    .flat_map(|(_, owners)| owners)
-                    .copied()
-                    .collect();
-                vec![Waiting::from_peers(
-                    "private modules",
-                    owners.into_iter().collect(),
-                    since,
-                )]
+                let owners = self.fetching.values().flat_map(|(_, owners)| owners);
+                modules_of(owners.copied().collect())
             }
-            Stage::Assembling => vec![Waiting::new("the gate of the pool", since)],
-        }
+            Stage::Assembling => Waiting::new("the gate of the pool", since),
+        }]
     }
+}
+
+/// Leaves as many modules as are fetched: those of the nodes whose proxies are most like the own ones. Where there are no
+/// proxies a draw of this node's own names twice as many as come in, so that every module is tried in about as many pools
+/// as any other, and the trainer takes those that fit its samples best.
+fn choose(shared: &Shared, modules: &mut Vec<(NodeId, BlobRef)>) {
+    let purpose = [b"fednode pool 1 ", shared.me.as_bytes().as_slice()].concat();
+    let ranking = planning::ranked_by_similarity(shared);
+    let place = |node: &NodeId| {
+        let found = ranking.iter().position(|known| known == node);
+        found.unwrap_or(ranking.len())
+    };
+    modules.sort_by_cached_key(|(node, _)| {
+        let lot = draw(&purpose, shared.federation, shared.memory.round, *node);
+        (place(node), lot)
+    });
+    let others = shared.spec.pool.max_members.saturating_sub(1);
+    modules.truncate(if ranking.is_empty() {
+        others * CANDIDATES
+    } else {
+        others
+    });
 }

@@ -57,11 +57,14 @@ impl NodeView {
             }
             Some(newest) => newest,
         };
-        let earlier = match newest.round < advert.round {
-            true => std::mem::replace(newest, Arc::clone(advert)),
-            false => Arc::clone(advert),
+        // Most nodes are heard in order, so the newest is kept apart and nothing is moved.
+        let earlier = if newest.round < advert.round {
+            std::mem::replace(newest, Arc::clone(advert))
+        } else {
+            Arc::clone(advert)
         };
         let more = self.more.get_or_insert_default();
+        // A handful at most, sorted by round: a search costs less than a map.
         let place = more
             .earlier
             .partition_point(|known| known.round < earlier.round);

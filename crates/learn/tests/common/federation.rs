@@ -88,7 +88,7 @@ pub fn combine(spec: &FederationSpec, updates: &[Update]) -> Option<ParamSet> {
 pub fn combine_in(round: Round, spec: &FederationSpec, updates: &[Update]) -> Option<ParamSet> {
     let averaging = spec.exchange.averaging.as_ref()?;
     let member = |update: &Update| {
-        let weight = match spec.weighting(round) {
+        let weight = match fednode_core::Schedule::of(spec).weighting(round, &spec.exchange) {
             Weighting::Samples => f64::from(update.n_samples),
             Weighting::Uniform => 1.0,
         };

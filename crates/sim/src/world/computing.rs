@@ -1,202 +1,345 @@
-//! What takes computing: local updates, merges, means, and where their numbers are kept.
+//! What is computed for members: local updates, merges and means.
+//!
+//! The first time the trainers compute it; in a run that is gone on with it comes from the history, and the trainers
+//! hear of nothing.
 
 use std::sync::Arc;
 
 use fednode_core::work::Order;
-use fednode_core::{BlobId, ExpertOffer, LocalReport, Precision, ProxyOffer, ProxySet, Round};
+use fednode_core::{
+    BlobId, BlobRef, ExpertOffer, LocalReport, ParamSet, Precision, ProxyOffer, ProxySet, Round,
+};
+use fednode_engine::{
+    AverageOrder, AverageReport, Input, MergeOrder, MergeReport, Purpose, execute,
+};
 use rand::Rng;
 
-use super::{COMPUTING, Event, Machine, Member, World};
-use crate::history::Told;
+use super::blobs::Blobs;
+use super::ground::Ground;
+use super::{COMPUTING, Event};
+use crate::failure::Failure;
+use crate::history::{Answer, Made, Moment, Past, Silent, Told};
 use crate::scenario::Behaviour;
-use fednode_engine::execute;
-use fednode_engine::{AverageOrder, AverageReport, Input, MergeOrder, MergeReport, Purpose};
+use crate::trainers::Trainers;
 
-impl World<'_> {
-    pub(super) fn begin_training(&mut self, member: usize, round: Round) {
-        let (low, high) = self.scenario.training;
-        let factor = self.scenario.slow.get(&member).copied().unwrap_or(1);
-        let time = self.rng.random_range(low..=high) * factor;
-        let life = self.members[member].life;
-        let ends = self.queue.now() + time;
+/// Whoever computes: the trainers, or the history of an interrupted run.
+pub(super) struct Computing<'a> {
+    trainers: &'a mut dyn Trainers,
+    /// What is played again first, while the trainers are not to hear of it.
+    past: Option<Past>,
+    silent: Silent,
+    /// Events that have happened.
+    events: u64,
+}
+
+impl<'a> Computing<'a> {
+    pub(super) fn new(trainers: &'a mut dyn Trainers, past: Option<Past>) -> Self {
+        Self {
+            trainers,
+            past,
+            silent: Silent,
+            events: 0,
+        }
+    }
+
+    /// Returns whoever trains, unless the past is played again.
+    pub(super) fn trainers(&mut self) -> &mut dyn Trainers {
+        match self.past {
+            Some(_) => &mut self.silent,
+            None => self.trainers,
+        }
+    }
+
+    /// Counts an event that has happened.
+    pub(super) fn count_event(&mut self) {
+        self.events += 1;
+    }
+
+    /// Goes over from the past to the present when all events of the past have happened.
+    pub(super) fn awake(&mut self, ground: &mut Ground<'_>, blobs: &mut Blobs) {
+        let Some(mut past) = self.past.take_if(|past| past.events == self.events) else {
+            return;
+        };
+        if !blobs.recall(past.contents) || past.answers.next().is_some() {
+            ground.outcome.failed = Some((0, Failure::NotThisRun));
+        }
+    }
+
+    /// Waits until what was begun last for a member is ready; tells whether to stop instead.
+    pub(super) fn waits_in_vain(
+        &mut self,
+        ground: &mut Ground<'_>,
+        blobs: &Blobs,
+        member: usize,
+    ) -> bool {
+        while !self.trainers().is_ready(member) {
+            if self.pauses(ground, blobs) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Gives whoever trains a moment to look around; tells whether to stop.
+    pub(super) fn pauses(&mut self, ground: &mut Ground<'_>, blobs: &Blobs) -> bool {
+        let moment = Moment {
+            events: self.events,
+            contents: blobs.contents(),
+            is_past: self.past.is_some(),
+        };
+        ground.outcome.stopped = self.trainers.pauses(&moment);
+        ground.outcome.stopped
+    }
+
+    /// Returns what a member is told that was computed for it; nothing if that failed, which ends the run.
+    pub(super) fn answer(
+        &mut self,
+        ground: &mut Ground<'_>,
+        blobs: &mut Blobs,
+        member: usize,
+        compute: impl FnOnce(&mut dyn Trainers, &mut Ground<'_>, &mut Blobs) -> Result<Told, String>,
+    ) -> Option<Input> {
+        let told = match &mut self.past {
+            Some(past) => remembered(past, blobs, member),
+            None => compute(self.trainers, ground, blobs)
+                .map_err(Failure::Work)
+                .map(|told| {
+                    let made = blobs.take_made();
+                    let answer = Answer { member, told, made };
+                    self.trainers.remember(&answer);
+                    answer.told
+                }),
+        };
+        match told {
+            Ok(told) => Some(told.into()),
+            Err(failure) => {
+                ground.outcome.failed = Some((member, failure));
+                None
+            }
+        }
+    }
+
+    pub(super) fn begin_training(&mut self, ground: &mut Ground<'_>, member: usize, round: Round) {
+        let (low, high) = ground.scenario.training;
+        let factor = ground.scenario.slow.get(&member).copied().unwrap_or(1);
+        let time = ground.rng.random_range(low..=high) * factor;
+        let life = ground.members[member].life;
+        let ends = ground.now() + time;
         self.trainers().begin(member, Order::Train(round), ends);
-        self.schedule(time, Event::TrainingEnds(member, life, round));
+        ground.schedule(time, Event::TrainingEnds(member, life, round));
     }
 
-    pub(super) fn end_training(&mut self, member: usize, round: Round) {
-        if let Some(trained) = self.answer(member, |world| {
-            world.trained(member, round).map(Told::Trained)
-        }) {
-            if let Input::Trained(LocalReport {
-                shared: Some(part), ..
-            }) = &trained
-            {
-                self.set_apart(round, *part);
-            }
-            self.give(member, trained);
-            self.forget_old_blobs();
-        }
-    }
-
-    fn trained(&mut self, member: usize, round: Round) -> Result<LocalReport, String> {
-        let outcome = self.trainers.end(member)?;
-        let update = outcome.into_update().map_err(|error| error.to_string())?;
-        let behaviour = self.scenario.behaviours.get(&member).copied();
-        let shared = match behaviour {
-            Some(Behaviour::ForeignShape) => update
-                .proxies
-                .as_ref()
-                .map(|proxies| Arc::new(proxies.to_params())),
-            _ => update.shared,
-        };
-        let shared = shared.map(|shared| self.put(member, round, shared));
-        let (mut experts, mut own_experts) = (Vec::new(), Vec::new());
-        for (mut params, samples_routed) in update.experts {
-            let spoil = match behaviour {
-                Some(Behaviour::NanExperts) => Some(f32::NAN),
-                Some(Behaviour::HugeExperts) => Some(1e3),
-                _ => None,
-            };
-            if let Some(spoil) = spoil {
-                let params = Arc::make_mut(&mut params);
-                params.iter_mut().for_each(|(_, tensor)| {
-                    tensor.values_mut().iter_mut().for_each(|v| *v *= spoil)
-                });
-            }
-            if self.spec.transfer.precision != Precision::F32 {
-                own_experts.push(self.put(member, round, Arc::clone(&params)));
-            }
-            let blob = self.put_to_send(member, round, params);
-            if spoil.is_some() {
-                self.outcome.invalid.insert(blob.id);
-            }
-            experts.push(ExpertOffer {
-                blob,
-                samples_routed,
-            });
-        }
-        let refreshes = self.spec.refreshes_in(round);
-        let proxies = update.proxies.filter(|_| refreshes);
-        let sketches = proxies.as_ref().filter(|_| self.spec.uses_sketches());
-        let sketches =
-            sketches.map(|proxies| fednode_mix::sketch::sketches(proxies, self.federation));
-        let proxies = proxies.map(|proxies| self.offer(member, round, &proxies));
-        Ok(LocalReport {
-            round,
-            lineage: BlobId::of(b""),
-            shared,
-            experts,
-            own_experts,
-            proxies,
-            sketches,
-            n_samples: update.n_samples,
-            train_loss: update.train_loss,
-            expert_share: update.expert_share,
-        })
-    }
-
-    /// Small proxies go inside the advert, others become a blob, as in the daemon.
-    pub(super) fn offer(&mut self, member: usize, round: Round, proxies: &ProxySet) -> ProxyOffer {
-        let params = proxies.to_params();
-        let bytes = params.to_bytes();
-        match bytes.len() <= self.scenario.inline_proxy_bytes {
-            true => ProxyOffer::Inline(bytes),
-            false => ProxyOffer::Blob(self.put_proxies(member, round, params)),
-        }
-    }
-
-    pub(super) fn hold(&mut self, member: usize, blob: BlobId) {
-        if self.members[member].held.insert(blob) {
-            self.holders.entry(blob).or_default().push(member);
-        }
-    }
-
-    pub(super) fn merge(&mut self, member: usize, order: &MergeOrder) {
-        if let Some(merged) = self.answer(member, |world| {
-            Ok(Told::Merged(world.merged(member, order)))
-        }) {
-            self.input_after(COMPUTING, member, merged);
-        }
-    }
-
-    fn merged(&mut self, member: usize, order: &MergeOrder) -> MergeReport {
-        let spec = Arc::clone(&self.spec);
-        let me = self.members[member].id;
-        let own_shared = self.trainers.shared(member);
-        let contents = &self.contents;
-        let held = &self.members[member].held;
-        let mut load = |blob: &BlobId| {
-            held.contains(blob)
-                .then(|| contents.get(blob).cloned())
-                .flatten()
-        };
-        let (adoption, report) = execute::merge(order, &spec, me, own_shared.as_deref(), &mut load);
-        let honest = self.scenario.observe && !self.scenario.behaviours.contains_key(&member);
-        for (_, sources) in adoption.used.iter().filter(|_| honest) {
-            for (expert, _) in sources.iter().filter(|(expert, _)| expert.owner != me) {
-                let blob = order.sources[expert].id;
-                self.outcome.used.push((member, order.round, *expert, blob));
-            }
-        }
-        if let (Some(_), Some(blob), true) = (&adoption.shared, order.adopt, self.scenario.observe)
+    pub(super) fn end_training(
+        &mut self,
+        ground: &mut Ground<'_>,
+        blobs: &mut Blobs,
+        member: usize,
+        round: Round,
+    ) -> Option<Input> {
+        let trained = self.answer(ground, blobs, member, |trainers, ground, blobs| {
+            trained(trainers, ground, blobs, member, round).map(Told::Trained)
+        })?;
+        if let Input::Trained(LocalReport {
+            shared: Some(part), ..
+        }) = &trained
         {
-            self.outcome.adopted.push((member, order.round, blob.id));
+            blobs.set_apart(round, *part);
         }
-        self.trainers.adopt(member, order.round, adoption);
-        report
+        Some(trained)
     }
 
-    pub(super) fn average(&mut self, member: usize, order: &AverageOrder) {
-        if let Some(averaged) = self.answer(member, |world| {
-            Ok(Told::Averaged(world.averaged(member, order)))
-        }) {
-            self.input_after(COMPUTING, member, averaged);
+    pub(super) fn merge(
+        &mut self,
+        ground: &mut Ground<'_>,
+        blobs: &mut Blobs,
+        member: usize,
+        order: &MergeOrder,
+    ) {
+        let merged = self.answer(ground, blobs, member, |trainers, ground, blobs| {
+            Ok(Told::Merged(merged(trainers, ground, blobs, member, order)))
+        });
+        if let Some(merged) = merged {
+            ground.input_after(COMPUTING, member, merged);
         }
     }
 
-    fn averaged(&mut self, member: usize, order: &AverageOrder) -> AverageReport {
-        let spec = Arc::clone(&self.spec);
-        let contents = &self.contents;
-        let held = &self.members[member].held;
-        let mut load = |blob: &BlobId| {
-            held.contains(blob)
-                .then(|| contents.get(blob).cloned())
-                .flatten()
-        };
-        let (mean, mut report) = execute::average(order, &spec, &mut load);
-        if let Some(mut mean) = mean {
-            let lies = self.scenario.behaviours.get(&member) == Some(&Behaviour::FalseMean);
-            let lies = lies && order.purpose == Purpose::Close;
-            if lies {
-                mean.iter_mut()
-                    .for_each(|(_, tensor)| tensor.values_mut()[0] += 0.5);
-            }
-            let blob = self.put(member, order.round, Arc::new(mean));
-            if lies {
-                self.outcome.false_means.insert(blob.id);
-            }
-            report.mean = Some(blob);
+    pub(super) fn average(
+        &mut self,
+        ground: &mut Ground<'_>,
+        blobs: &mut Blobs,
+        member: usize,
+        order: &AverageOrder,
+    ) {
+        let averaged = self.answer(ground, blobs, member, |_, ground, blobs| {
+            Ok(Told::Averaged(averaged(ground, blobs, member, order)))
+        });
+        if let Some(averaged) = averaged {
+            ground.input_after(COMPUTING, member, averaged);
         }
-        report
     }
 
-    pub(super) fn save(&mut self, member: usize) {
-        let Member {
-            machine,
-            checkpoint,
-            head,
-            ..
-        } = &mut self.members[member];
-        let mut is_node = false;
-        match machine {
-            Machine::Node(node) => {
-                *checkpoint = Some(node.checkpoint());
-                is_node = true;
-            }
-            Machine::Aggregator(aggregator) => *head = Some(aggregator.head()),
-        }
-        if is_node {
+    pub(super) fn save(&mut self, ground: &mut Ground<'_>, member: usize) {
+        ground.members[member].save();
+        if ground.is_node(member) {
             self.trainers().save(member);
         }
     }
+}
+
+/// Returns what a member was told the first time, and makes the blobs again that it had since.
+fn remembered(past: &mut Past, blobs: &mut Blobs, member: usize) -> Result<Told, Failure> {
+    let answer = past.answers.next();
+    let answer = answer.filter(|answer| answer.member == member);
+    let answer = answer.ok_or(Failure::NotThisRun)?;
+    for Made {
+        blob,
+        round,
+        proxies,
+    } in answer.made
+    {
+        let params = match proxies {
+            Some(bytes) => {
+                ParamSet::decode(&bytes).map_err(|error| Failure::Work(error.to_string()))?
+            }
+            // What it holds is known at the end of the past, if it is still held then.
+            None => ParamSet::new(),
+        };
+        blobs.keep(member, round, blob, Arc::new(params));
+    }
+    Ok(answer.told)
+}
+
+/// Ends a local update: what the trainer made becomes blobs, spoiled by those that misbehave.
+fn trained(
+    trainers: &mut dyn Trainers,
+    ground: &mut Ground<'_>,
+    blobs: &mut Blobs,
+    member: usize,
+    round: Round,
+) -> Result<LocalReport, String> {
+    let outcome = trainers.end(member)?;
+    let update = outcome.into_update().map_err(|error| error.to_string())?;
+    let behaviour = ground.behaviour(member);
+    let shared = match behaviour {
+        Some(Behaviour::ForeignShape) => {
+            let proxies = update.proxies.as_ref();
+            proxies.map(|proxies| Arc::new(proxies.to_params()))
+        }
+        _ => update.shared,
+    };
+    let shared = shared.map(|shared| blobs.put(member, round, shared));
+    let precision = ground.spec.transfer.precision;
+    let (mut experts, mut own_experts) = (Vec::new(), Vec::new());
+    for (mut params, samples_routed) in update.experts {
+        let spoil = match behaviour {
+            Some(Behaviour::NanExperts) => Some(f32::NAN),
+            Some(Behaviour::HugeExperts) => Some(1e3),
+            _ => None,
+        };
+        if let Some(spoil) = spoil {
+            let values = Arc::make_mut(&mut params).iter_mut();
+            let values = values.flat_map(|(_, tensor)| tensor.values_mut());
+            values.for_each(|value| *value *= spoil);
+        }
+        if precision != Precision::F32 {
+            own_experts.push(blobs.put(member, round, Arc::clone(&params)));
+        }
+        let blob = blobs.put_to_send(member, round, params, precision);
+        if spoil.is_some() {
+            ground.outcome.observed.invalid.insert(blob.id);
+        }
+        experts.push(ExpertOffer {
+            blob,
+            samples_routed,
+        });
+    }
+    let refreshes = ground.schedule.refreshes_in(round);
+    let proxies = update.proxies.filter(|_| refreshes);
+    let sketched = proxies.as_ref().filter(|_| ground.spec.uses_sketches());
+    let sketches =
+        sketched.map(|proxies| fednode_mix::sketch::sketches(proxies, ground.federation));
+    let proxies = proxies.map(|proxies| offer(ground, blobs, member, round, &proxies));
+    Ok(LocalReport {
+        round,
+        lineage: BlobId::of(b""),
+        shared,
+        experts,
+        own_experts,
+        proxies,
+        sketches,
+        n_samples: update.n_samples,
+        train_loss: update.train_loss,
+        expert_share: update.expert_share,
+    })
+}
+
+/// Small proxies go inside the advert, others become a blob, as in the daemon.
+fn offer(
+    ground: &Ground<'_>,
+    blobs: &mut Blobs,
+    member: usize,
+    round: Round,
+    proxies: &ProxySet,
+) -> ProxyOffer {
+    let params = proxies.to_params();
+    let bytes = params.to_bytes();
+    if bytes.len() <= ground.scenario.inline_proxy_bytes {
+        ProxyOffer::Inline(bytes)
+    } else {
+        ProxyOffer::Blob(blobs.put_proxies(member, round, params))
+    }
+}
+
+fn merged(
+    trainers: &mut dyn Trainers,
+    ground: &mut Ground<'_>,
+    blobs: &Blobs,
+    member: usize,
+    order: &MergeOrder,
+) -> MergeReport {
+    let me = ground.members[member].id;
+    let own_shared = trainers.shared(member);
+    let mut load = |blob: &BlobId| blobs.load(member, blob);
+    let own_shared = own_shared.as_deref();
+    let (adoption, report) = execute::merge(order, &ground.spec, me, own_shared, &mut load);
+    if ground.scenario.observe {
+        let observed = &mut ground.outcome.observed;
+        let is_honest = !ground.scenario.behaviours.contains_key(&member);
+        let used = adoption.used.iter().flat_map(|(_, sources)| sources);
+        let foreign = used.filter(|(expert, _)| expert.owner != me);
+        for (expert, _) in foreign.filter(|_| is_honest) {
+            let blob = order.sources[expert].id;
+            observed.used.push((member, order.round, *expert, blob));
+        }
+        if let (Some(_), Some(BlobRef { id, .. })) = (&adoption.shared, order.adopt) {
+            observed.adopted.push((member, order.round, id));
+        }
+    }
+    trainers.adopt(member, order.round, adoption);
+    report
+}
+
+fn averaged(
+    ground: &mut Ground<'_>,
+    blobs: &mut Blobs,
+    member: usize,
+    order: &AverageOrder,
+) -> AverageReport {
+    let mut load = |blob: &BlobId| blobs.load(member, blob);
+    let (mean, mut report) = execute::average(order, &ground.spec, &mut load);
+    let Some(mut mean) = mean else {
+        return report;
+    };
+    let is_liar = ground.behaviour(member) == Some(Behaviour::FalseMean);
+    let lies = is_liar && order.purpose == Purpose::Close;
+    if lies {
+        mean.iter_mut()
+            .for_each(|(_, tensor)| tensor.values_mut()[0] += 0.5);
+    }
+    let blob = blobs.put(member, order.round, Arc::new(mean));
+    if lies {
+        ground.outcome.observed.false_means.insert(blob.id);
+    }
+    report.mean = Some(blob);
+    report
 }

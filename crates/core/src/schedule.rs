@@ -1,0 +1,200 @@
+//! The stages of a federation: what each round is, and what comes after the last one.
+//!
+//! ```text
+//! round 1 ── … ── round T-1 ── round T ──────────────────► after the last round
+//! train           train        train, or gather           pool, if wanted
+//!                              statistics
+//! ```
+//!
+//! Derived from the spec once. Whoever wants to know what is special about a round asks the schedule, and nobody else
+//! compares round numbers.
+
+use crate::{Exchange, FederationSpec, Round, Weighting};
+
+/// What a round is, or what comes after the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Nodes train on their own samples and exchange what they learned.
+    Train(Training),
+    /// All nodes add up statistics of their features instead of training. Experts stay as they are.
+    GatherStatistics,
+    /// Nodes exchange private modules and learn a mixture of them; a module is fine-tuned before, if that is wanted.
+    Pool,
+}
+
+/// A round of training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Training {
+    /// Who is to train.
+    pub trainees: Trainees,
+    /// Whether proxies are published, from which the plans of the next rounds are made: `(t-1) mod I == 0`
+    /// (`moe-systems` §1.3).
+    pub refreshes: bool,
+}
+
+/// Who trains in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trainees {
+    /// All nodes, however few train in other rounds: something that is averaged stays for good.
+    Everybody,
+    /// The share that the spec names.
+    Share,
+}
+
+/// The stages of a federation, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schedule {
+    /// One for each round, then those after the last.
+    stages: Vec<Stage>,
+    n_rounds: usize,
+}
+
+impl Schedule {
+    /// Derives the stages from a spec.
+    pub fn of(spec: &FederationSpec) -> Self {
+        let train = |round: u32| {
+            let is_for_all = spec.exchange.everybody_first && round == 1;
+            Stage::Train(Training {
+                trainees: if is_for_all {
+                    Trainees::Everybody
+                } else {
+                    Trainees::Share
+                },
+                refreshes: spec.exchange.refreshes_in(Round(round)),
+            })
+        };
+        let mut stages: Vec<Stage> = (1..=spec.rounds).map(train).collect();
+        let n_rounds = stages.len();
+        if let Some(last) = stages.last_mut()
+            && spec.statistics.enabled
+        {
+            *last = Stage::GatherStatistics;
+        }
+        if spec.pool.enabled {
+            stages.push(Stage::Pool);
+        }
+        Self { stages, n_rounds }
+    }
+
+    /// Returns what a round is; `None` before the first and after the last.
+    pub fn round(&self, round: Round) -> Option<Stage> {
+        let rounds = &self.stages[..self.n_rounds];
+        let index = round.0.checked_sub(1)? as usize;
+        rounds.get(index).copied()
+    }
+
+    /// Returns what comes after a round; `None` if that is all.
+    pub fn after(&self, round: Round) -> Option<Stage> {
+        let done = (round.0 as usize).min(self.n_rounds);
+        self.stages.get(done).copied()
+    }
+
+    /// Tells whether proxies are published in a round.
+    pub fn refreshes_in(&self, round: Round) -> bool {
+        matches!(self.round(round), Some(Stage::Train(training)) if training.refreshes)
+    }
+
+    /// Tells whether statistics are gathered in a round, and nothing is trained.
+    pub fn gathers_statistics_in(&self, round: Round) -> bool {
+        self.round(round) == Some(Stage::GatherStatistics)
+    }
+
+    /// Returns the round in which statistics are gathered, if there is one: the last.
+    pub fn statistics_round(&self) -> Option<Round> {
+        let last = Round(self.n_rounds as u32);
+        self.gathers_statistics_in(last).then_some(last)
+    }
+
+    /// Tells whether a round needs every node, however few train in others.
+    pub fn is_for_everybody(&self, round: Round) -> bool {
+        match self.round(round) {
+            Some(Stage::Train(training)) => training.trainees == Trainees::Everybody,
+            Some(Stage::GatherStatistics) => true,
+            Some(Stage::Pool) | None => false,
+        }
+    }
+
+    /// Returns how parts of a round are weighted when they are averaged: as the algorithm wants it, but statistics by
+    /// samples, since they are divided by those.
+    pub fn weighting(&self, round: Round, exchange: &Exchange) -> Weighting {
+        match &exchange.averaging {
+            Some(_) if self.gathers_statistics_in(round) => Weighting::Samples,
+            Some(averaging) => averaging.weighting,
+            None => Weighting::Uniform,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Averaging, ExpertExchange, Matching, PeersPerExpert, Rule};
+
+    fn spec() -> FederationSpec {
+        let mut spec = FederationSpec {
+            rounds: 7,
+            ..FederationSpec::default()
+        };
+        spec.exchange.averaging = Some(Averaging {
+            weighting: Weighting::Uniform,
+            rule: Rule::Mean,
+        });
+        spec.exchange.experts = Some(ExpertExchange {
+            peers_per_expert: PeersPerExpert::Count(2),
+            refresh_every: 3,
+            temperature: 1.0,
+            weighting: Weighting::Uniform,
+            slots_per_node: None,
+            max_distance: None,
+            matching: Matching::Similarity,
+        });
+        spec
+    }
+
+    fn rounds_in_which(schedule: &Schedule, is: impl Fn(&Schedule, Round) -> bool) -> Vec<u32> {
+        let all = (0..=9).filter(|round| is(schedule, Round(*round)));
+        all.collect()
+    }
+
+    #[test]
+    fn proxies_are_published_in_round_1_and_in_every_third_after_it_while_nodes_train() {
+        let mut spec = spec();
+        let plain = Schedule::of(&spec);
+        assert_eq!(rounds_in_which(&plain, Schedule::refreshes_in), [1, 4, 7]);
+        spec.statistics.enabled = true;
+        let gathering = Schedule::of(&spec);
+        assert_eq!(rounds_in_which(&gathering, Schedule::refreshes_in), [1, 4]);
+    }
+
+    #[test]
+    fn the_last_round_gathers_statistics_of_everybody_weighted_by_samples() {
+        let mut spec = spec();
+        (spec.statistics.enabled, spec.exchange.everybody_first) = (true, true);
+        let schedule = Schedule::of(&spec);
+        assert_eq!(
+            rounds_in_which(&schedule, Schedule::gathers_statistics_in),
+            [7]
+        );
+        assert_eq!(
+            rounds_in_which(&schedule, Schedule::is_for_everybody),
+            [1, 7],
+            "and the first round is for everybody, too"
+        );
+        let by_samples = |schedule: &Schedule, round| {
+            schedule.weighting(round, &spec.exchange) == Weighting::Samples
+        };
+        assert_eq!(rounds_in_which(&schedule, by_samples), [7]);
+    }
+
+    #[test]
+    fn a_pool_comes_after_the_last_round_whatever_its_number() {
+        let mut spec = spec();
+        assert_eq!(Schedule::of(&spec).after(Round(7)), None);
+        spec.pool.enabled = true;
+        let schedule = Schedule::of(&spec);
+        assert!(matches!(schedule.after(Round(6)), Some(Stage::Train(_))));
+        assert_eq!(schedule.after(Round(7)), Some(Stage::Pool));
+        assert_eq!(schedule.after(Round(99)), Some(Stage::Pool));
+        assert_eq!(schedule.round(Round(8)), None, "a pool is no round");
+    }
+}

@@ -1,0 +1,138 @@
+//! Closing a round in the aggregator's place.
+//!
+//! The nodes whose updates are known are ordered by a hash of federation, round and node id; each acts after the one
+//! before it has had its grace time. The announcement names every member, so anybody can recompute the mean.
+
+use fednode_core::{BlobId, BlobRef, Body, Local, NodeId, Round};
+
+use crate::chain::{self, Rank};
+use crate::closing::Closer;
+use crate::event::{Arrival, AverageReport, Fetch, FetchKind, Note, Output};
+use crate::node::shared::Shared;
+
+/// How many acting aggregators are tried before a node goes on alone.
+pub(in crate::node) const ATTEMPTS: u32 = 4;
+
+/// A round being closed by this node.
+#[derive(Debug)]
+pub(in crate::node) struct Acting {
+    closer: Closer,
+    /// The most bytes that a part can have.
+    most: u64,
+    /// The newest round of which updates are counted, where others train in later ones.
+    newest: Option<Round>,
+}
+
+impl Acting {
+    /// Begins to close a round: fetches the parts of all updates that follow the same closed round as this node.
+    pub(in crate::node) fn begin(shared: &mut Shared, round: Round) -> Self {
+        let parent = shared.parent();
+        let mut acting = Self {
+            closer: Closer::new(shared.spec.clone(), shared.schedule.clone()),
+            most: chain::most_bytes(&shared.chain.head(), round, &shared.schedule),
+            // Where only some train in a round, those of a later one have given this one up.
+            newest: (shared.spec.round.participation < 1.0).then_some(round),
+        };
+        let audience = shared.audience;
+        // Newest updates of whatever round: who is ahead because it gave up waiting is counted, too.
+        let newest = shared.view.newest_locals();
+        let counted = newest.filter(|(node, newest, local)| {
+            local.parent == parent && audience.hears(*node, *newest)
+        });
+        let wanted: Vec<(NodeId, BlobRef)> = counted
+            .filter_map(|(node, newest, local)| Some((node, acting.offer(node, newest, local)?)))
+            .collect();
+        shared.outbox.note(Note::Acting(round));
+        for (node, blob) in wanted {
+            // A short deadline: the others wait for this, and a part that cannot be had is simply not counted.
+            let fetch = Fetch {
+                blob,
+                kind: FetchKind::Shared,
+                from: vec![node],
+                base: shared.chain.head().mean.map(|mean| mean.id),
+                until: shared.now + shared.spec.round.grace(),
+            };
+            shared.outbox.push(Output::Fetch(fetch));
+        }
+        acting
+    }
+
+    /// Takes note of an update and returns the blob to fetch, if it counts and is not known yet.
+    pub(super) fn offer(&mut self, node: NodeId, round: Round, local: &Local) -> Option<BlobRef> {
+        let is_too_large = local.shared.is_some_and(|shared| shared.size > self.most);
+        let is_too_new = self.newest.is_some_and(|newest| round > newest);
+        if is_too_large || is_too_new {
+            return None;
+        }
+        self.closer.offer(node, round, local)
+    }
+
+    pub(super) fn resolve(&mut self, blob: BlobId, arrival: Arrival) {
+        self.closer.resolve(blob, arrival);
+    }
+
+    pub(super) fn remove(&mut self, node: NodeId) {
+        self.closer.remove(node);
+    }
+
+    /// Visits the parts on offer.
+    pub(super) fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
+        self.closer.blobs()
+    }
+
+    /// Orders the mean once every part is held or known to be out of reach.
+    pub(in crate::node) fn close_if_ready(&mut self, shared: &mut Shared) {
+        // Nobody is expected by name: the parts on offer are those of all who had spoken by the time this node began.
+        if !self.closer.all_in(std::iter::empty()) {
+            return;
+        }
+        let order = self.closer.order_mean(shared.parent(), shared.federation);
+        shared.outbox.push_some(order.map(Output::Average));
+    }
+
+    /// The mean is computed: publishes the closed round. With too few members left it is computed anew.
+    pub(super) fn on_averaged(&mut self, shared: &mut Shared, report: AverageReport) {
+        if let Some(mean) = self.closer.on_averaged(report, &mut shared.outbox) {
+            let parent = shared.parent();
+            let global = shared.chain.close(parent, mean.blob, mean.members);
+            shared.outbox.publish(mean.round, Body::Global(global));
+        }
+    }
+}
+
+/// Tells whether this node may close a round: its own update is among those that all hear.
+pub(in crate::node) fn can_act(shared: &Shared, round: Round) -> bool {
+    shared.audience.hears(shared.me, round) && shared.view.local(shared.me, round).is_some()
+}
+
+/// Returns how many nodes act before this one.
+pub(in crate::node) fn place_in_line(shared: &Shared, round: Round) -> u32 {
+    let own = rank(shared, round, shared.me);
+    candidates(shared, round)
+        .filter(|node| rank(shared, round, *node) < own)
+        .count() as u32
+}
+
+/// Tells whether there is nothing to wait for: the updates of all that all hear are here, and this node is the first.
+pub(in crate::node) fn is_first_of_all(shared: &Shared, round: Round) -> bool {
+    let counts = |node| shared.audience.hears(node, round) && shared.cohort.contains(node);
+    let is_in = |node| !counts(node) || shared.view.local(node, round).is_some();
+    can_act(shared, round)
+        && shared.view.neighbours().all(is_in)
+        && candidates(shared, round).count() >= shared.spec.fewest_members() as usize
+        && place_in_line(shared, round) == 0
+}
+
+/// Visits the nodes that can act for the round: those that all hear, with an update that follows the same closed round.
+fn candidates(shared: &Shared, round: Round) -> impl Iterator<Item = NodeId> + '_ {
+    let parent = shared.parent();
+    let locals = shared.view.locals(round);
+    let fitting = locals.filter(move |(_, local)| local.parent == parent);
+    fitting
+        .map(|(node, _)| node)
+        .filter(move |node| shared.audience.hears(*node, round))
+}
+
+fn rank(shared: &Shared, round: Round, node: NodeId) -> Rank {
+    Rank::acting(shared.federation, round, node)
+}

@@ -1,0 +1,383 @@
+//! The exchange of a round: the experts of the plan, the round's mean and the updates of others.
+//!
+//! The plan was computed from the proxies of an earlier round (FedMoE-DA's stale A, `moe-systems` §1.3), so fetching
+//! starts while the node still trains, from whoever is done; the experts themselves are this round's. What does not
+//! arrive in time is dropped and the row is renormalised, or an older version of at most I rounds stands in (U14).
+//! Nobody waits longer than the deadline.
+//!
+//! The exchange is a machine of its own that the phases hand on: it is opened with the training of a round and ends
+//! with its merge. A joining node has one that waits for nothing but the mean that it adopts.
+
+pub(super) mod acting;
+mod experts;
+mod pursuit;
+
+use std::collections::BTreeSet;
+
+use fednode_core::{BlobId, Local, NodeId, Round, Timestamp};
+
+use self::acting::Acting;
+use self::experts::Experts;
+use self::pursuit::Pursuit;
+use super::following;
+use super::planning;
+use super::shared::Shared;
+use crate::event::{Arrival, AverageReport, FetchKind, Timer};
+use crate::follower::Closed;
+use crate::status::Waiting;
+
+/// What a round waits for, and what has arrived.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    round: Round,
+    started: Timestamp,
+    pub(super) experts: Experts,
+    pub(super) mean: Pursuit,
+    /// This node closes the round itself.
+    pub(super) acting: Option<Acting>,
+    /// Whose update is not known yet, and with it their proxies: members of the closed round or, where none is closed, all
+    /// who are there.
+    updates_awaited: BTreeSet<NodeId>,
+    /// Whether the proxies of those who are alike were asked for, where not everybody's are.
+    shortlisted: bool,
+    /// Where nothing is averaged: a quorum is done, and the others have the grace time.
+    in_grace: bool,
+    /// The round is closed and its stragglers have had their time.
+    grace_over: bool,
+}
+
+impl Exchange {
+    /// An exchange of the current round that waits for nothing yet.
+    fn new(shared: &Shared) -> Self {
+        Self {
+            round: shared.memory.round,
+            started: shared.now,
+            experts: Experts::default(),
+            mean: Pursuit::default(),
+            acting: None,
+            updates_awaited: BTreeSet::new(),
+            shortlisted: false,
+            in_grace: false,
+            grace_over: false,
+        }
+    }
+
+    /// An exchange that waits for nothing but the mean that a joining node adopts.
+    pub(super) fn to_adopt(shared: &Shared) -> Box<Self> {
+        let mut exchange = Self::new(shared);
+        exchange.mean.require();
+        Box::new(exchange)
+    }
+
+    /// An exchange of a node that rests: it waits until the round is closed, if rounds are.
+    pub(super) fn to_rest(shared: &Shared) -> Box<Self> {
+        let mut exchange = Self::new(shared);
+        exchange.begin(shared);
+        Box::new(exchange)
+    }
+
+    /// Starts fetching the planned experts of this round from those who are already done with it, while this node still
+    /// trains: the plan of a round is known before it begins.
+    pub(super) fn open(shared: &mut Shared) -> Box<Self> {
+        planning::renew(shared);
+        following::follow_planned(shared);
+        following::forget_strangers(shared);
+        let mut exchange = Self::new(shared);
+        if let Some(plan) = &shared.memory.plan {
+            // Who has left, or rests in this round, publishes no update that could be waited for.
+            let (view, cohort) = (&shared.view, &shared.cohort);
+            let speaks = |owner| !view.has_left(owner) && cohort.contains(owner);
+            exchange.experts = Experts::of(plan, shared.me, speaks);
+        }
+        for owner in exchange.experts.owners().clone() {
+            exchange.look_at(shared, owner, exchange.round);
+        }
+        Box::new(exchange)
+    }
+
+    /// The node is done training, or rests: from now on the exchange waits for the mean, too.
+    pub(super) fn begin(&mut self, shared: &Shared) {
+        self.started = shared.now;
+        if shared.averages() {
+            self.mean.require();
+        }
+    }
+
+    pub(super) fn round(&self) -> Round {
+        self.round
+    }
+
+    /// Visits the foreign blobs that are here or on their way.
+    pub(super) fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
+        let mean = self.mean.candidate().map(|closed| closed.global.mean.id);
+        let acting = self.acting.iter().flat_map(Acting::blobs);
+        self.experts.blobs().chain(mean).chain(acting)
+    }
+
+    /// Visits the nodes whose updates are waited for.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let owners = self.experts.owners().iter();
+        owners.chain(&self.updates_awaited).copied()
+    }
+
+    /// Tells whether all that was waited for is here.
+    pub(super) fn is_complete(&self) -> bool {
+        self.experts.is_complete() && self.updates_awaited.is_empty() && !self.mean.lacks_mean()
+    }
+
+    /// Tells whether this is the time for the shortlist: nothing else is waited for, and there was none yet.
+    pub(super) fn is_first_shortlist(&mut self) -> bool {
+        self.is_complete() && !std::mem::replace(&mut self.shortlisted, true)
+    }
+
+    /// Tells whether the grace time begins now, where nothing is averaged.
+    pub(super) fn begins_grace(&mut self) -> bool {
+        !std::mem::replace(&mut self.in_grace, true)
+    }
+
+    /// Waits for the updates of these nodes.
+    pub(super) fn await_updates(&mut self, nodes: impl Iterator<Item = NodeId>) {
+        self.updates_awaited = nodes.collect();
+    }
+
+    /// Another node's update arrived.
+    pub(super) fn on_update(
+        &mut self,
+        shared: &mut Shared,
+        author: NodeId,
+        round: Round,
+        local: &Local,
+    ) {
+        if let Some(acting) = &mut self.acting
+            && let Some(blob) = acting.offer(author, round, local)
+        {
+            shared.fetch(blob, FetchKind::Shared, vec![author]);
+        }
+        self.look_at(shared, author, round);
+    }
+
+    /// Starts fetching the planned experts of a node whose update of this round has arrived.
+    fn look_at(&mut self, shared: &mut Shared, owner: NodeId, round: Round) {
+        if self.round != round {
+            return;
+        }
+        // Whoever has spoken is not waited for, planned or not.
+        self.updates_awaited.remove(&owner);
+        if !self.experts.owners().contains(&owner) {
+            return; // Nearly everybody, in a large federation.
+        }
+        let Some(offers) = planning::offer_of(shared, owner, round) else {
+            return;
+        };
+        let offers = offers.experts.clone();
+        let by_use = planning::weighs_by_use(&shared.spec);
+        // All experts are alike in size: another one is none, or a name that somebody else's blob has.
+        let own = shared.memory.report.as_ref();
+        let own = own.and_then(|report| report.experts.first());
+        let size = own.map(|own| own.blob.size);
+        let wanted = self.experts.want(owner, &offers, |offer| {
+            // An expert that none of its owner's samples chose would weigh nothing.
+            let is_used = !by_use || offer.samples_routed > 0;
+            is_used && size.is_none_or(|size| offer.blob.size == size)
+        });
+        for (expert, blob) in wanted {
+            let before = shared.memory.held.get(&expert).map(|held| held.blob.id);
+            shared.fetch_after(before, blob, FetchKind::Expert, vec![owner]);
+        }
+    }
+
+    /// Records that a blob is held, or cannot be had.
+    pub(super) fn resolve(&mut self, blob: BlobId, arrival: Arrival) {
+        if let Some(acting) = &mut self.acting {
+            acting.resolve(blob, arrival);
+        }
+        self.experts.resolve(blob, arrival);
+        self.mean.resolve(blob, arrival);
+    }
+
+    /// Proxies are here; a blob of experts may have the same name.
+    pub(super) fn on_proxies(&mut self, blob: BlobId) {
+        self.experts.resolve(blob, Arrival::Held);
+        self.mean.resolve(blob, Arrival::Held);
+    }
+
+    /// A mean was computed to close the round.
+    pub(super) fn on_averaged(&mut self, shared: &mut Shared, report: AverageReport) {
+        if let Some(acting) = &mut self.acting {
+            acting.on_averaged(shared, report);
+        }
+    }
+
+    /// Stops waiting for a node that left or was banned.
+    pub(super) fn give_up_on(&mut self, node: NodeId) {
+        if let Some(acting) = &mut self.acting {
+            acting.remove(node);
+        }
+        self.experts.give_up_on(node);
+        self.updates_awaited.remove(&node);
+    }
+
+    /// Looks for a closed round to follow, a better one than the candidate if there is one.
+    pub(super) fn find_better(&mut self, shared: &mut Shared) -> Option<Closed> {
+        let best = shared.best_global(Some(self))?;
+        let known = self.mean.candidate();
+        let is_known = known.is_some_and(|known| known.is(best.author, &best.global));
+        (!is_known).then_some(best)
+    }
+
+    /// Makes a closed round the candidate: fetches its mean, recomputes it where that is due.
+    pub(super) fn pursue(&mut self, shared: &mut Shared, closed: Closed) {
+        let on_trial = shared.must_verify(&closed);
+        let (author, mean) = (closed.author, closed.global.mean);
+        // Whoever was counted is likely to hold the mean by now; a few of them back the author up.
+        // Fetched at once, also while the trial goes on: both take their time.
+        let members = closed.global.members.iter().map(|member| member.node);
+        let backups = members.filter(|node| *node != author).take(4);
+        let from = [author].into_iter().chain(backups).collect();
+        self.mean.pursue(closed.clone());
+        let grace = shared.now + shared.spec.round.grace();
+        let timer = Timer::Grace(shared.memory.round);
+        shared.outbox.set_timer(timer, grace);
+        shared.fetch(mean, FetchKind::Shared, from);
+        if on_trial {
+            self.mean.put_on_trial(author, &closed.global);
+            shared.begin_trial(closed, None);
+        }
+    }
+
+    /// The trial of a closing ended without a verdict against it; a mean that was recomputed is here, too.
+    pub(super) fn acquit(&mut self, closed: &Closed, mean: Option<BlobId>) {
+        self.mean.acquit(closed.author, &closed.global);
+        if let Some(mean) = mean {
+            self.experts.resolve(mean, Arrival::Held);
+            self.mean.resolve(mean, Arrival::Held);
+        }
+    }
+
+    /// Recomputes the candidate's mean from its members. Returns false if that was tried before.
+    pub(super) fn recompute_mean(&mut self, shared: &mut Shared) -> bool {
+        let Some(closed) = self.mean.candidate().cloned() else {
+            return true;
+        };
+        // Once is enough: what could not be recomputed cannot be had from the same members a moment later.
+        if shared.trials.know(closed.author, &closed.global) {
+            return false;
+        }
+        self.mean.put_on_trial(closed.author, &closed.global);
+        shared.begin_trial(closed, None);
+        true
+    }
+
+    /// Lets the nodes that can act close the round at once, if there is no closed round to follow.
+    pub(super) fn call_for_another(&self, shared: &mut Shared) {
+        if self.mean.lacks_candidate() {
+            let takeover = Timer::Takeover(self.round);
+            shared.outbox.set_timer(takeover, shared.now);
+        }
+    }
+
+    /// Drops the candidate of a banned author, and all that was waited for from it.
+    pub(super) fn on_ban(&mut self, shared: &mut Shared, node: NodeId) {
+        // The round needs another closing, and the nodes have waited long enough.
+        if self.mean.drop_that_of(node) {
+            let takeover = Timer::Takeover(shared.memory.round);
+            shared.outbox.set_timer(takeover, shared.now);
+        }
+        self.give_up_on(node);
+    }
+
+    /// The round is closed and its stragglers have had their time: their experts are not waited for any longer.
+    pub(super) fn on_grace_over(&mut self, shared: &mut Shared, round: Round) {
+        if self.round == round {
+            self.experts.give_up_on_updates();
+            self.updates_awaited.clear();
+            // Remembered, since whoever is lost from now on is dropped at once.
+            self.grace_over = true;
+            self.drop_those_of_lost(shared);
+        }
+        // A mean that is slow to come is recomputed while the fetch goes on: its author may be dead.
+        if self.mean.is_slow() {
+            self.recompute_mean(shared);
+        }
+    }
+
+    /// Nobody waits longer than the grace time for whoever is gone, nor for the proxies of whoever was not counted: what a
+    /// member announced and nobody can deliver must not hold up a round.
+    fn drop_those_of_lost(&mut self, shared: &mut Shared) {
+        let view = &shared.view;
+        self.experts.drop_those_of_lost(|owner| view.is_lost(owner));
+        let closed = self.mean.candidate();
+        let is_counted = |node| {
+            closed.is_none_or(|closed| {
+                let mut members = closed.global.members.iter();
+                members.any(|member| member.node == node)
+            })
+        };
+        shared
+            .proxies
+            .keep_those_of(|node| !view.is_lost(node) && !view.has_left(node) && is_counted(node));
+    }
+
+    /// The deadline: blobs that have not come are not waited for any longer.
+    pub(super) fn on_deadline(&mut self, shared: &mut Shared, round: Round) {
+        self.on_grace_over(shared, round);
+        if self.round == round {
+            self.experts.give_up_on_blobs();
+            shared.proxies.clear();
+        }
+    }
+
+    /// A connection is lost: nobody waits for a dead node's experts longer than the grace time.
+    pub(super) fn on_peer_down(&mut self, shared: &mut Shared, node: NodeId) {
+        if !shared.averages() {
+            // Members of a closed round have said all; who is not one and has said nothing will not.
+            self.updates_awaited.remove(&node);
+        }
+        if self.grace_over {
+            self.drop_those_of_lost(shared);
+        }
+    }
+
+    /// The last aggregator is gone: it is replaced without waiting for the deadline.
+    pub(super) fn on_aggregator_lost(&mut self, shared: &mut Shared) {
+        if self.mean.lacks_candidate() {
+            let takeover = Timer::Takeover(self.round);
+            let patience = shared.now + shared.spec.round.grace();
+            shared.outbox.set_timer(takeover, patience);
+        }
+    }
+
+    /// Returns what is waited for, most important first.
+    pub(super) fn waiting(&self, shared: &Shared, now: Timestamp) -> Vec<Waiting> {
+        let since = now.since(self.started);
+        let mut waiting = Vec::new();
+        if self.mean.lacks_candidate() {
+            let who = if shared.view.has_aggregator() {
+                "the aggregator"
+            } else {
+                "an acting aggregator"
+            };
+            let what = format!("{who} to close round {}", self.round);
+            waiting.push(Waiting::new(what, since));
+        } else if self.mean.lacks_mean() {
+            let author = self.mean.candidate().iter().map(|c| c.author).collect();
+            waiting.push(Waiting::from_peers("the round's mean", author, since));
+        }
+        let owners = self.experts.owners_awaited();
+        let others = [
+            (
+                "local updates",
+                owners.union(&self.updates_awaited).copied().collect(),
+            ),
+            ("experts", self.experts.owners_on_their_way()),
+            ("proxies", shared.proxies.owners()),
+        ];
+        for (what, whom) in others {
+            let whom: Vec<NodeId> = BTreeSet::into_iter(whom).collect();
+            if !whom.is_empty() {
+                waiting.push(Waiting::from_peers(what, whom, since));
+            }
+        }
+        waiting
+    }
+}

@@ -1,0 +1,52 @@
+//! Keeping pace where experts are exchanged and nothing is averaged (FedMoE-DA with a frozen embedding).
+//!
+//! Elsewhere the closed round tells who took part in it and how long stragglers are waited for. Here every node looks for
+//! itself: in refresh rounds, whose proxies the plans of the next rounds need, it waits for the updates of all who are there
+//! and have not got as far; in every round the grace time starts when a quorum of them has.
+
+use fednode_core::{NodeId, Round};
+
+use super::exchange::Exchange;
+use super::shared::Shared;
+use crate::event::Timer;
+
+fn sees_no_closed_rounds(shared: &Shared) -> bool {
+    !shared.averages() && shared.spec.exchange.experts.is_some()
+}
+
+/// Returns who is there and due to train in a round, as (has got as far, has not).
+fn progress_of_others(shared: &Shared, round: Round) -> (Vec<NodeId>, Vec<NodeId>) {
+    let due = shared.view.known();
+    let due = due.filter(|node| *node != shared.me && shared.cohort.contains(*node));
+    due.partition(|node| {
+        let newest = shared.view.newest_local(*node);
+        newest.is_some_and(|(newest, _)| newest >= round)
+    })
+}
+
+/// Waits for those who have not got as far.
+pub(super) fn wait_for_others(shared: &mut Shared, exchange: &mut Exchange) {
+    if !sees_no_closed_rounds(shared) {
+        return;
+    }
+    if shared.schedule.refreshes_in(exchange.round()) {
+        let (_, late) = progress_of_others(shared, exchange.round());
+        exchange.await_updates(late.into_iter());
+    }
+    look(shared, exchange);
+}
+
+/// Starts the grace time once a quorum has got as far as this node, itself included.
+pub(super) fn look(shared: &mut Shared, exchange: &mut Exchange) {
+    if !sees_no_closed_rounds(shared) {
+        return;
+    }
+    let (round, times) = (exchange.round(), &shared.spec.round);
+    let (done, late) = progress_of_others(shared, round);
+    // Both counts leave this node out; it is done itself.
+    let is_quorum = done.len() + 1 >= times.quorum_of(done.len() + late.len() + 1);
+    if is_quorum && exchange.begins_grace() {
+        let over = shared.now + times.grace();
+        shared.outbox.set_timer(Timer::Grace(round), over);
+    }
+}

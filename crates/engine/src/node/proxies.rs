@@ -1,0 +1,51 @@
+//! Proxies on their way: whose they are, and of which round.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fednode_core::{BlobId, NodeId, Round};
+
+/// The proxies that are being fetched. Nodes with equal proxies have one blob.
+#[derive(Debug, Default)]
+pub(super) struct Proxies(BTreeMap<BlobId, Vec<(NodeId, Round)>>);
+
+impl Proxies {
+    /// Waits for a node's proxies; tells whether their blob is new and must be fetched.
+    pub(super) fn want(&mut self, blob: BlobId, node: NodeId, round: Round) -> bool {
+        let waiting = self.0.entry(blob).or_default();
+        waiting.push((node, round));
+        waiting.len() == 1
+    }
+
+    /// Takes out whose proxies a blob holds.
+    pub(super) fn take(&mut self, blob: BlobId) -> Vec<(NodeId, Round)> {
+        self.0.remove(&blob).unwrap_or_default()
+    }
+
+    /// Stops waiting for the proxies of a node.
+    pub(super) fn give_up_on(&mut self, node: NodeId) {
+        for waiting in self.0.values_mut() {
+            waiting.retain(|(wanted, _)| *wanted != node);
+        }
+        self.0.retain(|_, waiting| !waiting.is_empty());
+    }
+
+    /// Stops waiting for blobs of which no owner can be counted on.
+    pub(super) fn keep_those_of(&mut self, comes: impl Fn(NodeId) -> bool) {
+        self.0
+            .retain(|_, waiting| waiting.iter().any(|(node, _)| comes(*node)));
+    }
+
+    /// Stops waiting for anybody's.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the nodes whose proxies are waited for.
+    pub(super) fn owners(&self) -> BTreeSet<NodeId> {
+        self.0.values().flatten().map(|(node, _)| *node).collect()
+    }
+}

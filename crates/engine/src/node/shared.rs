@@ -1,0 +1,280 @@
+//! What outlives a phase: who this node is, whom it knows, which chain it follows, what its model is made of.
+//!
+//! Every reaction of a phase is given it, as context: phases own what they wait for, this owns the rest.
+
+use std::sync::Arc;
+
+use fednode_core::{
+    Audience, BlobId, BlobRef, Body, FederationId, FederationSpec, Lineage, Local, LocalReport,
+    NodeId, ParamSet, ProxyOffer, ProxySet, Round, Schedule, Timestamp,
+};
+
+use super::exchange::Exchange;
+use super::following::Following;
+use super::memory::Memory;
+use super::proxies::Proxies;
+use crate::chain::{self, Rank};
+use crate::cohort::Cohort;
+use crate::event::{Fetch, FetchKind, Note, Output};
+use crate::follower::{Closed, Follower};
+use crate::outbox::Outbox;
+use crate::state::Head;
+use crate::trials::Trials;
+use crate::view::View;
+
+/// Shared parts up to this size are averaged by everybody when an acting aggregator closes the round.
+const SMALL_SHARED_BYTES: u64 = 64 << 10;
+
+/// What all phases share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) spec: Arc<FederationSpec>,
+    pub(super) schedule: Arc<Schedule>,
+    pub(super) federation: FederationId,
+    pub(super) audience: Audience,
+    pub(super) me: NodeId,
+    /// What everybody starts from.
+    initial: Lineage,
+    /// The time of the input that is being handled.
+    pub(super) now: Timestamp,
+    pub(super) view: View,
+    pub(super) chain: Follower,
+    pub(super) memory: Memory,
+    /// Who trains in this round.
+    pub(super) cohort: Cohort,
+    pub(super) proxies: Proxies,
+    pub(super) trials: Trials,
+    pub(super) following: Following,
+    pub(super) outbox: Outbox,
+}
+
+impl Shared {
+    pub(super) fn new(
+        spec: Arc<FederationSpec>,
+        me: NodeId,
+        initial_shared: Option<BlobRef>,
+        head: Head,
+        memory: Memory,
+    ) -> Self {
+        let initial = initial_shared.map(|blob| blob.id);
+        Self {
+            federation: spec.id(),
+            audience: Audience::of(&spec),
+            me,
+            initial: initial.unwrap_or_else(|| BlobId::of(&spec.canonical_bytes())),
+            now: Timestamp::default(),
+            // An older expert may stand in for up to I rounds.
+            view: View::new(refresh_every(&spec) + 1),
+            chain: Follower::new(head),
+            memory,
+            cohort: Cohort::Everybody,
+            proxies: Proxies::default(),
+            trials: Trials::default(),
+            following: Following::default(),
+            outbox: Outbox::default(),
+            schedule: Arc::new(Schedule::of(&spec)),
+            spec,
+        }
+    }
+
+    /// Tells whether rounds are closed with a mean.
+    pub(super) fn averages(&self) -> bool {
+        self.spec.exchange.averaging.is_some()
+    }
+
+    /// Tells whether this node is drawn to train in this round.
+    pub(super) fn trains(&self) -> bool {
+        self.cohort.contains(self.me)
+    }
+
+    /// Returns the rounds between two exchanges of proxies; 1 where no experts are exchanged.
+    pub(super) fn refresh_every(&self) -> u32 {
+        refresh_every(&self.spec)
+    }
+
+    /// Returns the mean that this round follows.
+    pub(super) fn parent(&self) -> Lineage {
+        self.chain.lineage(self.initial)
+    }
+
+    /// Draws who trains in a round.
+    pub(super) fn cohort_of(&self, round: Round) -> Cohort {
+        let known = self.view.known().chain([self.me]);
+        Cohort::draw(&self.spec, &self.schedule, round, known)
+    }
+
+    /// Returns how many nodes are here, this one included.
+    pub(super) fn n_present(&self) -> usize {
+        1 + self.view.neighbours().len()
+    }
+
+    /// Fetches a blob from these nodes first.
+    pub(super) fn fetch(&mut self, blob: BlobRef, kind: FetchKind, from: Vec<NodeId>) {
+        // Shared parts and their mean are steps from the mean before.
+        let mean = self.chain.head().mean;
+        let mean = mean.filter(|_| kind == FetchKind::Shared);
+        self.fetch_after(mean.map(|mean| mean.id), blob, kind, from);
+    }
+
+    /// Fetches a blob of which this node may hold the version before.
+    pub(super) fn fetch_after(
+        &mut self,
+        base: Option<BlobId>,
+        blob: BlobRef,
+        kind: FetchKind,
+        from: Vec<NodeId>,
+    ) {
+        self.outbox.push(Output::Fetch(Fetch {
+            blob,
+            kind,
+            from,
+            base,
+            until: self.now + self.spec.round.deadline(),
+        }));
+    }
+
+    /// Starts fetching a node's proxies, or decodes them if they came inside the advert.
+    pub(super) fn want_proxies(&mut self, author: NodeId, round: Round, local: &Local) {
+        let experts = self.spec.exchange.experts.as_ref();
+        // With nothing to mix in, nobody needs proxies.
+        let mixes = experts.is_some_and(|experts| experts.peers_per_expert.limit() > 0);
+        if !mixes || self.view.has_proxies(author, round) {
+            return;
+        }
+        match &local.proxies {
+            None => {}
+            Some(ProxyOffer::Inline(bytes)) => {
+                let params = ParamSet::decode(bytes);
+                match params.and_then(|params| ProxySet::from_params(&params)) {
+                    Ok(proxies) => self.view.keep_proxies(author, round, Arc::new(proxies)),
+                    Err(error) => {
+                        let reason = format!("malformed proxies: {error}");
+                        self.outbox.strike(author, reason);
+                    }
+                }
+            }
+            Some(ProxyOffer::Blob(blob)) => {
+                let is_new = self.proxies.want(blob.id, author, round);
+                if is_new {
+                    self.fetch(*blob, FetchKind::Proxies, vec![author]);
+                }
+            }
+        }
+    }
+
+    /// Publishes an update. One that was published before a restart is published again, since it may never have left.
+    pub(super) fn publish_update(&mut self, report: &LocalReport) {
+        let body = Body::Local(Local {
+            lineage: report.lineage,
+            parent: self.parent(),
+            shared: report.shared,
+            experts: report.experts.clone(),
+            proxies: report.proxies.clone(),
+            sketches: report.sketches.clone(),
+            peers: self.following.nearest().to_vec(),
+            statistics: None,
+            n_samples: report.n_samples,
+        });
+        self.outbox.publish(report.round, body);
+    }
+
+    /// Notes that the node leaves one round for another.
+    pub(super) fn note_rejoined(&mut self, from: Round, to: Round) {
+        if to > from.next() || to < from {
+            self.outbox.note(Note::Rejoined { from, to });
+        }
+    }
+
+    /// Returns the best announced closed round that this node should follow; bans the authors of false ones.
+    ///
+    /// Of two closings of one round the lower rank is better, of two chains the one with more history.
+    pub(super) fn best_global(&mut self, mut exchange: Option<&mut Exchange>) -> Option<Closed> {
+        let (view, initial) = (&self.view, self.initial);
+        let (spec, schedule) = (&self.spec, &self.schedule);
+        // A mean that could not be had is not looked at again in this round.
+        let given_up = |mean| {
+            let exchange = exchange.as_deref();
+            exchange.is_some_and(|exchange| exchange.mean.is_unreachable(mean))
+        };
+        let open = view
+            .globals()
+            .filter(|(.., global)| !given_up(global.mean.id));
+        let rank = |round, author| rank(view, self.federation, self.me, round, author);
+        let found = self.chain.look(
+            open,
+            |head, (_, round, global)| {
+                chain::judge(head, initial, round, global, view, spec, schedule)
+            },
+            |(author, round, global), (known_author, known_round, known)| {
+                if global.parent == known.parent {
+                    rank(round, author) < rank(known_round, known_author)
+                } else {
+                    global.history > known.history
+                }
+            },
+        );
+        // Only now: a ban forgets what its author announced, which the look still reads.
+        for (author, reason) in found.false_ones {
+            self.ban(exchange.as_deref_mut(), author, reason);
+        }
+        found.best
+    }
+
+    /// Stops listening to a node that signed something false, and undoes what was waiting on its word.
+    pub(super) fn ban(&mut self, exchange: Option<&mut Exchange>, node: NodeId, reason: String) {
+        self.view.ban(node);
+        // Its closings need no trial any more: none of them will be followed.
+        self.trials.drop_those_of(node);
+        if let Some(exchange) = exchange {
+            exchange.on_ban(self, node);
+        }
+        self.proxies.give_up_on(node);
+        self.outbox.ban(node, reason);
+    }
+
+    /// Fetches the members' parts of a closing, to order the mean when they are here; once for each closing.
+    pub(super) fn begin_trial(&mut self, closed: Closed, accuser: Option<NodeId>) {
+        let author = closed.author;
+        if self.trials.know(author, &closed.global) {
+            return;
+        }
+        for (node, blob) in self.trials.begin(closed, accuser) {
+            self.fetch(blob, FetchKind::Shared, vec![node, author]);
+        }
+    }
+
+    /// Tells whether a closed round is recomputed before it is followed: by a draw, or because everybody does.
+    pub(super) fn must_verify(&self, closed: &Closed) -> bool {
+        let drawn = fednode_core::draw::happens(
+            self.spec.round.audit,
+            b"fednode audit 1",
+            self.federation,
+            closed.round,
+            self.me,
+        );
+        self.everybody_verifies(closed) || closed.author != self.me && drawn
+    }
+
+    /// Tells whether a closing is recomputed by everybody, and is not followed unless that succeeds: small parts that
+    /// another node averaged in the aggregator's place. Who counted them can deliver them.
+    pub(super) fn everybody_verifies(&self, closed: &Closed) -> bool {
+        let (author, me) = (closed.author, self.me);
+        let rank = rank(&self.view, self.federation, me, closed.round, author);
+        let acted = rank != Rank::Aggregator;
+        acted && author != me && closed.global.mean.size <= SMALL_SHARED_BYTES
+    }
+}
+
+fn refresh_every(spec: &FederationSpec) -> u32 {
+    let experts = spec.exchange.experts.as_ref();
+    experts.map_or(1, |experts| experts.refresh_every)
+}
+
+/// Returns who comes first of two that closed one round.
+fn rank(view: &View, federation: FederationId, me: NodeId, round: Round, author: NodeId) -> Rank {
+    if author != me && view.is_aggregator(author) {
+        Rank::Aggregator
+    } else {
+        Rank::acting(federation, round, author)
+    }
+}

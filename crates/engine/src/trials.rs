@@ -1,0 +1,158 @@
+//! Trials: recomputations of means that somebody else signed.
+//!
+//! A closed round names its members and their parts by hash, so its mean can be recomputed by anybody. A small machine
+//! that nodes and aggregators share: it keeps what each trial waits for and what came of it. Who is tried, and what
+//! follows from it, is its owner's affair.
+
+use std::collections::BTreeSet;
+
+use fednode_core::{BlobId, BlobRef, Global, NodeId};
+
+use crate::event::{Arrival, AverageOrder, Purpose};
+use crate::follower::Closed;
+
+/// A recomputation under way, or over.
+#[derive(Debug)]
+struct Trial {
+    /// What tells its answer from those to others.
+    number: u32,
+    closed: Closed,
+    /// Members' parts that are not here yet.
+    awaited: BTreeSet<BlobId>,
+    accuser: Option<NodeId>,
+    outcome: Outcome,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Open,
+    Recomputed,
+    Impossible,
+}
+
+/// What a blob that came, or did not come, means for the trials that wait for it.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// All parts are here: compute the mean.
+    Average(AverageOrder),
+    /// The trial of this number cannot be held.
+    Impossible(u32),
+}
+
+/// What is known of a closing that somebody accuses.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// It was never tried.
+    Nothing,
+    /// It is being tried, or could not be.
+    Tried,
+    /// It was recomputed.
+    Recomputed,
+}
+
+/// The trials since the head moved last: one for each closing, so that none is taken for another.
+#[derive(Debug, Default)]
+pub(crate) struct Trials {
+    trials: Vec<Trial>,
+    /// How many there have been.
+    count: u32,
+}
+
+impl Trials {
+    /// Tells whether a closing was tried, or is being tried.
+    pub(crate) fn know(&self, author: NodeId, global: &Global) -> bool {
+        self.trials
+            .iter()
+            .any(|trial| trial.closed.is(author, global))
+    }
+
+    /// Visits the parts that are averaged in trials that are not over.
+    pub(crate) fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
+        let is_open = |trial: &&Trial| trial.outcome == Outcome::Open;
+        self.trials
+            .iter()
+            .filter(is_open)
+            .flat_map(|trial| &trial.closed.global.members)
+            .map(|member| member.shared.id)
+    }
+
+    /// Begins a trial and returns the members' parts that it needs.
+    pub(crate) fn begin(
+        &mut self,
+        closed: Closed,
+        accuser: Option<NodeId>,
+    ) -> Vec<(NodeId, BlobRef)> {
+        let members = closed.global.members.iter();
+        let parts: Vec<(NodeId, BlobRef)> = members.map(|m| (m.node, m.shared)).collect();
+        // Numbers are never used twice, so that the answer to a dropped trial is not taken for another one.
+        self.count += 1;
+        self.trials.push(Trial {
+            number: self.count,
+            closed,
+            awaited: parts.iter().map(|(_, blob)| blob.id).collect(),
+            accuser,
+            outcome: Outcome::Open,
+        });
+        parts
+    }
+
+    /// Records that a part is here, or that it cannot be had.
+    pub(crate) fn resolve(&mut self, blob: BlobId, arrival: Arrival) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for trial in &mut self.trials {
+            // A part that comes again after the trial is over changes nothing.
+            if trial.outcome != Outcome::Open || !trial.awaited.contains(&blob) {
+                continue;
+            }
+            if arrival == Arrival::Failed {
+                steps.push(Step::Impossible(trial.number));
+                continue;
+            }
+            trial.awaited.remove(&blob);
+            if trial.awaited.is_empty() {
+                steps.push(Step::Average(AverageOrder {
+                    round: trial.closed.round,
+                    purpose: Purpose::Verify(trial.number),
+                    members: trial.closed.global.members.clone(),
+                }));
+            }
+        }
+        steps
+    }
+
+    /// Ends a trial: its mean was recomputed, or could not be (`None`). Returns the closing and its accuser; `None` if no
+    /// trial of that number is open.
+    pub(crate) fn end(
+        &mut self,
+        number: u32,
+        mean: Option<BlobRef>,
+    ) -> Option<(Closed, Option<NodeId>)> {
+        let is_it = |trial: &&mut Trial| trial.number == number && trial.outcome == Outcome::Open;
+        let trial = self.trials.iter_mut().find(is_it)?;
+        trial.outcome = mean.map_or(Outcome::Impossible, |_| Outcome::Recomputed);
+        Some((trial.closed.clone(), trial.accuser))
+    }
+
+    /// Tells what is known of a closing, and remembers who accuses it first.
+    pub(crate) fn accuse(&mut self, author: NodeId, global: &Global, accuser: NodeId) -> Known {
+        let mut trials = self.trials.iter_mut();
+        let Some(trial) = trials.find(|trial| trial.closed.is(author, global)) else {
+            return Known::Nothing;
+        };
+        trial.accuser.get_or_insert(accuser);
+        match trial.outcome {
+            Outcome::Recomputed => Known::Recomputed,
+            Outcome::Open | Outcome::Impossible => Known::Tried,
+        }
+    }
+
+    /// Drops the trials of a banned author.
+    pub(crate) fn drop_those_of(&mut self, author: NodeId) {
+        self.trials.retain(|trial| trial.closed.author != author);
+    }
+
+    /// Drops all trials: the head moved.
+    pub(crate) fn clear(&mut self) {
+        self.trials.clear();
+    }
+}

@@ -1,0 +1,233 @@
+//! Blobs: their contents, who holds which, and how they are forgotten.
+//!
+//! Contents are kept once, however many members hold a blob.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use fednode_core::{BlobId, BlobRef, ParamSet, Precision, ProxySet, Round};
+use fednode_engine::names::{NameMap, NameSet};
+
+use crate::history::{Contents, Made};
+
+/// Blobs by the round in which they were made.
+type Born = BTreeMap<Round, Vec<BlobId>>;
+
+/// All blobs of a federation.
+#[derive(Debug)]
+pub(super) struct Blobs {
+    contents: Contents,
+    /// The proxies among them that were fetched.
+    decoded: NameMap<BlobId, Arc<ProxySet>>,
+    /// What each member holds.
+    held: Vec<NameSet<BlobId>>,
+    holders: NameMap<BlobId, Vec<usize>>,
+    /// The blobs of each round, to forget them when nobody can want them any more.
+    born: Born,
+    /// Those among them that are averaged are kept apart.
+    parts: Born,
+    /// Bytes of the parts that were set apart since that was last asked.
+    parts_bytes: u64,
+    /// The blobs of the answer that is being computed.
+    made: Vec<Made>,
+}
+
+impl Blobs {
+    /// All members hold the initial shared part.
+    pub(super) fn new(n_members: usize, initial: Option<(BlobRef, Arc<ParamSet>)>) -> Self {
+        let held: NameSet<BlobId> = initial.iter().map(|(blob, _)| blob.id).collect();
+        let contents = initial.map(|(blob, params)| (blob.id, params));
+        Self {
+            contents: contents.into_iter().collect(),
+            decoded: NameMap::default(),
+            held: vec![held; n_members],
+            holders: NameMap::default(),
+            born: Born::new(),
+            parts: Born::new(),
+            parts_bytes: 0,
+            made: Vec::new(),
+        }
+    }
+
+    pub(super) fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    pub(super) fn content(&self, blob: &BlobId) -> Option<&Arc<ParamSet>> {
+        self.contents.get(blob)
+    }
+
+    /// Returns the content of a blob that a member holds.
+    pub(super) fn load(&self, member: usize, blob: &BlobId) -> Option<Arc<ParamSet>> {
+        let is_held = self.is_held(member, blob);
+        is_held.then(|| self.contents.get(blob).cloned()).flatten()
+    }
+
+    pub(super) fn is_held(&self, member: usize, blob: &BlobId) -> bool {
+        self.held[member].contains(blob)
+    }
+
+    /// Visits the members that came to hold a blob.
+    pub(super) fn holders(&self, blob: &BlobId) -> impl Iterator<Item = usize> + '_ {
+        self.holders.get(blob).into_iter().flatten().copied()
+    }
+
+    pub(super) fn hold(&mut self, member: usize, blob: BlobId) {
+        if self.held[member].insert(blob) {
+            self.holders.entry(blob).or_default().push(member);
+        }
+    }
+
+    /// A member deletes its copy.
+    pub(super) fn release(&mut self, member: usize, blob: &BlobId) {
+        self.held[member].remove(blob);
+    }
+
+    /// Returns proxies decoded; all members that fetch them share one copy.
+    pub(super) fn decoded_proxies(&mut self, blob: BlobId) -> Option<Arc<ProxySet>> {
+        if let Some(known) = self.decoded.get(&blob) {
+            return Some(Arc::clone(known));
+        }
+        let set = Arc::new(ProxySet::from_params(self.contents.get(&blob)?).ok()?);
+        self.decoded.insert(blob, Arc::clone(&set));
+        Some(set)
+    }
+
+    /// Puts a blob into the network.
+    pub(super) fn put(&mut self, member: usize, round: Round, params: Arc<ParamSet>) -> BlobRef {
+        let (blob, _) = params.to_blob();
+        self.put_as(member, round, blob, params)
+    }
+
+    /// Puts a blob into the network that others may take over, as they will have it.
+    pub(super) fn put_to_send(
+        &mut self,
+        member: usize,
+        round: Round,
+        params: Arc<ParamSet>,
+        precision: Precision,
+    ) -> BlobRef {
+        if precision == Precision::F32 {
+            return self.put(member, round, params);
+        }
+        let (blob, _) = params.to_blob_as(precision);
+        let narrowed = Arc::unwrap_or_clone(params).narrowed(precision);
+        self.put_as(member, round, blob, Arc::new(narrowed))
+    }
+
+    fn put_as(
+        &mut self,
+        member: usize,
+        round: Round,
+        blob: BlobRef,
+        params: Arc<ParamSet>,
+    ) -> BlobRef {
+        let proxies = None;
+        self.made.push(Made {
+            blob,
+            round,
+            proxies,
+        });
+        self.keep(member, round, blob, params);
+        blob
+    }
+
+    /// Puts proxies into the network.
+    pub(super) fn put_proxies(&mut self, member: usize, round: Round, params: ParamSet) -> BlobRef {
+        let (blob, _) = params.to_blob();
+        let proxies = Some(params.to_bytes());
+        self.made.push(Made {
+            blob,
+            round,
+            proxies,
+        });
+        self.keep(member, round, blob, Arc::new(params));
+        blob
+    }
+
+    /// Keeps what is new: where many compute the same mean, all have the first one's.
+    pub(super) fn keep(
+        &mut self,
+        member: usize,
+        round: Round,
+        blob: BlobRef,
+        params: Arc<ParamSet>,
+    ) {
+        if let Entry::Vacant(vacant) = self.contents.entry(blob.id) {
+            vacant.insert(params);
+            self.born.entry(round).or_default().push(blob.id);
+        }
+        self.hold(member, blob.id);
+    }
+
+    /// Takes the list of what was made since it was last taken.
+    pub(super) fn take_made(&mut self) -> Vec<Made> {
+        std::mem::take(&mut self.made)
+    }
+
+    /// Enters a blob that was just made as one that is averaged.
+    pub(super) fn set_apart(&mut self, round: Round, part: BlobRef) {
+        self.parts_bytes += part.size;
+        let Some(made) = self.born.get_mut(&round) else {
+            return;
+        };
+        if let Some(at) = made.iter().rposition(|made| *made == part.id) {
+            self.parts.entry(round).or_default().push(made.remove(at));
+        }
+    }
+
+    pub(super) fn parts_bytes(&self) -> u64 {
+        self.parts_bytes
+    }
+
+    pub(super) fn reset_parts_bytes(&mut self) {
+        self.parts_bytes = 0;
+    }
+
+    /// Forgets the parts of rounds before `newest`, and all other blobs of rounds before `oldest`, unless they are needed.
+    pub(super) fn forget_before(&mut self, oldest: Round, newest: Round, needed: &NameSet<BlobId>) {
+        let (born, parts) = (
+            std::mem::take(&mut self.born),
+            std::mem::take(&mut self.parts),
+        );
+        self.born = self.without_those_before(oldest, born, needed);
+        self.parts = self.without_those_before(newest, parts, needed);
+    }
+
+    fn without_those_before(
+        &mut self,
+        oldest: Round,
+        mut made: Born,
+        needed: &NameSet<BlobId>,
+    ) -> Born {
+        for (_, blobs) in made.range_mut(..oldest) {
+            blobs.retain(|blob| {
+                let is_needed = needed.contains(blob);
+                if !is_needed {
+                    self.contents.remove(blob);
+                    self.decoded.remove(blob);
+                    for holder in self.holders.remove(blob).unwrap_or_default() {
+                        self.held[holder].remove(blob);
+                    }
+                }
+                is_needed
+            });
+        }
+        made.retain(|_, blobs| !blobs.is_empty());
+        made
+    }
+
+    /// Takes over the contents of an interrupted run; tells whether there is one for each blob.
+    pub(super) fn recall(&mut self, mut known: Contents) -> bool {
+        self.contents
+            .iter_mut()
+            .all(|(blob, params)| match known.remove(blob) {
+                Some(content) => {
+                    *params = content;
+                    true
+                }
+                None => false,
+            })
+    }
+}
