@@ -34,7 +34,8 @@ pub struct ConfigError(pub String);
 
 /// Declares a documented configuration struct.
 ///
-/// Fields are `name: Type = default`; a field that opens a documented table is marked `@table`.
+/// Fields are `name: Type = default`; a field that opens a documented table is marked `@table`. One attribute of serde may
+/// stand between the documentation of a field and its name.
 #[macro_export]
 macro_rules! config {
     (
@@ -42,6 +43,7 @@ macro_rules! config {
         pub struct $name:ident {
             $(
                 $(#[doc = $doc:literal])*
+                $(#[serde($($serde:tt)*)])?
                 $(@$table:ident)? $field:ident : $type:ty = $default:expr
             ),* $(,)?
         }
@@ -50,7 +52,7 @@ macro_rules! config {
         #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct $name {
-            $( $(#[doc = $doc])* pub $field: $type, )*
+            $( $(#[doc = $doc])* $(#[serde($($serde)*)])? pub $field: $type, )*
         }
 
         impl Default for $name {

@@ -147,7 +147,8 @@ mod tests {
 
     use super::*;
     use crate::algorithm::testing::numbers;
-    use crate::algorithm::{self, Output, Part, Selection, Step, take_step};
+    use crate::algorithm::{self, Output, Part, RoundContext, Selection, Step, StepContext};
+    use crate::optimizer::StepRule;
     use crate::train::{Epochs, Schedule, finish, train};
 
     /// Takes its samples as they are and passes all of them through what is frozen, every time.
@@ -163,17 +164,20 @@ mod tests {
             fn parts_mut(&mut self) -> &mut [Part] {
                 self.0.parts_mut()
             }
-            fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
-                self.0.passes(training)
+            fn passes(&self, ctx: &RoundContext<'_>) -> Vec<u32> {
+                self.0.passes(ctx)
+            }
+            fn step_rule(&self, stage: Stage) -> StepRule {
+                self.0.step_rule(stage)
             }
             fn selection(&self, stage: Stage) -> Selection {
                 self.0.selection(stage)
             }
-            fn finishing_passes(&self) -> Vec<u32> {
-                self.0.finishing_passes()
+            fn fine_tuning_passes(&self) -> Vec<u32> {
+                self.0.fine_tuning_passes()
             }
-            fn begin_finishing(&mut self, pass: usize) {
-                self.0.begin_finishing(pass);
+            fn begin_fine_tuning(&mut self, pass: usize, ctx: &RoundContext<'_>) {
+                self.0.begin_fine_tuning(pass, ctx);
             }
             fn forward(&self, inputs: Tensor<2>) -> Output {
                 self.0.forward(inputs)
@@ -183,11 +187,10 @@ mod tests {
 
     impl Algorithm for Forgetful {
         behaves_as_the_inner!();
-        fn step(&mut self, pass: usize, batch: Batch) -> Step {
-            take_step(self.0.as_mut(), Stage::Pass(pass), batch)
-        }
-        fn finishing_step(&mut self, pass: usize, batch: Batch) -> Step {
-            take_step(self.0.as_mut(), Stage::Finishing(pass), batch)
+        fn step(&mut self, stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+            let inputs = self.0.frozen(stage, batch.inputs.clone());
+            let inputs = inputs.unwrap_or(batch.inputs);
+            self.0.step(stage, Batch { inputs, ..batch }, ctx)
         }
     }
 
@@ -198,11 +201,8 @@ mod tests {
             self.1.fetch_add(1, Ordering::Relaxed);
             Some(frozen)
         }
-        fn step(&mut self, pass: usize, batch: Batch) -> Step {
-            self.0.step(pass, batch)
-        }
-        fn finishing_step(&mut self, pass: usize, batch: Batch) -> Step {
-            self.0.finishing_step(pass, batch)
+        fn step(&mut self, stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+            self.0.step(stage, batch, ctx)
         }
     }
 
@@ -259,14 +259,17 @@ mod tests {
             augmentation,
             ..TrainingSpec::default()
         };
-        let (round, epochs) = (Round(1), Epochs::All);
-        let schedule = Schedule {
+        let ctx = RoundContext {
+            round: Round(1),
+            rounds: 9,
             training,
-            classes: 2,
+            class_counts: &[12, 11],
             seed: 1,
             node_seed: 2,
-            round,
-            epochs,
+        };
+        let schedule = Schedule {
+            ctx,
+            epochs: Epochs::All,
             room,
         };
         let (samples, device, mut watch) =

@@ -70,12 +70,16 @@ fn built(spec: &FederationSpec, device: &Device) -> Result<Box<dyn Algorithm>, L
 pub fn fewest_samples(spec: &FederationSpec) -> Result<usize, LearnError> {
     let algorithm = built(spec, &Device::flex())?;
     let passes = (0..)
-        .zip(algorithm.finishing_passes())
+        .zip(algorithm.fine_tuning_passes())
         .filter(|(_, epochs)| *epochs > 0);
     let stages: Vec<_> = passes
-        .map(|(pass, _)| algorithm.selection(Stage::Finishing(pass)))
+        .map(|(pass, _)| algorithm.selection(Stage::FineTuning(pass)))
         .collect();
-    let suffices = |samples: &usize| stages.iter().all(|stage| !stage.of(*samples).is_empty());
+    let suffices = |samples: &usize| {
+        stages
+            .iter()
+            .all(|stage| !stage.fraction.of(*samples).is_empty())
+    };
     // Of twenty, every twentieth is one.
     Ok((1..20).find(suffices).unwrap_or(20))
 }
@@ -104,7 +108,7 @@ pub(crate) fn statistics_features(
         );
     };
     if algorithm
-        .finishing_passes()
+        .fine_tuning_passes()
         .iter()
         .any(|epochs| *epochs > 0)
     {

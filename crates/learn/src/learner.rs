@@ -12,7 +12,7 @@ use fednode_core::spec::{ModelSpec, TrainingSpec};
 use fednode_core::{FederationSpec, Layout, ParamSet, ProxySet, Round, Slot};
 use fednode_data::{Samples, Split};
 
-use crate::algorithm::{self, Algorithm, Part, Role};
+use crate::algorithm::{self, Algorithm, Part, Role, RoundContext};
 use crate::batch;
 use crate::class_statistics::ClassStatistics;
 use crate::device::ComputeDevice;
@@ -81,6 +81,7 @@ pub struct Learner {
     device: ComputeDevice,
     training: TrainingSpec,
     model: ModelSpec,
+    rounds: u32,
     seed: u64,
     node_seed: u64,
     max_norm_ratio: f64,
@@ -128,6 +129,7 @@ impl Learner {
             device: device.clone(),
             training: spec.training.clone(),
             model: spec.model.clone(),
+            rounds: spec.rounds,
             seed: spec.seed,
             node_seed,
             max_norm_ratio: spec.limits.max_norm_ratio,
@@ -138,7 +140,6 @@ impl Learner {
             ahead: None,
         };
         learner.initial_shared = learner.shared();
-        learner.meet();
         if spec.statistics.enabled {
             learner.statistics = Some((Round(spec.rounds), learner.empty_statistics(spec)?));
         }
@@ -212,13 +213,16 @@ impl Learner {
         train: Train,
     ) -> Result<train::Outcome, LearnError> {
         let before = self.weights();
-        let (training, seed, node_seed) = (&self.training, self.seed, self.node_seed);
-        let schedule = Schedule {
-            training,
-            classes: self.model.classes,
-            seed,
-            node_seed,
+        let ctx = RoundContext {
             round,
+            rounds: self.rounds,
+            training: &self.training,
+            class_counts: &count(&self.data.train, self.model.classes),
+            seed: self.seed,
+            node_seed: self.node_seed,
+        };
+        let schedule = Schedule {
+            ctx,
             epochs,
             room: &self.room,
         };
@@ -472,7 +476,6 @@ impl Learner {
         }
         self.restore(&state)?;
         (self.node_seed, self.data) = (node_seed, data);
-        self.meet();
         Ok(())
     }
 
@@ -489,12 +492,6 @@ impl Learner {
         for (part, weights) in self.algorithm.parts_mut().iter_mut().zip(weights) {
             part.weights = weights;
         }
-    }
-
-    fn meet(&mut self) {
-        let class_counts = count(&self.data.train, self.model.classes);
-        let algorithm = self.algorithm.as_mut();
-        self.device.run(|| algorithm.meet(&class_counts));
     }
 
     /// Returns the parts with a role, in order.

@@ -12,6 +12,7 @@
 //!
 //! - [`algorithm`]: one file per federated algorithm, each with its split of the model, its step, its hyper-parameters
 //!   and its exchange.
+//! - [`optimizer`]: one file per optimiser, and the learning-rate schedules; the training loop owns them.
 //! - [`model`]: one file per model; a model is a list of layers that algorithms split where they need.
 //! - [`own_model`]: nodes of different models in one federation.
 //! - [`gate`]: top-1 routing, the core of the mixture of experts.
@@ -56,6 +57,7 @@ pub mod device;
 pub mod gate;
 pub mod last_stage;
 pub mod model;
+pub mod optimizer;
 pub mod own_model;
 pub mod probe;
 

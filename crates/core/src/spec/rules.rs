@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    FederationSpec, LimitsSpec, PoolSpec, RoundSpec, ScaleSpec, StatisticsSpec, TrainingSpec,
+    FederationSpec, LimitsSpec, OptimizerKind, PoolSpec, RoundSpec, ScaleSpec, StatisticsSpec,
+    TrainingSpec,
 };
 use crate::config::ConfigError;
 use crate::{BlobId, Exchange, Learning, MAX_EXPERTS};
@@ -134,6 +135,26 @@ fn training(training: &TrainingSpec, spec: &FederationSpec) -> Vec<Rule> {
             (0.0..1.0).contains(&training.momentum),
             "training.momentum",
             "0 to below 1",
+        ),
+        (
+            training.momentum == 0.0 || training.optimizer == OptimizerKind::Sgd,
+            "training.momentum",
+            "0 unless `training.optimizer` is `sgd`: Adam has a momentum of its own",
+        ),
+        (
+            (1..=100_000).contains(&training.schedule_every),
+            "training.schedule_every",
+            "1 to 100000",
+        ),
+        (
+            positive(training.schedule_factor) && training.schedule_factor <= 1.0,
+            "training.schedule_factor",
+            "above 0 to 1",
+        ),
+        (
+            training.warmup_rounds < spec.rounds,
+            "training.warmup_rounds",
+            "0 to below `rounds`",
         ),
         (
             (0.0..=1e6).contains(&training.weight_decay),

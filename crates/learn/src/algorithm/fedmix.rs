@@ -27,17 +27,15 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::{log_softmax, softmax};
-use fednode_core::spec::TrainingSpec;
 
 use super::common_experts::{self, Tally, array};
 use super::hyper::{Hyper, Kind};
-use super::part::{Part, Role, descend, plain, record_only};
-use super::{Algorithm, Output, Row, Setup, Stage, Step};
+use super::part::{Part, Role, plain};
+use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::argmax;
 use crate::model::{self, Activation, Initial, Layer, Linear, Net};
-use crate::random::Draws;
 use crate::weights::{self, Weights};
 
 pub(super) const ROW: Row = Row {
@@ -48,6 +46,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the gate",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[SELECTED],
     profiles: &[],
     exchange: |_| common_experts::exchange(),
@@ -79,7 +78,6 @@ struct FedMix {
     looked: Option<Tally>,
     /// Those of the selected ones in training.
     used: Tally,
-    learning_rate: f64,
 }
 
 impl FedMix {
@@ -104,7 +102,6 @@ impl FedMix {
             n_selected: n_selected as usize,
             looked: None,
             used: Tally::new(n_experts),
-            learning_rate: setup.training.learning_rate,
         })
     }
 
@@ -182,11 +179,11 @@ impl Algorithm for FedMix {
         &mut self.parts
     }
 
-    fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
-        vec![1, training.local_epochs]
+    fn passes(&self, ctx: &RoundContext<'_>) -> Vec<u32> {
+        vec![1, ctx.training.local_epochs]
     }
 
-    fn begin_round(&mut self, _draws: Draws) {
+    fn begin_round(&mut self, _ctx: &RoundContext<'_>) {
         self.looked = None;
         self.used = Tally::new(self.n_experts());
     }
@@ -195,9 +192,9 @@ impl Algorithm for FedMix {
         stage == Stage::Pass(LOOKING)
     }
 
-    fn step(&mut self, pass: usize, batch: Batch) -> Step {
+    fn step(&mut self, stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
         let mut routed = vec![0; self.n_experts()];
-        if pass == LOOKING {
+        if stage == Stage::Pass(LOOKING) {
             return Step {
                 loss: self.look(batch),
                 routed,
@@ -209,23 +206,18 @@ impl Algorithm for FedMix {
             .into_iter()
             .chain(selection.iter().map(|expert| EXPERTS + expert))
             .collect();
-        let tape = record_only(&self.parts, &trained);
+        let tape = ctx.record_only(&self.parts, &trained);
         let joint = self.joint(&tape, &selection, batch);
         let responsibilities = weights::values(&softmax(joint.clone().without_autodiff(), 1));
         for best in argmax(&responsibilities, selection.len()) {
             routed[selection[best]] += 1;
         }
         self.used.add(&responsibilities, &selection);
-        let loss = descend(
-            &mut self.parts,
-            tape,
-            negative_log_likelihood(joint),
-            self.learning_rate,
-        );
+        let loss = ctx.descend(&mut self.parts, tape, negative_log_likelihood(joint));
         Step { loss, routed }
     }
 
-    fn end_round(&mut self) {
+    fn end_round(&mut self, _ctx: &RoundContext<'_>) {
         if let Some(usage) = self.parts.last_mut() {
             usage.weights = self.used.shares(&usage.weights.tensor(0).device());
         }
@@ -256,7 +248,7 @@ mod tests {
     use fednode_core::spec::ModelSpec;
 
     use super::*;
-    use crate::algorithm::testing::{assert_close, batch, matrix, numbers, setup};
+    use crate::algorithm::testing::{Driven, assert_close, batch, matrix, numbers, setup};
     use crate::weights::values;
 
     /// A node with three experts, of which it selects two.
@@ -298,16 +290,16 @@ mod tests {
             .map(|expert| numbers(&node, &format!("experts.{expert}.")))
             .collect();
         assert_ne!(before[0], before[1], "experts start apart");
-        node.begin_round(Draws::new(1, 0, 1));
-        node.step(LOOKING, batch());
+        node.begin(1);
+        node.train(LOOKING, batch());
         let looked = node.looked.clone().unwrap();
         assert_eq!(
             numbers(&node, "experts.0."),
             before[0],
             "looking trains nothing"
         );
-        node.step(1, batch());
-        node.end_round();
+        node.train(1, batch());
+        node.end();
         let (selection, usage) = (node.selection(), numbers(&node, "usage"));
         assert_eq!(selection, looked.best(2, None));
         assert!((usage.iter().sum::<f32>() - 1.0).abs() < 1e-6);
@@ -325,8 +317,8 @@ mod tests {
     #[test]
     fn predicts_the_mixture_that_it_trains() {
         let mut node = node();
-        node.begin_round(Draws::new(1, 0, 1));
-        node.step(LOOKING, batch());
+        node.begin(1);
+        node.train(LOOKING, batch());
         node.select();
         let joint = node.joint(&plain(&node.parts), &node.selection(), batch());
         let predicted =

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use fednode_core::{Exchange, HyperValue, Rule, Weighting};
 
-use super::{Hyper, Profile, Row, TABLE};
+use super::{Hyper, Optimizers, Profile, Row, TABLE};
 use crate::model;
 
 const HEAD: &str = "\
@@ -108,6 +108,7 @@ fn section(page: &mut String, row: &Row) {
         hyper,
         profiles,
         trains_ahead,
+        optimizers,
         ..
     } = row;
     let ahead = if *trains_ahead {
@@ -115,9 +116,17 @@ fn section(page: &mut String, row: &Row) {
     } else {
         ""
     };
+    let plain = match optimizers {
+        Optimizers::Any => String::new(),
+        Optimizers::PlainSteps(reason) => {
+            format!(
+                " Takes plain SGD alone, without momentum, weight decay and clipping: it {reason}."
+            )
+        }
+    };
     line(
         page,
-        format_args!("\n## `{name}`\n\nFrom: {reference}.{ahead}"),
+        format_args!("\n## `{name}`\n\nFrom: {reference}.{ahead}{plain}"),
     );
     if hyper.is_empty() {
         page.push_str("\nNo hyper-parameters.\n");

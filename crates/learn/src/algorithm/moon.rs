@@ -16,12 +16,13 @@ use burn::tensor::activation::softplus;
 
 use super::distances::cosines;
 use super::hyper::{AGGREGATION, Hyper, Kind};
-use super::part::{Part, Role, descend, record_only};
+use super::part::{Part, Role};
 use super::whole::{self, BASE, HEAD};
-use super::{Algorithm, Output, Row, Setup, Step, averaged};
+use super::{
+    Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext, averaged,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::random::Draws;
 use crate::train::cross_entropy;
 use crate::weights::Weights;
 
@@ -33,6 +34,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the base that the node ended its last round with",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[
         Hyper {
             name: "mu",
@@ -64,7 +66,6 @@ struct Moon {
     received: Weights,
     mu: f64,
     tau: f64,
-    learning_rate: f64,
 }
 
 impl Moon {
@@ -80,13 +81,11 @@ impl Moon {
         previous.weights = base.weights.clone();
         let received = base.weights.clone();
         let (mu, tau) = (setup.hyper.real("mu"), setup.hyper.real("tau"));
-        let learning_rate = setup.training.learning_rate;
         Ok(Self {
             parts: [base, head, previous],
             received,
             mu,
             tau,
-            learning_rate,
         })
     }
 
@@ -117,23 +116,23 @@ impl Algorithm for Moon {
         &[[PREVIOUS, BASE]]
     }
 
-    fn begin_round(&mut self, _draws: Draws) {
+    fn begin_round(&mut self, _ctx: &RoundContext<'_>) {
         self.received = self.parts[BASE].weights.clone();
     }
 
-    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
-        let tape = record_only(&self.parts, &[BASE, HEAD]);
+    fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
         let [received, previous] = self.anchors(batch.inputs.clone());
         let (features, logits) = whole::run(&self.parts, &tape, batch.inputs);
         let contrast = contrast(features, received, previous, self.tau).mul_scalar(self.mu);
         let loss = cross_entropy(logits, batch.targets) + contrast;
         Step {
-            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            loss: ctx.descend(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }
 
-    fn end_round(&mut self) {
+    fn end_round(&mut self, _ctx: &RoundContext<'_>) {
         self.parts[PREVIOUS].weights = self.parts[BASE].weights.clone();
     }
 
@@ -149,7 +148,7 @@ impl Algorithm for Moon {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::testing::{assert_close, batch, build, matrix, numbers};
+    use crate::algorithm::testing::{Driven, assert_close, batch, build, matrix, numbers};
     use crate::weights::values;
 
     /// Row 1: cosines 1 and 0, tau 1/2: ln(1 + e^-2) = 0.126 928. Row 2: cosines 0 and 0.6: ln(1 + e^1.2) = 1.463 282.
@@ -185,8 +184,8 @@ mod tests {
     #[test]
     fn the_first_round_trains_as_fedavg_and_later_ones_do_not() {
         let (mut moon, mut average) = (build("moon", &[]), build("fedavg", &[]));
-        moon.begin_round(Draws::new(1, 0, 1));
-        let contrast = moon.step(0, batch()).loss - average.step(0, batch()).loss;
+        moon.begin(1);
+        let contrast = moon.train(0, batch()).loss - average.train(0, batch()).loss;
         assert!(
             (contrast - 2f64.ln()).abs() < 1e-6,
             "two equal cosines: {contrast}"
@@ -196,18 +195,18 @@ mod tests {
             &numbers(average.as_ref(), ""),
             1e-7,
         );
-        moon.step(0, batch());
-        moon.end_round();
+        moon.train(0, batch());
+        moon.end();
         assert_eq!(
             numbers(moon.as_ref(), "previous.fc1"),
             numbers(moon.as_ref(), "fc1")
         );
         let initial = build("moon", &[]);
         moon.parts_mut()[BASE] = initial.parts()[BASE].clone();
-        moon.begin_round(Draws::new(1, 0, 2));
-        let first = moon.step(0, batch()).loss;
+        moon.begin(2);
+        let first = moon.train(0, batch()).loss;
         let mut fresh = build("moon", &[]);
-        fresh.begin_round(Draws::new(1, 0, 2));
-        assert_ne!(first, fresh.step(0, batch()).loss);
+        fresh.begin(2);
+        assert_ne!(first, fresh.train(0, batch()).loss);
     }
 }

@@ -18,7 +18,7 @@ use fednode_core::ConfigError;
 use fednode_core::config::unknown_name;
 use fednode_core::spec::ModelSpec;
 
-pub(crate) use cpu::descend;
+pub(crate) use cpu::sgd_step;
 pub use embedding::{Embedding, Mean};
 pub(crate) use net::affine;
 pub use net::{Activation, Conv, Cut, Initial, Layer, Linear, Net, Norm, Parameter};

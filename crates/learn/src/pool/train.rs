@@ -5,10 +5,12 @@
 
 use std::ops::ControlFlow;
 
-use burn::tensor::{Gradients, Tensor};
+use burn::tensor::Tensor;
 
+use crate::algorithm::differentiate;
 use crate::batch;
 use crate::error::LearnError;
+use crate::model;
 use crate::random::{self, Purpose};
 use crate::train::{Progress, Watch};
 use crate::weights::{self, Weights};
@@ -126,15 +128,14 @@ pub(super) fn descend(
     loss: Tensor<1>,
     learning_rate: f64,
 ) -> f64 {
-    let value = f64::from(weights::values(&loss)[0]);
-    let mut gradients: Gradients = loss.backward();
-    let taken: Vec<_> = tape
-        .into_iter()
-        .map(|weights| weights.take_gradients(&mut gradients))
-        .collect();
-    drop((loss, gradients));
-    for (weights, gradients) in weights.iter_mut().zip(taken) {
-        weights.descend(gradients, learning_rate, 0.0);
+    let (value, gradients) = differentiate(tape, loss);
+    for (weights, gradients) in weights.iter_mut().zip(gradients) {
+        for (at, gradient) in gradients.into_iter().enumerate() {
+            let Some(gradient) = gradient else { continue };
+            weights.change(at, |values| {
+                model::sgd_step(values, gradient, learning_rate)
+            });
+        }
     }
     value
 }
