@@ -218,7 +218,8 @@ mod tests {
                 "fml",
                 "fedkd",
                 "fedapen",
-                "fedpac"
+                "fedpac",
+                "fedbn"
             ]
         );
     }

@@ -28,6 +28,10 @@ pub(crate) enum Purpose {
     Projection = 8,
     /// The filters of features that nobody trains.
     RandomMaps = 9,
+    /// What dropout drops in an epoch.
+    Dropout = 10,
+    /// The same in an epoch after the last round.
+    FineTuningDropout = 11,
     /// The initial parameters of a pool's gate.
     PoolGate = 16,
     /// The order of samples in an epoch of the pool stage.

@@ -240,6 +240,8 @@ impl Epoch<'_, '_> {
         } = *self.ctx;
         let order = self.order();
         let stream = self.stream([Purpose::Augmentation, Purpose::FinishingAugmentation]);
+        self.stepper
+            .begin_epoch(self.stream([Purpose::Dropout, Purpose::FineTuningDropout]));
         let looks_only = self.algorithm.looks_only(self.stage);
         let augmentation = if looks_only {
             Augmentation::None

@@ -63,14 +63,15 @@ impl<'a> StepContext<'a> {
 
     /// Records the weights of all parts on a new tape.
     pub fn record(&self, parts: &[Part]) -> Vec<Weights> {
-        parts.iter().map(|part| part.weights.recorded()).collect()
+        let one = |part: &Part| self.record_weights(&part.weights);
+        parts.iter().map(one).collect()
     }
 
     /// Records the weights of some parts on a new tape; those of the others are plain, so that no step changes them.
     pub fn record_only(&self, parts: &[Part], trained: &[usize]) -> Vec<Weights> {
         let one = |(at, part): (usize, &Part)| {
             if trained.contains(&at) {
-                part.weights.recorded()
+                self.record_weights(&part.weights)
             } else {
                 part.weights.clone()
             }
@@ -78,27 +79,58 @@ impl<'a> StepContext<'a> {
         parts.iter().enumerate().map(one).collect()
     }
 
-    /// Makes one step in all recorded parts that the loss depends on; returns the loss.
-    pub fn descend(&mut self, parts: &mut [Part], tape: Vec<Weights>, loss: Tensor<1>) -> f64 {
-        let (value, gradients) = differentiate(tape, loss);
-        self.apply(parts, gradients);
-        value
+    /// Records weights on a new tape.
+    pub fn record_weights(&self, weights: &Weights) -> Weights {
+        weights.recorded_with(self.stepper.dropout())
     }
 
-    /// Makes one step with these gradients.
-    pub fn apply(&mut self, parts: &mut [Part], gradients: Gradients) {
-        self.stepper.step(parts, gradients);
+    /// Makes one step in all recorded parts that the loss depends on; returns the loss.
+    pub fn descend(&mut self, parts: &mut [Part], tape: Vec<Weights>, loss: Tensor<1>) -> f64 {
+        let found = self.differentiate(tape, loss);
+        self.apply(parts, found)
+    }
+
+    /// Differentiates a loss. The tape is gone then.
+    pub fn differentiate(&self, tape: Vec<Weights>, loss: Tensor<1>) -> Differentiated {
+        differentiate(tape, loss)
+    }
+
+    /// Makes one step with what a loss says; returns the loss.
+    pub fn apply(&mut self, parts: &mut [Part], found: Differentiated) -> f64 {
+        for (part, statistics) in parts.iter_mut().zip(found.statistics) {
+            for (at, statistic) in statistics {
+                part.weights.change(at, |_| statistic);
+            }
+        }
+        self.stepper.step(parts, found.gradients);
+        found.loss
     }
 }
 
-/// Differentiates a loss; returns the loss with the gradients of all recorded parts. The tape is gone then.
-pub(crate) fn differentiate(tape: Vec<Weights>, loss: Tensor<1>) -> (f64, Gradients) {
+/// What a batch says about the parts of a model.
+#[derive(Debug)]
+pub struct Differentiated {
+    /// The loss.
+    pub loss: f64,
+    /// The gradients of all recorded parts.
+    pub gradients: Gradients,
+    /// The running statistics after the batch, by part, each with its place.
+    pub statistics: Vec<Vec<(usize, Tensor<1>)>>,
+}
+
+/// Differentiates a loss. The tape is gone then.
+pub(crate) fn differentiate(tape: Vec<Weights>, loss: Tensor<1>) -> Differentiated {
     let value = f64::from(weights::values(&loss)[0]);
+    let statistics = tape.iter().map(Weights::take_statistics).collect();
     let mut gradients: Tape = loss.backward();
     // All gradients are taken before the first parameter changes: with the tape gone, the step happens in place.
     let taken = tape
         .into_iter()
         .map(|weights| weights.take_gradients(&mut gradients))
         .collect();
-    (value, taken)
+    Differentiated {
+        loss: value,
+        gradients: taken,
+        statistics,
+    }
 }

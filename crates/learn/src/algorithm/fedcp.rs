@@ -27,7 +27,7 @@ use super::{
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::model::{self, Activation, Cut, Initial, Layer, Linear, Net, Norm, affine};
+use crate::model::{self, Activation, Cut, Initial, LayerNorm, Linear, Net, affine, leaf};
 use crate::random::Draws;
 use crate::train::cross_entropy;
 use crate::weights::Weights;
@@ -162,12 +162,12 @@ fn policy(width: usize) -> Net {
         activation,
         bias: true,
     };
-    let norm = Norm {
+    let norm = LayerNorm {
         name: "policy.1",
         width: 2 * width,
         activation: Activation::Relu,
     };
-    Net::new(vec![Layer::Linear(linear), Layer::Norm(norm)])
+    Net::new(vec![leaf(linear), leaf(norm)])
 }
 
 /// Returns a vector of the same direction and length one.

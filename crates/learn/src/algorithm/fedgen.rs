@@ -29,7 +29,7 @@ use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::one_hot;
-use crate::model::{Activation, Initial, Layer, Linear, Net};
+use crate::model::{Activation, Initial, Linear, Net, leaf};
 use crate::random::Draws;
 use crate::train::cross_entropy;
 use crate::weights::{self, Weights};
@@ -122,7 +122,7 @@ impl FedGen {
         let [noise, hidden] =
             ["noise", "hidden_units"].map(|name| setup.hyper.count(name) as usize);
         let layer = |name, inputs, outputs, activation| {
-            Layer::Linear(Linear {
+            leaf(Linear {
                 name,
                 inputs,
                 outputs,

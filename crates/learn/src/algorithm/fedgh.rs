@@ -205,7 +205,7 @@ impl Modular for FedGh {
     fn open(&self, inputs: Tensor<2>) -> Opened {
         let base = &self.parts[BASE];
         Opened {
-            gate_input: base.net.legible(&base.weights, inputs.clone()),
+            gate_input: base.net.gate_input(&base.weights, inputs.clone()),
             ..Opened::at(inputs)
         }
     }

@@ -40,7 +40,7 @@ use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::{self, Gated, one_hot};
-use crate::model::{Activation, Initial, Layer, Linear, Net};
+use crate::model::{Activation, Initial, Linear, Net, leaf};
 use crate::train::cross_entropy;
 use crate::weights::{self, Weights};
 
@@ -124,7 +124,7 @@ impl FedJets {
             );
             return Err(ConfigError(text).into());
         }
-        let gate = Layer::Linear(Linear {
+        let gate = leaf(Linear {
             name: "gate",
             inputs: common[BASE].net.n_outputs(),
             outputs: n_experts,

@@ -26,7 +26,7 @@ use super::whole;
 use super::{Algorithm, Optimizers, Output, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::model::{Activation, Layer, Linear, Net};
+use crate::model::{Activation, Linear, Net, leaf};
 use crate::train::cross_entropy;
 
 pub(super) const ROW: Row = Row {
@@ -75,7 +75,7 @@ impl FedKd {
             activation: Activation::Identity,
             bias: false,
         };
-        let between = Net::new(vec![Layer::Linear(between)]);
+        let between = Net::new(vec![leaf(between)]);
         let between = Part::new(Role::Private, between, setup.seed, 0, setup.device);
         let parts = [base, head, small_base, small_head, between];
         Ok(Self { parts })

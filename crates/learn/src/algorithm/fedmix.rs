@@ -35,7 +35,7 @@ use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::argmax;
-use crate::model::{self, Activation, Initial, Layer, Linear, Net};
+use crate::model::{self, Activation, Initial, Linear, Net, leaf};
 use crate::weights::{self, Weights};
 
 pub(super) const ROW: Row = Row {
@@ -84,7 +84,7 @@ impl FedMix {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
         model::refuse_texts(setup.model, ROW.name)?;
         let n_experts = setup.model.experts;
-        let gate = Layer::Linear(Linear {
+        let gate = leaf(Linear {
             name: "gate",
             inputs: setup.model.input.iter().product(),
             outputs: n_experts,

@@ -37,7 +37,7 @@ use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::{self, Gated};
 use crate::maps::condensed;
-use crate::model::{self, Activation, Cut, Layer, Linear, Net};
+use crate::model::{self, Activation, Cut, Linear, Net, leaf};
 use crate::train::cross_entropy;
 use crate::weights::Weights;
 
@@ -189,7 +189,7 @@ impl FedMoeDa {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
         let (embedding, expert) = model::build(setup.model)?.split(Cut::Embedding);
         let n_experts = setup.model.experts;
-        let gate = Net::new(vec![Layer::Linear(Linear {
+        let gate = Net::new(vec![leaf(Linear {
             name: "gate",
             inputs: embedding.n_outputs(),
             outputs: n_experts,

@@ -16,7 +16,7 @@ use super::hyper::{AGGREGATION, Hyper, Kind};
 use super::part::{Part, Role};
 use super::{
     Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext, averaged,
-    differentiate, whole,
+    whole,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
@@ -82,9 +82,12 @@ impl Algorithm for FedProx {
     fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
         let tape = ctx.record(&self.parts);
         let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
-        let (loss, mut gradients) = differentiate(tape, cross_entropy(logits, batch.targets));
-        for ((gradients, part), received) in
-            gradients.iter_mut().zip(&self.parts).zip(&self.received)
+        let mut found = ctx.differentiate(tape, cross_entropy(logits, batch.targets));
+        for ((gradients, part), received) in found
+            .gradients
+            .iter_mut()
+            .zip(&self.parts)
+            .zip(&self.received)
         {
             for ((gradient, now), then) in gradients
                 .iter_mut()
@@ -95,7 +98,7 @@ impl Algorithm for FedProx {
                 *gradient = gradient.take().map(|gradient| gradient + pull);
             }
         }
-        ctx.apply(&mut self.parts, gradients);
+        let loss = ctx.apply(&mut self.parts, found);
         Step {
             loss,
             routed: Vec::new(),

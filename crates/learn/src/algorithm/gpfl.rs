@@ -27,7 +27,7 @@ use super::{
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::model::{self, Activation, Cut, Initial, Layer, Linear, Net, Norm, affine};
+use crate::model::{self, Activation, Cut, Initial, LayerNorm, Linear, Net, affine, leaf};
 use crate::train::cross_entropy;
 use crate::weights::Weights;
 
@@ -165,8 +165,8 @@ fn conditioning(linear: &'static str, norm: &'static str, width: usize) -> Net {
         bias: true,
     };
     Net::new(vec![
-        Layer::Linear(linear),
-        Layer::Norm(Norm {
+        leaf(linear),
+        leaf(LayerNorm {
             name: norm,
             width,
             activation: Activation::Identity,

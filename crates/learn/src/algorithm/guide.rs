@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use fednode_core::spec::ModelSpec;
 use fednode_core::{Exchange, HyperValue, Rule, Weighting};
 
 use super::{Hyper, Optimizers, Profile, Row, TABLE};
@@ -74,18 +75,18 @@ fn size(row: &model::Row, channels: usize) -> String {
     } else {
         [3, 32, 32]
     };
-    let Ok(layers) = (row.layers)(input, 10) else {
+    let spec = ModelSpec {
+        input,
+        classes: 10,
+        ..ModelSpec::default()
+    };
+    let Ok(layers) = (row.layers)(&spec) else {
         return "–".into();
     };
     let net = model::Net::new(layers);
-    let parameters: usize = net
-        .parameters()
-        .iter()
-        .map(model::Parameter::n_values)
-        .sum();
     format!(
         "{} · {:.2} M",
-        grouped(parameters),
+        grouped(net.n_learned()),
         net.multiply_adds() as f64 / 1e6
     )
 }

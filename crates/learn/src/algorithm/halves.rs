@@ -166,7 +166,7 @@ impl Modular for Halves {
         match self.module().kind {
             ModuleKind::Head => Opened::at(base.net.forward(&base.weights, inputs)),
             _ => Opened {
-                gate_input: base.net.legible(&base.weights, inputs.clone()),
+                gate_input: base.net.gate_input(&base.weights, inputs.clone()),
                 ..Opened::at(inputs)
             },
         }

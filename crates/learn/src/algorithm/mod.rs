@@ -28,6 +28,7 @@ mod fed_syn_moe;
 mod fedapen;
 mod fedavg;
 mod fedbabu;
+mod fedbn;
 mod fedcp;
 mod fedgen;
 mod fedgh;
@@ -72,7 +73,7 @@ use crate::error::LearnError;
 use crate::optimizer::{Method, StepRule};
 
 pub(crate) use context::differentiate;
-pub use context::{RoundContext, StepContext};
+pub use context::{Differentiated, RoundContext, StepContext};
 pub use guide::{guide, weighting};
 pub use hyper::{Hyper, Kind, Profile, Values};
 pub use module::{Modular, Module, ModuleKind, Opened};
@@ -163,6 +164,7 @@ pub static TABLE: &[Row] = &[
     fedpac::ROW,
     fedmix::ROW,
     fedjets::ROW,
+    fedbn::ROW,
 ];
 
 /// The algorithm whose gate learns at once with what it weighs, the comparator of a pool.

@@ -36,7 +36,7 @@ use super::{
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::model::{self, Activation, Cut, Initial, Layer, Linear, Net};
+use crate::model::{self, Activation, Cut, Initial, Linear, Net, leaf};
 use crate::optimizer::{Method, Rate, StepRule};
 use crate::train::cross_entropy;
 use crate::weights::{self, Weights};
@@ -330,7 +330,7 @@ impl PflMoe {
 
 /// A linear gate with one score, whose sigmoid is what the common classifier counts.
 pub(super) fn gate(inputs: usize) -> Net {
-    Net::new(vec![Layer::Linear(Linear {
+    Net::new(vec![leaf(Linear {
         name: "gate",
         inputs,
         outputs: 1,

@@ -17,6 +17,8 @@
 //! the mean over those CN is the paper's c. Beyond 64 nodes chance decides how many train, |S|, and the step of c is CN / |S|
 //! times the paper's; of a node whose update is not counted, c never learns what its c_j did.
 //!
+//! Running statistics of batch normalisation have no gradient, so they have no control; they are averaged with the model.
+//!
 //! The means are uniform as in PFLlib. The robust rules may take the mean's place; then c is no longer exactly the mean of
 //! the c_j, and the corrections no longer add up to zero.
 
@@ -26,10 +28,7 @@ use fednode_core::{Averaging, Exchange, Weighting};
 use super::hyper::AGGREGATION;
 use super::part::{Part, Role};
 use super::whole::{self, BASE, HEAD};
-use super::{
-    Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext,
-    differentiate,
-};
+use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::Net;
@@ -126,12 +125,13 @@ impl Algorithm for Scaffold {
     fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
         let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
         let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
-        let (loss, mut gradients) = differentiate(tape, cross_entropy(logits, batch.targets));
-        let trained = gradients[..CONTROL].iter_mut().flatten();
+        let mut found = ctx.differentiate(tape, cross_entropy(logits, batch.targets));
+        let halves = found.gradients[..CONTROL].iter_mut().zip(&self.parts);
+        let trained = halves.flat_map(|(gradients, part)| part.net.learned(gradients.iter_mut()));
         for (gradient, correction) in trained.zip(self.corrections()) {
             *gradient = gradient.take().map(|gradient| gradient + correction);
         }
-        ctx.apply(&mut self.parts, gradients);
+        let loss = ctx.apply(&mut self.parts, found);
         self.steps += 1;
         Step {
             loss,
@@ -145,7 +145,8 @@ impl Algorithm for Scaffold {
                 self.received[half].tensors(),
                 self.parts[half].weights.tensors(),
             );
-            then.zip(now).map(|(then, now)| then.clone() - now.clone())
+            let moved = then.zip(now).map(|(then, now)| then.clone() - now.clone());
+            self.parts[half].net.learned(moved)
         });
         let scale = 1.0 / (f64::from(self.steps.max(1)) * ctx.learning_rate());
         // The first two terms of c_j' are the correction turned round.

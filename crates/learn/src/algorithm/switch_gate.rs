@@ -22,7 +22,7 @@ use burn::tensor::activation::{sigmoid, softmax};
 
 use super::Setup;
 use super::part::{Part, Role};
-use crate::model::{Activation, Initial, Layer, Linear, Net};
+use crate::model::{Activation, Initial, Linear, Net, leaf};
 use crate::weights::Weights;
 
 /// How many parts a gate has.
@@ -72,7 +72,7 @@ pub(super) fn parts(setup: &Setup<'_>, inputs: usize, width: usize) -> [Part; N_
     ]);
     let linear = |name, inputs, outputs| {
         let activation = Activation::Identity;
-        Net::new(vec![Layer::Linear(Linear {
+        Net::new(vec![leaf(Linear {
             name,
             inputs,
             outputs,

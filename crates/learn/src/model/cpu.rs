@@ -2,7 +2,7 @@
 //!
 //! Each layer is one operation with one backward step, so that the tape costs next to nothing and no intermediate
 //! result (patches, maps before the pooling, sums before the bias) becomes a tensor. The functions return nothing when a
-//! layer's tensors are not 32-bit floats on the CPU; [`super::net`] then composes the layer of general operations. The
+//! layer's tensors are not 32-bit floats on the CPU; the layer is then composed of general operations. The
 //! tests hold the two ways against each other.
 
 use burn::backend::autodiff::NodeId;
@@ -19,7 +19,7 @@ use fednode_kernels::conv::{Block, Trace};
 use fednode_kernels::linear::{self, Layer};
 use rayon::prelude::*;
 
-use super::net::{Activation, Conv, Linear};
+use super::layer::{Activation, Conv, Linear};
 
 /// Runs a convolution with pooling and ReLU, `[batch, C·H·W]` to `[batch, F·H'·W']`.
 pub(super) fn conv(

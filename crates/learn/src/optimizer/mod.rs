@@ -18,11 +18,14 @@ mod momentum;
 mod schedule;
 mod sgd;
 
+use std::sync::{Arc, Mutex};
+
 use burn::tensor::Tensor;
 use fednode_core::spec::{OptimizerKind, TrainingSpec};
+use rand_chacha::ChaCha8Rng;
 
 use crate::algorithm::{Gradients, Part};
-use crate::weights;
+use crate::weights::{self, DropoutDraws};
 
 pub(crate) use schedule::factor;
 
@@ -96,6 +99,8 @@ pub struct Stepper {
     /// What the schedule makes of every learning rate in this round.
     factor: f64,
     rule: StepRule,
+    /// The draws of dropout in the epoch that runs.
+    dropout: Option<DropoutDraws>,
     /// Optimisers by part and parameter, once a parameter has had a gradient.
     optimizers: Vec<Vec<Option<Box<dyn Optimizer>>>>,
 }
@@ -112,6 +117,7 @@ impl Stepper {
             clip_norm: training.clip_norm,
             factor,
             rule: StepRule::Federation,
+            dropout: None,
             optimizers: Vec::new(),
         }
     }
@@ -123,6 +129,16 @@ impl Stepper {
             self.optimizers.clear();
         }
         self.rule = rule;
+    }
+
+    /// Begins an epoch, with the draws of its dropout.
+    pub(crate) fn begin_epoch(&mut self, draws: ChaCha8Rng) {
+        self.dropout = Some(Arc::new(Mutex::new(draws)));
+    }
+
+    /// Returns the draws of dropout, for the weights of a step.
+    pub(crate) fn dropout(&self) -> Option<DropoutDraws> {
+        self.dropout.clone()
     }
 
     /// Makes one step in all parts; parameters without a gradient stay as they are, bit for bit.

@@ -34,7 +34,7 @@ impl Pool<'_> {
         let all: Vec<usize> = (0..self.members.weights.len()).collect();
         // A gate of zeros weighs all members alike.
         let form = Form::of(self.spec);
-        let net = gate::net(form, self.training.inputs.width(), all.len());
+        let net = gate::net(form, self.training.inputs.width(), all.len(), 0.0);
         let selection = Selection {
             top_k: 0,
             renormalizes: false,

@@ -19,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::orthogonal;
 use crate::algorithm::Algorithm;
-use crate::model::{Activation, Initial, Layer, Linear, Net};
+use crate::model::{Activation, Dropout, Initial, Linear, Net, leaf};
 use crate::random;
 use crate::weights::{self, Weights};
 
@@ -61,12 +61,6 @@ pub(crate) struct Standard {
     pub(crate) deviation: Tensor<1>,
 }
 
-/// Features that are dropped in training.
-pub(crate) struct Dropout {
-    pub(crate) rng: ChaCha8Rng,
-    pub(crate) share: f64,
-}
-
 /// The gate over so many members.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate {
@@ -77,11 +71,11 @@ pub(crate) struct Gate {
     pub(crate) standard: Option<Standard>,
 }
 
-/// Makes the layers.
-pub(crate) fn net(form: Form, inputs: usize, members: usize) -> Net {
+/// Makes the layers, with dropout of a share of the features between them, if any.
+pub(crate) fn net(form: Form, inputs: usize, members: usize, dropout: f64) -> Net {
     let [first, second, third] = HIDDEN;
     let linear = |name, inputs, outputs, activation| {
-        Layer::Linear(Linear {
+        leaf(Linear {
             name,
             inputs,
             outputs,
@@ -89,12 +83,21 @@ pub(crate) fn net(form: Form, inputs: usize, members: usize) -> Net {
             bias: true,
         })
     };
-    Net::new(vec![
+    let layers = [
         linear("pool.gate.0", inputs, first, form.first),
         linear("pool.gate.2", first, second, Activation::LeakyRelu),
         linear("pool.gate.4", second, third, Activation::LeakyRelu),
         linear("pool.gate.6", third, members, Activation::Identity),
-    ])
+    ];
+    let mut blocks = Vec::new();
+    for (layer, width) in layers.into_iter().zip([0, first, second, third]) {
+        if dropout > 0.0 && width > 0 {
+            let share = dropout;
+            blocks.push(leaf(Dropout { width, share }));
+        }
+        blocks.push(layer);
+    }
+    Net::new(blocks)
 }
 
 /// Draws orthogonal weights; biases are zero, or drawn as PyTorch draws them.
@@ -156,7 +159,7 @@ impl Sees {
             algorithm.parts().iter().find(|part| part.net.takes_texts()),
         ) {
             (Self::Features, _) => opened,
-            (Self::Samples, Some(part)) => part.net.legible(&part.weights, inputs.clone()),
+            (Self::Samples, Some(part)) => part.net.gate_input(&part.weights, inputs.clone()),
             (Self::Samples, None) => inputs.clone(),
         }
     }
@@ -164,34 +167,15 @@ impl Sees {
 
 impl Gate {
     /// Returns the weight of every member, `[batch, M']`, by the given weights, plain or recorded.
-    pub(crate) fn shares(
-        &self,
-        weights: &Weights,
-        input: Tensor<2>,
-        dropout: Option<&mut Dropout>,
-    ) -> Tensor<2> {
+    pub(crate) fn shares(&self, weights: &Weights, input: Tensor<2>) -> Tensor<2> {
         let input = match &self.standard {
             Some(Standard { mean, deviation }) => {
                 (input - mean.clone().unsqueeze()) / deviation.clone().unsqueeze()
             }
             None => input,
         };
-        let logits = match dropout {
-            Some(dropout) => self
-                .net
-                .forward_through(weights, input, |features| dropout.apply(features)),
-            None => self.net.forward(weights, input),
-        };
+        let logits = self.net.forward(weights, input);
         self.selection.apply(softmax(logits, 1))
-    }
-}
-
-impl Dropout {
-    fn apply(&mut self, features: Tensor<2>) -> Tensor<2> {
-        let shape = features.dims();
-        let factors = random::dropout(&mut self.rng, self.share, shape[0] * shape[1]);
-        let device = features.device().without_autodiff();
-        features * Tensor::<2>::from_data(TensorData::new(factors, shape), &device)
     }
 }
 
@@ -291,6 +275,8 @@ pub(crate) fn mix(shares: Tensor<2>, outputs: Tensor<3>) -> Tensor<2> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use proptest::prelude::*;
 
     use super::*;
@@ -319,7 +305,7 @@ mod tests {
 
     fn gate(top_k: usize, renormalizes: bool) -> Gate {
         let form = Form::of(&PoolSpec::default());
-        let net = net(form, INPUTS, MEMBERS);
+        let net = net(form, INPUTS, MEMBERS, 0.0);
         let weights = initial(
             &net,
             false,
@@ -339,7 +325,7 @@ mod tests {
     }
 
     fn shares(gate: &Gate, rows: usize) -> Tensor<2> {
-        gate.shares(&gate.weights, random(rows, INPUTS, 7), None)
+        gate.shares(&gate.weights, random(rows, INPUTS, 7))
     }
 
     /// The weights of the members for one sample, in double precision on plain numbers; tensors as in the net.
@@ -408,7 +394,7 @@ mod tests {
         for (top_k, renormalizes) in [(MEMBERS, false), (2, false), (2, true)] {
             let gate = gate(top_k, renormalizes);
             let tape = gate.weights.recorded();
-            let mixed = mix(gate.shares(&tape, random(5, INPUTS, 7), None), outputs(5));
+            let mixed = mix(gate.shares(&tape, random(5, INPUTS, 7)), outputs(5));
             let found = cross_entropy(
                 mixed,
                 crate::gate::one_hot(&labels, CLASSES, &Device::flex()),
@@ -599,7 +585,7 @@ mod tests {
     /// `pm-moe` §2.4: 134,164 numbers for 512 features and 20 members.
     #[test]
     fn biases_are_zeros_or_drawn_as_pytorch_draws_them() {
-        let net = net(Form::of(&PoolSpec::preset("code").unwrap()), 512, 20);
+        let net = net(Form::of(&PoolSpec::preset("code").unwrap()), 512, 20, 0.0);
         assert_eq!(
             net.parameters()
                 .iter()
@@ -635,17 +621,20 @@ mod tests {
 
     #[test]
     fn dropout_is_for_training_only_and_seeded() {
-        let gate = gate(0, false);
+        let mut gate = gate(0, false);
+        let plain = values(&shares(&gate, 9));
+        gate.net = net(gate.form, INPUTS, MEMBERS, 0.5);
         let with = |seed| {
-            let mut dropout = Dropout {
-                rng: stream(Purpose::PoolDropout, [seed, 0, 0]),
-                share: 0.5,
-            };
-            values(&gate.shares(&gate.weights, random(9, INPUTS, 7), Some(&mut dropout)))
+            let draws = stream(Purpose::PoolDropout, [seed, 0, 0]);
+            let tape = gate
+                .weights
+                .recorded_with(Some(Arc::new(Mutex::new(draws))));
+            values(&gate.shares(&tape, random(9, INPUTS, 7)))
         };
         assert_eq!(with(1), with(1));
         assert_ne!(with(1), with(2));
-        assert_ne!(with(1), values(&shares(&gate, 9)));
+        assert_ne!(with(1), plain);
+        assert_eq!(values(&shares(&gate, 9)), plain, "served without dropout");
     }
 
     #[test]

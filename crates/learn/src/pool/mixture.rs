@@ -49,7 +49,7 @@ impl Mixture {
             side,
         } = modular.open(inputs.clone());
         let gate_input = self.gate.form.sees.input(algorithm, &inputs, gate_input);
-        let shares = self.gate.shares(&self.gate.weights, gate_input, None);
+        let shares = self.gate.shares(&self.gate.weights, gate_input);
         let members = std::iter::once(own).chain(&self.foreign);
         let outputs = members
             .map(|member| modular.run_module(member, module_input.clone()))
@@ -119,7 +119,7 @@ impl Mixture {
         };
         let gate_inputs = width(form.sees);
         let (net, arrays) = (
-            gate::net(form, gate_inputs, members),
+            gate::net(form, gate_inputs, members, 0.0),
             Standard::net(gate_inputs),
         );
         let is_standardised = arrays
@@ -304,6 +304,7 @@ mod tests {
             FORM,
             modular.open(random(1, 1)).gate_input.dims()[1],
             MEMBERS,
+            0.0,
         );
         let weights = gate::initial(
             &net,
@@ -372,7 +373,12 @@ mod tests {
     fn a_pool_of_one_is_its_module_bit_for_bit() {
         for (name, algorithm) in trained() {
             let modular = algorithm.modular().unwrap();
-            let net = gate::net(FORM, modular.open(random(1, 1)).gate_input.dims()[1], 1);
+            let net = gate::net(
+                FORM,
+                modular.open(random(1, 1)).gate_input.dims()[1],
+                1,
+                0.0,
+            );
             let weights = gate::initial(
                 &net,
                 false,
@@ -445,7 +451,7 @@ mod tests {
                 first: Activation::Relu,
             };
             let width = random(1, 1).dims()[1];
-            let net = gate::net(form, width, MEMBERS);
+            let net = gate::net(form, width, MEMBERS, 0.0);
             let weights = gate::initial(
                 &net,
                 true,
@@ -470,7 +476,7 @@ mod tests {
                 "{name}"
             );
             pool.gate.form.first = Activation::LeakyRelu;
-            pool.gate.net = gate::net(pool.gate.form, width, MEMBERS);
+            pool.gate.net = gate::net(pool.gate.form, width, MEMBERS, 0.0);
             assert_ne!(
                 logits(algorithm.as_ref(), Some(&pool)),
                 expected,

@@ -128,8 +128,13 @@ pub(super) fn descend(
     loss: Tensor<1>,
     learning_rate: f64,
 ) -> f64 {
-    let (value, gradients) = differentiate(tape, loss);
-    for (weights, gradients) in weights.iter_mut().zip(gradients) {
+    let found = differentiate(tape, loss);
+    for (weights, statistics) in weights.iter_mut().zip(found.statistics) {
+        for (at, statistic) in statistics {
+            weights.change(at, |_| statistic);
+        }
+    }
+    for (weights, gradients) in weights.iter_mut().zip(found.gradients) {
         for (at, gradient) in gradients.into_iter().enumerate() {
             let Some(gradient) = gradient else { continue };
             weights.change(at, |values| {
@@ -137,7 +142,7 @@ pub(super) fn descend(
             });
         }
     }
-    value
+    found.loss
 }
 
 /// Returns the sum of the cross-entropies of logits `[batch, classes]`, in double precision.
