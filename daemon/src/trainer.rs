@@ -168,6 +168,7 @@ fn error(error: LearnError) -> TrainerError {
         | LearnError::NotFinite { .. }
         | LearnError::NoSuchPart(_)
         | LearnError::NothingInitial { .. }
+        | LearnError::Memory(_)
         | LearnError::Params(_) => TrainerError::Misfit(text),
     }
 }

@@ -102,6 +102,9 @@ pub enum LearnError {
     /// There is no such expert, or no such part, in this algorithm.
     #[error("this node has no {0}")]
     NoSuchPart(String),
+    /// What a node remembered is not as this version writes it.
+    #[error("the memory in the state cannot be read: {0}")]
+    Memory(#[source] serde_json::Error),
     /// Parameters cannot be put into a set.
     #[error(transparent)]
     Params(#[from] ParamsError),

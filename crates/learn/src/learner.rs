@@ -4,6 +4,7 @@
 //! [`ParamSet`]s. Everything is determined by the spec, the node's seed and the data: two learners with the same three
 //! hold the same bits after the same calls.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use crate::class_statistics::ClassStatistics;
 use crate::device::ComputeDevice;
 use crate::error::LearnError;
 use crate::evaluate::{self, Evaluation, Prediction};
+use crate::memory::NodeMemory;
 use crate::model::multiply_adds;
 use crate::pool::Mixture;
 use crate::room::Room;
@@ -212,7 +214,7 @@ impl Learner {
         watch: &mut train::Watch<'_>,
         train: Train,
     ) -> Result<train::Outcome, LearnError> {
-        let before = self.weights();
+        let (before, memory) = (self.weights(), self.algorithm.memory());
         let ctx = RoundContext {
             round,
             rounds: self.rounds,
@@ -235,6 +237,8 @@ impl Learner {
         }
         if result.is_err() {
             self.put_back(before);
+            let nothing = ParamSet::new();
+            self.algorithm.recall(memory.as_ref(), &nothing)?;
         }
         result.map(|outcome| train::Outcome {
             multiply_adds,
@@ -410,7 +414,9 @@ impl Learner {
         let own = self
             .device
             .run(|| join(self.parts(|_| true).into_iter().map(prefixed)));
-        join([own, self.pool_state()].into_iter())
+        let mut state = join([own, self.pool_state()].into_iter());
+        self.memory().write(&mut state);
+        state
     }
 
     /// Takes over a complete state, with a pool or without.
@@ -425,18 +431,26 @@ impl Learner {
                 .map(move |(name, shape)| (format!("{prefix}{name}"), shape))
                 .collect::<Layout>()
         };
-        let (pool, own) = self.read_pool(state)?;
+        let memory = NodeMemory::of(state)?;
+        let (pool, own) = self.read_pool(state, memory.pool.as_ref())?;
+        let (own, retired) = self.without_retired(own);
         check(
             "the state",
             &own,
             &self.parts(|_| true).into_iter().flat_map(layout).collect(),
         )?;
         let changes = self.pick(&own, |_| true, Part::prefix);
+        let statistics_memory = memory.statistics.map(|memory| memory.read()).transpose()?;
+        let algorithm = memory.algorithm.as_ref();
+        self.algorithm.recall(algorithm, &retired)?;
         self.load(changes);
         (self.pool, self.ahead) = (pool, None);
         let tensors = self.device.tensors();
         if let Some((_, statistics)) = &mut self.statistics {
-            self.device.run(|| statistics.solve(tensors));
+            self.device.run(|| {
+                statistics.recall(statistics_memory);
+                statistics.solve(tensors);
+            });
         }
         Ok(())
     }
@@ -448,7 +462,9 @@ impl Learner {
         let own = self
             .device
             .run(|| join(parts.into_iter().map(Part::params)));
-        join([own, self.pool_state()].into_iter())
+        let mut state = join([own, self.pool_state()].into_iter());
+        self.memory().write(&mut state);
+        state
     }
 
     /// Becomes another node of the same federation: its data, its seed, and everything it has learned. One learner per
@@ -479,6 +495,36 @@ impl Learner {
         Ok(())
     }
 
+    /// Returns what the node remembers besides its numbers.
+    fn memory(&self) -> NodeMemory {
+        let statistics = self.statistics.as_ref();
+        NodeMemory {
+            algorithm: self.algorithm.memory(),
+            statistics: statistics.and_then(|(_, statistics)| statistics.memory()),
+            pool: self.pool.as_ref().map(Mixture::memory),
+        }
+    }
+
+    /// Takes out of a state the arrays that an older version kept in place of a memory.
+    fn without_retired<'a>(&self, state: Cow<'a, ParamSet>) -> (Cow<'a, ParamSet>, ParamSet) {
+        let is_retired = |name: &str| self.algorithm.retired().contains(&name);
+        let mut retired = ParamSet::new();
+        if !state.iter().any(|(name, _)| is_retired(name)) {
+            return (state, retired);
+        }
+        let mut own = ParamSet::new();
+        for (name, tensor) in state.iter() {
+            let set = if is_retired(name) {
+                &mut retired
+            } else {
+                &mut own
+            };
+            set.insert(name, tensor.shape(), tensor.values().to_vec())
+                .expect("a part of a set is a set");
+        }
+        (Cow::Owned(own), retired)
+    }
+
     /// Returns the numbers of all parts.
     fn weights(&self) -> Vec<Weights> {
         self.algorithm
@@ -492,6 +538,7 @@ impl Learner {
         for (part, weights) in self.algorithm.parts_mut().iter_mut().zip(weights) {
             part.weights = weights;
         }
+        self.algorithm.on_parts_replaced();
     }
 
     /// Returns the parts with a role, in order.
@@ -547,6 +594,8 @@ impl Learner {
                     .expect("the layout was checked");
             }
         });
+        let algorithm = self.algorithm.as_mut();
+        self.device.run(|| algorithm.on_parts_replaced());
     }
 }
 

@@ -40,7 +40,7 @@ use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::{self, Gated, one_hot};
-use crate::model::{Activation, Initial, Linear, Net, leaf};
+use crate::model::{Activation, Linear, Net, leaf};
 use crate::train::cross_entropy;
 use crate::weights::{self, Weights};
 
@@ -83,8 +83,10 @@ pub(super) const ROW: Row = Row {
 };
 
 const GATE: usize = 2;
-const ROUNDS: usize = 3;
-const EXPERTS: usize = 4;
+const EXPERTS: usize = 3;
+
+/// The array of states from before the round came with every hook: the rounds that are over.
+const RETIRED: &str = "rounds";
 
 /// The passes: over the samples without training, then the training.
 const LOOKING: usize = 0;
@@ -92,13 +94,26 @@ const LOOKING: usize = 0;
 /// Added to the scores of experts that a node does not use: low enough for a probability of zero, and finite.
 const IMPOSSIBLE: f32 = -1e9;
 
+/// What a round trains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The common expert.
+    Common,
+    /// Gate and experts.
+    Experts,
+}
+
 struct FedJets {
-    /// The common expert in base and head, the gate, the rounds that are over, the experts, their use.
+    /// The common expert in base and head, the gate, the experts, their use.
     parts: Vec<Part>,
     n_selected: usize,
     common_rounds: u32,
     anchor: f64,
     anchor_share: f64,
+    /// What has been trained last, here or where the parts came from; it predicts.
+    trained: Phase,
+    /// What this round trains.
+    trains: Phase,
     /// The group that this node is the anchor of.
     group: Option<usize>,
     /// The gate's probabilities of all experts, while they are looked at.
@@ -132,20 +147,25 @@ impl FedJets {
             bias: true,
         });
         let part = |net| Part::new(Role::Shared, net, setup.seed, 0, setup.device);
-        let rounds = Net::arrays(&[("rounds", &[1], Initial::Zeros)]);
         let prefixed = |part: Part| Part {
             net: part.net.clone().prefixed("common."),
             ..part
         };
         let mut parts: Vec<Part> = common.into_iter().map(prefixed).collect();
-        parts.extend([part(Net::new(vec![gate])), part(rounds)]);
+        parts.push(part(Net::new(vec![gate])));
         parts.extend(common_experts::parts(setup)?);
+        if let Some(usage) = parts.last_mut() {
+            // Nobody uses experts yet; by that a node that joins late tells what it received.
+            usage.weights = Tally::new(n_experts).shares(setup.device);
+        }
         Ok(Self {
             parts,
             n_selected: n_selected as usize,
             common_rounds,
             anchor: setup.hyper.real("anchor"),
             anchor_share: setup.hyper.real("anchor_share"),
+            trained: Phase::Common,
+            trains: Phase::Common,
             group: None,
             looked: None,
             selection: (0..n_experts).collect(),
@@ -153,14 +173,16 @@ impl FedJets {
         })
     }
 
-    fn n_experts(&self) -> usize {
-        self.parts.len() - EXPERTS - 1
+    fn phase(&self, ctx: &RoundContext<'_>) -> Phase {
+        if ctx.round.0 <= self.common_rounds {
+            Phase::Common
+        } else {
+            Phase::Experts
+        }
     }
 
-    /// Returns how many rounds are over. A mean of equal numbers is that number; a node that was alone may have
-    /// another.
-    fn rounds(&self) -> u32 {
-        weights::values(&self.parts[ROUNDS].weights.tensor(0))[0].round() as u32
+    fn n_experts(&self) -> usize {
+        self.parts.len() - EXPERTS - 1
     }
 
     /// Returns the group that a node with these samples of each class is the anchor of.
@@ -173,16 +195,6 @@ impl FedJets {
         let largest = (0..groups.len()).max_by_key(|group| groups[*group]);
         let least = self.anchor_share * f64::from(total);
         largest.filter(|group| total > 0 && f64::from(groups[*group]) >= least)
-    }
-
-    /// Tells whether the experts have not been trained yet.
-    fn is_common(&self) -> bool {
-        self.rounds() <= self.common_rounds
-    }
-
-    /// Tells whether this round trains the common expert.
-    fn trains_common(&self) -> bool {
-        self.rounds() < self.common_rounds
     }
 
     fn scores(&self, weights: &[Weights], inputs: Tensor<2>) -> Tensor<2> {
@@ -276,7 +288,7 @@ impl Algorithm for FedJets {
 
     fn passes(&self, ctx: &RoundContext<'_>) -> Vec<u32> {
         vec![
-            if self.trains_common() { 0 } else { 1 },
+            u32::from(self.phase(ctx) == Phase::Experts),
             ctx.training.local_epochs,
         ]
     }
@@ -285,7 +297,8 @@ impl Algorithm for FedJets {
         self.group = self.group_of(ctx.class_counts);
         self.looked = None;
         self.used = Tally::new(self.n_experts());
-        if self.rounds() == self.common_rounds {
+        self.trains = self.phase(ctx);
+        if self.trained == Phase::Common && self.trains == Phase::Experts {
             // The first round of the experts: they start as what came in.
             let [base, head] = [BASE, HEAD].map(|half| self.parts[half].weights.clone());
             let common = Weights::new(base.tensors().chain(head.tensors()).cloned().collect());
@@ -306,7 +319,7 @@ impl Algorithm for FedJets {
                 loss: self.look(batch),
                 routed: vec![0; self.n_experts()],
             },
-            _ if self.trains_common() => Step {
+            _ if self.trains == Phase::Common => Step {
                 loss: self.train_common(batch, ctx),
                 routed: Vec::new(),
             },
@@ -315,17 +328,31 @@ impl Algorithm for FedJets {
     }
 
     fn end_round(&mut self, _ctx: &RoundContext<'_>) {
-        if !self.trains_common()
+        if self.trains == Phase::Experts
             && let Some(usage) = self.parts.last_mut()
         {
             usage.weights = self.used.shares(&usage.weights.tensor(0).device());
         }
-        let device = self.parts[ROUNDS].weights.tensor(0).device();
-        self.parts[ROUNDS].weights = array(&[(self.rounds() + 1) as f32], &device);
+        self.trained = self.trains;
+    }
+
+    fn on_parts_replaced(&mut self) {
+        let usage = self.parts.last().map(|usage| usage.weights.tensor(0));
+        let is_used =
+            usage.is_some_and(|usage| weights::values(&usage).iter().any(|one| *one > 0.0));
+        self.trained = if is_used {
+            Phase::Experts
+        } else {
+            Phase::Common
+        };
+    }
+
+    fn retired(&self) -> &'static [&'static str] {
+        &[RETIRED]
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
-        if self.is_common() {
+        if self.trained == Phase::Common {
             return whole::forward(&self.parts, inputs);
         }
         let weights = plain(&self.parts);
@@ -393,7 +420,7 @@ mod tests {
             assert_eq!(moved, *usage > 0.0, "expert {expert}");
             assert!(!moved || node.selection.contains(&expert));
         }
-        assert!(!node.is_common() && (usage.iter().sum::<f32>() - 1.0).abs() < 1e-6);
+        assert!(node.trained == Phase::Experts && (usage.iter().sum::<f32>() - 1.0).abs() < 1e-6);
     }
 
     /// Groups of classes modulo 3: of counts (4, 1, 0, 2) group 0 has 6 of 7, of (1, 1, 1) none has half.

@@ -27,15 +27,17 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::{log_softmax, softmax};
+use fednode_core::ParamSet;
 
-use super::common_experts::{self, Tally, array};
+use super::common_experts::{self, Tally};
 use super::hyper::{Hyper, Kind};
 use super::part::{Part, Role, plain};
 use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::argmax;
-use crate::model::{self, Activation, Initial, Linear, Net, leaf};
+use crate::memory::Memory;
+use crate::model::{self, Activation, Linear, Net, leaf};
 use crate::weights::{self, Weights};
 
 pub(super) const ROW: Row = Row {
@@ -62,8 +64,10 @@ pub(super) const SELECTED: Hyper = Hyper {
 };
 
 const GATE: usize = 0;
-const SELECTION: usize = 1;
-const EXPERTS: usize = 2;
+const EXPERTS: usize = 1;
+
+/// The array of states from before the selection was remembered: a 1 for each selected expert.
+const RETIRED: &str = "selection";
 
 /// The passes: over all experts without training, then over the selected ones.
 const LOOKING: usize = 0;
@@ -74,6 +78,8 @@ const SMALLEST: f64 = 1e-12;
 struct FedMix {
     parts: Vec<Part>,
     n_selected: usize,
+    /// The experts that the node uses: all, until it has selected some.
+    selection: Vec<usize>,
     /// The responsibilities of all experts, while they are looked at.
     looked: Option<Tally>,
     /// Those of the selected ones in training.
@@ -94,12 +100,12 @@ impl FedMix {
         let n_selected = setup.hyper.count(SELECTED.name);
         common_experts::check_selected(n_selected, n_experts)?;
         let part = |net| Part::new(Role::Private, net, setup.seed, 0, setup.device);
-        let selection = Net::arrays(&[("selection", &[n_experts], Initial::Ones)]);
-        let mut parts = vec![part(Net::new(vec![gate])), part(selection)];
+        let mut parts = vec![part(Net::new(vec![gate]))];
         parts.extend(common_experts::parts(setup)?);
         Ok(Self {
             parts,
             n_selected: n_selected as usize,
+            selection: (0..n_experts).collect(),
             looked: None,
             used: Tally::new(n_experts),
         })
@@ -107,13 +113,6 @@ impl FedMix {
 
     fn n_experts(&self) -> usize {
         self.parts.len() - EXPERTS - 1
-    }
-
-    fn selection(&self) -> Vec<usize> {
-        let flags = weights::values(&self.parts[SELECTION].weights.tensor(0));
-        (0..self.n_experts())
-            .filter(|expert| flags[*expert] > 0.5)
-            .collect()
     }
 
     /// Returns `log G` over the given experts, `[batch, experts]`, and the logits of each.
@@ -154,13 +153,19 @@ impl FedMix {
     /// Selects experts by what was seen, if that is not done yet.
     fn select(&mut self) {
         if let Some(looked) = self.looked.take() {
-            let best = looked.best(self.n_selected, None);
-            let flag = |expert| if best.contains(&expert) { 1.0 } else { 0.0 };
-            let flags: Vec<f32> = (0..self.n_experts()).map(flag).collect();
-            let device = self.parts[SELECTION].weights.tensor(0).device();
-            self.parts[SELECTION].weights = array(&flags, &device);
+            self.selection = looked.best(self.n_selected, None);
         }
     }
+}
+
+/// Reads a selection of so many experts.
+fn selected(memory: &Memory, n_experts: usize) -> Result<Vec<usize>, LearnError> {
+    let selection: Vec<usize> = memory.read()?;
+    if selection.is_empty() || selection.iter().any(|expert| *expert >= n_experts) {
+        let text = format!("a selection of {n_experts} experts cannot be {selection:?}");
+        return Err(LearnError::Memory(serde::de::Error::custom(text)));
+    }
+    Ok(selection)
 }
 
 /// Returns the mean of `-log sum_k exp(joint_k)`: each column less its log-softmax is that logarithm.
@@ -201,7 +206,7 @@ impl Algorithm for FedMix {
             };
         }
         self.select();
-        let selection = self.selection();
+        let selection = self.selection.clone();
         let trained: Vec<usize> = [GATE]
             .into_iter()
             .chain(selection.iter().map(|expert| EXPERTS + expert))
@@ -224,7 +229,7 @@ impl Algorithm for FedMix {
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
-        let selection = self.selection();
+        let selection = self.selection.clone();
         let (gate, logits) = self.run(&plain(&self.parts), &selection, inputs);
         let best = argmax(&weights::values(&gate), selection.len());
         let shares = gate.exp();
@@ -240,6 +245,25 @@ impl Algorithm for FedMix {
             chosen: Some(best.into_iter().map(|at| selection[at]).collect()),
             n_experts: self.n_experts(),
         }
+    }
+
+    fn memory(&self) -> Option<Memory> {
+        (self.selection.len() < self.n_experts()).then(|| Memory::of(&self.selection))
+    }
+
+    fn recall(&mut self, memory: Option<&Memory>, retired: &ParamSet) -> Result<(), LearnError> {
+        let all = 0..self.n_experts();
+        let flags = retired.get(RETIRED).map(|array| array.values());
+        self.selection = match (memory, flags) {
+            (Some(memory), _) => selected(memory, self.n_experts())?,
+            (None, Some(flags)) => all.filter(|expert| flags[*expert] > 0.5).collect(),
+            (None, None) => all.collect(),
+        };
+        Ok(())
+    }
+
+    fn retired(&self) -> &'static [&'static str] {
+        &[RETIRED]
     }
 }
 
@@ -300,7 +324,7 @@ mod tests {
         );
         node.train(1, batch());
         node.end();
-        let (selection, usage) = (node.selection(), numbers(&node, "usage"));
+        let (selection, usage) = (node.selection.clone(), numbers(&node, "usage"));
         assert_eq!(selection, looked.best(2, None));
         assert!((usage.iter().sum::<f32>() - 1.0).abs() < 1e-6);
         for (expert, before) in before.iter().enumerate() {
@@ -320,7 +344,7 @@ mod tests {
         node.begin(1);
         node.train(LOOKING, batch());
         node.select();
-        let joint = node.joint(&plain(&node.parts), &node.selection(), batch());
+        let joint = node.joint(&plain(&node.parts), &node.selection, batch());
         let predicted =
             crate::train::cross_entropy(node.forward(batch().inputs).logits, batch().targets);
         assert_close(

@@ -15,7 +15,7 @@
 //! Every hook is given the [`RoundContext`]. Steps are made by the optimiser of the training loop, which a step reaches
 //! through its [`StepContext`].
 //!
-//! Only parts are saved, so everything that outlives a round is a part.
+//! What outlives a round is a part, if it is numbers, or the [`Memory`], if it is a mode or a choice. Both are saved.
 
 mod class_means;
 mod common_experts;
@@ -66,10 +66,11 @@ use std::ops::Range;
 use burn::tensor::{Device, Tensor};
 use fednode_core::config::unknown_name;
 use fednode_core::spec::{ModelSpec, TrainingSpec};
-use fednode_core::{Averaging, ConfigError, Exchange, FederationSpec, Weighting};
+use fednode_core::{Averaging, ConfigError, Exchange, FederationSpec, ParamSet, Weighting};
 
 use crate::batch::Batch;
 use crate::error::LearnError;
+use crate::memory::Memory;
 use crate::optimizer::{Method, StepRule};
 
 pub(crate) use context::differentiate;
@@ -357,6 +358,28 @@ pub trait Algorithm: Send + Sync {
     fn modular(&self) -> Option<&dyn Modular> {
         None
     }
+
+    /// Returns what the algorithm remembers besides its parts; most have nothing to remember.
+    fn memory(&self) -> Option<Memory> {
+        None
+    }
+
+    /// Remembers what a state says, or nothing, as at the beginning. `retired` are the arrays that an older version kept
+    /// instead, of those that [`Self::retired`] names.
+    ///
+    /// # Errors
+    /// Refuses a memory that it would not have written; nothing is changed then.
+    fn recall(&mut self, _memory: Option<&Memory>, _retired: &ParamSet) -> Result<(), LearnError> {
+        Ok(())
+    }
+
+    /// Returns the arrays that states of older versions have, and that are no parts any more.
+    fn retired(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Called when parts were replaced from outside: adopted, restored or put back.
+    fn on_parts_replaced(&mut self) {}
 
     /// Runs the model without training it.
     fn forward(&self, inputs: Tensor<2>) -> Output;

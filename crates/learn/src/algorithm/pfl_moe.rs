@@ -25,7 +25,8 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
-use fednode_core::{Averaging, Exchange, Weighting};
+use fednode_core::{Averaging, Exchange, ParamSet, Weighting};
+use serde::{Deserialize, Serialize};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
 use super::part::{Part, Role, plain};
@@ -36,10 +37,11 @@ use super::{
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::model::{self, Activation, Cut, Initial, Linear, Net, leaf};
+use crate::memory::Memory;
+use crate::model::{self, Activation, Cut, Linear, Net, leaf};
 use crate::optimizer::{Method, Rate, StepRule};
 use crate::train::cross_entropy;
-use crate::weights::{self, Weights};
+use crate::weights::Weights;
 
 pub(super) const FB: Row = Row {
     name: "pfl-fb",
@@ -84,7 +86,7 @@ pub(super) const MF: Row = Row {
     hyper: MIXTURE_HYPER,
     profiles: MIXTURE_PROFILES,
     build: |setup| {
-        PflMoe::new(setup, Some(Sees::Input))
+        PflMoe::new(setup, Some(GateInput::Samples))
             .map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>)
     },
     ..FB
@@ -94,7 +96,7 @@ pub(super) const MFE: Row = Row {
     name: "pfl-mfe",
     summary: "PFL-FB, then a gate on the features mixes the common classifier with the node's own",
     build: |setup| {
-        PflMoe::new(setup, Some(Sees::Features))
+        PflMoe::new(setup, Some(GateInput::Features))
             .map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>)
     },
     ..MF
@@ -207,66 +209,66 @@ fn exchange(values: &Values) -> Exchange {
 const EXTRACTOR: usize = 0;
 const CLASSIFIER: usize = 1;
 const PERSONAL: usize = 2;
-/// One number: how far the node is.
-const PROGRESS: usize = 3;
 /// Only in mixtures.
-const GATE: usize = 4;
+const GATE: usize = 3;
 
-/// No stage after the last round has begun.
-const FEDERATED: f32 = 0.0;
-/// The node's own classifier predicts.
-const PERSONALIZED: f32 = 1.0;
-/// The mixture predicts.
-const MIXED: f32 = 2.0;
+/// What predicts: how far the node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Predictor {
+    /// The common model: no stage after the last round has begun.
+    #[default]
+    Common,
+    /// The node's own classifier.
+    Personal,
+    /// The mixture.
+    Mixture,
+}
 
-/// What the gate sees.
+/// The array of states from before the predictor was remembered: 0, 1 or 2.
+const RETIRED: &str = "progress";
+
+/// What the gate judges by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sees {
+enum GateInput {
     /// Raw samples: PFL-MF.
-    Input,
+    Samples,
     /// What the extractor makes of them: PFL-MFE.
     Features,
 }
 
 struct PflMoe {
     parts: Vec<Part>,
-    sees: Option<Sees>,
+    gate_input: Option<GateInput>,
     hyper: Values,
+    predictor: Predictor,
     /// What the gate starts as.
     fresh_gate: Option<Weights>,
 }
 
 impl PflMoe {
-    fn new(setup: &Setup<'_>, sees: Option<Sees>) -> Result<Self, LearnError> {
-        if sees == Some(Sees::Input) {
+    fn new(setup: &Setup<'_>, gate_input: Option<GateInput>) -> Result<Self, LearnError> {
+        if gate_input == Some(GateInput::Samples) {
             model::refuse_texts(setup.model, "pfl-mf")?;
         }
         let (extractor, classifier) = model::build(setup.model)?.split(Cut::Classifier);
         let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
-        let gate = sees.map(|sees| match sees {
-            Sees::Input => gate(setup.model.input.iter().product()),
-            Sees::Features => gate(classifier.n_inputs()),
+        let gate = gate_input.map(|input| match input {
+            GateInput::Samples => gate(setup.model.input.iter().product()),
+            GateInput::Features => gate(classifier.n_inputs()),
         });
         let mut personal = part(Role::Private, classifier.clone().prefixed("personal."));
         let classifier = part(Role::Shared, classifier);
         personal.weights = classifier.weights.clone();
-        let progress = part(
-            Role::Private,
-            Net::arrays(&[("progress", &[1], Initial::Zeros)]),
-        );
-        let mut parts = vec![
-            part(Role::Shared, extractor),
-            classifier,
-            personal,
-            progress,
-        ];
+        let mut parts = vec![part(Role::Shared, extractor), classifier, personal];
         parts.extend(gate.map(|gate| part(Role::Private, gate)));
         let fresh_gate = parts.get(GATE).map(|gate| gate.weights.clone());
         let hyper = setup.hyper.clone();
         Ok(Self {
             parts,
-            sees,
+            gate_input,
             hyper,
+            predictor: Predictor::Common,
             fresh_gate,
         })
     }
@@ -286,10 +288,10 @@ impl PflMoe {
         let net = |part: usize, features| self.parts[part].net.forward(&weights[part], features);
         let features = net(EXTRACTOR, inputs.clone());
         let personal = net(PERSONAL, features.clone());
-        let score = match self.sees {
+        let score = match self.gate_input {
             None => return personal,
-            Some(Sees::Input) => net(GATE, inputs),
-            Some(Sees::Features) => net(GATE, features.clone()),
+            Some(GateInput::Samples) => net(GATE, inputs),
+            Some(GateInput::Features) => net(GATE, features.clone()),
         };
         mixed(score, net(CLASSIFIER, features), personal)
     }
@@ -316,15 +318,6 @@ impl PflMoe {
             loss: ctx.descend(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
-    }
-
-    fn progress(&self) -> f32 {
-        weights::values(&self.parts[PROGRESS].weights.tensor(0))[0]
-    }
-
-    fn set_progress(&mut self, progress: f32) {
-        let device = self.parts[PROGRESS].weights.tensor(0).device();
-        self.parts[PROGRESS].weights = Weights::new(vec![Tensor::from_floats([progress], &device)]);
     }
 }
 
@@ -354,10 +347,10 @@ impl Algorithm for PflMoe {
     }
 
     fn begin_round(&mut self, _ctx: &RoundContext<'_>) {
-        self.set_progress(FEDERATED);
+        self.predictor = Predictor::Common;
     }
 
-    /// The features for stage 2; for stage 3 what the gate sees and the logits of both classifiers, side by side.
+    /// The features for stage 2; for stage 3 what the gate judges by and the logits of both classifiers, side by side.
     fn frozen(&self, stage: Stage, inputs: Tensor<2>) -> Option<Tensor<2>> {
         let Stage::FineTuning(pass) = stage else {
             return None;
@@ -372,7 +365,7 @@ impl Algorithm for PflMoe {
             return Some(features);
         }
         let logits = [CLASSIFIER, PERSONAL].map(|classifier| net(classifier, features.clone()));
-        let seen = if self.sees == Some(Sees::Input) {
+        let seen = if self.gate_input == Some(GateInput::Samples) {
             inputs
         } else {
             features
@@ -396,7 +389,7 @@ impl Algorithm for PflMoe {
         let Stage::FineTuning(pass) = stage else {
             return Selection::ALL;
         };
-        let uses_all = self.sees.is_none() && self.hyper.text("personal_samples") == "all";
+        let uses_all = self.gate_input.is_none() && self.hyper.text("personal_samples") == "all";
         // The first quarter of the samples is the gate's.
         let fraction = match pass {
             0 if uses_all => Fraction::ALL,
@@ -410,7 +403,7 @@ impl Algorithm for PflMoe {
     }
 
     fn fine_tuning_passes(&self) -> Vec<u32> {
-        let gate = self.sees.map(|_| self.hyper.count("gate_epochs"));
+        let gate = self.gate_input.map(|_| self.hyper.count("gate_epochs"));
         match (self.hyper.count("personal_epochs"), gate) {
             (0, _) => Vec::new(),
             (personal, None | Some(0)) => vec![personal],
@@ -443,10 +436,10 @@ impl Algorithm for PflMoe {
     fn begin_fine_tuning(&mut self, pass: usize, _ctx: &RoundContext<'_>) {
         if pass == 0 {
             self.parts[PERSONAL].weights = self.parts[CLASSIFIER].weights.clone();
-            self.set_progress(PERSONALIZED);
+            self.predictor = Predictor::Personal;
         } else if let Some(fresh) = &self.fresh_gate {
             self.parts[GATE].weights = fresh.clone();
-            self.set_progress(MIXED);
+            self.predictor = Predictor::Mixture;
         }
     }
 
@@ -456,14 +449,31 @@ impl Algorithm for PflMoe {
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
-        let (weights, progress) = (plain(&self.parts), self.progress());
-        output(if progress >= MIXED {
-            self.mix(&weights, inputs)
-        } else if progress >= PERSONALIZED {
-            self.run(&weights, PERSONAL, inputs)
-        } else {
-            self.run(&weights, CLASSIFIER, inputs)
+        let weights = plain(&self.parts);
+        output(match self.predictor {
+            Predictor::Common => self.run(&weights, CLASSIFIER, inputs),
+            Predictor::Personal => self.run(&weights, PERSONAL, inputs),
+            Predictor::Mixture => self.mix(&weights, inputs),
         })
+    }
+
+    fn memory(&self) -> Option<Memory> {
+        (self.predictor != Predictor::Common).then(|| Memory::of(&self.predictor))
+    }
+
+    fn recall(&mut self, memory: Option<&Memory>, retired: &ParamSet) -> Result<(), LearnError> {
+        let progress = retired.get(RETIRED).map_or(0.0, |array| array.values()[0]);
+        self.predictor = match memory {
+            Some(memory) => memory.read()?,
+            None if progress >= 2.0 => Predictor::Mixture,
+            None if progress >= 1.0 => Predictor::Personal,
+            None => Predictor::Common,
+        };
+        Ok(())
+    }
+
+    fn retired(&self) -> &'static [&'static str] {
+        &[RETIRED]
     }
 }
 

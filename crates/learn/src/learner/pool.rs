@@ -15,7 +15,8 @@ use fednode_core::{Layout, NodeId, ParamSet, PoolOutcome, Served};
 use super::{Learner, check, count};
 use crate::algorithm::Modular;
 use crate::error::LearnError;
-use crate::pool::{self, Meter, Mixture, Node, PREFIX, Predictor, Sees};
+use crate::memory::Memory;
+use crate::pool::{self, GateInput, Meter, Mixture, Node, PREFIX, Predictor};
 use crate::train::Progress;
 
 /// What a node gives to the pool.
@@ -180,6 +181,7 @@ impl Learner {
     pub(super) fn read_pool<'a>(
         &self,
         state: &'a ParamSet,
+        memory: Option<&Memory>,
     ) -> Result<(Option<Mixture>, Cow<'a, ParamSet>), LearnError> {
         let modular = match self.algorithm.modular() {
             Some(modular) if state.iter().any(|(name, _)| name.starts_with(PREFIX)) => modular,
@@ -196,6 +198,7 @@ impl Learner {
             set.insert(name, tensor.shape(), tensor.values().to_vec())?;
         }
         check("the pool", &params, &params.layout())?;
+        let memory = memory.map(Memory::read).transpose()?;
         let (parts, tensors) = (
             pool::parts(self.algorithm.as_ref(), modular),
             self.device.tensors(),
@@ -203,8 +206,9 @@ impl Learner {
         let loaded = self.device.run(|| {
             Mixture::load(
                 &params,
+                memory,
                 parts,
-                |sees| self.gate_inputs(modular, sees),
+                |input| self.gate_inputs(modular, input),
                 tensors,
             )
         });
@@ -215,13 +219,13 @@ impl Learner {
         Ok((Some(loaded.map_err(mismatch)?), Cow::Owned(own)))
     }
 
-    /// Returns how wide is what a gate sees.
-    fn gate_inputs(&self, modular: &dyn Modular, sees: Sees) -> usize {
+    /// Returns how wide is what a gate judges by.
+    fn gate_inputs(&self, modular: &dyn Modular, input: GateInput) -> usize {
         let one = Tensor::zeros(
             [1, self.model.input.iter().product()],
             self.device.tensors(),
         );
         let opened = modular.open(one.clone()).gate_input;
-        sees.input(self.algorithm.as_ref(), &one, opened).dims()[1]
+        input.of(self.algorithm.as_ref(), &one, opened).dims()[1]
     }
 }

@@ -11,7 +11,7 @@ use fednode_mix::{Measure, energy};
 use super::Node;
 use super::admit::{Members, admit};
 use super::cache::{Cache, Keeps, Source};
-use super::gate::{Form, Gate};
+use super::gate::{Gate, GateKind};
 use super::gating::{Trained, rates};
 use super::mixture::Mixture;
 use super::train::Meter;
@@ -141,7 +141,7 @@ impl<'a> Pool<'a> {
             room,
             ..
         } = *node;
-        let keeps = Keeps::GateInput(Form::of(spec).sees);
+        let keeps = Keeps::GateInput(GateKind::of(spec).input);
         let source = Source {
             algorithm,
             modular,

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_data::Samples;
 
-use super::gate::Sees;
+use super::gate::GateInput;
 use super::mixture::Member;
 use crate::algorithm::{Algorithm, Modular, ModuleKind, Opened};
 use crate::batch;
@@ -25,7 +25,7 @@ use crate::train::{Progress, Watch};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keeps {
     /// What the gate judges by.
-    GateInput(Sees),
+    GateInput(GateInput),
     /// What modules take.
     ModuleInput,
 }
@@ -231,7 +231,7 @@ impl Source<'_> {
             side,
         } = self.modular.open(inputs.clone());
         let kept = match self.keeps {
-            Keeps::GateInput(sees) => sees.input(self.algorithm, &inputs, gate_input),
+            Keeps::GateInput(input) => input.of(self.algorithm, &inputs, gate_input),
             Keeps::ModuleInput => module_input.clone(),
         };
         (kept, module_input, side)

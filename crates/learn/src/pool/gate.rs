@@ -16,6 +16,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::ParamSet;
 use fednode_core::spec::PoolSpec;
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
 use super::orthogonal;
 use crate::algorithm::Algorithm;
@@ -29,7 +30,7 @@ const HIDDEN: [usize; 3] = [128, 256, 128];
 const SMALLEST_DEVIATION: f64 = 1e-6;
 
 /// Which members a sample goes through, and whether their weights are made to add up to 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Selection {
     /// How many members, the likeliest first; 0 for all.
     pub(crate) top_k: usize,
@@ -38,8 +39,9 @@ pub(crate) struct Selection {
 }
 
 /// What a gate judges by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sees {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum GateInput {
     /// What the modules take in.
     Features,
     /// The samples themselves.
@@ -47,9 +49,9 @@ pub(crate) enum Sees {
 }
 
 /// What distinguishes one gate from another besides numbers and widths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Form {
-    pub(crate) sees: Sees,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GateKind {
+    pub(crate) input: GateInput,
     /// What follows the first layer.
     pub(crate) first: Activation,
 }
@@ -64,7 +66,7 @@ pub(crate) struct Standard {
 /// The gate over so many members.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate {
-    pub(crate) form: Form,
+    pub(crate) kind: GateKind,
     pub(crate) net: Net,
     pub(crate) weights: Weights,
     pub(crate) selection: Selection,
@@ -72,7 +74,7 @@ pub(crate) struct Gate {
 }
 
 /// Makes the layers, with dropout of a share of the features between them, if any.
-pub(crate) fn net(form: Form, inputs: usize, members: usize, dropout: f64) -> Net {
+pub(crate) fn net(kind: GateKind, inputs: usize, members: usize, dropout: f64) -> Net {
     let [first, second, third] = HIDDEN;
     let linear = |name, inputs, outputs, activation| {
         leaf(Linear {
@@ -84,7 +86,7 @@ pub(crate) fn net(form: Form, inputs: usize, members: usize, dropout: f64) -> Ne
         })
     };
     let layers = [
-        linear("pool.gate.0", inputs, first, form.first),
+        linear("pool.gate.0", inputs, first, kind.first),
         linear("pool.gate.2", first, second, Activation::LeakyRelu),
         linear("pool.gate.4", second, third, Activation::LeakyRelu),
         linear("pool.gate.6", third, members, Activation::Identity),
@@ -129,26 +131,26 @@ pub(crate) fn zeros(net: &Net, device: &Device) -> Weights {
     Weights::new(net.parameters().iter().map(zero).collect())
 }
 
-impl Form {
-    /// Returns the form that a spec wants.
+impl GateKind {
+    /// Returns the kind that a spec wants.
     pub(crate) fn of(spec: &PoolSpec) -> Self {
-        let sees = if spec.gate_input == "samples" {
-            Sees::Samples
+        let input = if spec.gate_input == "samples" {
+            GateInput::Samples
         } else {
-            Sees::Features
+            GateInput::Features
         };
         let first = if spec.first_activation == "relu" {
             Activation::Relu
         } else {
             Activation::LeakyRelu
         };
-        Self { sees, first }
+        Self { input, first }
     }
 }
 
-impl Sees {
+impl GateInput {
     /// Returns what the gate judges a batch by, given how the model opens it.
-    pub(crate) fn input(
+    pub(crate) fn of(
         self,
         algorithm: &dyn Algorithm,
         inputs: &Tensor<2>,
@@ -304,8 +306,8 @@ mod tests {
     }
 
     fn gate(top_k: usize, renormalizes: bool) -> Gate {
-        let form = Form::of(&PoolSpec::default());
-        let net = net(form, INPUTS, MEMBERS, 0.0);
+        let kind = GateKind::of(&PoolSpec::default());
+        let net = net(kind, INPUTS, MEMBERS, 0.0);
         let weights = initial(
             &net,
             false,
@@ -313,7 +315,7 @@ mod tests {
             &Device::flex(),
         );
         Gate {
-            form,
+            kind,
             net,
             weights,
             selection: Selection {
@@ -585,7 +587,12 @@ mod tests {
     /// `pm-moe` §2.4: 134,164 numbers for 512 features and 20 members.
     #[test]
     fn biases_are_zeros_or_drawn_as_pytorch_draws_them() {
-        let net = net(Form::of(&PoolSpec::preset("code").unwrap()), 512, 20, 0.0);
+        let net = net(
+            GateKind::of(&PoolSpec::preset("code").unwrap()),
+            512,
+            20,
+            0.0,
+        );
         assert_eq!(
             net.parameters()
                 .iter()
@@ -623,7 +630,7 @@ mod tests {
     fn dropout_is_for_training_only_and_seeded() {
         let mut gate = gate(0, false);
         let plain = values(&shares(&gate, 9));
-        gate.net = net(gate.form, INPUTS, MEMBERS, 0.5);
+        gate.net = net(gate.kind, INPUTS, MEMBERS, 0.5);
         let with = |seed| {
             let draws = stream(Purpose::PoolDropout, [seed, 0, 0]);
             let tape = gate

@@ -8,7 +8,7 @@ use fednode_core::spec::PoolSpec;
 use super::Node;
 use super::assemble::Pool;
 use super::cache::CachedBatch;
-use super::gate::{self, Form, Gate, Sees, Selection, Standard};
+use super::gate::{self, Gate, GateInput, GateKind, Selection, Standard};
 use super::train::{self, Best, Judge, Meter, Plan, Stage};
 use crate::algorithm::ModuleKind;
 use crate::error::LearnError;
@@ -45,9 +45,9 @@ impl Pool<'_> {
             seeds: [seed, node_seed],
             ..
         } = *self.node;
-        let form = Form::of(self.spec);
+        let kind = GateKind::of(self.spec);
         let net = gate::net(
-            form,
+            kind,
             self.training.inputs.width(),
             kept.len(),
             self.spec.dropout,
@@ -55,11 +55,11 @@ impl Pool<'_> {
         let mut rng = random::stream(Purpose::PoolGate, [seed, node_seed, 0]);
         let weights = gate::initial(&net, self.spec.biases == "uniform", &mut rng, device);
         let gate = Gate {
-            form,
+            kind,
             net,
             weights,
             selection: self.selection(),
-            standard: self.standard(form.sees)?,
+            standard: self.standard(kind.input)?,
         };
         let judge = |weights: &Weights| self.validation_loss(&gate, weights, kept);
         let judge: Option<Judge<'_, Weights>> = if self.spec.guard { Some(&judge) } else { None };
@@ -134,9 +134,9 @@ impl Pool<'_> {
     }
 
     /// Measures gate inputs that are samples, if they are to be standardised.
-    fn standard(&self, sees: Sees) -> Result<Option<Standard>, LearnError> {
+    fn standard(&self, input: GateInput) -> Result<Option<Standard>, LearnError> {
         let is_raw =
-            sees == Sees::Samples || self.node.modular.module().kind == ModuleKind::Extractor;
+            input == GateInput::Samples || self.node.modular.module().kind == ModuleKind::Extractor;
         if !(is_raw && self.spec.standardize) {
             return Ok(None);
         }

@@ -34,7 +34,7 @@ use crate::room::Room;
 
 pub(crate) use assemble::assemble;
 pub(crate) use fine_tune::fine_tune;
-pub(crate) use gate::Sees;
+pub(crate) use gate::GateInput;
 pub(crate) use mixture::{Mixture, PREFIX, Predictor, layout, own, parts, save};
 pub(crate) use train::Meter;
 

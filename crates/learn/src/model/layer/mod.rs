@@ -16,6 +16,7 @@ use std::fmt::Debug;
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::{leaky_relu, log_softmax, relu};
+use serde::{Deserialize, Serialize};
 
 pub use average_pool::AveragePool;
 pub use batch_norm::BatchNorm;
@@ -155,7 +156,8 @@ impl Parameter {
 }
 
 /// What follows a layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Activation {
     /// `max(x, 0)`.
     Relu,
