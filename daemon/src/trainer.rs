@@ -156,7 +156,7 @@ fn error(error: LearnError) -> TrainerError {
     let text = error.to_string();
     match error {
         LearnError::Abandoned => TrainerError::Abandoned,
-        LearnError::Diverged { .. } | LearnError::Config(_) | LearnError::Room(_) => {
+        LearnError::Diverged { .. } | LearnError::Config(_) | LearnError::Cache(_) => {
             TrainerError::Training(text)
         }
         LearnError::NoTrainingSamples

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::pool::PoolSpec;
+pub use self::pool::{BiasStart, FirstActivation, GateInput, ModuleScore, PoolSpec, Renormalize};
 use crate::config::{self, ConfigError};
 use crate::{Augmentation, Exchange, FederationId, Precision, Round, Weighting};
 
@@ -47,6 +47,26 @@ pub enum Schedule {
     Step,
     /// Along half a cosine, from the full rate in the first round to nearly nothing in the last.
     Cosine,
+}
+
+/// What is added up for the statistics expert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StatisticsFeatures {
+    /// What the extractor that all nodes share makes of a sample.
+    Extractor,
+    /// Images seen through random filters that all nodes draw alike.
+    Random,
+}
+
+/// How the statistics expert is mixed with a node's own head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StatisticsGate {
+    /// By one weight for all samples.
+    Weight,
+    /// Sample by sample.
+    Sample,
 }
 
 /// Tells whether a key has the default of its type; such a key is left out of the canonical form.
@@ -241,13 +261,13 @@ crate::config! {
         enabled: bool = false,
         /// What is added up: `extractor`, the features of the extractor that all nodes share; or `random`, images seen through
         /// random filters that all nodes draw alike, for which they need no extractor in common.
-        features: String = "extractor".into(),
+        features: StatisticsFeatures = StatisticsFeatures::Extractor,
         /// To how many numbers the features are projected before they are added up, by a draw that everybody repeats (fewer than
         /// there are, 4096 at most; 0 for as they are). D numbers take D (D + 1) / 2 to share, and say the less of single samples the fewer they are.
         dimensions: usize = 0,
         /// How it is mixed with the own head: by one `weight` for all samples, or `sample` by sample, as certain as each of
         /// the two is, on nodes whose validation samples (30 or more) speak for that.
-        gate: String = "weight".into(),
+        gate: StatisticsGate = StatisticsGate::Weight,
     }
 }
 

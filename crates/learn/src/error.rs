@@ -74,7 +74,7 @@ pub enum LearnError {
     Abandoned,
     /// What was computed once for all epochs could not be written to disk, or read back.
     #[error("cannot keep on disk what frozen parts make of the samples: {0}")]
-    Room(#[from] std::io::Error),
+    Cache(#[from] std::io::Error),
     /// Parameters do not fit the model.
     #[error("{part} does not fit the model: {mismatch}")]
     Layout {

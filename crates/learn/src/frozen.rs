@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Where only parts behind frozen ones learn (FedRep's head, FedBABU's tuning of the head, both stages of PFL-MoE), no epoch
-//! but the first passes through what is frozen, unless images are augmented. They are kept where there is [`Room`], exactly
-//! as they were: what is learned is the same to the last bit. What has no room is computed again in every epoch.
+//! but the first passes through what is frozen, unless images are augmented. They are kept
+//! as far as the [`CacheBudget`] allows, exactly as they were: what is learned is the same to the last bit. What has no room is computed again in every epoch.
 
 use burn::tensor::{Device, Tensor};
 use fednode_data::Samples;
@@ -15,7 +15,7 @@ use fednode_data::Samples;
 use crate::algorithm::{Algorithm, Stage};
 use crate::augment::Augmenter;
 use crate::batch::{self, Batch};
-use crate::room::{Room, Rows};
+use crate::feature_cache::{CacheBudget, FeatureCache};
 
 /// The samples of a stage on their way to its steps.
 pub(crate) struct Source<'a> {
@@ -24,13 +24,13 @@ pub(crate) struct Source<'a> {
     device: &'a Device,
     stage: Stage,
     augmenter: Option<Augmenter>,
-    room: &'a Room,
+    budget: &'a CacheBudget,
     kept: Option<Kept>,
 }
 
 /// Features by sample; none until their width is known.
 struct Kept {
-    rows: Option<Rows>,
+    rows: Option<FeatureCache>,
     is_known: Vec<bool>,
 }
 
@@ -40,7 +40,7 @@ impl<'a> Source<'a> {
         samples: &'a Samples,
         classes: usize,
         device: &'a Device,
-        room: &'a Room,
+        budget: &'a CacheBudget,
         (stage, epochs): (Stage, u32),
     ) -> Self {
         let kept = (epochs > 1).then(|| Kept {
@@ -53,7 +53,7 @@ impl<'a> Source<'a> {
             device,
             stage,
             augmenter: None,
-            room,
+            budget,
             kept,
         }
     }
@@ -101,7 +101,7 @@ impl<'a> Source<'a> {
         self.kept = self
             .kept
             .take()
-            .and_then(|kept| kept.keep(positions, &features, self.room));
+            .and_then(|kept| kept.keep(positions, &features, self.budget));
         Batch {
             inputs: features,
             ..batch
@@ -111,11 +111,19 @@ impl<'a> Source<'a> {
 
 impl Kept {
     /// Keeps features; nothing is left if there is no room for those of all samples.
-    fn keep(mut self, positions: &[u32], features: &Tensor<2>, room: &Room) -> Option<Self> {
+    fn keep(
+        mut self,
+        positions: &[u32],
+        features: &Tensor<2>,
+        budget: &CacheBudget,
+    ) -> Option<Self> {
         let (samples, width) = (self.is_known.len(), features.dims()[1]);
         let rows = match &mut self.rows {
             Some(rows) => rows,
-            rows => rows.insert(Rows::new(&room.place(samples * width, true)?, samples)),
+            rows => rows.insert(FeatureCache::new(
+                &budget.space(samples * width, true)?,
+                samples,
+            )),
         };
         rows.put(positions, features).ok()?;
         positions
@@ -245,11 +253,11 @@ mod tests {
     }
 
     fn learn_from(augmentation: Augmentation, algorithm: &mut dyn Algorithm) -> Vec<f32> {
-        learn_in(&Room::default(), augmentation, algorithm)
+        learn_in(&CacheBudget::default(), augmentation, algorithm)
     }
 
     fn learn_in(
-        room: &Room,
+        budget: &CacheBudget,
         augmentation: Augmentation,
         algorithm: &mut dyn Algorithm,
     ) -> Vec<f32> {
@@ -270,7 +278,7 @@ mod tests {
         let schedule = Schedule {
             ctx,
             epochs: Epochs::All,
-            room,
+            budget,
         };
         let (samples, device, mut watch) =
             (samples(), Device::flex(), |_| ControlFlow::Continue(()));
@@ -340,7 +348,7 @@ mod tests {
         let (name, hyper, batches) = CASES[0];
         let expected = learn(build(name, hyper).as_mut());
         let folder = tempfile::tempdir().unwrap();
-        let on_disk = Room {
+        let on_disk = CacheBudget {
             memory_bytes: 100,
             folder: Some(folder.path().to_owned()),
             disk_bytes: 1 << 20,
@@ -348,21 +356,21 @@ mod tests {
         let rooms = [
             (on_disk.in_memory(), 3 * batches),
             (
-                Room {
+                CacheBudget {
                     disk_bytes: 100,
                     ..on_disk.clone()
                 },
                 3 * batches,
             ),
         ];
-        for (room, computed) in rooms.into_iter().chain([(on_disk, batches)]) {
+        for (budget, computed) in rooms.into_iter().chain([(on_disk, batches)]) {
             let mut counting = Counting(build(name, hyper), AtomicU32::new(0));
             assert_eq!(
-                learn_in(&room, Augmentation::None, &mut counting),
+                learn_in(&budget, Augmentation::None, &mut counting),
                 expected,
-                "{room:?}"
+                "{budget:?}"
             );
-            assert_eq!(counting.1.into_inner(), computed, "{room:?}");
+            assert_eq!(counting.1.into_inner(), computed, "{budget:?}");
         }
         assert_eq!(
             folder.path().read_dir().unwrap().count(),
@@ -392,11 +400,11 @@ mod tests {
     fn one_epoch_keeps_nothing() {
         let (samples, device) = (samples(), Device::flex());
         let algorithm = build("fedrep", &[]);
-        let room = Room::default();
-        let mut source = Source::new(&samples, 2, &device, &room, (Stage::Pass(0), 1));
+        let budget = CacheBudget::default();
+        let mut source = Source::new(&samples, 2, &device, &budget, (Stage::Pass(0), 1));
         source.batch(algorithm.as_ref(), &[0, 1]);
         assert!(source.kept.is_none());
-        let mut whole = Source::new(&samples, 2, &device, &room, (Stage::Pass(1), 2));
+        let mut whole = Source::new(&samples, 2, &device, &budget, (Stage::Pass(1), 2));
         assert_eq!(
             whole.batch(algorithm.as_ref(), &[0]).inputs.dims(),
             [1, 4],

@@ -2,6 +2,7 @@
 //! need, so that nobody finds out in the last round.
 
 use burn::tensor::{Device, Tensor};
+use fednode_core::spec::StatisticsFeatures;
 use fednode_core::{ConfigError, FederationSpec, Rule};
 
 use crate::algorithm::{self, Algorithm, Stage};
@@ -97,9 +98,11 @@ pub(crate) fn statistics_features(
         );
         Err(ConfigError(text).into())
     };
-    let source = match spec.statistics.features.as_str() {
-        "random" => Features::Random(RandomMaps::new(&spec.model, spec.seed, device)?),
-        _ => Features::Extractor,
+    let source = match spec.statistics.features {
+        StatisticsFeatures::Random => {
+            Features::Random(RandomMaps::new(&spec.model, spec.seed, device)?)
+        }
+        StatisticsFeatures::Extractor => Features::Extractor,
     };
     let one = Tensor::zeros([1, spec.model.input.iter().product()], device);
     let Some(features) = source.of(algorithm, one) else {
@@ -228,7 +231,7 @@ mod tests {
     fn random_features_need_no_extractor_in_common() {
         let with_random = |name: &str| {
             let mut spec = spec(name);
-            spec.statistics.features = "random".into();
+            spec.statistics.features = StatisticsFeatures::Random;
             spec
         };
         let gained = |name: &&str| {

@@ -19,10 +19,10 @@ use crate::class_statistics::ClassStatistics;
 use crate::device::ComputeDevice;
 use crate::error::LearnError;
 use crate::evaluate::{self, Evaluation, Prediction};
+use crate::feature_cache::CacheBudget;
 use crate::memory::NodeMemory;
 use crate::model::multiply_adds;
 use crate::pool::Mixture;
-use crate::room::Room;
 use crate::train::{self, Epochs, Progress, Schedule};
 use crate::weights::Weights;
 
@@ -87,7 +87,7 @@ pub struct Learner {
     seed: u64,
     node_seed: u64,
     max_norm_ratio: f64,
-    room: Room,
+    budget: CacheBudget,
     initial_shared: Option<ParamSet>,
     /// The statistics expert, if the spec wants one, and the round in which its sums are gathered.
     statistics: Option<(Round, ClassStatistics)>,
@@ -135,7 +135,7 @@ impl Learner {
             seed: spec.seed,
             node_seed,
             max_norm_ratio: spec.limits.max_norm_ratio,
-            room: Room::default(),
+            budget: CacheBudget::default(),
             initial_shared: None,
             statistics: None,
             pool: None,
@@ -148,9 +148,9 @@ impl Learner {
         Ok(learner)
     }
 
-    /// Says where to keep what frozen parts make of the samples; by default [`Room::default`].
-    pub fn keep_in(&mut self, room: Room) {
-        self.room = room;
+    /// Says where to keep what frozen parts make of the samples; by default [`CacheBudget::default`].
+    pub fn keep_in(&mut self, budget: CacheBudget) {
+        self.budget = budget;
     }
 
     /// Returns the shared part as it was in the beginning, the same on all nodes; its blob id is the lineage
@@ -226,7 +226,7 @@ impl Learner {
         let schedule = Schedule {
             ctx,
             epochs,
-            room: &self.room,
+            budget: &self.budget,
         };
         let (samples, algorithm) = (&self.data.train, &mut self.algorithm);
         let tensors = self.device.tensors();

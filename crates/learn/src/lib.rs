@@ -18,7 +18,7 @@
 //! - [`gate`]: top-1 routing, the core of the mixture of experts.
 //! - [`device`] and [`probe`]: GPU through Vulkan, or the CPU; how to find out without being taken down by a driver.
 //! - `pool`: the stage after the last round, a mixture of everybody's private modules.
-//! - `frozen`: what frozen parts make of each sample, computed once per stage; [`Room`]: where that is kept, memory or a
+//! - `frozen`: what frozen parts make of each sample, computed once per stage; [`CacheBudget`]: where that is kept, memory or a
 //!   file; `augment`: random crops and flips.
 //! - the rest: the training loop, evaluation, and the way of numbers to the device and back.
 //!
@@ -66,13 +66,13 @@ mod batch;
 mod class_statistics;
 mod error;
 mod evaluate;
+mod feature_cache;
 mod frozen;
 mod learner;
 mod maps;
 mod memory;
 mod pool;
 mod random;
-mod room;
 mod train;
 mod weights;
 
@@ -80,9 +80,9 @@ pub use batch::Batch;
 pub use device::{ComputeDevice, DeviceChoice};
 pub use error::LearnError;
 pub use evaluate::{ClassCount, Evaluation, Prediction};
+pub use feature_cache::CacheBudget;
 pub use learner::{Learner, LocalUpdate, PrivateModule, Subset};
 pub use memory::Memory;
 pub use random::Draws;
-pub use room::Room;
 pub use train::{Progress, cross_entropy};
 pub use weights::Weights;

@@ -1,8 +1,9 @@
 //! Seeded randomness: one stream per purpose, so that nothing depends on what was drawn before.
 //!
-//! All draws come from ChaCha8 keyed with the purpose and its indices, and use integer arithmetic and exact scaling
-//! only: the same seed gives the same numbers on every platform, on every device and with any number of threads. The
-//! tensor library's own global generator is never used.
+//! All draws come from ChaCha8 keyed with the purpose and its indices: the same seed gives the same numbers on every
+//! device and with any number of threads. They use integer arithmetic and exact scaling only, so they are the same on
+//! every platform, too. The one exception is [`Draws::logistic`], which takes a logarithm: its last bit may differ between
+//! platforms. The tensor library's own global generator is never used.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};

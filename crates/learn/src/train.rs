@@ -17,10 +17,10 @@ use crate::algorithm::{Algorithm, Fraction, RoundContext, Selection, Stage, Step
 use crate::augment::Augmenter;
 use crate::batch;
 use crate::error::LearnError;
+use crate::feature_cache::CacheBudget;
 use crate::frozen::Source;
 use crate::optimizer::Stepper;
 use crate::random::{self, Purpose};
-use crate::room::Room;
 
 /// How far a local update is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,7 +45,7 @@ pub(crate) type Watch<'a> = dyn FnMut(Progress) -> ControlFlow<()> + Send + 'a;
 pub(crate) struct Schedule<'a> {
     pub(crate) ctx: RoundContext<'a>,
     pub(crate) epochs: Epochs,
-    pub(crate) room: &'a Room,
+    pub(crate) budget: &'a CacheBudget,
 }
 
 /// Which epochs of a local update are run, counting from 1.
@@ -178,7 +178,7 @@ fn run(
             samples,
             ctx.class_counts.len(),
             device,
-            schedule.room,
+            schedule.budget,
             (*stage, *stage_epochs),
         );
         for _ in 0..*stage_epochs {
@@ -365,7 +365,7 @@ mod tests {
             let schedule = Schedule {
                 ctx,
                 epochs: Epochs::All,
-                room: &Room::default(),
+                budget: &CacheBudget::default(),
             };
             select(&samples, &selection, schedule).labels.clone()
         };

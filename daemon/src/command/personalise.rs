@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fednode_core::{FederationSpec, ParamSet, Round, Score};
-use fednode_learn::{Learner, Room, Subset, algorithm};
+use fednode_learn::{CacheBudget, Learner, Subset, algorithm};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::trainer::Evaluations;
 use serde::Serialize;
@@ -76,9 +76,9 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
             folder
         }
     });
-    learner.keep_in(Room {
+    learner.keep_in(CacheBudget {
         folder: folder.map(Path::to_owned),
-        ..Room::default()
+        ..CacheBudget::default()
     });
     if args.algorithm.is_none() {
         learner.restore(&model.params).or_fail(ExitCode::State)?;

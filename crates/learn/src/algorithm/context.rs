@@ -85,7 +85,7 @@ impl<'a> StepContext<'a> {
     }
 
     /// Makes one step in all recorded parts that the loss depends on; returns the loss.
-    pub fn descend(&mut self, parts: &mut [Part], tape: Vec<Weights>, loss: Tensor<1>) -> f64 {
+    pub fn step(&mut self, parts: &mut [Part], tape: Vec<Weights>, loss: Tensor<1>) -> f64 {
         let found = self.differentiate(tape, loss);
         self.apply(parts, found)
     }

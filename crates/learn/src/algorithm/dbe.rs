@@ -193,7 +193,7 @@ impl Algorithm for Dbe {
             None => fit,
         };
         Step {
-            loss: ctx.descend(&mut self.parts, tape, loss),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }
@@ -298,7 +298,7 @@ mod tests {
     }
 
     /// mo = 0.25, klw = 8, gm = 1. Batch means 2, then 4: rm = 0.25 * 2 = 0.5, then 0.75 * 0.5 + 0.25 * 4 = 1.375.
-    /// Regularisers 8 * (0.5 - 1)^2 / 2 = 1 and 8 * 0.375^2 / 2 = 0.5625. The second one's slope for each of the 2 * 200
+    /// Regularisers 8 * (0.5 - 1)^2 / 2 = 1 and 8 * 0.375^2 / 2 = 0.5625. The second one's gradient for each of the 2 * 200
     /// features is 8 * 0.375 / 200 * 0.25 / 2 = 0.001875: only the running batch counts.
     #[test]
     fn the_regulariser_agrees_with_a_worked_example() {
@@ -311,11 +311,13 @@ mod tests {
             .require_grad();
         let second = dbe.observe(features.clone()).unwrap();
         assert!((values(&second)[0] - 0.5625).abs() < 1e-6);
-        let slopes = values(&features.grad(&second.backward()).unwrap());
+        let gradients = values(&features.grad(&second.backward()).unwrap());
         assert!(
-            slopes.iter().all(|slope| (slope - 0.001_875).abs() < 1e-8),
+            gradients
+                .iter()
+                .all(|gradient| (gradient - 0.001_875).abs() < 1e-8),
             "{:?}",
-            &slopes[..2]
+            &gradients[..2]
         );
     }
 }

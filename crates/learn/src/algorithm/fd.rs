@@ -122,7 +122,7 @@ impl Algorithm for Fd {
                 }
                 None => fit,
             };
-            ctx.descend(&mut self.parts, tape, loss)
+            ctx.step(&mut self.parts, tape, loss)
         };
         Step {
             loss,

@@ -88,7 +88,7 @@ impl Algorithm for FedSynMoe {
         let tape = ctx.record(&self.parts);
         let loss = cross_entropy(self.run(&tape, batch.inputs), batch.targets);
         Step {
-            loss: ctx.descend(&mut self.parts, tape, loss),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }

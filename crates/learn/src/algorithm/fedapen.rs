@@ -121,7 +121,7 @@ impl FedApen {
             ensemble(&own, &shared, tape[WEIGHT].tensor(0)),
             batch.targets,
         );
-        let loss = ctx.descend(&mut self.parts, tape, loss);
+        let loss = ctx.step(&mut self.parts, tape, loss);
         let weight = &mut self.parts[WEIGHT].weights;
         *weight = Weights::new(vec![weight.tensor(0).clamp(0.0, 1.0)]);
         loss
@@ -131,7 +131,7 @@ impl FedApen {
         let tape = ctx.record_only(&self.parts, &[BASE, HEAD, SMALL + BASE, SMALL + HEAD]);
         let [own, shared] = self.run(&tape, batch.inputs);
         let loss = mutual(own, shared, tape[WEIGHT].tensor(0), batch.targets);
-        ctx.descend(&mut self.parts, tape, loss)
+        ctx.step(&mut self.parts, tape, loss)
     }
 }
 
@@ -214,7 +214,7 @@ mod tests {
     use crate::weights::values;
 
     /// Own (0, 0), shared (ln 3, 0), w = 1/2, label 0: CE 0.693 147 and 0.287 682, KL 0.130 812 and 0.143 841; the
-    /// ensemble's odds are sqrt 3, so CE ln(1 + 1/sqrt 3) = 0.455 747. Slopes in the first logits: own -1/2 - 1/4 and
+    /// ensemble's odds are sqrt 3, so CE ln(1 + 1/sqrt 3) = 0.455 747. Gradients in the first logits: own -1/2 - 1/4 and
     /// half the ensemble's -0.366 025; shared -1/4 + 1/4 and the same half.
     #[test]
     fn the_mutual_loss_agrees_with_a_worked_example() {

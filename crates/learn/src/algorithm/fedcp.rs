@@ -238,7 +238,7 @@ impl Algorithm for FedCp {
         let fit = cross_entropy(logits, batch.targets);
         let loss = fit + discrepancy(features, old_features).mul_scalar(self.lambda);
         Step {
-            loss: ctx.descend(&mut self.parts, tape, loss),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }

@@ -201,7 +201,7 @@ impl Algorithm for FedGen {
             None => fit,
         };
         Step {
-            loss: ctx.descend(&mut self.parts, tape, loss),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }

@@ -161,7 +161,7 @@ impl Algorithm for FedGh {
         } else {
             let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
             let (_, logits) = self.run(&tape, batch.inputs);
-            ctx.descend(&mut self.parts, tape, cross_entropy(logits, batch.targets))
+            ctx.step(&mut self.parts, tape, cross_entropy(logits, batch.targets))
         };
         Step {
             loss,

@@ -213,7 +213,7 @@ impl FedJets {
     fn train_common(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> f64 {
         let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
         let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
-        ctx.descend(&mut self.parts, tape, cross_entropy(logits, batch.targets))
+        ctx.step(&mut self.parts, tape, cross_entropy(logits, batch.targets))
     }
 
     /// Looks at a batch with the gate; returns the loss of the best experts.
@@ -257,7 +257,7 @@ impl FedJets {
             None => fit,
         };
         Step {
-            loss: ctx.descend(&mut self.parts, tape, loss),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed,
         }
     }

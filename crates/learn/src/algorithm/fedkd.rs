@@ -118,7 +118,7 @@ impl Algorithm for FedKd {
         };
         let loss = loss(mentor, mentee, batch.targets);
         Step {
-            loss: ctx.descend(&mut self.parts, tape, loss),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }
@@ -140,7 +140,7 @@ mod tests {
 
     /// Mentor (0, 0), mentee (ln 3, 0), label 0: CE ln 2 = 0.693 147 and ln(4/3) = 0.287 682, sum 0.980 829. KL from the
     /// mentee 0.130 812, see `distances`, the other way 1/2 ln(2/3) + 1/2 ln 2 = 0.143 841. Features (1, 2) and (1, 0):
-    /// MSE 2, twice 4. L = 0.980 829 + 4.274 653 / 0.980 830 = 5.339 028. Slopes by central differences.
+    /// MSE 2, twice 4. L = 0.980 829 + 4.274 653 / 0.980 830 = 5.339 028. Gradients by central differences.
     #[test]
     fn the_loss_agrees_with_a_worked_example() {
         let at = |logits: [f32; 4], recorded: bool| {
@@ -171,10 +171,10 @@ mod tests {
         let (value, mentor, mentee) = at(logits, true);
         assert_close(&values(&value), &[5.339_028], 1e-4);
         let gradients = value.backward();
-        let slopes = [mentor, mentee]
+        let gradients = [mentor, mentee]
             .map(|side| values(&side.grad(&gradients).unwrap()))
             .concat();
-        for (number, slope) in slopes.into_iter().enumerate() {
+        for (number, gradient) in gradients.into_iter().enumerate() {
             let moved = |by: f32| {
                 let mut logits = logits;
                 logits[number] += by;
@@ -182,8 +182,8 @@ mod tests {
             };
             let difference = (moved(1e-2) - moved(-1e-2)) / 2e-2;
             assert!(
-                (slope - difference).abs() < 1e-2,
-                "{number}: {slope} is not {difference}"
+                (gradient - difference).abs() < 1e-2,
+                "{number}: {gradient} is not {difference}"
             );
         }
     }

@@ -218,7 +218,7 @@ impl Algorithm for FedMix {
             routed[selection[best]] += 1;
         }
         self.used.add(&responsibilities, &selection);
-        let loss = ctx.descend(&mut self.parts, tape, negative_log_likelihood(joint));
+        let loss = ctx.step(&mut self.parts, tape, negative_log_likelihood(joint));
         Step { loss, routed }
     }
 
@@ -291,7 +291,7 @@ mod tests {
     }
 
     /// G = (1/4, 3/4), p(y) = (0.8, 0.4): the likelihood is 0.2 + 0.3, the responsibilities are 0.4 and 0.6, and so are
-    /// the slopes of the loss, with a minus.
+    /// the gradients of the loss, with a minus.
     #[test]
     fn likelihood_and_responsibilities_agree_with_a_worked_example() {
         let joint = matrix([[0.2f32.ln(), 0.3f32.ln()]])

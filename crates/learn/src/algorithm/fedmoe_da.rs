@@ -297,7 +297,7 @@ impl Algorithm for FedMoeDa {
             None => fit,
         };
         Step {
-            loss: ctx.descend(&mut self.parts, tape, loss),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed,
         }
     }

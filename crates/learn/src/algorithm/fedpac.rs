@@ -185,7 +185,7 @@ impl FedPac {
                 batch.targets,
             )
         };
-        ctx.descend(&mut self.parts, tape, loss)
+        ctx.step(&mut self.parts, tape, loss)
     }
 }
 

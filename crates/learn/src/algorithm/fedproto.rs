@@ -135,7 +135,7 @@ impl Algorithm for FedProto {
                 }
                 None => fit,
             };
-            ctx.descend(&mut self.parts, tape, loss)
+            ctx.step(&mut self.parts, tape, loss)
         };
         Step {
             loss,

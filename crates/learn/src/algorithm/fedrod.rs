@@ -120,7 +120,7 @@ impl Algorithm for FedRod {
         let logits = generic + self.parts[PERSONAL].net.forward(&tape[PERSONAL], features);
         let loss = balanced + cross_entropy(logits, batch.targets);
         Step {
-            loss: ctx.descend(&mut self.parts, tape, loss),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }

@@ -105,7 +105,7 @@ impl Algorithm for Fml {
         let loss = taught(&own, &small, &batch.targets, self.alpha)
             + taught(&small, &own, &batch.targets, self.beta);
         Step {
-            loss: ctx.descend(&mut self.parts, tape, loss),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }
@@ -126,7 +126,7 @@ mod tests {
     use crate::weights::values;
 
     /// Own logits (0, 0), label 0: ln 2. Other side (3/4, 1/4): 0.130 812 by `distances`. With a share of 1/4:
-    /// 0.173 287 + 0.098 109. The slope in the own logits is 1/4 (-1/2, 1/2) + 3/4 (-1/4, 1/4); the other side has none.
+    /// 0.173 287 + 0.098 109. The gradient in the own logits is 1/4 (-1/2, 1/2) + 3/4 (-1/4, 1/4); the other side has none.
     #[test]
     fn what_one_side_learns_agrees_with_a_worked_example() {
         let own = matrix([[0.0, 0.0]]).autodiff().require_grad();

@@ -81,7 +81,7 @@ const TRAINED: [usize; 5] = [BASE, HEAD, EMBEDDINGS, GAMMA, BETA];
 const GENERIC: usize = 0;
 const PERSONAL: usize = 1;
 
-/// Keeps the slope of a square root finite at zero.
+/// Keeps the gradient of a square root finite at zero.
 const EPSILON: f64 = 1e-12;
 
 struct Gpfl {
@@ -251,7 +251,7 @@ impl Algorithm for Gpfl {
         let pull = distance(generic, self.frozen.clone(), batch.targets).mul_scalar(self.lambda);
         let loss = personal_fit + generic_fit + pull;
         Step {
-            loss: ctx.descend(&mut self.parts, tape, loss),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }

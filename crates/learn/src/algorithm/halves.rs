@@ -82,7 +82,7 @@ impl Halves {
         };
         let fit = cross_entropy(logits, batch.targets);
         Step {
-            loss: ctx.descend(&mut self.parts, tape, fit),
+            loss: ctx.step(&mut self.parts, tape, fit),
             routed: Vec::new(),
         }
     }

@@ -8,7 +8,7 @@
 //! Averaged as FedAvg, weighted by the number of training samples. z are the features before the head, as in PFLlib; the
 //! paper puts a projection of two layers between base and head. Mu is 1 and tau 0.5, both from the paper's search (mu 0.1,
 //! 1, 5, 10 depending on the data); PFLlib's mu of 0 is FedAvg. The old base is a private part: it starts as the common
-//! initial one. A node of round 1 receives just that, so that both cosines are the same and the term has no slope; one that is
+//! initial one. A node of round 1 receives just that, so that both cosines are the same and the term has no gradient; one that is
 //! drawn later for the first time (`round.participation`) compares what it receives with it.
 
 use burn::tensor::Tensor;
@@ -127,7 +127,7 @@ impl Algorithm for Moon {
         let contrast = contrast(features, received, previous, self.tau).mul_scalar(self.mu);
         let loss = cross_entropy(logits, batch.targets) + contrast;
         Step {
-            loss: ctx.descend(&mut self.parts, tape, loss),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }
@@ -152,7 +152,7 @@ mod tests {
     use crate::weights::values;
 
     /// Row 1: cosines 1 and 0, tau 1/2: ln(1 + e^-2) = 0.126 928. Row 2: cosines 0 and 0.6: ln(1 + e^1.2) = 1.463 282.
-    /// The mean is 0.795 105. Slopes by central differences.
+    /// The mean is 0.795 105. Gradients by central differences.
     #[test]
     fn contrast_agrees_with_a_worked_example() {
         let (received, previous) = (
@@ -165,9 +165,9 @@ mod tests {
         let features = matrix(z).autodiff().require_grad();
         let gradients =
             contrast(features.clone(), received.clone(), previous.clone(), 0.5).backward();
-        let slopes = values(&features.grad(&gradients).unwrap());
+        let gradients = values(&features.grad(&gradients).unwrap());
         let step = 1e-2;
-        for (at_number, slope) in slopes.into_iter().enumerate() {
+        for (at_number, gradient) in gradients.into_iter().enumerate() {
             let moved = |by: f32| {
                 let mut z = z;
                 z[at_number / 2][at_number % 2] += by;
@@ -175,8 +175,8 @@ mod tests {
             };
             let difference = (moved(step) - moved(-step)) / (2.0 * step);
             assert!(
-                (slope - difference).abs() < 1e-3,
-                "{at_number}: {slope} is not {difference}"
+                (gradient - difference).abs() < 1e-3,
+                "{at_number}: {gradient} is not {difference}"
             );
         }
     }

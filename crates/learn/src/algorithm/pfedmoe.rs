@@ -123,7 +123,7 @@ impl Algorithm for PFedMoe {
         let tape = ctx.record_only(&self.parts, &TRAINED);
         let (logits, statistics) = self.run(&tape, batch.inputs, Mode::Training);
         let fit = cross_entropy(logits, batch.targets);
-        let loss = ctx.descend(&mut self.parts, tape, fit);
+        let loss = ctx.step(&mut self.parts, tape, fit);
         switch_gate::keep(&mut self.parts[GATE..], statistics);
         Step {
             loss,

@@ -315,7 +315,7 @@ impl PflMoe {
         };
         let loss = cross_entropy(logits, batch.targets);
         Step {
-            loss: ctx.descend(&mut self.parts, tape, loss),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }
@@ -380,7 +380,7 @@ impl Algorithm for PflMoe {
         let tape = ctx.record_only(&self.parts, &[EXTRACTOR, CLASSIFIER]);
         let fit = cross_entropy(self.run(&tape, CLASSIFIER, batch.inputs), batch.targets);
         Step {
-            loss: ctx.descend(&mut self.parts, tape, fit),
+            loss: ctx.step(&mut self.parts, tape, fit),
             routed: Vec::new(),
         }
     }

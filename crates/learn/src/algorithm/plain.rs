@@ -34,7 +34,7 @@ impl Algorithm for Plain {
     fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
         let tape = ctx.record(&self.part);
         let logits = self.part[0].net.forward(&tape[0], batch.inputs);
-        let loss = ctx.descend(&mut self.part, tape, cross_entropy(logits, batch.targets));
+        let loss = ctx.step(&mut self.part, tape, cross_entropy(logits, batch.targets));
         Step {
             loss,
             routed: Vec::new(),

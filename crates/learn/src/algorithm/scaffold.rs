@@ -200,13 +200,13 @@ mod tests {
         assert_eq!(scaffold.train(0, batch()), average.train(0, batch()));
         scaffold.end();
         let after = numbers(average.as_ref(), "");
-        let slope: Vec<f32> = before
+        let gradient: Vec<f32> = before
             .iter()
             .zip(&after)
             .map(|(before, after)| (before - after) / 0.01)
             .collect();
-        assert!(slope.iter().any(|slope| slope.abs() > 1e-3));
-        assert_close(&numbers(scaffold.as_ref(), "own_control."), &slope, 1e-6);
+        assert!(gradient.iter().any(|gradient| gradient.abs() > 1e-3));
+        assert_close(&numbers(scaffold.as_ref(), "own_control."), &gradient, 1e-6);
         assert_eq!(
             numbers(scaffold.as_ref(), "own_control."),
             numbers(scaffold.as_ref(), "control.")
@@ -234,12 +234,12 @@ mod tests {
         let expected: Vec<f32> = own.iter().map(|own| 0.01 * (own - 0.5)).collect();
         assert_close(&differences, &expected, 1e-6);
         scaffold.end();
-        let slope: Vec<f32> = after
+        let gradient: Vec<f32> = after
             .iter()
             .zip(&plain)
             .map(|(before, after)| (before - after) / 0.01)
             .collect();
-        assert_close(&numbers(scaffold.as_ref(), "own_control."), &slope, 2e-5);
+        assert_close(&numbers(scaffold.as_ref(), "own_control."), &gradient, 2e-5);
     }
 
     /// Half of the nodes train: a node with c = 0.5 and c_j = 0 shares `c + 0.5 * (c_j' - c_j)`, so that the mean over

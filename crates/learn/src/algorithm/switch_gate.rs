@@ -316,7 +316,7 @@ mod tests {
             (FIRST, 0),
             (SECOND, 0),
         ] {
-            let slope = values(&recorded[part].tensor(array).grad(&gradients).unwrap())[0];
+            let gradient = values(&recorded[part].tensor(array).grad(&gradients).unwrap())[0];
             let moved = |by: f32| {
                 let mut weights = plain.clone();
                 let mut tensors: Vec<_> = weights[part].tensors().cloned().collect();
@@ -329,8 +329,8 @@ mod tests {
             };
             let difference = (moved(step) - moved(-step)) / (2.0 * step);
             assert!(
-                (slope - difference).abs() < 5e-3,
-                "part {part}, array {array}: {slope} is not {difference}"
+                (gradient - difference).abs() < 5e-3,
+                "part {part}, array {array}: {gradient} is not {difference}"
             );
         }
     }

@@ -9,14 +9,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use fednode_core::spec::PoolSpec;
+use fednode_core::spec::{GateInput, PoolSpec};
 use fednode_core::{Layout, NodeId, ParamSet, PoolOutcome, Served};
 
 use super::{Learner, check, count};
 use crate::algorithm::Modular;
 use crate::error::LearnError;
 use crate::memory::Memory;
-use crate::pool::{self, GateInput, Meter, Mixture, Node, PREFIX, Predictor};
+use crate::pool::{self, Meter, Mixture, Node, PREFIX, Predictor};
 use crate::train::Progress;
 
 /// What a node gives to the pool.
@@ -141,7 +141,7 @@ impl Learner {
             classes: self.model.classes,
             device: self.device.tensors(),
             seeds: [self.seed, self.node_seed],
-            room: &self.room,
+            budget: &self.budget,
             max_norm_ratio: self.max_norm_ratio,
         })
     }
@@ -226,6 +226,6 @@ impl Learner {
             self.device.tensors(),
         );
         let opened = modular.open(one.clone()).gate_input;
-        input.of(self.algorithm.as_ref(), &one, opened).dims()[1]
+        pool::gate_input(input, self.algorithm.as_ref(), &one, opened).dims()[1]
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use fednode_core::spec::PoolSpec;
+use fednode_core::spec::{ModuleScore, PoolSpec};
 use fednode_core::{NodeId, ParamSet, PoolMember, PoolOutcome, Score, Scores, Served};
 use fednode_data::Samples;
 use fednode_mix::{Measure, energy};
@@ -18,7 +18,7 @@ use super::train::Meter;
 use crate::algorithm::Output;
 use crate::error::LearnError;
 use crate::evaluate;
-use crate::room::Rows;
+use crate::feature_cache::FeatureCache;
 use crate::train::Watch;
 
 /// On how many samples modules are compared before it is known which come in.
@@ -138,7 +138,7 @@ impl<'a> Pool<'a> {
             classes,
             device,
             seeds,
-            room,
+            budget,
             ..
         } = *node;
         let keeps = Keeps::GateInput(GateKind::of(spec).input);
@@ -148,7 +148,7 @@ impl<'a> Pool<'a> {
             classes,
             device,
             seeds,
-            room,
+            budget,
             keeps,
             epochs: meter.epochs,
         };
@@ -306,13 +306,13 @@ impl<'a> Pool<'a> {
 }
 
 /// Returns how well the outputs of each member fit the own one's, the first.
-fn scores(spec: &PoolSpec, outputs: &[Rows]) -> Result<Vec<f64>, LearnError> {
-    let measure = match spec.score.as_str() {
-        "cosine" => Measure::Cosine,
-        _ => Measure::Energy(spec.energy_temperature),
+fn scores(spec: &PoolSpec, outputs: &[FeatureCache]) -> Result<Vec<f64>, LearnError> {
+    let measure = match spec.score {
+        ModuleScore::Cosine => Measure::Cosine,
+        ModuleScore::Energy => Measure::Energy(spec.energy_temperature),
     };
     let own = &outputs[OWN];
-    let score = |other: &Rows| {
+    let score = |other: &FeatureCache| {
         let of_sample = |at: usize| Ok(measure.of_sample(&own.row(at)?, &other.row(at)?));
         let sum = (0..own.len())
             .map(of_sample)

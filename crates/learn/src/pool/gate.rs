@@ -14,7 +14,7 @@ use std::io;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::ParamSet;
-use fednode_core::spec::PoolSpec;
+use fednode_core::spec::{BiasStart, FirstActivation, GateInput, PoolSpec};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
@@ -36,16 +36,6 @@ pub(crate) struct Selection {
     pub(crate) top_k: usize,
     /// Whether to divide by the sum.
     pub(crate) renormalizes: bool,
-}
-
-/// What a gate judges by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum GateInput {
-    /// What the modules take in.
-    Features,
-    /// The samples themselves.
-    Samples,
 }
 
 /// What distinguishes one gate from another besides numbers and widths.
@@ -105,7 +95,7 @@ pub(crate) fn net(kind: GateKind, inputs: usize, members: usize, dropout: f64) -
 /// Draws orthogonal weights; biases are zero, or drawn as PyTorch draws them.
 pub(crate) fn initial(
     net: &Net,
-    draws_biases: bool,
+    biases: BiasStart,
     rng: &mut ChaCha8Rng,
     device: &Device,
 ) -> Weights {
@@ -113,7 +103,7 @@ pub(crate) fn initial(
     for parameter in net.parameters() {
         let values = match (&parameter.shape[..], parameter.initial) {
             ([rows, columns], _) => orthogonal::matrix(rng, *rows, *columns),
-            (_, Initial::FanIn(inputs)) if draws_biases => {
+            (_, Initial::FanIn(inputs)) if biases == BiasStart::Uniform => {
                 random::uniform(rng, 1.0 / (inputs as f32).sqrt(), parameter.n_values())
             }
             _ => vec![0.0; parameter.n_values()],
@@ -134,36 +124,29 @@ pub(crate) fn zeros(net: &Net, device: &Device) -> Weights {
 impl GateKind {
     /// Returns the kind that a spec wants.
     pub(crate) fn of(spec: &PoolSpec) -> Self {
-        let input = if spec.gate_input == "samples" {
-            GateInput::Samples
-        } else {
-            GateInput::Features
+        let first = match spec.first_activation {
+            FirstActivation::LeakyRelu => Activation::LeakyRelu,
+            FirstActivation::Relu => Activation::Relu,
         };
-        let first = if spec.first_activation == "relu" {
-            Activation::Relu
-        } else {
-            Activation::LeakyRelu
-        };
-        Self { input, first }
+        Self {
+            input: spec.gate_input,
+            first,
+        }
     }
 }
 
-impl GateInput {
-    /// Returns what the gate judges a batch by, given how the model opens it.
-    pub(crate) fn of(
-        self,
-        algorithm: &dyn Algorithm,
-        inputs: &Tensor<2>,
-        opened: Tensor<2>,
-    ) -> Tensor<2> {
-        match (
-            self,
-            algorithm.parts().iter().find(|part| part.net.takes_texts()),
-        ) {
-            (Self::Features, _) => opened,
-            (Self::Samples, Some(part)) => part.net.gate_input(&part.weights, inputs.clone()),
-            (Self::Samples, None) => inputs.clone(),
-        }
+/// Returns what the gate judges a batch by, given how the model opens it.
+pub(crate) fn input(
+    of: GateInput,
+    algorithm: &dyn Algorithm,
+    inputs: &Tensor<2>,
+    opened: Tensor<2>,
+) -> Tensor<2> {
+    let reader = algorithm.parts().iter().find(|part| part.net.takes_texts());
+    match (of, reader) {
+        (GateInput::Features, _) => opened,
+        (GateInput::Samples, Some(part)) => part.net.gate_input(&part.weights, inputs.clone()),
+        (GateInput::Samples, None) => inputs.clone(),
     }
 }
 
@@ -310,7 +293,7 @@ mod tests {
         let net = net(kind, INPUTS, MEMBERS, 0.0);
         let weights = initial(
             &net,
-            false,
+            BiasStart::Zeros,
             &mut stream(Purpose::PoolGate, [1, 2, 0]),
             &Device::flex(),
         );
@@ -600,21 +583,21 @@ mod tests {
                 .sum::<usize>(),
             134_164
         );
-        let drawn = |draws| {
+        let drawn = |biases| {
             initial(
                 &net,
-                draws,
+                biases,
                 &mut stream(Purpose::PoolGate, [1, 2, 0]),
                 &Device::flex(),
             )
         };
         for (at, inputs) in [(1, 512f32), (3, 128.0), (5, 256.0), (7, 128.0)] {
             assert!(
-                values(&drawn(false).tensor(at))
+                values(&drawn(BiasStart::Zeros).tensor(at))
                     .iter()
                     .all(|bias| *bias == 0.0)
             );
-            let biases = values(&drawn(true).tensor(at));
+            let biases = values(&drawn(BiasStart::Uniform).tensor(at));
             let (bound, largest) = (
                 1.0 / inputs.sqrt(),
                 biases.iter().fold(0f32, |most, bias| most.max(bias.abs())),

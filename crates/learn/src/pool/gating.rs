@@ -3,12 +3,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use fednode_core::spec::PoolSpec;
+use fednode_core::spec::{GateInput, PoolSpec, Renormalize};
 
 use super::Node;
 use super::assemble::Pool;
 use super::cache::CachedBatch;
-use super::gate::{self, Gate, GateInput, GateKind, Selection, Standard};
+use super::gate::{self, Gate, GateKind, Selection, Standard};
 use super::train::{self, Best, Judge, Meter, Plan, Stage};
 use crate::algorithm::ModuleKind;
 use crate::error::LearnError;
@@ -53,7 +53,7 @@ impl Pool<'_> {
             self.spec.dropout,
         );
         let mut rng = random::stream(Purpose::PoolGate, [seed, node_seed, 0]);
-        let weights = gate::initial(&net, self.spec.biases == "uniform", &mut rng, device);
+        let weights = gate::initial(&net, self.spec.biases, &mut rng, device);
         let gate = Gate {
             kind,
             net,
@@ -92,7 +92,7 @@ impl Pool<'_> {
                 let shares = gate.shares(&tape, input);
                 let mixed = gate::mix(shares, self.training.outputs(positions, kept, device)?);
                 let loss = cross_entropy(modular.close(side, mixed), targets);
-                Ok(train::descend(
+                Ok(train::sgd_step(
                     std::slice::from_mut(weights),
                     vec![tape],
                     loss,
@@ -122,10 +122,10 @@ impl Pool<'_> {
     }
 
     fn selection(&self) -> Selection {
-        let renormalizes = match self.spec.renormalize.as_str() {
-            "always" => true,
-            "additive" => self.node.modular.module().is_additive,
-            _ => false,
+        let renormalizes = match self.spec.renormalize {
+            Renormalize::Always => true,
+            Renormalize::Additive => self.node.modular.module().is_additive,
+            Renormalize::Never => false,
         };
         Selection {
             top_k: self.spec.top_k,

@@ -7,10 +7,11 @@
 //! `pool.first_relu`.
 
 use burn::tensor::{Device, Tensor};
+use fednode_core::spec::GateInput;
 use fednode_core::{Layout, LayoutMismatch, ParamSet};
 use serde::{Deserialize, Serialize};
 
-use super::gate::{self, Gate, GateInput, GateKind, Selection, Standard};
+use super::gate::{self, Gate, GateKind, Selection, Standard};
 use crate::algorithm::{Algorithm, Modular, Opened, Output, Part};
 use crate::memory::Memory;
 use crate::model::Activation;
@@ -51,7 +52,7 @@ impl Mixture {
             module_input,
             side,
         } = modular.open(inputs.clone());
-        let gate_input = self.gate.kind.input.of(algorithm, &inputs, gate_input);
+        let gate_input = gate::input(self.gate.kind.input, algorithm, &inputs, gate_input);
         let shares = self.gate.shares(&self.gate.weights, gate_input);
         let members = std::iter::once(own).chain(&self.foreign);
         let outputs = members
@@ -308,6 +309,7 @@ mod tests {
     use crate::algorithm::testing::{random, trained};
     use crate::random::{Purpose, stream};
     use crate::weights::values;
+    use fednode_core::spec::BiasStart;
 
     const MEMBERS: usize = 3;
     const KIND: GateKind = GateKind {
@@ -326,7 +328,7 @@ mod tests {
         );
         let weights = gate::initial(
             &net,
-            false,
+            BiasStart::Zeros,
             &mut stream(Purpose::PoolGate, [1, 0, 0]),
             &device,
         );
@@ -399,7 +401,7 @@ mod tests {
             );
             let weights = gate::initial(
                 &net,
-                false,
+                BiasStart::Zeros,
                 &mut stream(Purpose::PoolGate, [1, 0, 0]),
                 &Device::flex(),
             );
@@ -483,7 +485,7 @@ mod tests {
             let net = gate::net(kind, width, MEMBERS, 0.0);
             let weights = gate::initial(
                 &net,
-                true,
+                BiasStart::Uniform,
                 &mut stream(Purpose::PoolGate, [2, 0, 0]),
                 &device,
             );

@@ -122,7 +122,7 @@ pub(super) fn run<W: Clone>(
 }
 
 /// Makes one step of gradient descent in recorded weights; returns the loss.
-pub(super) fn descend(
+pub(super) fn sgd_step(
     weights: &mut [Weights],
     tape: Vec<Weights>,
     loss: Tensor<1>,
