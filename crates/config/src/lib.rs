@@ -56,6 +56,7 @@ macro_rules! config {
         $vis:vis struct $name:ident {
             $(
                 $(#[doc = $doc:literal])*
+                $(#[serde($($serde:tt)*)])?
                 $(@$mark:ident $(($flat:literal))?)? $field:ident : $type:ty = $default:expr
                 $(=> $value:literal)?
             ),* $(,)?
@@ -65,7 +66,7 @@ macro_rules! config {
         #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(default, deny_unknown_fields)]
         $vis struct $name {
-            $( $(#[doc = $doc])* $vis $field: $type, )*
+            $( $(#[doc = $doc])* $(#[serde($($serde)*)])? $vis $field: $type, )*
         }
 
         impl Default for $name {

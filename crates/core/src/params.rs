@@ -1,7 +1,8 @@
 //! Parameters as plain numbers: names, shapes, little-endian `f32`, one canonical byte form.
 //!
 //! A [`ParamSet`] is the only shape in which weights cross a crate, a disk or a wire. Its canonical bytes are a
-//! safetensors file without metadata, tensors in name order, so that equal parameters have equal bytes and therefore
+//! safetensors file, tensors in name order, without metadata but for the [note](ParamSet::note) that a node's own state
+//! may have, so that equal parameters have equal bytes and therefore
 //! one [`BlobId`](crate::BlobId). On their way they may have 16 bits each ([`Precision`]), all tensors of a set alike;
 //! that is another canonical form with another name, and whoever decodes it has `f32` again. Names and layouts follow
 //! PyTorch (`fc.weight` is `[out, in]`), which makes an exported node model loadable elsewhere without a conversion.
@@ -20,6 +21,10 @@ use crate::{BlobRef, Precision};
 pub const MAX_TENSORS: usize = 4096;
 /// Longest tensor name in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
+/// Longest note in bytes.
+pub(crate) const MAX_NOTE_BYTES: usize = 64 << 10;
+/// The key of the note in the metadata of the file.
+const NOTE: &str = "fednode";
 /// Most dimensions of a tensor.
 pub const MAX_RANK: usize = 8;
 
@@ -118,6 +123,7 @@ impl Tensor {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ParamSet {
     tensors: BTreeMap<String, Tensor>,
+    note: Option<String>,
 }
 
 impl ParamSet {
@@ -164,6 +170,26 @@ impl ParamSet {
                 values,
             },
         );
+        Ok(())
+    }
+
+    /// Returns the note: what a node remembers besides numbers, in its own words. What nodes send each other has none.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
+    /// Replaces the note. Joining sets, or taking a part of one, leaves notes behind.
+    ///
+    /// # Errors
+    /// Refuses a note of more than 64 KiB.
+    pub fn set_note(&mut self, note: Option<String>) -> Result<(), ParamsError> {
+        if note
+            .as_ref()
+            .is_some_and(|note| note.len() > MAX_NOTE_BYTES)
+        {
+            return Err(ParamsError::Limit(NOTE.into()));
+        }
+        self.note = note;
         Ok(())
     }
 
@@ -226,6 +252,7 @@ impl ParamSet {
         };
         Self {
             tensors: self.tensors.iter().filter_map(stripped).collect(),
+            note: None,
         }
     }
 
@@ -319,7 +346,9 @@ impl ParamSet {
                 },
             )
         });
-        let header = Metadata::new(None, tensors.collect())
+        let note = self.note.iter().map(|note| (NOTE.to_owned(), note.clone()));
+        let notes = self.note.as_ref().map(|_| note.collect());
+        let header = Metadata::new(notes, tensors.collect())
             .expect("shapes hold their values, one after the other");
         let mut json = serde_json::to_vec(&header).expect("a header has only text keys");
         json.resize(json.len().next_multiple_of(size_of::<u64>()), b' ');
@@ -384,6 +413,9 @@ impl ParamSet {
             let values = precision.ok_or_else(unknown)?.read(view.data());
             params.insert(name, view.shape(), values)?;
         }
+        let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(ParamsError::Format)?;
+        let notes = metadata.metadata().as_ref();
+        params.set_note(notes.and_then(|notes| notes.get(NOTE).cloned()))?;
         Ok(params)
     }
 }
@@ -408,6 +440,25 @@ mod tests {
             .unwrap();
         params.insert("scale", &[], vec![7.0]).unwrap();
         params
+    }
+
+    #[test]
+    fn a_note_survives_the_bytes_and_stays_behind_when_sets_are_joined() {
+        let mut noted = sample();
+        noted.set_note(Some("{\"a\":1}".into())).unwrap();
+        let decoded = ParamSet::decode(&noted.to_bytes()).unwrap();
+        assert_eq!((decoded.note(), &decoded), (Some("{\"a\":1}"), &noted));
+        assert_ne!(noted.to_bytes(), sample().to_bytes());
+        let mut joined = ParamSet::new();
+        joined.extend_prefixed("", noted.clone()).unwrap();
+        assert_eq!(
+            (joined.note(), noted.strip_prefix("fc.").note()),
+            (None, None)
+        );
+        noted.set_note(None).unwrap();
+        assert_eq!(noted.to_bytes(), sample().to_bytes());
+        let long = "x".repeat(MAX_NOTE_BYTES + 1);
+        assert!(noted.set_note(Some(long)).is_err());
     }
 
     #[test]

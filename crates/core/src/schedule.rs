@@ -137,7 +137,7 @@ mod tests {
         };
         spec.exchange.averaging = Some(Averaging {
             weighting: Weighting::Uniform,
-            rule: Rule::Mean,
+            rule: Rule::named("mean"),
         });
         spec.exchange.experts = Some(ExpertExchange {
             peers_per_expert: PeersPerExpert::Count(2),
@@ -146,7 +146,7 @@ mod tests {
             weighting: Weighting::Uniform,
             slots_per_node: None,
             max_distance: None,
-            matching: Matching::Similarity,
+            matching: Matching::named("similarity"),
         });
         spec
     }

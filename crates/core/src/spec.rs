@@ -12,14 +12,85 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::pool::PoolSpec;
+pub use self::pool::{BiasStart, FirstActivation, GateInput, ModuleScore, PoolSpec, Renormalize};
 use crate::config::{self, ConfigError};
 use crate::{Augmentation, Exchange, FederationId, Precision};
 
 /// Separates the hash of a spec from every other hash.
 const DOMAIN: &[u8] = b"fednode federation spec 1\n";
+/// `training.schedule_factor` unless a spec says otherwise.
+const USUAL_FACTOR: f64 = 0.99;
 /// Longest text of one value in a hello.
 const MAX_ENTRY_BYTES: usize = 256;
+
+/// What makes steps of gradients in the local update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OptimizerKind {
+    /// Stochastic gradient descent, with momentum if `training.momentum` says so.
+    #[default]
+    Sgd,
+    /// Adam; weight decay is part of the gradient.
+    Adam,
+    /// Adam; weight decay is apart from the gradient.
+    Adamw,
+}
+
+/// How the learning rate changes from round to round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schedule {
+    /// Not at all.
+    #[default]
+    Constant,
+    /// By a factor after every few rounds.
+    Step,
+    /// Along half a cosine, from the full rate in the first round to nearly nothing in the last.
+    Cosine,
+}
+
+/// What is added up for the statistics expert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StatisticsFeatures {
+    /// What the extractor that all nodes share makes of a sample.
+    Extractor,
+    /// Images seen through random filters that all nodes draw alike.
+    Random,
+}
+
+/// How the statistics expert is mixed with a node's own head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StatisticsGate {
+    /// By one weight for all samples.
+    Weight,
+    /// Sample by sample.
+    Sample,
+}
+
+/// Tells whether a key has the default of its type; such a key is left out of the canonical form.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Tells whether `training.schedule_every` is the default.
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+const fn is_every_round(every: &u32) -> bool {
+    *every == 1
+}
+
+/// Tells whether `training.schedule_factor` is the default.
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_usual_factor(factor: &f64) -> bool {
+    *factor == USUAL_FACTOR
+}
 
 /// A value of an algorithm's own hyper-parameter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -149,10 +220,28 @@ crate::config! {
         ahead_epochs: u32 = 0,
         /// Samples per step (1 to 65536).
         batch_size: usize = 20,
-        /// Step size of SGD (above 0).
+        /// Step size (above 0).
         learning_rate: f64 = 0.01,
-        /// What share of the last step a step keeps (0 to below 1, 0 for plain SGD); it begins anew in every local update.
+        /// What makes steps of gradients: `sgd` (the default), `adam` or `adamw`. Its memory begins anew in every local
+        /// update. Some algorithms prescribe plain steps; see `fednode algorithms NAME`.
+        #[serde(skip_serializing_if = "is_default")]
+        optimizer: OptimizerKind = OptimizerKind::Sgd,
+        /// What share of the last step a step of `sgd` keeps (0 to below 1, 0 for plain SGD).
         momentum: f64 = 0.0,
+        /// How the learning rate changes from round to round: `constant` (the default), `step` (times `schedule_factor`
+        /// after every `schedule_every` rounds) or `cosine` (down to nearly 0 in the last round).
+        #[serde(skip_serializing_if = "is_default")]
+        schedule: Schedule = Schedule::Constant,
+        /// Rounds of one learning rate under `schedule = "step"` (1 to 100000, 1 by default).
+        #[serde(skip_serializing_if = "is_every_round")]
+        schedule_every: u32 = 1,
+        /// What the learning rate is multiplied by under `schedule = "step"` (above 0 to 1, 0.99 by default).
+        #[serde(skip_serializing_if = "is_usual_factor")]
+        schedule_factor: f64 = USUAL_FACTOR,
+        /// Rounds before the schedule begins, in which the learning rate rises in equal steps (0 to below `rounds`, 0 by
+        /// default).
+        #[serde(skip_serializing_if = "is_default")]
+        warmup_rounds: u32 = 0,
         /// What share of itself a trained parameter loses in a step, times the step size (0 or above).
         weight_decay: f64 = 0.0,
         /// Length to which the gradient of a step is cut down if it is longer (0 for never).
@@ -172,13 +261,13 @@ crate::config! {
         enabled: bool = false,
         /// What is added up: `extractor`, the features of the extractor that all nodes share; or `random`, images seen through
         /// random filters that all nodes draw alike, for which they need no extractor in common.
-        features: String = "extractor".into(),
+        features: StatisticsFeatures = StatisticsFeatures::Extractor,
         /// To how many numbers the features are projected before they are added up, by a draw that everybody repeats (fewer than
         /// there are, 4096 at most; 0 for as they are). D numbers take D (D + 1) / 2 to share, and say the less of single samples the fewer they are.
         dimensions: usize = 0,
         /// How it is mixed with the own head: by one `weight` for all samples, or `sample` by sample, as certain as each of
         /// the two is, on nodes whose validation samples (30 or more) speak for that.
-        gate: String = "weight".into(),
+        gate: StatisticsGate = StatisticsGate::Weight,
     }
 }
 
@@ -433,6 +522,27 @@ mod tests {
             hello(&ours).check(&hello(&ours), Duration::from_secs(1), Timestamp(5000)),
             Err(Refusal::Clock(5))
         );
+    }
+
+    #[test]
+    fn optimisers_and_schedules_move_no_id_at_their_defaults() {
+        let default = FederationSpec::default();
+        let written = String::from_utf8(default.canonical_bytes()).unwrap();
+        for key in ["optimizer", "schedule", "warmup"] {
+            assert!(!written.contains(key), "{key} is in {written}");
+        }
+        let text = "[training]\noptimizer = \"adamw\"\nschedule = \"step\"\nschedule_every = 3\n\
+                    schedule_factor = 0.5\nwarmup_rounds = 2";
+        let spec = FederationSpec::from_toml(text).unwrap();
+        assert_ne!(spec.id(), default.id());
+        assert_eq!(FederationSpec::from_toml(&spec.to_toml()), Ok(spec));
+        let error = |text: &str| FederationSpec::from_toml(text).unwrap_err().0;
+        assert_eq!(
+            error("[training]\noptimizer = \"adamm\""),
+            "line 2: unknown value `adamm`: did you mean `adam`?"
+        );
+        assert!(error("[training]\noptimizer = \"adam\"\nmomentum = 0.5").contains("`sgd`"));
+        assert!(error("[training]\nwarmup_rounds = 10").contains("below `rounds`"));
     }
 
     #[test]

@@ -23,15 +23,18 @@
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::FederationSpec;
+use fednode_core::spec::StatisticsGate;
 use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::blend::{Gate, Seen};
 use fednode_mix::statistics::{EPSILON, PRIOR_FLOOR, tempered};
+use serde::{Deserialize, Serialize};
 
 use crate::algorithm::{Algorithm, Output, Part, Role};
 use crate::batch;
 use crate::evaluate::BATCH;
 use crate::maps::RandomMaps;
+use crate::memory::Memory;
 use crate::model::{Initial, Net, affine};
 use crate::pool::Predictor;
 use crate::random::{Purpose, nearly_normal, stream};
@@ -61,7 +64,18 @@ pub(crate) struct ClassStatistics {
     /// Makes those of the features, `[D, width]`.
     projection: Option<Tensor<2>>,
     gates_samples: bool,
+    gathering: Gathering,
     solved: Option<Solved>,
+}
+
+/// Whether the node has added up its sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Gathering {
+    /// Not yet: its model is what it shares.
+    Ahead,
+    /// Its sums, or everybody's, are what it shares.
+    Done,
 }
 
 /// The classifier on the device.
@@ -135,7 +149,7 @@ impl ClassStatistics {
             ("statistics.gate", &[3], zero),
         ]);
         let part = |net| Part::new(Role::Private, net, 0, 0, device);
-        let gates_samples = spec.gate == "sample";
+        let gates_samples = spec.gate == StatisticsGate::Sample;
         Self {
             sums: part(sums),
             choice: part(choice),
@@ -144,6 +158,7 @@ impl ClassStatistics {
             width,
             projection,
             gates_samples,
+            gathering: Gathering::Ahead,
             solved: None,
         }
     }
@@ -159,9 +174,23 @@ impl ClassStatistics {
 
     /// Tells whether sums are there, so that they are what is shared.
     pub(crate) fn is_gathered(&self) -> bool {
-        weights::values(&self.sums.weights.tensor(COUNTS))
-            .iter()
-            .any(|count| *count != 0.0)
+        self.gathering == Gathering::Done
+    }
+
+    /// Returns what is remembered besides numbers; nothing before the sums are there.
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        self.is_gathered().then(|| Memory::of(&self.gathering))
+    }
+
+    /// Remembers what a state says. States from before there were memories are told by their sums.
+    pub(crate) fn recall(&mut self, memory: Option<Gathering>) {
+        let counts = weights::values(&self.sums.weights.tensor(COUNTS));
+        let by_sums = if counts.iter().any(|count| *count != 0.0) {
+            Gathering::Done
+        } else {
+            Gathering::Ahead
+        };
+        self.gathering = memory.unwrap_or(by_sums);
     }
 
     /// Adds up over the training samples.
@@ -187,7 +216,7 @@ impl ClassStatistics {
             ..
         } = &statistics;
         self.sums.weights = Weights::new(vec![tensor(counts), tensor(sums), tensor(scatter)]);
-        self.solved = None;
+        (self.gathering, self.solved) = (Gathering::Done, None);
     }
 
     /// Solves for the classifier of everybody's sums, and chooses temperature and weight on validation samples.

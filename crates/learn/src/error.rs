@@ -74,7 +74,7 @@ pub enum LearnError {
     Abandoned,
     /// What was computed once for all epochs could not be written to disk, or read back.
     #[error("cannot keep on disk what frozen parts make of the samples: {0}")]
-    Room(#[from] std::io::Error),
+    Cache(#[from] std::io::Error),
     /// Parameters do not fit the model.
     #[error("{part} does not fit the model: {mismatch}")]
     Layout {
@@ -102,6 +102,9 @@ pub enum LearnError {
     /// There is no such expert, or no such part, in this algorithm.
     #[error("this node has no {0}")]
     NoSuchPart(String),
+    /// What a node remembered is not as this version writes it.
+    #[error("the memory in the state cannot be read: {0}")]
+    Memory(#[source] serde_json::Error),
     /// Parameters cannot be put into a set.
     #[error(transparent)]
     Params(#[from] ParamsError),

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Where only parts behind frozen ones learn (FedRep's head, FedBABU's tuning of the head, both stages of PFL-MoE), no epoch
-//! but the first passes through what is frozen, unless images are augmented. They are kept where there is [`Room`], exactly
-//! as they were: what is learned is the same to the last bit. What has no room is computed again in every epoch.
+//! but the first passes through what is frozen, unless images are augmented. They are kept
+//! as far as the [`CacheBudget`] allows, exactly as they were: what is learned is the same to the last bit. What has no room is computed again in every epoch.
 
 use burn::tensor::{Device, Tensor};
 use fednode_data::Samples;
@@ -15,7 +15,7 @@ use fednode_data::Samples;
 use crate::algorithm::{Algorithm, Stage};
 use crate::augment::Augmenter;
 use crate::batch::{self, Batch};
-use crate::room::{Room, Rows};
+use crate::feature_cache::{CacheBudget, FeatureCache};
 
 /// The samples of a stage on their way to its steps.
 pub(crate) struct Source<'a> {
@@ -24,13 +24,13 @@ pub(crate) struct Source<'a> {
     device: &'a Device,
     stage: Stage,
     augmenter: Option<Augmenter>,
-    room: &'a Room,
+    budget: &'a CacheBudget,
     kept: Option<Kept>,
 }
 
 /// Features by sample; none until their width is known.
 struct Kept {
-    rows: Option<Rows>,
+    rows: Option<FeatureCache>,
     is_known: Vec<bool>,
 }
 
@@ -40,7 +40,7 @@ impl<'a> Source<'a> {
         samples: &'a Samples,
         classes: usize,
         device: &'a Device,
-        room: &'a Room,
+        budget: &'a CacheBudget,
         (stage, epochs): (Stage, u32),
     ) -> Self {
         let kept = (epochs > 1).then(|| Kept {
@@ -53,7 +53,7 @@ impl<'a> Source<'a> {
             device,
             stage,
             augmenter: None,
-            room,
+            budget,
             kept,
         }
     }
@@ -101,7 +101,7 @@ impl<'a> Source<'a> {
         self.kept = self
             .kept
             .take()
-            .and_then(|kept| kept.keep(positions, &features, self.room));
+            .and_then(|kept| kept.keep(positions, &features, self.budget));
         Batch {
             inputs: features,
             ..batch
@@ -111,11 +111,19 @@ impl<'a> Source<'a> {
 
 impl Kept {
     /// Keeps features; nothing is left if there is no room for those of all samples.
-    fn keep(mut self, positions: &[u32], features: &Tensor<2>, room: &Room) -> Option<Self> {
+    fn keep(
+        mut self,
+        positions: &[u32],
+        features: &Tensor<2>,
+        budget: &CacheBudget,
+    ) -> Option<Self> {
         let (samples, width) = (self.is_known.len(), features.dims()[1]);
         let rows = match &mut self.rows {
             Some(rows) => rows,
-            rows => rows.insert(Rows::new(&room.place(samples * width, true)?, samples)),
+            rows => rows.insert(FeatureCache::new(
+                &budget.space(samples * width, true)?,
+                samples,
+            )),
         };
         rows.put(positions, features).ok()?;
         positions
@@ -147,7 +155,8 @@ mod tests {
 
     use super::*;
     use crate::algorithm::testing::numbers;
-    use crate::algorithm::{self, Output, Part, Selection, Step, take_step};
+    use crate::algorithm::{self, Output, Part, RoundContext, Selection, Step, StepContext};
+    use crate::optimizer::StepRule;
     use crate::train::{Epochs, Schedule, finish, train};
 
     /// Takes its samples as they are and passes all of them through what is frozen, every time.
@@ -163,17 +172,20 @@ mod tests {
             fn parts_mut(&mut self) -> &mut [Part] {
                 self.0.parts_mut()
             }
-            fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
-                self.0.passes(training)
+            fn passes(&self, ctx: &RoundContext<'_>) -> Vec<u32> {
+                self.0.passes(ctx)
+            }
+            fn step_rule(&self, stage: Stage) -> StepRule {
+                self.0.step_rule(stage)
             }
             fn selection(&self, stage: Stage) -> Selection {
                 self.0.selection(stage)
             }
-            fn finishing_passes(&self) -> Vec<u32> {
-                self.0.finishing_passes()
+            fn fine_tuning_passes(&self) -> Vec<u32> {
+                self.0.fine_tuning_passes()
             }
-            fn begin_finishing(&mut self, pass: usize) {
-                self.0.begin_finishing(pass);
+            fn begin_fine_tuning(&mut self, pass: usize, ctx: &RoundContext<'_>) {
+                self.0.begin_fine_tuning(pass, ctx);
             }
             fn forward(&self, inputs: Tensor<2>) -> Output {
                 self.0.forward(inputs)
@@ -183,11 +195,10 @@ mod tests {
 
     impl Algorithm for Forgetful {
         behaves_as_the_inner!();
-        fn step(&mut self, pass: usize, batch: Batch) -> Step {
-            take_step(self.0.as_mut(), Stage::Pass(pass), batch)
-        }
-        fn finishing_step(&mut self, pass: usize, batch: Batch) -> Step {
-            take_step(self.0.as_mut(), Stage::Finishing(pass), batch)
+        fn step(&mut self, stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+            let inputs = self.0.frozen(stage, batch.inputs.clone());
+            let inputs = inputs.unwrap_or(batch.inputs);
+            self.0.step(stage, Batch { inputs, ..batch }, ctx)
         }
     }
 
@@ -198,11 +209,8 @@ mod tests {
             self.1.fetch_add(1, Ordering::Relaxed);
             Some(frozen)
         }
-        fn step(&mut self, pass: usize, batch: Batch) -> Step {
-            self.0.step(pass, batch)
-        }
-        fn finishing_step(&mut self, pass: usize, batch: Batch) -> Step {
-            self.0.finishing_step(pass, batch)
+        fn step(&mut self, stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+            self.0.step(stage, batch, ctx)
         }
     }
 
@@ -245,11 +253,11 @@ mod tests {
     }
 
     fn learn_from(augmentation: Augmentation, algorithm: &mut dyn Algorithm) -> Vec<f32> {
-        learn_in(&Room::default(), augmentation, algorithm)
+        learn_in(&CacheBudget::default(), augmentation, algorithm)
     }
 
     fn learn_in(
-        room: &Room,
+        budget: &CacheBudget,
         augmentation: Augmentation,
         algorithm: &mut dyn Algorithm,
     ) -> Vec<f32> {
@@ -259,15 +267,18 @@ mod tests {
             augmentation,
             ..TrainingSpec::default()
         };
-        let (round, epochs) = (Round(1), Epochs::All);
-        let schedule = Schedule {
+        let ctx = RoundContext {
+            round: Round(1),
+            rounds: 9,
             training,
-            classes: 2,
+            class_counts: &[12, 11],
             seed: 1,
             node_seed: 2,
-            round,
-            epochs,
-            room,
+        };
+        let schedule = Schedule {
+            ctx,
+            epochs: Epochs::All,
+            budget,
         };
         let (samples, device, mut watch) =
             (samples(), Device::flex(), |_| ControlFlow::Continue(()));
@@ -337,7 +348,7 @@ mod tests {
         let (name, hyper, batches) = CASES[0];
         let expected = learn(build(name, hyper).as_mut());
         let folder = tempfile::tempdir().unwrap();
-        let on_disk = Room {
+        let on_disk = CacheBudget {
             memory_bytes: 100,
             folder: Some(folder.path().to_owned()),
             disk_bytes: 1 << 20,
@@ -345,21 +356,21 @@ mod tests {
         let rooms = [
             (on_disk.in_memory(), 3 * batches),
             (
-                Room {
+                CacheBudget {
                     disk_bytes: 100,
                     ..on_disk.clone()
                 },
                 3 * batches,
             ),
         ];
-        for (room, computed) in rooms.into_iter().chain([(on_disk, batches)]) {
+        for (budget, computed) in rooms.into_iter().chain([(on_disk, batches)]) {
             let mut counting = Counting(build(name, hyper), AtomicU32::new(0));
             assert_eq!(
-                learn_in(&room, Augmentation::None, &mut counting),
+                learn_in(&budget, Augmentation::None, &mut counting),
                 expected,
-                "{room:?}"
+                "{budget:?}"
             );
-            assert_eq!(counting.1.into_inner(), computed, "{room:?}");
+            assert_eq!(counting.1.into_inner(), computed, "{budget:?}");
         }
         assert_eq!(
             folder.path().read_dir().unwrap().count(),
@@ -389,11 +400,11 @@ mod tests {
     fn one_epoch_keeps_nothing() {
         let (samples, device) = (samples(), Device::flex());
         let algorithm = build("fedrep", &[]);
-        let room = Room::default();
-        let mut source = Source::new(&samples, 2, &device, &room, (Stage::Pass(0), 1));
+        let budget = CacheBudget::default();
+        let mut source = Source::new(&samples, 2, &device, &budget, (Stage::Pass(0), 1));
         source.batch(algorithm.as_ref(), &[0, 1]);
         assert!(source.kept.is_none());
-        let mut whole = Source::new(&samples, 2, &device, &room, (Stage::Pass(1), 2));
+        let mut whole = Source::new(&samples, 2, &device, &budget, (Stage::Pass(1), 2));
         assert_eq!(
             whole.batch(algorithm.as_ref(), &[0]).inputs.dims(),
             [1, 4],

@@ -2,6 +2,7 @@
 //! need, so that nobody finds out in the last round.
 
 use burn::tensor::{Device, Tensor};
+use fednode_core::spec::StatisticsFeatures;
 use fednode_core::{ConfigError, FederationSpec, Rule};
 
 use crate::algorithm::{self, Algorithm, Stage};
@@ -70,12 +71,16 @@ fn built(spec: &FederationSpec, device: &Device) -> Result<Box<dyn Algorithm>, L
 pub fn fewest_samples(spec: &FederationSpec) -> Result<usize, LearnError> {
     let algorithm = built(spec, &Device::flex())?;
     let passes = (0..)
-        .zip(algorithm.finishing_passes())
+        .zip(algorithm.fine_tuning_passes())
         .filter(|(_, epochs)| *epochs > 0);
     let stages: Vec<_> = passes
-        .map(|(pass, _)| algorithm.selection(Stage::Finishing(pass)))
+        .map(|(pass, _)| algorithm.selection(Stage::FineTuning(pass)))
         .collect();
-    let suffices = |samples: &usize| stages.iter().all(|stage| !stage.of(*samples).is_empty());
+    let suffices = |samples: &usize| {
+        stages
+            .iter()
+            .all(|stage| !stage.fraction.of(*samples).is_empty())
+    };
     // Of twenty, every twentieth is one.
     Ok((1..20).find(suffices).unwrap_or(20))
 }
@@ -93,9 +98,11 @@ pub(crate) fn statistics_features(
         );
         Err(ConfigError(text).into())
     };
-    let source = match spec.statistics.features.as_str() {
-        "random" => Features::Random(RandomMaps::new(&spec.model, spec.seed, device)?),
-        _ => Features::Extractor,
+    let source = match spec.statistics.features {
+        StatisticsFeatures::Random => {
+            Features::Random(RandomMaps::new(&spec.model, spec.seed, device)?)
+        }
+        StatisticsFeatures::Extractor => Features::Extractor,
     };
     let one = Tensor::zeros([1, spec.model.input.iter().product()], device);
     let Some(features) = source.of(algorithm, one) else {
@@ -104,7 +111,7 @@ pub(crate) fn statistics_features(
         );
     };
     if algorithm
-        .finishing_passes()
+        .fine_tuning_passes()
         .iter()
         .any(|epochs| *epochs > 0)
     {
@@ -214,7 +221,8 @@ mod tests {
                 "fml",
                 "fedkd",
                 "fedapen",
-                "fedpac"
+                "fedpac",
+                "fedbn"
             ]
         );
     }
@@ -223,7 +231,7 @@ mod tests {
     fn random_features_need_no_extractor_in_common() {
         let with_random = |name: &str| {
             let mut spec = spec(name);
-            spec.statistics.features = "random".into();
+            spec.statistics.features = StatisticsFeatures::Random;
             spec
         };
         let gained = |name: &&str| {

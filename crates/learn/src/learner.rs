@@ -4,7 +4,7 @@
 //! [`ParamSet`]s. Everything is determined by the spec, the node's seed and the data: two learners with the same three
 //! hold the same bits after the same calls.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
@@ -13,15 +13,16 @@ use fednode_core::work::{Update, Watch};
 use fednode_core::{FederationSpec, Layout, ParamSet, ProxySet, Round, Slot};
 use fednode_data::{Samples, Split};
 
-use crate::algorithm::{self, Algorithm, Part, Role};
+use crate::algorithm::{self, Algorithm, Part, Role, RoundContext};
 use crate::batch;
 use crate::class_statistics::ClassStatistics;
 use crate::device::ComputeDevice;
 use crate::error::LearnError;
 use crate::evaluate::{self, Evaluation, Prediction};
+use crate::feature_cache::CacheBudget;
+use crate::memory::NodeMemory;
 use crate::model::multiply_adds;
 use crate::pool::Mixture;
-use crate::room::Room;
 use crate::train::{self, Epochs, Schedule};
 use crate::weights::Weights;
 
@@ -59,12 +60,13 @@ pub struct Learner {
     device: ComputeDevice,
     training: TrainingSpec,
     model: ModelSpec,
+    rounds: u32,
     seed: u64,
     node_seed: u64,
     max_norm_ratio: f64,
     /// How the pool stage goes; what is served after it is in `pool`.
     pub(crate) pool_spec: PoolSpec,
-    room: Room,
+    budget: CacheBudget,
     initial_shared: Option<ParamSet>,
     /// The statistics expert, if the spec wants one, and the round in which its sums are gathered.
     statistics: Option<(Round, ClassStatistics)>,
@@ -108,27 +110,27 @@ impl Learner {
             device: device.clone(),
             training: spec.training.clone(),
             model: spec.model.clone(),
+            rounds: spec.rounds,
             seed: spec.seed,
             node_seed,
             max_norm_ratio: spec.limits.max_norm_ratio,
             pool_spec: spec.pool.clone(),
-            room: Room::default(),
+            budget: CacheBudget::default(),
             initial_shared: None,
             statistics: None,
             pool: None,
             ahead: None,
         };
         learner.initial_shared = learner.shared();
-        learner.meet();
         if let Some(round) = fednode_core::Schedule::of(spec).statistics_round() {
             learner.statistics = Some((round, learner.empty_statistics(spec)?));
         }
         Ok(learner)
     }
 
-    /// Says where to keep what frozen parts make of the samples; by default [`Room::default`].
-    pub fn keep_in(&mut self, room: Room) {
-        self.room = room;
+    /// Says where to keep what frozen parts make of the samples; by default [`CacheBudget::default`].
+    pub fn keep_in(&mut self, budget: CacheBudget) {
+        self.budget = budget;
     }
 
     /// Returns the shared part as it was in the beginning, the same on all nodes; its blob id is the lineage
@@ -188,16 +190,19 @@ impl Learner {
         watch: &mut Watch<'_>,
         train: Train,
     ) -> Result<train::Outcome, LearnError> {
-        let before = self.weights();
-        let (training, seed, node_seed) = (&self.training, self.seed, self.node_seed);
-        let schedule = Schedule {
-            training,
-            classes: self.model.classes,
-            seed,
-            node_seed,
+        let (before, memory) = (self.weights(), self.algorithm.memory());
+        let ctx = RoundContext {
             round,
+            rounds: self.rounds,
+            training: &self.training,
+            class_counts: &count(&self.data.train, self.model.classes),
+            seed: self.seed,
+            node_seed: self.node_seed,
+        };
+        let schedule = Schedule {
+            ctx,
             epochs,
-            room: &self.room,
+            budget: &self.budget,
         };
         let (samples, algorithm) = (&self.data.train, &mut self.algorithm);
         let tensors = self.device.tensors();
@@ -208,6 +213,8 @@ impl Learner {
         }
         if result.is_err() {
             self.put_back(before);
+            let nothing = ParamSet::new();
+            self.algorithm.recall(memory.as_ref(), &nothing)?;
         }
         result.map(|outcome| train::Outcome {
             multiply_adds,
@@ -386,7 +393,9 @@ impl Learner {
         let own = self
             .device
             .run(|| join(self.parts(|_| true).into_iter().map(prefixed)));
-        join([own, self.pool_state()].into_iter())
+        let mut state = join([own, self.pool_state()].into_iter());
+        self.memory().write(&mut state);
+        state
     }
 
     /// Takes over a complete state, with a pool or without.
@@ -401,18 +410,26 @@ impl Learner {
                 .map(move |(name, shape)| (format!("{prefix}{name}"), shape))
                 .collect::<Layout>()
         };
-        let (pool, own) = self.read_pool(state)?;
+        let memory = NodeMemory::of(state)?;
+        let (pool, own) = self.read_pool(state, memory.pool.as_ref())?;
+        let (own, retired) = self.without_retired(own);
         check(
             "the state",
             &own,
             &self.parts(|_| true).into_iter().flat_map(layout).collect(),
         )?;
         let changes = self.pick(&own, |_| true, Part::prefix);
+        let statistics_memory = memory.statistics.map(|memory| memory.read()).transpose()?;
+        let algorithm = memory.algorithm.as_ref();
+        self.algorithm.recall(algorithm, &retired)?;
         self.load(changes);
         (self.pool, self.ahead) = (pool, None);
         let tensors = self.device.tensors();
         if let Some((_, statistics)) = &mut self.statistics {
-            self.device.run(|| statistics.solve(tensors));
+            self.device.run(|| {
+                statistics.recall(statistics_memory);
+                statistics.solve(tensors);
+            });
         }
         Ok(())
     }
@@ -424,7 +441,9 @@ impl Learner {
         let own = self
             .device
             .run(|| join(parts.into_iter().map(Part::params)));
-        join([own, self.pool_state()].into_iter())
+        let mut state = join([own, self.pool_state()].into_iter());
+        self.memory().write(&mut state);
+        state
     }
 
     /// Becomes another node of the same federation: its data, its seed, and everything it has learned. One learner per
@@ -452,8 +471,37 @@ impl Learner {
         }
         self.restore(&state)?;
         (self.node_seed, self.data) = (node_seed, data);
-        self.meet();
         Ok(())
+    }
+
+    /// Returns what the node remembers besides its numbers.
+    fn memory(&self) -> NodeMemory {
+        let statistics = self.statistics.as_ref();
+        NodeMemory {
+            algorithm: self.algorithm.memory(),
+            statistics: statistics.and_then(|(_, statistics)| statistics.memory()),
+            pool: self.pool.as_ref().map(Mixture::memory),
+        }
+    }
+
+    /// Takes out of a state the arrays that an older version kept in place of a memory.
+    fn without_retired<'a>(&self, state: Cow<'a, ParamSet>) -> (Cow<'a, ParamSet>, ParamSet) {
+        let is_retired = |name: &str| self.algorithm.retired().contains(&name);
+        let mut retired = ParamSet::new();
+        if !state.iter().any(|(name, _)| is_retired(name)) {
+            return (state, retired);
+        }
+        let mut own = ParamSet::new();
+        for (name, tensor) in state.iter() {
+            let set = if is_retired(name) {
+                &mut retired
+            } else {
+                &mut own
+            };
+            set.insert(name, tensor.shape(), tensor.values().to_vec())
+                .expect("a part of a set is a set");
+        }
+        (Cow::Owned(own), retired)
     }
 
     /// Returns the numbers of all parts.
@@ -469,12 +517,7 @@ impl Learner {
         for (part, weights) in self.algorithm.parts_mut().iter_mut().zip(weights) {
             part.weights = weights;
         }
-    }
-
-    fn meet(&mut self) {
-        let class_counts = count(&self.data.train, self.model.classes);
-        let algorithm = self.algorithm.as_mut();
-        self.device.run(|| algorithm.meet(&class_counts));
+        self.algorithm.on_parts_replaced();
     }
 
     /// Returns the parts with a role, in order.
@@ -530,6 +573,8 @@ impl Learner {
                     .expect("the layout was checked");
             }
         });
+        let algorithm = self.algorithm.as_mut();
+        self.device.run(|| algorithm.on_parts_replaced());
     }
 }
 

@@ -12,12 +12,13 @@
 //!
 //! - [`algorithm`]: one file per federated algorithm, each with its split of the model, its step, its hyper-parameters
 //!   and its exchange.
+//! - [`optimizer`]: one file per optimiser, and the learning-rate schedules; the training loop owns them.
 //! - [`model`]: one file per model; a model is a list of layers that algorithms split where they need.
 //! - [`own_model`]: nodes of different models in one federation.
 //! - [`gate`]: top-1 routing, the core of the mixture of experts.
 //! - [`device`] and [`probe`]: GPU through Vulkan, or the CPU; how to find out without being taken down by a driver.
 //! - `pool`: the stage after the last round, a mixture of everybody's private modules.
-//! - `frozen`: what frozen parts make of each sample, computed once per stage; [`Room`]: where that is kept, memory or a
+//! - `frozen`: what frozen parts make of each sample, computed once per stage; [`CacheBudget`]: where that is kept, memory or a
 //!   file; `augment`: random crops and flips.
 //! - `worker`: a learner as the [`fednode_core::work::Worker`] that live driver and simulator give their orders to.
 //! - the rest: the training loop, evaluation, and the way of numbers to the device and back.
@@ -57,6 +58,7 @@ pub mod device;
 pub mod gate;
 pub mod last_stage;
 pub mod model;
+pub mod optimizer;
 pub mod own_model;
 pub mod probe;
 
@@ -65,11 +67,12 @@ mod batch;
 mod class_statistics;
 mod error;
 mod evaluate;
+mod feature_cache;
 mod frozen;
 mod learner;
 mod maps;
+mod memory;
 mod pool;
-mod room;
 mod train;
 mod weights;
 mod worker;
@@ -78,9 +81,10 @@ pub use batch::Batch;
 pub use device::{ComputeDevice, DeviceChoice};
 pub use error::LearnError;
 pub use evaluate::{ClassCount, Evaluation, Prediction};
+pub use feature_cache::CacheBudget;
 pub(crate) use fednode_core::random;
 pub use fednode_core::random::Draws;
 pub use learner::{Learner, Subset};
-pub use room::Room;
+pub use memory::Memory;
 pub use train::cross_entropy;
 pub use weights::Weights;

@@ -15,7 +15,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::ConfigError;
 use fednode_core::spec::ModelSpec;
 
-use crate::model::{Conv, Layer, Net};
+use crate::model::{Conv, Net, leaf};
 use crate::random::{Purpose, nearly_normal, stream};
 use crate::weights::Weights;
 
@@ -82,7 +82,7 @@ impl RandomMaps {
         };
         let weights = Weights::new(vec![upload(filters), upload(vec![0.0; FILTERS])]);
         Ok(Self {
-            net: Net::new(vec![Layer::Conv(conv)]),
+            net: Net::new(vec![leaf(conv)]),
             weights,
         })
     }

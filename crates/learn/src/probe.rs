@@ -368,7 +368,7 @@ fn worked_example(device: &Device) -> Vec<f32> {
     };
     let net = crate::model::build(&spec).expect("the model takes 8x8 images");
     let (features, _) = net.split(Cut::Classifier);
-    let head = Net::new(vec![crate::model::Layer::Linear(crate::model::Linear {
+    let head = Net::new(vec![crate::model::leaf(crate::model::Linear {
         name: "head",
         inputs: features.n_outputs(),
         outputs: 4,

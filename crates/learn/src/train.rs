@@ -8,30 +8,26 @@ use std::borrow::Cow;
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Tensor};
-use fednode_core::spec::TrainingSpec;
+use fednode_core::Augmentation;
 use fednode_core::work::{Progress, Watch};
-use fednode_core::{Augmentation, Round};
 use fednode_data::Samples;
 use rand_chacha::ChaCha8Rng;
 
-use crate::algorithm::{Algorithm, Selection, Stage, descent};
+use crate::algorithm::{Algorithm, Fraction, RoundContext, Selection, Stage, StepContext};
 use crate::augment::Augmenter;
 use crate::batch;
 use crate::error::LearnError;
+use crate::feature_cache::CacheBudget;
 use crate::frozen::Source;
-use crate::random::{self, Draws, Purpose};
-use crate::room::Room;
+use crate::optimizer::Stepper;
+use crate::random::{self, Purpose};
 
 /// What determines a local update besides parameters and data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schedule<'a> {
-    pub(crate) training: &'a TrainingSpec,
-    pub(crate) classes: usize,
-    pub(crate) seed: u64,
-    pub(crate) node_seed: u64,
-    pub(crate) round: Round,
+    pub(crate) ctx: RoundContext<'a>,
     pub(crate) epochs: Epochs,
-    pub(crate) room: &'a Room,
+    pub(crate) budget: &'a CacheBudget,
 }
 
 /// Which epochs of a local update are run, counting from 1.
@@ -90,21 +86,24 @@ pub(crate) fn train(
     device: &Device,
     watch: &mut Watch<'_>,
 ) -> Result<Outcome, LearnError> {
-    let Schedule {
-        seed,
-        node_seed,
-        round,
-        ..
-    } = schedule;
-    algorithm.begin_round(Draws::new(seed, node_seed, u64::from(round.0)));
-    let passes = algorithm.passes(schedule.training);
+    let ctx = &schedule.ctx;
+    algorithm.begin_round(ctx);
+    let passes = algorithm.passes(ctx);
     let stages: Vec<_> = passes
         .into_iter()
         .enumerate()
         .map(|(pass, epochs)| (Stage::Pass(pass), epochs))
         .collect();
-    let outcome = run(algorithm, &stages, samples, schedule, device, watch)?;
-    algorithm.end_round();
+    let stepper = Stepper::new(ctx.training, ctx.schedule_factor());
+    let outcome = run(
+        algorithm,
+        &stages,
+        samples,
+        (schedule, stepper),
+        device,
+        watch,
+    )?;
+    algorithm.end_round(ctx);
     Ok(outcome)
 }
 
@@ -116,42 +115,52 @@ pub(crate) fn finish(
     device: &Device,
     watch: &mut Watch<'_>,
 ) -> Result<Outcome, LearnError> {
-    let passes = algorithm.finishing_passes().into_iter().enumerate();
+    let passes = algorithm.fine_tuning_passes().into_iter().enumerate();
     let stages: Vec<_> = passes
-        .map(|(pass, epochs)| (Stage::Finishing(pass), epochs))
+        .map(|(pass, epochs)| (Stage::FineTuning(pass), epochs))
         .collect();
-    run(algorithm, &stages, samples, schedule, device, watch)
+    // The schedule is that of the rounds, which are over.
+    let stepper = Stepper::new(schedule.ctx.training, 1.0);
+    run(
+        algorithm,
+        &stages,
+        samples,
+        (schedule, stepper),
+        device,
+        watch,
+    )
 }
 
 fn run(
     algorithm: &mut dyn Algorithm,
     stages: &[(Stage, u32)],
     samples: &Samples,
-    schedule: Schedule<'_>,
+    (schedule, mut stepper): (Schedule<'_>, Stepper),
     device: &Device,
     watch: &mut Watch<'_>,
 ) -> Result<Outcome, LearnError> {
-    descent::begin(algorithm.parts_mut(), schedule.training);
+    let ctx = &schedule.ctx;
     let epochs = stages.iter().map(|(_, epochs)| epochs).sum();
     let mut outcome = Outcome::default();
     let mut epoch = 0;
     for (stage, stage_epochs) in stages {
         let selection = algorithm.selection(*stage);
         let samples = &select(samples, &selection, schedule);
-        if let Stage::Finishing(pass) = stage {
+        if let Stage::FineTuning(pass) = stage {
             // What has nothing to learn from must not count as trained.
             if samples.is_empty() {
                 epoch += stage_epochs;
                 continue;
             }
-            algorithm.begin_finishing(*pass);
+            algorithm.begin_fine_tuning(*pass, ctx);
         }
-        let batch_size = selection.batch_size.unwrap_or(schedule.training.batch_size);
+        stepper.begin_stage(algorithm.step_rule(*stage));
+        let batch_size = selection.batch_size.unwrap_or(ctx.training.batch_size);
         let source = &mut Source::new(
             samples,
-            schedule.classes,
+            ctx.class_counts.len(),
             device,
-            schedule.room,
+            schedule.budget,
             (*stage, *stage_epochs),
         );
         for _ in 0..*stage_epochs {
@@ -161,8 +170,9 @@ fn run(
             }
             let mut run = Epoch {
                 algorithm,
+                stepper: &mut stepper,
                 source,
-                schedule,
+                ctx,
                 stage: *stage,
                 epoch,
                 epochs,
@@ -171,7 +181,6 @@ fn run(
             outcome.train_loss = run.run(&mut outcome, watch)?;
         }
     }
-    descent::end(algorithm.parts_mut());
     Ok(outcome)
 }
 
@@ -181,20 +190,24 @@ fn select<'a>(
     selection: &Selection,
     schedule: Schedule<'_>,
 ) -> Cow<'a, Samples> {
-    if selection.twentieths == Selection::ALL.twentieths {
+    if selection.fraction == Fraction::ALL {
         return Cow::Borrowed(samples);
     }
     let count = samples.len() as u32;
-    let mut stream = random::stream(Purpose::Division, [schedule.seed, schedule.node_seed, 0]);
+    let mut stream = random::stream(
+        Purpose::Division,
+        [schedule.ctx.seed, schedule.ctx.node_seed, 0],
+    );
     let order = random::permutation(&mut stream, count);
-    Cow::Owned(samples.subset(&order[selection.of(samples.len())]))
+    Cow::Owned(samples.subset(&order[selection.fraction.of(samples.len())]))
 }
 
 /// One pass over the samples.
 struct Epoch<'a, 'b> {
     algorithm: &'a mut dyn Algorithm,
+    stepper: &'a mut Stepper,
     source: &'a mut Source<'b>,
-    schedule: Schedule<'a>,
+    ctx: &'a RoundContext<'a>,
     stage: Stage,
     epoch: u32,
     epochs: u32,
@@ -204,11 +217,13 @@ struct Epoch<'a, 'b> {
 impl Epoch<'_, '_> {
     /// Returns the mean loss over the samples.
     fn run(&mut self, outcome: &mut Outcome, watch: &mut Watch<'_>) -> Result<f64, LearnError> {
-        let Schedule {
+        let RoundContext {
             training, round, ..
-        } = self.schedule;
+        } = *self.ctx;
         let order = self.order();
         let stream = self.stream([Purpose::Augmentation, Purpose::FinishingAugmentation]);
+        self.stepper
+            .begin_epoch(self.stream([Purpose::Dropout, Purpose::FineTuningDropout]));
         let looks_only = self.algorithm.looks_only(self.stage);
         let augmentation = if looks_only {
             Augmentation::None
@@ -221,10 +236,8 @@ impl Epoch<'_, '_> {
         let mut total_loss = 0.0;
         for (batch, positions) in (1..).zip(batch::divide(&order, self.batch_size)) {
             let samples = self.source.batch(self.algorithm, positions);
-            let step = match self.stage {
-                Stage::Pass(pass) => self.algorithm.step(pass, samples),
-                Stage::Finishing(pass) => self.algorithm.finishing_step(pass, samples),
-            };
+            let step_ctx = &mut StepContext::new(self.ctx, self.stepper);
+            let step = self.algorithm.step(self.stage, samples, step_ctx);
             let (loss, learning_rate) = (step.loss, training.learning_rate);
             if !loss.is_finite() {
                 return Err(LearnError::Diverged {
@@ -260,15 +273,15 @@ impl Epoch<'_, '_> {
 
     /// Returns this epoch's stream of the first purpose in a local update, of the second after the last round.
     fn stream(&self, [update, finishing]: [Purpose; 2]) -> ChaCha8Rng {
-        let Schedule {
+        let RoundContext {
             seed,
             node_seed,
             round,
             ..
-        } = self.schedule;
+        } = *self.ctx;
         let purpose = match self.stage {
             Stage::Pass(_) => update,
-            Stage::Finishing(_) => finishing,
+            Stage::FineTuning(_) => finishing,
         };
         random::stream(
             purpose,
@@ -302,12 +315,14 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
 mod tests {
     use std::sync::Arc;
 
+    use fednode_core::Round;
+    use fednode_core::spec::TrainingSpec;
     use fednode_data::Pixels;
 
     use super::*;
 
     #[test]
-    fn twentieths_divide_the_samples_once_for_all() {
+    fn fractions_divide_the_samples_once_for_all() {
         let names: Arc<[String]> = (0..50).map(|class| class.to_string()).collect();
         let samples = Samples::new(
             [1, 1, 1],
@@ -316,35 +331,38 @@ mod tests {
             names,
         )
         .unwrap();
-        let labels = |twentieths, round| {
+        let labels = |fraction, round| {
             let selection = Selection {
-                twentieths,
+                fraction,
                 ..Selection::ALL
             };
-            let training = &TrainingSpec::default();
-            let (round, room) = (Round(round), &Room::default());
-            let schedule = Schedule {
-                training,
-                classes: 50,
+            let ctx = RoundContext {
+                round: Round(round),
+                rounds: 9,
+                training: &TrainingSpec::default(),
+                class_counts: &[1; 50],
                 seed: 1,
                 node_seed: 2,
-                round,
+            };
+            let schedule = Schedule {
+                ctx,
                 epochs: Epochs::All,
-                room,
+                budget: &CacheBudget::default(),
             };
             select(&samples, &selection, schedule).labels.clone()
         };
-        let (gate, personal) = (labels(0..5, 1), labels(5..20, 1));
+        let quarter = Fraction::new(0, 1, 4);
+        let (gate, personal) = (labels(quarter, 1), labels(Fraction::new(1, 4, 4), 1));
         assert_eq!(
             (gate.len(), personal.len()),
             (12, 38),
             "the first quarter, rounded down, and the rest"
         );
-        assert_eq!(gate, labels(0..5, 7), "in every round the same");
+        assert_eq!(gate, labels(quarter, 7), "in every round the same");
         let mut all = [gate, personal].concat();
         assert_ne!(all, samples.labels);
         all.sort_unstable();
         assert_eq!(all, samples.labels, "every sample once");
-        assert_eq!(labels(0..20, 1), samples.labels);
+        assert_eq!(labels(Fraction::ALL, 1), samples.labels);
     }
 }

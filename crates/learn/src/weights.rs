@@ -5,17 +5,46 @@
 //!
 //! Weights are *plain* (no autodiff: inference, frozen parts) or *recorded* ([`Weights::recorded`]: what runs with them
 //! is taped and gives gradients). A learner holds plain ones and records them anew for each step, so no graph outlives
-//! its batch.
+//! its batch. Which of the two they are is also the [`Mode`] of batch normalisation and dropout: recorded weights train,
+//! plain ones infer. Recorded weights collect the new running statistics, which take effect with the step.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use fednode_core::{LayoutMismatch, ParamSet};
+use rand_chacha::ChaCha8Rng;
 
-use crate::model::{self, Initial, Net, Parameter};
+use crate::model::{Initial, Net, Parameter};
 use crate::random::{self, Purpose};
+
+/// Whether a batch trains what it runs through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Running statistics normalise, nothing is dropped.
+    Inference,
+    /// The batch's statistics normalise, dropout drops.
+    Training,
+}
+
+/// The draws of dropout, which all parts of a model share.
+pub(crate) type DropoutDraws = Arc<Mutex<ChaCha8Rng>>;
 
 /// The numbers of one network, in the order of [`Net::parameters`].
 #[derive(Debug, Clone)]
-pub struct Weights(Vec<Tensor<1>>);
+pub struct Weights {
+    tensors: Vec<Tensor<1>>,
+    /// Only in recorded weights.
+    training: Option<Arc<Training>>,
+}
+
+/// What a step collects besides gradients.
+#[derive(Debug)]
+struct Training {
+    /// New running statistics by their place among the tensors.
+    statistics: Mutex<BTreeMap<usize, Tensor<1>>>,
+    dropout: Option<DropoutDraws>,
+}
 
 impl Weights {
     /// Loads a parameter set onto a device.
@@ -34,13 +63,13 @@ impl Weights {
             let length = values.len();
             Tensor::from_data(TensorData::new(values, [length]), device)
         });
-        Ok(Self(tensors.collect()))
+        Ok(Self::new(tensors.collect()))
     }
 
     /// Returns the parameter set, with names and shapes as PyTorch has them.
     pub fn save(&self, net: &Net) -> ParamSet {
         let mut params = ParamSet::new();
-        for (parameter, tensor) in net.parameters().iter().zip(&self.0) {
+        for (parameter, tensor) in net.parameters().iter().zip(&self.tensors) {
             let values = values(tensor);
             let values = if parameter.transposed {
                 transpose(&values, parameter.shape[1], parameter.shape[0])
@@ -55,25 +84,78 @@ impl Weights {
     }
 
     /// Makes weights of flat tensors in the order of [`Net::parameters`].
-    pub(crate) fn new(tensors: Vec<Tensor<1>>) -> Self {
-        Self(tensors)
+    pub(crate) const fn new(tensors: Vec<Tensor<1>>) -> Self {
+        Self {
+            tensors,
+            training: None,
+        }
     }
 
     /// Returns one tensor, by its place in [`Net::parameters`].
     pub(crate) fn tensor(&self, at: usize) -> Tensor<1> {
-        self.0[at].clone()
+        self.tensors[at].clone()
     }
 
     /// Visits the tensors in the order of [`Net::parameters`].
     pub fn tensors(&self) -> std::slice::Iter<'_, Tensor<1>> {
-        self.0.iter()
+        self.tensors.iter()
     }
 
     /// Returns the same numbers as leaves of a new tape; what runs with them can be differentiated.
     #[must_use]
     pub fn recorded(&self) -> Self {
+        self.recorded_with(None)
+    }
+
+    /// Does the same with draws for dropout; without them nothing is dropped.
+    #[must_use]
+    pub(crate) fn recorded_with(&self, dropout: Option<DropoutDraws>) -> Self {
         let record = |tensor: &Tensor<1>| tensor.clone().autodiff().require_grad();
-        Self(self.0.iter().map(record).collect())
+        let statistics = Mutex::default();
+        Self {
+            tensors: self.tensors.iter().map(record).collect(),
+            training: Some(Arc::new(Training {
+                statistics,
+                dropout,
+            })),
+        }
+    }
+
+    /// Tells whether what runs with them trains them.
+    pub const fn mode(&self) -> Mode {
+        match self.training {
+            Some(_) => Mode::Training,
+            None => Mode::Inference,
+        }
+    }
+
+    /// Returns a running statistic as the last batch left it, off every tape.
+    pub(crate) fn statistic(&self, at: usize) -> Tensor<1> {
+        let training = self.training.as_ref();
+        let renewed = training.and_then(|training| locked(&training.statistics).get(&at).cloned());
+        renewed.unwrap_or_else(|| self.tensor(at).without_autodiff())
+    }
+
+    /// Keeps a new running statistic until the step is made; plain weights keep none.
+    pub(crate) fn renew(&self, at: usize, statistic: Tensor<1>) {
+        if let Some(training) = &self.training {
+            locked(&training.statistics).insert(at, statistic);
+        }
+    }
+
+    /// Takes the new running statistics, each with its place.
+    pub(crate) fn take_statistics(&self) -> Vec<(usize, Tensor<1>)> {
+        let taken = self
+            .training
+            .as_ref()
+            .map(|training| std::mem::take(&mut *locked(&training.statistics)));
+        taken.unwrap_or_default().into_iter().collect()
+    }
+
+    /// Draws factors of dropout; nothing outside of training.
+    pub(crate) fn dropout(&self, share: f64, count: usize) -> Option<Vec<f32>> {
+        let draws = self.training.as_ref()?.dropout.as_ref()?;
+        Some(random::dropout(&mut locked(draws), share, count))
     }
 
     /// Takes the gradients of recorded weights; plain ones and those that the loss does not depend on have none.
@@ -84,34 +166,27 @@ impl Weights {
                 .then(|| tensor.grad_remove(gradients))
                 .flatten()
         };
-        self.0.iter().map(&mut take).collect()
+        self.tensors.iter().map(&mut take).collect()
     }
 
     /// Moves by the difference of two others of the same network, `w += to - from`.
     pub fn shift(&mut self, from: &Self, to: &Self) {
-        for ((tensor, from), to) in self.0.iter_mut().zip(&from.0).zip(&to.0) {
+        let both = from.tensors.iter().zip(&to.tensors);
+        for (tensor, (from, to)) in self.tensors.iter_mut().zip(both) {
             let step = to.clone() - from.clone();
             tensor.inplace(|values| values + step);
         }
     }
 
-    /// Makes one step of plain gradient descent, `w -= learning_rate * (gradient + weight_decay * w)`; parameters
-    /// without a gradient stay as they are, bit for bit.
-    pub fn descend(
-        &mut self,
-        gradients: Vec<Option<Tensor<1>>>,
-        learning_rate: f64,
-        weight_decay: f64,
-    ) {
-        for (tensor, gradient) in self.0.iter_mut().zip(gradients) {
-            if let Some(mut gradient) = gradient {
-                if weight_decay > 0.0 {
-                    gradient = gradient + tensor.clone().mul_scalar(weight_decay);
-                }
-                tensor.inplace(|values| model::descend(values, gradient, learning_rate));
-            }
-        }
+    /// Replaces one tensor by what is made of it, in place where nobody else holds it.
+    pub(crate) fn change(&mut self, at: usize, change: impl FnOnce(Tensor<1>) -> Tensor<1>) {
+        self.tensors[at].inplace(change);
     }
+}
+
+/// Locks what only one thread works on; a panic elsewhere leaves nothing half done in it.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Draws the initial parameters of a network.
@@ -225,47 +300,6 @@ mod tests {
             .values()
             .fold(0f32, |largest, value| largest.max(value.abs()));
         assert!(largest <= bound && largest > 0.99 * bound);
-    }
-
-    #[test]
-    fn descends_only_where_there_is_a_gradient() {
-        let net = net();
-        let mut weights = Weights::load(&net, &initial(&net, 1, 0), &Device::flex()).unwrap();
-        let before = weights.save(&net);
-        let mut gradients = vec![None; net.parameters().len()];
-        gradients[1] = Some(Tensor::ones([32], &Device::flex()));
-        weights.descend(gradients, 0.5, 0.0);
-        let after = weights.save(&net);
-        for (name, tensor) in after.iter() {
-            let moved = if name == "conv1.0.bias" { 0.5 } else { 0.0 };
-            let old = before.get(name).unwrap().values();
-            assert!(
-                tensor
-                    .values()
-                    .iter()
-                    .zip(old)
-                    .all(|(new, old)| *new == old - moved),
-                "{name}"
-            );
-        }
-    }
-
-    #[test]
-    fn decays_only_what_is_trained() {
-        let net = Net::arrays(&[
-            ("ones", &[2], Initial::Ones),
-            ("still", &[2], Initial::Ones),
-        ]);
-        let device = Device::flex();
-        let mut weights = Weights::load(&net, &initial(&net, 1, 0), &device).unwrap();
-        weights.descend(
-            vec![Some(Tensor::from_floats([2.0, 0.0], &device)), None],
-            0.5,
-            0.1,
-        );
-        // 1 - 0.5 * (2 + 0.1) and 1 - 0.5 * 0.1.
-        assert_eq!(values(&weights.tensor(0)), [1.0 - 0.5 * 2.1, 0.95]);
-        assert_eq!(values(&weights.tensor(1)), [1.0, 1.0]);
     }
 
     #[test]

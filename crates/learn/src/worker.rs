@@ -83,7 +83,7 @@ impl From<LearnError> for WorkError {
         let text = error.to_string();
         match error {
             LearnError::Abandoned => Self::Abandoned,
-            LearnError::Diverged { .. } | LearnError::Config(_) | LearnError::Room(_) => {
+            LearnError::Diverged { .. } | LearnError::Config(_) | LearnError::Cache(_) => {
                 Self::Training(text)
             }
             LearnError::NoTrainingSamples
@@ -95,6 +95,7 @@ impl From<LearnError> for WorkError {
             | LearnError::NotFinite { .. }
             | LearnError::NoSuchPart(_)
             | LearnError::NothingInitial { .. }
+            | LearnError::Memory(_)
             | LearnError::Params(_) => Self::Misfit(text),
         }
     }

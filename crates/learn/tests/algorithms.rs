@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use common::federation::{
     CLASSES, WIDTH, combine, combine_in, data, finish, learner, rounds, spec, update, values,
 };
+use fednode_core::spec::{StatisticsFeatures, StatisticsGate};
 use fednode_core::{FederationSpec, HyperValue, ParamSet, Round};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm, last_stage};
 
@@ -536,7 +537,7 @@ fn statistics_join_what_all_nodes_have_seen() {
 #[test]
 fn statistics_of_random_features_need_no_common_extractor() {
     let mut spec = with_statistics("lg-fedavg", 4);
-    spec.statistics.features = "random".into();
+    spec.statistics.features = StatisticsFeatures::Random;
     let mut learners = [learner(&spec, 0), learner(&spec, 1)];
     rounds(&spec, &mut learners, 1..=3);
     let own: Vec<_> = learners
@@ -565,7 +566,7 @@ fn statistics_of_random_features_need_no_common_extractor() {
 #[test]
 fn statistics_of_projected_features_take_fewer_numbers() {
     let mut spec = with_statistics("fedper", 4);
-    (spec.statistics.dimensions, spec.statistics.gate) = (10, "sample".into());
+    (spec.statistics.dimensions, spec.statistics.gate) = (10, StatisticsGate::Sample);
     let mut learners = [learner(&spec, 0), learner(&spec, 1)];
     rounds(&spec, &mut learners, 1..=3);
     let own: Vec<_> = learners

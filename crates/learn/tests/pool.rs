@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use fednode_core::spec::PoolSpec;
+use fednode_core::spec::{ModuleScore, PoolSpec};
 use fednode_core::{FederationSpec, NodeId, ParamSet, PoolOutcome, Round, Served, Weighting};
 use fednode_data::{DataSource, ShardParams, Split, load_shard};
 use fednode_learn::{ComputeDevice, LearnError, Learner, Subset, algorithm};
@@ -12,7 +12,7 @@ use fednode_mix::{Part, average};
 
 const NODES: usize = 4;
 /// All algorithms with a private module.
-const MODULAR: [&str; 10] = [
+const MODULAR: [&str; 11] = [
     "fedmoe-da",
     "fedper",
     "lg-fedavg",
@@ -23,6 +23,7 @@ const MODULAR: [&str; 10] = [
     "fedcp",
     "dbe",
     "fedgh",
+    "fedpac",
 ];
 
 fn spec(algorithm: &str) -> FederationSpec {
@@ -427,7 +428,7 @@ fn members_that_do_not_fit_are_left_out_with_a_reason() {
 /// Of twice as many modules as there is room for, the two that are most like the own one come in; nobody is blamed for the rest.
 #[test]
 fn with_too_little_room_the_best_scores_come_in() {
-    for score in ["energy", "cosine"] {
+    for score in [ModuleScore::Energy, ModuleScore::Cosine] {
         let mut learners = federation(&spec("fedper"), 2);
         let own = ParamSet::clone(&learners[0].module().unwrap().params);
         let turned = |factor: f32, index: usize| {
@@ -448,7 +449,7 @@ fn with_too_little_room_the_best_scores_come_in() {
         ];
         let pool = PoolSpec {
             max_members: 3,
-            score: score.into(),
+            score,
             drop_share: 0.0,
             ..unguarded()
         };
@@ -462,27 +463,27 @@ fn with_too_little_room_the_best_scores_come_in() {
         assert_eq!(
             kept,
             [None, Some(owner(2)), Some(owner(4))],
-            "{score}: {:?}",
+            "{score:?}: {:?}",
             outcome.members
         );
         assert_eq!(
             (outcome.members.len(), outcome.refused.len()),
             (5, 0),
-            "{score}"
+            "{score:?}"
         );
         let left_out = outcome.members.iter().filter(|member| !member.kept);
         assert!(
             left_out
                 .into_iter()
                 .all(|member| member.score.is_some() && member.gate_mass == 0.0),
-            "{score}"
+            "{score:?}"
         );
     }
 }
 
 #[test]
 fn the_lowest_scores_are_dropped_and_the_own_module_never() {
-    for score in ["energy", "cosine"] {
+    for score in [ModuleScore::Energy, ModuleScore::Cosine] {
         let mut learners = federation(&spec("fedrod"), 2);
         let mut members = foreign(&learners);
         let mut opposite = ParamSet::clone(&learners[0].module().unwrap().params);
@@ -495,7 +496,7 @@ fn the_lowest_scores_are_dropped_and_the_own_module_never() {
         members.push((owner(9), Arc::new(opposite)));
         let spec = |drop_share| PoolSpec {
             drop_share,
-            score: score.into(),
+            score,
             ..unguarded()
         };
         let outcome = assemble(&mut learners[0], &spec(0.25), members.clone());
@@ -503,7 +504,7 @@ fn the_lowest_scores_are_dropped_and_the_own_module_never() {
         assert_eq!(
             kept,
             [true, true, true, true, false],
-            "{score}: what says the opposite goes"
+            "{score:?}: what says the opposite goes"
         );
         assert_eq!(outcome.members[4].gate_mass, 0.0);
         let outcome = assemble(&mut learners[0], &spec(1.0), members);

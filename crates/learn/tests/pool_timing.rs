@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use fednode_core::spec::PoolSpec;
 use fednode_core::{NodeId, ParamSet, Round};
-use fednode_learn::{ComputeDevice, Learner, Room, Subset};
+use fednode_learn::{CacheBudget, ComputeDevice, Learner, Subset};
 
 /// A module as another node might have it: the own one, each number a little off.
 fn disturbed(module: &ParamSet, seed: u32) -> Arc<ParamSet> {
@@ -47,13 +47,16 @@ fn a_node_of_450_samples_with_a_pool_of_20() {
             .collect();
         let pool = PoolSpec::preset("fixed").unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let spilled = Room {
+        let spilled = CacheBudget {
             memory_bytes: 0,
             folder: Some(folder.path().to_owned()),
-            ..Room::default()
+            ..CacheBudget::default()
         };
-        for (place, room) in [("in memory", Room::default()), ("in a file", spilled)] {
-            learner.keep_in(room);
+        for (place, budget) in [
+            ("in memory", CacheBudget::default()),
+            ("in a file", spilled),
+        ] {
+            learner.keep_in(budget);
             let (started, mut trained) = (Instant::now(), None);
             let mut watch = |progress: fednode_core::work::Progress| {
                 if progress.epoch == 1 {

@@ -101,30 +101,16 @@ fn shares_and_keeps_what_its_paper_says() {
         ("moon", whole(""), base("previous.")),
         ("fedproto", prototypes(), whole("")),
         ("fd", logits(), whole("")),
-        (
-            "pfl-fb",
-            whole(""),
-            [whole("personal."), array("progress", &[1])].concat(),
-        ),
+        ("pfl-fb", whole(""), whole("personal.")),
         (
             "pfl-mf",
             whole(""),
-            [
-                whole("personal."),
-                array("progress", &[1]),
-                linear("gate", 64, 1),
-            ]
-            .concat(),
+            [whole("personal."), linear("gate", 64, 1)].concat(),
         ),
         (
             "pfl-mfe",
             whole(""),
-            [
-                whole("personal."),
-                array("progress", &[1]),
-                linear("gate", 64, 1),
-            ]
-            .concat(),
+            [whole("personal."), linear("gate", 64, 1)].concat(),
         ),
         (
             "fed-syn-moe",
@@ -152,20 +138,10 @@ fn shares_and_keeps_what_its_paper_says() {
             [base(""), linear("head", WIDTH, CLASSES), generator()].concat(),
             Vec::new(),
         ),
-        (
-            "fedmix",
-            experts(),
-            [linear("gate", 64, 4), array("selection", &[4])].concat(),
-        ),
+        ("fedmix", experts(), linear("gate", 64, 4)),
         (
             "fedjets",
-            [
-                whole("common."),
-                linear("gate", WIDTH, 4),
-                array("rounds", &[1]),
-                experts(),
-            ]
-            .concat(),
+            [whole("common."), linear("gate", WIDTH, 4), experts()].concat(),
             Vec::new(),
         ),
     ];

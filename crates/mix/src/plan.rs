@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::{
-    AggregationPlan, ExpertExchange, ExpertId, Lineage, NodeId, PlanRow, ProxySet, Round, Slot,
-    Source,
+    AggregationPlan, ExpertExchange, ExpertId, Lineage, NodeId, ProxySet, Round, Slot,
 };
 
 use crate::matching;
@@ -75,7 +74,7 @@ fn slots(n_experts: usize) -> impl Iterator<Item = Slot> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fednode_core::{BlobId, Matching, PeersPerExpert, Weighting};
+    use fednode_core::{BlobId, ExpertId, Matching, PeersPerExpert, PlanRow, Source, Weighting};
 
     fn node(byte: u8) -> NodeId {
         NodeId::from_bytes([byte; 32])

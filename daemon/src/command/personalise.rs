@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fednode_core::work::Evaluations;
 use fednode_core::{FederationSpec, ParamSet, Round, Score};
-use fednode_learn::{Learner, Room, Subset, algorithm};
+use fednode_learn::{CacheBudget, Learner, Subset, algorithm};
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
@@ -77,9 +77,9 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
             folder
         }
     });
-    learner.keep_in(Room {
+    learner.keep_in(CacheBudget {
         folder: folder.map(Path::to_owned),
-        ..Room::default()
+        ..CacheBudget::default()
     });
     if args.algorithm.is_none() {
         learner.restore(&model.params).or_fail(ExitCode::State)?;

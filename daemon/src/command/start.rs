@@ -13,7 +13,7 @@ use std::time::Duration;
 use fednode_config::flags::Flags;
 use fednode_core::FederationSpec;
 use fednode_data::Samples;
-use fednode_learn::{Learner, Room, algorithm, own_model};
+use fednode_learn::{CacheBudget, Learner, algorithm, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::{Trainer, signals, telemetry};
 use serde::Serialize;
@@ -139,10 +139,10 @@ fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Resul
     let mut learner =
         Learner::new(spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
     let memory_bytes = config.storage.feature_memory_mib.saturating_mul(1 << 20);
-    let whole = Room::default();
+    let whole = CacheBudget::default();
     let disk_bytes = fednode_store::disk_free(config.state())
         .map_or(whole.disk_bytes, |free| whole.disk_bytes.min(free / 2));
-    learner.keep_in(Room {
+    learner.keep_in(CacheBudget {
         memory_bytes,
         folder: Some(config.state().to_owned()),
         disk_bytes,

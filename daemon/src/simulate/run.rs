@@ -7,7 +7,7 @@ use std::time::Duration;
 use fednode_core::{FederationSpec, MAX_INLINE_PROXY_BYTES};
 use fednode_data::{ClassCounts, Shard, ShardParams, Split, load_shard, load_shards};
 use fednode_engine::book::Calendar;
-use fednode_learn::{ComputeDevice, Learner, Room, own_model};
+use fednode_learn::{CacheBudget, ComputeDevice, Learner, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::trainer::TrainerCard;
 use fednode_sim::{self as sim, Past, Scenario};
@@ -180,14 +180,14 @@ impl Prepared {
             )
         };
         let (data, shards): (Vec<_>, Vec<_>) = self.shards()?.into_iter().map(split).unzip();
-        let whole = Room::default();
+        let whole = CacheBudget::default();
         let memory_bytes = whole.memory_bytes / means.threads.max(1) as u64;
-        let room = Room {
+        let budget = CacheBudget {
             memory_bytes,
             folder: file.parent().map(Path::to_owned),
             ..whole
         };
-        let learners = self.learners(&data, means, &room)?;
+        let learners = self.learners(&data, means, &budget)?;
         let sizes: Vec<usize> = learners[0]
             .iter()
             .map(|learner| learner.state().n_values())
@@ -267,7 +267,7 @@ impl Prepared {
         &self,
         data: &[Arc<Split>],
         means: &Means<'_>,
-        room: &Room,
+        budget: &CacheBudget,
     ) -> anyhow::Result<Vec<Vec<Learner>>> {
         let spec = &self.spec;
         let initial = initial::of(spec, self.run.federation.initial.as_deref())?;
@@ -280,7 +280,7 @@ impl Prepared {
             let own = own_model::by_number(spec, model);
             let mut learner =
                 Learner::new(&own, 0, Arc::clone(&data[0]), device).map_err(no_learner)?;
-            learner.keep_in(room.clone());
+            learner.keep_in(budget.clone());
             initial::start(&mut learner, initial.as_deref())?;
             anyhow::Ok(learner)
         };

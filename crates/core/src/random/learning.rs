@@ -1,8 +1,8 @@
 //! Draws of a learner: one stream per purpose, so that nothing depends on what was drawn before.
 //!
-//! All of them come from ChaCha8 keyed with the purpose and its indices, and use integer arithmetic and exact scaling
-//! only: the same seed gives the same numbers on every device and with any number of threads. A tensor library's own
-//! generator is never used.
+//! All of them come from ChaCha8 keyed with the purpose and its indices. They use integer arithmetic and exact scaling
+//! only: the same seed gives the same numbers on every device and with any number of threads. The one exception is
+//! [`Draws::logistic`], which takes a logarithm. A tensor library's own generator is never used.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -30,6 +30,10 @@ pub enum Purpose {
     Projection = 8,
     /// The filters of features that nobody trains.
     RandomMaps = 9,
+    /// What dropout drops in an epoch.
+    Dropout = 10,
+    /// The same in an epoch after the last round.
+    FineTuningDropout = 11,
     /// The initial parameters of a pool's gate.
     PoolGate = 16,
     /// The order of samples in an epoch of the pool stage.

@@ -1,6 +1,60 @@
 //! The stage after the last round, and the names under which it is known.
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::{self, ConfigError};
+
+/// How foreign modules are ranked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModuleScore {
+    /// By the energy of their outputs beside the own module's.
+    Energy,
+    /// By the cosine of their outputs with the own module's.
+    Cosine,
+}
+
+/// When the weights of the modules that a sample goes through are made to add up to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Renormalize {
+    /// They are left as they are.
+    Never,
+    /// With every algorithm.
+    Always,
+    /// Where something else is added to the mixture or computed from it, so that its size matters.
+    Additive,
+}
+
+/// What a pool's gate judges by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GateInput {
+    /// What the modules take in.
+    Features,
+    /// The samples as they are.
+    Samples,
+}
+
+/// What follows the first layer of a pool's gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FirstActivation {
+    /// As after the other layers.
+    LeakyRelu,
+    /// What the authors' code has.
+    Relu,
+}
+
+/// What the biases of a pool's gate start as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BiasStart {
+    /// Zeros.
+    Zeros,
+    /// Between ±1/sqrt(inputs of their layer), as PyTorch draws them.
+    Uniform,
+}
 
 crate::config! {
     /// The stage after the last round (PM-MoE, arXiv 2502.00354): every node publishes its private module, unless it keeps
@@ -15,7 +69,7 @@ crate::config! {
         /// `score` on some of the node's samples.
         max_members: usize = 20,
         /// How foreign modules are ranked: `energy` of their outputs beside the own module's, or their `cosine`.
-        score: String = "energy".into(),
+        score: ModuleScore = ModuleScore::Energy,
         /// Temperature of the energy (above 0); from 0.1 on the ranking is nearly that of the cosine.
         energy_temperature: f64 = 1.0,
         /// Gamma: share of the foreign modules that is dropped, the lowest scores first, rounded down (0 to 1).
@@ -24,7 +78,7 @@ crate::config! {
         top_k: usize = 0,
         /// When the weights of the modules that a sample goes through are made to add up to 1: `never`, `always`, or
         /// `additive`, where something else is added to the mixture or computed from it, so that its size matters.
-        renormalize: String = "additive".into(),
+        renormalize: Renormalize = Renormalize::Additive,
         /// Step sizes of the gate; with more than one, the validation samples choose, without `guard` the first is taken (each
         /// above 0).
         learning_rates: Vec<f64> = vec![0.05, 0.1, 0.5],
@@ -38,13 +92,13 @@ crate::config! {
         dropout: f64 = 0.0,
         /// What the gate judges by: `features`, which are what the modules take in, or `samples` as they are (of texts the mean
         /// of their embedded words). Where modules are extractors these are the same.
-        gate_input: String = "features".into(),
+        gate_input: GateInput = GateInput::Features,
         /// Whether samples are brought to mean 0 and variance 1 before the gate sees them, as the node's training samples are.
         standardize: bool = true,
         /// What follows the gate's first layer: `leaky_relu`, as the others, or `relu`.
-        first_activation: String = "leaky_relu".into(),
+        first_activation: FirstActivation = FirstActivation::LeakyRelu,
         /// What the gate's biases start as: `zeros`, or `uniform` between ±1/sqrt(inputs of their layer).
-        biases: String = "zeros".into(),
+        biases: BiasStart = BiasStart::Zeros,
         /// Whether the epoch is the best by validation loss, and the mixture is served only if it is no worse than the
         /// node's own module on the validation samples.
         guard: bool = true,
@@ -73,7 +127,7 @@ impl PoolSpec {
             enabled: true,
             ..Self::default()
         };
-        let renormalize = "never".into();
+        let renormalize = Renormalize::Never;
         let faithful = Self {
             renormalize,
             batch_size: 10,
@@ -85,7 +139,7 @@ impl PoolSpec {
             "fixed" => Ok(fixed),
             "paper" => Ok(Self {
                 learning_rates: vec![0.5],
-                gate_input: "samples".into(),
+                gate_input: GateInput::Samples,
                 ..faithful
             }),
             "code" => Ok(Self {
@@ -95,8 +149,8 @@ impl PoolSpec {
                 epochs: 10,
                 drop_last: true,
                 dropout: 0.1,
-                first_activation: "relu".into(),
-                biases: "uniform".into(),
+                first_activation: FirstActivation::Relu,
+                biases: BiasStart::Uniform,
                 ..faithful
             }),
             "best" => Ok(Self {

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    FederationSpec, LimitsSpec, PoolSpec, RoundSpec, ScaleSpec, StatisticsSpec, TrainingSpec,
+    FederationSpec, LimitsSpec, OptimizerKind, PoolSpec, RoundSpec, ScaleSpec, StatisticsSpec,
+    TrainingSpec,
 };
 use crate::config::ConfigError;
 use crate::{BlobId, Exchange, MAX_EXPERTS};
@@ -132,6 +133,26 @@ fn training(training: &TrainingSpec, spec: &FederationSpec) -> Vec<Rule> {
             "0 to below 1",
         ),
         (
+            training.momentum == 0.0 || training.optimizer == OptimizerKind::Sgd,
+            "training.momentum",
+            "0 unless `training.optimizer` is `sgd`: Adam has a momentum of its own",
+        ),
+        (
+            (1..=100_000).contains(&training.schedule_every),
+            "training.schedule_every",
+            "1 to 100000",
+        ),
+        (
+            positive(training.schedule_factor) && training.schedule_factor <= 1.0,
+            "training.schedule_factor",
+            "above 0 to 1",
+        ),
+        (
+            training.warmup_rounds < spec.rounds,
+            "training.warmup_rounds",
+            "0 to below `rounds`",
+        ),
+        (
             (0.0..=1e6).contains(&training.weight_decay),
             "training.weight_decay",
             "0 to 1000000",
@@ -218,37 +239,20 @@ fn bounds(scale: &ScaleSpec, limits: &LimitsSpec) -> Vec<Rule> {
 }
 
 fn statistics(statistics: &StatisticsSpec) -> Vec<Rule> {
-    vec![
-        (
-            ["extractor", "random"].contains(&statistics.features.as_str()),
-            "statistics.features",
-            "`extractor` or `random`",
-        ),
-        (
-            statistics.dimensions <= 4096,
-            "statistics.dimensions",
-            "0 to 4096",
-        ),
-        (
-            ["weight", "sample"].contains(&statistics.gate.as_str()),
-            "statistics.gate",
-            "`weight` or `sample`",
-        ),
-    ]
+    vec![(
+        statistics.dimensions <= 4096,
+        "statistics.dimensions",
+        "0 to 4096",
+    )]
 }
 
 fn pool(pool: &PoolSpec) -> Vec<Rule> {
-    let (rates, words) = (&pool.learning_rates, ["never", "always", "additive"]);
+    let rates = &pool.learning_rates;
     vec![
         (
             (1..=1000).contains(&pool.max_members),
             "pool.max_members",
             "1 to 1000",
-        ),
-        (
-            ["energy", "cosine"].contains(&pool.score.as_str()),
-            "pool.score",
-            "`energy` or `cosine`",
         ),
         (
             positive(pool.energy_temperature),
@@ -259,11 +263,6 @@ fn pool(pool: &PoolSpec) -> Vec<Rule> {
             (0.0..=1.0).contains(&pool.drop_share),
             "pool.drop_share",
             "0 to 1",
-        ),
-        (
-            words.contains(&pool.renormalize.as_str()),
-            "pool.renormalize",
-            "`never`, `always` or `additive`",
         ),
         (
             rates.len() <= 16 && !rates.is_empty(),
@@ -289,21 +288,6 @@ fn pool(pool: &PoolSpec) -> Vec<Rule> {
             (0.0..1.0).contains(&pool.dropout),
             "pool.dropout",
             "0 to below 1",
-        ),
-        (
-            ["features", "samples"].contains(&pool.gate_input.as_str()),
-            "pool.gate_input",
-            "`features` or `samples`",
-        ),
-        (
-            ["leaky_relu", "relu"].contains(&pool.first_activation.as_str()),
-            "pool.first_activation",
-            "`leaky_relu` or `relu`",
-        ),
-        (
-            ["zeros", "uniform"].contains(&pool.biases.as_str()),
-            "pool.biases",
-            "`zeros` or `uniform`",
         ),
     ]
 }

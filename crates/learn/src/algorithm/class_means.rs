@@ -149,7 +149,7 @@ mod tests {
         assert_close(&values(&known.classes), &[1.0, 1.0, 0.0], 0.0);
     }
 
-    /// (4, 4) of class 0 is (1, 0) from its mean, (5, 5) of class 2 counts with nothing: (1 + 0 + 0 + 0) / 4; the slope
+    /// (4, 4) of class 0 is (1, 0) from its mean, (5, 5) of class 2 counts with nothing: (1 + 0 + 0 + 0) / 4; the gradient
     /// is 2 * 1 / 4 for the one number that differs.
     #[test]
     fn distance_leaves_out_classes_that_nobody_has() {

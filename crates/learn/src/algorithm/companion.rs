@@ -23,6 +23,7 @@ pub(super) const SMALL_MODEL: Hyper = Hyper {
         "lenet5",
         "mlp",
         "vgg16",
+        "resnet-8",
         "cnn-1",
         "cnn-2",
         "cnn-3",

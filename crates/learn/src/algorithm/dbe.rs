@@ -19,12 +19,14 @@ use burn::tensor::Tensor;
 use fednode_core::Exchange;
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
-use super::part::{Part, Role, descend, plain, record_only};
-use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step, averaged};
+use super::part::{Part, Role, plain};
+use super::{
+    Algorithm, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext, Row, Setup,
+    Stage, Step, StepContext, averaged,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut, Initial, Net};
-use crate::random::Draws;
 use crate::train::cross_entropy;
 use crate::weights::{self, Weights};
 
@@ -36,6 +38,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "a vector that is added to the features",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[
         Hyper {
             name: "momentum",
@@ -77,7 +80,6 @@ struct Dbe {
     parts: [Part; 4],
     momentum: f64,
     regularization: f64,
-    learning_rate: f64,
     running: Running,
 }
 
@@ -105,12 +107,10 @@ impl Dbe {
             setup.hyper.real("momentum"),
             setup.hyper.real("regularization"),
         );
-        let learning_rate = setup.training.learning_rate;
         Ok(Self {
             parts,
             momentum,
             regularization,
-            learning_rate,
             running: Running::Gathering(None, 0),
         })
     }
@@ -169,7 +169,7 @@ impl Algorithm for Dbe {
         &mut self.parts
     }
 
-    fn begin_round(&mut self, _draws: Draws) {
+    fn begin_round(&mut self, _ctx: &RoundContext<'_>) {
         let is_known = weights::values(&self.parts[MEAN].weights.tensor(0))
             .iter()
             .any(|value| *value != 0.0);
@@ -180,12 +180,12 @@ impl Algorithm for Dbe {
         };
     }
 
-    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
+    fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
         let trained: &[usize] = match self.running {
             Running::Gathering(..) => &[BASE, HEAD],
             Running::Regularizing(_) => &[BASE, HEAD, BIAS],
         };
-        let tape = record_only(&self.parts, trained);
+        let tape = ctx.record_only(&self.parts, trained);
         let (features, logits) = self.run(&tape, batch.inputs);
         let fit = cross_entropy(logits, batch.targets);
         let loss = match self.observe(features) {
@@ -193,12 +193,12 @@ impl Algorithm for Dbe {
             None => fit,
         };
         Step {
-            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }
 
-    fn end_round(&mut self) {
+    fn end_round(&mut self, _ctx: &RoundContext<'_>) {
         if let Running::Gathering(Some(sum), count) = &self.running {
             let mean = sum.clone().div_scalar(*count as f64).flatten(0, 1);
             self.parts[MEAN].weights = Weights::new(vec![mean]);
@@ -266,7 +266,7 @@ mod tests {
     use burn::tensor::Device;
 
     use super::*;
-    use crate::algorithm::testing::{batch, build, setup};
+    use crate::algorithm::testing::{Driven, batch, build, setup};
     use crate::weights::values;
 
     const WIDTH: usize = 200;
@@ -274,7 +274,7 @@ mod tests {
     fn dbe(hyper: &[(&str, f64)]) -> Dbe {
         let mut dbe = setup("dbe", hyper, |setup| Dbe::new(setup).unwrap());
         dbe.parts[MEAN].weights = Weights::new(vec![Tensor::ones([WIDTH], &Device::flex())]);
-        dbe.begin_round(Draws::new(1, 0, 2));
+        dbe.begin(2);
         dbe
     }
 
@@ -282,7 +282,7 @@ mod tests {
     fn without_regulariser_and_with_a_zero_bias_a_step_is_fedavgs() {
         let mut dbe = dbe(&[("regularization", 0.0)]);
         let mut fedavg = build("fedavg", &[]);
-        assert_eq!(dbe.step(0, batch()), fedavg.step(0, batch()));
+        assert_eq!(dbe.train(0, batch()), fedavg.train(0, batch()));
         let whole = fedavg.parts()[0].params();
         for part in [BASE, HEAD] {
             for (name, tensor) in dbe.parts[part].params().iter() {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     /// mo = 0.25, klw = 8, gm = 1. Batch means 2, then 4: rm = 0.25 * 2 = 0.5, then 0.75 * 0.5 + 0.25 * 4 = 1.375.
-    /// Regularisers 8 * (0.5 - 1)^2 / 2 = 1 and 8 * 0.375^2 / 2 = 0.5625. The second one's slope for each of the 2 * 200
+    /// Regularisers 8 * (0.5 - 1)^2 / 2 = 1 and 8 * 0.375^2 / 2 = 0.5625. The second one's gradient for each of the 2 * 200
     /// features is 8 * 0.375 / 200 * 0.25 / 2 = 0.001875: only the running batch counts.
     #[test]
     fn the_regulariser_agrees_with_a_worked_example() {
@@ -311,11 +311,13 @@ mod tests {
             .require_grad();
         let second = dbe.observe(features.clone()).unwrap();
         assert!((values(&second)[0] - 0.5625).abs() < 1e-6);
-        let slopes = values(&features.grad(&second.backward()).unwrap());
+        let gradients = values(&features.grad(&second.backward()).unwrap());
         assert!(
-            slopes.iter().all(|slope| (slope - 0.001_875).abs() < 1e-8),
+            gradients
+                .iter()
+                .all(|gradient| (gradient - 0.001_875).abs() < 1e-8),
             "{:?}",
-            &slopes[..2]
+            &gradients[..2]
         );
     }
 }

@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::activation::{log_softmax, softmax};
 
-/// Keeps the slope of a square root finite at zero.
+/// Keeps the gradient of a square root finite at zero.
 const EPSILON: f64 = 1e-12;
 
 /// Returns the cosine between every row of one matrix and the same row of another, `[rows, 1]`.
@@ -51,18 +51,18 @@ mod tests {
         assert!(
             values(&dead.grad(&gradients).unwrap())
                 .iter()
-                .all(|slope| slope.is_finite())
+                .all(|gradient| gradient.is_finite())
         );
     }
 
-    /// Teacher (3/4, 1/4) from logits (ln 3, 0), student (1/2, 1/2): 3/4 ln(3/2) + 1/4 ln(1/2) = 0.130 812; the slope in
+    /// Teacher (3/4, 1/4) from logits (ln 3, 0), student (1/2, 1/2): 3/4 ln(3/2) + 1/4 ln(1/2) = 0.130 812; the gradient in
     /// the student's logits is q - p. The other row is alike on both sides, so the mean halves both.
     #[test]
     fn divergence_agrees_with_a_worked_example() {
         let student = matrix([[0.0, 0.0], [1.0, 2.0]]).autodiff().require_grad();
         let loss = divergence(student.clone(), matrix([[3f32.ln(), 0.0], [1.0, 2.0]]));
         assert_close(&values(&loss), &[0.065_406], 1e-6);
-        let slopes = values(&student.grad(&loss.backward()).unwrap());
-        assert_close(&slopes, &[-0.125, 0.125, 0.0, 0.0], 1e-6);
+        let gradients = values(&student.grad(&loss.backward()).unwrap());
+        assert_close(&gradients, &[-0.125, 0.125, 0.0, 0.0], 1e-6);
     }
 }

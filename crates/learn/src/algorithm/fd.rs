@@ -13,17 +13,15 @@
 //! steps and reports the loss of the trained model.
 
 use burn::tensor::Tensor;
-use fednode_core::spec::TrainingSpec;
 use fednode_core::{Averaging, Exchange, Rule, Weighting};
 
 use super::class_means::{self, Gathered, Known};
 use super::hyper::{Hyper, Kind};
-use super::part::{Part, Role, descend, plain, record_only};
+use super::part::{Part, Role, plain};
 use super::whole::{self, BASE, HEAD};
-use super::{Algorithm, Output, Row, Setup, Stage, Step};
+use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::random::Draws;
 use crate::train::cross_entropy;
 use crate::weights;
 
@@ -35,6 +33,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the whole model",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[Hyper {
         name: "lambda",
         kind: Kind::Real { min: 0.0, max: 1e6 },
@@ -64,7 +63,6 @@ struct Fd {
     known: Option<Known>,
     gathered: Gathered,
     lambda: f64,
-    learning_rate: f64,
 }
 
 impl Fd {
@@ -75,13 +73,12 @@ impl Fd {
             ["mean_logits", "mean_logits_present"],
             setup.model.classes,
         );
-        let (lambda, learning_rate) = (setup.hyper.real("lambda"), setup.training.learning_rate);
+        let lambda = setup.hyper.real("lambda");
         Ok(Self {
             parts: [base, head, logits],
             known: None,
             gathered: Gathered::default(),
             lambda,
-            learning_rate,
         })
     }
 }
@@ -95,11 +92,11 @@ impl Algorithm for Fd {
         &mut self.parts
     }
 
-    fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
-        vec![training.local_epochs, 1]
+    fn passes(&self, ctx: &RoundContext<'_>) -> Vec<u32> {
+        vec![ctx.training.local_epochs, 1]
     }
 
-    fn begin_round(&mut self, _draws: Draws) {
+    fn begin_round(&mut self, _ctx: &RoundContext<'_>) {
         self.known = Known::of(&self.parts[LOGITS].weights);
         self.gathered = Gathered::default();
     }
@@ -108,13 +105,13 @@ impl Algorithm for Fd {
         stage == Stage::Pass(GATHERING)
     }
 
-    fn step(&mut self, pass: usize, batch: Batch) -> Step {
-        let loss = if pass == GATHERING {
+    fn step(&mut self, stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let loss = if stage == Stage::Pass(GATHERING) {
             let (_, logits) = whole::run(&self.parts, &plain(&self.parts), batch.inputs);
             self.gathered.add(logits.clone(), batch.targets.clone());
             f64::from(weights::values(&cross_entropy(logits, batch.targets))[0])
         } else {
-            let tape = record_only(&self.parts, &[BASE, HEAD]);
+            let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
             let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
             let fit = cross_entropy(logits.clone(), batch.targets.clone());
             let loss = match &self.known {
@@ -125,7 +122,7 @@ impl Algorithm for Fd {
                 }
                 None => fit,
             };
-            descend(&mut self.parts, tape, loss, self.learning_rate)
+            ctx.step(&mut self.parts, tape, loss)
         };
         Step {
             loss,
@@ -133,7 +130,7 @@ impl Algorithm for Fd {
         }
     }
 
-    fn end_round(&mut self) {
+    fn end_round(&mut self, _ctx: &RoundContext<'_>) {
         if let Some(logits) = self.gathered.take() {
             self.parts[LOGITS].weights = logits;
         }
@@ -149,7 +146,7 @@ mod tests {
     use burn::tensor::Device;
 
     use super::*;
-    use crate::algorithm::testing::{batch, build};
+    use crate::algorithm::testing::{Driven, batch, build};
     use crate::weights::{Weights, values};
 
     /// Half of the nodes have class 0, with mean logits (2, -1), so the plain mean is (1, -1/2); nobody has class 1. Of
@@ -162,13 +159,13 @@ mod tests {
         fd.parts_mut()[LOGITS].weights =
             Weights::new(vec![means, Tensor::from_floats([0.5, 0.0], &device)]);
         let logits = values(&fd.forward(batch().inputs).logits);
-        fd.begin_round(Draws::new(1, 0, 2));
-        let pull = fd.step(0, batch()).loss - alone.step(0, batch()).loss;
+        fd.begin(2);
+        let pull = fd.train(0, batch()).loss - alone.train(0, batch()).loss;
         let expected = 0.5 * f64::from((logits[0] - 2.0).powi(2) + (logits[1] + 1.0).powi(2)) / 4.0;
         assert!((pull - expected).abs() < 1e-6, "{pull} is not {expected}");
-        fd.step(GATHERING, batch());
+        fd.train(GATHERING, batch());
         let expected = values(&fd.forward(batch().inputs).logits);
-        fd.end_round();
+        fd.end();
         assert_eq!(values(&fd.parts()[LOGITS].weights.tensor(0)), expected);
         assert_eq!(values(&fd.parts()[LOGITS].weights.tensor(1)), [1.0, 1.0]);
     }

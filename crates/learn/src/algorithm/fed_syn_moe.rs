@@ -13,10 +13,10 @@
 use burn::tensor::Tensor;
 
 use super::hyper::AGGREGATION;
-use super::part::{Part, Role, descend, plain, record};
+use super::part::{Part, Role, plain};
 use super::pfl_moe::{gate, mixed};
 use super::whole::output;
-use super::{Algorithm, Output, Row, Setup, Step, averaged};
+use super::{Algorithm, Optimizers, Output, Row, Setup, Stage, Step, StepContext, averaged};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut};
@@ -31,6 +31,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "a second head and the gate",
     trains_ahead: true,
+    optimizers: Optimizers::Any,
     hyper: &[AGGREGATION],
     profiles: &[],
     exchange: averaged,
@@ -44,7 +45,6 @@ const GATE: usize = 3;
 
 struct FedSynMoe {
     parts: [Part; 4],
-    learning_rate: f64,
 }
 
 impl FedSynMoe {
@@ -57,7 +57,6 @@ impl FedSynMoe {
         own.weights = head.weights.clone();
         Ok(Self {
             parts: [base, head, own, gate],
-            learning_rate: setup.training.learning_rate,
         })
     }
 
@@ -85,11 +84,11 @@ impl Algorithm for FedSynMoe {
         &[[OWN, HEAD]]
     }
 
-    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
-        let tape = record(&self.parts);
+    fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let tape = ctx.record(&self.parts);
         let loss = cross_entropy(self.run(&tape, batch.inputs), batch.targets);
         Step {
-            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }
@@ -109,7 +108,7 @@ impl Algorithm for FedSynMoe {
 
 #[cfg(test)]
 mod tests {
-    use crate::algorithm::testing::{batch, build, numbers};
+    use crate::algorithm::testing::{Driven, batch, build, numbers};
 
     /// While both heads are alike the gate changes nothing, and the two share the gradient that FedAvg's only head has.
     #[test]
@@ -120,7 +119,7 @@ mod tests {
             numbers(moe.as_ref(), "gate."),
         );
         assert_eq!(numbers(moe.as_ref(), "personal."), start);
-        let losses = [moe.step(0, batch()).loss, average.step(0, batch()).loss];
+        let losses = [moe.train(0, batch()).loss, average.train(0, batch()).loss];
         assert!((losses[0] - losses[1]).abs() < 1e-6, "{losses:?}");
         let [common, own] = ["fc.", "personal."].map(|head| numbers(moe.as_ref(), head));
         let whole = numbers(average.as_ref(), "fc.");
@@ -135,7 +134,7 @@ mod tests {
             gate,
             "both heads said the same"
         );
-        moe.step(0, batch());
+        moe.train(0, batch());
         assert_ne!(numbers(moe.as_ref(), "gate."), gate);
     }
 }

@@ -16,18 +16,21 @@
 //! A node with fewer than 20 samples has none for w, which stays at one half.
 
 use burn::tensor::Tensor;
-use fednode_core::spec::TrainingSpec;
 use fednode_core::{Averaging, Exchange, Weighting};
 
 use super::companion::{self, SMALL_MODEL};
 use super::distances::divergence;
 use super::hyper::{AGGREGATION, Hyper, Kind};
-use super::part::{Part, Role, descend, plain, record_only};
+use super::part::{Part, Role, plain};
 use super::whole::{self, BASE, HEAD, output};
-use super::{Algorithm, Output, Row, Selection, Setup, Stage, Step};
+use super::{
+    Algorithm, Fraction, Optimizers, Output, RoundContext, Row, Selection, Setup, Stage, Step,
+    StepContext,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{Initial, Net};
+use crate::optimizer::StepRule;
 use crate::train::cross_entropy;
 use crate::weights::Weights;
 
@@ -39,6 +42,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the node's own model and its weight in the ensemble",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[
         SMALL_MODEL,
         Hyper {
@@ -77,14 +81,11 @@ const WEIGHT: usize = 4;
 
 /// The pass in which w learns.
 const WEIGHING: usize = 0;
-/// How many twentieths of the samples are for w.
-const WEIGHING_TWENTIETHS: u32 = 1;
 
 struct FedApen {
     parts: [Part; 5],
     weight_passes: u32,
     weight_rate: f64,
-    learning_rate: f64,
 }
 
 impl FedApen {
@@ -103,7 +104,6 @@ impl FedApen {
             parts,
             weight_passes,
             weight_rate,
-            learning_rate: setup.training.learning_rate,
         })
     }
 
@@ -114,24 +114,24 @@ impl FedApen {
         [own, shared]
     }
 
-    fn weigh(&mut self, batch: Batch) -> f64 {
-        let tape = record_only(&self.parts, &[WEIGHT]);
+    fn weigh(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> f64 {
+        let tape = ctx.record_only(&self.parts, &[WEIGHT]);
         let [own, shared] = self.run(&tape, batch.inputs);
         let loss = cross_entropy(
             ensemble(&own, &shared, tape[WEIGHT].tensor(0)),
             batch.targets,
         );
-        let loss = descend(&mut self.parts, tape, loss, self.weight_rate);
+        let loss = ctx.step(&mut self.parts, tape, loss);
         let weight = &mut self.parts[WEIGHT].weights;
         *weight = Weights::new(vec![weight.tensor(0).clamp(0.0, 1.0)]);
         loss
     }
 
-    fn teach(&mut self, batch: Batch) -> f64 {
-        let tape = record_only(&self.parts, &[BASE, HEAD, SMALL + BASE, SMALL + HEAD]);
+    fn teach(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> f64 {
+        let tape = ctx.record_only(&self.parts, &[BASE, HEAD, SMALL + BASE, SMALL + HEAD]);
         let [own, shared] = self.run(&tape, batch.inputs);
         let loss = mutual(own, shared, tape[WEIGHT].tensor(0), batch.targets);
-        descend(&mut self.parts, tape, loss, self.learning_rate)
+        ctx.step(&mut self.parts, tape, loss)
     }
 }
 
@@ -159,26 +159,33 @@ impl Algorithm for FedApen {
         &mut self.parts
     }
 
-    fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
-        vec![self.weight_passes, training.local_epochs]
+    fn passes(&self, ctx: &RoundContext<'_>) -> Vec<u32> {
+        vec![self.weight_passes, ctx.training.local_epochs]
     }
 
     fn selection(&self, stage: Stage) -> Selection {
-        let twentieths = match stage {
-            Stage::Pass(WEIGHING) => 0..WEIGHING_TWENTIETHS,
-            _ => WEIGHING_TWENTIETHS..Selection::ALL.twentieths.end,
+        let fraction = match stage {
+            Stage::Pass(WEIGHING) => Fraction::new(0, 1, 20),
+            _ => Fraction::new(1, 20, 20),
         };
         Selection {
-            twentieths,
+            fraction,
             ..Selection::ALL
         }
     }
 
-    fn step(&mut self, pass: usize, batch: Batch) -> Step {
-        let loss = if pass == WEIGHING {
-            self.weigh(batch)
+    fn step_rule(&self, stage: Stage) -> StepRule {
+        match stage {
+            Stage::Pass(WEIGHING) => StepRule::At(self.weight_rate),
+            _ => StepRule::Federation,
+        }
+    }
+
+    fn step(&mut self, stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let loss = if stage == Stage::Pass(WEIGHING) {
+            self.weigh(batch, ctx)
         } else {
-            self.teach(batch)
+            self.teach(batch, ctx)
         };
         Step {
             loss,
@@ -203,11 +210,11 @@ impl Algorithm for FedApen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::testing::{assert_close, batch, build, matrix, numbers};
+    use crate::algorithm::testing::{Driven, assert_close, batch, build, matrix, numbers};
     use crate::weights::values;
 
     /// Own (0, 0), shared (ln 3, 0), w = 1/2, label 0: CE 0.693 147 and 0.287 682, KL 0.130 812 and 0.143 841; the
-    /// ensemble's odds are sqrt 3, so CE ln(1 + 1/sqrt 3) = 0.455 747. Slopes in the first logits: own -1/2 - 1/4 and
+    /// ensemble's odds are sqrt 3, so CE ln(1 + 1/sqrt 3) = 0.455 747. Gradients in the first logits: own -1/2 - 1/4 and
     /// half the ensemble's -0.366 025; shared -1/4 + 1/4 and the same half.
     #[test]
     fn the_mutual_loss_agrees_with_a_worked_example() {
@@ -235,17 +242,17 @@ mod tests {
         assert_eq!(numbers(apen.as_ref(), "ensemble_weight"), [0.5]);
         let models = |apen: &dyn Algorithm| [numbers(apen, "fc"), numbers(apen, "small.")];
         let before = models(apen.as_ref());
-        apen.step(WEIGHING, batch());
+        apen.train(WEIGHING, batch());
         let weight = numbers(apen.as_ref(), "ensemble_weight");
         assert_ne!(weight, [0.5]);
         assert_eq!(models(apen.as_ref()), before);
-        apen.step(1, batch());
+        apen.train(1, batch());
         assert_eq!(numbers(apen.as_ref(), "ensemble_weight"), weight);
         let after = models(apen.as_ref());
         assert!(after[0] != before[0] && after[1] != before[1]);
         let mut far = build("fedapen", &[("weight_rate", 1000.0)]);
         for _ in 0..3 {
-            far.step(WEIGHING, batch());
+            far.train(WEIGHING, batch());
             let weight = numbers(far.as_ref(), "ensemble_weight")[0];
             assert!((0.0..=1.0).contains(&weight), "{weight}");
         }

@@ -6,7 +6,7 @@
 
 use super::hyper::AGGREGATION;
 use super::part::Role;
-use super::{Row, averaged, plain};
+use super::{Optimizers, Row, averaged, plain};
 
 pub(super) const ROW: Row = Row {
     name: "fedavg",
@@ -16,6 +16,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "nothing",
     trains_ahead: true,
+    optimizers: Optimizers::Any,
     hyper: &[AGGREGATION],
     profiles: &[],
     exchange: averaged,

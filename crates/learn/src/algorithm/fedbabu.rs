@@ -10,7 +10,7 @@
 use super::halves::{self, BASE, HEAD, Pass, Plan};
 use super::hyper::{AGGREGATION, Hyper, Kind};
 use super::part::Role;
-use super::{Row, averaged};
+use super::{Optimizers, Row, averaged};
 
 pub(super) const ROW: Row = Row {
     name: "fedbabu",
@@ -20,6 +20,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the head (the last layer), which only learns after the last round",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[
         Hyper {
             name: "fine_tuning_epochs",
@@ -50,7 +51,7 @@ pub(super) const ROW: Row = Row {
         } else {
             &[BASE, HEAD]
         };
-        let finishing = Some(Pass {
+        let fine_tuning = Some(Pass {
             trains,
             epochs: setup.hyper.count("fine_tuning_epochs"),
         });
@@ -60,7 +61,7 @@ pub(super) const ROW: Row = Row {
                 base: Role::Shared,
                 head: Role::Private,
                 passes,
-                finishing,
+                fine_tuning,
             },
         )
     },

@@ -20,11 +20,14 @@ use burn::tensor::activation::sigmoid;
 use burn::tensor::{Tensor, TensorData};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
-use super::part::{Part, Role, descend, plain, record_only};
-use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step, averaged};
+use super::part::{Part, Role, plain};
+use super::{
+    Algorithm, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext, Row, Setup,
+    Stage, Step, StepContext, averaged,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::model::{self, Activation, Cut, Initial, Layer, Linear, Net, Norm, affine};
+use crate::model::{self, Activation, Cut, Initial, LayerNorm, Linear, Net, affine, leaf};
 use crate::random::Draws;
 use crate::train::cross_entropy;
 use crate::weights::Weights;
@@ -37,6 +40,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the personal head (but for its share in the mean) and its context",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[
         Hyper {
             name: "lambda",
@@ -78,7 +82,6 @@ struct FedCp {
     old_base: Weights,
     draws: Draws,
     lambda: f64,
-    learning_rate: f64,
 }
 
 /// What a batch becomes; all are of one row per sample.
@@ -107,13 +110,12 @@ impl FedCp {
             part(Role::Shared, policy(width)),
             context,
         ];
-        let (lambda, learning_rate) = (setup.hyper.real("lambda"), setup.training.learning_rate);
+        let lambda = setup.hyper.real("lambda");
         Ok(Self {
             parts,
             old_base,
             draws: Draws::new(setup.seed, 0, 0),
             lambda,
-            learning_rate,
         })
     }
 
@@ -160,12 +162,12 @@ fn policy(width: usize) -> Net {
         activation,
         bias: true,
     };
-    let norm = Norm {
+    let norm = LayerNorm {
         name: "policy.1",
         width: 2 * width,
         activation: Activation::Relu,
     };
-    Net::new(vec![Layer::Linear(linear), Layer::Norm(norm)])
+    Net::new(vec![leaf(linear), leaf(norm)])
 }
 
 /// Returns a vector of the same direction and length one.
@@ -221,13 +223,13 @@ impl Algorithm for FedCp {
         &[[PERSONAL, GLOBAL]]
     }
 
-    fn begin_round(&mut self, draws: Draws) {
-        self.draws = draws;
+    fn begin_round(&mut self, ctx: &RoundContext<'_>) {
+        self.draws = ctx.draws();
         self.old_base = self.parts[BASE].weights.clone();
     }
 
-    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
-        let tape = record_only(&self.parts, &TRAINED);
+    fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let tape = ctx.record_only(&self.parts, &TRAINED);
         let noise = self.noise(&batch.inputs);
         let old_features = self.parts[BASE]
             .net
@@ -236,12 +238,12 @@ impl Algorithm for FedCp {
         let fit = cross_entropy(logits, batch.targets);
         let loss = fit + discrepancy(features, old_features).mul_scalar(self.lambda);
         Step {
-            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }
 
-    fn end_round(&mut self) {
+    fn end_round(&mut self, _ctx: &RoundContext<'_>) {
         let personal = &self.parts[PERSONAL];
         let (width, classes) = (personal.net.n_inputs(), personal.net.n_outputs());
         // A head's weights are `[D, classes]` in memory.

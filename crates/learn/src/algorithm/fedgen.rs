@@ -23,13 +23,13 @@ use fednode_core::{Averaging, Exchange, Weighting};
 use fednode_mix::names;
 
 use super::hyper::{Hyper, Kind};
-use super::part::{Part, Role, descend, record_only};
+use super::part::{Part, Role};
 use super::whole::{self, BASE, HEAD};
-use super::{Algorithm, Output, Row, Setup, Step};
+use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::one_hot;
-use crate::model::{Activation, Initial, Layer, Linear, Net};
+use crate::model::{Activation, Initial, Linear, Net, leaf};
 use crate::random::Draws;
 use crate::train::cross_entropy;
 use crate::weights::{self, Weights};
@@ -42,6 +42,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "nothing but the data",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[
         Hyper {
             name: "alpha",
@@ -105,14 +106,12 @@ struct FedGen {
     parts: [Part; 4],
     /// The generator as it is drawn.
     untaught: Weights,
-    /// The share of each class in the node's samples.
-    own_shares: Vec<f32>,
+    n_classes: usize,
     /// The classes that features are generated of in this round.
     classes: Vec<usize>,
     draws: Option<Draws>,
     noise: usize,
     alpha: f64,
-    learning_rate: f64,
 }
 
 impl FedGen {
@@ -123,7 +122,7 @@ impl FedGen {
         let [noise, hidden] =
             ["noise", "hidden_units"].map(|name| setup.hyper.count(name) as usize);
         let layer = |name, inputs, outputs, activation| {
-            Layer::Linear(Linear {
+            leaf(Linear {
                 name,
                 inputs,
                 outputs,
@@ -141,12 +140,11 @@ impl FedGen {
         Ok(Self {
             untaught: generator.weights.clone(),
             parts: [base, head, generator, part(shares)],
-            own_shares: vec![1.0 / classes as f32; classes],
+            n_classes: classes,
             classes: Vec::new(),
             draws: None,
             noise,
             alpha: setup.hyper.real("alpha"),
-            learning_rate: setup.training.learning_rate,
         })
     }
 
@@ -159,7 +157,7 @@ impl FedGen {
             .map(|at| self.classes[at])
             .collect();
         let noise = TensorData::new(draws.unit(count * self.noise), [count, self.noise]);
-        let targets = one_hot(&classes, self.own_shares.len(), device);
+        let targets = one_hot(&classes, self.n_classes, device);
         let generator = &self.parts[GENERATOR];
         let input = Tensor::cat(vec![Tensor::from_data(noise, device), targets.clone()], 1);
         Some((generator.net.forward(&generator.weights, input), targets))
@@ -175,20 +173,12 @@ impl Algorithm for FedGen {
         &mut self.parts
     }
 
-    fn meet(&mut self, class_counts: &[u32]) {
-        let total = class_counts.iter().sum::<u32>().max(1);
-        self.own_shares = class_counts
-            .iter()
-            .map(|count| (f64::from(*count) / f64::from(total)) as f32)
-            .collect();
-    }
-
-    fn begin_round(&mut self, draws: Draws) {
+    fn begin_round(&mut self, ctx: &RoundContext<'_>) {
         // Until a mean came in, the shares are the node's own, and nobody has taught the generator.
         let numbers =
             |weights: &Weights| weights.tensors().map(weights::values).collect::<Vec<_>>();
         self.classes.clear();
-        self.draws = Some(draws);
+        self.draws = Some(ctx.draws());
         if numbers(&self.parts[GENERATOR].weights) == numbers(&self.untaught) {
             return;
         }
@@ -198,9 +188,9 @@ impl Algorithm for FedGen {
             .collect();
     }
 
-    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
+    fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
         let generated = self.generate(batch.inputs.dims()[0], &batch.inputs.device());
-        let tape = record_only(&self.parts, &[BASE, HEAD]);
+        let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
         let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
         let fit = cross_entropy(logits, batch.targets);
         let loss = match generated {
@@ -211,13 +201,16 @@ impl Algorithm for FedGen {
             None => fit,
         };
         Step {
-            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }
 
-    fn end_round(&mut self) {
-        let shares = TensorData::new(self.own_shares.clone(), [self.own_shares.len()]);
+    fn end_round(&mut self, ctx: &RoundContext<'_>) {
+        let total = ctx.class_counts.iter().sum::<u32>().max(1);
+        let share = |count: &u32| (f64::from(*count) / f64::from(total)) as f32;
+        let shares: Vec<f32> = ctx.class_counts.iter().map(share).collect();
+        let shares = TensorData::new(shares, [self.n_classes]);
         let device = self.parts[SHARES].weights.tensor(0).device();
         self.parts[SHARES].weights = Weights::new(vec![Tensor::from_data(shares, &device)]);
     }
@@ -234,7 +227,7 @@ impl Algorithm for FedGen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::testing::{assert_close, batch, build, numbers, setup};
+    use crate::algorithm::testing::{Driven, assert_close, batch, build, numbers, setup};
     use crate::weights::values;
 
     /// Without a generator a step is FedAvg's. With one of zeros, every generated feature is 0 and the head's answer
@@ -245,16 +238,15 @@ mod tests {
             FedGen::new(setup).unwrap()
         });
         let mut average = build("fedavg", &[]);
-        node.meet(&[3, 1]);
-        node.begin_round(Draws::new(1, 0, 1));
-        assert_eq!(node.step(0, batch()), average.step(0, batch()));
-        node.end_round();
+        node.begin_with(1, &[3, 1]);
+        assert_eq!(node.train(0, batch()), average.train(0, batch()));
+        node.end_with(1, &[3, 1]);
         assert_close(
             &values(&node.parts[SHARES].weights.tensor(0)),
             &[0.75, 0.25],
             0.0,
         );
-        node.begin_round(Draws::new(1, 0, 2));
+        node.begin(2);
         assert!(
             node.generate(1, &Device::flex()).is_none(),
             "no mean came: nobody has taught the generator"
@@ -269,16 +261,16 @@ mod tests {
         );
         let only_first = Tensor::from_floats([0.5, 0.0], &Device::flex());
         node.parts[SHARES].weights = Weights::new(vec![only_first]);
-        node.begin_round(Draws::new(1, 0, 2));
+        node.begin(2);
         let bias = numbers(&node, "head.bias");
         let expected = 2.0 * (1.0 + f64::from(bias[1] - bias[0]).exp()).ln();
-        let more = node.step(0, batch()).loss - average.step(0, batch()).loss;
+        let more = node.train(0, batch()).loss - average.train(0, batch()).loss;
         assert!((more - expected).abs() < 1e-6, "{more} is not {expected}");
     }
 
     #[test]
     fn generated_features_are_seeded_and_of_the_classes_that_anybody_has() {
-        let generate = |round: u64| {
+        let generate = |round: u32| {
             let mut node = setup("fedgen", &[], |setup| FedGen::new(setup).unwrap());
             let shares = Tensor::from_floats([0.0, 1.0], &Device::flex());
             node.parts[SHARES].weights = Weights::new(vec![shares]);
@@ -289,7 +281,7 @@ mod tests {
                     .map(|tensor| tensor.clone().mul_scalar(0.5))
                     .collect(),
             );
-            node.begin_round(Draws::new(1, 0, round));
+            node.begin(round);
             let (features, targets) = node.generate(3, &Device::flex()).unwrap();
             assert_eq!(values(&targets), [0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
             values(&features)

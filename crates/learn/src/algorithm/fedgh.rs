@@ -11,17 +11,18 @@
 //! paper has it, from its own last one.
 
 use burn::tensor::Tensor;
-use fednode_core::spec::TrainingSpec;
 use fednode_core::{Averaging, Exchange, Weighting};
 use fednode_mix::names;
 
 use super::hyper::{Hyper, Kind};
-use super::part::{Part, Role, descend, plain, record_only};
-use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Stage, Step};
+use super::part::{Part, Role, plain};
+use super::{
+    Algorithm, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext, Row, Setup,
+    Stage, Step, StepContext,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut, Initial, Net, affine};
-use crate::random::Draws;
 use crate::train::cross_entropy;
 use crate::weights::{self, Weights};
 
@@ -33,6 +34,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the base (all layers but the last)",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[
         Hyper {
             name: "server_learning_rate",
@@ -81,7 +83,6 @@ struct FedGh {
     received: Weights,
     /// Sum of features, `[classes, D]`, and number of samples, `[classes, 1]`, of each class in this round.
     gathered: Option<(Tensor<2>, Tensor<2>)>,
-    learning_rate: f64,
 }
 
 impl FedGh {
@@ -105,7 +106,6 @@ impl FedGh {
             parts,
             received,
             gathered: None,
-            learning_rate: setup.training.learning_rate,
         })
     }
 
@@ -141,11 +141,11 @@ impl Algorithm for FedGh {
         &mut self.parts
     }
 
-    fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
-        vec![training.local_epochs, 1]
+    fn passes(&self, ctx: &RoundContext<'_>) -> Vec<u32> {
+        vec![ctx.training.local_epochs, 1]
     }
 
-    fn begin_round(&mut self, _draws: Draws) {
+    fn begin_round(&mut self, _ctx: &RoundContext<'_>) {
         self.received = self.parts[HEAD].weights.clone();
         self.gathered = None;
     }
@@ -154,20 +154,15 @@ impl Algorithm for FedGh {
         stage == Stage::Pass(GATHERING)
     }
 
-    fn step(&mut self, pass: usize, batch: Batch) -> Step {
-        let loss = if pass == GATHERING {
+    fn step(&mut self, stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let loss = if stage == Stage::Pass(GATHERING) {
             let (features, logits) = self.run(&plain(&self.parts), batch.inputs);
             self.gather(features, batch.targets.clone());
             f64::from(weights::values(&cross_entropy(logits, batch.targets))[0])
         } else {
-            let tape = record_only(&self.parts, &[BASE, HEAD]);
+            let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
             let (_, logits) = self.run(&tape, batch.inputs);
-            descend(
-                &mut self.parts,
-                tape,
-                cross_entropy(logits, batch.targets),
-                self.learning_rate,
-            )
+            ctx.step(&mut self.parts, tape, cross_entropy(logits, batch.targets))
         };
         Step {
             loss,
@@ -175,7 +170,7 @@ impl Algorithm for FedGh {
         }
     }
 
-    fn end_round(&mut self) {
+    fn end_round(&mut self, _ctx: &RoundContext<'_>) {
         self.parts[HEAD].weights = self.received.clone();
         if let Some((sums, counts)) = self.gathered.take() {
             let present = counts.clone().clamp_max(1.0).flatten(0, 1);
@@ -211,7 +206,7 @@ impl Modular for FedGh {
     fn open(&self, inputs: Tensor<2>) -> Opened {
         let base = &self.parts[BASE];
         Opened {
-            gate_input: base.net.legible(&base.weights, inputs.clone()),
+            gate_input: base.net.gate_input(&base.weights, inputs.clone()),
             ..Opened::at(inputs)
         }
     }

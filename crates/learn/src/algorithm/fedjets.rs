@@ -30,19 +30,17 @@
 use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 use fednode_core::ConfigError;
-use fednode_core::spec::TrainingSpec;
 
 use super::common_experts::{self, Tally, array};
 use super::fedmix::SELECTED;
 use super::hyper::{Hyper, Kind};
-use super::part::{Part, Role, descend, plain, record_only};
+use super::part::{Part, Role, plain};
 use super::whole::{self, BASE, HEAD};
-use super::{Algorithm, Output, Row, Setup, Stage, Step};
+use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::{self, Gated, one_hot};
-use crate::model::{Activation, Initial, Layer, Linear, Net};
-use crate::random::Draws;
+use crate::model::{Activation, Linear, Net, leaf};
 use crate::train::cross_entropy;
 use crate::weights::{self, Weights};
 
@@ -54,6 +52,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "nothing but the data",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[
         SELECTED,
         Hyper {
@@ -84,8 +83,10 @@ pub(super) const ROW: Row = Row {
 };
 
 const GATE: usize = 2;
-const ROUNDS: usize = 3;
-const EXPERTS: usize = 4;
+const EXPERTS: usize = 3;
+
+/// The array of states from before the round came with every hook: the rounds that are over.
+const RETIRED: &str = "rounds";
 
 /// The passes: over the samples without training, then the training.
 const LOOKING: usize = 0;
@@ -93,13 +94,26 @@ const LOOKING: usize = 0;
 /// Added to the scores of experts that a node does not use: low enough for a probability of zero, and finite.
 const IMPOSSIBLE: f32 = -1e9;
 
+/// What a round trains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The common expert.
+    Common,
+    /// Gate and experts.
+    Experts,
+}
+
 struct FedJets {
-    /// The common expert in base and head, the gate, the rounds that are over, the experts, their use.
+    /// The common expert in base and head, the gate, the experts, their use.
     parts: Vec<Part>,
     n_selected: usize,
     common_rounds: u32,
     anchor: f64,
     anchor_share: f64,
+    /// What has been trained last, here or where the parts came from; it predicts.
+    trained: Phase,
+    /// What this round trains.
+    trains: Phase,
     /// The group that this node is the anchor of.
     group: Option<usize>,
     /// The gate's probabilities of all experts, while they are looked at.
@@ -107,7 +121,6 @@ struct FedJets {
     /// The experts that are used in this round.
     selection: Vec<usize>,
     used: Tally,
-    learning_rate: f64,
 }
 
 impl FedJets {
@@ -126,7 +139,7 @@ impl FedJets {
             );
             return Err(ConfigError(text).into());
         }
-        let gate = Layer::Linear(Linear {
+        let gate = leaf(Linear {
             name: "gate",
             inputs: common[BASE].net.n_outputs(),
             outputs: n_experts,
@@ -134,46 +147,54 @@ impl FedJets {
             bias: true,
         });
         let part = |net| Part::new(Role::Shared, net, setup.seed, 0, setup.device);
-        let rounds = Net::arrays(&[("rounds", &[1], Initial::Zeros)]);
         let prefixed = |part: Part| Part {
             net: part.net.clone().prefixed("common."),
             ..part
         };
         let mut parts: Vec<Part> = common.into_iter().map(prefixed).collect();
-        parts.extend([part(Net::new(vec![gate])), part(rounds)]);
+        parts.push(part(Net::new(vec![gate])));
         parts.extend(common_experts::parts(setup)?);
+        if let Some(usage) = parts.last_mut() {
+            // Nobody uses experts yet; by that a node that joins late tells what it received.
+            usage.weights = Tally::new(n_experts).shares(setup.device);
+        }
         Ok(Self {
             parts,
             n_selected: n_selected as usize,
             common_rounds,
             anchor: setup.hyper.real("anchor"),
             anchor_share: setup.hyper.real("anchor_share"),
+            trained: Phase::Common,
+            trains: Phase::Common,
             group: None,
             looked: None,
             selection: (0..n_experts).collect(),
             used: Tally::new(n_experts),
-            learning_rate: setup.training.learning_rate,
         })
+    }
+
+    fn phase(&self, ctx: &RoundContext<'_>) -> Phase {
+        if ctx.round.0 <= self.common_rounds {
+            Phase::Common
+        } else {
+            Phase::Experts
+        }
     }
 
     fn n_experts(&self) -> usize {
         self.parts.len() - EXPERTS - 1
     }
 
-    /// Returns how many rounds are over. A mean of equal numbers is that number; a node that was alone may have
-    /// another.
-    fn rounds(&self) -> u32 {
-        weights::values(&self.parts[ROUNDS].weights.tensor(0))[0].round() as u32
-    }
-
-    /// Tells whether the experts have not been trained yet.
-    fn is_common(&self) -> bool {
-        self.rounds() <= self.common_rounds
-    }
-
-    /// Tells whether this round trains the common expert.
-    fn trains_common(&self) -> bool {
-        self.rounds() < self.common_rounds
+    /// Returns the group that a node with these samples of each class is the anchor of.
+    fn group_of(&self, class_counts: &[u32]) -> Option<usize> {
+        let total: u32 = class_counts.iter().sum();
+        let mut groups = vec![0; self.n_experts()];
+        for (class, count) in class_counts.iter().enumerate() {
+            groups[class % self.n_experts()] += count;
+        }
+        let largest = (0..groups.len()).max_by_key(|group| groups[*group]);
+        let least = self.anchor_share * f64::from(total);
+        largest.filter(|group| total > 0 && f64::from(groups[*group]) >= least)
     }
 
     fn scores(&self, weights: &[Weights], inputs: Tensor<2>) -> Tensor<2> {
@@ -189,15 +210,10 @@ impl FedJets {
         })
     }
 
-    fn train_common(&mut self, batch: Batch) -> f64 {
-        let tape = record_only(&self.parts, &[BASE, HEAD]);
+    fn train_common(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> f64 {
+        let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
         let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
-        descend(
-            &mut self.parts,
-            tape,
-            cross_entropy(logits, batch.targets),
-            self.learning_rate,
-        )
+        ctx.step(&mut self.parts, tape, cross_entropy(logits, batch.targets))
     }
 
     /// Looks at a batch with the gate; returns the loss of the best experts.
@@ -213,7 +229,7 @@ impl FedJets {
         f64::from(weights::values(&cross_entropy(logits, batch.targets))[0])
     }
 
-    fn train_experts(&mut self, batch: Batch) -> Step {
+    fn train_experts(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
         if let Some(looked) = self.looked.take() {
             self.selection = looked.best(self.n_selected, self.group);
         }
@@ -221,7 +237,7 @@ impl FedJets {
             .into_iter()
             .chain(self.selection.iter().map(|expert| EXPERTS + expert))
             .collect();
-        let tape = record_only(&self.parts, &trained);
+        let tape = ctx.record_only(&self.parts, &trained);
         let (n_samples, device) = (batch.inputs.dims()[0], batch.inputs.device());
         let scores = self.scores(&tape, batch.inputs.clone());
         let gated = self.route(&tape, scores.clone() + self.mask(&device), batch.inputs);
@@ -241,7 +257,7 @@ impl FedJets {
             None => fit,
         };
         Step {
-            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed,
         }
     }
@@ -270,28 +286,19 @@ impl Algorithm for FedJets {
         &mut self.parts
     }
 
-    fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
+    fn passes(&self, ctx: &RoundContext<'_>) -> Vec<u32> {
         vec![
-            if self.trains_common() { 0 } else { 1 },
-            training.local_epochs,
+            u32::from(self.phase(ctx) == Phase::Experts),
+            ctx.training.local_epochs,
         ]
     }
 
-    fn meet(&mut self, class_counts: &[u32]) {
-        let total: u32 = class_counts.iter().sum();
-        let mut groups = vec![0; self.n_experts()];
-        for (class, count) in class_counts.iter().enumerate() {
-            groups[class % self.n_experts()] += count;
-        }
-        let largest = (0..groups.len()).max_by_key(|group| groups[*group]);
-        let least = self.anchor_share * f64::from(total);
-        self.group = largest.filter(|group| total > 0 && f64::from(groups[*group]) >= least);
-    }
-
-    fn begin_round(&mut self, _draws: Draws) {
+    fn begin_round(&mut self, ctx: &RoundContext<'_>) {
+        self.group = self.group_of(ctx.class_counts);
         self.looked = None;
         self.used = Tally::new(self.n_experts());
-        if self.rounds() == self.common_rounds {
+        self.trains = self.phase(ctx);
+        if self.trained == Phase::Common && self.trains == Phase::Experts {
             // The first round of the experts: they start as what came in.
             let [base, head] = [BASE, HEAD].map(|half| self.parts[half].weights.clone());
             let common = Weights::new(base.tensors().chain(head.tensors()).cloned().collect());
@@ -306,32 +313,46 @@ impl Algorithm for FedJets {
         stage == Stage::Pass(LOOKING)
     }
 
-    fn step(&mut self, pass: usize, batch: Batch) -> Step {
-        match pass {
-            LOOKING => Step {
+    fn step(&mut self, stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        match stage {
+            Stage::Pass(LOOKING) => Step {
                 loss: self.look(batch),
                 routed: vec![0; self.n_experts()],
             },
-            _ if self.trains_common() => Step {
-                loss: self.train_common(batch),
+            _ if self.trains == Phase::Common => Step {
+                loss: self.train_common(batch, ctx),
                 routed: Vec::new(),
             },
-            _ => self.train_experts(batch),
+            _ => self.train_experts(batch, ctx),
         }
     }
 
-    fn end_round(&mut self) {
-        if !self.trains_common()
+    fn end_round(&mut self, _ctx: &RoundContext<'_>) {
+        if self.trains == Phase::Experts
             && let Some(usage) = self.parts.last_mut()
         {
             usage.weights = self.used.shares(&usage.weights.tensor(0).device());
         }
-        let device = self.parts[ROUNDS].weights.tensor(0).device();
-        self.parts[ROUNDS].weights = array(&[(self.rounds() + 1) as f32], &device);
+        self.trained = self.trains;
+    }
+
+    fn on_parts_replaced(&mut self) {
+        let usage = self.parts.last().map(|usage| usage.weights.tensor(0));
+        let is_used =
+            usage.is_some_and(|usage| weights::values(&usage).iter().any(|one| *one > 0.0));
+        self.trained = if is_used {
+            Phase::Experts
+        } else {
+            Phase::Common
+        };
+    }
+
+    fn retired(&self) -> &'static [&'static str] {
+        &[RETIRED]
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
-        if self.is_common() {
+        if self.trained == Phase::Common {
             return whole::forward(&self.parts, inputs);
         }
         let weights = plain(&self.parts);
@@ -350,7 +371,7 @@ mod tests {
     use fednode_core::spec::ModelSpec;
 
     use super::*;
-    use crate::algorithm::testing::{assert_close, batch, build, numbers, setup};
+    use crate::algorithm::testing::{Driven, assert_close, batch, build, numbers, setup};
     use crate::weights::values;
 
     /// A node with three experts, of which it uses two; the common expert has one round.
@@ -372,16 +393,12 @@ mod tests {
         )
     }
 
-    fn round(node: &mut FedJets, round: u64) {
-        node.begin_round(Draws::new(1, 0, round));
-        let passes = node.passes(&TrainingSpec {
-            local_epochs: 1,
-            ..TrainingSpec::default()
-        });
-        for (pass, epochs) in passes.into_iter().enumerate() {
-            (0..epochs).for_each(|_| drop(node.step(pass, batch())));
+    fn round(node: &mut FedJets, round: u32) {
+        node.begin(round);
+        for (pass, epochs) in node.round_passes(round).into_iter().enumerate() {
+            (0..epochs.min(1)).for_each(|_| drop(node.train(pass, batch())));
         }
-        node.end_round();
+        node.end();
     }
 
     /// The first round is FedAvg's; the second trains two experts that start as its outcome, and leaves it alone.
@@ -389,7 +406,7 @@ mod tests {
     fn experts_start_as_the_common_one_and_only_the_used_learn() {
         let (mut node, mut average) = (node(&[]), build("fedavg", &[]));
         round(&mut node, 1);
-        average.step(0, batch());
+        average.train(0, batch());
         let common = numbers(average.as_ref(), "");
         assert_eq!(numbers(&node, "common."), common);
         let logits = values(&node.forward(batch().inputs).logits);
@@ -403,18 +420,18 @@ mod tests {
             assert_eq!(moved, *usage > 0.0, "expert {expert}");
             assert!(!moved || node.selection.contains(&expert));
         }
-        assert!(!node.is_common() && (usage.iter().sum::<f32>() - 1.0).abs() < 1e-6);
+        assert!(node.trained == Phase::Experts && (usage.iter().sum::<f32>() - 1.0).abs() < 1e-6);
     }
 
     /// Groups of classes modulo 3: of counts (4, 1, 0, 2) group 0 has 6 of 7, of (1, 1, 1) none has half.
     #[test]
     fn anchors_are_told_by_their_own_classes() {
         let mut node = node(&[]);
-        node.meet(&[4, 1, 0, 2]);
+        node.begin_with(1, &[4, 1, 0, 2]);
         assert_eq!(node.group, Some(0));
-        node.meet(&[1, 1, 1]);
+        node.begin_with(1, &[1, 1, 1]);
         assert_eq!(node.group, None);
-        node.meet(&[0, 1, 1]);
+        node.begin_with(1, &[0, 1, 1]);
         assert!(node.group.is_some());
     }
 
@@ -424,10 +441,9 @@ mod tests {
     fn anchors_pull_the_gate_to_their_expert() {
         let at_experts = |counts: [u32; 2]| {
             let mut node = node(&[("anchor", 2.0), ("anchor_share", 0.9)]);
-            node.meet(&counts);
             round(&mut node, 1);
-            node.begin_round(Draws::new(1, 0, 2));
-            node.step(LOOKING, batch());
+            node.begin_with(2, &counts);
+            node.train(LOOKING, batch());
             node.looked = Some(Tally::new(3));
             node
         };
@@ -435,7 +451,7 @@ mod tests {
         let scores = anchor.scores(&plain(&anchor.parts), batch().inputs);
         let groups = one_hot(&[1, 1], 3, &scores.device());
         let expected = 2.0 * f64::from(values(&cross_entropy(scores, groups))[0]);
-        let more = anchor.step(1, batch()).loss - other.step(1, batch()).loss;
+        let more = anchor.train(1, batch()).loss - other.train(1, batch()).loss;
         assert_eq!(
             (&anchor.selection, &other.selection),
             (&vec![0, 1], &vec![0, 1])

@@ -21,12 +21,12 @@ use fednode_core::{Averaging, Exchange, Weighting};
 use super::companion::{self, SMALL_MODEL};
 use super::distances::{divergence, mean_square};
 use super::hyper::AGGREGATION;
-use super::part::{Part, Role, descend, record};
+use super::part::{Part, Role};
 use super::whole;
-use super::{Algorithm, Output, Row, Setup, Step};
+use super::{Algorithm, Optimizers, Output, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::model::{Activation, Layer, Linear, Net};
+use crate::model::{Activation, Linear, Net, leaf};
 use crate::train::cross_entropy;
 
 pub(super) const ROW: Row = Row {
@@ -37,6 +37,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the node's own model, the mentor, and the matrix between their features",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[SMALL_MODEL, AGGREGATION],
     profiles: &[],
     exchange: |values| Exchange {
@@ -60,7 +61,6 @@ const EPSILON: f64 = 1e-6;
 
 struct FedKd {
     parts: [Part; 5],
-    learning_rate: f64,
 }
 
 impl FedKd {
@@ -75,13 +75,10 @@ impl FedKd {
             activation: Activation::Identity,
             bias: false,
         };
-        let between = Net::new(vec![Layer::Linear(between)]);
+        let between = Net::new(vec![leaf(between)]);
         let between = Part::new(Role::Private, between, setup.seed, 0, setup.device);
         let parts = [base, head, small_base, small_head, between];
-        Ok(Self {
-            parts,
-            learning_rate: setup.training.learning_rate,
-        })
+        Ok(Self { parts })
     }
 }
 
@@ -110,8 +107,8 @@ impl Algorithm for FedKd {
         &mut self.parts
     }
 
-    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
-        let tape = record(&self.parts);
+    fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let tape = ctx.record(&self.parts);
         let (features, logits) = whole::run(&self.parts, &tape, batch.inputs.clone());
         let mentor = Side { logits, features };
         let (features, logits) = whole::run(&self.parts[SMALL..], &tape[SMALL..], batch.inputs);
@@ -121,7 +118,7 @@ impl Algorithm for FedKd {
         };
         let loss = loss(mentor, mentee, batch.targets);
         Step {
-            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }
@@ -138,12 +135,12 @@ impl Algorithm for FedKd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::testing::{assert_close, batch, build, matrix, numbers};
+    use crate::algorithm::testing::{Driven, assert_close, batch, build, matrix, numbers};
     use crate::weights::values;
 
     /// Mentor (0, 0), mentee (ln 3, 0), label 0: CE ln 2 = 0.693 147 and ln(4/3) = 0.287 682, sum 0.980 829. KL from the
     /// mentee 0.130 812, see `distances`, the other way 1/2 ln(2/3) + 1/2 ln 2 = 0.143 841. Features (1, 2) and (1, 0):
-    /// MSE 2, twice 4. L = 0.980 829 + 4.274 653 / 0.980 830 = 5.339 028. Slopes by central differences.
+    /// MSE 2, twice 4. L = 0.980 829 + 4.274 653 / 0.980 830 = 5.339 028. Gradients by central differences.
     #[test]
     fn the_loss_agrees_with_a_worked_example() {
         let at = |logits: [f32; 4], recorded: bool| {
@@ -174,10 +171,10 @@ mod tests {
         let (value, mentor, mentee) = at(logits, true);
         assert_close(&values(&value), &[5.339_028], 1e-4);
         let gradients = value.backward();
-        let slopes = [mentor, mentee]
+        let gradients = [mentor, mentee]
             .map(|side| values(&side.grad(&gradients).unwrap()))
             .concat();
-        for (number, slope) in slopes.into_iter().enumerate() {
+        for (number, gradient) in gradients.into_iter().enumerate() {
             let moved = |by: f32| {
                 let mut logits = logits;
                 logits[number] += by;
@@ -185,8 +182,8 @@ mod tests {
             };
             let difference = (moved(1e-2) - moved(-1e-2)) / 2e-2;
             assert!(
-                (slope - difference).abs() < 1e-2,
-                "{number}: {slope} is not {difference}"
+                (gradient - difference).abs() < 1e-2,
+                "{number}: {gradient} is not {difference}"
             );
         }
     }
@@ -196,7 +193,7 @@ mod tests {
         let mut kd = build("fedkd", &[]);
         let names = ["fc1", "small.fc1", "small.fc.", "between"];
         let before = names.map(|name| numbers(kd.as_ref(), name));
-        let losses: Vec<f64> = (0..20).map(|_| kd.step(0, batch()).loss).collect();
+        let losses: Vec<f64> = (0..20).map(|_| kd.train(0, batch()).loss).collect();
         assert!(losses[19] < losses[0], "{losses:?}");
         for (name, before) in names.iter().zip(before) {
             assert_ne!(numbers(kd.as_ref(), name), before, "{name}");

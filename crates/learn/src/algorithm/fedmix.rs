@@ -27,17 +27,17 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::{log_softmax, softmax};
-use fednode_core::spec::TrainingSpec;
+use fednode_core::ParamSet;
 
-use super::common_experts::{self, Tally, array};
+use super::common_experts::{self, Tally};
 use super::hyper::{Hyper, Kind};
-use super::part::{Part, Role, descend, plain, record_only};
-use super::{Algorithm, Output, Row, Setup, Stage, Step};
+use super::part::{Part, Role, plain};
+use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::argmax;
-use crate::model::{self, Activation, Initial, Layer, Linear, Net};
-use crate::random::Draws;
+use crate::memory::Memory;
+use crate::model::{self, Activation, Linear, Net, leaf};
 use crate::weights::{self, Weights};
 
 pub(super) const ROW: Row = Row {
@@ -48,6 +48,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the gate",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[SELECTED],
     profiles: &[],
     exchange: |_| common_experts::exchange(),
@@ -63,8 +64,10 @@ pub(super) const SELECTED: Hyper = Hyper {
 };
 
 const GATE: usize = 0;
-const SELECTION: usize = 1;
-const EXPERTS: usize = 2;
+const EXPERTS: usize = 1;
+
+/// The array of states from before the selection was remembered: a 1 for each selected expert.
+const RETIRED: &str = "selection";
 
 /// The passes: over all experts without training, then over the selected ones.
 const LOOKING: usize = 0;
@@ -75,18 +78,19 @@ const SMALLEST: f64 = 1e-12;
 struct FedMix {
     parts: Vec<Part>,
     n_selected: usize,
+    /// The experts that the node uses: all, until it has selected some.
+    selection: Vec<usize>,
     /// The responsibilities of all experts, while they are looked at.
     looked: Option<Tally>,
     /// Those of the selected ones in training.
     used: Tally,
-    learning_rate: f64,
 }
 
 impl FedMix {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
         model::refuse_texts(setup.model, ROW.name)?;
         let n_experts = setup.model.experts;
-        let gate = Layer::Linear(Linear {
+        let gate = leaf(Linear {
             name: "gate",
             inputs: setup.model.input.iter().product(),
             outputs: n_experts,
@@ -96,27 +100,19 @@ impl FedMix {
         let n_selected = setup.hyper.count(SELECTED.name);
         common_experts::check_selected(n_selected, n_experts)?;
         let part = |net| Part::new(Role::Private, net, setup.seed, 0, setup.device);
-        let selection = Net::arrays(&[("selection", &[n_experts], Initial::Ones)]);
-        let mut parts = vec![part(Net::new(vec![gate])), part(selection)];
+        let mut parts = vec![part(Net::new(vec![gate]))];
         parts.extend(common_experts::parts(setup)?);
         Ok(Self {
             parts,
             n_selected: n_selected as usize,
+            selection: (0..n_experts).collect(),
             looked: None,
             used: Tally::new(n_experts),
-            learning_rate: setup.training.learning_rate,
         })
     }
 
     fn n_experts(&self) -> usize {
         self.parts.len() - EXPERTS - 1
-    }
-
-    fn selection(&self) -> Vec<usize> {
-        let flags = weights::values(&self.parts[SELECTION].weights.tensor(0));
-        (0..self.n_experts())
-            .filter(|expert| flags[*expert] > 0.5)
-            .collect()
     }
 
     /// Returns `log G` over the given experts, `[batch, experts]`, and the logits of each.
@@ -157,13 +153,19 @@ impl FedMix {
     /// Selects experts by what was seen, if that is not done yet.
     fn select(&mut self) {
         if let Some(looked) = self.looked.take() {
-            let best = looked.best(self.n_selected, None);
-            let flag = |expert| if best.contains(&expert) { 1.0 } else { 0.0 };
-            let flags: Vec<f32> = (0..self.n_experts()).map(flag).collect();
-            let device = self.parts[SELECTION].weights.tensor(0).device();
-            self.parts[SELECTION].weights = array(&flags, &device);
+            self.selection = looked.best(self.n_selected, None);
         }
     }
+}
+
+/// Reads a selection of so many experts.
+fn selected(memory: &Memory, n_experts: usize) -> Result<Vec<usize>, LearnError> {
+    let selection: Vec<usize> = memory.read()?;
+    if selection.is_empty() || selection.iter().any(|expert| *expert >= n_experts) {
+        let text = format!("a selection of {n_experts} experts cannot be {selection:?}");
+        return Err(LearnError::Memory(serde::de::Error::custom(text)));
+    }
+    Ok(selection)
 }
 
 /// Returns the mean of `-log sum_k exp(joint_k)`: each column less its log-softmax is that logarithm.
@@ -182,11 +184,11 @@ impl Algorithm for FedMix {
         &mut self.parts
     }
 
-    fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
-        vec![1, training.local_epochs]
+    fn passes(&self, ctx: &RoundContext<'_>) -> Vec<u32> {
+        vec![1, ctx.training.local_epochs]
     }
 
-    fn begin_round(&mut self, _draws: Draws) {
+    fn begin_round(&mut self, _ctx: &RoundContext<'_>) {
         self.looked = None;
         self.used = Tally::new(self.n_experts());
     }
@@ -195,44 +197,39 @@ impl Algorithm for FedMix {
         stage == Stage::Pass(LOOKING)
     }
 
-    fn step(&mut self, pass: usize, batch: Batch) -> Step {
+    fn step(&mut self, stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
         let mut routed = vec![0; self.n_experts()];
-        if pass == LOOKING {
+        if stage == Stage::Pass(LOOKING) {
             return Step {
                 loss: self.look(batch),
                 routed,
             };
         }
         self.select();
-        let selection = self.selection();
+        let selection = self.selection.clone();
         let trained: Vec<usize> = [GATE]
             .into_iter()
             .chain(selection.iter().map(|expert| EXPERTS + expert))
             .collect();
-        let tape = record_only(&self.parts, &trained);
+        let tape = ctx.record_only(&self.parts, &trained);
         let joint = self.joint(&tape, &selection, batch);
         let responsibilities = weights::values(&softmax(joint.clone().without_autodiff(), 1));
         for best in argmax(&responsibilities, selection.len()) {
             routed[selection[best]] += 1;
         }
         self.used.add(&responsibilities, &selection);
-        let loss = descend(
-            &mut self.parts,
-            tape,
-            negative_log_likelihood(joint),
-            self.learning_rate,
-        );
+        let loss = ctx.step(&mut self.parts, tape, negative_log_likelihood(joint));
         Step { loss, routed }
     }
 
-    fn end_round(&mut self) {
+    fn end_round(&mut self, _ctx: &RoundContext<'_>) {
         if let Some(usage) = self.parts.last_mut() {
             usage.weights = self.used.shares(&usage.weights.tensor(0).device());
         }
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
-        let selection = self.selection();
+        let selection = self.selection.clone();
         let (gate, logits) = self.run(&plain(&self.parts), &selection, inputs);
         let best = argmax(&weights::values(&gate), selection.len());
         let shares = gate.exp();
@@ -249,6 +246,25 @@ impl Algorithm for FedMix {
             n_experts: self.n_experts(),
         }
     }
+
+    fn memory(&self) -> Option<Memory> {
+        (self.selection.len() < self.n_experts()).then(|| Memory::of(&self.selection))
+    }
+
+    fn recall(&mut self, memory: Option<&Memory>, retired: &ParamSet) -> Result<(), LearnError> {
+        let all = 0..self.n_experts();
+        let flags = retired.get(RETIRED).map(|array| array.values());
+        self.selection = match (memory, flags) {
+            (Some(memory), _) => selected(memory, self.n_experts())?,
+            (None, Some(flags)) => all.filter(|expert| flags[*expert] > 0.5).collect(),
+            (None, None) => all.collect(),
+        };
+        Ok(())
+    }
+
+    fn retired(&self) -> &'static [&'static str] {
+        &[RETIRED]
+    }
 }
 
 #[cfg(test)]
@@ -256,7 +272,7 @@ mod tests {
     use fednode_core::spec::ModelSpec;
 
     use super::*;
-    use crate::algorithm::testing::{assert_close, batch, matrix, numbers, setup};
+    use crate::algorithm::testing::{Driven, assert_close, batch, matrix, numbers, setup};
     use crate::weights::values;
 
     /// A node with three experts, of which it selects two.
@@ -275,7 +291,7 @@ mod tests {
     }
 
     /// G = (1/4, 3/4), p(y) = (0.8, 0.4): the likelihood is 0.2 + 0.3, the responsibilities are 0.4 and 0.6, and so are
-    /// the slopes of the loss, with a minus.
+    /// the gradients of the loss, with a minus.
     #[test]
     fn likelihood_and_responsibilities_agree_with_a_worked_example() {
         let joint = matrix([[0.2f32.ln(), 0.3f32.ln()]])
@@ -298,17 +314,17 @@ mod tests {
             .map(|expert| numbers(&node, &format!("experts.{expert}.")))
             .collect();
         assert_ne!(before[0], before[1], "experts start apart");
-        node.begin_round(Draws::new(1, 0, 1));
-        node.step(LOOKING, batch());
+        node.begin(1);
+        node.train(LOOKING, batch());
         let looked = node.looked.clone().unwrap();
         assert_eq!(
             numbers(&node, "experts.0."),
             before[0],
             "looking trains nothing"
         );
-        node.step(1, batch());
-        node.end_round();
-        let (selection, usage) = (node.selection(), numbers(&node, "usage"));
+        node.train(1, batch());
+        node.end();
+        let (selection, usage) = (node.selection.clone(), numbers(&node, "usage"));
         assert_eq!(selection, looked.best(2, None));
         assert!((usage.iter().sum::<f32>() - 1.0).abs() < 1e-6);
         for (expert, before) in before.iter().enumerate() {
@@ -325,10 +341,10 @@ mod tests {
     #[test]
     fn predicts_the_mixture_that_it_trains() {
         let mut node = node();
-        node.begin_round(Draws::new(1, 0, 1));
-        node.step(LOOKING, batch());
+        node.begin(1);
+        node.train(LOOKING, batch());
         node.select();
-        let joint = node.joint(&plain(&node.parts), &node.selection(), batch());
+        let joint = node.joint(&plain(&node.parts), &node.selection, batch());
         let predicted =
             crate::train::cross_entropy(node.forward(batch().inputs).logits, batch().targets);
         assert_close(

@@ -28,13 +28,16 @@ use burn::tensor::Tensor;
 use fednode_core::{Averaging, ConfigError, Exchange, ExpertExchange, Matching, Slot, Weighting};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
-use super::part::{Part, Role, descend, record_only};
-use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step};
+use super::part::{Part, Role};
+use super::{
+    Algorithm, Modular, Module, ModuleKind, Opened, Optimizers, Output, Row, Setup, Stage, Step,
+    StepContext,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::{self, Gated};
 use crate::maps::condensed;
-use crate::model::{self, Activation, Cut, Layer, Linear, Net};
+use crate::model::{self, Activation, Cut, Linear, Net, leaf};
 use crate::train::cross_entropy;
 use crate::weights::Weights;
 
@@ -46,6 +49,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "experts (the other layers) and gating proxies",
     keeps_private: "which expert serves which sample",
     trains_ahead: true,
+    optimizers: Optimizers::Any,
     hyper: HYPER,
     profiles: &[
         Profile {
@@ -179,14 +183,13 @@ struct FedMoeDa {
     /// Those that learn: all, or all but the embedding.
     trained: Vec<usize>,
     load_balance: f64,
-    learning_rate: f64,
 }
 
 impl FedMoeDa {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
         let (embedding, expert) = model::build(setup.model)?.split(Cut::Embedding);
         let n_experts = setup.model.experts;
-        let gate = Net::new(vec![Layer::Linear(Linear {
+        let gate = Net::new(vec![leaf(Linear {
             name: "gate",
             inputs: embedding.n_outputs(),
             outputs: n_experts,
@@ -224,17 +227,13 @@ impl FedMoeDa {
             head.net = head.net.prefixed(&Role::Expert(slot).prefix());
             parts.push(head);
         }
-        let (load_balance, learning_rate) = (
-            setup.hyper.real("load_balance"),
-            setup.training.learning_rate,
-        );
+        let load_balance = setup.hyper.real("load_balance");
         let trained = (usize::from(is_frozen)..parts.len()).collect();
         Ok(Self {
             parts,
             n_experts,
             trained,
             load_balance,
-            learning_rate,
         })
     }
 
@@ -283,8 +282,8 @@ impl Algorithm for FedMoeDa {
         &mut self.parts
     }
 
-    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
-        let tape = record_only(&self.parts, &self.trained);
+    fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let tape = ctx.record_only(&self.parts, &self.trained);
         let gated = self.run(&tape.iter().collect::<Vec<_>>(), batch.inputs);
         let mut routed = vec![0; self.n_experts];
         for expert in &gated.chosen {
@@ -298,7 +297,7 @@ impl Algorithm for FedMoeDa {
             None => fit,
         };
         Step {
-            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed,
         }
     }

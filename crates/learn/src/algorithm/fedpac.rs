@@ -25,18 +25,20 @@
 //! nothing, count among the update's steps and report the loss of the model.
 
 use burn::tensor::Tensor;
-use fednode_core::spec::TrainingSpec;
 use fednode_core::{Averaging, Exchange, ExpertExchange, Matching, Rule, Slot, Weighting};
 
 use super::class_means::{self, Gathered, Known};
 use super::hyper::{Hyper, Kind};
-use super::part::{Part, Role, descend, plain, record_only};
+use super::part::{Part, Role, plain};
 use super::whole::{self, BASE, HEAD};
-use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Stage, Step};
+use super::{
+    Algorithm, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext, Row, Setup,
+    Stage, Step, StepContext,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{Initial, Net};
-use crate::random::Draws;
+use crate::optimizer::StepRule;
 use crate::train::cross_entropy;
 use crate::weights::{self, Weights};
 
@@ -48,6 +50,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "heads, and statistics of the features of each class",
     keeps_private: "how the heads are combined",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[
         Hyper {
             name: "lambda",
@@ -116,7 +119,6 @@ struct FedPac {
     lambda: f64,
     head_epochs: u32,
     head_learning_rate: f64,
-    learning_rate: f64,
 }
 
 impl FedPac {
@@ -135,7 +137,6 @@ impl FedPac {
             lambda: setup.hyper.real("lambda"),
             head_epochs: setup.hyper.count("head_epochs"),
             head_learning_rate: setup.hyper.real("head_learning_rate"),
-            learning_rate: setup.training.learning_rate,
         })
     }
 
@@ -164,12 +165,9 @@ impl FedPac {
         self.parts[STATISTICS].weights = Weights::new(vec![Tensor::cat(vec![h, v], 0)]);
     }
 
-    fn train(&mut self, pass: usize, batch: Batch) -> f64 {
-        let (half, learning_rate) = match pass {
-            HEAD_ALONE => (HEAD, self.head_learning_rate),
-            _ => (BASE, self.learning_rate),
-        };
-        let tape = record_only(&self.parts, &[half]);
+    fn learn(&mut self, pass: usize, batch: Batch, ctx: &mut StepContext<'_>) -> f64 {
+        let half = if pass == HEAD_ALONE { HEAD } else { BASE };
+        let tape = ctx.record_only(&self.parts, &[half]);
         let loss = if pass == BASE_ALONE {
             let (features, logits) = whole::run(&self.parts, &tape, batch.inputs);
             let fit = cross_entropy(logits, batch.targets.clone());
@@ -187,7 +185,7 @@ impl FedPac {
                 batch.targets,
             )
         };
-        descend(&mut self.parts, tape, loss, learning_rate)
+        ctx.step(&mut self.parts, tape, loss)
     }
 }
 
@@ -200,11 +198,11 @@ impl Algorithm for FedPac {
         &mut self.parts
     }
 
-    fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
-        vec![1, self.head_epochs, training.local_epochs, 1]
+    fn passes(&self, ctx: &RoundContext<'_>) -> Vec<u32> {
+        vec![1, self.head_epochs, ctx.training.local_epochs, 1]
     }
 
-    fn begin_round(&mut self, _draws: Draws) {
+    fn begin_round(&mut self, _ctx: &RoundContext<'_>) {
         self.known = Known::of(&self.parts[CENTROIDS].weights);
         self.gathered = Gathered::default();
         self.squares = (0.0, 0);
@@ -214,28 +212,35 @@ impl Algorithm for FedPac {
         (stage == Stage::Pass(HEAD_ALONE)).then(|| whole::features(&self.parts, inputs))
     }
 
+    fn step_rule(&self, stage: Stage) -> StepRule {
+        match stage {
+            Stage::Pass(HEAD_ALONE) => StepRule::At(self.head_learning_rate),
+            _ => StepRule::Federation,
+        }
+    }
+
     fn looks_only(&self, stage: Stage) -> bool {
         matches!(stage, Stage::Pass(MEASURING | GATHERING))
     }
 
-    fn step(&mut self, pass: usize, batch: Batch) -> Step {
+    fn step(&mut self, stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
         let n_samples = batch.inputs.dims()[0] as u32;
-        match pass {
-            MEASURING | GATHERING => Step {
-                loss: self.gather(batch),
-                routed: vec![0],
-            },
-            _ => {
+        match stage {
+            Stage::Pass(pass @ (HEAD_ALONE | BASE_ALONE)) => {
                 self.measure();
                 Step {
-                    loss: self.train(pass, batch),
+                    loss: self.learn(pass, batch, ctx),
                     routed: vec![n_samples],
                 }
             }
+            _ => Step {
+                loss: self.gather(batch),
+                routed: vec![0],
+            },
         }
     }
 
-    fn end_round(&mut self) {
+    fn end_round(&mut self, _ctx: &RoundContext<'_>) {
         if let Some(centroids) = self.gathered.take_shares() {
             self.parts[CENTROIDS].weights = centroids;
         }
@@ -282,8 +287,7 @@ mod tests {
     use burn::tensor::Device;
 
     use super::*;
-    use crate::algorithm::take_step;
-    use crate::algorithm::testing::{assert_close, batch, build, matrix, numbers, setup};
+    use crate::algorithm::testing::{Driven, assert_close, batch, build, matrix, numbers, setup};
     use crate::weights::values;
 
     const WIDTH: usize = 200;
@@ -301,13 +305,13 @@ mod tests {
     #[test]
     fn statistics_are_those_of_the_base_that_came_in() {
         let mut node = node(&[]);
-        node.begin_round(Draws::new(1, 0, 1));
+        node.begin(1);
         let before = features(&node);
-        node.step(MEASURING, batch());
-        take_step(&mut node, Stage::Pass(HEAD_ALONE), batch());
-        node.step(BASE_ALONE, batch());
-        node.step(GATHERING, batch());
-        node.end_round();
+        node.train(MEASURING, batch());
+        node.train_in(Stage::Pass(HEAD_ALONE), batch());
+        node.train(BASE_ALONE, batch());
+        node.train(GATHERING, batch());
+        node.end();
         let halves: Vec<f32> = before.iter().map(|value| value / 2.0).collect();
         let statistics = numbers(&node, "statistics");
         assert_close(&statistics[..2 * WIDTH], &halves, 1e-6);
@@ -354,15 +358,12 @@ mod tests {
             .map(|value| f64::from(value * value))
             .sum::<f64>()
             / 400.0;
-        node.begin_round(Draws::new(1, 0, 2));
+        node.begin(2);
         let (base, head) = (numbers(&node, "fc1"), numbers(&node, "fc."));
-        let plain = alone.step(0, batch()).loss;
+        let plain = alone.train(0, batch()).loss;
         let mut other = self::node(&[("lambda", 3.0), ("head_learning_rate", 0.02)]);
         other.known.clone_from(&node.known);
-        assert_eq!(
-            take_step(&mut node, Stage::Pass(HEAD_ALONE), batch()).loss,
-            plain
-        );
+        assert_eq!(node.train_in(Stage::Pass(HEAD_ALONE), batch()).loss, plain);
         assert_eq!(numbers(&node, "fc1"), base);
         // The step of a head alone is that of a head with its base, at twice the step size.
         let moved = |now: Vec<f32>, factor: f32| -> Vec<f32> {
@@ -376,7 +377,7 @@ mod tests {
             &moved(numbers(alone.as_ref(), "fc."), 2.0),
             1e-6,
         );
-        let pull = other.step(BASE_ALONE, batch()).loss - plain;
+        let pull = other.train(BASE_ALONE, batch()).loss - plain;
         assert!(
             (pull - 3.0 * mean_square).abs() < 1e-6,
             "{pull} is not 3 times {mean_square}"

@@ -5,7 +5,7 @@
 use super::halves::{self, BASE, HEAD, Pass, Plan};
 use super::hyper::AGGREGATION;
 use super::part::Role;
-use super::{Row, averaged};
+use super::{Optimizers, Row, averaged};
 
 pub(super) const ROW: Row = Row {
     name: "fedper",
@@ -15,6 +15,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the head (the last layer)",
     trains_ahead: true,
+    optimizers: Optimizers::Any,
     hyper: &[AGGREGATION],
     profiles: &[],
     exchange: averaged,
@@ -29,7 +30,7 @@ pub(super) const ROW: Row = Row {
                 base: Role::Shared,
                 head: Role::Private,
                 passes,
-                finishing: None,
+                fine_tuning: None,
             },
         )
     },

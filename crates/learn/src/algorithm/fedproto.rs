@@ -17,17 +17,15 @@
 //! known, before the first round, there is nothing to be near to, and the head decides.
 
 use burn::tensor::Tensor;
-use fednode_core::spec::TrainingSpec;
 use fednode_core::{Averaging, Exchange, Rule, Weighting};
 
 use super::class_means::{self, Gathered, Known};
 use super::hyper::{Hyper, Kind};
-use super::part::{Part, Role, descend, plain, record_only};
+use super::part::{Part, Role, plain};
 use super::whole::{self, BASE, HEAD};
-use super::{Algorithm, Output, Row, Setup, Stage, Step};
+use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::random::Draws;
 use crate::train::cross_entropy;
 use crate::weights;
 
@@ -39,6 +37,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the whole model",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[
         Hyper {
             name: "lambda",
@@ -77,7 +76,6 @@ struct FedProto {
     gathered: Gathered,
     lambda: f64,
     by_prototype: bool,
-    learning_rate: f64,
 }
 
 impl FedProto {
@@ -94,7 +92,6 @@ impl FedProto {
             gathered: Gathered::default(),
             lambda: setup.hyper.real("lambda"),
             by_prototype: setup.hyper.text("inference") == "prototypes",
-            learning_rate: setup.training.learning_rate,
         })
     }
 }
@@ -108,11 +105,11 @@ impl Algorithm for FedProto {
         &mut self.parts
     }
 
-    fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
-        vec![training.local_epochs, 1]
+    fn passes(&self, ctx: &RoundContext<'_>) -> Vec<u32> {
+        vec![ctx.training.local_epochs, 1]
     }
 
-    fn begin_round(&mut self, _draws: Draws) {
+    fn begin_round(&mut self, _ctx: &RoundContext<'_>) {
         self.known = Known::of(&self.parts[PROTOTYPES].weights);
         self.gathered = Gathered::default();
     }
@@ -121,13 +118,13 @@ impl Algorithm for FedProto {
         stage == Stage::Pass(GATHERING)
     }
 
-    fn step(&mut self, pass: usize, batch: Batch) -> Step {
-        let loss = if pass == GATHERING {
+    fn step(&mut self, stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let loss = if stage == Stage::Pass(GATHERING) {
             let (features, logits) = whole::run(&self.parts, &plain(&self.parts), batch.inputs);
             self.gathered.add(features, batch.targets.clone());
             f64::from(weights::values(&cross_entropy(logits, batch.targets))[0])
         } else {
-            let tape = record_only(&self.parts, &[BASE, HEAD]);
+            let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
             let (features, logits) = whole::run(&self.parts, &tape, batch.inputs);
             let fit = cross_entropy(logits, batch.targets.clone());
             let loss = match &self.known {
@@ -138,7 +135,7 @@ impl Algorithm for FedProto {
                 }
                 None => fit,
             };
-            descend(&mut self.parts, tape, loss, self.learning_rate)
+            ctx.step(&mut self.parts, tape, loss)
         };
         Step {
             loss,
@@ -146,7 +143,7 @@ impl Algorithm for FedProto {
         }
     }
 
-    fn end_round(&mut self) {
+    fn end_round(&mut self, _ctx: &RoundContext<'_>) {
         if let Some(prototypes) = self.gathered.take() {
             self.parts[PROTOTYPES].weights = prototypes;
         }
@@ -169,17 +166,17 @@ mod tests {
     use burn::tensor::Device;
 
     use super::*;
-    use crate::algorithm::testing::{batch, build, numbers};
+    use crate::algorithm::testing::{Driven, batch, build, numbers};
     use crate::weights::{Weights, values};
 
     /// Prototypes of zeros for both classes: the term is lambda times the mean square of the features.
     #[test]
     fn the_loss_is_drawn_to_the_prototypes_that_came_in() {
         let (mut proto, mut alone) = (build("fedproto", &[("lambda", 3.0)]), build("local", &[]));
-        proto.begin_round(Draws::new(1, 0, 1));
+        proto.begin(1);
         assert_eq!(
-            proto.step(0, batch()),
-            alone.step(0, batch()),
+            proto.train(0, batch()),
+            alone.train(0, batch()),
             "nothing came in yet"
         );
         let logits = |algorithm: &dyn Algorithm| values(&algorithm.forward(batch().inputs).logits);
@@ -202,8 +199,8 @@ mod tests {
             .map(|value| f64::from(value * value))
             .sum::<f64>()
             / 400.0;
-        proto.begin_round(Draws::new(1, 0, 2));
-        let pull = proto.step(0, batch()).loss - alone.step(0, batch()).loss;
+        proto.begin(2);
+        let pull = proto.train(0, batch()).loss - alone.train(0, batch()).loss;
         assert!(
             (pull - 3.0 * mean_square).abs() < 1e-6,
             "{pull} is not 3 times {mean_square}"
@@ -213,10 +210,10 @@ mod tests {
     #[test]
     fn predicts_by_the_nearest_of_the_means_of_the_trained_features() {
         let mut proto = build("fedproto", &[]);
-        proto.begin_round(Draws::new(1, 0, 1));
-        proto.step(0, batch());
-        proto.step(GATHERING, batch());
-        proto.end_round();
+        proto.begin(1);
+        proto.train(0, batch());
+        proto.train(GATHERING, batch());
+        proto.end();
         // One sample of each class: the prototypes are their features, and each sample is nearest to its own.
         let base = &proto.parts()[BASE];
         let features = base.net.forward(&base.weights, batch().inputs);

@@ -13,11 +13,13 @@
 use burn::tensor::Tensor;
 
 use super::hyper::{AGGREGATION, Hyper, Kind};
-use super::part::{Part, Role, apply, record, slopes};
-use super::{Algorithm, Output, Row, Setup, Step, averaged, whole};
+use super::part::{Part, Role};
+use super::{
+    Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext, averaged,
+    whole,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::random::Draws;
 use crate::train::cross_entropy;
 use crate::weights::Weights;
 
@@ -29,6 +31,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "nothing",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[
         Hyper {
             name: "mu",
@@ -48,19 +51,17 @@ struct FedProx {
     /// Base and head as this round found them.
     received: [Weights; 2],
     mu: f64,
-    learning_rate: f64,
 }
 
 impl FedProx {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
         let parts = whole::halves(setup, Role::Shared)?;
         let received = parts.each_ref().map(|part| part.weights.clone());
-        let (mu, learning_rate) = (setup.hyper.real("mu"), setup.training.learning_rate);
+        let mu = setup.hyper.real("mu");
         Ok(Self {
             parts,
             received,
             mu,
-            learning_rate,
         })
     }
 }
@@ -74,25 +75,30 @@ impl Algorithm for FedProx {
         &mut self.parts
     }
 
-    fn begin_round(&mut self, _draws: Draws) {
+    fn begin_round(&mut self, _ctx: &RoundContext<'_>) {
         self.received = self.parts.each_ref().map(|part| part.weights.clone());
     }
 
-    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
-        let tape = record(&self.parts);
+    fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let tape = ctx.record(&self.parts);
         let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
-        let (loss, mut slopes) = slopes(tape, cross_entropy(logits, batch.targets));
-        for ((slopes, part), received) in slopes.iter_mut().zip(&self.parts).zip(&self.received) {
-            for ((slope, now), then) in slopes
+        let mut found = ctx.differentiate(tape, cross_entropy(logits, batch.targets));
+        for ((gradients, part), received) in found
+            .gradients
+            .iter_mut()
+            .zip(&self.parts)
+            .zip(&self.received)
+        {
+            for ((gradient, now), then) in gradients
                 .iter_mut()
                 .zip(part.weights.tensors())
                 .zip(received.tensors())
             {
                 let pull = (now.clone() - then.clone()).mul_scalar(self.mu);
-                *slope = slope.take().map(|slope| slope + pull);
+                *gradient = gradient.take().map(|gradient| gradient + pull);
             }
         }
-        apply(&mut self.parts, slopes, self.learning_rate);
+        let loss = ctx.apply(&mut self.parts, found);
         Step {
             loss,
             routed: Vec::new(),
@@ -110,7 +116,7 @@ impl Algorithm for FedProx {
 
 #[cfg(test)]
 mod tests {
-    use crate::algorithm::testing::{assert_close, batch, build, numbers};
+    use crate::algorithm::testing::{Driven, assert_close, batch, build, numbers};
 
     /// At the model that came in the pull is nothing, so the first step is FedAvg's; the second differs from FedAvg's by
     /// `lr * mu * (w_1 - w_0)`, with lr 0.01 and mu 2 by a fiftieth of the first step.
@@ -118,11 +124,11 @@ mod tests {
     fn the_second_step_is_pulled_back_towards_the_model_that_came_in() {
         let (mut prox, mut average) = (build("fedprox", &[("mu", 2.0)]), build("fedavg", &[]));
         let before = numbers(average.as_ref(), "");
-        prox.begin_round(crate::Draws::new(1, 0, 1));
-        assert_eq!(prox.step(0, batch()), average.step(0, batch()));
+        prox.begin(1);
+        assert_eq!(prox.train(0, batch()), average.train(0, batch()));
         let after = numbers(average.as_ref(), "");
         assert_eq!(numbers(prox.as_ref(), ""), after);
-        assert_eq!(prox.step(0, batch()).loss, average.step(0, batch()).loss);
+        assert_eq!(prox.train(0, batch()).loss, average.train(0, batch()).loss);
         let pulls: Vec<f32> = before
             .iter()
             .zip(&after)

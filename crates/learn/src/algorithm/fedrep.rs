@@ -8,7 +8,7 @@
 use super::halves::{self, BASE, HEAD, Pass, Plan};
 use super::hyper::{AGGREGATION, Hyper, Kind};
 use super::part::Role;
-use super::{Row, averaged};
+use super::{Optimizers, Row, averaged};
 
 pub(super) const ROW: Row = Row {
     name: "fedrep",
@@ -18,6 +18,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the head (the last layer)",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[
         Hyper {
             name: "head_epochs",
@@ -42,7 +43,7 @@ pub(super) const ROW: Row = Row {
             base: Role::Shared,
             head: Role::Private,
             passes: vec![head, base],
-            finishing: None,
+            fine_tuning: None,
         };
         halves::build(setup, plan)
     },

@@ -15,8 +15,11 @@
 use burn::tensor::{Device, Tensor, TensorData};
 
 use super::hyper::AGGREGATION;
-use super::part::{Part, Role, descend, plain, record};
-use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step, averaged};
+use super::part::{Part, Role, plain};
+use super::{
+    Algorithm, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext, Row, Setup,
+    Stage, Step, StepContext, averaged,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut};
@@ -31,6 +34,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "a second head",
     trains_ahead: true,
+    optimizers: Optimizers::Any,
     hyper: &[AGGREGATION],
     profiles: &[],
     exchange: averaged,
@@ -49,7 +53,6 @@ struct FedRod {
     parts: [Part; 3],
     /// `[1, classes]`.
     log_counts: Tensor<2>,
-    learning_rate: f64,
 }
 
 impl FedRod {
@@ -63,7 +66,6 @@ impl FedRod {
         Ok(Self {
             parts: [base, head, personal],
             log_counts,
-            learning_rate: setup.training.learning_rate,
         })
     }
 
@@ -91,10 +93,6 @@ fn log_counts(class_counts: &[u32], device: &Device) -> Tensor<2> {
 }
 
 impl Algorithm for FedRod {
-    fn meet(&mut self, class_counts: &[u32]) {
-        self.log_counts = log_counts(class_counts, &self.log_counts.device());
-    }
-
     fn parts(&self) -> &[Part] {
         &self.parts
     }
@@ -107,8 +105,12 @@ impl Algorithm for FedRod {
         &[[PERSONAL, HEAD]]
     }
 
-    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
-        let tape = record(&self.parts);
+    fn begin_round(&mut self, ctx: &RoundContext<'_>) {
+        self.log_counts = log_counts(ctx.class_counts, &self.log_counts.device());
+    }
+
+    fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let tape = ctx.record(&self.parts);
         let (features, generic) = self.generic(&tape, batch.inputs);
         let balanced = cross_entropy(
             generic.clone() + self.log_counts.clone(),
@@ -118,7 +120,7 @@ impl Algorithm for FedRod {
         let logits = generic + self.parts[PERSONAL].net.forward(&tape[PERSONAL], features);
         let loss = balanced + cross_entropy(logits, batch.targets);
         Step {
-            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }

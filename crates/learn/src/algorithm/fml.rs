@@ -17,9 +17,9 @@ use fednode_core::{Averaging, Exchange, Weighting};
 use super::companion::{self, SMALL_MODEL};
 use super::distances::divergence;
 use super::hyper::{AGGREGATION, Hyper, Kind};
-use super::part::{Part, Role, descend, record};
+use super::part::{Part, Role};
 use super::whole;
-use super::{Algorithm, Output, Row, Setup, Step};
+use super::{Algorithm, Optimizers, Output, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::train::cross_entropy;
@@ -32,6 +32,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the node's own model",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[
         SMALL_MODEL,
         Hyper {
@@ -67,7 +68,6 @@ struct Fml {
     parts: [Part; 4],
     alpha: f64,
     beta: f64,
-    learning_rate: f64,
 }
 
 impl Fml {
@@ -75,12 +75,10 @@ impl Fml {
         let [base, head] = whole::halves(setup, Role::Private)?;
         let [small_base, small_head] = companion::halves(setup)?;
         let (alpha, beta) = (setup.hyper.real("alpha"), setup.hyper.real("beta"));
-        let learning_rate = setup.training.learning_rate;
         Ok(Self {
             parts: [base, head, small_base, small_head],
             alpha,
             beta,
-            learning_rate,
         })
     }
 }
@@ -100,14 +98,14 @@ impl Algorithm for Fml {
         &mut self.parts
     }
 
-    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
-        let tape = record(&self.parts);
+    fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let tape = ctx.record(&self.parts);
         let (_, own) = whole::run(&self.parts, &tape, batch.inputs.clone());
         let (_, small) = whole::run(&self.parts[SMALL..], &tape[SMALL..], batch.inputs);
         let loss = taught(&own, &small, &batch.targets, self.alpha)
             + taught(&small, &own, &batch.targets, self.beta);
         Step {
-            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }
@@ -124,11 +122,11 @@ impl Algorithm for Fml {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::testing::{assert_close, batch, build, matrix, numbers};
+    use crate::algorithm::testing::{Driven, assert_close, batch, build, matrix, numbers};
     use crate::weights::values;
 
     /// Own logits (0, 0), label 0: ln 2. Other side (3/4, 1/4): 0.130 812 by `distances`. With a share of 1/4:
-    /// 0.173 287 + 0.098 109. The slope in the own logits is 1/4 (-1/2, 1/2) + 3/4 (-1/4, 1/4); the other side has none.
+    /// 0.173 287 + 0.098 109. The gradient in the own logits is 1/4 (-1/2, 1/2) + 3/4 (-1/4, 1/4); the other side has none.
     #[test]
     fn what_one_side_learns_agrees_with_a_worked_example() {
         let own = matrix([[0.0, 0.0]]).autodiff().require_grad();
@@ -150,15 +148,15 @@ mod tests {
             build("fml", &[("alpha", 1.0), ("beta", 1.0)]),
             build("local", &[]),
         );
-        fml.step(0, batch());
-        alone.step(0, batch());
+        fml.train(0, batch());
+        alone.train(0, batch());
         assert_close(
             &numbers(fml.as_ref(), "fc"),
             &numbers(alone.as_ref(), ""),
             1e-7,
         );
         let (mut taught, small) = (build("fml", &[]), numbers(fml.as_ref(), "small."));
-        taught.step(0, batch());
+        taught.train(0, batch());
         assert_ne!(numbers(taught.as_ref(), "fc"), numbers(alone.as_ref(), ""));
         assert_ne!(numbers(taught.as_ref(), "small."), small);
     }

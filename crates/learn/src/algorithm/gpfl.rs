@@ -20,12 +20,14 @@
 use burn::tensor::{Device, Tensor, TensorData};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
-use super::part::{Part, Role, descend, plain, record_only};
-use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Row, Setup, Step, averaged};
+use super::part::{Part, Role, plain};
+use super::{
+    Algorithm, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext, Row, Setup,
+    Stage, Step, StepContext, averaged,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::model::{self, Activation, Cut, Initial, Layer, Linear, Net, Norm, affine};
-use crate::random::Draws;
+use crate::model::{self, Activation, Cut, Initial, LayerNorm, Linear, Net, affine, leaf};
 use crate::train::cross_entropy;
 use crate::weights::Weights;
 
@@ -37,6 +39,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the head (the last layer) and the conditions",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[
         Hyper {
             name: "lambda",
@@ -78,7 +81,7 @@ const TRAINED: [usize; 5] = [BASE, HEAD, EMBEDDINGS, GAMMA, BETA];
 const GENERIC: usize = 0;
 const PERSONAL: usize = 1;
 
-/// Keeps the slope of a square root finite at zero.
+/// Keeps the gradient of a square root finite at zero.
 const EPSILON: f64 = 1e-12;
 
 struct Gpfl {
@@ -88,7 +91,6 @@ struct Gpfl {
     /// Share of each class among the node's samples, `[classes, 1]`.
     shares: Tensor<2>,
     lambda: f64,
-    learning_rate: f64,
 }
 
 impl Gpfl {
@@ -121,13 +123,12 @@ impl Gpfl {
             part(Role::Private, conditions),
         ];
         let shares = shares(&vec![1; classes], setup.device);
-        let (lambda, learning_rate) = (setup.hyper.real("lambda"), setup.training.learning_rate);
+        let lambda = setup.hyper.real("lambda");
         Ok(Self {
             parts,
             frozen,
             shares,
             lambda,
-            learning_rate,
         })
     }
 
@@ -164,8 +165,8 @@ fn conditioning(linear: &'static str, norm: &'static str, width: usize) -> Net {
         bias: true,
     };
     Net::new(vec![
-        Layer::Linear(linear),
-        Layer::Norm(Norm {
+        leaf(linear),
+        leaf(LayerNorm {
             name: norm,
             width,
             activation: Activation::Identity,
@@ -226,10 +227,6 @@ fn conditions(embeddings: Tensor<2>, shares: Tensor<2>) -> [Tensor<1>; 2] {
 }
 
 impl Algorithm for Gpfl {
-    fn meet(&mut self, class_counts: &[u32]) {
-        self.shares = shares(class_counts, &self.shares.device());
-    }
-
     fn parts(&self) -> &[Part] {
         &self.parts
     }
@@ -238,12 +235,13 @@ impl Algorithm for Gpfl {
         &mut self.parts
     }
 
-    fn begin_round(&mut self, _draws: Draws) {
+    fn begin_round(&mut self, ctx: &RoundContext<'_>) {
+        self.shares = shares(ctx.class_counts, &self.shares.device());
         self.frozen = table(&self.parts[EMBEDDINGS].weights, self.shares.dims()[0]);
     }
 
-    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
-        let tape = record_only(&self.parts, &TRAINED);
+    fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let tape = ctx.record_only(&self.parts, &TRAINED);
         let (features, logits) = self.run(&tape, batch.inputs);
         let generic = self.condition(&tape, features, GENERIC);
         let personal_fit = cross_entropy(logits, batch.targets.clone());
@@ -253,12 +251,12 @@ impl Algorithm for Gpfl {
         let pull = distance(generic, self.frozen.clone(), batch.targets).mul_scalar(self.lambda);
         let loss = personal_fit + generic_fit + pull;
         Step {
-            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }
 
-    fn end_round(&mut self) {
+    fn end_round(&mut self, _ctx: &RoundContext<'_>) {
         let embeddings = table(&self.parts[EMBEDDINGS].weights, self.shares.dims()[0]);
         self.parts[CONDITIONS].weights =
             Weights::new(conditions(embeddings, self.shares.clone()).into());

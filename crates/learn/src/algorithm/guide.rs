@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use fednode_core::spec::ModelSpec;
 use fednode_core::{HyperValue, Weighting};
 use fednode_mix::{matching, rule};
 
-use super::{Hyper, Profile, Row, TABLE};
+use super::{Hyper, Optimizers, Profile, Row, TABLE};
 use crate::model;
 
 const HEAD: &str = "\
@@ -150,18 +151,18 @@ fn size(row: &model::Row, channels: usize) -> String {
     } else {
         [3, 32, 32]
     };
-    let Ok(layers) = (row.layers)(input, 10) else {
+    let spec = ModelSpec {
+        input,
+        classes: 10,
+        ..ModelSpec::default()
+    };
+    let Ok(layers) = (row.layers)(&spec) else {
         return "–".into();
     };
     let net = model::Net::new(layers);
-    let parameters: usize = net
-        .parameters()
-        .iter()
-        .map(model::Parameter::n_values)
-        .sum();
     format!(
         "{} · {:.2} M",
-        grouped(parameters),
+        grouped(net.n_learned()),
         net.multiply_adds() as f64 / 1e6
     )
 }
@@ -184,6 +185,7 @@ fn section(page: &mut String, row: &Row) {
         hyper,
         profiles,
         trains_ahead,
+        optimizers,
         ..
     } = row;
     let ahead = if *trains_ahead {
@@ -191,9 +193,17 @@ fn section(page: &mut String, row: &Row) {
     } else {
         ""
     };
+    let plain = match optimizers {
+        Optimizers::Any => String::new(),
+        Optimizers::PlainSteps(reason) => {
+            format!(
+                " Takes plain SGD alone, without momentum, weight decay and clipping: it {reason}."
+            )
+        }
+    };
     line(
         page,
-        format_args!("\n## `{name}`\n\nFrom: {reference}.{ahead}"),
+        format_args!("\n## `{name}`\n\nFrom: {reference}.{ahead}{plain}"),
     );
     if hyper.is_empty() {
         page.push_str("\nNo hyper-parameters.\n");

@@ -4,10 +4,12 @@
 //! They differ in a [`Plan`] alone: which half is averaged, and which half learns in which pass.
 
 use burn::tensor::Tensor;
-use fednode_core::spec::TrainingSpec;
 
-use super::part::{Part, Role, descend, plain, record_only};
-use super::{Algorithm, Modular, Module, ModuleKind, Opened, Output, Setup, Stage, Step};
+use super::part::{Part, Role, plain};
+use super::{
+    Algorithm, Modular, Module, ModuleKind, Opened, Output, RoundContext, Setup, Stage, Step,
+    StepContext,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut};
@@ -38,14 +40,13 @@ pub(super) struct Plan {
     /// The passes of a local update, in order.
     pub(super) passes: Vec<Pass>,
     /// What a node does for itself after the last round.
-    pub(super) finishing: Option<Pass>,
+    pub(super) fine_tuning: Option<Pass>,
 }
 
 struct Halves {
     parts: [Part; 2],
     passes: Vec<Pass>,
-    finishing: Option<Pass>,
-    learning_rate: f64,
+    fine_tuning: Option<Pass>,
 }
 
 /// Builds it.
@@ -54,13 +55,14 @@ pub(super) fn build(setup: &Setup<'_>, plan: Plan) -> Result<Box<dyn Algorithm>,
     let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
     let parts = [part(plan.base, base), part(plan.head, head)];
     let Plan {
-        passes, finishing, ..
+        passes,
+        fine_tuning,
+        ..
     } = plan;
     Ok(Box::new(Halves {
         parts,
         passes,
-        finishing,
-        learning_rate: setup.training.learning_rate,
+        fine_tuning,
     }))
 }
 
@@ -72,15 +74,15 @@ impl Halves {
     }
 
     /// Trains some halves; the head alone on features.
-    fn train(&mut self, trains: &[usize], batch: Batch) -> Step {
-        let tape = record_only(&self.parts, trains);
+    fn train(&mut self, trains: &[usize], batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let tape = ctx.record_only(&self.parts, trains);
         let logits = match trains {
             [HEAD] => self.parts[HEAD].net.forward(&tape[HEAD], batch.inputs),
             _ => self.run(&tape, batch.inputs),
         };
         let fit = cross_entropy(logits, batch.targets);
         Step {
-            loss: descend(&mut self.parts, tape, fit, self.learning_rate),
+            loss: ctx.step(&mut self.parts, tape, fit),
             routed: Vec::new(),
         }
     }
@@ -95,14 +97,14 @@ impl Algorithm for Halves {
         &mut self.parts
     }
 
-    fn passes(&self, _training: &TrainingSpec) -> Vec<u32> {
+    fn passes(&self, _ctx: &RoundContext<'_>) -> Vec<u32> {
         self.passes.iter().map(|pass| pass.epochs).collect()
     }
 
     fn frozen(&self, stage: Stage, inputs: Tensor<2>) -> Option<Tensor<2>> {
         let pass = match stage {
             Stage::Pass(pass) => self.passes.get(pass).copied(),
-            Stage::Finishing(_) => self.finishing,
+            Stage::FineTuning(_) => self.fine_tuning,
         };
         let is_head_alone = pass.is_some_and(|pass| pass.trains == [HEAD]);
         is_head_alone.then(|| {
@@ -112,16 +114,16 @@ impl Algorithm for Halves {
         })
     }
 
-    fn step(&mut self, pass: usize, batch: Batch) -> Step {
-        self.train(self.passes[pass].trains, batch)
+    fn step(&mut self, stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let trains = match stage {
+            Stage::Pass(pass) => self.passes[pass].trains,
+            Stage::FineTuning(_) => self.fine_tuning.map_or(&[][..], |pass| pass.trains),
+        };
+        self.train(trains, batch, ctx)
     }
 
-    fn finishing_passes(&self) -> Vec<u32> {
-        self.finishing.iter().map(|pass| pass.epochs).collect()
-    }
-
-    fn finishing_step(&mut self, _pass: usize, batch: Batch) -> Step {
-        self.train(self.finishing.map_or(&[], |pass| pass.trains), batch)
+    fn fine_tuning_passes(&self) -> Vec<u32> {
+        self.fine_tuning.iter().map(|pass| pass.epochs).collect()
     }
 
     fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
@@ -164,7 +166,7 @@ impl Modular for Halves {
         match self.module().kind {
             ModuleKind::Head => Opened::at(base.net.forward(&base.weights, inputs)),
             _ => Opened {
-                gate_input: base.net.legible(&base.weights, inputs.clone()),
+                gate_input: base.net.gate_input(&base.weights, inputs.clone()),
                 ..Opened::at(inputs)
             },
         }
@@ -188,14 +190,14 @@ impl Modular for Halves {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{take_step, testing};
+    use crate::algorithm::testing::{self, Driven};
 
     /// Trains `fedrep` on one batch in each of the given passes; tells which halves moved.
     fn moved(passes: &[usize]) -> [bool; 2] {
         let mut algorithm = testing::build("fedrep", &[]);
         let before: Vec<_> = algorithm.parts().iter().map(Part::params).collect();
         for pass in passes {
-            take_step(algorithm.as_mut(), Stage::Pass(*pass), testing::batch());
+            algorithm.train_in(Stage::Pass(*pass), testing::batch());
         }
         let now = algorithm.parts();
         [BASE, HEAD].map(|half| now[half].params() != before[half])

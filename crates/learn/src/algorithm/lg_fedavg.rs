@@ -7,7 +7,7 @@
 use super::halves::{self, BASE, HEAD, Pass, Plan};
 use super::hyper::AGGREGATION;
 use super::part::Role;
-use super::{Row, averaged};
+use super::{Optimizers, Row, averaged};
 
 pub(super) const ROW: Row = Row {
     name: "lg-fedavg",
@@ -17,6 +17,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the base (all layers but the last)",
     trains_ahead: true,
+    optimizers: Optimizers::Any,
     hyper: &[AGGREGATION],
     profiles: &[],
     exchange: averaged,
@@ -31,7 +32,7 @@ pub(super) const ROW: Row = Row {
                 base: Role::Private,
                 head: Role::Shared,
                 passes,
-                finishing: None,
+                fine_tuning: None,
             },
         )
     },

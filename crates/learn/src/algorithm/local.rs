@@ -3,7 +3,7 @@
 use fednode_core::Exchange;
 
 use super::part::Role;
-use super::{Row, plain};
+use super::{Optimizers, Row, plain};
 
 pub(super) const ROW: Row = Row {
     name: "local",
@@ -13,6 +13,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the whole model",
     trains_ahead: true,
+    optimizers: Optimizers::Any,
     hyper: &[],
     profiles: &[],
     exchange: |_| Exchange::default(),

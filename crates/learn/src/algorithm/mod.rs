@@ -8,23 +8,27 @@
 //! What happens to an algorithm, in order; a node may be restored from a checkpoint before any round:
 //!
 //! ```text
-//! build ─► meet ─► [ adopt ─► begin_round ─► step … step ─► end_round ─► share ] per round
-//!       ─► [ begin_finishing ─► finishing_step … ] per finishing pass (if it has any)
+//! build ─► [ adopt ─► begin_round ─► step … step ─► end_round ─► share ] per round
+//!       ─► [ begin_fine_tuning ─► step … ] per pass after the last round (if it has any)
 //! ```
 //!
-//! Only parts are saved, so everything that outlives a round is a part.
+//! Every hook is given the [`RoundContext`]. Steps are made by the optimiser of the training loop, which a step reaches
+//! through its [`StepContext`].
+//!
+//! What outlives a round is a part, if it is numbers, or the [`Memory`], if it is a mode or a choice. Both are saved.
 
 mod class_means;
 mod common_experts;
 mod companion;
+mod context;
 mod dbe;
-pub(crate) mod descent;
 mod distances;
 mod fd;
 mod fed_syn_moe;
 mod fedapen;
 mod fedavg;
 mod fedbabu;
+mod fedbn;
 mod fedcp;
 mod fedgen;
 mod fedgh;
@@ -47,7 +51,6 @@ mod lg_fedavg;
 mod local;
 mod module;
 mod moon;
-mod optimizer;
 mod part;
 mod pfedmoe;
 mod pfl_moe;
@@ -63,16 +66,19 @@ use std::ops::Range;
 use burn::tensor::{Device, Tensor};
 use fednode_core::config::unknown_name;
 use fednode_core::spec::{ModelSpec, TrainingSpec};
-use fednode_core::{Averaging, ConfigError, Exchange, FederationSpec, Weighting};
+use fednode_core::{Averaging, ConfigError, Exchange, FederationSpec, ParamSet, Weighting};
 
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::random::Draws;
+use crate::memory::Memory;
+use crate::optimizer::{Method, StepRule};
 
+pub(crate) use context::differentiate;
+pub use context::{Differentiated, RoundContext, StepContext};
 pub use guide::{guide, weighting};
 pub use hyper::{Hyper, Kind, Profile, Values};
 pub use module::{Modular, Module, ModuleKind, Opened};
-pub use part::{Part, Role};
+pub use part::{Gradients, Part, Role};
 
 /// One algorithm, as it is listed and built.
 #[derive(Debug, Clone, Copy)]
@@ -92,6 +98,8 @@ pub struct Row {
     /// Whether epochs of the next local update may be trained before the exchange is over (`training.ahead_epochs`): they
     /// are all alike, and nothing is derived from what was received last.
     pub trains_ahead: bool,
+    /// Which optimisers of `training` it takes.
+    pub optimizers: Optimizers,
     /// Its hyper-parameters.
     pub hyper: &'static [Hyper],
     /// Its named sets of defaults, the first of which is the default.
@@ -100,6 +108,30 @@ pub struct Row {
     pub exchange: fn(&Values) -> Exchange,
     /// Makes a node's instance.
     pub build: fn(&Setup<'_>) -> Result<Box<dyn Algorithm>, LearnError>,
+}
+
+/// Which optimisers of `training` an algorithm takes. Every algorithm takes every schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Optimizers {
+    /// All of them.
+    Any,
+    /// Plain steps alone, for this reason: `sgd` without momentum, weight decay and clipping.
+    PlainSteps(&'static str),
+}
+
+impl Optimizers {
+    /// Refuses settings that the algorithm does not take.
+    fn check(self, algorithm: &str, training: &TrainingSpec) -> Result<(), ConfigError> {
+        let is_plain = Method::of(training) == Method::Sgd
+            && training.weight_decay + training.clip_norm == 0.0;
+        match self {
+            Self::PlainSteps(reason) if !is_plain => Err(ConfigError(format!(
+                "`{algorithm}` {reason}: leave `training.optimizer` at `sgd`, and `training.momentum`, \
+                 `training.weight_decay` and `training.clip_norm` at 0"
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// All algorithms.
@@ -133,6 +165,7 @@ pub static TABLE: &[Row] = &[
     fedpac::ROW,
     fedmix::ROW,
     fedjets::ROW,
+    fedbn::ROW,
 ];
 
 /// The algorithm whose gate learns at once with what it weighs, the comparator of a pool.
@@ -164,6 +197,7 @@ pub struct Setup<'a> {
 pub fn build(spec: &FederationSpec, device: &Device) -> Result<Box<dyn Algorithm>, LearnError> {
     let row = find(&spec.algorithm)?;
     let hyper = &row.values(&spec.hyper)?;
+    row.optimizers.check(row.name, &spec.training)?;
     let (participation, rounds) = (spec.trained_share(), spec.rounds);
     (row.build)(&Setup {
         model: &spec.model,
@@ -191,17 +225,44 @@ pub enum Stage {
     /// This pass of a local update.
     Pass(usize),
     /// This pass after the last round.
-    Finishing(usize),
+    FineTuning(usize),
+}
+
+/// A stretch of a node's samples, in parts of the whole: from `start / of` to before `end / of`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fraction {
+    start: usize,
+    end: usize,
+    of: usize,
+}
+
+impl Fraction {
+    /// All samples.
+    pub const ALL: Self = Self::new(0, 1, 1);
+
+    /// Takes the stretch from `start / of` to before `end / of`.
+    pub const fn new(start: usize, end: usize, of: usize) -> Self {
+        debug_assert!(
+            start <= end && end <= of,
+            "a stretch lies within the samples"
+        );
+        Self { start, end, of }
+    }
+
+    /// Returns which of so many samples it is.
+    pub const fn of(self, samples: usize) -> Range<usize> {
+        samples * self.start / self.of..samples * self.end / self.of
+    }
 }
 
 /// Which of the node's training samples a stage goes over, and how many at a time.
 ///
-/// The samples are divided once for all rounds, in an order of the node's own, so that stages with other twentieths never
+/// The samples are divided once for all rounds, in an order of the node's own, so that stages with other fractions never
 /// see each other's samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    /// From which twentieth of the samples to before which.
-    pub twentieths: Range<u32>,
+    /// Which samples, in the node's order.
+    pub fraction: Fraction,
     /// Samples of a batch; the spec's if nothing else.
     pub batch_size: Option<usize>,
 }
@@ -209,15 +270,9 @@ pub struct Selection {
 impl Selection {
     /// All samples, in the spec's batches.
     pub const ALL: Self = Self {
-        twentieths: 0..20,
+        fraction: Fraction::ALL,
         batch_size: None,
     };
-
-    /// Returns which of so many samples it is, in the node's order.
-    pub fn of(&self, samples: usize) -> Range<usize> {
-        let cut = |twentieth: u32| samples * twentieth as usize / 20;
-        cut(self.twentieths.start)..cut(self.twentieths.end)
-    }
 }
 
 /// What a model says about a batch.
@@ -245,8 +300,8 @@ pub trait Algorithm: Send + Sync {
     }
 
     /// Returns how often each pass of a local update goes over the samples; most algorithms have one pass.
-    fn passes(&self, training: &TrainingSpec) -> Vec<u32> {
-        vec![training.local_epochs]
+    fn passes(&self, ctx: &RoundContext<'_>) -> Vec<u32> {
+        vec![ctx.training.local_epochs]
     }
 
     /// Returns what the steps of a stage take instead of a batch's inputs: what parts that stay as they are throughout the
@@ -256,20 +311,21 @@ pub trait Algorithm: Send + Sync {
         None
     }
 
-    /// Trains on one batch in the given pass.
-    fn step(&mut self, pass: usize, batch: Batch) -> Step;
+    /// Trains on one batch of a stage.
+    fn step(&mut self, stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step;
 
-    /// Learns how many training samples of each class of the model the node has; called before anything else, and again
-    /// when a learner becomes another node.
-    fn meet(&mut self, _class_counts: &[u32]) {}
+    /// Returns how the steps of a stage are made; most algorithms leave that to the federation.
+    fn step_rule(&self, _stage: Stage) -> StepRule {
+        StepRule::Federation
+    }
 
     /// Prepares a local update, before its first batch. Shared parts are what was adopted last, or the node's own from
     /// its last update if nothing was; private parts are as the node left them. Whatever else the algorithm keeps for
     /// this round, it derives from them here. If the update fails, all parts are put back to what they were before.
-    fn begin_round(&mut self, _draws: Draws) {}
+    fn begin_round(&mut self, _ctx: &RoundContext<'_>) {}
 
     /// Completes a local update, after its last batch and before anything of it is shared.
-    fn end_round(&mut self) {}
+    fn end_round(&mut self, _ctx: &RoundContext<'_>) {}
 
     /// Returns which samples a stage goes over; most go over all.
     fn selection(&self, _stage: Stage) -> Selection {
@@ -283,18 +339,13 @@ pub trait Algorithm: Send + Sync {
 
     /// Returns how often each pass after the last round goes over the samples, for the node alone; most algorithms have no
     /// such pass.
-    fn finishing_passes(&self) -> Vec<u32> {
+    fn fine_tuning_passes(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// Prepares a pass after the last round, before its first batch. A node may be finished more than once, each time
+    /// Prepares a pass after the last round, before its first batch. A node may be fine-tuned more than once, each time
     /// from the parts as they are.
-    fn begin_finishing(&mut self, _pass: usize) {}
-
-    /// Trains on one batch in the given pass after the last round.
-    fn finishing_step(&mut self, _pass: usize, batch: Batch) -> Step {
-        self.step(0, batch)
-    }
+    fn begin_fine_tuning(&mut self, _pass: usize, _ctx: &RoundContext<'_>) {}
 
     /// Returns what the extractor that all nodes share makes of a batch, `[batch, D]`, without training it; `None` where
     /// nodes have no extractor in common.
@@ -308,21 +359,30 @@ pub trait Algorithm: Send + Sync {
         None
     }
 
+    /// Returns what the algorithm remembers besides its parts; most have nothing to remember.
+    fn memory(&self) -> Option<Memory> {
+        None
+    }
+
+    /// Remembers what a state says, or nothing, as at the beginning. `retired` are the arrays that an older version kept
+    /// instead, of those that [`Self::retired`] names.
+    ///
+    /// # Errors
+    /// Refuses a memory that it would not have written; nothing is changed then.
+    fn recall(&mut self, _memory: Option<&Memory>, _retired: &ParamSet) -> Result<(), LearnError> {
+        Ok(())
+    }
+
+    /// Returns the arrays that states of older versions have, and that are no parts any more.
+    fn retired(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Called when parts were replaced from outside: adopted, restored or put back.
+    fn on_parts_replaced(&mut self) {}
+
     /// Runs the model without training it.
     fn forward(&self, inputs: Tensor<2>) -> Output;
-}
-
-/// Takes one step on samples as they are.
-#[cfg(test)]
-pub(crate) fn take_step(algorithm: &mut dyn Algorithm, stage: Stage, batch: Batch) -> Step {
-    let inputs = algorithm
-        .frozen(stage, batch.inputs.clone())
-        .unwrap_or(batch.inputs);
-    let batch = Batch { inputs, ..batch };
-    match stage {
-        Stage::Pass(pass) => algorithm.step(pass, batch),
-        Stage::Finishing(pass) => algorithm.finishing_step(pass, batch),
-    }
 }
 
 /// Returns the exchange of an algorithm whose shared parts are averaged, each node counting by its training samples.

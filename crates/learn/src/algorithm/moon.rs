@@ -8,7 +8,7 @@
 //! Averaged as FedAvg, weighted by the number of training samples. z are the features before the head, as in PFLlib; the
 //! paper puts a projection of two layers between base and head. Mu is 1 and tau 0.5, both from the paper's search (mu 0.1,
 //! 1, 5, 10 depending on the data); PFLlib's mu of 0 is FedAvg. The old base is a private part: it starts as the common
-//! initial one. A node of round 1 receives just that, so that both cosines are the same and the term has no slope; one that is
+//! initial one. A node of round 1 receives just that, so that both cosines are the same and the term has no gradient; one that is
 //! drawn later for the first time (`round.participation`) compares what it receives with it.
 
 use burn::tensor::Tensor;
@@ -16,12 +16,13 @@ use burn::tensor::activation::softplus;
 
 use super::distances::cosines;
 use super::hyper::{AGGREGATION, Hyper, Kind};
-use super::part::{Part, Role, descend, record_only};
+use super::part::{Part, Role};
 use super::whole::{self, BASE, HEAD};
-use super::{Algorithm, Output, Row, Setup, Step, averaged};
+use super::{
+    Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext, averaged,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::random::Draws;
 use crate::train::cross_entropy;
 use crate::weights::Weights;
 
@@ -33,6 +34,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the base that the node ended its last round with",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[
         Hyper {
             name: "mu",
@@ -64,7 +66,6 @@ struct Moon {
     received: Weights,
     mu: f64,
     tau: f64,
-    learning_rate: f64,
 }
 
 impl Moon {
@@ -80,13 +81,11 @@ impl Moon {
         previous.weights = base.weights.clone();
         let received = base.weights.clone();
         let (mu, tau) = (setup.hyper.real("mu"), setup.hyper.real("tau"));
-        let learning_rate = setup.training.learning_rate;
         Ok(Self {
             parts: [base, head, previous],
             received,
             mu,
             tau,
-            learning_rate,
         })
     }
 
@@ -117,23 +116,23 @@ impl Algorithm for Moon {
         &[[PREVIOUS, BASE]]
     }
 
-    fn begin_round(&mut self, _draws: Draws) {
+    fn begin_round(&mut self, _ctx: &RoundContext<'_>) {
         self.received = self.parts[BASE].weights.clone();
     }
 
-    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
-        let tape = record_only(&self.parts, &[BASE, HEAD]);
+    fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
         let [received, previous] = self.anchors(batch.inputs.clone());
         let (features, logits) = whole::run(&self.parts, &tape, batch.inputs);
         let contrast = contrast(features, received, previous, self.tau).mul_scalar(self.mu);
         let loss = cross_entropy(logits, batch.targets) + contrast;
         Step {
-            loss: descend(&mut self.parts, tape, loss, self.learning_rate),
+            loss: ctx.step(&mut self.parts, tape, loss),
             routed: Vec::new(),
         }
     }
 
-    fn end_round(&mut self) {
+    fn end_round(&mut self, _ctx: &RoundContext<'_>) {
         self.parts[PREVIOUS].weights = self.parts[BASE].weights.clone();
     }
 
@@ -149,11 +148,11 @@ impl Algorithm for Moon {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::testing::{assert_close, batch, build, matrix, numbers};
+    use crate::algorithm::testing::{Driven, assert_close, batch, build, matrix, numbers};
     use crate::weights::values;
 
     /// Row 1: cosines 1 and 0, tau 1/2: ln(1 + e^-2) = 0.126 928. Row 2: cosines 0 and 0.6: ln(1 + e^1.2) = 1.463 282.
-    /// The mean is 0.795 105. Slopes by central differences.
+    /// The mean is 0.795 105. Gradients by central differences.
     #[test]
     fn contrast_agrees_with_a_worked_example() {
         let (received, previous) = (
@@ -166,9 +165,9 @@ mod tests {
         let features = matrix(z).autodiff().require_grad();
         let gradients =
             contrast(features.clone(), received.clone(), previous.clone(), 0.5).backward();
-        let slopes = values(&features.grad(&gradients).unwrap());
+        let gradients = values(&features.grad(&gradients).unwrap());
         let step = 1e-2;
-        for (at_number, slope) in slopes.into_iter().enumerate() {
+        for (at_number, gradient) in gradients.into_iter().enumerate() {
             let moved = |by: f32| {
                 let mut z = z;
                 z[at_number / 2][at_number % 2] += by;
@@ -176,8 +175,8 @@ mod tests {
             };
             let difference = (moved(step) - moved(-step)) / (2.0 * step);
             assert!(
-                (slope - difference).abs() < 1e-3,
-                "{at_number}: {slope} is not {difference}"
+                (gradient - difference).abs() < 1e-3,
+                "{at_number}: {gradient} is not {difference}"
             );
         }
     }
@@ -185,8 +184,8 @@ mod tests {
     #[test]
     fn the_first_round_trains_as_fedavg_and_later_ones_do_not() {
         let (mut moon, mut average) = (build("moon", &[]), build("fedavg", &[]));
-        moon.begin_round(Draws::new(1, 0, 1));
-        let contrast = moon.step(0, batch()).loss - average.step(0, batch()).loss;
+        moon.begin(1);
+        let contrast = moon.train(0, batch()).loss - average.train(0, batch()).loss;
         assert!(
             (contrast - 2f64.ln()).abs() < 1e-6,
             "two equal cosines: {contrast}"
@@ -196,18 +195,18 @@ mod tests {
             &numbers(average.as_ref(), ""),
             1e-7,
         );
-        moon.step(0, batch());
-        moon.end_round();
+        moon.train(0, batch());
+        moon.end();
         assert_eq!(
             numbers(moon.as_ref(), "previous.fc1"),
             numbers(moon.as_ref(), "fc1")
         );
         let initial = build("moon", &[]);
         moon.parts_mut()[BASE] = initial.parts()[BASE].clone();
-        moon.begin_round(Draws::new(1, 0, 2));
-        let first = moon.step(0, batch()).loss;
+        moon.begin(2);
+        let first = moon.train(0, batch()).loss;
         let mut fresh = build("moon", &[]);
-        fresh.begin_round(Draws::new(1, 0, 2));
-        assert_ne!(first, fresh.step(0, batch()).loss);
+        fresh.begin(2);
+        assert_ne!(first, fresh.train(0, batch()).loss);
     }
 }

@@ -1,9 +1,8 @@
 //! Parts of a model: what is averaged, what travels as an expert, what is the gate, what stays at home.
 
-use burn::tensor::{Device, Gradients, Tensor};
+use burn::tensor::{Device, Tensor};
 use fednode_core::{Layout, LayoutMismatch, ParamSet, Slot};
 
-use super::descent::{self, Descent};
 use crate::model::Net;
 use crate::weights::{self, Weights};
 
@@ -44,8 +43,6 @@ pub struct Part {
     pub weights: Weights,
     /// What share of itself every trained parameter loses in a step, beside the gradient and times the learning rate.
     pub weight_decay: f64,
-    /// How its steps are made, and what they remember.
-    pub(crate) descent: Descent,
 }
 
 impl Part {
@@ -59,7 +56,6 @@ impl Part {
             net,
             weights,
             weight_decay: 0.0,
-            descent: Descent::default(),
         }
     }
 
@@ -98,53 +94,10 @@ impl Part {
     }
 }
 
-/// Records the weights of all parts on a new tape.
-pub(super) fn record(parts: &[Part]) -> Vec<Weights> {
-    parts.iter().map(|part| part.weights.recorded()).collect()
-}
-
-/// Records the weights of some parts on a new tape; those of the others are plain, so that no step changes them.
-pub(super) fn record_only(parts: &[Part], trained: &[usize]) -> Vec<Weights> {
-    let one = |(at, part): (usize, &Part)| match trained.contains(&at) {
-        true => part.weights.recorded(),
-        false => part.weights.clone(),
-    };
-    parts.iter().enumerate().map(one).collect()
-}
-
 /// Returns the weights as they are, for running the model without training it.
 pub(super) fn plain(parts: &[Part]) -> Vec<Weights> {
-    record_only(parts, &[])
+    parts.iter().map(|part| part.weights.clone()).collect()
 }
 
 /// What a loss says about every parameter of every part; nothing where the loss does not depend on it.
-pub(super) type Slopes = Vec<Vec<Option<Tensor<1>>>>;
-
-/// Makes one step of gradient descent in all recorded parts that the loss depends on; returns the loss.
-pub(super) fn descend(
-    parts: &mut [Part],
-    tape: Vec<Weights>,
-    loss: Tensor<1>,
-    learning_rate: f64,
-) -> f64 {
-    let (value, slopes) = slopes(tape, loss);
-    apply(parts, slopes, learning_rate);
-    value
-}
-
-/// Differentiates a loss; returns it with the gradients of all recorded parts. The tape is gone then.
-pub(super) fn slopes(tape: Vec<Weights>, loss: Tensor<1>) -> (f64, Slopes) {
-    let value = f64::from(weights::values(&loss)[0]);
-    let mut gradients: Gradients = loss.backward();
-    // All gradients are taken before the first parameter changes: with the tape gone, the step happens in place.
-    let taken = tape
-        .into_iter()
-        .map(|weights| weights.take_gradients(&mut gradients))
-        .collect();
-    (value, taken)
-}
-
-/// Makes one step of gradient descent with these gradients.
-pub(super) fn apply(parts: &mut [Part], slopes: Slopes, learning_rate: f64) {
-    descent::step(parts, slopes, learning_rate);
-}
+pub type Gradients = Vec<Vec<Option<Tensor<1>>>>;

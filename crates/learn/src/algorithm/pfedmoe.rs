@@ -23,10 +23,10 @@ use fednode_core::ConfigError;
 
 use super::companion::{self, SMALL_MODEL};
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
-use super::part::{Part, Role, descend, plain, record_only};
+use super::part::{Part, Role, plain};
 use super::switch_gate::{self, Mode};
 use super::whole::{self, BASE, HEAD, output};
-use super::{Algorithm, Output, Row, Setup, Step, averaged};
+use super::{Algorithm, Optimizers, Output, Row, Setup, Stage, Step, StepContext, averaged};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::train::cross_entropy;
@@ -40,6 +40,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "the node's own model and the gate",
     trains_ahead: true,
+    optimizers: Optimizers::Any,
     hyper: &[
         SMALL_MODEL,
         Hyper {
@@ -75,7 +76,6 @@ const _: () = assert!(
 
 struct PFedMoe {
     parts: [Part; LAST],
-    learning_rate: f64,
 }
 
 impl PFedMoe {
@@ -96,7 +96,6 @@ impl PFedMoe {
             switch_gate::parts(setup, inputs, setup.hyper.count("gate_width") as usize);
         Ok(Self {
             parts: [base, head, small, a, b, c, d],
-            learning_rate: setup.training.learning_rate,
         })
     }
 
@@ -120,11 +119,11 @@ impl Algorithm for PFedMoe {
         &mut self.parts
     }
 
-    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
-        let tape = record_only(&self.parts, &TRAINED);
+    fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let tape = ctx.record_only(&self.parts, &TRAINED);
         let (logits, statistics) = self.run(&tape, batch.inputs, Mode::Training);
         let fit = cross_entropy(logits, batch.targets);
-        let loss = descend(&mut self.parts, tape, fit, self.learning_rate);
+        let loss = ctx.step(&mut self.parts, tape, fit);
         switch_gate::keep(&mut self.parts[GATE..], statistics);
         Step {
             loss,
@@ -145,7 +144,7 @@ impl Algorithm for PFedMoe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::testing::{assert_close, batch, build, matrix, numbers, setup};
+    use crate::algorithm::testing::{Driven, assert_close, batch, build, matrix, numbers, setup};
     use crate::weights::values;
 
     /// A gate whose last layer is zero gives both extractors one half: the logits are those of the head on the mean of
@@ -200,7 +199,7 @@ mod tests {
             .iter()
             .map(|name| numbers(moe.as_ref(), name))
             .collect();
-        let losses: Vec<f64> = (0..30).map(|_| moe.step(0, four()).loss).collect();
+        let losses: Vec<f64> = (0..30).map(|_| moe.train(0, four()).loss).collect();
         assert!(losses[29] < losses[0], "{losses:?}");
         for (name, before) in names.iter().zip(before) {
             assert_ne!(numbers(moe.as_ref(), name), before, "{name}");

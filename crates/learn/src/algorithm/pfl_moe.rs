@@ -25,19 +25,23 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
-use fednode_core::{Averaging, Exchange, Weighting};
+use fednode_core::{Averaging, Exchange, ParamSet, Weighting};
+use serde::{Deserialize, Serialize};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
-use super::optimizer::{Method, Optimizer};
-use super::part::{Part, Role, descend, plain, record_only, slopes};
+use super::part::{Part, Role, plain};
 use super::whole::output;
-use super::{Algorithm, Output, Row, Selection, Setup, Stage, Step, Values};
+use super::{
+    Algorithm, Fraction, Optimizers, Output, RoundContext, Row, Selection, Setup, Stage, Step,
+    StepContext, Values,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::model::{self, Activation, Cut, Initial, Layer, Linear, Net};
-use crate::random::Draws;
+use crate::memory::Memory;
+use crate::model::{self, Activation, Cut, Linear, Net, leaf};
+use crate::optimizer::{Method, Rate, StepRule};
 use crate::train::cross_entropy;
-use crate::weights::{self, Weights};
+use crate::weights::Weights;
 
 pub(super) const FB: Row = Row {
     name: "pfl-fb",
@@ -47,6 +51,7 @@ pub(super) const FB: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "a classifier of one's own, trained after the last round",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: &[
         PERSONAL_EPOCHS,
         PERSONAL_RATE,
@@ -77,10 +82,11 @@ pub(super) const MF: Row = Row {
     summary: "PFL-FB, then a gate on the raw input mixes the common classifier with the node's own",
     keeps_private: "a classifier of one's own and a gate, trained after the last round",
     trains_ahead: false,
+    optimizers: Optimizers::Any,
     hyper: MIXTURE_HYPER,
     profiles: MIXTURE_PROFILES,
     build: |setup| {
-        PflMoe::new(setup, Some(Sees::Input))
+        PflMoe::new(setup, Some(GateInput::Samples))
             .map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>)
     },
     ..FB
@@ -90,7 +96,7 @@ pub(super) const MFE: Row = Row {
     name: "pfl-mfe",
     summary: "PFL-FB, then a gate on the features mixes the common classifier with the node's own",
     build: |setup| {
-        PflMoe::new(setup, Some(Sees::Features))
+        PflMoe::new(setup, Some(GateInput::Features))
             .map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>)
     },
     ..MF
@@ -203,76 +209,67 @@ fn exchange(values: &Values) -> Exchange {
 const EXTRACTOR: usize = 0;
 const CLASSIFIER: usize = 1;
 const PERSONAL: usize = 2;
-/// One number: how far the node is.
-const PROGRESS: usize = 3;
 /// Only in mixtures.
-const GATE: usize = 4;
+const GATE: usize = 3;
 
-/// No stage after the last round has begun.
-const FEDERATED: f32 = 0.0;
-/// The node's own classifier predicts.
-const PERSONALIZED: f32 = 1.0;
-/// The mixture predicts.
-const MIXED: f32 = 2.0;
+/// What predicts: how far the node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Predictor {
+    /// The common model: no stage after the last round has begun.
+    #[default]
+    Common,
+    /// The node's own classifier.
+    Personal,
+    /// The mixture.
+    Mixture,
+}
 
-/// The first quarter of the samples is the gate's.
-const GATE_TWENTIETHS: u32 = 5;
+/// The array of states from before the predictor was remembered: 0, 1 or 2.
+const RETIRED: &str = "progress";
 
-/// What the gate sees.
+/// What the gate judges by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sees {
+enum GateInput {
     /// Raw samples: PFL-MF.
-    Input,
+    Samples,
     /// What the extractor makes of them: PFL-MFE.
     Features,
 }
 
 struct PflMoe {
     parts: Vec<Part>,
-    sees: Option<Sees>,
+    gate_input: Option<GateInput>,
     hyper: Values,
+    predictor: Predictor,
     /// What the gate starts as.
     fresh_gate: Option<Weights>,
-    /// That of the running pass after the last round.
-    optimizer: Optimizer,
-    learning_rate: f64,
 }
 
 impl PflMoe {
-    fn new(setup: &Setup<'_>, sees: Option<Sees>) -> Result<Self, LearnError> {
-        if sees == Some(Sees::Input) {
+    fn new(setup: &Setup<'_>, gate_input: Option<GateInput>) -> Result<Self, LearnError> {
+        if gate_input == Some(GateInput::Samples) {
             model::refuse_texts(setup.model, "pfl-mf")?;
         }
         let (extractor, classifier) = model::build(setup.model)?.split(Cut::Classifier);
         let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
-        let gate = sees.map(|sees| match sees {
-            Sees::Input => gate(setup.model.input.iter().product()),
-            Sees::Features => gate(classifier.n_inputs()),
+        let gate = gate_input.map(|input| match input {
+            GateInput::Samples => gate(setup.model.input.iter().product()),
+            GateInput::Features => gate(classifier.n_inputs()),
         });
         let mut personal = part(Role::Private, classifier.clone().prefixed("personal."));
         let classifier = part(Role::Shared, classifier);
         personal.weights = classifier.weights.clone();
-        let progress = part(
-            Role::Private,
-            Net::arrays(&[("progress", &[1], Initial::Zeros)]),
-        );
-        let mut parts = vec![
-            part(Role::Shared, extractor),
-            classifier,
-            personal,
-            progress,
-        ];
+        let mut parts = vec![part(Role::Shared, extractor), classifier, personal];
         parts.extend(gate.map(|gate| part(Role::Private, gate)));
         let fresh_gate = parts.get(GATE).map(|gate| gate.weights.clone());
-        let (hyper, learning_rate) = (setup.hyper.clone(), setup.training.learning_rate);
-        let optimizer = Optimizer::new(Method::Momentum(0.0), learning_rate, 0.0);
+        let hyper = setup.hyper.clone();
         Ok(Self {
             parts,
-            sees,
+            gate_input,
             hyper,
+            predictor: Predictor::Common,
             fresh_gate,
-            optimizer,
-            learning_rate,
         })
     }
 
@@ -291,27 +288,42 @@ impl PflMoe {
         let net = |part: usize, features| self.parts[part].net.forward(&weights[part], features);
         let features = net(EXTRACTOR, inputs.clone());
         let personal = net(PERSONAL, features.clone());
-        let score = match self.sees {
+        let score = match self.gate_input {
             None => return personal,
-            Some(Sees::Input) => net(GATE, inputs),
-            Some(Sees::Features) => net(GATE, features.clone()),
+            Some(GateInput::Samples) => net(GATE, inputs),
+            Some(GateInput::Features) => net(GATE, features.clone()),
         };
         mixed(score, net(CLASSIFIER, features), personal)
     }
 
-    fn progress(&self) -> f32 {
-        weights::values(&self.parts[PROGRESS].weights.tensor(0))[0]
-    }
-
-    fn set_progress(&mut self, progress: f32) {
-        let device = self.parts[PROGRESS].weights.tensor(0).device();
-        self.parts[PROGRESS].weights = Weights::new(vec![Tensor::from_floats([progress], &device)]);
+    /// Trains the node's own classifier (pass 0) or the gate on one batch of what is frozen.
+    fn fine_tune(&mut self, pass: usize, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let trained = if pass == 0 { PERSONAL } else { GATE };
+        let tape = ctx.record_only(&self.parts, &[trained]);
+        let net = &self.parts[trained].net;
+        let logits = if pass == 0 {
+            net.forward(&tape[PERSONAL], batch.inputs)
+        } else {
+            let (width, classes) = (net.n_inputs(), self.parts[CLASSIFIER].net.n_outputs());
+            let columns = |from: usize, count: usize| batch.inputs.clone().narrow(1, from, count);
+            let score = net.forward(&tape[GATE], columns(0, width));
+            mixed(
+                score,
+                columns(width, classes),
+                columns(width + classes, classes),
+            )
+        };
+        let loss = cross_entropy(logits, batch.targets);
+        Step {
+            loss: ctx.step(&mut self.parts, tape, loss),
+            routed: Vec::new(),
+        }
     }
 }
 
 /// A linear gate with one score, whose sigmoid is what the common classifier counts.
 pub(super) fn gate(inputs: usize) -> Net {
-    Net::new(vec![Layer::Linear(Linear {
+    Net::new(vec![leaf(Linear {
         name: "gate",
         inputs,
         outputs: 1,
@@ -334,13 +346,13 @@ impl Algorithm for PflMoe {
         &mut self.parts
     }
 
-    fn begin_round(&mut self, _draws: Draws) {
-        self.set_progress(FEDERATED);
+    fn begin_round(&mut self, _ctx: &RoundContext<'_>) {
+        self.predictor = Predictor::Common;
     }
 
-    /// The features for stage 2; for stage 3 what the gate sees and the logits of both classifiers, side by side.
+    /// The features for stage 2; for stage 3 what the gate judges by and the logits of both classifiers, side by side.
     fn frozen(&self, stage: Stage, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        let Stage::Finishing(pass) = stage else {
+        let Stage::FineTuning(pass) = stage else {
             return None;
         };
         let net = |part: usize, inputs| {
@@ -353,7 +365,7 @@ impl Algorithm for PflMoe {
             return Some(features);
         }
         let logits = [CLASSIFIER, PERSONAL].map(|classifier| net(classifier, features.clone()));
-        let seen = if self.sees == Some(Sees::Input) {
+        let seen = if self.gate_input == Some(GateInput::Samples) {
             inputs
         } else {
             features
@@ -361,33 +373,37 @@ impl Algorithm for PflMoe {
         Some(Tensor::cat([vec![seen], logits.to_vec()].concat(), 1))
     }
 
-    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
-        let tape = record_only(&self.parts, &[EXTRACTOR, CLASSIFIER]);
+    fn step(&mut self, stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        if let Stage::FineTuning(pass) = stage {
+            return self.fine_tune(pass, batch, ctx);
+        }
+        let tape = ctx.record_only(&self.parts, &[EXTRACTOR, CLASSIFIER]);
         let fit = cross_entropy(self.run(&tape, CLASSIFIER, batch.inputs), batch.targets);
         Step {
-            loss: descend(&mut self.parts, tape, fit, self.learning_rate),
+            loss: ctx.step(&mut self.parts, tape, fit),
             routed: Vec::new(),
         }
     }
 
     fn selection(&self, stage: Stage) -> Selection {
-        let Stage::Finishing(pass) = stage else {
+        let Stage::FineTuning(pass) = stage else {
             return Selection::ALL;
         };
-        let uses_all = self.sees.is_none() && self.hyper.text("personal_samples") == "all";
-        let twentieths = match pass {
-            0 if uses_all => Selection::ALL.twentieths,
-            0 => GATE_TWENTIETHS..Selection::ALL.twentieths.end,
-            _ => 0..GATE_TWENTIETHS,
+        let uses_all = self.gate_input.is_none() && self.hyper.text("personal_samples") == "all";
+        // The first quarter of the samples is the gate's.
+        let fraction = match pass {
+            0 if uses_all => Fraction::ALL,
+            0 => Fraction::new(1, 4, 4),
+            _ => Fraction::new(0, 1, 4),
         };
         Selection {
-            twentieths,
+            fraction,
             batch_size: Some(self.hyper.count("finishing_batch_size") as usize),
         }
     }
 
-    fn finishing_passes(&self) -> Vec<u32> {
-        let gate = self.sees.map(|_| self.hyper.count("gate_epochs"));
+    fn fine_tuning_passes(&self) -> Vec<u32> {
+        let gate = self.gate_input.map(|_| self.hyper.count("gate_epochs"));
         match (self.hyper.count("personal_epochs"), gate) {
             (0, _) => Vec::new(),
             (personal, None | Some(0)) => vec![personal],
@@ -395,50 +411,35 @@ impl Algorithm for PflMoe {
         }
     }
 
-    fn begin_finishing(&mut self, pass: usize) {
+    fn step_rule(&self, stage: Stage) -> StepRule {
+        let Stage::FineTuning(pass) = stage else {
+            return StepRule::Federation;
+        };
+        let (method, learning) = if pass == 0 {
+            let momentum = self.hyper.real("personal_momentum");
+            (Method::Momentum(momentum), self.hyper.real("personal_rate"))
+        } else if self.hyper.text("gate_optimizer") == "adam" {
+            (Method::Adam, self.hyper.real("gate_rate"))
+        } else {
+            (Method::Sgd, self.hyper.real("gate_rate"))
+        };
         let weight_decay = self.hyper.real("weight_decay");
-        if pass == 0 {
-            self.parts[PERSONAL].weights = self.parts[CLASSIFIER].weights.clone();
-            let method = Method::Momentum(self.hyper.real("personal_momentum"));
-            self.optimizer = Optimizer::new(method, self.hyper.real("personal_rate"), weight_decay);
-            self.set_progress(PERSONALIZED);
-        } else if let Some(fresh) = &self.fresh_gate {
-            self.parts[GATE].weights = fresh.clone();
-            let is_adam = self.hyper.text("gate_optimizer") == "adam";
-            let method = if is_adam {
-                Method::Adam
-            } else {
-                Method::Momentum(0.0)
-            };
-            self.optimizer = Optimizer::new(method, self.hyper.real("gate_rate"), weight_decay);
-            self.set_progress(MIXED);
-        }
+        StepRule::Prescribed(
+            method,
+            Rate {
+                learning,
+                weight_decay,
+            },
+        )
     }
 
-    fn finishing_step(&mut self, pass: usize, batch: Batch) -> Step {
-        let trained = if pass == 0 { PERSONAL } else { GATE };
-        let tape = record_only(&self.parts, &[trained]);
-        let net = &self.parts[trained].net;
-        let logits = if pass == 0 {
-            net.forward(&tape[PERSONAL], batch.inputs)
-        } else {
-            let (width, classes) = (net.n_inputs(), self.parts[CLASSIFIER].net.n_outputs());
-            let columns = |from: usize, count: usize| batch.inputs.clone().narrow(1, from, count);
-            let score = net.forward(&tape[GATE], columns(0, width));
-            mixed(
-                score,
-                columns(width, classes),
-                columns(width + classes, classes),
-            )
-        };
-        let (loss, mut slopes) = slopes(tape, cross_entropy(logits, batch.targets));
-        self.optimizer.step(
-            &mut self.parts[trained].weights,
-            slopes.swap_remove(trained),
-        );
-        Step {
-            loss,
-            routed: Vec::new(),
+    fn begin_fine_tuning(&mut self, pass: usize, _ctx: &RoundContext<'_>) {
+        if pass == 0 {
+            self.parts[PERSONAL].weights = self.parts[CLASSIFIER].weights.clone();
+            self.predictor = Predictor::Personal;
+        } else if let Some(fresh) = &self.fresh_gate {
+            self.parts[GATE].weights = fresh.clone();
+            self.predictor = Predictor::Mixture;
         }
     }
 
@@ -448,14 +449,31 @@ impl Algorithm for PflMoe {
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
-        let (weights, progress) = (plain(&self.parts), self.progress());
-        output(if progress >= MIXED {
-            self.mix(&weights, inputs)
-        } else if progress >= PERSONALIZED {
-            self.run(&weights, PERSONAL, inputs)
-        } else {
-            self.run(&weights, CLASSIFIER, inputs)
+        let weights = plain(&self.parts);
+        output(match self.predictor {
+            Predictor::Common => self.run(&weights, CLASSIFIER, inputs),
+            Predictor::Personal => self.run(&weights, PERSONAL, inputs),
+            Predictor::Mixture => self.mix(&weights, inputs),
         })
+    }
+
+    fn memory(&self) -> Option<Memory> {
+        (self.predictor != Predictor::Common).then(|| Memory::of(&self.predictor))
+    }
+
+    fn recall(&mut self, memory: Option<&Memory>, retired: &ParamSet) -> Result<(), LearnError> {
+        let progress = retired.get(RETIRED).map_or(0.0, |array| array.values()[0]);
+        self.predictor = match memory {
+            Some(memory) => memory.read()?,
+            None if progress >= 2.0 => Predictor::Mixture,
+            None if progress >= 1.0 => Predictor::Personal,
+            None => Predictor::Common,
+        };
+        Ok(())
+    }
+
+    fn retired(&self) -> &'static [&'static str] {
+        &[RETIRED]
     }
 }
 
@@ -464,8 +482,7 @@ mod tests {
     use fednode_core::spec::ModelSpec;
 
     use super::*;
-    use crate::algorithm::take_step;
-    use crate::algorithm::testing::{assert_close, batch, build, matrix, numbers, setup};
+    use crate::algorithm::testing::{Driven, assert_close, batch, build, matrix, numbers, setup};
     use crate::weights::values;
 
     /// The spec's gradient: `(p - onehot) . (z_g - z_l) * g (1 - g) * v`. Score ln 3, so g = 3/4; common logits (2, 0),
@@ -488,21 +505,21 @@ mod tests {
     fn rounds_are_fedavgs_and_what_follows_leaves_the_common_model_alone() {
         for (name, gate_inputs) in [("pfl-fb", None), ("pfl-mf", Some(4)), ("pfl-mfe", Some(4))] {
             let (mut moe, mut average) = (build(name, &[]), build("fedavg", &[]));
-            moe.begin_round(Draws::new(1, 0, 1));
-            assert_eq!(moe.step(0, batch()), average.step(0, batch()), "{name}");
+            moe.begin(1);
+            assert_eq!(moe.train(0, batch()), average.train(0, batch()), "{name}");
             let common = numbers(average.as_ref(), "");
             assert_eq!(numbers(moe.as_ref(), "fc"), common, "{name}");
             let logits =
                 |algorithm: &dyn Algorithm| values(&algorithm.forward(batch().inputs).logits);
             assert_eq!(logits(moe.as_ref()), logits(average.as_ref()), "{name}");
 
-            moe.begin_finishing(0);
+            moe.begin_tuning(0);
             assert_eq!(
                 numbers(moe.as_ref(), "personal."),
                 common,
                 "{name}: the `mlp` has no convolutions"
             );
-            take_step(moe.as_mut(), Stage::Finishing(0), batch());
+            moe.train_in(Stage::FineTuning(0), batch());
             let personal = numbers(moe.as_ref(), "personal.");
             assert_ne!(personal, common, "{name}");
             assert_ne!(logits(moe.as_ref()), logits(average.as_ref()), "{name}");
@@ -513,8 +530,8 @@ mod tests {
                 "{name}"
             );
             if gate_inputs.is_some() {
-                moe.begin_finishing(1);
-                take_step(moe.as_mut(), Stage::Finishing(1), batch());
+                moe.begin_tuning(1);
+                moe.train_in(Stage::FineTuning(1), batch());
                 assert_ne!(numbers(moe.as_ref(), "gate."), gate, "{name}");
             }
             assert_eq!(numbers(moe.as_ref(), "personal."), personal, "{name}");
@@ -548,16 +565,17 @@ mod tests {
 
     #[test]
     fn samples_are_divided_as_the_profiles_say() {
-        let twentieths = |name: &str, pass| {
+        let samples = |name: &str, pass| {
             build(name, &[])
-                .selection(Stage::Finishing(pass))
-                .twentieths
+                .selection(Stage::FineTuning(pass))
+                .fraction
+                .of(20)
         };
         assert_eq!(
             (
-                twentieths("pfl-mf", 0),
-                twentieths("pfl-mf", 1),
-                twentieths("pfl-fb", 0)
+                samples("pfl-mf", 0),
+                samples("pfl-mf", 1),
+                samples("pfl-fb", 0)
             ),
             (5..20, 0..5, 5..20)
         );

@@ -2,8 +2,8 @@
 
 use burn::tensor::Tensor;
 
-use super::part::{Part, Role, descend, record};
-use super::{Algorithm, Output, Setup, Step};
+use super::part::{Part, Role};
+use super::{Algorithm, Output, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut};
@@ -13,17 +13,13 @@ use crate::weights::Weights;
 /// A model that is one part.
 struct Plain {
     part: [Part; 1],
-    learning_rate: f64,
 }
 
 /// Builds it; the role says whether the model is averaged.
 pub(super) fn build(setup: &Setup<'_>, role: Role) -> Result<Box<dyn Algorithm>, LearnError> {
     let net = model::build(setup.model)?;
     let part = Part::new(role, net, setup.seed, 0, setup.device);
-    Ok(Box::new(Plain {
-        part: [part],
-        learning_rate: setup.training.learning_rate,
-    }))
+    Ok(Box::new(Plain { part: [part] }))
 }
 
 impl Algorithm for Plain {
@@ -35,15 +31,10 @@ impl Algorithm for Plain {
         &mut self.part
     }
 
-    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
-        let tape = record(&self.part);
+    fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let tape = ctx.record(&self.part);
         let logits = self.part[0].net.forward(&tape[0], batch.inputs);
-        let loss = descend(
-            &mut self.part,
-            tape,
-            cross_entropy(logits, batch.targets),
-            self.learning_rate,
-        );
+        let loss = ctx.step(&mut self.part, tape, cross_entropy(logits, batch.targets));
         Step {
             loss,
             routed: Vec::new(),

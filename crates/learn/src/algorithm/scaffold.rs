@@ -17,21 +17,21 @@
 //! the mean over those CN is the paper's c. Beyond 64 nodes chance decides how many train, |S|, and the step of c is CN / |S|
 //! times the paper's; of a node whose update is not counted, c never learns what its c_j did.
 //!
+//! Running statistics of batch normalisation have no gradient, so they have no control; they are averaged with the model.
+//!
 //! The means are uniform as in PFLlib. The robust rules may take the mean's place; then c is no longer exactly the mean of
 //! the c_j, and the corrections no longer add up to zero.
 
 use burn::tensor::Tensor;
-use fednode_core::spec::TrainingSpec;
-use fednode_core::{Averaging, ConfigError, Exchange, Weighting};
+use fednode_core::{Averaging, Exchange, Weighting};
 
 use super::hyper::AGGREGATION;
-use super::part::{Part, Role, apply, record_only, slopes};
+use super::part::{Part, Role};
 use super::whole::{self, BASE, HEAD};
-use super::{Algorithm, Output, Row, Setup, Step};
+use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::Net;
-use crate::random::Draws;
 use crate::train::cross_entropy;
 use crate::weights::Weights;
 
@@ -43,6 +43,7 @@ pub(super) const ROW: Row = Row {
     peer_to_peer: "nothing",
     keeps_private: "a copy of the node's own control variate",
     trains_ahead: false,
+    optimizers: Optimizers::PlainSteps("reckons its controls from plain steps"),
     hyper: &[AGGREGATION],
     profiles: &[],
     exchange: |values| Exchange {
@@ -67,23 +68,11 @@ struct Scaffold {
     received: [Weights; 2],
     /// Steps of this round.
     steps: u32,
-    learning_rate: f64,
     participation: f64,
 }
 
 impl Scaffold {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
-        let TrainingSpec {
-            momentum,
-            weight_decay,
-            clip_norm,
-            ..
-        } = *setup.training;
-        if momentum + weight_decay + clip_norm > 0.0 {
-            let text = "`scaffold` reckons its controls from plain steps: leave `training.momentum`, `training.weight_decay` \
-                        and `training.clip_norm` at 0";
-            return Err(ConfigError(text.into()).into());
-        }
         let [base, head] = whole::halves(setup, Role::Shared)?;
         let received = [base.weights.clone(), head.weights.clone()];
         let zeros = |role, prefix| {
@@ -100,12 +89,11 @@ impl Scaffold {
             zeros(Role::Private, "own_control."),
         );
         let parts = [base, head, control, own];
-        let (learning_rate, participation) = (setup.training.learning_rate, setup.participation);
+        let participation = setup.participation;
         Ok(Self {
             parts,
             received,
             steps: 0,
-            learning_rate,
             participation,
         })
     }
@@ -129,20 +117,21 @@ impl Algorithm for Scaffold {
         &mut self.parts
     }
 
-    fn begin_round(&mut self, _draws: Draws) {
+    fn begin_round(&mut self, _ctx: &RoundContext<'_>) {
         self.received = [BASE, HEAD].map(|half| self.parts[half].weights.clone());
         self.steps = 0;
     }
 
-    fn step(&mut self, _pass: usize, batch: Batch) -> Step {
-        let tape = record_only(&self.parts, &[BASE, HEAD]);
+    fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
+        let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
         let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
-        let (loss, mut slopes) = slopes(tape, cross_entropy(logits, batch.targets));
-        let trained = slopes[..CONTROL].iter_mut().flatten();
-        for (slope, correction) in trained.zip(self.corrections()) {
-            *slope = slope.take().map(|slope| slope + correction);
+        let mut found = ctx.differentiate(tape, cross_entropy(logits, batch.targets));
+        let halves = found.gradients[..CONTROL].iter_mut().zip(&self.parts);
+        let trained = halves.flat_map(|(gradients, part)| part.net.learned(gradients.iter_mut()));
+        for (gradient, correction) in trained.zip(self.corrections()) {
+            *gradient = gradient.take().map(|gradient| gradient + correction);
         }
-        apply(&mut self.parts, slopes, self.learning_rate);
+        let loss = ctx.apply(&mut self.parts, found);
         self.steps += 1;
         Step {
             loss,
@@ -150,15 +139,16 @@ impl Algorithm for Scaffold {
         }
     }
 
-    fn end_round(&mut self) {
+    fn end_round(&mut self, ctx: &RoundContext<'_>) {
         let moved = [BASE, HEAD].into_iter().flat_map(|half| {
             let (then, now) = (
                 self.received[half].tensors(),
                 self.parts[half].weights.tensors(),
             );
-            then.zip(now).map(|(then, now)| then.clone() - now.clone())
+            let moved = then.zip(now).map(|(then, now)| then.clone() - now.clone());
+            self.parts[half].net.learned(moved)
         });
-        let scale = 1.0 / (f64::from(self.steps.max(1)) * self.learning_rate);
+        let scale = 1.0 / (f64::from(self.steps.max(1)) * ctx.learning_rate());
         // The first two terms of c_j' are the correction turned round.
         let renewed = self
             .corrections()
@@ -197,7 +187,7 @@ mod tests {
     use burn::tensor::Device;
 
     use super::*;
-    use crate::algorithm::testing::{assert_close, batch, build, numbers, setup};
+    use crate::algorithm::testing::{Driven, assert_close, batch, build, numbers, setup};
 
     /// Of one step from w_t, `(w_t - w) / lr` is the gradient there. With c = c_j = 0 the step is FedAvg's and that
     /// gradient becomes c_j. The next step, from a c of 0.5 everywhere, differs from FedAvg's by `lr * (c_j - 0.5)` with
@@ -206,17 +196,17 @@ mod tests {
     fn corrections_agree_with_a_worked_example() {
         let (mut scaffold, mut average) = (build("scaffold", &[]), build("fedavg", &[]));
         let before = numbers(average.as_ref(), "");
-        scaffold.begin_round(Draws::new(1, 0, 1));
-        assert_eq!(scaffold.step(0, batch()), average.step(0, batch()));
-        scaffold.end_round();
+        scaffold.begin(1);
+        assert_eq!(scaffold.train(0, batch()), average.train(0, batch()));
+        scaffold.end();
         let after = numbers(average.as_ref(), "");
-        let slope: Vec<f32> = before
+        let gradient: Vec<f32> = before
             .iter()
             .zip(&after)
             .map(|(before, after)| (before - after) / 0.01)
             .collect();
-        assert!(slope.iter().any(|slope| slope.abs() > 1e-3));
-        assert_close(&numbers(scaffold.as_ref(), "own_control."), &slope, 1e-6);
+        assert!(gradient.iter().any(|gradient| gradient.abs() > 1e-3));
+        assert_close(&numbers(scaffold.as_ref(), "own_control."), &gradient, 1e-6);
         assert_eq!(
             numbers(scaffold.as_ref(), "own_control."),
             numbers(scaffold.as_ref(), "control.")
@@ -229,9 +219,9 @@ mod tests {
             .map(|tensor| Tensor::full(tensor.dims(), 0.5, &Device::flex()));
         *control = Weights::new(halves.collect());
         let own = numbers(scaffold.as_ref(), "own_control.");
-        scaffold.begin_round(Draws::new(1, 0, 2));
-        scaffold.step(0, batch());
-        average.step(0, batch());
+        scaffold.begin(2);
+        scaffold.train(0, batch());
+        average.train(0, batch());
         let (corrected, plain) = (
             numbers(scaffold.as_ref(), "fc"),
             numbers(average.as_ref(), "fc"),
@@ -243,13 +233,13 @@ mod tests {
             .collect();
         let expected: Vec<f32> = own.iter().map(|own| 0.01 * (own - 0.5)).collect();
         assert_close(&differences, &expected, 1e-6);
-        scaffold.end_round();
-        let slope: Vec<f32> = after
+        scaffold.end();
+        let gradient: Vec<f32> = after
             .iter()
             .zip(&plain)
             .map(|(before, after)| (before - after) / 0.01)
             .collect();
-        assert_close(&numbers(scaffold.as_ref(), "own_control."), &slope, 2e-5);
+        assert_close(&numbers(scaffold.as_ref(), "own_control."), &gradient, 2e-5);
     }
 
     /// Half of the nodes train: a node with c = 0.5 and c_j = 0 shares `c + 0.5 * (c_j' - c_j)`, so that the mean over
@@ -270,9 +260,9 @@ mod tests {
                 .map(|c| Tensor::full(c.dims(), 0.5, &Device::flex()))
                 .collect(),
         );
-        scaffold.begin_round(Draws::new(1, 0, 1));
-        scaffold.step(0, batch());
-        scaffold.end_round();
+        scaffold.begin(1);
+        scaffold.train(0, batch());
+        scaffold.end();
         let expected: Vec<f32> = numbers(&scaffold, "own_control.")
             .iter()
             .map(|own| 0.5 + 0.5 * own)

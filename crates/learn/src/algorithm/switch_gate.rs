@@ -22,7 +22,7 @@ use burn::tensor::activation::{sigmoid, softmax};
 
 use super::Setup;
 use super::part::{Part, Role};
-use crate::model::{Activation, Initial, Layer, Linear, Net};
+use crate::model::{Activation, Initial, Linear, Net, leaf};
 use crate::weights::Weights;
 
 /// How many parts a gate has.
@@ -72,7 +72,7 @@ pub(super) fn parts(setup: &Setup<'_>, inputs: usize, width: usize) -> [Part; N_
     ]);
     let linear = |name, inputs, outputs| {
         let activation = Activation::Identity;
-        Net::new(vec![Layer::Linear(Linear {
+        Net::new(vec![leaf(Linear {
             name,
             inputs,
             outputs,
@@ -316,7 +316,7 @@ mod tests {
             (FIRST, 0),
             (SECOND, 0),
         ] {
-            let slope = values(&recorded[part].tensor(array).grad(&gradients).unwrap())[0];
+            let gradient = values(&recorded[part].tensor(array).grad(&gradients).unwrap())[0];
             let moved = |by: f32| {
                 let mut weights = plain.clone();
                 let mut tensors: Vec<_> = weights[part].tensors().cloned().collect();
@@ -329,8 +329,8 @@ mod tests {
             };
             let difference = (moved(step) - moved(-step)) / (2.0 * step);
             assert!(
-                (slope - difference).abs() < 5e-3,
-                "part {part}, array {array}: {slope} is not {difference}"
+                (gradient - difference).abs() < 5e-3,
+                "part {part}, array {array}: {gradient} is not {difference}"
             );
         }
     }

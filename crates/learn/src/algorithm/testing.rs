@@ -4,12 +4,101 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::spec::{ModelSpec, TrainingSpec};
-use fednode_core::{FederationSpec, HyperValue};
+use fednode_core::{FederationSpec, HyperValue, Round};
 
-use super::{Algorithm, Row, Setup, Stage, TABLE, find, take_step};
+use super::{Algorithm, RoundContext, Row, Setup, Stage, Step, StepContext, TABLE, find};
 use crate::batch::Batch;
 use crate::gate::one_hot;
-use crate::random::{Draws, Purpose, stream, uniform};
+use crate::optimizer::Stepper;
+use crate::random::{Purpose, stream, uniform};
+
+/// Samples of each class, where a test does not care.
+const COUNTS: [u32; 2] = [1, 1];
+
+/// Runs hooks and single steps by the default `training`, without a training loop.
+pub(crate) trait Driven: Algorithm {
+    /// Hands over the context of a round.
+    fn in_round<R>(
+        &mut self,
+        round: u32,
+        class_counts: &[u32],
+        work: impl FnOnce(&mut Self, &RoundContext<'_>) -> R,
+    ) -> R {
+        let training = TrainingSpec::default();
+        let ctx = RoundContext {
+            round: Round(round),
+            rounds: 9,
+            training: &training,
+            class_counts,
+            seed: 1,
+            node_seed: 0,
+        };
+        work(self, &ctx)
+    }
+
+    /// Begins a round.
+    fn begin(&mut self, round: u32) {
+        self.begin_with(round, &COUNTS);
+    }
+
+    /// Begins a round with so many samples of each class.
+    fn begin_with(&mut self, round: u32, class_counts: &[u32]) {
+        self.in_round(round, class_counts, |node, ctx| node.begin_round(ctx));
+    }
+
+    /// Returns the passes of a round.
+    fn round_passes(&mut self, round: u32) -> Vec<u32> {
+        self.in_round(round, &COUNTS, |node, ctx| node.passes(ctx))
+    }
+
+    /// Ends a round.
+    fn end(&mut self) {
+        self.end_with(1, &COUNTS);
+    }
+
+    /// Ends a round with so many samples of each class.
+    fn end_with(&mut self, round: u32, class_counts: &[u32]) {
+        self.in_round(round, class_counts, |node, ctx| node.end_round(ctx));
+    }
+
+    /// Begins a pass after the last round.
+    fn begin_tuning(&mut self, pass: usize) {
+        self.in_round(9, &COUNTS, |node, ctx| node.begin_fine_tuning(pass, ctx));
+    }
+
+    /// Takes one step of a pass on what that pass takes, given as it is.
+    fn train(&mut self, pass: usize, batch: Batch) -> Step {
+        self.step_at(Stage::Pass(pass), batch, 0.01)
+    }
+
+    /// Takes one step of a stage on samples as they are.
+    fn train_in(&mut self, stage: Stage, batch: Batch) -> Step {
+        self.sample_step(stage, batch, 0.01)
+    }
+
+    /// Takes one step of a stage on samples as they are, at a learning rate.
+    fn sample_step(&mut self, stage: Stage, batch: Batch, rate: f64) -> Step {
+        let inputs = self
+            .frozen(stage, batch.inputs.clone())
+            .unwrap_or(batch.inputs);
+        self.step_at(stage, Batch { inputs, ..batch }, rate)
+    }
+
+    /// Takes one step of a stage at a learning rate; nothing is remembered from step to step.
+    fn step_at(&mut self, stage: Stage, batch: Batch, rate: f64) -> Step {
+        let training = TrainingSpec {
+            learning_rate: rate,
+            ..TrainingSpec::default()
+        };
+        let mut stepper = Stepper::new(&training, 1.0);
+        stepper.begin_stage(self.step_rule(stage));
+        self.in_round(1, &COUNTS, |node, ctx| {
+            node.step(stage, batch, &mut StepContext::new(ctx, &mut stepper))
+        })
+    }
+}
+
+impl<T: Algorithm + ?Sized> Driven for T {}
 
 /// Hands a setup of a small `mlp` for two classes to whoever builds of it.
 pub(super) fn setup<T>(name: &str, hyper: &[(&str, f64)], build: impl Fn(&Setup<'_>) -> T) -> T {
@@ -85,7 +174,7 @@ pub(super) fn matrix<const R: usize, const C: usize>(rows: [[f32; C]; R]) -> Ten
 }
 
 #[track_caller]
-pub(super) fn assert_close(got: &[f32], expected: &[f32], tolerance: f32) {
+pub(crate) fn assert_close(got: &[f32], expected: &[f32], tolerance: f32) {
     let close = got.len() == expected.len()
         && got
             .iter()
@@ -123,19 +212,12 @@ pub(crate) fn trained() -> Vec<(&'static str, Box<dyn Algorithm>)> {
         };
         let mut algorithm =
             super::build(&spec, &device).expect("every row builds on a small `cnn`");
-        algorithm.meet(&[2, 1, 1]);
-        for round in 1..=3 {
-            algorithm.begin_round(Draws::new(1, 0, round));
+        for round in 1..=3u32 {
+            algorithm.begin_with(round, &[2, 1, 1]);
             let targets = one_hot(&[0, 1, 2, 0], 3, &device);
-            take_step(
-                algorithm.as_mut(),
-                Stage::Pass(0),
-                Batch {
-                    inputs: random(4, round),
-                    targets,
-                },
-            );
-            algorithm.end_round();
+            let inputs = random(4, u64::from(round));
+            algorithm.sample_step(Stage::Pass(0), Batch { inputs, targets }, 0.05);
+            algorithm.end_with(round, &[2, 1, 1]);
         }
         (row.name, algorithm)
     };

@@ -8,14 +8,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use fednode_core::spec::PoolSpec;
+use fednode_core::spec::{GateInput, PoolSpec};
 use fednode_core::work::{PrivateModule, Watch};
 use fednode_core::{Layout, NodeId, ParamSet, PoolOutcome, Served};
 
 use super::{Learner, Subset, check, count};
 use crate::algorithm::Modular;
 use crate::error::LearnError;
-use crate::pool::{self, Meter, Mixture, Node, PREFIX, Predictor, Sees};
+use crate::memory::Memory;
+use crate::pool::{self, Meter, Mixture, Node, PREFIX, Predictor};
 
 impl Learner {
     /// Returns the private module as it is now, with its accuracy on the validation samples; nothing if the algorithm
@@ -132,7 +133,7 @@ impl Learner {
             classes: self.model.classes,
             device: self.device.tensors(),
             seeds: [self.seed, self.node_seed],
-            room: &self.room,
+            budget: &self.budget,
             max_norm_ratio: self.max_norm_ratio,
         })
     }
@@ -172,6 +173,7 @@ impl Learner {
     pub(super) fn read_pool<'a>(
         &self,
         state: &'a ParamSet,
+        memory: Option<&Memory>,
     ) -> Result<(Option<Mixture>, Cow<'a, ParamSet>), LearnError> {
         let modular = match self.algorithm.modular() {
             Some(modular) if state.iter().any(|(name, _)| name.starts_with(PREFIX)) => modular,
@@ -188,6 +190,7 @@ impl Learner {
             set.insert(name, tensor.shape(), tensor.values().to_vec())?;
         }
         check("the pool", &params, &params.layout())?;
+        let memory = memory.map(Memory::read).transpose()?;
         let (parts, tensors) = (
             pool::parts(self.algorithm.as_ref(), modular),
             self.device.tensors(),
@@ -195,8 +198,9 @@ impl Learner {
         let loaded = self.device.run(|| {
             Mixture::load(
                 &params,
+                memory,
                 parts,
-                |sees| self.gate_inputs(modular, sees),
+                |input| self.gate_inputs(modular, input),
                 tensors,
             )
         });
@@ -207,13 +211,13 @@ impl Learner {
         Ok((Some(loaded.map_err(mismatch)?), Cow::Owned(own)))
     }
 
-    /// Returns how wide is what a gate sees.
-    fn gate_inputs(&self, modular: &dyn Modular, sees: Sees) -> usize {
+    /// Returns how wide is what a gate judges by.
+    fn gate_inputs(&self, modular: &dyn Modular, input: GateInput) -> usize {
         let one = Tensor::zeros(
             [1, self.model.input.iter().product()],
             self.device.tensors(),
         );
         let opened = modular.open(one.clone()).gate_input;
-        sees.input(self.algorithm.as_ref(), &one, opened).dims()[1]
+        pool::gate_input(input, self.algorithm.as_ref(), &one, opened).dims()[1]
     }
 }

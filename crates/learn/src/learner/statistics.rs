@@ -1,7 +1,7 @@
 //! The last round of a learner that ends with class statistics (`statistics.enabled`).
 //!
 //! Until then all is as without. From the moment its sums are there, they are the node's shared part, and what was shared
-//! before is its own affair; which of the two holds is told by the numbers themselves, so it survives a restart.
+//! before is its own affair. Which of the two holds is part of the node's memory, so it survives a restart.
 
 use fednode_core::work::Update;
 use fednode_core::{FederationSpec, Round};
@@ -74,7 +74,7 @@ impl Learner {
     pub(super) fn shares_statistics(&self) -> bool {
         self.statistics
             .as_ref()
-            .is_some_and(|(_, statistics)| self.device.run(|| statistics.is_gathered()))
+            .is_some_and(|(_, statistics)| statistics.is_gathered())
     }
 
     /// Returns all parts with what they are to the federation now: once statistics are shared, nothing else is.

@@ -5,13 +5,16 @@
 //! kernels are 3×3 with padding 1, which keeps the map's size up to the poolings (8×8 digits end as 2×2).
 
 use fednode_core::ConfigError;
+use fednode_core::spec::ModelSpec;
 
-use super::net::{Activation, Conv, Layer, Linear};
-use super::{Row, too_small};
+use super::layer::{Activation, Conv, Linear};
+use super::net::{Block, leaf};
+use super::{Reads, Row, too_small};
 
 pub(super) const ROW: Row = Row {
     name: "cnn",
     summary: "two 5x5 convolutions (32, 64), 512 hidden units: FedAvg's and PFLlib's CNN",
+    reads: Reads::Images,
     layers,
 };
 
@@ -20,7 +23,8 @@ const SMALLEST_UNPADDED: usize = 16;
 /// Smallest side that two poolings leave something of.
 const SMALLEST: usize = 4;
 
-fn layers(input: [usize; 3], classes: usize) -> Result<Vec<Layer>, ConfigError> {
+fn layers(spec: &ModelSpec) -> Result<Vec<Block>, ConfigError> {
+    let ModelSpec { input, classes, .. } = *spec;
     let side = input[1].min(input[2]);
     if side < SMALLEST {
         return Err(too_small("cnn", input, SMALLEST));
@@ -61,10 +65,5 @@ fn layers(input: [usize; 3], classes: usize) -> Result<Vec<Layer>, ConfigError> 
         activation: Activation::Identity,
         bias: true,
     };
-    Ok(vec![
-        Layer::Conv(first),
-        Layer::Conv(second),
-        Layer::Linear(hidden),
-        Layer::Linear(head),
-    ])
+    Ok(vec![leaf(first), leaf(second), leaf(hidden), leaf(head)])
 }

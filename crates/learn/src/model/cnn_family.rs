@@ -7,9 +7,11 @@
 //! padded, but for images with a side below 16 they are 3×3 with padding 1.
 
 use fednode_core::ConfigError;
+use fednode_core::spec::ModelSpec;
 
-use super::net::{Activation, Conv, Layer, Linear};
-use super::{Row, too_small};
+use super::layer::{Activation, Conv, Linear};
+use super::net::{Block, leaf};
+use super::{Reads, Row, too_small};
 
 /// Smallest side that two unpadded 5×5 convolutions with their poolings leave something of.
 const SMALLEST_UNPADDED: usize = 16;
@@ -22,37 +24,42 @@ pub(super) const ROWS: [Row; 5] = [
     Row {
         name: "cnn-1",
         summary: "two 5x5 convolutions (16, 32), 2000 and 500 hidden units: pFedMoE's largest",
-        layers: |input, classes| layers("cnn-1", [32, 2000], input, classes),
+        reads: Reads::Images,
+        layers: |spec| layers(spec, "cnn-1", [32, 2000]),
     },
     Row {
         name: "cnn-2",
         summary: "two 5x5 convolutions (16, 16), 2000 and 500 hidden units: pFedMoE's second",
-        layers: |input, classes| layers("cnn-2", [16, 2000], input, classes),
+        reads: Reads::Images,
+        layers: |spec| layers(spec, "cnn-2", [16, 2000]),
     },
     Row {
         name: "cnn-3",
         summary: "two 5x5 convolutions (16, 32), 1000 and 500 hidden units: pFedMoE's third",
-        layers: |input, classes| layers("cnn-3", [32, 1000], input, classes),
+        reads: Reads::Images,
+        layers: |spec| layers(spec, "cnn-3", [32, 1000]),
     },
     Row {
         name: "cnn-4",
         summary: "two 5x5 convolutions (16, 32), 800 and 500 hidden units: pFedMoE's fourth",
-        layers: |input, classes| layers("cnn-4", [32, 800], input, classes),
+        reads: Reads::Images,
+        layers: |spec| layers(spec, "cnn-4", [32, 800]),
     },
     Row {
         name: "cnn-5",
         summary: "two 5x5 convolutions (16, 32), 500 and 500 hidden units: pFedMoE's smallest",
-        layers: |input, classes| layers("cnn-5", [32, 500], input, classes),
+        reads: Reads::Images,
+        layers: |spec| layers(spec, "cnn-5", [32, 500]),
     },
 ];
 
 /// Makes a member of the family by the maps of its second convolution and the units of its first hidden layer.
 fn layers(
+    spec: &ModelSpec,
     model: &str,
     [filters, units]: [usize; 2],
-    input: [usize; 3],
-    classes: usize,
-) -> Result<Vec<Layer>, ConfigError> {
+) -> Result<Vec<Block>, ConfigError> {
+    let ModelSpec { input, classes, .. } = *spec;
     let side = input[1].min(input[2]);
     if side < SMALLEST {
         return Err(too_small(model, input, SMALLEST));
@@ -80,7 +87,7 @@ fn layers(
     };
     let inputs = second.output().iter().product();
     let linear = |name, inputs, outputs, activation| {
-        Layer::Linear(Linear {
+        leaf(Linear {
             name,
             inputs,
             outputs,
@@ -89,8 +96,8 @@ fn layers(
         })
     };
     Ok(vec![
-        Layer::Conv(first),
-        Layer::Conv(second),
+        leaf(first),
+        leaf(second),
         linear("fc1", inputs, units, Activation::Relu),
         linear("fc2", units, FEATURES, Activation::Relu),
         linear("fc3", FEATURES, classes, Activation::Identity),
@@ -101,6 +108,13 @@ fn layers(
 mod tests {
     use super::*;
     use crate::model::{Cut, Net, Parameter};
+
+    fn spec(input: [usize; 3]) -> ModelSpec {
+        ModelSpec {
+            input,
+            ..ModelSpec::default()
+        }
+    }
 
     #[test]
     fn sizes_are_those_of_table_4() {
@@ -118,7 +132,7 @@ mod tests {
                 .sum::<usize>()
         };
         for (row, (name, whole, extractor)) in ROWS.iter().zip(table) {
-            let net = Net::new((row.layers)([3, 32, 32], 10).unwrap());
+            let net = Net::new((row.layers)(&spec([3, 32, 32])).unwrap());
             let (base, head) = net.split(Cut::Head);
             assert_eq!(
                 (row.name, count(&net), count(&base)),
@@ -130,13 +144,13 @@ mod tests {
                 "{name}"
             );
         }
-        let small = Net::new((ROWS[4].layers)([1, 28, 28], 10).unwrap())
+        let small = Net::new((ROWS[4].layers)(&spec([1, 28, 28])).unwrap())
             .split(Cut::Head)
             .0;
         assert_eq!(count(&small), 520_248, "moe-systems §3.8");
-        assert!((ROWS[0].layers)([1, 8, 8], 10).is_ok());
+        assert!((ROWS[0].layers)(&spec([1, 8, 8])).is_ok());
         assert!(
-            (ROWS[0].layers)([1, 3, 8], 10)
+            (ROWS[0].layers)(&spec([1, 3, 8]))
                 .unwrap_err()
                 .0
                 .starts_with("model `cnn-1` needs")

@@ -2,7 +2,7 @@
 //!
 //! Each layer is one operation with one backward step, so that the tape costs next to nothing and no intermediate
 //! result (patches, maps before the pooling, sums before the bias) becomes a tensor. The functions return nothing when a
-//! layer's tensors are not 32-bit floats on the CPU; [`super::net`] then composes the layer of general operations. The
+//! layer's tensors are not 32-bit floats on the CPU; the layer is then composed of general operations. The
 //! tests hold the two ways against each other.
 
 use burn::backend::autodiff::NodeId;
@@ -19,7 +19,7 @@ use fednode_kernels::conv::{Block, Trace};
 use fednode_kernels::linear::{self, Layer};
 use rayon::prelude::*;
 
-use super::net::{Activation, Conv, Linear};
+use super::layer::{Activation, Conv, Linear};
 
 /// Runs a convolution with pooling and ReLU, `[batch, C·H·W]` to `[batch, F·H'·W']`.
 pub(super) fn conv(
@@ -114,7 +114,7 @@ const PIECE: usize = 1 << 16;
 ///
 /// On the CPU that is one pass, in place unless somebody else holds the values; the numbers are those of the two
 /// general operations.
-pub(crate) fn descend(values: Tensor<1>, gradient: Tensor<1>, learning_rate: f64) -> Tensor<1> {
+pub(crate) fn sgd_step(values: Tensor<1>, gradient: Tensor<1>, learning_rate: f64) -> Tensor<1> {
     let step = Operand::of(&gradient).filter(|step| step.node.is_none());
     let is_plain = Operand::of(&values).is_some_and(|values| values.node.is_none());
     let (Some(step), true) = (step, is_plain) else {
@@ -460,7 +460,7 @@ mod tests {
             [1, 2].map(|seed| Tensor::<1>::from_data(random(&[100], seed), &Device::flex()));
         let expected = values.clone() - gradient.clone().mul_scalar(0.05);
         assert_eq!(
-            crate::weights::values(&descend(values, gradient, 0.05)),
+            crate::weights::values(&sgd_step(values, gradient, 0.05)),
             crate::weights::values(&expected)
         );
     }

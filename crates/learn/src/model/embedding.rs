@@ -18,7 +18,7 @@ use burn::backend::autodiff::ops::{Backward, Ops};
 use burn::tensor::Tensor;
 
 use super::cpu::{Operand, record, register, slice, tensor};
-use super::net::{Initial, Parameter};
+use super::layer::{Initial, Layer, Parameter, Run};
 
 /// Numbers below this one are no words: padding and unknown words.
 pub(super) const FIRST_WORD: usize = 2;
@@ -48,27 +48,40 @@ pub struct Embedding {
     pub mean: Mean,
 }
 
-impl Embedding {
-    pub(super) fn parameters(&self) -> Vec<Parameter> {
-        let shape = vec![self.vocabulary, self.width];
+impl Layer for Embedding {
+    fn parameters(&self) -> Vec<Parameter> {
         // PyTorch draws N(0, 1).
         let initial = Initial::Rows {
             zeros: FIRST_WORD * self.width,
         };
-        vec![Parameter {
-            name: format!("{}.weight", self.name),
-            shape,
+        let shape = [self.vocabulary, self.width];
+        vec![Parameter::new(
+            format!("{}.weight", self.name),
+            &shape,
             initial,
-            transposed: false,
-        }]
+        )]
     }
 
-    /// Runs a batch, `[batch, length]` to `[batch, width]`.
-    pub(super) fn forward(&self, input: Tensor<2>, table: Tensor<1>) -> Tensor<2> {
+    fn n_inputs(&self) -> usize {
+        self.length
+    }
+
+    fn n_outputs(&self) -> usize {
+        self.width
+    }
+
+    fn reads_words(&self) -> bool {
+        true
+    }
+
+    fn forward(&self, run: &mut Run<'_>, input: Tensor<2>) -> Tensor<2> {
+        let table = run.next();
         self.walk(&input, &table)
             .unwrap_or_else(|| self.compose(input, table))
     }
+}
 
+impl Embedding {
     /// Runs it on the CPU; returns nothing if the tensors are elsewhere.
     fn walk(&self, input: &Tensor<2>, table: &Tensor<1>) -> Option<Tensor<2>> {
         let (input, table) = (Operand::of(input)?, Operand::of(table)?);
@@ -163,18 +176,18 @@ impl Backward<Flex, 1> for EmbeddingStep {
         let [table] = ops.parents.map(|parent| parent.map(|node| node.id));
         let EmbeddingState { embedding, texts } = ops.state;
         let n_values = embedding.vocabulary * embedding.width;
-        let mut slopes = vec![0.0; n_values];
-        for (words, slope) in texts.iter().zip(slice(&gradient).chunks(embedding.width)) {
+        let mut found = vec![0.0; n_values];
+        for (words, to_text) in texts.iter().zip(slice(&gradient).chunks(embedding.width)) {
             let share = embedding.share(words.len());
-            let scaled: Vec<f32> = slope.iter().map(|slope| slope * share).collect();
+            let scaled: Vec<f32> = to_text.iter().map(|value| value * share).collect();
             for word in words {
-                let row = &mut slopes[*word as usize * embedding.width..][..embedding.width];
+                let row = &mut found[*word as usize * embedding.width..][..embedding.width];
                 row.iter_mut()
                     .zip(&scaled)
-                    .for_each(|(sum, slope)| *sum += slope);
+                    .for_each(|(sum, value)| *sum += value);
             }
         }
-        register(gradients, table, Some(slopes), &[n_values]);
+        register(gradients, table, Some(found), &[n_values]);
     }
 }
 

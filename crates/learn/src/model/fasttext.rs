@@ -15,33 +15,38 @@
 //! vocabulary of 98,635 entries is `vocabulary=98635` of the data source, less the words that only the test texts have.
 
 use fednode_core::ConfigError;
+use fednode_core::spec::ModelSpec;
 
-use super::Row;
 use super::embedding::{Embedding, Mean};
-use super::net::{Activation, Layer, Linear};
+use super::layer::{Activation, Linear};
+use super::net::{Block, leaf};
+use super::{Reads, Row};
 
 pub(super) const ROWS: [Row; 2] = [
     Row {
         name: "fasttext",
         summary: "for texts: the mean of a text's word embeddings (32), 32 hidden units: PM-MoE's fastText, put right",
-        layers: |input, classes| layers(Mean::Words, Activation::Identity, input, classes),
+        reads: Reads::Texts,
+        layers: |spec| layers(spec, Mean::Words, Activation::Identity),
     },
     Row {
         name: "fasttext-pfllib",
         summary: "`fasttext` as PFLlib and PM-MoE run it: padding counts in the mean, log-softmax between base and head",
-        layers: |input, classes| layers(Mean::Places, Activation::LogSoftmax, input, classes),
+        reads: Reads::Texts,
+        layers: |spec| layers(spec, Mean::Places, Activation::LogSoftmax),
     },
 ];
 
 /// Numbers of a word's row, and of the features (PM-MoE's d).
 const WIDTH: usize = 32;
 
-fn layers(
-    mean: Mean,
-    after_base: Activation,
-    input: [usize; 3],
-    classes: usize,
-) -> Result<Vec<Layer>, ConfigError> {
+fn layers(spec: &ModelSpec, mean: Mean, after_base: Activation) -> Result<Vec<Block>, ConfigError> {
+    let ModelSpec {
+        input,
+        classes,
+        vocabulary,
+        ..
+    } = *spec;
     let [channels, height, length] = input;
     if (channels, height) != (1, 1) {
         return Err(ConfigError(format!(
@@ -49,7 +54,7 @@ fn layers(
         )));
     }
     let linear = |name, outputs, activation| {
-        Layer::Linear(Linear {
+        leaf(Linear {
             name,
             inputs: WIDTH,
             outputs,
@@ -57,16 +62,15 @@ fn layers(
             bias: true,
         })
     };
-    // The vocabulary is filled in when the model is built.
     let embedding = Embedding {
         name: "embedding",
         length,
-        vocabulary: 0,
+        vocabulary,
         width: WIDTH,
         mean,
     };
     Ok(vec![
-        Layer::Embedding(embedding),
+        leaf(embedding),
         linear("fc1", WIDTH, after_base),
         linear("fc", classes, Activation::Identity),
     ])
@@ -75,7 +79,6 @@ fn layers(
 #[cfg(test)]
 mod tests {
     use burn::tensor::{Device, Tensor};
-    use fednode_core::spec::ModelSpec;
 
     use super::*;
     use crate::model::{Cut, Net, Parameter, build};

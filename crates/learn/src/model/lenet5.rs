@@ -5,20 +5,24 @@
 //! LeCun et al. did), which changes no weight's shape. PFL-MoE's code scales them up instead.
 
 use fednode_core::ConfigError;
+use fednode_core::spec::ModelSpec;
 
-use super::Row;
-use super::net::{Activation, Conv, Layer, Linear};
+use super::layer::{Activation, Conv, Linear};
+use super::net::{Block, leaf};
+use super::{Reads, Row};
 
 pub(super) const ROW: Row = Row {
     name: "lenet5",
     summary: "two 5x5 convolutions (6, 16), 120 and 84 hidden units: PFL-MoE's LeNet-5",
+    reads: Reads::Images,
     layers,
 };
 
 /// Side of the images that the network was made for.
 const SIDE: usize = 32;
 
-fn layers(input: [usize; 3], classes: usize) -> Result<Vec<Layer>, ConfigError> {
+fn layers(spec: &ModelSpec) -> Result<Vec<Block>, ConfigError> {
+    let ModelSpec { input, classes, .. } = *spec;
     let padding = [input[1], input[2]].map(|side| SIDE.saturating_sub(side).div_ceil(2));
     let first = Conv {
         name: "conv1",
@@ -39,23 +43,23 @@ fn layers(input: [usize; 3], classes: usize) -> Result<Vec<Layer>, ConfigError> 
     let inputs = second.output().iter().product();
     let relu = Activation::Relu;
     Ok(vec![
-        Layer::Conv(first),
-        Layer::Conv(second),
-        Layer::Linear(Linear {
+        leaf(first),
+        leaf(second),
+        leaf(Linear {
             name: "fc1",
             inputs,
             outputs: 120,
             activation: relu,
             bias: true,
         }),
-        Layer::Linear(Linear {
+        leaf(Linear {
             name: "fc2",
             inputs: 120,
             outputs: 84,
             activation: relu,
             bias: true,
         }),
-        Layer::Linear(Linear {
+        leaf(Linear {
             name: "fc3",
             inputs: 84,
             outputs: classes,

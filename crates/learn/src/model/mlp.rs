@@ -2,38 +2,42 @@
 //! classes. Its first layer is what FedMoE-DA would share.
 
 use fednode_core::ConfigError;
+use fednode_core::spec::ModelSpec;
 
-use super::Row;
-use super::net::{Activation, Layer, Linear};
+use super::layer::{Activation, Linear};
+use super::net::{Block, leaf};
+use super::{Reads, Row};
 
 pub(super) const ROW: Row = Row {
     name: "mlp",
     summary: "two hidden layers of 200 units: FedAvg's 2NN",
+    reads: Reads::Numbers,
     layers,
 };
 
 /// Units of a hidden layer.
 const HIDDEN: usize = 200;
 
-fn layers(input: [usize; 3], classes: usize) -> Result<Vec<Layer>, ConfigError> {
+fn layers(spec: &ModelSpec) -> Result<Vec<Block>, ConfigError> {
+    let ModelSpec { input, classes, .. } = *spec;
     let inputs = input.iter().product();
     let (relu, identity) = (Activation::Relu, Activation::Identity);
     Ok(vec![
-        Layer::Linear(Linear {
+        leaf(Linear {
             name: "fc1",
             inputs,
             outputs: HIDDEN,
             activation: relu,
             bias: true,
         }),
-        Layer::Linear(Linear {
+        leaf(Linear {
             name: "fc2",
             inputs: HIDDEN,
             outputs: HIDDEN,
             activation: relu,
             bias: true,
         }),
-        Layer::Linear(Linear {
+        leaf(Linear {
             name: "fc",
             inputs: HIDDEN,
             outputs: classes,

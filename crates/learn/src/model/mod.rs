@@ -1,27 +1,31 @@
 //! The model zoo: one file per model, one row per model in [`TABLE`].
 //!
-//! A model is a list of [`Layer`]s. Algorithms split it where they need: after the first layer (FedMoE-DA's embedding),
-//! before the first fully connected one (PFL-MoE's classifier), before the last one (the head of FedPer and its like).
+//! A model is a tree of [`layer`]s, a chain at its top. Algorithms split it where they need: after the first block
+//! (FedMoE-DA's embedding), before the first fully connected layer (PFL-MoE's classifier), before the last one (the head
+//! of FedPer and its like).
 
 mod cnn;
 mod cnn_family;
 mod cpu;
 mod embedding;
 mod fasttext;
+pub mod layer;
 mod lenet5;
 mod mlp;
 pub(crate) mod multiply_adds;
 mod net;
+mod resnet8;
 mod vgg16;
 
 use fednode_core::ConfigError;
 use fednode_core::config::unknown_name;
 use fednode_core::spec::ModelSpec;
 
-pub(crate) use cpu::descend;
+pub(crate) use cpu::sgd_step;
 pub use embedding::{Embedding, Mean};
-pub(crate) use net::affine;
-pub use net::{Activation, Conv, Cut, Initial, Layer, Linear, Net, Norm, Parameter};
+pub(crate) use layer::affine;
+pub use layer::{Activation, Conv, Dropout, Initial, LayerNorm, Linear, Parameter, ParameterKind};
+pub use net::{Block, Cut, Net, leaf};
 
 /// One model of the zoo.
 #[derive(Debug, Clone, Copy)]
@@ -30,8 +34,21 @@ pub struct Row {
     pub name: &'static str,
     /// What it is, in one line.
     pub summary: &'static str,
-    /// Makes its layers for an input of channels, height and width, and a number of classes.
-    pub layers: fn([usize; 3], usize) -> Result<Vec<Layer>, ConfigError>,
+    /// What it reads.
+    pub reads: Reads,
+    /// Makes its blocks for an input and a number of classes.
+    pub layers: fn(&ModelSpec) -> Result<Vec<Block>, ConfigError>,
+}
+
+/// What a model reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// Images: what is near in a sample belongs together.
+    Images,
+    /// Any numbers: images, and rows of tables.
+    Numbers,
+    /// Texts: numbers of words, which are names and no amounts.
+    Texts,
 }
 
 /// All models.
@@ -40,6 +57,7 @@ pub static TABLE: &[Row] = &[
     lenet5::ROW,
     mlp::ROW,
     vgg16::ROW,
+    resnet8::ROW,
     cnn_family::ROWS[0],
     cnn_family::ROWS[1],
     cnn_family::ROWS[2],
@@ -59,36 +77,31 @@ pub fn build(spec: &ModelSpec) -> Result<Net, ConfigError> {
         let names: Vec<&str> = TABLE.iter().map(|row| row.name).collect();
         return Err(ConfigError(unknown_name("model", &spec.name, &names)));
     };
-    check_vocabulary(spec)?;
-    let mut layers = (row.layers)(spec.input, spec.classes)?;
-    if let Some(Layer::Embedding(embedding)) = layers.first_mut() {
-        embedding.vocabulary = spec.vocabulary;
-    }
-    Ok(Net::new(layers))
+    check_vocabulary(row, spec)?;
+    Ok(Net::new((row.layers)(spec)?))
 }
 
 /// Checks that a model of texts is given words, and any other none.
-fn check_vocabulary(spec: &ModelSpec) -> Result<(), ConfigError> {
+fn check_vocabulary(row: &Row, spec: &ModelSpec) -> Result<(), ConfigError> {
     let ModelSpec {
         name, vocabulary, ..
     } = spec;
-    let reads_texts = fasttext::ROWS.iter().any(|row| row.name == name);
     let least = embedding::FIRST_WORD + 1;
-    let message = match reads_texts {
-        true if *vocabulary < least => {
+    let message = match row.reads {
+        Reads::Texts if *vocabulary < least => {
             format!(
                 "model `{name}` is for texts: `model.vocabulary` must be at least {least}, got {vocabulary}"
             )
         }
-        false if *vocabulary > 0 => {
-            let models = fasttext::ROWS
-                .map(|row| format!("`{}`", row.name))
-                .join(" or ");
+        Reads::Images | Reads::Numbers if *vocabulary > 0 => {
+            let texts = TABLE.iter().filter(|row| row.reads == Reads::Texts);
+            let models: Vec<String> = texts.map(|row| format!("`{}`", row.name)).collect();
             format!(
-                "model `{name}` cannot read texts (`model.vocabulary` is {vocabulary}): use {models}"
+                "model `{name}` cannot read texts (`model.vocabulary` is {vocabulary}): use {}",
+                models.join(" or ")
             )
         }
-        _ => return Ok(()),
+        Reads::Images | Reads::Numbers | Reads::Texts => return Ok(()),
     };
     Err(ConfigError(message))
 }

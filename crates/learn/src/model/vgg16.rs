@@ -7,13 +7,16 @@
 //! code's (He's normal distribution for convolutions) but as every model here, which is a slow start for so many layers.
 
 use fednode_core::ConfigError;
+use fednode_core::spec::ModelSpec;
 
-use super::net::{Activation, Conv, Layer, Linear};
-use super::{Row, too_small};
+use super::layer::{Activation, Conv, Linear};
+use super::net::{Block, leaf};
+use super::{Reads, Row, too_small};
 
 pub(super) const ROW: Row = Row {
     name: "vgg16",
     summary: "thirteen 3x3 convolutions (64 to 512), 512 and 512 hidden units: VGG-16",
+    reads: Reads::Images,
     layers,
 };
 
@@ -38,7 +41,8 @@ const CONVOLUTIONS: [(&str, usize, usize); 13] = [
     ("features.28", 512, 2),
 ];
 
-fn layers(input: [usize; 3], classes: usize) -> Result<Vec<Layer>, ConfigError> {
+fn layers(spec: &ModelSpec) -> Result<Vec<Block>, ConfigError> {
+    let ModelSpec { input, classes, .. } = *spec;
     if input[1].min(input[2]) < SMALLEST {
         return Err(too_small("vgg16", input, SMALLEST));
     }
@@ -54,10 +58,10 @@ fn layers(input: [usize; 3], classes: usize) -> Result<Vec<Layer>, ConfigError> 
             pool,
         };
         maps = conv.output();
-        layers.push(Layer::Conv(conv));
+        layers.push(leaf(conv));
     }
     let linear = |name, inputs, outputs, activation| {
-        Layer::Linear(Linear {
+        leaf(Linear {
             name,
             inputs,
             outputs,
@@ -89,9 +93,16 @@ mod tests {
     use crate::model::{Cut, Net, Parameter, cpu};
     use crate::weights::{self, Weights};
 
+    fn spec(input: [usize; 3]) -> ModelSpec {
+        ModelSpec {
+            input,
+            ..ModelSpec::default()
+        }
+    }
+
     #[test]
     fn has_the_shapes_of_the_paper() {
-        let net = Net::new(layers([3, 32, 32], 10).unwrap());
+        let net = Net::new(layers(&spec([3, 32, 32])).unwrap());
         assert_eq!(
             net.parameters()
                 .iter()
@@ -108,7 +119,7 @@ mod tests {
             ),
             (512, 512, 10)
         );
-        assert!(layers([3, 28, 32], 10).is_err());
+        assert!(layers(&spec([3, 28, 32])).is_err());
     }
 
     /// What is new here is a convolution without pooling.
@@ -123,7 +134,7 @@ mod tests {
             padding: [1, 1],
             pool: 1,
         };
-        let net = Net::new(vec![Layer::Conv(conv)]);
+        let net = Net::new(vec![leaf(conv)]);
         let weights = Weights::load(&net, &weights::initial(&net, 1, 0), &device).unwrap();
         let mut rng = crate::random::stream(crate::random::Purpose::Initial, [1, 2, 3]);
         let values = crate::random::uniform(&mut rng, 1.0, 4 * 60);
@@ -137,12 +148,12 @@ mod tests {
             };
             assert_eq!(output.dims(), [4, 3 * 6 * 5]);
             let gradients = (output.clone() * output.clone()).sum().backward();
-            let slope = |tensor: Option<Tensor<1>>| crate::weights::values(&tensor.unwrap());
+            let gradient = |tensor: Option<Tensor<1>>| crate::weights::values(&tensor.unwrap());
             let to_input = crate::weights::values(&input.grad(&gradients).unwrap());
             [
                 crate::weights::values(&output),
                 to_input,
-                slope(weight.grad(&gradients)),
+                gradient(weight.grad(&gradients)),
             ]
         };
         for (got, expected) in run(true).iter().zip(&run(false)) {

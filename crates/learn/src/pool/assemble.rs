@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use fednode_core::spec::PoolSpec;
+use fednode_core::spec::{ModuleScore, PoolSpec};
 use fednode_core::work::Watch;
 use fednode_core::{NodeId, ParamSet, PoolMember, PoolOutcome, Score, Scores, Served};
 use fednode_data::Samples;
@@ -12,14 +12,14 @@ use fednode_mix::{Measure, energy};
 use super::Node;
 use super::admit::{Members, admit};
 use super::cache::{Cache, Keeps, Source};
-use super::gate::{Form, Gate};
+use super::gate::{Gate, GateKind};
 use super::gating::{Trained, rates};
 use super::mixture::Mixture;
 use super::train::Meter;
 use crate::algorithm::Output;
 use crate::error::LearnError;
 use crate::evaluate;
-use crate::room::Rows;
+use crate::feature_cache::FeatureCache;
 
 /// On how many samples modules are compared before it is known which come in.
 const SAMPLE: usize = 64;
@@ -138,17 +138,17 @@ impl<'a> Pool<'a> {
             classes,
             device,
             seeds,
-            room,
+            budget,
             ..
         } = *node;
-        let keeps = Keeps::GateInput(Form::of(spec).sees);
+        let keeps = Keeps::GateInput(GateKind::of(spec).input);
         let source = Source {
             algorithm,
             modular,
             classes,
             device,
             seeds,
-            room,
+            budget,
             keeps,
             epochs: meter.epochs,
         };
@@ -306,13 +306,13 @@ impl<'a> Pool<'a> {
 }
 
 /// Returns how well the outputs of each member fit the own one's, the first.
-fn scores(spec: &PoolSpec, outputs: &[Rows]) -> Result<Vec<f64>, LearnError> {
-    let measure = match spec.score.as_str() {
-        "cosine" => Measure::Cosine,
-        _ => Measure::Energy(spec.energy_temperature),
+fn scores(spec: &PoolSpec, outputs: &[FeatureCache]) -> Result<Vec<f64>, LearnError> {
+    let measure = match spec.score {
+        ModuleScore::Cosine => Measure::Cosine,
+        ModuleScore::Energy => Measure::Energy(spec.energy_temperature),
     };
     let own = &outputs[OWN];
-    let score = |other: &Rows| {
+    let score = |other: &FeatureCache| {
         let of_sample = |at: usize| Ok(measure.of_sample(&own.row(at)?, &other.row(at)?));
         let sum = (0..own.len())
             .map(of_sample)

@@ -1,31 +1,32 @@
 //! What does not change while a gate or a module is trained, computed once (`pm-moe` §2.6, step 3).
 //!
 //! Backbone and members are frozen, so for every sample the inputs of the gate, what closing needs, and the output of
-//! every member are constants; an epoch is then a few small products. All of it is kept where there is [`Room`]: as 32-bit
+//! every member are constants; an epoch is then a few small products. All of it is kept as far as the [`CacheBudget`] allows: as 32-bit
 //! floats in memory, as 16-bit ones, which only affects what the gate is trained on, not what is served, in a file. Beyond
 //! that a seeded draw of the samples is used; how many are left out is reported.
 
 use std::ops::ControlFlow;
 
 use burn::tensor::{Device, Tensor, TensorData};
+use fednode_core::spec::GateInput;
 use fednode_data::Samples;
 
-use super::gate::Sees;
+use super::gate;
 use super::mixture::Member;
 use crate::algorithm::{Algorithm, Modular, ModuleKind, Opened};
 use crate::batch;
 use crate::error::LearnError;
 use crate::evaluate::BATCH;
+use crate::feature_cache::{CacheBudget, CacheSpace, FeatureCache};
 use crate::gate::one_hot;
 use crate::random::{self, Purpose};
-use crate::room::{Place, Room, Rows};
 use fednode_core::work::{Progress, Watch};
 
 /// Which input of an opened model is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keeps {
     /// What the gate judges by.
-    GateInput(Sees),
+    GateInput(GateInput),
     /// What modules take.
     ModuleInput,
 }
@@ -38,7 +39,7 @@ pub(super) struct Source<'a> {
     pub(super) device: &'a Device,
     /// The federation's seed and the node's.
     pub(super) seeds: [u64; 2],
-    pub(super) room: &'a Room,
+    pub(super) budget: &'a CacheBudget,
     pub(super) keeps: Keeps,
     /// Epochs that follow, for whoever watches.
     pub(super) epochs: u32,
@@ -47,10 +48,10 @@ pub(super) struct Source<'a> {
 /// The constants of a node's samples.
 #[derive(Debug)]
 pub(super) struct Cache {
-    pub(super) inputs: Rows,
-    sides: Option<Rows>,
+    pub(super) inputs: FeatureCache,
+    sides: Option<FeatureCache>,
     /// One per member; vectors have one row for all samples.
-    pub(super) outputs: Vec<Rows>,
+    pub(super) outputs: Vec<FeatureCache>,
     labels: Vec<usize>,
     classes: usize,
 }
@@ -77,9 +78,9 @@ impl Cache {
         watch: &mut Watch<'_>,
     ) -> Result<Self, LearnError> {
         match Self::fill_once(source, members, samples, watch) {
-            Err(LearnError::Room(_)) if source.room.folder.is_some() => {
-                let room = &source.room.in_memory();
-                Self::fill_once(&Source { room, ..*source }, members, samples, watch)
+            Err(LearnError::Cache(_)) if source.budget.folder.is_some() => {
+                let budget = &source.budget.in_memory();
+                Self::fill_once(&Source { budget, ..*source }, members, samples, watch)
             }
             result => result,
         }
@@ -104,11 +105,11 @@ impl Cache {
         let n_outputs = if is_constant { n_rows.min(1) } else { n_rows };
         let label = |at: &u32| usize::from(samples.labels[*at as usize]);
         let mut cache = Self {
-            inputs: Rows::new(&place, n_rows),
+            inputs: FeatureCache::new(&place, n_rows),
             sides: None,
             outputs: members
                 .iter()
-                .map(|_| Rows::new(&place, n_outputs))
+                .map(|_| FeatureCache::new(&place, n_outputs))
                 .collect(),
             labels: positions.iter().map(label).collect(),
             classes,
@@ -121,7 +122,7 @@ impl Cache {
             if let Some(side) = side {
                 cache
                     .sides
-                    .get_or_insert_with(|| Rows::new(&place, n_rows))
+                    .get_or_insert_with(|| FeatureCache::new(&place, n_rows))
                     .put(&chunk, &side)?;
             }
             for (member, rows) in members.iter().zip(&mut cache.outputs) {
@@ -203,7 +204,7 @@ impl Cache {
         members: &[usize],
         device: &Device,
     ) -> Result<Tensor<3>, LearnError> {
-        let rows: Vec<&Rows> = members
+        let rows: Vec<&FeatureCache> = members
             .iter()
             .map(|member| &self.outputs[*member])
             .collect();
@@ -231,27 +232,28 @@ impl Source<'_> {
             side,
         } = self.modular.open(inputs.clone());
         let kept = match self.keeps {
-            Keeps::GateInput(sees) => sees.input(self.algorithm, &inputs, gate_input),
+            Keeps::GateInput(input) => gate::input(input, self.algorithm, &inputs, gate_input),
             Keeps::ModuleInput => module_input.clone(),
         };
         (kept, module_input, side)
     }
 
     /// Decides which samples are looked at, and where their numbers are kept.
-    fn plan(&self, members: &[Member], samples: &Samples) -> (Vec<u32>, Place) {
+    fn plan(&self, members: &[Member], samples: &Samples) -> (Vec<u32>, CacheSpace) {
         // Numbers of words are names: they are kept exactly or not at all.
         let is_exact = self.keeps == Keeps::ModuleInput && samples.vocabulary().is_some();
         if samples.is_empty() {
-            return (Vec::new(), Place::memory(is_exact));
+            return (Vec::new(), CacheSpace::memory(is_exact));
         }
         let numbers = self.numbers_of_sample(members, samples, 0).max(1);
-        let fits = |room: &Room| {
-            let most = samples.len().min(room.most(is_exact) / numbers).max(1);
-            room.place(most * numbers, is_exact)
+        let fits = |budget: &CacheBudget| {
+            let most = samples.len().min(budget.most(is_exact) / numbers).max(1);
+            budget
+                .space(most * numbers, is_exact)
                 .map(|place| (most, place))
         };
-        let found = fits(self.room).or_else(|| fits(&self.room.in_memory()));
-        let (most, place) = found.unwrap_or_else(|| (1, Place::memory(is_exact)));
+        let found = fits(self.budget).or_else(|| fits(&self.budget.in_memory()));
+        let (most, place) = found.unwrap_or_else(|| (1, CacheSpace::memory(is_exact)));
         (self.draw(most, samples.len()), place)
     }
 

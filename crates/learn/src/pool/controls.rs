@@ -4,7 +4,7 @@ use fednode_core::{Controls, Scores};
 
 use super::assemble::Pool;
 use super::fine_tune::fine_tune;
-use super::gate::{self, Form, Gate, Selection};
+use super::gate::{self, Gate, GateKind, Selection};
 use super::train::Meter;
 use crate::algorithm::Opened;
 use crate::error::LearnError;
@@ -33,14 +33,14 @@ impl Pool<'_> {
         };
         let all: Vec<usize> = (0..self.members.weights.len()).collect();
         // A gate of zeros weighs all members alike.
-        let form = Form::of(self.spec);
-        let net = gate::net(form, self.training.inputs.width(), all.len());
+        let kind = GateKind::of(self.spec);
+        let net = gate::net(kind, self.training.inputs.width(), all.len(), 0.0);
         let selection = Selection {
             top_k: 0,
             renormalizes: false,
         };
         let uniform = Gate {
-            form,
+            kind,
             weights: gate::zeros(&net, node.device),
             net,
             selection,

@@ -34,7 +34,7 @@ pub(crate) fn fine_tune(
         classes,
         device,
         seeds,
-        room,
+        budget,
         ..
     } = *node;
     let (keeps, epochs) = (Keeps::ModuleInput, meter.epochs);
@@ -44,7 +44,7 @@ pub(crate) fn fine_tune(
         classes,
         device,
         seeds,
-        room,
+        budget,
         keeps,
         epochs,
     };
@@ -59,7 +59,7 @@ pub(crate) fn fine_tune(
             targets,
         } = cache.batch(positions, device)?;
         let logits = modular.close(side, modular.run_module(&tape, input));
-        Ok(train::descend(
+        Ok(train::sgd_step(
             member,
             tape,
             cross_entropy(logits, targets),

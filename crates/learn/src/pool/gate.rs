@@ -14,12 +14,13 @@ use std::io;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::ParamSet;
-use fednode_core::spec::PoolSpec;
+use fednode_core::spec::{BiasStart, FirstActivation, GateInput, PoolSpec};
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
 use super::orthogonal;
 use crate::algorithm::Algorithm;
-use crate::model::{Activation, Initial, Layer, Linear, Net};
+use crate::model::{Activation, Dropout, Initial, Linear, Net, leaf};
 use crate::random;
 use crate::weights::{self, Weights};
 
@@ -29,7 +30,7 @@ const HIDDEN: [usize; 3] = [128, 256, 128];
 const SMALLEST_DEVIATION: f64 = 1e-6;
 
 /// Which members a sample goes through, and whether their weights are made to add up to 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Selection {
     /// How many members, the likeliest first; 0 for all.
     pub(crate) top_k: usize,
@@ -37,19 +38,10 @@ pub(crate) struct Selection {
     pub(crate) renormalizes: bool,
 }
 
-/// What a gate judges by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sees {
-    /// What the modules take in.
-    Features,
-    /// The samples themselves.
-    Samples,
-}
-
 /// What distinguishes one gate from another besides numbers and widths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Form {
-    pub(crate) sees: Sees,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GateKind {
+    pub(crate) input: GateInput,
     /// What follows the first layer.
     pub(crate) first: Activation,
 }
@@ -61,27 +53,21 @@ pub(crate) struct Standard {
     pub(crate) deviation: Tensor<1>,
 }
 
-/// Features that are dropped in training.
-pub(crate) struct Dropout {
-    pub(crate) rng: ChaCha8Rng,
-    pub(crate) share: f64,
-}
-
 /// The gate over so many members.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate {
-    pub(crate) form: Form,
+    pub(crate) kind: GateKind,
     pub(crate) net: Net,
     pub(crate) weights: Weights,
     pub(crate) selection: Selection,
     pub(crate) standard: Option<Standard>,
 }
 
-/// Makes the layers.
-pub(crate) fn net(form: Form, inputs: usize, members: usize) -> Net {
+/// Makes the layers, with dropout of a share of the features between them, if any.
+pub(crate) fn net(kind: GateKind, inputs: usize, members: usize, dropout: f64) -> Net {
     let [first, second, third] = HIDDEN;
     let linear = |name, inputs, outputs, activation| {
-        Layer::Linear(Linear {
+        leaf(Linear {
             name,
             inputs,
             outputs,
@@ -89,18 +75,27 @@ pub(crate) fn net(form: Form, inputs: usize, members: usize) -> Net {
             bias: true,
         })
     };
-    Net::new(vec![
-        linear("pool.gate.0", inputs, first, form.first),
+    let layers = [
+        linear("pool.gate.0", inputs, first, kind.first),
         linear("pool.gate.2", first, second, Activation::LeakyRelu),
         linear("pool.gate.4", second, third, Activation::LeakyRelu),
         linear("pool.gate.6", third, members, Activation::Identity),
-    ])
+    ];
+    let mut blocks = Vec::new();
+    for (layer, width) in layers.into_iter().zip([0, first, second, third]) {
+        if dropout > 0.0 && width > 0 {
+            let share = dropout;
+            blocks.push(leaf(Dropout { width, share }));
+        }
+        blocks.push(layer);
+    }
+    Net::new(blocks)
 }
 
 /// Draws orthogonal weights; biases are zero, or drawn as PyTorch draws them.
 pub(crate) fn initial(
     net: &Net,
-    draws_biases: bool,
+    biases: BiasStart,
     rng: &mut ChaCha8Rng,
     device: &Device,
 ) -> Weights {
@@ -108,7 +103,7 @@ pub(crate) fn initial(
     for parameter in net.parameters() {
         let values = match (&parameter.shape[..], parameter.initial) {
             ([rows, columns], _) => orthogonal::matrix(rng, *rows, *columns),
-            (_, Initial::FanIn(inputs)) if draws_biases => {
+            (_, Initial::FanIn(inputs)) if biases == BiasStart::Uniform => {
                 random::uniform(rng, 1.0 / (inputs as f32).sqrt(), parameter.n_values())
             }
             _ => vec![0.0; parameter.n_values()],
@@ -126,72 +121,46 @@ pub(crate) fn zeros(net: &Net, device: &Device) -> Weights {
     Weights::new(net.parameters().iter().map(zero).collect())
 }
 
-impl Form {
-    /// Returns the form that a spec wants.
+impl GateKind {
+    /// Returns the kind that a spec wants.
     pub(crate) fn of(spec: &PoolSpec) -> Self {
-        let sees = if spec.gate_input == "samples" {
-            Sees::Samples
-        } else {
-            Sees::Features
+        let first = match spec.first_activation {
+            FirstActivation::LeakyRelu => Activation::LeakyRelu,
+            FirstActivation::Relu => Activation::Relu,
         };
-        let first = if spec.first_activation == "relu" {
-            Activation::Relu
-        } else {
-            Activation::LeakyRelu
-        };
-        Self { sees, first }
+        Self {
+            input: spec.gate_input,
+            first,
+        }
     }
 }
 
-impl Sees {
-    /// Returns what the gate judges a batch by, given how the model opens it.
-    pub(crate) fn input(
-        self,
-        algorithm: &dyn Algorithm,
-        inputs: &Tensor<2>,
-        opened: Tensor<2>,
-    ) -> Tensor<2> {
-        match (
-            self,
-            algorithm.parts().iter().find(|part| part.net.takes_texts()),
-        ) {
-            (Self::Features, _) => opened,
-            (Self::Samples, Some(part)) => part.net.legible(&part.weights, inputs.clone()),
-            (Self::Samples, None) => inputs.clone(),
-        }
+/// Returns what the gate judges a batch by, given how the model opens it.
+pub(crate) fn input(
+    of: GateInput,
+    algorithm: &dyn Algorithm,
+    inputs: &Tensor<2>,
+    opened: Tensor<2>,
+) -> Tensor<2> {
+    let reader = algorithm.parts().iter().find(|part| part.net.takes_texts());
+    match (of, reader) {
+        (GateInput::Features, _) => opened,
+        (GateInput::Samples, Some(part)) => part.net.gate_input(&part.weights, inputs.clone()),
+        (GateInput::Samples, None) => inputs.clone(),
     }
 }
 
 impl Gate {
     /// Returns the weight of every member, `[batch, M']`, by the given weights, plain or recorded.
-    pub(crate) fn shares(
-        &self,
-        weights: &Weights,
-        input: Tensor<2>,
-        dropout: Option<&mut Dropout>,
-    ) -> Tensor<2> {
+    pub(crate) fn shares(&self, weights: &Weights, input: Tensor<2>) -> Tensor<2> {
         let input = match &self.standard {
             Some(Standard { mean, deviation }) => {
                 (input - mean.clone().unsqueeze()) / deviation.clone().unsqueeze()
             }
             None => input,
         };
-        let logits = match dropout {
-            Some(dropout) => self
-                .net
-                .forward_through(weights, input, |features| dropout.apply(features)),
-            None => self.net.forward(weights, input),
-        };
+        let logits = self.net.forward(weights, input);
         self.selection.apply(softmax(logits, 1))
-    }
-}
-
-impl Dropout {
-    fn apply(&mut self, features: Tensor<2>) -> Tensor<2> {
-        let shape = features.dims();
-        let factors = random::dropout(&mut self.rng, self.share, shape[0] * shape[1]);
-        let device = features.device().without_autodiff();
-        features * Tensor::<2>::from_data(TensorData::new(factors, shape), &device)
     }
 }
 
@@ -291,6 +260,8 @@ pub(crate) fn mix(shares: Tensor<2>, outputs: Tensor<3>) -> Tensor<2> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use proptest::prelude::*;
 
     use super::*;
@@ -318,16 +289,16 @@ mod tests {
     }
 
     fn gate(top_k: usize, renormalizes: bool) -> Gate {
-        let form = Form::of(&PoolSpec::default());
-        let net = net(form, INPUTS, MEMBERS);
+        let kind = GateKind::of(&PoolSpec::default());
+        let net = net(kind, INPUTS, MEMBERS, 0.0);
         let weights = initial(
             &net,
-            false,
+            BiasStart::Zeros,
             &mut stream(Purpose::PoolGate, [1, 2, 0]),
             &Device::flex(),
         );
         Gate {
-            form,
+            kind,
             net,
             weights,
             selection: Selection {
@@ -339,7 +310,7 @@ mod tests {
     }
 
     fn shares(gate: &Gate, rows: usize) -> Tensor<2> {
-        gate.shares(&gate.weights, random(rows, INPUTS, 7), None)
+        gate.shares(&gate.weights, random(rows, INPUTS, 7))
     }
 
     /// The weights of the members for one sample, in double precision on plain numbers; tensors as in the net.
@@ -408,7 +379,7 @@ mod tests {
         for (top_k, renormalizes) in [(MEMBERS, false), (2, false), (2, true)] {
             let gate = gate(top_k, renormalizes);
             let tape = gate.weights.recorded();
-            let mixed = mix(gate.shares(&tape, random(5, INPUTS, 7), None), outputs(5));
+            let mixed = mix(gate.shares(&tape, random(5, INPUTS, 7)), outputs(5));
             let found = cross_entropy(
                 mixed,
                 crate::gate::one_hot(&labels, CLASSES, &Device::flex()),
@@ -599,7 +570,12 @@ mod tests {
     /// `pm-moe` §2.4: 134,164 numbers for 512 features and 20 members.
     #[test]
     fn biases_are_zeros_or_drawn_as_pytorch_draws_them() {
-        let net = net(Form::of(&PoolSpec::preset("code").unwrap()), 512, 20);
+        let net = net(
+            GateKind::of(&PoolSpec::preset("code").unwrap()),
+            512,
+            20,
+            0.0,
+        );
         assert_eq!(
             net.parameters()
                 .iter()
@@ -607,21 +583,21 @@ mod tests {
                 .sum::<usize>(),
             134_164
         );
-        let drawn = |draws| {
+        let drawn = |biases| {
             initial(
                 &net,
-                draws,
+                biases,
                 &mut stream(Purpose::PoolGate, [1, 2, 0]),
                 &Device::flex(),
             )
         };
         for (at, inputs) in [(1, 512f32), (3, 128.0), (5, 256.0), (7, 128.0)] {
             assert!(
-                values(&drawn(false).tensor(at))
+                values(&drawn(BiasStart::Zeros).tensor(at))
                     .iter()
                     .all(|bias| *bias == 0.0)
             );
-            let biases = values(&drawn(true).tensor(at));
+            let biases = values(&drawn(BiasStart::Uniform).tensor(at));
             let (bound, largest) = (
                 1.0 / inputs.sqrt(),
                 biases.iter().fold(0f32, |most, bias| most.max(bias.abs())),
@@ -635,17 +611,20 @@ mod tests {
 
     #[test]
     fn dropout_is_for_training_only_and_seeded() {
-        let gate = gate(0, false);
+        let mut gate = gate(0, false);
+        let plain = values(&shares(&gate, 9));
+        gate.net = net(gate.kind, INPUTS, MEMBERS, 0.5);
         let with = |seed| {
-            let mut dropout = Dropout {
-                rng: stream(Purpose::PoolDropout, [seed, 0, 0]),
-                share: 0.5,
-            };
-            values(&gate.shares(&gate.weights, random(9, INPUTS, 7), Some(&mut dropout)))
+            let draws = stream(Purpose::PoolDropout, [seed, 0, 0]);
+            let tape = gate
+                .weights
+                .recorded_with(Some(Arc::new(Mutex::new(draws))));
+            values(&gate.shares(&tape, random(9, INPUTS, 7)))
         };
         assert_eq!(with(1), with(1));
         assert_ne!(with(1), with(2));
-        assert_ne!(with(1), values(&shares(&gate, 9)));
+        assert_ne!(with(1), plain);
+        assert_eq!(values(&shares(&gate, 9)), plain, "served without dropout");
     }
 
     #[test]

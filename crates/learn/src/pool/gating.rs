@@ -1,12 +1,14 @@
 //! The gate of a pool, trained (`pm-moe` §2.6, steps 6 to 8): every step size from the same start, the epoch with the
 //! lowest validation loss over all of them; without the guard the last epoch of the first step size.
 
-use fednode_core::spec::PoolSpec;
+use std::sync::{Arc, Mutex};
+
+use fednode_core::spec::{GateInput, PoolSpec, Renormalize};
 
 use super::Node;
 use super::assemble::Pool;
 use super::cache::CachedBatch;
-use super::gate::{self, Dropout, Form, Gate, Sees, Selection, Standard};
+use super::gate::{self, Gate, GateKind, Selection, Standard};
 use super::train::{self, Best, Judge, Meter, Plan, Stage};
 use crate::algorithm::ModuleKind;
 use crate::error::LearnError;
@@ -43,16 +45,21 @@ impl Pool<'_> {
             seeds: [seed, node_seed],
             ..
         } = *self.node;
-        let form = Form::of(self.spec);
-        let net = gate::net(form, self.training.inputs.width(), kept.len());
+        let kind = GateKind::of(self.spec);
+        let net = gate::net(
+            kind,
+            self.training.inputs.width(),
+            kept.len(),
+            self.spec.dropout,
+        );
         let mut rng = random::stream(Purpose::PoolGate, [seed, node_seed, 0]);
-        let weights = gate::initial(&net, self.spec.biases == "uniform", &mut rng, device);
+        let weights = gate::initial(&net, self.spec.biases, &mut rng, device);
         let gate = Gate {
-            form,
+            kind,
             net,
             weights,
             selection: self.selection(),
-            standard: self.standard(form.sees)?,
+            standard: self.standard(kind.input)?,
         };
         let judge = |weights: &Weights| self.validation_loss(&gate, weights, kept);
         let judge: Option<Judge<'_, Weights>> = if self.spec.guard { Some(&judge) } else { None };
@@ -74,21 +81,18 @@ impl Pool<'_> {
         let mut best: Option<(Best<Weights>, f64)> = None;
         for (at, learning_rate) in (0..).zip(rates(self.spec)) {
             let rng = random::stream(Purpose::PoolDropout, [seed, node_seed, at]);
-            let mut dropout = (self.spec.dropout > 0.0).then_some(Dropout {
-                rng,
-                share: self.spec.dropout,
-            });
+            let dropout = Arc::new(Mutex::new(rng));
             let step = |weights: &mut Weights, positions: &[u32]| {
-                let tape = weights.recorded();
+                let tape = weights.recorded_with(Some(Arc::clone(&dropout)));
                 let CachedBatch {
                     input,
                     side,
                     targets,
                 } = self.training.batch(positions, device)?;
-                let shares = gate.shares(&tape, input, dropout.as_mut());
+                let shares = gate.shares(&tape, input);
                 let mixed = gate::mix(shares, self.training.outputs(positions, kept, device)?);
                 let loss = cross_entropy(modular.close(side, mixed), targets);
-                Ok(train::descend(
+                Ok(train::sgd_step(
                     std::slice::from_mut(weights),
                     vec![tape],
                     loss,
@@ -118,10 +122,10 @@ impl Pool<'_> {
     }
 
     fn selection(&self) -> Selection {
-        let renormalizes = match self.spec.renormalize.as_str() {
-            "always" => true,
-            "additive" => self.node.modular.module().is_additive,
-            _ => false,
+        let renormalizes = match self.spec.renormalize {
+            Renormalize::Always => true,
+            Renormalize::Additive => self.node.modular.module().is_additive,
+            Renormalize::Never => false,
         };
         Selection {
             top_k: self.spec.top_k,
@@ -130,9 +134,9 @@ impl Pool<'_> {
     }
 
     /// Measures gate inputs that are samples, if they are to be standardised.
-    fn standard(&self, sees: Sees) -> Result<Option<Standard>, LearnError> {
+    fn standard(&self, input: GateInput) -> Result<Option<Standard>, LearnError> {
         let is_raw =
-            sees == Sees::Samples || self.node.modular.module().kind == ModuleKind::Extractor;
+            input == GateInput::Samples || self.node.modular.module().kind == ModuleKind::Extractor;
         if !(is_raw && self.spec.standardize) {
             return Ok(None);
         }
@@ -156,7 +160,7 @@ impl Pool<'_> {
             let logits = self
                 .node
                 .modular
-                .close(side, gate::mix(gate.shares(weights, input, None), outputs));
+                .close(side, gate::mix(gate.shares(weights, input), outputs));
             sum += train::log_loss(&logits, &self.validation.labels(positions));
         }
         Ok(sum / self.validation.len().max(1) as f64)
@@ -174,7 +178,6 @@ impl Pool<'_> {
             let shares = gate.shares(
                 &gate.weights,
                 cache.batch(&positions, self.node.device)?.input,
-                None,
             );
             for row in weights::values(&shares).chunks_exact(mass.len()) {
                 mass.iter_mut()

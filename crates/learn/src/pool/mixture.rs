@@ -1,15 +1,19 @@
 //! A pool that is served: the own module, the foreign ones that were kept, and the gate over them.
 //!
 //! It is saved with the node: the gate under `pool.gate.`, the foreign members in order under `pool.members.<i>.` with
-//! the names of a module's parameters (the own module, number 0, is in the node's own parts), and what else a prediction
-//! depends on as small arrays: `pool.top_k`, `pool.renormalize`, `pool.input.mean` and `pool.input.deviation` where gate
-//! inputs are standardised, and `pool.sees_samples` and `pool.first_relu` where the gate is of that form.
+//! the names of a module's parameters (the own module, number 0, is in the node's own parts), and `pool.input.mean` and
+//! `pool.input.deviation` where gate inputs are standardised. What else a prediction depends on is remembered
+//! ([`Remembered`]); older states have it as the arrays `pool.top_k`, `pool.renormalize`, `pool.sees_samples` and
+//! `pool.first_relu`.
 
 use burn::tensor::{Device, Tensor};
+use fednode_core::spec::GateInput;
 use fednode_core::{Layout, LayoutMismatch, ParamSet};
+use serde::{Deserialize, Serialize};
 
-use super::gate::{self, Form, Gate, Sees, Selection, Standard};
+use super::gate::{self, Gate, GateKind, Selection, Standard};
 use crate::algorithm::{Algorithm, Modular, Opened, Output, Part};
+use crate::memory::Memory;
 use crate::model::Activation;
 use crate::weights::Weights;
 
@@ -48,8 +52,8 @@ impl Mixture {
             module_input,
             side,
         } = modular.open(inputs.clone());
-        let gate_input = self.gate.form.sees.input(algorithm, &inputs, gate_input);
-        let shares = self.gate.shares(&self.gate.weights, gate_input, None);
+        let gate_input = gate::input(self.gate.kind.input, algorithm, &inputs, gate_input);
+        let shares = self.gate.shares(&self.gate.weights, gate_input);
         let members = std::iter::once(own).chain(&self.foreign);
         let outputs = members
             .map(|member| modular.run_module(member, module_input.clone()))
@@ -57,38 +61,35 @@ impl Mixture {
         modular.close(side, gate::mix(shares, Tensor::stack(outputs, 1)))
     }
 
-    /// Returns everything that [`Self::load`] needs besides the node's own parts.
+    /// Returns what is remembered besides numbers.
+    pub(crate) fn memory(&self) -> Memory {
+        Memory::of(&Remembered {
+            kind: self.gate.kind,
+            selection: self.gate.selection,
+        })
+    }
+
+    /// Returns the numbers that [`Self::load`] needs besides the node's own parts.
     pub(crate) fn save(&self, parts: &[Part]) -> ParamSet {
         let Gate {
-            form,
             net,
             weights,
-            selection,
             standard,
+            ..
         } = &self.gate;
         let mut params = weights.save(net);
-        let mut flag = |name: &str, value: f32| params.insert(name, &[1], vec![value]);
-        let mut mark = |name: &str, holds: bool| if holds { flag(name, 1.0) } else { Ok(()) };
-        let saved = mark(SEES_SAMPLES, form.sees == Sees::Samples)
-            .and_then(|()| mark(FIRST_RELU, form.first == Activation::Relu))
-            .and_then(|()| flag(TOP_K, selection.top_k as f32))
-            .and_then(|()| flag(RENORMALIZE, f32::from(u8::from(selection.renormalizes))))
-            .and_then(|()| match standard {
-                Some(Standard { mean, deviation }) => {
-                    let arrays = Weights::new(vec![mean.clone(), deviation.clone()]);
-                    params.extend_prefixed("", arrays.save(&Standard::net(net.n_inputs())))
-                }
-                None => Ok(()),
-            })
-            .and_then(|()| {
-                let mut members = (1..).zip(&self.foreign);
-                members.try_for_each(|(at, member)| {
-                    params.extend_prefixed(&member_prefix(at), save(parts, member))
-                })
-            });
-        saved
-            .map(|()| params)
-            .expect("names are distinct and their number was bounded when the pool was assembled")
+        let mut add = |prefix: &str, more: ParamSet| {
+            let added = params.extend_prefixed(prefix, more);
+            added.expect("names are distinct and were bounded when the pool was assembled");
+        };
+        if let Some(Standard { mean, deviation }) = standard {
+            let arrays = Weights::new(vec![mean.clone(), deviation.clone()]);
+            add("", arrays.save(&Standard::net(net.n_inputs())));
+        }
+        for (at, member) in (1..).zip(&self.foreign) {
+            add(&member_prefix(at), save(parts, member));
+        }
+        params
     }
 
     /// Reads a pool back, for a module of these parts; `width` says how wide is what a gate sees.
@@ -97,29 +98,21 @@ impl Mixture {
     /// Names the first array that is missing, too many or of another shape.
     pub(crate) fn load(
         params: &ParamSet,
+        memory: Option<Remembered>,
         parts: &[Part],
-        width: impl Fn(Sees) -> usize,
+        width: impl Fn(GateInput) -> usize,
         device: &Device,
     ) -> Result<Self, LayoutMismatch> {
         let members = params
             .get(LAST_BIAS)
             .map_or(1, |bias| bias.values().len().max(1));
-        let marks = [SEES_SAMPLES, FIRST_RELU].map(|name| params.get(name).is_some());
-        let form = Form {
-            sees: if marks[0] {
-                Sees::Samples
-            } else {
-                Sees::Features
-            },
-            first: if marks[1] {
-                Activation::Relu
-            } else {
-                Activation::LeakyRelu
-            },
+        let (Remembered { kind, selection }, older) = match memory {
+            Some(memory) => (memory, Layout::new()),
+            None => Remembered::of_arrays(params),
         };
-        let gate_inputs = width(form.sees);
+        let gate_inputs = width(kind.input);
         let (net, arrays) = (
-            gate::net(form, gate_inputs, members),
+            gate::net(kind, gate_inputs, members, 0.0),
             Standard::net(gate_inputs),
         );
         let is_standardised = arrays
@@ -127,16 +120,7 @@ impl Mixture {
             .keys()
             .any(|name| params.get(name).is_some());
         let mut expected = net.layout();
-        let marked = [SEES_SAMPLES, FIRST_RELU]
-            .into_iter()
-            .zip(marks)
-            .filter_map(|(name, is_there)| is_there.then_some(name));
-        expected.extend(
-            [TOP_K, RENORMALIZE]
-                .into_iter()
-                .chain(marked)
-                .map(|name| (name.to_owned(), vec![1])),
-        );
+        expected.extend(older);
         expected.extend(if is_standardised {
             arrays.layout()
         } else {
@@ -150,11 +134,6 @@ impl Mixture {
             );
         }
         params.check_layout(&expected)?;
-        let value = |name: &str| params.get(name).map_or(0.0, |tensor| tensor.values()[0]);
-        let selection = Selection {
-            top_k: value(TOP_K) as usize,
-            renormalizes: value(RENORMALIZE) > 0.0,
-        };
         let part = |layout: Layout| pick(params, "", &layout);
         let weights = Weights::load(&net, &part(net.layout()), device)?;
         let standard = if is_standardised {
@@ -171,7 +150,7 @@ impl Mixture {
         let foreign = foreign.collect::<Result<_, _>>()?;
         Ok(Self {
             gate: Gate {
-                form,
+                kind,
                 net,
                 weights,
                 selection,
@@ -179,6 +158,46 @@ impl Mixture {
             },
             foreign,
         })
+    }
+}
+
+/// What a pool's prediction depends on besides numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Remembered {
+    kind: GateKind,
+    selection: Selection,
+}
+
+impl Remembered {
+    /// Reads the arrays of an older state; returns their layout with what they say.
+    fn of_arrays(params: &ParamSet) -> (Self, Layout) {
+        let value = |name: &str| params.get(name).map_or(0.0, |tensor| tensor.values()[0]);
+        let has = |name: &str| params.get(name).is_some();
+        let input = if has(SEES_SAMPLES) {
+            GateInput::Samples
+        } else {
+            GateInput::Features
+        };
+        let first = if has(FIRST_RELU) {
+            Activation::Relu
+        } else {
+            Activation::LeakyRelu
+        };
+        let marks = [SEES_SAMPLES, FIRST_RELU]
+            .into_iter()
+            .filter(|name| has(name));
+        let names = [TOP_K, RENORMALIZE].into_iter().chain(marks);
+        let remembered = Self {
+            kind: GateKind { input, first },
+            selection: Selection {
+                top_k: value(TOP_K) as usize,
+                renormalizes: value(RENORMALIZE) > 0.0,
+            },
+        };
+        (
+            remembered,
+            names.map(|name| (name.to_owned(), vec![1])).collect(),
+        )
     }
 }
 
@@ -290,10 +309,11 @@ mod tests {
     use crate::algorithm::testing::{random, trained};
     use crate::random::{Purpose, stream};
     use crate::weights::values;
+    use fednode_core::spec::BiasStart;
 
     const MEMBERS: usize = 3;
-    const FORM: Form = Form {
-        sees: Sees::Features,
+    const KIND: GateKind = GateKind {
+        input: GateInput::Features,
         first: Activation::LeakyRelu,
     };
 
@@ -301,13 +321,14 @@ mod tests {
     fn mixture(algorithm: &dyn Algorithm, change: impl Fn(&mut Vec<Tensor<1>>)) -> Mixture {
         let (modular, device) = (algorithm.modular().unwrap(), Device::flex());
         let net = gate::net(
-            FORM,
+            KIND,
             modular.open(random(1, 1)).gate_input.dims()[1],
             MEMBERS,
+            0.0,
         );
         let weights = gate::initial(
             &net,
-            false,
+            BiasStart::Zeros,
             &mut stream(Purpose::PoolGate, [1, 0, 0]),
             &device,
         );
@@ -329,7 +350,7 @@ mod tests {
             renormalizes: true,
         };
         let gate = Gate {
-            form: FORM,
+            kind: KIND,
             net,
             weights: Weights::new(tensors),
             selection,
@@ -372,10 +393,15 @@ mod tests {
     fn a_pool_of_one_is_its_module_bit_for_bit() {
         for (name, algorithm) in trained() {
             let modular = algorithm.modular().unwrap();
-            let net = gate::net(FORM, modular.open(random(1, 1)).gate_input.dims()[1], 1);
+            let net = gate::net(
+                KIND,
+                modular.open(random(1, 1)).gate_input.dims()[1],
+                1,
+                0.0,
+            );
             let weights = gate::initial(
                 &net,
-                false,
+                BiasStart::Zeros,
                 &mut stream(Purpose::PoolGate, [1, 0, 0]),
                 &Device::flex(),
             );
@@ -384,7 +410,7 @@ mod tests {
                 renormalizes: false,
             };
             let gate = Gate {
-                form: FORM,
+                kind: KIND,
                 net,
                 weights,
                 selection,
@@ -414,22 +440,33 @@ mod tests {
             }
             let parts = parts(algorithm.as_ref(), modular);
             let saved = ParamSet::decode(&pool.save(parts).to_bytes()).unwrap();
-            let loaded = Mixture::load(&saved, parts, |_| width, &device).unwrap();
+            let loaded =
+                Mixture::load(&saved, pool.memory().read().ok(), parts, |_| width, &device)
+                    .unwrap();
             assert_eq!(
-                (loaded.gate.form, loaded.gate.selection),
-                (pool.gate.form, pool.gate.selection)
+                (loaded.gate.kind, loaded.gate.selection),
+                (pool.gate.kind, pool.gate.selection)
             );
             assert_eq!(
                 logits(algorithm.as_ref(), Some(&loaded)),
                 logits(algorithm.as_ref(), Some(&pool)),
                 "{name}"
             );
-            assert!(Mixture::load(&saved, parts, |_| width + 1, &device).is_err());
+            assert!(
+                Mixture::load(
+                    &saved,
+                    pool.memory().read().ok(),
+                    parts,
+                    |_| width + 1,
+                    &device
+                )
+                .is_err()
+            );
             let mut more = saved.clone();
             more.insert("pool.members.7.fc.weight", &[1], vec![0.0])
                 .unwrap();
             assert!(matches!(
-                Mixture::load(&more, parts, |_| width, &device),
+                Mixture::load(&more, pool.memory().read().ok(), parts, |_| width, &device),
                 Err(LayoutMismatch::Unexpected(_))
             ));
         }
@@ -440,37 +477,59 @@ mod tests {
         for (name, algorithm) in trained() {
             let (modular, device) = (algorithm.modular().unwrap(), Device::flex());
             let mut pool = mixture(algorithm.as_ref(), |_| ());
-            let form = Form {
-                sees: Sees::Samples,
+            let kind = GateKind {
+                input: GateInput::Samples,
                 first: Activation::Relu,
             };
             let width = random(1, 1).dims()[1];
-            let net = gate::net(form, width, MEMBERS);
+            let net = gate::net(kind, width, MEMBERS, 0.0);
             let weights = gate::initial(
                 &net,
-                true,
+                BiasStart::Uniform,
                 &mut stream(Purpose::PoolGate, [2, 0, 0]),
                 &device,
             );
             pool.gate = Gate {
-                form,
+                kind,
                 net,
                 weights,
                 ..pool.gate
             };
             let parts = parts(algorithm.as_ref(), modular);
             let saved = ParamSet::decode(&pool.save(parts).to_bytes()).unwrap();
-            let of = |sees| if sees == Sees::Samples { width } else { 0 };
-            let loaded = Mixture::load(&saved, parts, of, &device).unwrap();
-            assert_eq!(loaded.gate.form, form, "{name}");
+            let of = |input| {
+                if input == GateInput::Samples {
+                    width
+                } else {
+                    0
+                }
+            };
+            let loaded =
+                Mixture::load(&saved, pool.memory().read().ok(), parts, of, &device).unwrap();
+            assert_eq!(loaded.gate.kind, kind, "{name}");
+            let mut older = saved.clone();
+            for (name, value) in [
+                (TOP_K, 2.0),
+                (RENORMALIZE, 1.0),
+                (SEES_SAMPLES, 1.0),
+                (FIRST_RELU, 1.0),
+            ] {
+                older.insert(name, &[1], vec![value]).unwrap();
+            }
+            let read = Mixture::load(&older, None, parts, of, &device).unwrap();
+            assert_eq!(
+                read.memory(),
+                pool.memory(),
+                "{name}: arrays of an older state"
+            );
             let expected = logits(algorithm.as_ref(), Some(&pool));
             assert_eq!(
                 logits(algorithm.as_ref(), Some(&loaded)),
                 expected,
                 "{name}"
             );
-            pool.gate.form.first = Activation::LeakyRelu;
-            pool.gate.net = gate::net(pool.gate.form, width, MEMBERS);
+            pool.gate.kind.first = Activation::LeakyRelu;
+            pool.gate.net = gate::net(pool.gate.kind, width, MEMBERS, 0.0);
             assert_ne!(
                 logits(algorithm.as_ref(), Some(&pool)),
                 expected,

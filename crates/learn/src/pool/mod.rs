@@ -30,11 +30,11 @@ use fednode_core::spec::TrainingSpec;
 use fednode_data::Split;
 
 use crate::algorithm::{Algorithm, Modular, ModuleKind};
-use crate::room::Room;
+use crate::feature_cache::CacheBudget;
 
 pub(crate) use assemble::assemble;
 pub(crate) use fine_tune::fine_tune;
-pub(crate) use gate::Sees;
+pub(crate) use gate::input as gate_input;
 pub(crate) use mixture::{Mixture, PREFIX, Predictor, layout, own, parts, save};
 pub(crate) use train::Meter;
 
@@ -49,7 +49,7 @@ pub(crate) struct Node<'a> {
     pub(crate) device: &'a Device,
     /// The federation's seed and the node's.
     pub(crate) seeds: [u64; 2],
-    pub(crate) room: &'a Room,
+    pub(crate) budget: &'a CacheBudget,
     /// How much larger than usual a foreign module may be.
     pub(crate) max_norm_ratio: f64,
 }

@@ -5,10 +5,12 @@
 
 use std::ops::ControlFlow;
 
-use burn::tensor::{Gradients, Tensor};
+use burn::tensor::Tensor;
 
+use crate::algorithm::differentiate;
 use crate::batch;
 use crate::error::LearnError;
+use crate::model;
 use crate::random::{self, Purpose};
 use fednode_core::work::{Progress, Watch};
 
@@ -121,23 +123,27 @@ pub(super) fn run<W: Clone>(
 }
 
 /// Makes one step of gradient descent in recorded weights; returns the loss.
-pub(super) fn descend(
+pub(super) fn sgd_step(
     weights: &mut [Weights],
     tape: Vec<Weights>,
     loss: Tensor<1>,
     learning_rate: f64,
 ) -> f64 {
-    let value = f64::from(weights::values(&loss)[0]);
-    let mut gradients: Gradients = loss.backward();
-    let taken: Vec<_> = tape
-        .into_iter()
-        .map(|weights| weights.take_gradients(&mut gradients))
-        .collect();
-    drop((loss, gradients));
-    for (weights, gradients) in weights.iter_mut().zip(taken) {
-        weights.descend(gradients, learning_rate, 0.0);
+    let found = differentiate(tape, loss);
+    for (weights, statistics) in weights.iter_mut().zip(found.statistics) {
+        for (at, statistic) in statistics {
+            weights.change(at, |_| statistic);
+        }
     }
-    value
+    for (weights, gradients) in weights.iter_mut().zip(found.gradients) {
+        for (at, gradient) in gradients.into_iter().enumerate() {
+            let Some(gradient) = gradient else { continue };
+            weights.change(at, |values| {
+                model::sgd_step(values, gradient, learning_rate)
+            });
+        }
+    }
+    found.loss
 }
 
 /// Returns the sum of the cross-entropies of logits `[batch, classes]`, in double precision.

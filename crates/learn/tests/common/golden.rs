@@ -1,7 +1,8 @@
 //! The reference run: PyTorch weights of the CNN in, 64 steps of gradient descent, losses and logits out.
 
-use fednode_core::ParamSet;
-use fednode_learn::algorithm::{self, Algorithm};
+use fednode_core::{ParamSet, Round};
+use fednode_learn::algorithm::{self, Algorithm, RoundContext, Stage, StepContext};
+use fednode_learn::optimizer::Stepper;
 use fednode_learn::{Batch, ComputeDevice};
 
 #[derive(serde::Deserialize)]
@@ -41,14 +42,20 @@ pub fn run() -> Comparison {
     );
 
     let logits_before = furthest(algorithm.as_ref(), &golden.logits_before, &device);
+    let ctx = RoundContext {
+        round: Round(1),
+        rounds: 1,
+        training: &spec.training,
+        class_counts: &[64; 10],
+        seed: 1,
+        node_seed: 1,
+    };
+    let mut stepper = Stepper::new(&spec.training, 1.0);
     let losses = (0u32..).zip(&golden.losses).map(|(step, expected)| {
         let positions: Vec<u32> = (10 * step..10 * step + 10).collect();
-        (
-            algorithm
-                .step(0, Batch::gather(&samples, &positions, 10, tensors))
-                .loss,
-            *expected,
-        )
+        let batch = Batch::gather(&samples, &positions, 10, tensors);
+        let step = &mut StepContext::new(&ctx, &mut stepper);
+        (algorithm.step(Stage::Pass(0), batch, step).loss, *expected)
     });
     let losses = losses.collect();
     let logits_after = furthest(algorithm.as_ref(), &golden.logits_after, &device);

@@ -323,7 +323,7 @@ impl Running {
     pub fn node(number: u8, config: MemberConfig, batch: Duration) -> Self {
         if std::env::var_os(telemetry::FILTER_VARIABLE).is_some() {
             // The first test of the process installs it for all.
-            let _ = telemetry::install(telemetry::Format::Human, &telemetry::Target::Stderr);
+            let _ = telemetry::install(telemetry::Format::Human);
         }
         let stop = CancellationToken::new();
         let (toy, counters) = Toy::new(number, batch);

@@ -28,7 +28,7 @@ impl Machine {
         let spec = Arc::clone(spec);
         match role {
             Role::Aggregator => Self::Aggregator(Box::new(Aggregator::new(spec, id))),
-            Role::Node | Role::Observer => Self::Node(Box::new(Node::new(spec, id, initial))),
+            Role::Node => Self::Node(Box::new(Node::new(spec, id, initial))),
         }
     }
 

@@ -22,7 +22,7 @@ use crate::weights;
 
 /// How much may be kept, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Room {
+pub struct CacheBudget {
     /// Most bytes in memory, for one stage's set of samples.
     pub memory_bytes: u64,
     /// The folder for what does not fit into memory; nothing if there is none.
@@ -32,7 +32,7 @@ pub struct Room {
 }
 
 /// One gibibyte in memory, and no folder.
-impl Default for Room {
+impl Default for CacheBudget {
     fn default() -> Self {
         Self {
             memory_bytes: 1 << 30,
@@ -51,12 +51,12 @@ pub(crate) enum Precision {
 
 /// A place for the rows of one set of samples.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct CacheSpace {
     precision: Precision,
     file: Option<Arc<Spill>>,
 }
 
-/// A file without a name that several [`Rows`] divide among themselves.
+/// A file without a name that several [`FeatureCache`] divide among themselves.
 #[derive(Debug)]
 struct Spill {
     file: File,
@@ -66,7 +66,7 @@ struct Spill {
 
 /// Rows of numbers, all of one width.
 #[derive(Debug)]
-pub(crate) struct Rows {
+pub(crate) struct FeatureCache {
     /// How many there will be.
     rows: usize,
     /// Zero until the first row is there.
@@ -86,7 +86,7 @@ enum Numbers {
     },
 }
 
-impl Room {
+impl CacheBudget {
     /// Returns the same without the folder.
     pub(crate) fn in_memory(&self) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl Room {
     }
 
     /// Finds a place for so many numbers; nothing if they fit nowhere.
-    pub(crate) fn place(&self, numbers: usize, is_exact: bool) -> Option<Place> {
+    pub(crate) fn space(&self, numbers: usize, is_exact: bool) -> Option<CacheSpace> {
         let single = Precision::Single.bytes(numbers);
         let kept = if is_exact {
             single
@@ -109,14 +109,14 @@ impl Room {
             Precision::Half
         };
         if kept <= self.memory_bytes {
-            return Some(Place {
+            return Some(CacheSpace {
                 precision,
                 file: None,
             });
         }
         let folder = self.folder.as_ref().filter(|_| kept <= self.disk_bytes)?;
         let file = Some(Arc::new(Spill::new(tempfile::tempfile_in(folder).ok()?)));
-        Some(Place { precision, file })
+        Some(CacheSpace { precision, file })
     }
 
     /// Returns how many numbers fit at most.
@@ -144,7 +144,7 @@ impl Precision {
     }
 }
 
-impl Place {
+impl CacheSpace {
     /// Returns memory, whatever it takes.
     pub(crate) const fn memory(is_exact: bool) -> Self {
         Self {
@@ -175,9 +175,9 @@ impl Spill {
     }
 }
 
-impl Rows {
+impl FeatureCache {
     /// Makes room for so many rows; only those that were put may be read.
-    pub(crate) fn new(place: &Place, rows: usize) -> Self {
+    pub(crate) fn new(place: &CacheSpace, rows: usize) -> Self {
         let numbers = match (&place.file, place.precision) {
             (Some(spill), precision) => Numbers::Spilled {
                 precision,
@@ -348,17 +348,17 @@ impl Rows {
 mod tests {
     use super::*;
 
-    fn folder_and_room(memory_bytes: u64, disk_bytes: u64) -> (tempfile::TempDir, Room) {
+    fn folder_and_room(memory_bytes: u64, disk_bytes: u64) -> (tempfile::TempDir, CacheBudget) {
         let folder = tempfile::tempdir().unwrap();
-        let room = Room {
+        let budget = CacheBudget {
             memory_bytes,
             folder: Some(folder.path().to_owned()),
             disk_bytes,
         };
-        (folder, room)
+        (folder, budget)
     }
 
-    fn kept(place: Option<Place>) -> Option<(Precision, bool)> {
+    fn kept(place: Option<CacheSpace>) -> Option<(Precision, bool)> {
         place.map(|place| (place.precision, place.file.is_some()))
     }
 
@@ -371,40 +371,40 @@ mod tests {
             6413 * (784 + 20 * 512),
             6413 * (784 + 1000 * 512),
         );
-        let none = Room::default();
+        let none = CacheBudget::default();
         assert_eq!(
-            kept(none.place(few, false)),
+            kept(none.space(few, false)),
             Some((Precision::Single, false))
         );
         assert_eq!(
-            kept(none.place(many, false)),
+            kept(none.space(many, false)),
             Some((Precision::Half, false))
         );
         assert_eq!(
-            kept(none.place(many, true)),
+            kept(none.space(many, true)),
             Some((Precision::Single, false))
         );
-        assert_eq!(kept(none.place(thousand, false)), None);
+        assert_eq!(kept(none.space(thousand, false)), None);
         assert_eq!((none.most(false), none.most(true)), (1 << 29, 1 << 28));
-        let (_folder, room) = folder_and_room(1 << 30, 7 << 30);
+        let (_folder, budget) = folder_and_room(1 << 30, 7 << 30);
         assert_eq!(
-            kept(room.place(many, false)),
+            kept(budget.space(many, false)),
             Some((Precision::Half, false))
         );
         assert_eq!(
-            kept(room.place(thousand, false)),
+            kept(budget.space(thousand, false)),
             Some((Precision::Half, true))
         );
-        assert_eq!(kept(room.place(thousand, true)), None, "13 GB");
-        assert_eq!(room.most(false), 7 << 29);
-        assert_eq!(kept(room.in_memory().place(thousand, false)), None);
+        assert_eq!(kept(budget.space(thousand, true)), None, "13 GB");
+        assert_eq!(budget.most(false), 7 << 29);
+        assert_eq!(kept(budget.in_memory().space(thousand, false)), None);
     }
 
     #[test]
     fn a_folder_that_is_not_there_is_none() {
-        let (folder, room) = folder_and_room(0, 1 << 20);
+        let (folder, budget) = folder_and_room(0, 1 << 20);
         drop(folder);
-        assert!(room.place(10, false).is_none());
+        assert!(budget.space(10, false).is_none());
     }
 
     #[test]
@@ -413,8 +413,12 @@ mod tests {
         let first = Tensor::from_floats([[1.0, 0.1], [-2.5, 1e-3]], &device);
         let second = Tensor::from_floats([[7.0, 8.0, 9.0]], &device);
         for precision in [Precision::Single, Precision::Half] {
-            for place in [Place::of(precision, None), Place::of(precision, file())] {
-                let (mut rows, mut others) = (Rows::new(&place, 3), Rows::new(&place, 1));
+            for place in [
+                CacheSpace::of(precision, None),
+                CacheSpace::of(precision, file()),
+            ] {
+                let (mut rows, mut others) =
+                    (FeatureCache::new(&place, 3), FeatureCache::new(&place, 1));
                 rows.put(&[2, 0], &first).unwrap();
                 others.put(&[0], &second).unwrap();
                 rows.put(&[1], &Tensor::from_floats([[4.0, 5.0]], &device))
@@ -448,7 +452,7 @@ mod tests {
             .write(true)
             .open("/dev/full")
             .unwrap();
-        let mut rows = Rows::new(&Place::of(Precision::Single, Some(full)), 1);
+        let mut rows = FeatureCache::new(&CacheSpace::of(Precision::Single, Some(full)), 1);
         let error = rows
             .put(&[0], &Tensor::from_floats([[1.0]], &Device::flex()))
             .unwrap_err();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fednode_core::spec::PoolSpec;
 use fednode_core::{FederationSpec, NodeId, ParamSet, PoolOutcome, Round};
 use fednode_data::{DataSource, ShardParams, load_shard};
-use fednode_learn::{ComputeDevice, Learner, Room, algorithm};
+use fednode_learn::{CacheBudget, ComputeDevice, Learner, algorithm};
 
 const NODES: usize = 4;
 
@@ -43,7 +43,7 @@ fn assemble(nodes: &mut [Learner], memory_bytes: u64, folder: Option<&Path>) -> 
     let members: Vec<(NodeId, Arc<ParamSet>)> = others
         .map(|(index, learner)| (NodeId::from_bytes([index as u8; 32]), module(learner)))
         .collect();
-    nodes[0].keep_in(Room {
+    nodes[0].keep_in(CacheBudget {
         memory_bytes,
         folder: folder.map(Path::to_owned),
         disk_bytes: 1 << 20,

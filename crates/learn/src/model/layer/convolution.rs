@@ -1,0 +1,73 @@
+//! A convolution by itself, without bias: what stands before a normalisation.
+
+use burn::tensor::Tensor;
+use burn::tensor::module::conv2d;
+use burn::tensor::ops::ConvOptions;
+
+use super::{Initial, Layer, Parameter, Run};
+use crate::model::multiply_adds;
+
+/// A convolution without bias and without anything after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Convolution {
+    /// Its name in parameter files.
+    pub name: &'static str,
+    /// Channels, height and width of its input.
+    pub input: [usize; 3],
+    /// Maps it makes.
+    pub filters: usize,
+    /// Side of its square kernel.
+    pub kernel: usize,
+    /// Places between two applications of the kernel.
+    pub stride: usize,
+    /// Zeros added on every side.
+    pub padding: usize,
+}
+
+impl Convolution {
+    /// Returns channels, height and width of the output.
+    pub fn output(&self) -> [usize; 3] {
+        let [_, height, width] = self.input;
+        let side = |side: usize| (side + 2 * self.padding - self.kernel) / self.stride + 1;
+        [self.filters, side(height), side(width)]
+    }
+}
+
+impl Layer for Convolution {
+    fn parameters(&self) -> Vec<Parameter> {
+        let initial = Initial::FanIn(self.input[0] * self.kernel * self.kernel);
+        let shape = [self.filters, self.input[0], self.kernel, self.kernel];
+        vec![Parameter::new(
+            format!("{}.weight", self.name),
+            &shape,
+            initial,
+        )]
+    }
+
+    fn n_inputs(&self) -> usize {
+        self.input.iter().product()
+    }
+
+    fn n_outputs(&self) -> usize {
+        self.output().iter().product()
+    }
+
+    fn maps(&self) -> Option<[usize; 3]> {
+        Some(self.output())
+    }
+
+    fn multiply_adds(&self) -> u64 {
+        (self.n_outputs() * self.input[0] * self.kernel * self.kernel) as u64
+    }
+
+    fn forward(&self, run: &mut Run<'_>, input: Tensor<2>) -> Tensor<2> {
+        let ([channels, height, width], n_samples) = (self.input, input.dims()[0]);
+        let weight = run.next();
+        multiply_adds::count(self.multiply_adds(), &input, &weight);
+        let maps = input.reshape([n_samples, channels, height, width]);
+        let kernels = weight.reshape([self.filters, channels, self.kernel, self.kernel]);
+        let (stride, padding) = ([self.stride; 2], [self.padding; 2]);
+        let options = ConvOptions::new(stride, padding, [1, 1], 1);
+        conv2d(maps, kernels, None, options).reshape([n_samples, self.n_outputs()])
+    }
+}
