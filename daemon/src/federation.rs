@@ -312,7 +312,7 @@ fn recipe(data: &DataFacts) -> FederationSpec {
     };
     if is_text {
         // Of a step, a word's row gets one part in as many as the text has words and the batch has texts: with the steps
-        // of images a federation sits on its floor for hundreds of rounds (`pm-moe` §7.3). Twice this step diverges.
+        // of images a federation sits on its floor for hundreds of rounds. Twice this step diverges.
         spec.training.local_epochs = 5;
         spec.training.batch_size = 4;
         spec.training.learning_rate = 0.5;

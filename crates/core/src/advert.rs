@@ -17,7 +17,7 @@ pub const MAX_ADVERT_BYTES: usize = 64 << 10;
 pub const MAX_INLINE_PROXY_BYTES: usize = 16 << 10;
 /// Most members of one round: what fits into an advert. With more, a seeded draw decides who is counted.
 pub const MAX_MEMBERS: usize = 512;
-/// Most nodes that a local update recommends: enough to find more of a kind (`moe-systems` §1.12.1), a kilobyte.
+/// Most nodes that a local update recommends: enough to find more similar nodes, for a kilobyte.
 pub const MAX_PEERS: usize = 32;
 /// Most blobs that one `Withdraw` names.
 pub const MAX_WITHDRAWN: usize = 512;

@@ -2,7 +2,7 @@
 //!
 //! With N nodes that all hear of all, every node receives N adverts a round, whatever it needs. Beyond
 //! `scale.speakers` nodes a draw names the round's speakers: everybody hears them, and they alone are averaged. What
-//! the others say reaches those who follow them because their experts are alike (`moe-systems` §1.12.1, partial view).
+//! the others say reaches those who follow them because their experts are alike (a partial view).
 //! Closed rounds and other control adverts are for everybody, whoever says them.
 
 use crate::draw::happens;

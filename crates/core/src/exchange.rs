@@ -257,7 +257,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Tells whether proxies are published in this round: `(t-1) mod I == 0` (`moe-systems` §1.3).
+    /// Tells whether proxies are published in this round: `(t-1) mod I == 0` (FedMoE-DA, Algorithm 1).
     pub fn refreshes_in(&self, round: crate::Round) -> bool {
         let every = self
             .experts

@@ -177,7 +177,7 @@ impl BlobId {
 }
 
 /// The shared part a node trained on, named by its blob. Proxies, heads and statistics of two nodes compare only
-/// within one lineage: in another feature space their cosines are noise (FedMoE-DA, `moe-systems` §1.12.1).
+/// within one lineage: in another feature space their cosines are noise (FedMoE-DA).
 pub type Lineage = BlobId;
 
 /// A round of the federation. Rounds count from 1; round 0 is the initial model that nobody has trained yet.

@@ -28,7 +28,7 @@ pub struct Training {
     /// Who is to train.
     pub trainees: Trainees,
     /// Whether proxies are published, from which the plans of the next rounds are made: `(t-1) mod I == 0`
-    /// (`moe-systems` §1.3).
+    /// (FedMoE-DA, Algorithm 1).
     pub refreshes: bool,
 }
 

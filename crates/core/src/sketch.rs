@@ -2,7 +2,7 @@
 //!
 //! A bit is the side of a random hyperplane on which a proxy lies (SimHash). Two vectors at an angle θ differ in a bit
 //! with probability θ/π, so the share of differing bits tells the angle, with a standard deviation of at most 0.05 in
-//! the cosine (`moe-systems` §1.12.1). Everybody draws the same planes; `fednode-mix` makes the bits.
+//! the cosine (Charikar, STOC 2002). Everybody draws the same planes; `fednode-mix` makes the bits.
 
 use serde::{Deserialize, Serialize};
 

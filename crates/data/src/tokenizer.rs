@@ -1,4 +1,4 @@
-//! Texts cut into tokens as torchtext's tokenizer `basic_english` does, which PFLlib and PM-MoE use (`pm-moe` §5.4).
+//! Texts cut into tokens as torchtext's tokenizer `basic_english` does, which PFLlib and PM-MoE use.
 //!
 //! | in the text | becomes |
 //! |---|---|

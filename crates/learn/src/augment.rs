@@ -1,4 +1,4 @@
-//! Random crops and flips of training images (PFL-MoE and pFedMoE, as their code does; `moe-systems` §2.3).
+//! Random crops and flips of training images (PFL-MoE and pFedMoE, as their code does).
 //!
 //! Drawn by (seed, node, round, epoch), so that a round that is repeated sees the same images. Evaluation, validation,
 //! statistics, prototypes and the pool take images as they are.

@@ -1,5 +1,5 @@
 //! The statistics expert: a classifier from sums over all nodes' features, mixed with the node's own by its validation
-//! samples (`beyond`, "The statistics expert"; the closed form is [`fednode_mix::statistics`]).
+//! samples (the closed form is [`fednode_mix::statistics`]).
 //!
 //! ```text
 //! last round   nobody trains; every node shares its sums over the features of the common base, divided by its samples
@@ -8,7 +8,7 @@
 //!              log p = log(lambda · p_statistics + (1 - lambda) · p_own)
 //! ```
 //!
-//! Probabilities are mixed, where `beyond` mixes their logarithms: neither can rule out what the other says.
+//! Probabilities are mixed, not their logarithms: so neither expert can rule out what the other predicts.
 //!
 //! The features are those of the common extractor or, with `statistics.features=random`, of filters that nobody trains
 //! ([`crate::maps`]): then nodes need no extractor in common, and what they share says nothing of their models.

@@ -364,8 +364,8 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_so_is_the_disk() {
-        // 6413 samples: features of 512 and 20 heads, then images and 20 extractors (263 MB of outputs as 32-bit floats,
-        // `pm-moe` §2.6), then a thousand extractors, 6.6 GB as 16-bit floats.
+        // 6413 samples: features of 512 and 20 heads, then images and 20 extractors (263 MB of outputs as 32-bit floats),
+        // then a thousand extractors, 6.6 GB as 16-bit floats.
         let (few, many, thousand) = (
             6413 * (512 + 20 * 10),
             6413 * (784 + 20 * 512),

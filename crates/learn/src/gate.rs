@@ -1,4 +1,4 @@
-//! Top-1 routing (FedMoE-DA Eq. 1 to 3, `moe-systems` §1.2).
+//! Top-1 routing (FedMoE-DA, Zhan et al., MSN 2024, Eq. 1 to 3).
 //!
 //! ```text
 //! s = x · Pi          K scores per sample, no bias
@@ -146,7 +146,7 @@ mod tests {
         assert!(close, "{got:?} is not {expected:?}");
     }
 
-    /// Test vector TV1 of `moe-systems` §1.11, all values and all gradients.
+    /// Eq. 1 to 3 of FedMoE-DA by hand: all values and all gradients.
     #[test]
     fn agrees_with_the_worked_example() {
         let x = matrix([[1.0, 2.0, -1.0]]);

@@ -80,7 +80,7 @@ fn every_algorithm_beats_the_majority_class() {
     }
 }
 
-/// The table at the end of `pm-moe` §3, with what the files of DBE, GPFL and FedCP say they add.
+/// What each paper shares and keeps, with what the files of DBE, GPFL and FedCP say they add.
 #[test]
 fn shares_and_keeps_what_its_paper_says() {
     let base = || {

@@ -1,4 +1,4 @@
-//! How much of the statistics expert: a gate per sample between it and a node's own prediction (`beyond`, "Open").
+//! How much of the statistics expert: a gate per sample between it and a node's own prediction.
 //!
 //! ```text
 //! h = entropy of a prediction / log classes, between 0 (certain) and 1

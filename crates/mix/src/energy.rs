@@ -1,5 +1,5 @@
 //! How well a foreign module fits a node: the free energy of its outputs beside the own module's (PM-MoE Eq. 10 to 12,
-//! arXiv 2502.00354; `pm-moe` §2.6, step 4), and who is dropped for it.
+//! arXiv 2502.00354), and who is dropped for it.
 //!
 //! ```text
 //! v = (h_l * h_j) / (|h_l| |h_j| + eps)          elementwise; h_j: the own module's output for a sample, h_l: the other's

@@ -10,7 +10,7 @@
 //! | [`rule`] | Eq. 5, FedAvg, Krum … | a table of ways in which many members' parameters become one |
 //! | [`names`] | | names of tensors that a rule recognises |
 //! | [`energy`] | PM-MoE Eq. 10 to 12 | how well others' modules fit a node, and which it drops |
-//! | [`blend`] | `beyond` | how much of the statistics expert, sample by sample |
+//! | [`blend`] | here | how much of the statistics expert, sample by sample |
 //! | [`mod@screen`] | | what a received part must fulfil before it is mixed |
 //!
 //! Everything here is a pure function of its arguments: no tensors, threads, I/O, clocks or randomness, and the same

@@ -92,7 +92,7 @@ mod tests {
         }
     }
 
-    /// The proxies of TV2 (`moe-systems` §1.11).
+    /// Proxies of a small federation, whose plan is worked out by hand.
     fn tv2() -> BTreeMap<NodeId, Arc<ProxySet>> {
         let sets = [
             vec![1.0, 0.0, 0.0, 1.0],
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn nodes_are_ranked_by_their_most_alike_expert() {
-        // TV2: r between node 1 and the others is largest for slots (1,0)-(2,0), 0.995037, and (1,1)-(3,0), 0.8.
+        // By hand: r between node 1 and the others is largest for slots (1,0)-(2,0), 0.995037, and (1,1)-(3,0), 0.8.
         let ranked = ranking(node(1), &tv2());
         assert_eq!(
             ranked.iter().map(|(node, _)| *node).collect::<Vec<_>>(),

@@ -6,7 +6,7 @@
 //!
 //! With N nodes of K experts the exact proxies of all are `N K n` floats, 737 MB for ten thousand nodes of the reference
 //! model; their sketches are 5 MB. A node shortlists by sketches, several times as many as it will mix, and computes
-//! Eq. 8 to 10 on the exact proxies of the shortlist only (`moe-systems` §1.12.1).
+//! Eq. 8 to 10 on the exact proxies of the shortlist only.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The invariants of `moe-systems` §1.11 on random federations.
+//! The invariants of FedMoE-DA's exchange (Zhan et al., MSN 2024, Eq. 8 to 11) on random federations.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;

@@ -491,7 +491,7 @@ fn a_thousand_nodes() {
     );
 }
 
-/// `moe-systems` §1.12.1: the exact proxies of a shortlist are enough.
+/// The exact proxies of a shortlist are enough.
 #[test]
 fn sketches_find_nearly_what_all_proxies_would() {
     let mut scenario = Scenario::new(seed(), 60, 4);

@@ -1,6 +1,6 @@
 //! `fednode personalise --out FILE`: what an algorithm trains for a node alone, at any time and without a network.
 //!
-//! PFL-MoE's classifier and gate (`moe-systems` §2.2, stages 2 and 3) and FedBABU's tuning need nothing but the newest
+//! PFL-MoE's classifier and gate (Algorithms 1 and 2) and FedBABU's tuning need nothing but the newest
 //! common model and the node's own samples. The state folder is only read; the result is a file of its own.
 
 use std::ops::ControlFlow;

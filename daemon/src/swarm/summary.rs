@@ -6,7 +6,7 @@
 //! worst_tenth_accuracy     mean of the lowest ceil(N / 10) of the a_i
 //! overhead.share           1 - (seconds of training) / (seconds of rounds), both summed over nodes and rounds
 //! overhead.idle_core_share the same, seen from the machine's cores
-//! bytes_per_round          mean over nodes and rounds: what one node moves in one round (`moe-systems` §1.5)
+//! bytes_per_round          mean over nodes and rounds: what one node moves in one round
 //! ```
 //!
 //! Nothing here reads a file or asks a process; [`super::collect`] does.
@@ -183,8 +183,8 @@ pub(crate) struct EveryonesTest {
 }
 
 impl EveryonesTest {
-    /// Reckons both of what was recognised of each class, and of how many samples of each the node has to learn from
-    /// (`moe-systems` §2.4).
+    /// Reckons both of what was recognised of each class, and of how many samples of each the node has to learn from,
+    /// as PFL-MoE does.
     pub(crate) fn new(classes: &[ClassCount], own: &[usize]) -> Self {
         let total: u32 = classes.iter().map(|class| class.total).sum();
         let correct: u32 = classes.iter().map(|class| class.correct).sum();
@@ -379,7 +379,7 @@ mod tests {
         assert!((got - want).abs() < 1e-12, "got {got}, want {want}");
     }
 
-    /// Test vector TV5: accuracies 0.9, 0.8 and 0.5 by class, training shares 0.5, 0.3 and 0.2 give 0.79.
+    /// By hand: accuracies 0.9, 0.8 and 0.5 by class, training shares 0.5, 0.3 and 0.2 give 0.79.
     #[test]
     fn the_local_test_weighs_classes_as_the_node_has_them() {
         let class = |correct| ClassCount { correct, total: 10 };

@@ -6,7 +6,7 @@
 //!
 //! - `fixed-dirichlet:ALPHA`: `q_i ~ Dir(ALPHA * prior)`, the prior being the label shares of the pool (Hsu et al. 2019).
 //! - `fixed-pathological:C`: `C` random classes, in equal shares or (`unbalanced`) the first with three times the share
-//!   of each other one (`moe-systems` §1.7: 375 and 125 of 500).
+//!   of each other one (375 and 125 of 500).
 
 use super::split::{by_class, n_train};
 use super::{Divide, NodeIndices, Request, parse_alpha, parse_classes};

@@ -18,7 +18,7 @@
 //! differ, and equal numbers would mean different words: then `vocabulary_file=` must name a list that all nodes have.
 //!
 //! Differs from PM-MoE's code, which counts the words of the test file too and has one entry for padding and unknown
-//! words (`pm-moe` §5.4).
+//! words.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +46,7 @@ const AG_NEWS_HEADER: &str = "class index";
 const AG_NEWS_FOLDER: &str = "ag_news_csv";
 /// Entries of a vocabulary unless `vocabulary=` says otherwise, as PFLlib bounds them.
 const ENTRIES: usize = 32_000;
-/// Tokens of a sample unless `length=` says otherwise (`pm-moe` §5.4).
+/// Tokens of a sample unless `length=` says otherwise, as in PFLlib.
 const LENGTH: usize = 200;
 /// Most tokens of a sample: the largest side of a model's input.
 const MAX_LENGTH: usize = 4_096;

@@ -1,7 +1,7 @@
 //! Audit: recomputing the mean that somebody else signed.
 //!
 //! A node recomputes with a small probability each round, and always when another node acted as aggregator for a part
-//! small enough that everybody can average it (all-gather, `moe-systems` §1.12.3). The node waits for the result before
+//! small enough that everybody can average it (all-gather). The node waits for the result before
 //! it adopts. A wrong mean convicts its signer; the accusation carries what was signed, and whoever receives it
 //! recomputes too. [`crate::trials`] keeps the trials; here is what follows from them.
 

@@ -1,7 +1,7 @@
 //! Joining: meet the others, then follow the newest closed round, or begin with everybody.
 //!
 //! A latecomer adopts the current shared part, trains a round from it and only then publishes: before that its proxies
-//! would live in another feature space (`moe-systems` §1.12.1). A restarted node joins too; if the federation has not
+//! would live in another feature space. A restarted node joins too; if the federation has not
 //! moved on, it continues in the phase that its checkpoint names.
 
 use std::time::Duration;

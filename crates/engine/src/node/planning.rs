@@ -7,7 +7,7 @@ use super::shared::Shared;
 
 /// Returns the round whose proxies the plan of `round` is computed from: the newest refresh before it.
 ///
-/// Refreshes are where `(t-1) mod I == 0` (`moe-systems` §1.3); round 1 has no plan yet, so its experts stay as they are.
+/// Refreshes are where `(t-1) mod I == 0` (FedMoE-DA, Algorithm 1); round 1 has no plan yet, so its experts stay as they are.
 fn refresh_before(round: Round, every: u32) -> Option<Round> {
     round
         .0
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn plans_come_from_the_newest_refresh_before_the_round() {
-        // Test vector TV3 of the FedMoE-DA specification, I = 5, rounds 1 to 12.
+        // Algorithm 1 of FedMoE-DA by hand: I = 5, rounds 1 to 12.
         let expected = [
             None,
             Some(1),

@@ -1,4 +1,4 @@
-//! Pooling: everybody's private module, once, after the last round (PM-MoE, `pm-moe` §2.6).
+//! Pooling: everybody's private module, once, after the last round (PM-MoE: Feng et al., WWW 2025, arXiv 2502.00354).
 //!
 //! ```text
 //! Making ──own module is a blob: offered──► Gathering ──offers of all who shared the last round──► Fetching

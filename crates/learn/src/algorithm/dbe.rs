@@ -1,5 +1,4 @@
-//! DBE: Zhang et al., "Eliminating Domain Bias for Federated Learning in Representation Space", NeurIPS 2023;
-//! `pm-moe` §3.9.
+//! DBE: Zhang et al., "Eliminating Domain Bias for Federated Learning in Representation Space", NeurIPS 2023.
 //!
 //! ```text
 //! r = base(x)    logits = head(r + m)          base and head are averaged; m is the node's personal bias, never shared

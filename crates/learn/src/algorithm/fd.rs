@@ -1,5 +1,5 @@
 //! FD, federated distillation: Jeong et al., "Communication-Efficient On-Device Machine Learning: Federated Distillation
-//! and Augmentation under Non-IID Private Data", NeurIPS workshop 2018, arXiv 1811.11479; `moe-systems` §4.
+//! and Augmentation under Non-IID Private Data", NeurIPS workshop 2018, arXiv 1811.11479.
 //!
 //! ```text
 //! z = model(x)    Z_c: mean over the nodes that have class c of their means of z over class c

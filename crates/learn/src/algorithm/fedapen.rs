@@ -1,5 +1,5 @@
 //! FedAPEN: Qin et al., "FedAPEN: Personalized Cross-silo Federated Learning with Adaptability to Statistical
-//! Heterogeneity", KDD 2023; `moe-systems` §4.
+//! Heterogeneity", KDD 2023.
 //!
 //! ```text
 //! p: the node's own model    q: the shared model    e = w * p + (1 - w) * q, of logits

@@ -1,5 +1,4 @@
-//! FedBABU: Oh et al., "FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022;
-//! `pm-moe` §3.6.
+//! FedBABU: Oh et al., "FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022.
 //!
 //! In the rounds only the base learns, under a head that stays as it was drawn, the same on all nodes; the base is
 //! averaged, weighted by the number of training samples. After the last round every node tunes its model for itself,

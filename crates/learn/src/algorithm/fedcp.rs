@@ -1,5 +1,5 @@
 //! FedCP: Zhang et al., "FedCP: Separating Feature Information for Personalized Federated Learning via Conditional
-//! Policy", KDD 2023; `pm-moe` §3.8.
+//! Policy", KDD 2023.
 //!
 //! ```text
 //! r = base(x)                          averaged

@@ -1,5 +1,5 @@
 //! FedGen: Zhu, Hong and Zhou, "Data-Free Knowledge Distillation for Heterogeneous Federated Learning", ICML 2021,
-//! Algorithm 1; `pm-moe` §4.
+//! Algorithm 1.
 //!
 //! ```text
 //! aggregator   G(e, y) -> z learns from all nodes' heads what they take for class y, each head counting by what its

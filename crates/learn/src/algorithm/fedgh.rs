@@ -1,5 +1,4 @@
-//! FedGH: Yi et al., "FedGH: Heterogeneous Federated Learning with Generalized Global Header", ACM MM 2023;
-//! `pm-moe` §3.5.
+//! FedGH: Yi et al., "FedGH: Heterogeneous Federated Learning with Generalized Global Header", ACM MM 2023.
 //!
 //! Every node keeps its base. What it sends is, for each class that it has samples of, the mean feature of those; the
 //! aggregator learns a head from all nodes' prototypes (rule `prototypes` of `fednode_mix::rule`), which all nodes receive. Locally base and

@@ -1,5 +1,5 @@
 //! FedJETs: Dun et al., "FedJETs: Efficient Just-In-Time Personalization with Federated Mixture of Experts", arXiv
-//! 2306.08586; `moe-systems` §4.
+//! 2306.08586.
 //!
 //! ```text
 //! rounds 1 .. R    FedAvg of the common expert W_c

@@ -1,5 +1,4 @@
-//! FedKD: Wu et al., "Communication-Efficient Federated Learning via Knowledge Distillation", Nature Communications 2022;
-//! `moe-systems` §4.
+//! FedKD: Wu et al., "Communication-Efficient Federated Learning via Knowledge Distillation", Nature Communications 2022.
 //!
 //! ```text
 //! t: the mentor, the node's own model    s: the mentee, a small model that is averaged

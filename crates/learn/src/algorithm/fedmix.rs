@@ -1,5 +1,5 @@
 //! FedMix: Reisser, Louizos, Gavves and Welling, "Federated Mixture of Experts", arXiv 2107.06724 (not the mixup of the
-//! same name); `moe-systems` §4.
+//! same name).
 //!
 //! ```text
 //! p(y | x) = sum_k G_k(x) p_k(y | x)      G = softmax over the node's selected experts of a linear gate on x

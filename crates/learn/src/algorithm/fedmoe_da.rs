@@ -1,5 +1,5 @@
 //! FedMoE-DA: Zhan et al., "FedMoE-DA: Federated Mixture of Experts via Domain Aware Fine-grained Aggregation",
-//! MSN 2024, arXiv 2411.02115; `moe-systems` §1.
+//! MSN 2024, arXiv 2411.02115.
 //!
 //! ```text
 //! x = embed(u; Theta)      first layer of the model, averaged over all nodes, every node counts the same (Eq. 5)
@@ -8,10 +8,10 @@
 //! ```
 //!
 //! All of it is trained jointly in the local update (Algorithm 1, line 5); mixing experts by the similarity of their
-//! proxies (Eq. 8 to 11) is the engine's work. The choices where the paper is silent are those of `moe-systems` §1.9:
+//! proxies (Eq. 8 to 11) is the engine's work. The choices where the paper is silent are these:
 //! all experts of all nodes start from one Phi0 (averaging needs a common start), the random proxies break the
 //! symmetry. Profile `robust` adds Switch's load-balancing loss, bounds the slots of one remote node in a row, and weights
-//! sources by their use (U11): a gate of so many inputs soon sends all samples to one expert, and mixing that one with
+//! sources by their use: a gate of so many inputs soon sends all samples to one expert, and mixing that one with
 //! experts that no sample ever reached undoes its training.
 //!
 //! `head = private`, which the paper does not have, keeps every expert's last layer at its node, as FedPer does: what is
@@ -21,7 +21,7 @@
 //! In the paper all nodes take part in every round. Where only some do (`round.participation`), a node mixes in the rounds
 //! for which it has a plan: it trained in the last refresh, and the plan is no older than I rounds.
 //!
-//! With `statistics.enabled` the last round adds up statistics of the embedding (`beyond`, "Open"): its maps, too many numbers
+//! With `statistics.enabled` the last round adds up statistics of the embedding: its maps, too many numbers
 //! as they are, are averaged over squares of places first. Experts are neither trained nor mixed in that round.
 
 use burn::tensor::Tensor;

@@ -1,4 +1,4 @@
-//! FedPer: Arivazhagan et al., "Federated Learning with Personalization Layers", arXiv 1912.00818; `pm-moe` §3.1.
+//! FedPer: Arivazhagan et al., "Federated Learning with Personalization Layers", arXiv 1912.00818.
 //!
 //! The base is averaged, weighted by the number of training samples; the head never leaves the node. Both learn together.
 

@@ -1,5 +1,4 @@
-//! FedProto: Tan et al., "FedProto: Federated Prototype Learning across Heterogeneous Clients", AAAI 2022, Algorithm 1;
-//! `pm-moe` §4, `moe-systems` §4.
+//! FedProto: Tan et al., "FedProto: Federated Prototype Learning across Heterogeneous Clients", AAAI 2022, Algorithm 1.
 //!
 //! ```text
 //! r = base(x)    P_c: mean over the nodes that have class c of their means of r over class c

@@ -1,4 +1,4 @@
-//! FedProx: Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, Algorithm 2; `pm-moe` §4.
+//! FedProx: Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, Algorithm 2.
 //!
 //! ```text
 //! h(w) = CE(w) + mu/2 * |w - w_t|^2        Eq. 2; w_t: the model that came in

@@ -1,5 +1,5 @@
 //! FedRep: Collins et al., "Exploiting Shared Representations for Personalized Federated Learning", ICML 2021,
-//! Algorithm 1; `pm-moe` §3.3.
+//! Algorithm 1.
 //!
 //! Split as FedPer's, but the halves learn one after the other: first `head_epochs` for the head on the base that came
 //! in, then `local_epochs` for the base under that head. The paper takes about ten head epochs; the default here is

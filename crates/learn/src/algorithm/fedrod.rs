@@ -1,5 +1,4 @@
-//! FedRoD: Chen and Chao, "On Bridging Generic and Personalized Federated Learning for Image Classification", ICLR 2022;
-//! `pm-moe` §3.4.
+//! FedRoD: Chen and Chao, "On Bridging Generic and Personalized Federated Learning for Image Classification", ICLR 2022.
 //!
 //! ```text
 //! r = base(x)    g = head(r)          generic, averaged, weighted by the number of training samples

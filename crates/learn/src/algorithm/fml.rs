@@ -1,4 +1,4 @@
-//! FML: Shen et al., "Federated Mutual Learning", arXiv 2006.16765; `moe-systems` §4.
+//! FML: Shen et al., "Federated Mutual Learning", arXiv 2006.16765.
 //!
 //! ```text
 //! p: the node's own model    q: the small "meme" model, averaged over all nodes, all counting the same

@@ -1,5 +1,5 @@
 //! GPFL: Zhang et al., "GPFL: Simultaneously Learning Global and Personalized Feature Information for Personalized
-//! Federated Learning", ICCV 2023; `pm-moe` §3.7.
+//! Federated Learning", ICCV 2023.
 //!
 //! ```text
 //! r = base(x)      E: [classes, D], one embedding per class

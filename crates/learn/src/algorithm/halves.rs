@@ -1,5 +1,5 @@
 //! A model in two halves, the *base* (everything before the last layer) and the *head* (the last layer), trained by
-//! cross-entropy: what `fedper`, `lg-fedavg`, `fedrep` and `fedbabu` have in common (`pm-moe` §3).
+//! cross-entropy: what `fedper`, `lg-fedavg`, `fedrep` and `fedbabu` have in common.
 //!
 //! They differ in a [`Plan`] alone: which half is averaged, and which half learns in which pass.
 

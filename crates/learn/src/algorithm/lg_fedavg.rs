@@ -1,5 +1,5 @@
 //! LG-FedAvg: Liang et al., "Think Locally, Act Globally: Federated Learning with Local and Global Representations",
-//! arXiv 2001.01523; `pm-moe` §3.2.
+//! arXiv 2001.01523.
 //!
 //! The mirror image of FedPer: every node has a base of its own, and the head is averaged, weighted by the number of
 //! training samples. Both learn together. As in PFLlib there is no warm-up by FedAvg.

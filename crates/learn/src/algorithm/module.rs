@@ -1,5 +1,5 @@
-//! Private modules: where a prediction is opened so that other nodes' modules can take part (PM-MoE, arXiv 2502.00354;
-//! `pm-moe` §2.4).
+//! Private modules: where a prediction is opened so that other nodes' modules can take part (PM-MoE, arXiv
+//! 2502.00354).
 //!
 //! ```text
 //! inputs ─► open ─┬─► gate input                          what a gate would judge by

@@ -1,4 +1,4 @@
-//! MOON: Li, He and Song, "Model-Contrastive Federated Learning", CVPR 2021, §3.3; `pm-moe` §4.
+//! MOON: Li, He and Song, "Model-Contrastive Federated Learning", CVPR 2021, §3.3.
 //!
 //! ```text
 //! z = base(x)    z_g = base that came in (x)    z_old = base that the node ended its last round with (x)

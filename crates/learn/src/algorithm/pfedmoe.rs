@@ -1,5 +1,5 @@
 //! pFedMoE: Yi et al., "pFedMoE: Data-Level Personalization with Mixture of Experts for Model-Heterogeneous Personalized
-//! Federated Learning", arXiv 2402.01350, Eq. 3 to 9; `moe-systems` §3.
+//! Federated Learning", arXiv 2402.01350, Eq. 3 to 9.
 //!
 //! ```text
 //! R_G = G(x; theta)          the small extractor, averaged over all nodes, weighted by samples

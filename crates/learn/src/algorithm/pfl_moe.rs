@@ -1,5 +1,5 @@
 //! PFL-MoE: Guo et al., "PFL-MoE: Personalized Federated Learning Based on Mixture of Experts", APWeb-WAIM 2021,
-//! Algorithms 1 and 2; `moe-systems` §2. Three rows: PFL-FB, its baseline, and the mixtures PFL-MF and PFL-MFE.
+//! Algorithms 1 and 2. Three rows: PFL-FB, its baseline, and the mixtures PFL-MF and PFL-MFE.
 //!
 //! ```text
 //! rounds    FedAvg of the whole model theta = (E, C), extractor and classifier (all fully connected layers)
@@ -539,7 +539,7 @@ mod tests {
         }
     }
 
-    /// `moe-systems` §2.2, with the samples' own size for what the code scales up.
+    /// PFL-MoE (Guo et al., arXiv 2012.15589), with the samples' own size where its code scales images up.
     #[test]
     fn gates_have_the_sizes_of_the_paper() {
         let size = |name: &str, model: &str, input| {

@@ -1,5 +1,5 @@
 //! SCAFFOLD: Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020,
-//! Algorithm 1 with option II; `pm-moe` §4.
+//! Algorithm 1 with option II.
 //!
 //! ```text
 //! step:       w -= lr * (grad CE(w) + c - c_j)

@@ -1,4 +1,4 @@
-//! The gate of pFedMoE (Fig. 3 and §4.3 of the paper; `moe-systems` §3.3): two shares per sample, from its raw numbers.
+//! The gate of pFedMoE (arXiv 2402.01350, Fig. 3 and §4.3): two shares per sample, from its raw numbers.
 //!
 //! ```text
 //! switchable normalisation ─► linear to m ─► batch normalisation ─► sigmoid ─► linear to 2 ─► batch normalisation ─► softmax
@@ -209,7 +209,7 @@ mod tests {
         Tensor::ones([1, width], &burn::tensor::Device::flex())
     }
 
-    /// Test vector TV4 of `moe-systems` §3.3, with a batch's share of 0.1 in the running statistics for its 0.003.
+    /// Worked out by hand, with a batch's share of 0.1 in the running statistics.
     #[test]
     fn switchable_normalisation_agrees_with_the_worked_example() {
         let zeros = || Tensor::zeros([2], &burn::tensor::Device::flex());

@@ -1,4 +1,4 @@
-//! `cnn`: the four-layer network of FedAvg, PFLlib ("FedAvgCNN") and FedMoE-DA (`pm-moe` §5.3, `moe-systems` U1).
+//! `cnn`: the four-layer network of FedAvg, PFLlib ("FedAvgCNN") and FedMoE-DA (McMahan et al., AISTATS 2017).
 //!
 //! Convolution 5×5 to 32 maps, pooling, convolution 5×5 to 64 maps, pooling, 512 hidden units, classes; ReLU between.
 //! Convolutions are not padded, as in the papers. Images with a side below 16 would vanish on the way: for those the

@@ -1,4 +1,4 @@
-//! `cnn-1` to `cnn-5`: the five networks of pFedMoE's Table 4 (`moe-systems` §3.2), for nodes of different strength.
+//! `cnn-1` to `cnn-5`: the five networks of pFedMoE's Table 4 (arXiv 2402.01350), for nodes of different strength.
 //!
 //! Convolution 5×5 to 16 maps, pooling, convolution 5×5 to 32 (`cnn-2`: 16) maps, pooling, a first hidden layer of 2000
 //! (`cnn-1`, `cnn-2`), 1000, 800 or 500 units, 500 hidden units, classes; ReLU between. All end in features of one width,
@@ -147,7 +147,7 @@ mod tests {
         let small = Net::new((ROWS[4].layers)(&spec([1, 28, 28])).unwrap())
             .split(Cut::Head)
             .0;
-        assert_eq!(count(&small), 520_248, "moe-systems §3.8");
+        assert_eq!(count(&small), 520_248, "pFedMoE's small extractor");
         assert!((ROWS[0].layers)(&spec([1, 8, 8])).is_ok());
         assert!(
             (ROWS[0].layers)(&spec([1, 3, 8]))

@@ -1,4 +1,4 @@
-//! The embedding of texts: a row of numbers per word, and the mean of a text's rows (`pm-moe` §5.4, fastText).
+//! The embedding of texts: a row of numbers per word, and the mean of a text's rows (fastText: Joulin et al., arXiv 1607.01759).
 //!
 //! ```text
 //! input   [batch, length]   numbers of tokens as floats: 0 padding, 1 an unknown word, 2 and more the vocabulary

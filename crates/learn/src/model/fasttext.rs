@@ -1,4 +1,4 @@
-//! `fasttext`: the classifier of texts of PFLlib and PM-MoE (`pm-moe` §5.4), after Joulin et al. 2017, arXiv 1607.01759.
+//! `fasttext`: the classifier of texts of PFLlib and PM-MoE, after Joulin et al. 2017, arXiv 1607.01759.
 //!
 //! ```text
 //! tokens ─► embedding (V × 32) ─► mean over the known words ─► fully connected (32) ─► fully connected (classes)

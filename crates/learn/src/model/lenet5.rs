@@ -1,4 +1,4 @@
-//! `lenet5`: the LeNet-5 of PFL-MoE (`moe-systems` §2.3), 61,706 parameters for one channel and ten classes.
+//! `lenet5`: the LeNet-5 of PFL-MoE (Guo et al., arXiv 2012.15589), 61,706 parameters for one channel and ten classes.
 //!
 //! Convolution 5×5 to 6 maps, pooling, convolution 5×5 to 16 maps, pooling, 120, 84, classes; ReLU between. The classic
 //! network sees 32×32; smaller images are surrounded by zeros up to that size (28×28 by two pixels on each side, as

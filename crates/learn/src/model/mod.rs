@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn parameter_counts_are_those_of_the_literature() {
-        // pm-moe §5.3, moe-systems §2.3; the 2NN of McMahan et al. 2017.
+        // PFLlib's CNN, PFL-MoE's LeNet-5; the 2NN of McMahan et al. 2017.
         assert_eq!(n_parameters("cnn", [1, 28, 28], 10), 582_026);
         assert_eq!(n_parameters("cnn", [3, 32, 32], 10), 878_538);
         assert_eq!(n_parameters("cnn", [3, 32, 32], 100), 924_708);

@@ -1,4 +1,4 @@
-//! `vgg16`: the VGG-16 of PFL-MoE (`moe-systems` §2.3), Simonyan and Zisserman's configuration D for 32×32 images,
+//! `vgg16`: the VGG-16 of PFL-MoE (Guo et al., arXiv 2012.15589), Simonyan and Zisserman's configuration D for 32×32 images,
 //! 15,245,130 parameters for three channels and ten classes. No batch normalisation.
 //!
 //! Thirteen convolutions 3×3 that keep the map's size, in groups of 64, 64 | 128, 128 | 256, 256, 256 | 512, 512, 512 |

@@ -1,4 +1,4 @@
-//! The stage from beginning to end (`pm-moe` §2.6, steps 3 to 9).
+//! The stage from beginning to end (PM-MoE: Feng et al., WWW 2025, arXiv 2502.00354, Algorithm 1).
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::feature_cache::FeatureCache;
 
 /// On how many samples modules are compared before it is known which come in.
 const SAMPLE: usize = 64;
-/// A node with fewer samples, for training and validation, has no validation that says anything (`pm-moe` §2.6, step 2).
+/// A node with fewer samples, for training and validation, has too few validation samples to decide anything.
 const FEWEST: usize = 50;
 /// Where the own module is among the members.
 const OWN: usize = 0;

@@ -1,4 +1,4 @@
-//! What does not change while a gate or a module is trained, computed once (`pm-moe` §2.6, step 3).
+//! What does not change while a gate or a module is trained, computed once.
 //!
 //! Backbone and members are frozen, so for every sample the inputs of the gate, what closing needs, and the output of
 //! every member are constants; an epoch is then a few small products. All of it is kept as far as the [`CacheBudget`] allows: as 32-bit

@@ -1,4 +1,4 @@
-//! The comparators of a study (`pm-moe` §2.6, at the end), on the test samples.
+//! The comparators of a study, on the test samples.
 
 use fednode_core::{Controls, Scores};
 

@@ -1,4 +1,4 @@
-//! The gate of a pool: how much each member counts for a sample (`pm-moe` §2.6, step 6).
+//! The gate of a pool: how much each member counts for a sample (PM-MoE, arXiv 2502.00354).
 //!
 //! ```text
 //! u        gate input: features, or the samples themselves, standardised if wanted
@@ -513,7 +513,7 @@ mod tests {
     }
 
     proptest! {
-        /// `pm-moe` §2.6: weights of selected members sum to 1 or less, to 1 if they are made to or all are taken; k of them
+        /// Weights of selected members sum to 1 or less, to 1 if they are made to or all are taken; k of them
         /// are taken, none of which is less likely than one that is not.
         #[test]
         fn a_selection_takes_the_likeliest(
@@ -567,7 +567,7 @@ mod tests {
         );
     }
 
-    /// `pm-moe` §2.4: 134,164 numbers for 512 features and 20 members.
+    /// PM-MoE's released code: 134,164 numbers for 512 features and 20 members.
     #[test]
     fn biases_are_zeros_or_drawn_as_pytorch_draws_them() {
         let net = net(

@@ -1,4 +1,4 @@
-//! The gate of a pool, trained (`pm-moe` §2.6, steps 6 to 8): every step size from the same start, the epoch with the
+//! The gate of a pool, trained: every step size from the same start, the epoch with the
 //! lowest validation loss over all of them; without the guard the last epoch of the first step size.
 
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! The stage after the last round: a mixture of everybody's private modules (PM-MoE, arXiv 2502.00354; `pm-moe` §2.6,
+//! The stage after the last round: a mixture of everybody's private modules (PM-MoE, arXiv 2502.00354,
 //! preset `fixed` unless the spec says otherwise).
 //!
 //! ```text

@@ -88,7 +88,7 @@ fn softmax(selected: Vec<(ExpertId, f64)>, temperature: f64) -> Vec<Source> {
 }
 
 /// Lets in at most so many experts of each remote node: who copies a victim's proxy into all of its slots gets no more
-/// than these into the victim's rows (`moe-systems` §1.12.5).
+/// than these into the victim's rows.
 struct SlotCap {
     own: NodeId,
     most: Option<u32>,

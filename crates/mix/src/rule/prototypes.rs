@@ -1,5 +1,5 @@
 //! A head learned from class prototypes: Yi et al., "FedGH: Heterogeneous Federated Learning with Generalized Global
-//! Header", ACM MM 2023, Algorithm 1; `pm-moe` §3.5.
+//! Header", ACM MM 2023, Algorithm 1.
 //!
 //! ```text
 //! member m sends     the head as it received it, h_mc = its mean feature of class c, and whether it has class c

@@ -1,5 +1,5 @@
 //! Experts that all nodes have in common, each averaged over those that used it: `fedmix` and `fedjets`
-//! (`moe-systems` §4).
+//! (arXiv 2107.06724 and 2306.08586).
 //!
 //! ```text
 //! member m sends     experts.0.* … experts.(K-1).*, usage u_m (one share of use per expert), whatever else is shared

@@ -1,6 +1,6 @@
 //! The exchange of a round: the experts of the plan, the round's mean and the updates of others.
 //!
-//! The plan was computed from the proxies of an earlier round (FedMoE-DA's stale A, `moe-systems` §1.3), so fetching
+//! The plan was computed from the proxies of an earlier round (FedMoE-DA's stale aggregation matrix), so fetching
 //! starts while the node still trains, from whoever is done; the experts themselves are this round's. What does not
 //! arrive in time is dropped and the row is renormalised, or an older version of at most I rounds stands in (U14).
 //! Nobody waits longer than the deadline.
