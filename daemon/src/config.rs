@@ -67,9 +67,10 @@ config! {
         state: PathBuf = "state".into() => "DIR",
         /// Most mebibytes of other nodes' experts kept on disk (at least 1).
         quota_mib: u64 = 10_240 => "MIB",
-        /// Most mebibytes of memory (at least 1) for what frozen parts of the model make of the training samples, computed once
-        /// where only a head, a gate or a pool learns (a pool needs as much again, at most, for validation samples). What does
-        /// not fit lies in a file in the state folder while it is needed, which takes half of the free disk at most.
+        /// Most mebibytes of memory (at least 1) for features: what frozen parts of the model make of the training samples.
+        /// They are computed once where only a head, a gate or a pool learns. A pool needs as much again, at most, for
+        /// validation samples. Features that do not fit lie in a file in the state folder while they are needed. The file
+        /// takes half of the free disk at most.
         feature_memory_mib: u64 = 1024 => "MIB",
     }
 }

@@ -56,7 +56,7 @@ fn unindented(line: &str) -> String {
 /// A word of a block: its text, and the line that it is on.
 type Token = (String, usize);
 
-fn sentences<'a>(lines: &mut dyn Iterator<Item = (usize, &'a str)>) -> Vec<Sentence> {
+fn sentences(lines: &mut dyn Iterator<Item = (usize, &str)>) -> Vec<Sentence> {
     let mut found = Vec::new();
     let mut block: Vec<(usize, &str)> = Vec::new();
     let mut fence = None;

@@ -88,18 +88,15 @@ fn every_page_of_the_book_is_in_its_table_of_contents() {
 /// Turns a commented TOML file into a page: a table of keys, defaults and meanings for each table of the file.
 fn page(head: &str, sample: &str) -> String {
     let mut page = head.to_owned();
-    let mut comment = String::new();
+    let mut comment = Comment::default();
     let mut has_rows = false;
     for line in sample.lines() {
-        let key = line.split_once(" = ");
-        if let Some(text) = line.strip_prefix('#') {
-            comment = format!("{comment} {}", text.trim()).trim().to_owned();
-        } else if let Some(table) = line.strip_prefix('[') {
-            let about = std::mem::take(&mut comment);
-            write!(page, "\n## `[{table}`\n\n{about}\n").unwrap();
-            has_rows = false;
-        } else if let Some((key, value)) = key {
-            let mut meaning = std::mem::take(&mut comment).replace('|', "\\|");
+        let unset = line
+            .strip_prefix("# ")
+            .and_then(|line| line.strip_suffix(" ="));
+        let set = line.split_once(" = ").filter(|_| !line.starts_with('#'));
+        if let Some((key, value)) = unset.map(|key| (key, "")).or(set) {
+            let mut meaning = std::mem::take(&mut comment).text.replace('|', "\\|");
             if !has_rows {
                 if page.len() == head.len()
                     && let Some((about, first)) = meaning.clone().rsplit_once(". ")
@@ -111,10 +108,45 @@ fn page(head: &str, sample: &str) -> String {
                 page.push_str("\n| key | default | meaning |\n|---|---|---|\n");
             }
             has_rows = true;
-            writeln!(page, "| `{key}` | `{value}` | {meaning} |").unwrap();
+            let value = if value.is_empty() {
+                "none".to_owned()
+            } else {
+                format!("`{value}`")
+            };
+            writeln!(page, "| `{key}` | {value} | {meaning} |").unwrap();
+        } else if let Some(text) = line.strip_prefix('#') {
+            comment.add(text);
+        } else if let Some(table) = line.strip_prefix('[') {
+            let Comment { text, items } = std::mem::take(&mut comment);
+            write!(page, "\n## `[{table}`\n\n{text}\n{items}").unwrap();
+            has_rows = false;
         }
     }
     page
+}
+
+/// A comment of the file: its text, and the indented lines below it as a list.
+#[derive(Debug, Default)]
+struct Comment {
+    text: String,
+    items: String,
+}
+
+impl Comment {
+    fn add(&mut self, line: &str) {
+        match line
+            .strip_prefix("   ")
+            .and_then(|item| item.split_once(' '))
+        {
+            Some((name, about)) if self.items.is_empty() => {
+                self.items = format!("\n- `{name}`: {}\n", about.trim());
+            }
+            Some((name, about)) => {
+                self.items += &format!("- `{name}`: {}\n", about.trim());
+            }
+            None => self.text = format!("{} {}", self.text, line.trim()).trim().to_owned(),
+        }
+    }
 }
 
 fn holds(name: &str, wanted: &str) {

@@ -51,14 +51,11 @@ impl DataSource {
             let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
             quoted.join(", ")
         };
-        let name = match table.remove(KIND) {
-            Some(toml::Value::String(name)) => name,
-            _ => {
-                return Err(ConfigError(format!(
-                    "data need a `{KIND}`, one of {}",
-                    listed()
-                )));
-            }
+        let Some(toml::Value::String(name)) = table.remove(KIND) else {
+            return Err(ConfigError(format!(
+                "data need a `{KIND}`, one of {}",
+                listed()
+            )));
         };
         let kind = KINDS
             .iter()

@@ -34,6 +34,9 @@ pub(super) trait Reader: Serialize + DeserializeOwned + Default {
     fn open(self, columns: &[String]) -> Result<Box<dyn Source>, DataError>;
 }
 
+/// Opens a source with these options, a table by these columns.
+type Open = fn(toml::Table, &[String]) -> Result<Box<dyn Source>, DataError>;
+
 /// A row of the table of readers.
 #[derive(Debug)]
 pub struct Kind {
@@ -46,7 +49,7 @@ pub struct Kind {
     doc: fn() -> TableDoc,
     defaults: fn() -> toml::Table,
     read: fn(toml::Table) -> Result<toml::Table, ConfigError>,
-    open: fn(toml::Table, &[String]) -> Result<Box<dyn Source>, DataError>,
+    open: Open,
 }
 
 impl Kind {
