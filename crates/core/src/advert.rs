@@ -92,7 +92,7 @@ pub struct Local {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sketches: Option<Sketches>,
     /// The nodes whose experts are most like its own, as far as it knows, in a federation in which not everybody hears
-    /// of all: where others who are like it may look for more of their kind.
+    /// of all. Others who are like it may look for more of their kind there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<NodeId>,
     /// Class statistics, for algorithms that exchange them.

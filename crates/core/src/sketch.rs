@@ -1,8 +1,8 @@
 //! Sketches of gating proxies: 1024 bits each, of which the cosine of two proxies can be told nearly.
 //!
 //! A bit is the side of a random hyperplane on which a proxy lies (SimHash). Two vectors at an angle θ differ in a bit
-//! with probability θ/π, so the share of differing bits tells the angle, with a standard deviation of at most 0.05 in
-//! the cosine (Charikar, STOC 2002). Everybody draws the same planes; `fednode-mix` makes the bits.
+//! with probability θ/π (Charikar, STOC 2002). So the share of differing bits tells the angle. The standard deviation
+//! of the cosine is at most 0.05. Everybody draws the same planes; `fednode-mix` makes the bits.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! Samples in memory: images as bytes, tables as floats, texts as numbers of tokens, one label each.
 //!
-//! A node keeps its shard in the compact form of its file (a byte per pixel) and turns it into floats batch by batch:
-//! 70,000 images of 784 pixels are 55 MB this way and 220 MB as floats.
+//! A node keeps its shard in the compact form of its file (a byte per pixel). It turns the shard into floats batch by
+//! batch. 70,000 images of 784 pixels are 55 MB this way and 220 MB as floats.
 //!
 //! **Normalisation.** A byte `x` of an image whose brightest value is `white` becomes `(x / white - 0.5) / 0.5`, that
 //! is, between -1 and 1; `white` is 255 for every image format and 16 for the embedded digits. Floats (CSV) are handed

@@ -139,8 +139,9 @@ fn dirichlet_has_the_shape_of_pfllib() {
     assert!(mean < 0.2, "sizes differ as widely as PFLlib's: {mean}");
 }
 
-/// A share of Dir(alpha, …, alpha) over M nodes has mean 1/M and variance (M - 1) / (M² (M alpha + 1)), so the sizes of nodes
-/// that hold a share of each of C equal classes deviate by sqrt((M - 1) / (M alpha + 1) / C) of their mean: 0.44 here.
+/// A share of Dir(alpha, …, alpha) over M nodes has mean 1/M and variance (M - 1) / (M² (M alpha + 1)). Each node holds
+/// a share of each of C equal classes. So their sizes deviate by sqrt((M - 1) / (M alpha + 1) / C) of their mean: 0.44
+/// here.
 #[test]
 fn without_a_cap_sizes_vary_as_dirichlet_shares_do() {
     let labels = labels(70_000, 10);

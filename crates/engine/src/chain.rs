@@ -3,10 +3,10 @@
 //! Closed rounds form a chain: each names the mean it follows (`parent`) and how many members were counted so far
 //! (`history`). A node follows the chain with the most history; of two closings of one round (the aggregator's and an
 //! acting one's, or two acting ones') the lower rank wins until the node has moved on. History cannot be invented: a
-//! majority of the members must have signed, each in an advert of its own, that it trained what it is counted with, from
-//! the mean that is followed and for that round or a later one. So nobody can count members that are not there, or say
-//! that all rounds are done. On our own chain the history must be ours plus the members, on another no more than so many
-//! rounds can have counted.
+//! majority of the members must have signed, each in an advert of its own, that it trained what it is counted with.
+//! Each must also have signed that it trained from the mean that is followed, for that round or a later one. So nobody
+//! can count members that are not there, or say that all rounds are done. On our own chain the history must be ours
+//! plus the members, on another no more than so many rounds can have counted.
 
 use fednode_core::draw::draw;
 use fednode_core::{

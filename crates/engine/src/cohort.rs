@@ -2,9 +2,9 @@
 //!
 //! Every node draws a number for every node it knows; those with the lowest are the cohort. Nodes that know the same nodes
 //! draw the same cohort. Views differ for a moment when nodes come and go, or after a restart; then a node too many trains,
-//! which is counted like the others, or one is missed for a grace time. Beyond 64 nodes not everybody meets everybody, and
-//! who rests is not heard of for a while: there every node is in by chance instead, which needs no view, and the size of
-//! the cohort varies.
+//! which is counted like the others, or one is missed for a grace time. Beyond 64 nodes not everybody meets everybody,
+//! and who rests is not heard of for a while. There every node is in by chance instead. That needs no view, and the
+//! size of the cohort varies.
 
 use std::collections::BTreeSet;
 

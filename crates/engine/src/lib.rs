@@ -3,10 +3,11 @@
 //! # The algorithm
 //!
 //! Training is peer to peer and round based (FedMoE-DA, arXiv 2411.02115, with the server taken away). In round *t*
-//! every node trains its model on its own data and *says* so in a small signed advert that names, by hash, its version
-//! of the shared part and its experts, and in every I-th round its gating proxies. Then it waits for two things at
-//! once: the experts that its aggregation plan wants, fetched straight from their owners, and the mean of the shared
-//! parts, announced by the aggregator or by a node acting in its place. It mixes, adopts, and goes on.
+//! every node trains its model on its own data and *says* so in a small signed advert. The advert names, by hash, its
+//! version of the shared part and its experts, and in every I-th round its gating proxies. Then the node waits for two
+//! things at once. One is the experts that its aggregation plan wants, fetched straight from their owners. The other is
+//! the mean of the shared parts, announced by the aggregator or by a node acting in its place. The node mixes, adopts,
+//! and goes on.
 //!
 //! The plan is computed from the proxies of an earlier round, so nothing waits for it; who is late is left out and the
 //! row renormalised; who lies is found by recomputing what it signed.

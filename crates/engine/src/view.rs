@@ -1,8 +1,8 @@
 //! What a machine knows of the others: who is there, what they said lately, whose proxies are held.
 //!
 //! Filled from accepted adverts and connection events only. Bounded: a fixed number of members, the adverts of the
-//! last few rounds each. Every advert that is heard passes through here, in a large federation many thousands a round,
-//! so the members lie densely in the order in which they were first heard of, and that is the order they are visited in.
+//! last few rounds each. Every advert that is heard passes through here, in a large federation many thousands a round.
+//! So the members lie densely in the order in which they were first heard of. They are visited in that order.
 
 mod member;
 

@@ -63,9 +63,9 @@ pub(crate) fn targets(
 /// Divides an epoch's order into as few batches of at most `size` samples as it takes, of sizes that differ by at most
 /// one.
 ///
-/// Filled one after the other, the last batch would hold what is left, now and then a single sample whose gradient then
-/// counts as much as that of a whole batch: on small shards such a last step of a round cost a node up to 40 points of
-/// accuracy. Leaving it out, as PFLlib does, is no way for a node with fewer samples than a batch.
+/// Filled one after the other, the last batch would hold what is left, now and then a single sample. The gradient of
+/// that sample then counts as much as that of a whole batch. On small shards such a last step of a round cost a node up
+/// to 40 points of accuracy. Leaving it out, as PFLlib does, is no way for a node with fewer samples than a batch.
 pub(crate) fn divide(order: &[u32], size: usize) -> impl ExactSizeIterator<Item = &[u32]> {
     let batches = order.len().div_ceil(size);
     (0..batches).map(move |batch| {

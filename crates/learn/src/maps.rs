@@ -4,10 +4,11 @@
 //! image ─► convolution ─► max-pooling ─► ReLU ─► maps ─► means over squares of places ─► at most 1,024 numbers
 //! ```
 //!
-//! The statistics expert takes them where nodes share a first layer only (FedMoE-DA's embedding, [`condensed`]), and with
-//! `statistics.features = "random"`, for which nodes need nothing in common at all ([`RandomMaps`]): the filters are drawn
-//! from the federation's seed, the same for everybody. That random filters with pooling are good features is known (Jarrett
-//! et al., "What is the best multi-stage architecture for object recognition?", ICCV 2009; Saxe et al., ICML 2011).
+//! The statistics expert takes them where nodes share a first layer only (FedMoE-DA's embedding, [`condensed`]). It
+//! takes them, too, with `statistics.features = "random"`, for which nodes need nothing in common at all
+//! ([`RandomMaps`]). The filters are then drawn from the federation's seed, the same for everybody. That random filters
+//! with pooling are good features is known (Jarrett et al., "What is the best multi-stage architecture for object
+//! recognition?", ICCV 2009; Saxe et al., ICML 2011).
 
 use burn::tensor::module::avg_pool2d;
 use burn::tensor::ops::AvgPoolOptions;

@@ -1,10 +1,10 @@
 //! The reference CNN in single precision, as nodes train it, against the reference run.
 //!
 //! The reference (`cnn_training.json`) was computed in double precision; `golden_exact.rs` holds this code to it. In
-//! single precision no run can follow it to the end: where two values of a pooling window differ by less than the
-//! rounding, the other one may win, its gradient goes to another place, and from there the losses drift apart (by up to
-//! a percent or two after fifty steps). So here the logits before and the first steps are held to the reference's own
-//! tolerances and the rest to what one such event does.
+//! single precision no run can follow it to the end. Where two values of a pooling window differ by less than the
+//! rounding, the other one may win. Its gradient then goes to another place. From there the losses drift apart (by up
+//! to a percent or two after fifty steps). So here the logits before and the first steps are held to the reference's
+//! own tolerances and the rest to what one such event does.
 #![allow(clippy::unwrap_used)]
 
 mod common;

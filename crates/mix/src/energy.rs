@@ -7,9 +7,10 @@
 //! score of l = mean of H over samples            floor(gamma · (M - 1)) lowest of the foreign ones are dropped
 //! ```
 //!
-//! The elements of v add up to the cosine of the two outputs, and from T = 0.1 on the ranking is nearly the cosine's:
-//! `H = T log D + cos / D + |v|² / 2TD + …`, so that in many dimensions all scores lie within some thousandths of
-//! `T log D`. That is why everything here is in double precision, and why the cosine itself is offered beside it.
+//! The elements of v add up to the cosine of the two outputs, and from T = 0.1 on the ranking is nearly the cosine's.
+//! The energy is `H = T log D + cos / D + |v|² / 2TD + …`, so that in many dimensions all scores lie within some
+//! thousandths of `T log D`. That is why everything here is in double precision, and why the cosine itself is offered
+//! beside it.
 
 /// Added to the product of norms, so that a zero vector resembles nothing instead of being no number.
 const EPSILON: f64 = 1e-12;

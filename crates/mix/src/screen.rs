@@ -32,8 +32,9 @@ pub enum ScreenFault {
 
 /// Judges a received part against the own part of the same kind.
 ///
-/// Where the own part is zero it says nothing about sizes (prototypes before the first training, for example): both norms
-/// are those of the tensors in which the own one is not, and without any every finite candidate passes.
+/// Where the own part is zero it says nothing about sizes (prototypes before the first training, for example). Both
+/// norms are those of the tensors in which the own one is not zero. Without any such tensor every finite candidate
+/// passes.
 ///
 /// # Errors
 /// Names the first fault: layout, then finiteness, then norm.
@@ -105,8 +106,8 @@ pub fn distance(a: &ParamSet, b: &ParamSet) -> f64 {
 /// Names the candidates whose distance from the own part exceeds a multiple of the candidates' median distance, in the
 /// order given.
 ///
-/// The median is the lower one, so that of two candidates the nearer sets the measure, and exact copies of the own part
-/// do not count for it: otherwise a few copies would make every honest expert look far.
+/// The median is the lower one, so that of two candidates the nearer sets the measure. Exact copies of the own part do
+/// not count for it. Otherwise a few copies would make every honest expert look far.
 pub fn far_sources(
     own: &ParamSet,
     candidates: &[(ExpertId, Arc<ParamSet>)],

@@ -4,8 +4,8 @@
 //! cargo run --release -p fednode-runtime --example averaging -- [NODES] [FLOATS] [ROUNDS]
 //! ```
 //!
-//! An aggregator and the nodes are processes of their own, as in a live federation: a node publishes its vector as a
-//! blob, the aggregator fetches and averages them, every node fetches and verifies the mean and writes a checkpoint.
+//! An aggregator and the nodes are processes of their own, as in a live federation. A node publishes its vector as a
+//! blob. The aggregator fetches and averages them. Every node fetches and verifies the mean and writes a checkpoint.
 //! Each node adds its number every round, so that no round's bytes are known from another.
 #![allow(clippy::print_stdout, reason = "it is a command")]
 

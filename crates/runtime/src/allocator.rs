@@ -1,13 +1,13 @@
 //! Keeps glibc's allocator from hoarding small blocks and from giving large ones back at once.
 //!
 //! Glibc gives up to eight arenas per core to a program's threads and returns little of what is freed in them. Experts
-//! come and go by the megabyte on every thread of a node, so the arenas fill up with what nobody uses: 200 to 240 MB
-//! against 120 MB with two arenas (500 samples, four experts of the CNN, two cores). Other allocators were no better
-//! (mimalloc: 205 MB).
+//! come and go by the megabyte on every thread of a node, so the arenas fill up with what nobody uses. That was 200 to
+//! 240 MB against 120 MB with two arenas (500 samples, four experts of the CNN, two cores). Other allocators were no
+//! better (mimalloc: 205 MB).
 //!
-//! Blocks above 32 MB on the other hand are taken from the system and given back every time, and every page of them is
-//! cleared when it is touched: averaging 10 million floats among four nodes took 2.6 to 2.9 s for that, 1.7 to 2.5 without. So
-//! blocks up to 256 MB come from the arenas, too, and 128 MB of what is free may stay there.
+//! Blocks above 32 MB on the other hand are taken from the system and given back every time. Every page of them is
+//! cleared when it is touched. For that, averaging 10 million floats among four nodes took 2.6 to 2.9 s, 1.7 to 2.5
+//! without. So blocks up to 256 MB come from the arenas, too, and 128 MB of what is free may stay there.
 //!
 //! All this can be set from the environment only, before the program starts; so a program that calls [`settle`] starts
 //! itself anew, once, in the same process. Where the C library is another one, the variables mean nothing.

@@ -1,9 +1,9 @@
 //! Parameters that were decoded a moment ago and are about to be mixed or averaged.
 //!
-//! An expert is decoded when it arrives, to see that it is one, and mixed when all have arrived, in up to K rows; so is a
-//! mean before it is adopted, and a member's part before it is averaged. They wait here, so that a merge reads, hashes and
-//! decodes nothing again. What does not fit is read from the store. Emptied by every merge and every mean: while a node
-//! trains, its memory is the trainer's.
+//! An expert is decoded when it arrives, to see that it is one, and mixed when all have arrived, in up to K rows. A
+//! mean is decoded before it is adopted, and a member's part before it is averaged. They wait here, so that a merge
+//! reads, hashes and decodes nothing again. What does not fit is read from the store. Emptied by every merge and every
+//! mean: while a node trains, its memory is the trainer's.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

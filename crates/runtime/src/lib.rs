@@ -3,8 +3,8 @@
 //! # The idea
 //!
 //! A machine takes an `Input` and returns `Output`s; it never sends, fetches, trains, saves or sleeps. This crate is
-//! the somebody else who does. One task owns the machine and waits for whatever happens next; what takes longer than a
-//! look-up is handed to a task, a worker thread or the trainer's thread, and comes back as the next input.
+//! the somebody else who does. One task owns the machine and waits for whatever happens next. What takes longer than a
+//! look-up is handed to a task, a worker thread or the trainer's thread. It comes back as the next input.
 //!
 //! ```text
 //!                    ┌───────────────────────── Driver ─────────────────────────┐

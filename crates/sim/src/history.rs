@@ -1,9 +1,9 @@
 //! Going on with a run that was interrupted.
 //!
 //! All that happens follows from the scenario and from what the members were told by whoever trains, mixes and averages
-//! for them. So nothing of the simulator's own state is kept: a run is gone on with by playing it again up to where it
-//! was, with its [`Answer`]s instead of models, and with the contents of the blobs that were held then. That is as quick
-//! as a run without training, and whatever the state machines remember is as it was, to the last bit.
+//! for them. So nothing of the simulator's own state is kept. A run is gone on with by playing it again up to where it
+//! was. The replay has the run's [`Answer`]s instead of models, and the contents of the blobs that were held then. That
+//! is as quick as a run without training, and whatever the state machines remember is as it was, to the last bit.
 //!
 //! ```text
 //! first time   Trained ◄── Trainers          each answer ─► Trainers::remember      Moment::contents ─┐

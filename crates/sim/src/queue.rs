@@ -1,7 +1,7 @@
 //! The event queue: earliest first, and first come first served within a millisecond.
 //!
-//! Time is counted in whole milliseconds, so all that is due in one is a plain list in the order in which it was
-//! scheduled: nothing is ever sorted, and a federation of ten thousand nodes has no deeper a queue than one of ten.
+//! Time is counted in whole milliseconds. So all that is due in one is a plain list in the order in which it was
+//! scheduled. Nothing is ever sorted, and a federation of ten thousand nodes has no deeper a queue than one of ten.
 
 use std::collections::{BTreeMap, VecDeque};
 

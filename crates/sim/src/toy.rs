@@ -1,8 +1,8 @@
 //! A trainer of a few floats, so that thousands of nodes run real numbers through the real machinery.
 //!
 //! Nodes fall into three clusters. A node's expert `k` moves towards a point of its cluster and slot, and its proxies
-//! point near there, each node's in a direction of its own that changes little from round to round, as data do: similar
-//! nodes find each other as in the paper. The shared part moves towards the cluster's point.
+//! point near there. Each node's proxies have a direction of their own that changes little from round to round, as data
+//! do. So similar nodes find each other as in the paper. The shared part moves towards the cluster's point.
 
 use std::sync::Arc;
 

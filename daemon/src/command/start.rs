@@ -161,8 +161,9 @@ fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Resul
     })
 }
 
-/// Returns what is kept beside the state, so that `evaluate`, `predict`, `personalise` and `export` need the state folder only:
-/// a copy of the spec, the model's and the classes' names, the vocabulary, and where the samples are.
+/// Returns what is kept beside the state, so that `evaluate`, `predict`, `personalise` and `export` need the state
+/// folder only. These are a copy of the spec, the model's and the classes' names, the vocabulary, and where the samples
+/// are.
 fn facts(
     config: &Config,
     spec: &FederationSpec,

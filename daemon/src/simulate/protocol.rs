@@ -7,8 +7,8 @@
 //! bytes_per_round          mean over nodes and rounds: what one node moves in one round, as in a swarm's summary
 //! ```
 //!
-//! No data set is read. Adverts weigh what they weigh on the wire; blobs are those of toys, a few floats each unless
-//! `--toy-floats` says otherwise, so that their bytes tell how often something travels, not how much a model weighs.
+//! No data set is read. Adverts weigh what they weigh on the wire. Blobs are those of toys, a few floats each unless
+//! `--toy-floats` says otherwise. So their bytes tell how often something travels, not how much a model weighs.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -86,7 +86,7 @@ pub(crate) struct Run<'a> {
 }
 
 /// Returns the highest mean accuracy of a round, weighted by test samples, over the rounds in which all nodes that were
-/// ever evaluated are; with a share of the nodes in each round that is the last alone.
+/// ever evaluated are. With a share of the nodes in each round that is the last alone.
 fn best_round(records: &[&RoundRecord]) -> Option<f64> {
     let mut rounds: BTreeMap<Round, Vec<(f64, u32)>> = BTreeMap::new();
     for record in records {

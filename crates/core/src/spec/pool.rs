@@ -114,11 +114,12 @@ impl PoolSpec {
     /// The names that [`Self::preset`] knows.
     pub const PRESETS: [&str; 4] = ["fixed", "paper", "code", "best"];
 
-    /// Returns the stage as it is under a name: `fixed` (the default values), `paper` as it is written (with k = M,
-    /// as it has it for S = 20; for S = 0 it takes half of them, `pool.top_k`), `code` as the
-    /// authors' release has it by default (it takes step sizes from its command line with three of its nine algorithms, and
-    /// 0.005 with the others), `best` (`fixed`, and every module fine-tuned before it is published; it belongs with
-    /// `statistics.enabled` where nodes have an extractor in common).
+    /// Returns the stage as it is under a name: `fixed`, `paper`, `code` or `best`. The name `fixed` stands for the
+    /// default values. The stage of `paper` is as the paper writes it, with k = M, as it has it for S = 20. For S = 0
+    /// the paper takes half of them (`pool.top_k`). The stage of `code` is as the authors' release has it by default.
+    /// The release takes step sizes from its command line with three of its nine algorithms, and 0.005 with the others.
+    /// The stage of `best` is `fixed`, and every module is fine-tuned before it is published. It belongs with
+    /// `statistics.enabled` where nodes have an extractor in common.
     ///
     /// # Errors
     /// Offers the nearest name.

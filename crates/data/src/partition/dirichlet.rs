@@ -10,9 +10,10 @@
 //! share of a quarter, as there. PFLlib repeats for ever if the minimum is out of reach (many nodes, small alpha); here
 //! the last of [`MAX_TRIES`] draws is taken and nodes below the minimum are filled up from the largest ones.
 //!
-//! Without the cap every class is cut by its shares as they are drawn, once, as the code of PFL-MoE does (Guo et al., arXiv 2012.15589);
-//! only nodes that would have nothing to train or to test on are filled up. They round each share of a class, here it is
-//! the sums of shares that are rounded down, so a node may differ by a sample of each class.
+//! Without the cap every class is cut by its shares as they are drawn, once. The code of PFL-MoE does the same (Guo et
+//! al., arXiv 2012.15589). Only nodes that would have nothing to train or to test on are filled up. They round each
+//! share of a class, here it is the sums of shares that are rounded down, so a node may differ by a sample of each
+//! class.
 
 use super::split::train_and_test;
 use super::{Divide, MIN_SAMPLES, NodeIndices, Request, parse_alpha};

@@ -1,7 +1,7 @@
 //! CSV: a table of numbers, one sample per row, one column that names the class.
 //!
-//! - **Header:** the first row is a header if none of its cells is a number, if one of them is the label column, or if it
-//!   numbers the other columns from 0, as pandas does, and no other row has its label.
+//! - **Header:** the first row is a header if none of its cells is a number, or if one of them is the label column. It
+//!   is one, too, if it numbers the other columns from 0, as pandas does, and no other row has its label.
 //! - **Label column:** `label=` with a name or a number counted from 0; else the column called `label`, `class` or
 //!   `target`; else the last one.
 //! - **Classes:** whole numbers are the classes themselves, `0` to the largest; other labels are classes in alphabetical

@@ -7,9 +7,10 @@
 //!                                                 └────── read ─────► the wanted samples
 //! ```
 //!
-//! A source is read in two steps, because a node needs a few hundred samples of perhaps seventy thousand: [`Source::pool`]
-//! reads only what the partition needs (labels and shape), [`Source::read`] streams through the values and keeps only
-//! the wanted rows. The pool counts training samples first, then test samples; the partition divides it anew.
+//! A source is read in two steps, because a node needs a few hundred samples of perhaps seventy thousand.
+//! [`Source::pool`] reads only what the partition needs (labels and shape). [`Source::read`] streams through the values
+//! and keeps only the wanted rows. The pool counts training samples first, then test samples; the partition divides it
+//! anew.
 //!
 //! A reader is a struct of options with their documentation, default and range, and what it opens. Help texts, the commented
 //! `node.toml`, the short form and its messages are made of these options.

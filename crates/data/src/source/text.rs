@@ -11,11 +11,11 @@
 //! …` (Kaggle's copy of AG News), or one that begins with `label`, `class` or `target`, is a header.
 //!
 //! **Vocabulary.** The most frequent `vocabulary=` entries (32,000, the two special ones among them) of the *training*
-//! file: no text of the official test file has a say in it, and neither has the division among nodes, so a text of that file
-//! which the division makes a node's test sample has one. `text:` without
-//! `test=` has one file for everything, and its vocabulary counts all texts of it. Nodes that read the same files with
-//! the same options have the same vocabulary. Where each node brings its own texts (partition `own`), vocabularies would
-//! differ, and equal numbers would mean different words: then `vocabulary_file=` must name a list that all nodes have.
+//! file. No text of the official test file has a say in it, and neither has the division among nodes. So a text of the
+//! training file has a say even where the division makes it a node's test sample. `text:` without `test=` has one file
+//! for everything, and its vocabulary counts all texts of it. Nodes that read the same files with the same options have
+//! the same vocabulary. Where each node brings its own texts (partition `own`), vocabularies would differ, and equal
+//! numbers would mean different words: then `vocabulary_file=` must name a list that all nodes have.
 //!
 //! Differs from PM-MoE's code, which counts the words of the test file too and has one entry for padding and unknown
 //! words.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Beyond `scale.full_proxies` nodes a node fetches the proxies of a shortlist only (`fednode-mix`, `sketch`). Beyond
-//! `scale.speakers` it hears a changing sample of the others, and looks for its kind as in nearest-neighbour descent
-//! (Dong, Charikar and Li 2011; T-Man, Jelasity et al. 2009): whoever is like me knows others who are like me. Every
+//! `scale.speakers` it hears a changing sample of the others. It looks for its kind as in nearest-neighbour descent
+//! (Dong, Charikar and Li 2011; T-Man, Jelasity et al. 2009). Whoever is like me knows others who are like me. Every
 //! update recommends its author's nearest; those that were not heard of are followed until the next refresh, and stay
 //! if their experts prove nearer than what was known.
 

@@ -1,8 +1,9 @@
 //! Keeping pace where experts are exchanged and nothing is averaged (FedMoE-DA with a frozen embedding).
 //!
-//! Elsewhere the closed round tells who took part in it and how long stragglers are waited for. Here every node looks for
-//! itself: in refresh rounds, whose proxies the plans of the next rounds need, it waits for the updates of all who are there
-//! and have not got as far; in every round the grace time starts when a quorum of them has.
+//! Elsewhere the closed round tells who took part in it and how long stragglers are waited for. Here every node looks
+//! for itself. The plans of the next rounds need the proxies of refresh rounds. So in those rounds it waits for the
+//! updates of all who are there and have not got as far. In every round the grace time starts when a quorum of them
+//! has.
 
 use fednode_core::{NodeId, Round};
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Whoever is lost, has left or offers nothing by the deadline is not waited for, and neither is who says that it keeps
-//! its module; a module that cannot be fetched, belongs to another shared part or is of another size is left out. With
+//! its module. A module that cannot be fetched, belongs to another shared part or is of another size is left out. With
 //! nobody else's module the node's own is its pool.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -226,9 +226,9 @@ impl Pooling {
     }
 }
 
-/// Leaves as many modules as are fetched: those of the nodes whose proxies are most like the own ones. Where there are no
-/// proxies a draw of this node's own names twice as many as come in, so that every module is tried in about as many pools
-/// as any other, and the trainer takes those that fit its samples best.
+/// Leaves as many modules as are fetched: those of the nodes whose proxies are most like the own ones. Where there are
+/// no proxies a draw of this node's own names twice as many as come in. So every module is tried in about as many pools
+/// as any other. The trainer takes those that fit its samples best.
 fn choose(shared: &Shared, modules: &mut Vec<(NodeId, BlobRef)>) {
     let purpose = [b"fednode pool 1 ", shared.me.as_bytes().as_slice()].concat();
     let ranking = planning::ranked_by_similarity(shared);

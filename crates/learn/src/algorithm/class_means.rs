@@ -2,9 +2,10 @@
 //! logits of `fd`.
 //!
 //! What a node shares are two arrays, its means and a 1 for each class that it has samples of (zeros for the others). A
-//! plain uniform mean over the nodes turns them into the sum over those that have the class, divided by all nodes, and
-//! the share of the nodes that have it; one divided by the other is the mean over the nodes that have the class. So no
-//! aggregator needs to know what the arrays mean, and a node's own arrays read the same way before any mean came in.
+//! plain uniform mean over the nodes turns the first into the sum over those that have the class, divided by all nodes.
+//! It turns the second into the share of the nodes that have the class. One divided by the other is the mean over the
+//! nodes that have the class. So no aggregator needs to know what the arrays mean, and a node's own arrays read the
+//! same way before any mean came in.
 
 use burn::tensor::Tensor;
 
@@ -52,8 +53,8 @@ impl Gathered {
         ]))
     }
 
-    /// Returns the share of each class in all samples, times its mean and alone, as the weights of [`part`]: weighted by
-    /// the nodes' samples, their means are the mean over all samples of a class and its share in everybody's.
+    /// Returns the share of each class in all samples, times its mean and alone, as the weights of [`part`]. Their
+    /// means, weighted by the nodes' samples, are the mean over all samples of a class and its share in everybody's.
     pub(super) fn take_shares(&mut self) -> Option<Weights> {
         let (sums, counts) = self.0.take()?;
         let total = f64::from(weights::values(&counts.clone().sum())[0]).max(1.0);
@@ -149,8 +150,8 @@ mod tests {
         assert_close(&values(&known.classes), &[1.0, 1.0, 0.0], 0.0);
     }
 
-    /// (4, 4) of class 0 is (1, 0) from its mean, (5, 5) of class 2 counts with nothing: (1 + 0 + 0 + 0) / 4; the gradient
-    /// is 2 * 1 / 4 for the one number that differs.
+    /// (4, 4) of class 0 is (1, 0) from its mean, (5, 5) of class 2 counts with nothing: (1 + 0 + 0 + 0) / 4. The
+    /// gradient is 2 * 1 / 4 for the one number that differs.
     #[test]
     fn distance_leaves_out_classes_that_nobody_has() {
         let vectors = matrix([[4.0, 4.0], [5.0, 5.0]]).autodiff().require_grad();

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! gm is the mean of all nodes' features, found once. The reference takes an epoch of everyone before the first round
-//! for it, and throws the trained weights away; here it comes with round 1, which trains as FedAvg (m stays zero, no
-//! regulariser): each node puts the mean feature of its samples into the shared part, and their average is gm. Nothing
-//! changes it from then on, so every later average is gm again, and a node that joins late gets it with the rest. As the
-//! paper has it, a node's mean is over all its samples of that round; the reference's running mean is with mo = 1 that of
-//! the last batch alone.
+//! for it, and throws the trained weights away. Here it comes with round 1, which trains as FedAvg (m stays zero, no
+//! regulariser). Each node puts the mean feature of its samples into the shared part, and their average is gm. Nothing
+//! changes it from then on, so every later average is gm again, and a node that joins late gets it with the rest. As
+//! the paper has it, a node's mean is over all its samples of that round; the reference's running mean is with mo = 1
+//! that of the last batch alone.
 
 use burn::tensor::Tensor;
 

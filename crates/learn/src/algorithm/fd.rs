@@ -6,11 +6,11 @@
 //! L = CE(z, y) + lambda * mean_{batch, c} (z_c - Z_y,c)^2             a class without Z_c adds nothing
 //! ```
 //!
-//! Nothing but the mean logits of each class is shared: C x C numbers. Choices, the paper's details being unverified
-//! here: the distance is the mean square, as HtFLlib's FedDistill has it; the mean includes the node's own logits, where
-//! the paper leaves them out, which needs the number of nodes that no node is told; and a node's means come from one more
-//! pass over its samples when training is done, not from under way. That pass trains nothing, counts among the update's
-//! steps and reports the loss of the trained model.
+//! Nothing but the mean logits of each class is shared: C x C numbers. The paper's details are unverified here, so
+//! these are choices. The distance is the mean square, as HtFLlib's FedDistill has it. The mean includes the node's own
+//! logits. The paper leaves them out, which needs the number of nodes that no node is told. A node's means come from
+//! one more pass over its samples when training is done, not from under way. That pass trains nothing, counts among the
+//! update's steps and reports the loss of the trained model.
 
 use burn::tensor::Tensor;
 use fednode_core::{Averaging, Exchange, Rule, Weighting};

@@ -6,9 +6,9 @@
 //! y = p · head(r) + (1 - p) · own(r)        CE(y, label); base, head, own, w and b all learn from it
 //! ```
 //!
-//! The paper says no more than that, so the rest is PFL-MFE's, whose stages one after the other this is to be compared with:
-//! a linear gate on the features, logits mixed, the own head a copy of the common one at first. Base and head are averaged by
-//! samples, as in the algorithms around it; own head and gate stay.
+//! The paper says no more than that, so the rest is PFL-MFE's, whose stages one after the other this is to be compared
+//! with. The gate is linear and reads the features. Logits are mixed. The own head is a copy of the common one at
+//! first. Base and head are averaged by samples, as in the algorithms around it; own head and gate stay.
 
 use burn::tensor::Tensor;
 

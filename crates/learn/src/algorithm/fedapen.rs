@@ -213,9 +213,9 @@ mod tests {
     use crate::algorithm::testing::{Driven, assert_close, batch, build, matrix, numbers};
     use crate::weights::values;
 
-    /// Own (0, 0), shared (ln 3, 0), w = 1/2, label 0: CE 0.693 147 and 0.287 682, KL 0.130 812 and 0.143 841; the
-    /// ensemble's odds are sqrt 3, so CE ln(1 + 1/sqrt 3) = 0.455 747. Gradients in the first logits: own -1/2 - 1/4 and
-    /// half the ensemble's -0.366 025; shared -1/4 + 1/4 and the same half.
+    /// Own (0, 0), shared (ln 3, 0), w = 1/2, label 0: CE 0.693 147 and 0.287 682, KL 0.130 812 and 0.143 841. The
+    /// ensemble's odds are sqrt 3, so CE ln(1 + 1/sqrt 3) = 0.455 747. Gradients in the first logits: own -1/2 - 1/4
+    /// and half the ensemble's -0.366 025; shared -1/4 + 1/4 and the same half.
     #[test]
     fn the_mutual_loss_agrees_with_a_worked_example() {
         let own = matrix([[0.0, 0.0]]).autodiff().require_grad();

@@ -9,8 +9,8 @@
 //! L = CE(logits, y) + lambda * MMD(r, base of the round's beginning (x))
 //! ```
 //!
-//! When a round ends, v becomes the sum over classes of h's weights, and s becomes `(h + s) / 2`, which is averaged: half
-//! of the personal head leaves the node. v starts as one U(0, 1) vector for all, h as a copy of s.
+//! When a round ends, v becomes the sum over classes of h's weights, and s becomes `(h + s) / 2`, which is averaged. So
+//! half of the personal head leaves the node. The vector v starts as one U(0, 1) vector for all, h as a copy of s.
 //!
 //! The noise, a difference of two Gumbel variables, is for training only: evaluation takes p without it, where PFLlib
 //! samples there too and so gets another accuracy each time. Lambda is 5 as in the authors' own runs; profile `pm-moe`

@@ -13,10 +13,10 @@
 //! head are averaged by samples. Nodes share the frequencies of their classes, as in both codes.
 //!
 //! The paper was not at hand, the authors' code and PFLlib's are followed. Generated features are as many as the samples
-//! of the batch, new in every step. As in PFLlib there is that one term, with the weight 1; the authors give it a weight
-//! of 10 that falls by 2 % a round, and draw the answer on real samples to that on generated ones as well. The generator
-//! is the authors' for MNIST, 32 numbers of noise and 256 hidden units, without batch normalisation. In the first round
-//! there is no generator, and the round is FedAvg's.
+//! of the batch, new in every step. As in PFLlib there is that one term, with the weight 1. The authors give it a
+//! weight of 10 that falls by 2 % a round. They draw the answer on real samples to that on generated ones as well. The
+//! generator is the authors' for MNIST, 32 numbers of noise and 256 hidden units, without batch normalisation. In the
+//! first round there is no generator, and the round is FedAvg's.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::{Averaging, Exchange, Weighting};

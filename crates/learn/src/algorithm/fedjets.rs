@@ -9,18 +9,18 @@
 //!                  expert k: mean over the nodes that used it, by the samples that went to it
 //! ```
 //!
-//! The paper was read in its abstract and in reviews alone, and there is no public code. From those: experts and gate
-//! are trained jointly, the gate reads features of a pre-trained common expert, a node trains the best 2 of 5 to 10
-//! experts, and as many anchor clients as there are experts are pinned to one each by an additional loss. From
+//! The paper was read in its abstract and in reviews alone, and there is no public code. From those come four traits.
+//! Experts and gate are trained jointly. The gate reads features of a pre-trained common expert. A node trains the best
+//! 2 of 5 to 10 experts. An additional loss pins as many anchor clients as there are experts to one each. From
 //! FedMoE-DA: four experts, one per sample. The choices made here:
 //!
-//! - nobody brings a pre-trained model: the federation trains the common expert in its first rounds (R, 3 by default;
-//!   the routing is said to collapse if it is below 67 % accuracy), by FedAvg, and freezes it;
+//! - nobody brings a pre-trained model: the federation trains the common expert in its first rounds (R, 3 by default),
+//!   by FedAvg, and freezes it. The routing is said to collapse if that expert is below 67 % accuracy;
 //! - the experts are whole models and start as the common expert, so that one which no sample has reached yet is no
 //!   worse;
-//! - who is an anchor is not decided by somebody who knows everybody's labels: class c is of group c modulo the number
-//!   of experts, and a node is the anchor of the group that at least half of its samples are of (`anchor_share`), if
-//!   there is one; its expert is always among those it uses;
+//! - who is an anchor is not decided by somebody who knows everybody's labels. Class c is of group c modulo the number
+//!   of experts. A node is the anchor of the group that at least half of its samples are of (`anchor_share`), if there
+//!   is one. Its expert is always among those it uses;
 //! - the additional loss is the gate's cross-entropy against the group, with the weight 1;
 //! - predictions are those of the best of all experts, used by the node or not, so that the gate serves newcomers at
 //!   once.

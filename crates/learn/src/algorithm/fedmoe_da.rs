@@ -10,12 +10,12 @@
 //! All of it is trained jointly in the local update (Algorithm 1, line 5); mixing experts by the similarity of their
 //! proxies (Eq. 8 to 11) is the engine's work. The choices where the paper is silent are these:
 //! all experts of all nodes start from one Phi0 (averaging needs a common start), the random proxies break the
-//! symmetry. Profile `robust` adds Switch's load-balancing loss, bounds the slots of one remote node in a row, and weights
-//! sources by their use: a gate of so many inputs soon sends all samples to one expert, and mixing that one with
-//! experts that no sample ever reached undoes its training.
+//! symmetry. Profile `robust` adds Switch's load-balancing loss, bounds the slots of one remote node in a row, and
+//! weights sources by their use. Without these a gate of so many inputs soon sends all samples to one expert. Mixing
+//! that one with experts that no sample ever reached undoes its training.
 //!
-//! `head = private`, which the paper does not have, keeps every expert's last layer at its node, as FedPer does: what is
-//! fetched and mixed are the layers between, and the mix leaves alone what tells this node's classes apart. Profile
+//! `head = private`, which the paper does not have, keeps every expert's last layer at its node, as FedPer does. What
+//! is fetched and mixed are the layers between. The mix leaves alone what tells this node's classes apart. Profile
 //! `personal` is `robust` with that.
 //!
 //! In the paper all nodes take part in every round. Where only some do (`round.participation`), a node mixes in the rounds

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! Nothing but prototypes is shared, so nodes may have different models with features of one width. A node's prototypes
-//! come from one more pass over its samples when training is done, as the paper's Eq. 3 reads, which trains nothing,
-//! counts among the update's steps and reports the loss of the trained model; PFLlib takes the features from under way.
-//! The mean over nodes is unweighted as in both codes, where the paper's Eq. 6 has the class's share of samples as well.
+//! come from one more pass over its samples when training is done, as the paper's Eq. 3 reads. That pass trains
+//! nothing, counts among the update's steps and reports the loss of the trained model. PFLlib takes the features from
+//! under way. The mean over nodes is unweighted as in both codes, where the paper's Eq. 6 has the class's share of
+//! samples as well.
 //!
 //! The authors' momentum of 0.5 is `training.momentum`, 0 by default. Lambda is 1, the authors' default (the author of
 //! PFLlib recommends 10 with this mean). Inference by nearest prototype is PFLlib's; `inference=head` takes the node's own head, which is trained either way. While no prototype is

@@ -118,8 +118,8 @@ impl Algorithm for FedProx {
 mod tests {
     use crate::algorithm::testing::{Driven, assert_close, batch, build, numbers};
 
-    /// At the model that came in the pull is nothing, so the first step is FedAvg's; the second differs from FedAvg's by
-    /// `lr * mu * (w_1 - w_0)`, with lr 0.01 and mu 2 by a fiftieth of the first step.
+    /// At the model that came in the pull is nothing, so the first step is FedAvg's. The second differs from FedAvg's
+    /// by `lr * mu * (w_1 - w_0)`, with lr 0.01 and mu 2 by a fiftieth of the first step.
     #[test]
     fn the_second_step_is_pulled_back_towards_the_model_that_came_in() {
         let (mut prox, mut average) = (build("fedprox", &[("mu", 2.0)]), build("fedavg", &[]));

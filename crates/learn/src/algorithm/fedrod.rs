@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Predictions are g + h(r). Both losses read the weights from before the step and share no trained parameter, so one
-//! step on their sum is the reference's two steps (but for `training.clip_norm`, which then bounds both together). h is linear and starts as a copy of the head. A class that the node
-//! has no sample of is left out of the balanced softmax; PFLlib counts classes in incomplete epochs and so gets infinite
-//! losses.
+//! step on their sum is the reference's two steps (but for `training.clip_norm`, which then bounds both together). Here
+//! h is linear and starts as a copy of the head. A class that the node has no sample of is left out of the
+//! balanced softmax; PFLlib counts classes in incomplete epochs and so gets infinite losses.
 
 use burn::tensor::{Device, Tensor, TensorData};
 
@@ -184,7 +184,7 @@ mod tests {
     use crate::weights::values;
 
     /// Logits (1, 2, 3), counts (4, 0, 2), label 2: the odds are 4e, 0 and 2e^3, so the loss is
-    /// ln(1 + 4e / 2e^3) = ln(1 + 2 exp(-2)) = 0.239 544 766; the gradient is (4e, 0, 2e^3) / (4e + 2e^3) - (0, 0, 1).
+    /// ln(1 + 4e / 2e^3) = ln(1 + 2 exp(-2)) = 0.239 544 766. The gradient is (4e, 0, 2e^3) / (4e + 2e^3) - (0, 0, 1).
     #[test]
     fn balanced_softmax_agrees_with_a_worked_example_and_leaves_absent_classes_out() {
         let device = Device::flex();

@@ -1,9 +1,9 @@
 //! Federated algorithms: one file per algorithm, one row per algorithm in [`TABLE`].
 //!
-//! A file states what its paper states: how the model is split into [`Part`]s and which of them are shared, what one
-//! batch does ([`Algorithm::step`]), how it predicts ([`Algorithm::forward`]), its hyper-parameters with the paper's
-//! defaults, and its [`Exchange`], which is all that the engine ever knows of it. Loading, saving, adopting, training
-//! loop and evaluation are the same for all and live elsewhere.
+//! A file states what its paper states. It says how the model is split into [`Part`]s and which of them are shared. It
+//! says what one batch does ([`Algorithm::step`]) and how the algorithm predicts ([`Algorithm::forward`]). It has the
+//! hyper-parameters with the paper's defaults. Its [`Exchange`] is all that the engine ever knows of it. Loading,
+//! saving, adopting, training loop and evaluation are the same for all and live elsewhere.
 //!
 //! What happens to an algorithm, in order; a node may be restored from a checkpoint before any round:
 //!

@@ -8,8 +8,8 @@
 //! Averaged as FedAvg, weighted by the number of training samples. z are the features before the head, as in PFLlib; the
 //! paper puts a projection of two layers between base and head. Mu is 1 and tau 0.5, both from the paper's search (mu 0.1,
 //! 1, 5, 10 depending on the data); PFLlib's mu of 0 is FedAvg. The old base is a private part: it starts as the common
-//! initial one. A node of round 1 receives just that, so that both cosines are the same and the term has no gradient; one that is
-//! drawn later for the first time (`round.participation`) compares what it receives with it.
+//! initial one. A node of round 1 receives just that, so that both cosines are the same and the term has no gradient.
+//! One that is drawn later for the first time (`round.participation`) compares what it receives with it.
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::softplus;

@@ -14,9 +14,10 @@
 //! Both extractors must make features of one width, as the members of the family `cnn-1` to `cnn-5` do. Profile
 //! `homogeneous` shares an extractor like the node's own, as in the same authors' FedMRL (the paper does not say which);
 //! profile `heterogeneous` shares that of `cnn-5`, and nodes may have different models. The gate's width is not in the
-//! paper: 64 here; 128 suits 3x32x32. The steps are plain gradient descent; the authors' other code has momentum 0.9,
-//! weight decay 0.001 and clips gradients at 50 (`training.momentum`, `weight_decay`, `clip_norm`), and erases random parts
-//! of images, which is not among the augmentations here. Evaluation goes through the gate, with its running statistics.
+//! paper: 64 here; 128 suits 3x32x32. The steps are plain gradient descent. The authors' other code has momentum 0.9,
+//! weight decay 0.001 and clips gradients at 50 (`training.momentum`, `weight_decay`, `clip_norm`). It also erases
+//! random parts of images, which is not among the augmentations here. Evaluation goes through the gate, with its
+//! running statistics.
 
 use burn::tensor::Tensor;
 use fednode_core::ConfigError;

@@ -9,13 +9,13 @@
 //! ```
 //!
 //! Stages 2 and 3 are passes after the last round: no network, no other node. What is frozen gets no gradient, and every
-//! sample passes it once per stage. Profile `paper-code`, the default, is what the authors' code does: gate on the first
-//! quarter of the node's samples, in a random order drawn once, classifier on the rest, 200 epochs each, one stage after
-//! the other (the paper alternates), batches of 64, stochastic gradient descent with momentum 0.9 for the classifier (rate
-//! 0.001 for LeNet-5; 0.005 for VGG-16, to be set), Adam for the gate where the paper writes plain descent, weight decay
-//! 0.0005 for both, a gate with a fresh start. Profile `sound` trains pfl-fb, which needs no samples for a gate, on all
-//! samples; for the mixtures it is the same. In both the last epoch counts and the last round's model is taken, where the
-//! code took the best of 1000 rounds on the test set.
+//! sample passes it once per stage. Profile `paper-code`, the default, is what the authors' code does. The gate learns
+//! on the first quarter of the node's samples, in a random order drawn once, the classifier on the rest. Each has 200
+//! epochs and batches of 64. One stage comes after the other, where the paper alternates. The classifier has stochastic
+//! gradient descent with momentum 0.9 (rate 0.001 for LeNet-5; 0.005 for VGG-16, to be set). The gate has Adam, where
+//! the paper writes plain descent, and a fresh start. Both have weight decay 0.0005. Profile `sound` trains pfl-fb,
+//! which needs no samples for a gate, on all samples; for the mixtures it is the same. In both the last epoch counts
+//! and the last round's model is taken, where the code took the best of 1000 rounds on the test set.
 //!
 //! Averages are uniform, as in the code. The code's momentum of 0.5 in stage 1 is `training.momentum`, 0 by default; its
 //! pixels are scaled by mean 0.1307 and deviation 0.3081, here as everywhere by 0.5 and 0.5. The code's random crops and flips are `training.augmentation=crop-flip`, for all
@@ -486,8 +486,8 @@ mod tests {
     use crate::weights::values;
 
     /// The spec's gradient: `(p - onehot) . (z_g - z_l) * g (1 - g) * v`. Score ln 3, so g = 3/4; common logits (2, 0),
-    /// own (0, 4): mixed (1.5, 1), label 1. p = (0.622 459, 0.377 541), less the label (0.622 459, -0.622 459); times
-    /// (2, -4) is 3.734 756; times 3/16 is 0.700 267.
+    /// own (0, 4): mixed (1.5, 1), label 1. So p = (0.622 459, 0.377 541), less the label (0.622 459, -0.622 459);
+    /// times (2, -4) is 3.734 756; times 3/16 is 0.700 267.
     #[test]
     fn the_gate_agrees_with_a_worked_example() {
         let score = matrix([[3f32.ln()]]).autodiff().require_grad();

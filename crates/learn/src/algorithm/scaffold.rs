@@ -7,10 +7,10 @@
 //! aggregator: w = mean_j w_j    c = mean_j c_j            both uniform; server step size 1
 //! ```
 //!
-//! The paper's aggregator keeps c and adds `1/N sum (c_j' - c_j)` to it. All c_j start at zero, so if every node takes part
-//! in every round c is the mean of all c_j at any time: here each node shares its c_j beside its model, and their
-//! mean is c, without an aggregator that remembers anything. A node that missed a round counts with what it shared last
-//! if it is back, and not at all as long as it is away; a node that joins late begins with c_j = 0. Twice the bytes of
+//! The paper's aggregator keeps c and adds `1/N sum (c_j' - c_j)` to it. All c_j start at zero, so if every node takes
+//! part in every round c is the mean of all c_j at any time. Here each node shares its c_j beside its model, and their
+//! mean is c. No aggregator has to remember anything. A node that missed a round counts with what it shared last if it
+//! is back, and not at all as long as it is away; a node that joins late begins with c_j = 0. Twice the bytes of
 //! FedAvg, as in the paper.
 //!
 //! Where only a share C of the nodes trains in a round (`round.participation`), each shares `c + C * (c_j' - c_j)` instead:

@@ -88,8 +88,8 @@ impl Learner {
         Ok(Some(steps))
     }
 
-    /// Assembles a pool of the own module and others' (`pool`): checks them, drops those that fit least, trains a gate
-    /// over the rest, and serves the mixture if the validation samples do not speak against it. `members` are foreign
+    /// Assembles a pool of the own module and others' (`pool`). Checks them, drops those that fit least and trains a
+    /// gate over the rest. Serves the mixture if the validation samples do not speak against it. `members` are foreign
     /// modules whose hashes were verified; those that do not fit are left out and named in the outcome. The result does
     /// not depend on their order. `watch` is called after every batch, epoch 0 being the computation of what stays
     /// constant.

@@ -8,10 +8,10 @@
 //! `model.vocabulary`, which comes with the data. The embedding is the first layer, what FedMoE-DA shares and its gate
 //! reads; the head of FedPer and its like is the last one.
 //!
-//! `fasttext-pfllib` is the same with what their code does besides: the mean is over all places of a text, padding
-//! included, and the base ends with the log-softmax of its 32 features, which is left over when the last layer of a whole
+//! `fasttext-pfllib` is the same with what their code does besides. The mean is over all places of a text, padding
+//! included. The base ends with the log-softmax of its 32 features. This is left over when the last layer of a whole
 //! model becomes the head. In their code the algorithms that do not cut the model in two (FedProx, SCAFFOLD) have that
-//! log-softmax after the last layer instead, where it changes nothing; here it is part of the base for all. PM-MoE's
+//! log-softmax after the last layer instead. It changes nothing there. Here it is part of the base for all. PM-MoE's
 //! vocabulary of 98,635 entries is `vocabulary=98635` of the data source, less the words that only the test texts have.
 
 use fednode_core::ConfigError;

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! A [`Net`] is architecture only; the numbers are a [`Weights`] that is passed in. So K experts of one architecture
-//! are one net and K sets of weights, a frozen part is plain weights where a trained part is recorded ones, and
-//! inference is the same code as training: recorded weights train, plain ones infer. On the CPU the usual layers are one
-//! operation each with kernels of our own (`cpu`); on GPUs, and for other numbers than 32-bit floats, a layer is composed
-//! of the tensor library's operations.
+//! are one net and K sets of weights. A frozen part is plain weights where a trained part is recorded ones. Inference
+//! is the same code as training: recorded weights train, plain ones infer. On the CPU the usual layers are one
+//! operation each with kernels of our own (`cpu`); on GPUs, and for other numbers than 32-bit floats, a layer is
+//! composed of the tensor library's operations.
 
 use std::sync::Arc;
 

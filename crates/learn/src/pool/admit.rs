@@ -1,10 +1,11 @@
 //! Who may take part in a pool.
 //!
-//! Modules arrive with their hash verified and decoded in canonical kind; here they must be modules of this model, with
-//! finite numbers only, and not much larger than is usual: one module with huge outputs would undo the training of the
+//! Modules arrive with their hash verified and decoded in canonical kind. Here they must be modules of this model, with
+//! finite numbers only, and not much larger than is usual. One module with huge outputs would undo the training of the
 //! gate for everybody. What is usual is the median norm of all modules on offer or the own one's, whichever is larger;
-//! the own one alone says little where modules start at zero (DBE's vectors). Zero vectors are fine. The pool is bounded
-//! by the arrays that a saved state can name, and by the spec: `assemble` takes the best of what is let in here.
+//! the own one alone says little where modules start at zero (DBE's vectors). Zero vectors are fine. The pool is
+//! bounded by the arrays that a saved state can name, and by the spec: `assemble` takes the best of what is let in
+//! here.
 
 use std::sync::Arc;
 

@@ -513,8 +513,8 @@ mod tests {
     }
 
     proptest! {
-        /// Weights of selected members sum to 1 or less, to 1 if they are made to or all are taken; k of them
-        /// are taken, none of which is less likely than one that is not.
+        /// Weights of selected members sum to 1 or less, to 1 if they are made to or all are taken. Of them k are
+        /// taken, none of which is less likely than one that is not.
         #[test]
         fn a_selection_takes_the_likeliest(
             (logits, members) in (1usize..9).prop_flat_map(|members| {

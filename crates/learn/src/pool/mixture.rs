@@ -1,10 +1,10 @@
 //! A pool that is served: the own module, the foreign ones that were kept, and the gate over them.
 //!
-//! It is saved with the node: the gate under `pool.gate.`, the foreign members in order under `pool.members.<i>.` with
-//! the names of a module's parameters (the own module, number 0, is in the node's own parts), and `pool.input.mean` and
-//! `pool.input.deviation` where gate inputs are standardised. What else a prediction depends on is remembered
-//! ([`Remembered`]); older states have it as the arrays `pool.top_k`, `pool.renormalize`, `pool.sees_samples` and
-//! `pool.first_relu`.
+//! It is saved with the node. The gate lies under `pool.gate.`. The foreign members lie in order under
+//! `pool.members.<i>.` with the names of a module's parameters. The own module, number 0, is in the node's own parts.
+//! Where gate inputs are standardised there are `pool.input.mean` and `pool.input.deviation`, too. What else a
+//! prediction depends on is remembered ([`Remembered`]); older states have it as the arrays `pool.top_k`,
+//! `pool.renormalize`, `pool.sees_samples` and `pool.first_relu`.
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::spec::GateInput;

@@ -10,9 +10,10 @@
 //! ```
 //!
 //! Backbone and members are frozen and only read; all that is trained is the gate (`fine_tune`: the own module, before it
-//! is published). Each file holds one idea: `assemble` the order of it all, `admit` who may take part, `cache` the
-//! constants, `gate` the network, `orthogonal` its start, `gating` its training, `train` the epochs, `fine_tune`,
-//! `controls` what a study compares with, `mixture` what is served and saved; what is reported is [`fednode_core::PoolOutcome`].
+//! is published). Each file holds one idea: `assemble` the order of it all, `admit` who may take part, and `cache` the
+//! constants. The file `gate` holds the network, `orthogonal` its start, `gating` its training, and `train` the epochs.
+//! Fine-tuning is in `fine_tune`. The file `controls` holds what a study compares with, and `mixture` what is served
+//! and saved. What is reported is [`fednode_core::PoolOutcome`].
 
 mod admit;
 mod assemble;

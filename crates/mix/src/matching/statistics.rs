@@ -148,8 +148,8 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Minimises `a^T P a` over shares: from the first share alone, weight goes from the share of the steepest slope to
-/// that of the flattest, as much as helps, until all slopes are the same (sequential minimal optimisation).
+/// Minimises `a^T P a` over shares by sequential minimal optimisation. It begins with the first share alone. Weight
+/// goes from the share of the steepest slope to that of the flattest, as much as helps, until all slopes are the same.
 fn minimise(matrix: &[f64], n: usize) -> Vec<f64> {
     let mut shares = vec![0.0; n];
     shares[0] = 1.0;
@@ -263,8 +263,8 @@ mod tests {
         );
     }
 
-    /// Others to both sides, d = 1 and -1, all variances 1: with b for each of them (1 - 2b)^2 + 2 b^2 is least at b =
-    /// 1/3; alone, either would get 1/3 and the own head 2/3.
+    /// Others to both sides, d = 1 and -1, all variances 1. With b for each of them (1 - 2b)^2 + 2 b^2 is least at b =
+    /// 1/3. Alone, either would get 1/3 and the own head 2/3.
     #[test]
     fn opposite_biases_cancel() {
         let (own, left, right): (&[f32], &[f32], &[f32]) = (&[0.0, 1.0], &[-1.0, 1.0], &[1.0, 1.0]);

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! The first term makes features that the heads agree on, each head counting by what it has seen of the class; the
-//! second keeps them apart. The paper was not at hand: both terms are the authors' code (PFLlib has the cross-entropy
-//! of the summed logits), and so are Adam, its weight decay and, by default, batches of 32 and 40 steps a round. Choices:
+//! second keeps them apart. The paper was not at hand. Both terms are the authors' code (PFLlib has the cross-entropy
+//! of the summed logits). So are Adam, its weight decay and, by default, batches of 32 and 40 steps a round. Choices:
 //!
 //! - By default a step size of 0.005 as in PFLlib, whose 1000 steps a round are too many for everybody who audits a
 //!   round. The authors' 0.0003 is meant for 200 rounds: in the few of a small federation the generator would stay what

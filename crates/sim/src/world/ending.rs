@@ -67,8 +67,9 @@ pub(super) struct Forgetting {
 }
 
 impl Forgetting {
-    /// A local update ended. Forgets the blobs of rounds that every node that is up has left behind, but for those that a
-    /// machine says it will still need: its own newest, and older versions that stand in for experts that did not come.
+    /// A local update ended. Forgets the blobs of rounds that every node that is up has left behind, but for those that
+    /// a machine says it will still need. Those are its own newest, and older versions that stand in for experts that
+    /// did not come.
     pub(super) fn on_trained(&mut self, ground: &Ground<'_>, blobs: &mut Blobs) {
         self.trained += 1;
         let is_worth_it = blobs.parts_bytes() >= WORTH_A_LOOK;
