@@ -1,8 +1,7 @@
 //! Sentences are short: in the documents, in `--help` and in the doc comments of every crate.
 //!
-//! The limits are those of the house: no sentence over 35 words, 18 on average, and stricter ones for the README. Texts
-//! that were written before there were limits have a row in [`TODAY`], which may only fall. Run
-//! `cargo test -p fednode-e2e --test words -- --nocapture` to see the figures of every group.
+//! The limits are those of the house: no sentence over 35 words, 18 on average, and stricter ones for the README.
+//! `cargo test --workspace --test words -- --nocapture` shows the figures of every group.
 #![allow(clippy::unwrap_used)]
 #![allow(
     clippy::print_stdout,
@@ -32,13 +31,6 @@ const README: Limit = Limit {
     mean: 16.0,
 };
 
-/// What older texts measure: a ratchet. Lower a row when its group got better, take it out when [`HOUSE`] holds.
-const TODAY: &[(&str, usize, f64)] = &[
-    ("crates/core", 54, 18.0),
-    ("crates/runtime", 37, 18.0),
-    ("daemon", 42, 18.0),
-];
-
 /// How texts outside the repository were once cited: notes that no reader has.
 const OUTSIDE: [&str; 6] = [
     "moe-systems",
@@ -48,9 +40,6 @@ const OUTSIDE: [&str; 6] = [
     "spec/beyond",
     "`beyond`",
 ];
-
-/// Lines that still cite such a text: a ratchet. Cite the paper instead (authors, venue, equation), and lower this.
-const CITING_OUTSIDE: usize = 0;
 
 /// Sentences by file.
 type Texts = Vec<(PathBuf, Vec<Sentence>)>;
@@ -140,11 +129,9 @@ fn groups() -> BTreeMap<String, Texts> {
 }
 
 fn limit(group: &str) -> Limit {
-    let older = TODAY.iter().find(|row| row.0 == group);
-    match older {
-        Some(&(_, longest, mean)) => Limit { longest, mean },
-        None if group == "README.md" => README,
-        None => HOUSE,
+    match group {
+        "README.md" => README,
+        _ => HOUSE,
     }
 }
 
@@ -222,7 +209,7 @@ fn no_text_outside_the_repository_is_cited() {
     }
     println!("{} lines cite a text outside the repository", citing.len());
     assert!(
-        citing.len() <= CITING_OUTSIDE,
+        citing.is_empty(),
         "cite the paper instead:\n{}",
         citing.join("\n")
     );
@@ -230,13 +217,7 @@ fn no_text_outside_the_repository_is_cited() {
 
 #[test]
 fn sentences_are_short() {
-    let groups = groups();
-    let missing = TODAY.iter().find(|row| !groups.contains_key(row.0));
-    assert!(
-        missing.is_none(),
-        "no texts belong to the limit {missing:?}"
-    );
-    let objections: String = groups
+    let objections: String = groups()
         .iter()
         .map(|(group, texts)| objections(group, texts))
         .collect();

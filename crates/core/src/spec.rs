@@ -214,9 +214,9 @@ crate::config! {
     pub struct TrainingSpec {
         /// E: passes over the node's training samples per round (1 to 1000).
         local_epochs: u32 = 2,
-        /// How many of the next round's epochs a node trains while it waits for the exchange, from its own model as it was
-        /// published; what they change is added to what the exchange brings (0 to `local_epochs`, 0 as in the papers). For
-        /// algorithms whose epochs are all alike; see `fednode algorithms NAME`.
+        /// How many of the next round's epochs a node trains while it waits for the exchange (0 to `local_epochs`, 0 as in the
+        /// papers). They start from its own model as it was published. What they change is added to what the exchange
+        /// brings. For algorithms whose epochs are all alike; see `fednode algorithms NAME`.
         ahead_epochs: u32 = 0,
         /// Samples per step (1 to 65536).
         batch_size: usize = 20,
@@ -253,17 +253,18 @@ crate::config! {
 }
 
 crate::config! {
-    /// The statistics expert: the last round, instead of training, adds up everybody's statistics of the shared features, of
-    /// which each node makes a classifier with its own prior and mixes it with its own head as its validation samples say.
-    /// The sums reveal the mean features of a node's classes to all members.
+    /// The statistics expert. The last round trains nothing. Instead all nodes add up statistics of the shared features.
+    /// Each node makes a classifier of the sums with its own prior, and mixes it with its own head as its validation
+    /// samples say. The sums reveal the mean features of a node's classes to all members.
     pub struct StatisticsSpec {
         /// Whether there is one.
         enabled: bool = false,
         /// What is added up: `extractor`, the features of the extractor that all nodes share; or `random`, images seen through
         /// random filters that all nodes draw alike, for which they need no extractor in common.
         features: StatisticsFeatures = StatisticsFeatures::Extractor,
-        /// To how many numbers the features are projected before they are added up, by a draw that everybody repeats (fewer than
-        /// there are, 4096 at most; 0 for as they are). D numbers take D (D + 1) / 2 to share, and say the less of single samples the fewer they are.
+        /// To how many numbers the features are projected before they are added up (fewer than there are, 4096 at most; 0 for
+        /// as they are). Every node draws the same projection. D numbers take D (D + 1) / 2 to share. Fewer numbers reveal
+        /// less of single samples.
         dimensions: usize = 0,
         /// How it is mixed with the own head: by one `weight` for all samples, or `sample` by sample, as certain as each of
         /// the two is, on nodes whose validation samples (30 or more) speak for that.

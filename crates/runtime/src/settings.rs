@@ -35,8 +35,8 @@ fednode_core::config! {
         mdns: bool = false,
         /// Most peers to keep (at least 1).
         max_peers: usize = fednode_net::DEFAULT_MAX_PEERS => "N",
-        /// How experts and other blobs come here: `zstd` (packed against the version held before: the same numbers in
-        /// fewer bytes, for about 2 ms of processor time per MB, both sides together) or `off` (as they are).
+        /// How experts and other blobs come here: `zstd` or `off` (as they are). `zstd` packs a blob against the version held
+        /// before. The numbers are the same in fewer bytes, for about 2 ms of processor time per MB on both sides.
         compression: Compression = Compression::Zstd => "METHOD",
         /// Where the control API listens, `127.0.0.1:0` (port chosen by the system), or `off`.
         control: Control = Control::default() => "ADDR",

@@ -57,16 +57,16 @@ pub enum BiasStart {
 }
 
 crate::config! {
-    /// The stage after the last round (PM-MoE, arXiv 2502.00354): every node publishes its private module, unless it keeps
-    /// it, drops those of others that fit it least, trains a gate over the rest on its own data, and serves the mixture if
-    /// its validation samples do not speak against it. Publishing a module reveals something of the data that it was
+    /// The stage after the last round (PM-MoE, arXiv 2502.00354). Every node publishes its private module, unless it keeps
+    /// it. It drops those modules of others that fit it least, and trains a gate over the rest on its own data. It serves
+    /// the mixture if its validation samples do not speak against it. Publishing a module reveals something of the data that it was
     /// trained on, the frequency of the classes at least.
     pub struct PoolSpec {
         /// Whether there is such a stage; then every node publishes its private module, unless its `share_module` is false.
         enabled: bool = false,
-        /// Most modules that a node takes in, its own among them (1 to 1000); with more on offer, those of the nodes with the
-        /// most similar proxies come in, or, where there are no proxies, of twice as many that a draw names those of the best
-        /// `score` on some of the node's samples.
+        /// Most modules that a node takes in, its own among them (1 to 1000). If more are offered, it takes those of the nodes
+        /// with the most similar proxies. Without proxies it draws twice as many, and keeps those with the best `score` on
+        /// some of its samples.
         max_members: usize = 20,
         /// How foreign modules are ranked: `energy` of their outputs beside the own module's, or their `cosine`.
         score: ModuleScore = ModuleScore::Energy,
@@ -79,8 +79,8 @@ crate::config! {
         /// When the weights of the modules that a sample goes through are made to add up to 1: `never`, `always`, or
         /// `additive`, where something else is added to the mixture or computed from it, so that its size matters.
         renormalize: Renormalize = Renormalize::Additive,
-        /// Step sizes of the gate; with more than one, the validation samples choose, without `guard` the first is taken (each
-        /// above 0).
+        /// Step sizes of the gate (each above 0). With more than one, the validation samples choose. Without `guard` the first
+        /// is taken.
         learning_rates: Vec<f64> = vec![0.05, 0.1, 0.5],
         /// Passes over the training samples for the gate, and for fine-tuning (1 to 10000).
         epochs: u32 = 50,
