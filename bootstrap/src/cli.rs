@@ -49,7 +49,7 @@ pub(crate) enum Command {
 /// How a state folder is named.
 #[derive(Debug, Args)]
 pub(crate) struct StateArgs {
-    /// The aggregator's state folder [default: `state` of fedboot.toml's [storage], else `fedboot-state`].
+    /// The aggregator's state folder [default: `state` in table `storage` of fedboot.toml, else `fedboot-state`].
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// The aggregator's fedboot.toml.

@@ -13,7 +13,7 @@ use crate::layers;
 /// How a state folder is named.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct StateArgs {
-    /// The node's state folder [default: `state` of node.toml's [storage], else `state`].
+    /// The node's state folder [default: `state` in table `storage` of node.toml, else `state`].
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// The node's node.toml.

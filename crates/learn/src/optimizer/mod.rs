@@ -7,7 +7,7 @@
 //!                       learning rate of the round ──┘  (`schedule`)
 //! ```
 //!
-//! Each optimiser is one file and one arm of [`Method::start`]. An optimiser's memory (momentum, moments) begins anew in
+//! Each optimiser is one file and one arm of `Method::start`. An optimiser's memory (momentum, moments) begins anew in
 //! every local update. The literature does the same for clients with momentum or Adam (Reddi et al., "Adaptive
 //! Federated Optimization", ICLR 2021; Wang et al., "A Field Guide to Federated Optimization", 2021). The exchange has
 //! since replaced the parameters, so a memory of their gradients points elsewhere. Besides, a node would have to save
