@@ -267,7 +267,7 @@ crate::config! {
         /// less of single samples.
         dimensions: usize = 0,
         /// How it is mixed with the own head: by one `weight` for all samples, or `sample` by sample, as certain as each of
-        /// the two is, on nodes whose validation samples (30 or more) speak for that.
+        /// the two is. The latter needs 30 validation samples or more that speak for it.
         gate: StatisticsGate = StatisticsGate::Weight,
     }
 }

@@ -77,7 +77,7 @@ crate::config! {
         /// How many modules a sample goes through, the likeliest first; 0 for all.
         top_k: usize = 0,
         /// When the weights of the modules that a sample goes through are made to add up to 1: `never`, `always`, or
-        /// `additive`, where something else is added to the mixture or computed from it, so that its size matters.
+        /// `additive`. The last is for mixtures that something is added to or computed from, so that their size matters.
         renormalize: Renormalize = Renormalize::Additive,
         /// Step sizes of the gate (each above 0). With more than one, the validation samples choose. Without `guard` the first
         /// is taken.
