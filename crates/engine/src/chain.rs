@@ -44,7 +44,6 @@ pub(crate) fn judge(
     spec: &FederationSpec,
     schedule: &Schedule,
 ) -> Verdict {
-    let min_members = spec.fewest_members();
     let is_ours = head.mean.is_some_and(|mean| mean.id == global.mean.id);
     // Another closing of a round that this node has already followed comes too late, whoever signed it.
     let is_sibling = head.parent == Some(global.parent);
@@ -55,53 +54,78 @@ pub(crate) fn judge(
     if is_done || global.history <= head.history {
         return Verdict::Old;
     }
-    // From here on a round that cannot be true convicts its author: whoever signs must have known better.
-    if (global.members.len() as u64) < u64::from(min_members) {
-        return Verdict::False(format!(
-            "a round of {} members, fewer than min_members",
-            global.members.len()
-        ));
-    }
-    // No more than MAX_MEMBERS are counted in a round, so history has a ceiling that nobody can talk away.
-    if global.history > u64::from(round.0).saturating_mul(MAX_MEMBERS as u64) {
-        return Verdict::False(format!(
-            "a history of {}, more than {round} rounds can have counted",
-            global.history
-        ));
-    }
-    // The size is judged before a byte is fetched: it is what the store reserves.
-    if global.mean.size > most_bytes(head, round, schedule) {
-        return Verdict::False(format!(
-            "a mean of {} bytes, far more than the one before it",
-            global.mean.size
-        ));
-    }
-    if let Some(node) = view.contradiction(round, global, schedule.weighting(round, &spec.exchange))
-    {
-        return Verdict::False(format!(
-            "it counts {} otherwise than that node signed",
-            node.short()
-        ));
-    }
-    // What follows our head must count on from our history; of another chain we know only the ceiling.
     let follows = global.parent == lineage_of(head, initial);
-    let added = head.history + global.members.len() as u64;
-    let is_confirmed = 2 * view.confirmed(round, global) > global.members.len();
-    if follows && global.history != added {
-        return Verdict::False(format!(
-            "a history of {} where {added} were counted",
-            global.history
-        ));
+    let falsehood = bounds_broken(head, round, global, spec, schedule)
+        .or_else(|| contradiction(round, global, view, spec, schedule))
+        .or_else(|| history_broken(head, global).filter(|_| follows));
+    if let Some(falsehood) = falsehood {
+        return Verdict::False(falsehood);
     }
     // The sums of everybody's statistics are no model: only who has the model that they were gathered with can use them.
     if !follows && schedule.gathers_statistics_in(round) {
         return Verdict::Old;
     }
+    let is_confirmed = 2 * view.confirmed(round, global) > global.members.len();
     match (is_confirmed, follows) {
         (false, _) => Verdict::Unconfirmed,
         (true, true) => Verdict::Next,
         (true, false) => Verdict::Switch,
     }
+}
+
+/// Says which bound of any closed round this one breaks. It convicts its author: whoever signs must have known better.
+fn bounds_broken(
+    head: &Head,
+    round: Round,
+    global: &Global,
+    spec: &FederationSpec,
+    schedule: &Schedule,
+) -> Option<String> {
+    let members = global.members.len() as u64;
+    if members < u64::from(spec.fewest_members()) {
+        return Some(format!(
+            "a round of {members} members, fewer than min_members"
+        ));
+    }
+    // No more than MAX_MEMBERS are counted in a round, so history has a ceiling that nobody can talk away.
+    if global.history > u64::from(round.0).saturating_mul(MAX_MEMBERS as u64) {
+        return Some(format!(
+            "a history of {}, more than {round} rounds can have counted",
+            global.history
+        ));
+    }
+    // The size is judged before a byte is fetched: it is what the store reserves.
+    let is_too_large = global.mean.size > most_bytes(head, round, schedule);
+    is_too_large.then(|| {
+        format!(
+            "a mean of {} bytes, far more than the one before it",
+            global.mean.size
+        )
+    })
+}
+
+/// Says which member is counted otherwise than by its own advert.
+fn contradiction(
+    round: Round,
+    global: &Global,
+    view: &View,
+    spec: &FederationSpec,
+    schedule: &Schedule,
+) -> Option<String> {
+    let weighting = schedule.weighting(round, &spec.exchange);
+    let node = view.contradiction(round, global, weighting)?;
+    Some(format!(
+        "it counts {} otherwise than that node signed",
+        node.short()
+    ))
+}
+
+/// Says how a round that follows our head counts wrong: it must count on from our history. Of another chain only the
+/// ceiling is known.
+fn history_broken(head: &Head, global: &Global) -> Option<String> {
+    let added = head.history + global.members.len() as u64;
+    (global.history != added)
+        .then(|| format!("a history of {} where {added} were counted", global.history))
 }
 
 /// Returns how many bytes a part or a mean can have at most that follows the head: what is announced is reserved before

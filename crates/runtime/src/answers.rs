@@ -6,21 +6,20 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use fednode_core::work::{Evaluations, LastStage, Update, WorkError};
-use fednode_core::{Advert, BlobRef, LocalReport, MixedIn, Round, SignedAdvert};
-use fednode_engine::book::{Due, Measured, Point, Work};
+use fednode_core::{BlobId, LocalReport, MixedIn, Round};
+use fednode_engine::book::{Due, Work};
 use fednode_engine::{AverageReport, Fetch, FetchKind, Input, MergeReport};
 use fednode_net::{Fetched, PublishError};
-use fednode_store::ledger::{Transfer, TransferKind};
 use fednode_store::{SaveError, Saved};
+use tracing::debug;
 
 use crate::checkpointing::Snapshot;
+use crate::desk;
 use crate::driver::Driver;
 use crate::error::RunError;
-use crate::journal::Entry;
+use crate::last_stage::{self, Made, Pooled};
 use crate::machine::Machine;
-use crate::pooling::{Made, Pooled};
-use crate::resources;
-use crate::status::traffic;
+use crate::publisher::Signed;
 use crate::trainer::Timed;
 use crate::work::{self, Checked, Purpose};
 
@@ -63,7 +62,7 @@ pub(crate) enum Answer {
         result: Result<Checked, String>,
         received: Option<Received>,
     },
-    Published(Result<Box<(Advert, SignedAdvert)>, PublishError>),
+    Published(Result<Signed, PublishError>),
     Trained(Result<Box<Learned>, RunError>),
     /// Epochs that follow this round's update are trained.
     TrainedAhead {
@@ -109,28 +108,56 @@ impl<M: Machine> Driver<M> {
                 fetch,
                 result,
                 received,
-            } => {
-                self.enter_transfers(&fetch, received);
-                self.on_fetched(&fetch, result);
+            } => self.on_fetched(&fetch, result, received),
+            Answer::Published(result) => {
+                if let Some(signed) = self.publisher.published(&mut self.base, result) {
+                    self.receive(signed);
+                }
+                self.publisher.publish_next(&mut self.base);
             }
-            Answer::Published(result) => self.on_published(result),
-            Answer::Trained(Err(RunError::Trainer(WorkError::Abandoned)))
-                if self.ending.is_leaving() =>
-            {
-                self.book.abandoned();
+            Answer::Averaged { report, trouble } => {
+                trouble.into_iter().for_each(|text| self.base.warn(text));
+                self.feed(Input::Averaged(report));
+            }
+            Answer::Copied {
+                snapshot,
+                round,
+                took,
+            } => {
+                self.desk.book.saved(round, took);
+                self.keeper.copied(&mut self.base, snapshot);
+            }
+            Answer::NotCopied(error) => {
+                self.keeper.saving.not_copied();
+                return Err(error.into());
+            }
+            Answer::Saved(result) => self.keeper.saved(&mut self.base, &result),
+            of_worker => self.on_work(of_worker)?,
+        }
+        self.desk.write_records(&mut self.base);
+        self.advance_ending();
+        Ok(())
+    }
+
+    /// Takes an answer of the worker. What a leaving member abandons is no failure.
+    fn on_work(&mut self, answer: Answer) -> Result<(), RunError> {
+        match answer {
+            Answer::Trained(Err(error)) if self.ending.excuses(&error) => {
+                self.desk.book.now(Work::Idle)
             }
             // The books stay in the last stage: the model may be between two states, and no checkpoint may hold it.
-            Answer::Module(Err(RunError::Trainer(WorkError::Abandoned)))
-            | Answer::Pooled(Err(RunError::Trainer(WorkError::Abandoned)))
-            | Answer::Finalised(Err(RunError::Trainer(WorkError::Abandoned)))
-                if self.ending.is_leaving() => {}
-            Answer::Trained(result) => self.on_trained(*result?),
+            Answer::Module(Err(error))
+            | Answer::Pooled(Err(error))
+            | Answer::Finalised(Err(error))
+                if self.ending.excuses(&error) => {}
             Answer::TrainedAhead {
                 result: Err(WorkError::Abandoned),
                 ..
             } => {}
+            Answer::Trained(result) => self.on_trained(*result?),
             Answer::TrainedAhead { round, result } => {
-                self.book.trained_ahead(round, self.clock.now(), result?);
+                let now = self.base.now();
+                self.desk.book.trained_ahead(round, now, result?);
             }
             Answer::NotStored {
                 update,
@@ -138,206 +165,109 @@ impl<M: Machine> Driver<M> {
                 evaluating,
                 error,
             } => {
-                let text = format!(
+                self.base.warn(format!(
                     "the update of round {} waits for disk space: {error}",
                     purpose.round
-                );
-                self.notebook.warn(self.clock.now(), text);
-                self.store_later(update, purpose, evaluating);
+                ));
+                desk::store_later(&mut self.base, update, purpose, evaluating);
             }
             Answer::Evaluated { due, result } => {
                 let Timed { value, took } = result?;
-                self.book.evaluated(due, &value, took);
+                self.desk.book.evaluated(due, &value, took);
             }
-            Answer::Merged(result) => self.on_merged(*result?),
-            Answer::Averaged { report, trouble } => {
-                if let Some(trouble) = trouble {
-                    self.notebook.warn(self.clock.now(), trouble);
-                }
-                self.feed(Input::Averaged(report));
+            Answer::Merged(result) => {
+                let report = self.desk.merged(&mut self.base, *result?);
+                self.feed(Input::Merged(report));
             }
             Answer::Module(result) => self.on_module(*result?),
-            Answer::Pooled(result) => self.on_pooled(*result?),
-            Answer::Copied {
-                snapshot,
-                round,
-                took,
-            } => self.on_copied(snapshot, round, took),
-            Answer::NotCopied(error) => {
-                self.saving.not_copied();
-                return Err(error.into());
+            Answer::Pooled(result) => {
+                let report = self.desk.pooled(&mut self.base, *result?);
+                self.feed(Input::Pooled(report));
             }
-            Answer::Saved(result) => self.on_saved(&result),
-            Answer::Finalised(result) => self.on_finalised(result)?,
+            Answer::Finalised(result) => self.on_finalised(*result?),
+            Answer::Done
+            | Answer::Fetched { .. }
+            | Answer::Published(_)
+            | Answer::Averaged { .. }
+            | Answer::Copied { .. }
+            | Answer::NotCopied(_)
+            | Answer::Saved(_) => {}
         }
-        self.complete_records();
-        self.advance_ending();
         Ok(())
     }
 
-    fn on_fetched(&mut self, fetch: &Fetch, result: Result<Checked, String>) {
-        self.fetches.ended(fetch);
-        self.start_fetches();
+    fn on_fetched(
+        &mut self,
+        fetch: &Fetch,
+        result: Result<Checked, String>,
+        received: Option<Received>,
+    ) {
+        let round = self.machine.status(self.base.now()).round;
+        self.fetches.settle(&mut self.base, fetch, received, round);
         if fetch.kind == FetchKind::Expert {
-            self.book.expert_settled(self.clock.now());
+            self.desk.book.expert_settled(self.base.now());
         }
         match result {
             Ok(Checked::Params) => {
                 self.feed(Input::Fetched(fetch.blob.id));
                 // What the machine waits for must not make room for what it waits for, too.
-                self.blobs.protect(self.kept_blobs());
+                self.base.blobs.protect(self.kept_blobs());
             }
             Ok(Checked::Proxies(proxies)) => self.feed(Input::Proxies {
                 blob: fetch.blob.id,
                 proxies,
             }),
-            Ok(Checked::Malformed(reason)) => self.fetch_failed(fetch, &reason, true),
-            Ok(Checked::Lost(reason)) | Err(reason) => self.fetch_failed(fetch, &reason, false),
-        }
-    }
-
-    fn enter_transfers(&self, fetch: &Fetch, received: Option<Received>) {
-        let Some(Received { from, took }) = received else {
-            return;
-        };
-        let round = self.machine.status(self.clock.now()).round;
-        let kind = match fetch.kind {
-            FetchKind::Expert => TransferKind::Expert,
-            FetchKind::Proxies => TransferKind::Proxies,
-            FetchKind::Shared => TransferKind::Shared,
-            FetchKind::Module => TransferKind::Pool,
-        };
-        for (source, size) in from.bytes_received {
-            let blob = BlobRef { size, ..fetch.blob };
-            self.journal.add(Entry::Transfer(Transfer {
-                round,
-                blob,
-                source,
-                duration: took,
-                kind,
-            }));
-        }
-    }
-
-    fn on_published(&mut self, result: Result<Box<(Advert, SignedAdvert)>, PublishError>) {
-        self.publishing.busy = false;
-        match result {
-            Ok(said) => {
-                self.hear(said);
+            Ok(Checked::Malformed(reason)) => {
+                if let Some(author) = fetch.from.first() {
+                    let text = format!("announced a blob that is not what it said: {reason}");
+                    self.base.strike(*author, text);
+                }
+                self.fetch_failed(fetch, &reason);
             }
-            Err(PublishError::Closed) => {}
-            Err(error) => self.notebook.warn(
-                self.clock.now(),
-                format!("not said to the federation: {error}"),
-            ),
+            Ok(Checked::Lost(reason)) | Err(reason) => self.fetch_failed(fetch, &reason),
         }
-        self.publish_next();
     }
 
-    fn on_trained(&mut self, learned: Learned) {
-        let Learned {
-            report,
-            update,
-            publish,
-            evaluating,
-        } = learned;
-        let (round, now) = (report.round, self.clock.now());
-        self.book
-            .trained(round, now, &update.value, [update.took, publish]);
-        let blobs = work::offered(&report);
+    fn fetch_failed(&mut self, fetch: &Fetch, reason: &str) {
+        debug!(blob = %fetch.blob.id, kind = ?fetch.kind, reason, "fetch failed");
+        self.feed(Input::FetchFailed(fetch.blob.id));
+    }
+
+    fn on_trained(&mut self, mut learned: Learned) {
+        self.desk.trained(&mut self.base, &mut learned);
+        let report = learned.report;
         // An expert may stand in for its successors for as many rounds as proxies are not refreshed.
-        let refresh = self
-            .spec
-            .exchange
-            .experts
-            .as_ref()
-            .map_or(1, |experts| experts.refresh_every);
-        self.own
-            .add(round, blobs.clone(), refresh.saturating_add(2));
+        let experts = self.base.spec.exchange.experts.as_ref();
+        let refresh = experts.map_or(1, |experts| experts.refresh_every);
         // The machine, which needs its own experts as they were trained, does not know of them yet.
-        let mut kept = self.kept_blobs();
-        kept.extend(report.own_experts.iter().map(|blob| blob.id));
-        self.blobs.protect(kept);
-        self.announce(blobs);
-        if let Some(evaluating) = evaluating {
-            let due = Due {
-                round,
-                point: Point::AfterTraining,
-            };
-            self.await_evaluation(due, evaluating);
-        }
-        self.ahead_due = Some(round).filter(|_| self.spec.training.ahead_epochs > 0);
+        let unknown = report.own_experts.iter().map(|blob| blob.id).collect();
+        let keep_rounds = refresh.saturating_add(2);
+        self.offer(report.round, work::offered(&report), keep_rounds, unknown);
         self.feed(Input::Trained(report));
         self.train_ahead();
-        let trains = matches!(self.book.work(), Work::Training(_));
-        if std::mem::take(&mut self.saving.after_training) && !trains {
+        let is_training = self.desk.is_training();
+        if std::mem::take(&mut self.keeper.saving.after_training) && !is_training {
             self.save();
         }
     }
 
-    fn on_merged(&mut self, mixed: Mixed) {
-        let Mixed {
-            report,
-            took,
-            n_sources,
-            mixed,
-            evaluating,
-        } = mixed;
-        let round = report.round;
-        self.book.merged(round, took, n_sources, mixed);
-        match evaluating {
-            Some(evaluating) => {
-                let due = Due {
-                    round,
-                    point: Point::AfterExchange,
-                };
-                self.await_evaluation(due, evaluating);
-            }
-            None => self.book.unchanged(round),
+    fn on_module(&mut self, made: Made) {
+        let report = self.desk.module_made(&mut self.base, made);
+        if let Some(report) = &report {
+            let blobs = report.blob.iter().map(|blob| blob.id).collect();
+            let last = Round(self.base.spec.rounds);
+            self.offer(last, blobs, last_stage::KEPT_ROUNDS, Vec::new());
         }
-        self.feed(Input::Merged(report));
+        self.feed(Input::Module(report));
     }
 
-    pub(crate) fn on_copied(&mut self, snapshot: Box<Snapshot>, round: Round, took: Duration) {
-        self.book.saved(round, took);
-        if let Some(snapshot) = self.saving.offer(snapshot) {
-            self.write_checkpoint(snapshot);
-        }
-    }
-
-    pub(crate) fn on_saved(&mut self, result: &Result<Saved, SaveError>) {
-        if let Some(line) = self.saving.remark(result) {
-            self.notebook.warn(self.clock.now(), line);
-        }
-        if let Some(next) = self.saving.written() {
-            self.write_checkpoint(next);
-        }
-    }
-
-    /// Writes the records that have become complete.
-    fn complete_records(&mut self) {
-        if self.book.all_complete() {
-            return;
-        }
-        let now = self.clock.now();
-        let complete = self.book.take_complete(|record| {
-            let memory = resources::memory();
-            Measured {
-                traffic: traffic(&self.net.traffic()),
-                round_seconds: now.since(record.started_at).as_secs_f64(),
-                rss_bytes: memory.rss_bytes,
-                peak_rss_bytes: memory.peak_rss_bytes,
-            }
-        });
-        for record in complete {
-            tracing::info!(
-                round = %record.round,
-                train_loss = record.train_loss,
-                accuracy = record.accuracy,
-                seconds = record.round_seconds,
-                "round complete"
-            );
-            self.journal.add(Entry::Record(Box::new(record)));
-        }
+    /// Keeps own blobs of a round for others and announces them; protects `more` besides, of which the machine does not
+    /// know yet.
+    fn offer(&mut self, round: Round, blobs: Vec<BlobId>, keep_rounds: u32, more: Vec<BlobId>) {
+        self.keeper.own.add(round, blobs.clone(), keep_rounds);
+        let mut kept = self.kept_blobs();
+        kept.extend(more);
+        self.base.blobs.protect(kept);
+        self.base.announce(blobs);
     }
 }

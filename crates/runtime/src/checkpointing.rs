@@ -11,13 +11,19 @@
 //! newer one: snapshots are numbered when they are taken, and a late one is dropped.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 use fednode_core::{BlobId, Round};
 use fednode_engine::book::Pages;
 use fednode_store::{Checkpoint, Checkpoints, LoadError, Loaded, SaveError, Saved};
 use serde::{Deserialize, Serialize};
 
+use crate::answers::Answer;
+use crate::base::{Base, on_worker};
+use crate::desk::Desk;
 use crate::error::RunError;
+use crate::trainer::{Timed, TrainerThread};
 
 /// Name of a member's checkpoint.
 const NAME: &str = "member";
@@ -125,14 +131,101 @@ impl Saving {
     }
 }
 
+/// Keeps checkpoints, and the own blobs that others may still want.
+pub(crate) struct Keeper {
+    checkpoints: Arc<Checkpoints>,
+    pub(crate) saving: Saving,
+    pub(crate) own: OwnBlobs,
+}
+
+impl Keeper {
+    pub(crate) fn new(checkpoints: Checkpoints, own: OwnBlobs) -> Self {
+        Self {
+            checkpoints: Arc::new(checkpoints),
+            saving: Saving::default(),
+            own,
+        }
+    }
+
+    /// Orders a checkpoint of this moment; during training, of the moment when it ends.
+    pub(crate) fn save(
+        &mut self,
+        base: &mut Base,
+        desk: &Desk,
+        machine: impl FnOnce() -> serde_json::Value,
+        round: Round,
+    ) {
+        if desk.is_training() {
+            self.saving.after_training = true;
+            return;
+        }
+        let snapshot = Snapshot {
+            number: self.saving.order(),
+            meta: Meta {
+                machine: machine(),
+                own: self.own.clone(),
+                books: desk.book.pages(),
+            },
+            model: None,
+            partition_hash: desk.card.partition_hash.clone(),
+        };
+        let copying = desk.trainer.as_ref().map(TrainerThread::state);
+        base.start(async move {
+            let Some(copying) = copying else {
+                return Answer::Copied {
+                    snapshot: Box::new(snapshot),
+                    round,
+                    took: Duration::ZERO,
+                };
+            };
+            match copying.await {
+                Ok(Timed { value, took }) => {
+                    let model = on_worker(move || value.to_bytes()).await;
+                    let snapshot = Box::new(Snapshot {
+                        model: Some(model),
+                        ..snapshot
+                    });
+                    Answer::Copied {
+                        snapshot,
+                        round,
+                        took,
+                    }
+                }
+                Err(error) => Answer::NotCopied(error),
+            }
+        });
+    }
+
+    /// Writes a checkpoint whose model is copied, in its turn.
+    pub(crate) fn copied(&mut self, base: &mut Base, snapshot: Box<Snapshot>) {
+        if let Some(snapshot) = self.saving.offer(snapshot) {
+            self.write(base, snapshot);
+        }
+    }
+
+    /// Takes note of a checkpoint that was written, or was not, and writes the next one.
+    pub(crate) fn saved(&mut self, base: &mut Base, result: &Result<Saved, SaveError>) {
+        if let Some(line) = self.saving.remark(result) {
+            base.warn(line);
+        }
+        if let Some(next) = self.saving.written() {
+            self.write(base, next);
+        }
+    }
+
+    fn write(&self, base: &mut Base, mut snapshot: Box<Snapshot>) {
+        let checkpoints = Arc::clone(&self.checkpoints);
+        base.start(async move {
+            Answer::Saved(on_worker(move || write(&mut snapshot, &checkpoints)).await)
+        });
+    }
+}
+
 /// Writes a snapshot. Blocks.
 ///
 /// # Errors
 /// Fails if the disk does.
-pub(crate) fn write(
-    snapshot: &mut Snapshot,
-    checkpoints: &Checkpoints,
-) -> Result<Saved, SaveError> {
+fn write(snapshot: &mut Snapshot, checkpoints: &Checkpoints) -> Result<Saved, SaveError> {
     let partition_hash = std::mem::take(&mut snapshot.partition_hash);
     let checkpoint =
         Checkpoint::new(partition_hash, &snapshot.meta).map_err(std::io::Error::from)?;

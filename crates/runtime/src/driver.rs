@@ -12,41 +12,37 @@
 //! ```
 //!
 //! The loop itself never waits for a disk, a socket or the trainer: whatever takes longer than a look-up is a task whose
-//! answer comes back. This file selects and dispatches; what the outputs do is in `effects`, what becomes of answers in
-//! `answers`, what people see in `reporting`, and how it ends in `ending`.
+//! answer comes back. This file selects and dispatches. The parts of a member own what they work with: [`Desk`] trains and keeps the
+//! books, [`Keeper`] saves, [`Fetches`] and [`Publisher`] use the network, and all are lent the [`Base`]. What becomes of
+//! answers is in `answers`, what people see in `reporting`, and how it ends in `ending`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{
-    Advert, BlobId, BlobStore, FederationSpec, NodeId, Role, Round, SignedAdvert, Timestamp,
-};
-use fednode_engine::book::RoundBook;
-use fednode_engine::{Input, Phase};
-use fednode_net::{Event, Handle};
-use fednode_store::{Blobs, Checkpoints};
+use fednode_core::{Advert, BlobId, BlobStore, NodeId, Refusal, Round, Timestamp};
+use fednode_engine::book::Closing;
+use fednode_engine::{Input, Note, Output};
+use fednode_net::Event;
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::answers::Answer;
-use crate::checkpointing::{OwnBlobs, Saving};
-use crate::clock::Clock;
-use crate::config::MemberConfig;
+use crate::base::Base;
+use crate::checkpointing::Keeper;
 use crate::control::{Request, Server};
-use crate::decoded::Decoded;
-use crate::effects::Publishing;
+use crate::desk::Desk;
 use crate::ending::{Ending, Finished};
 use crate::error::RunError;
 use crate::fetches::Fetches;
-use crate::journal::{Entry, Journal};
+use crate::journal::Entry;
 use crate::machine::Machine;
-use crate::notes::{Notebook, WaitLog};
+use crate::notes::WaitLog;
+use crate::publisher::{Publisher, Signed};
 use crate::standing::Standing;
 use crate::timers::Timers;
-use crate::trainer::{TrainerCard, TrainerThread};
 
 /// How often the loop looks around even if nothing happens.
 const TICK: Duration = Duration::from_secs(1);
@@ -54,36 +50,20 @@ const TICK: Duration = Duration::from_secs(1);
 /// One member at work.
 pub(crate) struct Driver<M> {
     pub(crate) machine: M,
-    pub(crate) clock: Clock,
+    pub(crate) base: Base,
+    pub(crate) desk: Desk,
+    pub(crate) keeper: Keeper,
+    pub(crate) fetches: Fetches,
+    pub(crate) publisher: Publisher,
     pub(crate) timers: Timers,
-    pub(crate) config: MemberConfig,
-    pub(crate) spec: Arc<FederationSpec>,
-    pub(crate) me: NodeId,
-    pub(crate) role: Role,
-    pub(crate) net: Handle,
+    pub(crate) next_tick: Timestamp,
+    pub(crate) standing: Standing,
+    pub(crate) wait_log: WaitLog,
+    pub(crate) ending: Ending,
+    pub(crate) control: Option<Server>,
     pub(crate) events: mpsc::Receiver<Event>,
     pub(crate) net_task: JoinHandle<()>,
-    pub(crate) blobs: Arc<Blobs>,
-    pub(crate) decoded: Arc<Decoded>,
-    pub(crate) checkpoints: Arc<Checkpoints>,
-    pub(crate) journal: Journal,
-    pub(crate) trainer: Option<TrainerThread>,
-    pub(crate) card: TrainerCard,
-    pub(crate) tasks: JoinSet<Answer>,
-    pub(crate) fetches: Fetches,
-    pub(crate) publishing: Publishing,
-    pub(crate) saving: Saving,
-    pub(crate) own: OwnBlobs,
-    pub(crate) book: RoundBook,
-    pub(crate) notebook: Notebook,
-    pub(crate) wait_log: WaitLog,
-    pub(crate) standing: Standing,
-    pub(crate) control: Option<Server>,
     pub(crate) stop: CancellationToken,
-    /// The round after which training ahead is to begin at the next checkpoint.
-    pub(crate) ahead_due: Option<Round>,
-    pub(crate) ending: Ending,
-    pub(crate) next_tick: Timestamp,
 }
 
 /// What is remembered of earlier lives, beside the checkpoint.
@@ -109,7 +89,7 @@ impl<M: Machine> Driver<M> {
     ///
     /// Goes on from `past`.
     pub(crate) async fn run(mut self, past: Past) -> Result<Finished, RunError> {
-        self.resume_records(&past.written);
+        self.desk.resume(&mut self.base, &past.written);
         self.feed(Input::Start);
         for advert in past.known {
             self.standing.heard(&advert);
@@ -147,7 +127,7 @@ impl<M: Machine> Driver<M> {
             .timers
             .next()
             .map_or(self.next_tick, |timer| timer.min(self.next_tick));
-        let wake = tokio::time::sleep_until(self.clock.instant_of(wake));
+        let wake = tokio::time::sleep_until(self.base.clock.instant_of(wake));
         let control = async {
             match &mut self.control {
                 Some(server) => server.next().await,
@@ -158,7 +138,7 @@ impl<M: Machine> Driver<M> {
             biased;
             () = self.stop.cancelled() => Happening::Stop,
             () = wake => Happening::Time,
-            Some(answer) = self.tasks.join_next() => Happening::Answer(answer),
+            Some(answer) = self.base.tasks.join_next() => Happening::Answer(answer),
             request = control => Happening::Request(request),
             event = self.events.recv() => Happening::Event(event.map(Box::new)),
         }
@@ -166,14 +146,92 @@ impl<M: Machine> Driver<M> {
 
     /// Tells the machine what happened and does what it says.
     pub(crate) fn feed(&mut self, input: Input) {
-        let outputs = self.machine.handle(self.clock.now(), input);
+        let outputs = self.machine.handle(self.base.now(), input);
         for output in outputs {
             self.carry_out(output);
         }
     }
 
+    /// Does what the machine says. Nothing here decides anything about the federation.
+    fn carry_out(&mut self, output: Output) {
+        let base = &mut self.base;
+        match output {
+            // A new update would take the goodbye back.
+            Output::Publish { .. } | Output::Train { .. } if self.ending.is_leaving() => {}
+            Output::Publish { round, body } => self.publisher.publish(base, round, body),
+            Output::Fetch(fetch) => self.fetches.queue(base, fetch),
+            Output::Train { round } => self.train(round),
+            Output::Follow(nodes) => base.follow(nodes),
+            Output::Merge(order) => self.desk.merge(base, order),
+            Output::Average(order) => base.average(order),
+            Output::Module { round } => self.desk.make_module(base, round),
+            Output::Pool(order) => self.desk.assemble_pool(base, order),
+            Output::Save => {
+                self.save();
+                self.train_ahead();
+            }
+            Output::SetTimer { timer, at } => self.timers.set(timer, at),
+            Output::Strike { node, reason } => base.strike(node, reason),
+            Output::Ban { node, reason } => base.ban(node, reason),
+            Output::Forget(blobs) => base.forget(blobs),
+            Output::Note(note) => self.note(&note),
+        }
+    }
+
+    fn train(&mut self, round: Round) {
+        if let Some(state) = self.machine.training_state() {
+            self.desk.train(&mut self.base, round, state.lineage);
+            let keep = self.kept_blobs();
+            self.base.collect_garbage(keep);
+        }
+    }
+
+    /// Lets the worker begin with the next round, if that is due and this member stays.
+    pub(crate) fn train_ahead(&mut self) {
+        if !self.ending.is_leaving() {
+            self.desk.train_ahead(&mut self.base);
+        }
+    }
+
+    /// Orders a checkpoint of this moment.
+    pub(crate) fn save(&mut self) {
+        self.ending.look_again();
+        let round = self.machine.status(self.base.now()).round;
+        let machine = || self.machine.snapshot();
+        self.keeper.save(&mut self.base, &self.desk, machine, round);
+    }
+
+    fn note(&mut self, note: &Note) {
+        self.base.note(note);
+        match note {
+            Note::SitsOut(round) => {
+                let (now, traffic) = (self.base.now(), self.base.traffic());
+                self.desk.book.rest(*round, now, traffic);
+            }
+            Note::RoundClosed { round, by, members } => {
+                let closing = Closing {
+                    by: *by,
+                    members: *members,
+                    traffic: None,
+                };
+                self.desk.book.closed(*round, closing);
+                let head = self.machine.status(self.base.now()).head;
+                self.base.enter_closed(head, *by, *members);
+            }
+            _ => {}
+        }
+        self.ending.look_again();
+    }
+
+    /// Returns the blobs that must stay: what the machine needs and what others may still want of this node.
+    pub(crate) fn kept_blobs(&self) -> BTreeSet<BlobId> {
+        let mut keep = self.machine.needed_blobs();
+        keep.extend(self.keeper.own.ids());
+        keep
+    }
+
     fn on_time(&mut self) -> Result<(), RunError> {
-        let now = self.clock.now();
+        let now = self.base.now();
         while let Some(timer) = self.timers.pop_due(now) {
             self.feed(Input::Timer(timer));
         }
@@ -187,24 +245,20 @@ impl<M: Machine> Driver<M> {
         }
         if let Some(line) = self.wait_log.check(&self.machine.status(now)) {
             info!("{line}");
-            self.notebook.remark(now, line);
+            self.base.remark(line);
         }
         self.advance_ending();
         Ok(())
     }
 
     fn on_event(&mut self, event: Event) -> Result<(), RunError> {
-        let now = self.clock.now();
         match event {
-            Event::Listening(address) => self.on_listening(address.to_string()),
+            Event::Listening(address) => self.base.listening(address.to_string()),
             Event::PeerUp { node, role } => {
                 info!(peer = %node, ?role, "peer is up");
                 self.standing.peer_up(node, role);
-                self.journal.add(Entry::Peer {
-                    node,
-                    role,
-                    at: now,
-                });
+                let at = self.base.now();
+                self.base.journal.add(Entry::Peer { node, role, at });
                 self.feed(Input::PeerUp { node, role });
             }
             Event::PeerDown { node } => {
@@ -214,31 +268,23 @@ impl<M: Machine> Driver<M> {
             }
             Event::Advert { signed, advert } => {
                 self.standing.heard(&advert);
-                self.hear(Box::new((advert, signed)));
+                self.receive(Box::new((advert, signed)));
             }
             Event::Synced { .. } => self.feed(Input::Synced),
             Event::Refused {
                 node,
                 address,
                 refusal,
-            } => {
-                if self.standing.refused(node, &address, &refusal) {
-                    self.notebook
-                        .warn(now, format!("no exchange with {address}: {refusal}"));
-                }
-                return self.standing.hopeless().map_or(Ok(()), Err);
-            }
+            } => return self.on_refused(node, &address, &refusal),
             Event::DialFailed {
                 address, reason, ..
-            } => {
-                self.notebook.warn(
-                    now,
-                    format!("cannot reach {address}: {reason}; trying again until it answers"),
-                );
-            }
+            } => self.base.warn(format!(
+                "cannot reach {address}: {reason}; trying again until it answers"
+            )),
             Event::Struck { node, reason } => {
                 debug!(peer = %node, reason, "peer struck");
-                self.journal.add(Entry::Strike { node, at: now });
+                let at = self.base.now();
+                self.base.journal.add(Entry::Strike { node, at });
             }
             Event::Banned {
                 node,
@@ -246,41 +292,38 @@ impl<M: Machine> Driver<M> {
                 reason,
             } => {
                 let (node, seconds) = (node.short(), length.as_secs());
-                self.notebook.warn(
-                    now,
-                    format!("peer {node} is banned for {seconds} s: {reason}"),
-                );
+                self.base
+                    .warn(format!("peer {node} is banned for {seconds} s: {reason}"));
             }
             Event::Superseded => return Err(RunError::Superseded),
         }
         Ok(())
     }
 
-    /// Remembers an advert, a peer's or our own, and tells the machine.
-    pub(crate) fn hear(&mut self, said: Box<(Advert, SignedAdvert)>) {
-        let advert = Arc::new(said.0.clone());
-        self.journal.add(Entry::Advert(said));
-        self.feed(Input::Advert(advert));
+    fn on_refused(
+        &mut self,
+        node: Option<NodeId>,
+        address: &str,
+        refusal: &Refusal,
+    ) -> Result<(), RunError> {
+        if self.standing.refused(node, address, refusal) {
+            self.base
+                .warn(format!("no exchange with {address}: {refusal}"));
+        }
+        self.standing.hopeless().map_or(Ok(()), Err)
     }
 
-    fn on_listening(&mut self, address: String) {
-        info!(address, "listening");
-        if let Some(told) = &self.config.on_listening {
-            // Whoever does not take the addresses reads them in the log and in `status`.
-            let _ = told.try_send(address);
-        }
+    /// Remembers an advert, a peer's or our own, and tells the machine.
+    pub(crate) fn receive(&mut self, signed: Signed) {
+        let advert = Arc::new(signed.0.clone());
+        self.base.journal.add(Entry::Advert(signed));
+        self.feed(Input::Advert(advert));
     }
 
     /// Own blobs of earlier rounds can be had here again.
     fn announce_own(&mut self) {
-        let mut own: Vec<BlobId> = self.own.ids().into_iter().collect();
-        own.extend(self.machine.needed_blobs());
-        own.retain(|blob| self.blobs.held(blob).is_some());
-        self.announce(own);
-    }
-
-    /// Tells whether all rounds are done.
-    pub(crate) fn is_serving(&self) -> bool {
-        self.machine.status(self.clock.now()).phase == Phase::Serving
+        let mut own: Vec<BlobId> = self.kept_blobs().into_iter().collect();
+        own.retain(|blob| self.base.blobs.held(blob).is_some());
+        self.base.announce(own);
     }
 }

@@ -8,25 +8,23 @@
 //! A finished member goes on serving its blobs, because others may be a round behind. A member may leave at any
 //! time before it is over; what its trainer then abandons, in a round or in the last stage, is no failure.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::work::{LastStage, Order};
+use fednode_core::work::{LastStage, WorkError};
 use fednode_core::{NodeId, Role, Round, Timestamp};
-use fednode_engine::Input;
 use fednode_engine::book::Work;
+use fednode_engine::{Input, Phase};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::answers::Answer;
+use crate::base::Base;
 use crate::driver::Driver;
-use crate::effects::on_worker;
 use crate::error::RunError;
-use crate::final_model::{self, ModelCard};
+use crate::last_stage::Final;
 use crate::machine::Machine;
 use crate::status::RoundRecord;
-use crate::trainer::Timed;
 
 /// A finished member is no longer needed when nobody trains any more and nothing was asked of it for so long.
 const QUIET: Duration = Duration::from_secs(3);
@@ -106,9 +104,54 @@ impl Ending {
         }
     }
 
+    /// The result is on the disk: the member serves from now on.
+    fn serve(&mut self, now: Timestamp) {
+        self.stage = Stage::Serving {
+            since: now,
+            quiet_since: now,
+            sent: 0,
+        };
+    }
+
+    /// Ends a member that nobody needs any more: it has sent no blob for some time, and no node trains.
+    fn look_whether_needed(&mut self, base: &Base, nobody_trains: impl FnOnce() -> bool) {
+        let Stage::Serving {
+            since,
+            quiet_since,
+            sent: sent_before,
+        } = self.stage
+        else {
+            return;
+        };
+        if !base.config.exit_when_finished {
+            return;
+        }
+        let now = base.now();
+        let traffic = base.traffic().sent;
+        let sent = traffic.peer_to_peer + traffic.aggregator;
+        let is_quiet = sent == sent_before && nobody_trains();
+        let quiet_since = if is_quiet { quiet_since } else { now };
+        let linger = base.config.linger;
+        let is_over = now.since(since) >= linger || now.since(quiet_since) >= QUIET.min(linger);
+        self.stage = if is_over {
+            Stage::Over(Outcome::AllRounds)
+        } else {
+            Stage::Serving {
+                since,
+                quiet_since,
+                sent,
+            }
+        };
+    }
+
     /// Tells whether the goodbye has been said.
     pub(crate) const fn is_leaving(&self) -> bool {
         matches!(self.stage, Stage::Leaving { .. })
+    }
+
+    /// Tells whether an error is that a leaving member's work was abandoned, which is no failure.
+    pub(crate) const fn excuses(&self, error: &RunError) -> bool {
+        self.is_leaving() && matches!(error, RunError::Trainer(WorkError::Abandoned))
     }
 
     /// Tells whether all rounds are done and the result is on the disk.
@@ -125,19 +168,18 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn advance_ending(&mut self) {
         if self.ending.stage == Stage::Working
             && std::mem::take(&mut self.ending.look_again)
-            && self.is_serving()
+            && self.machine.status(self.base.now()).phase == Phase::Serving
         {
             self.ending.stage = Stage::Completing;
-            self.book.give_up_unclosed();
+            self.desk.book.give_up_unclosed();
         }
         match self.ending.stage {
-            Stage::Completing if self.book.all_complete() => self.finalise(),
-            Stage::Serving {
-                since,
-                quiet_since,
-                sent,
-            } => self.look_whether_needed(since, quiet_since, sent),
-            Stage::Leaving { until } if self.publishing.is_idle() && self.clock.now() >= until => {
+            Stage::Completing if self.desk.book.all_complete() => self.finalise(),
+            Stage::Serving { .. } => {
+                let nobody_trains = || self.standing.nobody_trains();
+                self.ending.look_whether_needed(&self.base, nobody_trains);
+            }
+            Stage::Leaving { until } if self.publisher.is_idle() && self.base.now() >= until => {
                 self.ending.stage = Stage::Over(Outcome::Left);
             }
             _ => {}
@@ -145,105 +187,19 @@ impl<M: Machine> Driver<M> {
     }
 
     fn finalise(&mut self) {
-        let Some(trainer) = &self.trainer else {
-            return self.start_serving();
-        };
-        self.ending.stage = Stage::Finalising;
-        let card = ModelCard::new(
-            &self.spec,
-            self.me,
-            self.card.clone(),
-            self.book.last().cloned(),
-        );
-        let (state, journal) = (self.config.state.clone(), self.journal.clone());
-        // A daemon that was started again after its end has nothing left to train.
-        if let Some(card) = final_model::read_card(&state, &self.spec) {
-            self.book.concluded(LastStage {
-                evaluations: card.finished,
-                pool: card.pool,
-            });
-            return self.start_serving();
+        match self.desk.finalise(&mut self.base) {
+            Final::Written => self.ending.serve(self.base.now()),
+            Final::Awaited => self.ending.stage = Stage::Finalising,
         }
-        self.book.last_stage_begins();
-        // With a pool, what the algorithm trains after the last round came before it.
-        let last = Round(self.spec.rounds);
-        let tuning = (!self.spec.pool.enabled).then(|| trainer.perform(Order::FineTune(last)));
-        let mut last_stage = self.book.last_stage().clone();
-        let copying = trainer.state();
-        self.tasks.spawn(async move {
-            if let Some(tuning) = tuning {
-                let tuned = tuning.await;
-                match tuned.and_then(|tuned| tuned.value.into_fine_tuned()) {
-                    Ok(evaluations) => last_stage.evaluations = evaluations,
-                    Err(error) => return Answer::Finalised(Err(error.into())),
-                }
-            }
-            let Timed { value: model, .. } = match copying.await {
-                Ok(model) => model,
-                Err(error) => return Answer::Finalised(Err(error.into())),
-            };
-            let LastStage {
-                evaluations: finished,
-                pool,
-            } = last_stage.clone();
-            let card = ModelCard {
-                finished,
-                pool,
-                ..card
-            };
-            let written = on_worker(move || final_model::write(&state, &model, &card)).await;
-            journal.flush().await;
-            let unwritten = |error: io::Error| {
-                RunError::StateContent(format!("the final model cannot be made: {error}"))
-            };
-            Answer::Finalised(written.map(|()| Box::new(last_stage)).map_err(unwritten))
-        });
     }
 
-    /// # Errors
-    /// Without its result a run has failed, whatever else it did.
-    pub(crate) fn on_finalised(
-        &mut self,
-        result: Result<Box<LastStage>, RunError>,
-    ) -> Result<(), RunError> {
-        self.book.concluded(*result?);
+    /// The final model is written, with what came after the last round.
+    pub(crate) fn on_finalised(&mut self, last_stage: LastStage) {
+        self.desk.book.concluded(last_stage);
         // Who has said goodbye meanwhile does not come back to serve.
         if !self.ending.is_leaving() {
-            self.start_serving();
+            self.ending.serve(self.base.now());
         }
-        Ok(())
-    }
-
-    fn start_serving(&mut self) {
-        let now = self.clock.now();
-        self.ending.stage = Stage::Serving {
-            since: now,
-            quiet_since: now,
-            sent: 0,
-        };
-    }
-
-    fn look_whether_needed(&mut self, since: Timestamp, quiet_since: Timestamp, sent_before: u64) {
-        if !self.config.exit_when_finished {
-            return;
-        }
-        let now = self.clock.now();
-        let sent = self.net.traffic();
-        let sent = sent.blob_sent_to_nodes + sent.blob_sent_to_aggregators;
-        let quiet_since = match sent == sent_before && self.standing.nobody_trains() {
-            true => quiet_since,
-            false => now,
-        };
-        let over = now.since(since) >= self.config.linger
-            || now.since(quiet_since) >= QUIET.min(self.config.linger);
-        self.ending.stage = match over {
-            true => Stage::Over(Outcome::AllRounds),
-            false => Stage::Serving {
-                since,
-                quiet_since,
-                sent,
-            },
-        };
     }
 
     /// Somebody asks this member to stop.
@@ -251,10 +207,12 @@ impl<M: Machine> Driver<M> {
     /// # Errors
     /// A node that has rounds left is interrupted.
     pub(crate) fn on_stop_request(&mut self) -> Result<(), RunError> {
-        let outcome = match () {
-            () if self.ending.is_finished() => Outcome::AllRounds,
-            () if self.role == Role::Aggregator => Outcome::Stopped,
-            () => return Err(RunError::Interrupted),
+        let outcome = if self.ending.is_finished() {
+            Outcome::AllRounds
+        } else if self.base.role == Role::Aggregator {
+            Outcome::Stopped
+        } else {
+            return Err(RunError::Interrupted);
         };
         self.ending.stage = Stage::Over(outcome);
         Ok(())
@@ -264,11 +222,9 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn on_leave_request(&mut self) {
         info!("leaving the federation");
         self.feed(Input::Leave);
-        if let Some(trainer) = &self.trainer {
-            trainer.abandon();
-        }
+        self.desk.abandon();
         self.ending.stage = Stage::Leaving {
-            until: self.clock.now() + GOODBYE,
+            until: self.base.now() + GOODBYE,
         };
     }
 
@@ -280,11 +236,9 @@ impl<M: Machine> Driver<M> {
         mut self,
         outcome: Result<Outcome, RunError>,
     ) -> Result<Finished, RunError> {
-        if let Some(trainer) = &self.trainer {
-            trainer.abandon();
-        }
+        self.desk.abandon();
         let orderly = matches!(outcome, Ok(_) | Err(RunError::Interrupted));
-        if orderly && self.book.work() == Work::Idle {
+        if orderly && self.desk.book.work() == Work::Idle {
             self.save();
         }
         if tokio::time::timeout(LAST_SAVE_PATIENCE, self.finish_saving())
@@ -293,9 +247,9 @@ impl<M: Machine> Driver<M> {
         {
             warn!("the last checkpoint took too long and was given up; the one before it stands");
         }
-        let round = self.machine.status(self.clock.now()).round;
-        let last_record = self.book.last().cloned();
-        let node_id = self.me;
+        let round = self.machine.status(self.base.now()).round;
+        let last_record = self.desk.book.last().cloned();
+        let node_id = self.base.me;
         if tokio::time::timeout(LAST_PATIENCE, self.let_go())
             .await
             .is_err()
@@ -313,16 +267,21 @@ impl<M: Machine> Driver<M> {
     /// Ends everything that works for this member and gives the state folder free.
     async fn let_go(self) {
         let Self {
-            net,
-            net_task,
-            blobs,
-            checkpoints,
-            journal,
-            mut tasks,
+            base,
+            keeper,
+            desk,
             control,
+            net_task,
             ..
         } = self;
-        drop((control, checkpoints));
+        let Base {
+            net,
+            blobs,
+            journal,
+            mut tasks,
+            ..
+        } = base;
+        drop((control, keeper, desk));
         net.shutdown().await;
         drop(net);
         tasks.shutdown().await;
@@ -341,18 +300,21 @@ impl<M: Machine> Driver<M> {
     ///
     /// Cancel-safe: what has not been written by then is not written.
     async fn finish_saving(&mut self) {
-        while !self.saving.is_idle() {
-            match next_answer(&mut self.tasks).await {
+        while !self.keeper.saving.is_idle() {
+            match next_answer(&mut self.base.tasks).await {
                 Some(Answer::Copied {
                     snapshot,
                     round,
                     took,
-                }) => self.on_copied(snapshot, round, took),
+                }) => {
+                    self.desk.book.saved(round, took);
+                    self.keeper.copied(&mut self.base, snapshot);
+                }
                 Some(Answer::NotCopied(error)) => {
                     warn!(%error, "the model cannot be copied for a checkpoint");
-                    self.saving.not_copied();
+                    self.keeper.saving.not_copied();
                 }
-                Some(Answer::Saved(result)) => self.on_saved(&result),
+                Some(Answer::Saved(result)) => self.keeper.saved(&mut self.base, &result),
                 Some(_) => {}
                 None => return,
             }

@@ -4,9 +4,21 @@
 //! nobody can deliver keeps its place until its deadline, so nobody's announcements may take up all places.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use fednode_core::{NodeId, Timestamp};
-use fednode_engine::Fetch;
+use fednode_core::{BlobRef, BlobStore, FederationSpec, NodeId, Precision, Round, Timestamp};
+use fednode_engine::{Fetch, FetchKind};
+use fednode_net::{Handle, Packing};
+use fednode_store::Blobs;
+use fednode_store::ledger::{Transfer, TransferKind};
+use tracing::debug;
+
+use crate::answers::{Answer, Received};
+use crate::base::{Base, on_worker};
+use crate::decoded::Decoded;
+use crate::journal::Entry;
+use crate::work;
 
 /// Fetches at once. How many bytes are on their way is bounded by the network.
 const AT_ONCE: usize = 64;
@@ -63,6 +75,47 @@ impl Fetches {
         }
     }
 
+    /// Gets a blob, as soon as there is room for another fetch.
+    pub(crate) fn queue(&mut self, base: &mut Base, fetch: Fetch) {
+        if let Some(refused) = self.add(fetch) {
+            debug!(blob = %refused.blob.id, "not fetched: too many fetches wait");
+            let until = base.now();
+            base.start(async move {
+                Answer::Fetched {
+                    fetch: Fetch { until, ..refused },
+                    result: Err("too many fetches wait".into()),
+                    received: None,
+                }
+            });
+        }
+        self.start(base);
+    }
+
+    /// Starts the fetches that there is room for.
+    fn start(&mut self, base: &mut Base) {
+        while let Some(fetch) = self.start_next() {
+            let deadline = fetch.until.since(base.now());
+            let (decoded, blobs) = (Arc::clone(&base.decoded), Arc::clone(&base.blobs));
+            let (spec, net) = (Arc::clone(&base.spec), base.net.clone());
+            base.start(fetch_and_check(fetch, deadline, spec, net, decoded, blobs));
+        }
+    }
+
+    /// A fetch of this round has ended: enters what it moved into the ledger, and starts the next one.
+    pub(crate) fn settle(
+        &mut self,
+        base: &mut Base,
+        fetch: &Fetch,
+        received: Option<Received>,
+        round: Round,
+    ) {
+        if let Some(received) = received {
+            enter(base, fetch, received, round);
+        }
+        self.ended(fetch);
+        self.start(base);
+    }
+
     /// Takes those whose time is up before they could start.
     pub(crate) fn take_expired(&mut self, now: Timestamp) -> Vec<Fetch> {
         let (expired, waiting): (Vec<Fetch>, Vec<Fetch>) = std::mem::take(&mut self.waiting)
@@ -70,6 +123,77 @@ impl Fetches {
             .partition(|fetch| fetch.until <= now);
         self.waiting = VecDeque::from(waiting);
         expired
+    }
+}
+
+/// Enters the bytes of a fetch into the ledger, by their source.
+fn enter(base: &Base, fetch: &Fetch, received: Received, round: Round) {
+    let kind = match fetch.kind {
+        FetchKind::Expert => TransferKind::Expert,
+        FetchKind::Proxies => TransferKind::Proxies,
+        FetchKind::Shared => TransferKind::Shared,
+        FetchKind::Module => TransferKind::Pool,
+    };
+    for (source, size) in received.from.bytes_received {
+        base.journal.add(Entry::Transfer(Transfer {
+            round,
+            blob: BlobRef { size, ..fetch.blob },
+            source,
+            duration: received.took,
+            kind,
+        }));
+    }
+}
+
+async fn fetch_and_check(
+    fetch: Fetch,
+    deadline: Duration,
+    spec: Arc<FederationSpec>,
+    net: Handle,
+    decoded: Arc<Decoded>,
+    blobs: Arc<Blobs>,
+) -> Answer {
+    let started = Instant::now();
+    let _base = fetch.base.map(|base| blobs.pin(base));
+    let fetched = match blobs.held(&fetch.blob.id) {
+        Some(_) => Ok(None),
+        None => {
+            let packing = Packing {
+                width: precision_of(fetch.kind, &spec).into(),
+                base: fetch.base,
+            };
+            net.fetch_packed(fetch.blob, fetch.from.clone(), deadline, packing)
+                .await
+                .map(Some)
+        }
+    };
+    match fetched {
+        Ok(from) => {
+            let received = from.map(|from| Received {
+                from,
+                took: started.elapsed(),
+            });
+            let wanted = fetch.clone();
+            let result = Ok(on_worker(move || work::check(&wanted, &spec, &decoded, &blobs)).await);
+            Answer::Fetched {
+                fetch,
+                result,
+                received,
+            }
+        }
+        Err(error) => Answer::Fetched {
+            fetch,
+            result: Err(error.to_string()),
+            received: None,
+        },
+    }
+}
+
+/// Returns the precision of the numbers that a fetch brings.
+fn precision_of(kind: FetchKind, spec: &FederationSpec) -> Precision {
+    match kind {
+        FetchKind::Expert | FetchKind::Module => spec.transfer.precision,
+        FetchKind::Shared | FetchKind::Proxies => Precision::F32,
     }
 }
 

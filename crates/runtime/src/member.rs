@@ -18,19 +18,21 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::checkpointing::{self, OwnBlobs, Restored, Saving};
+use crate::base::{Base, on_worker};
+use crate::checkpointing::{self, Keeper, OwnBlobs, Restored};
 use crate::clock::Clock;
 use crate::config::{Control, MemberConfig};
 use crate::control::Server;
 use crate::decoded::Decoded;
+use crate::desk::Desk;
 use crate::driver::{Driver, Past};
-use crate::effects::{Publishing, on_worker};
 use crate::ending::{Ending, Finished};
 use crate::error::RunError;
 use crate::fetches::Fetches;
 use crate::journal::Journal;
 use crate::machine::Machine;
 use crate::notes::{Notebook, WaitLog};
+use crate::publisher::Publisher;
 use crate::records;
 use crate::standing::Standing;
 use crate::timers::Timers;
@@ -235,46 +237,49 @@ impl Opened {
         let network = start_network(&config, role, &store, identity, memories).await?;
         let control = start_control(&config).await?;
         let journal = Journal::start(store.ledger, &config.state).map_err(no_journal)?;
-        let (own, pages) = match restored {
-            Some(Restored { meta, .. }) => (meta.own, meta.books),
-            None => (OwnBlobs::default(), Pages::default()),
-        };
-        let book = RoundBook::reopen(me, config.calendar(), pages);
+        let (own, book) = books(me, &config, restored);
         let standing = Standing::new(config.peers.clone(), Round(config.spec.rounds));
-        let driver = Driver {
-            machine,
-            next_tick: clock.now(),
-            clock,
-            timers: Timers::default(),
+        let base = Base {
             spec: Arc::clone(&config.spec),
             config,
+            clock,
             me,
             role,
             net: network.handle,
-            events: network.events,
-            net_task: network.task,
             blobs: store.blobs,
             decoded: Arc::new(Decoded::of(role)),
-            checkpoints: Arc::new(store.checkpoints),
             journal,
-            trainer,
-            card,
-            tasks: JoinSet::new(),
-            fetches: Fetches::default(),
-            publishing: Publishing::default(),
-            saving: Saving::default(),
-            own,
-            book,
             notebook,
-            wait_log: WaitLog::new(),
+            tasks: JoinSet::new(),
+        };
+        let driver = Driver {
+            machine,
+            next_tick: base.now(),
+            base,
+            desk: Desk::new(trainer, card, book),
+            keeper: Keeper::new(store.checkpoints, own),
+            fetches: Fetches::default(),
+            publisher: Publisher::default(),
+            timers: Timers::default(),
             standing,
-            control,
-            stop,
-            ahead_due: None,
+            wait_log: WaitLog::new(),
             ending: Ending::new(),
+            control,
+            events: network.events,
+            net_task: network.task,
+            stop,
         };
         driver.run(past).await
     }
+}
+
+/// Reopens the books of an earlier life, and names the own blobs that others may still want of it.
+fn books(me: NodeId, config: &MemberConfig, restored: Option<Restored>) -> (OwnBlobs, RoundBook) {
+    let (own, pages) = match restored {
+        Some(Restored { meta, .. }) => (meta.own, meta.books),
+        None => (OwnBlobs::default(), Pages::default()),
+    };
+    (own, RoundBook::reopen(me, config.calendar(), pages))
 }
 
 /// Notes what was mended when the folder was opened.

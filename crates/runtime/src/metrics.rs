@@ -10,7 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::status::{Bytes, Status};
+use crate::status::{Bytes, RoundRecord, Status};
 
 /// Content type of the text form.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -34,70 +34,66 @@ fn gauge(registry: &mut Registry, name: &str, help: &str, value: f64) {
 }
 
 fn register_round(registry: &mut Registry, status: &Status) {
-    gauge(
-        registry,
-        "round",
-        "Round that is being worked on",
-        f64::from(status.round.0),
-    );
-    gauge(
-        registry,
-        "closed_round",
-        "Newest closed round",
-        f64::from(status.closed_round.0),
-    );
-    gauge(
-        registry,
-        "finished",
-        "1 when all rounds are done",
-        f64::from(u8::from(status.finished)),
-    );
-    gauge(
-        registry,
-        "peers",
-        "Peers that said a good hello",
-        status.peers as f64,
-    );
-    let waited = status
-        .waiting_for
-        .iter()
-        .map(|waiting| waiting.seconds)
-        .fold(0.0, f64::max);
-    gauge(
-        registry,
-        "waiting_seconds",
-        "How long the longest of the current waits lasts already",
-        waited,
-    );
-    let Some(record) = &status.last_record else {
-        return;
-    };
-    gauge(
-        registry,
-        "train_loss",
-        "Mean training loss of the last complete round",
-        record.train_loss,
-    );
-    if let Some(accuracy) = record.accuracy {
-        gauge(
-            registry,
+    let waits = status.waiting_for.iter().map(|waiting| waiting.seconds);
+    let rows = [
+        (
+            "round",
+            "Round that is being worked on",
+            f64::from(status.round.0),
+        ),
+        (
+            "closed_round",
+            "Newest closed round",
+            f64::from(status.closed_round.0),
+        ),
+        (
+            "finished",
+            "1 when all rounds are done",
+            f64::from(u8::from(status.finished)),
+        ),
+        ("peers", "Peers that said a good hello", status.peers as f64),
+        (
+            "waiting_seconds",
+            "How long the longest of the current waits lasts already",
+            waits.fold(0.0, f64::max),
+        ),
+    ];
+    for (name, help, value) in rows {
+        gauge(registry, name, help, value);
+    }
+    if let Some(record) = &status.last_record {
+        register_record(registry, record);
+    }
+}
+
+fn register_record(registry: &mut Registry, record: &RoundRecord) {
+    let rows = [
+        (
+            "train_loss",
+            "Mean training loss of the last complete round",
+            Some(record.train_loss),
+        ),
+        (
             "accuracy",
             "Test accuracy after the last complete round, 0 to 1",
-            accuracy,
-        );
+            record.accuracy,
+        ),
+        (
+            "last_round_seconds",
+            "Duration of the last complete round",
+            Some(record.round_seconds),
+        ),
+        (
+            "last_train_seconds",
+            "Training time of the last complete round",
+            Some(record.train_seconds),
+        ),
+    ];
+    for (name, help, value) in rows {
+        if let Some(value) = value {
+            gauge(registry, name, help, value);
+        }
     }
-    gauge(
-        registry,
-        "last_round_seconds",
-        "Duration of the last complete round",
-        record.round_seconds,
-    );
-    gauge(
-        registry,
-        "last_train_seconds",
-        "Training time of the last complete round",
-        record.train_seconds,
-    );
 }
 
 fn register_resources(registry: &mut Registry, status: &Status) {

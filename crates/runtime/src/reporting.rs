@@ -5,12 +5,13 @@ use fednode_engine::State;
 use fednode_net::PeerInfo;
 
 use crate::answers::Answer;
+use crate::base::Base;
 use crate::control::Request;
 use crate::driver::Driver;
 use crate::error::RunError;
 use crate::machine::Machine;
 use crate::resources;
-use crate::status::{ExpertRow, ExpertSource, Experts, Peer, Status, WaitingFor, traffic};
+use crate::status::{ExpertRow, ExpertSource, Experts, Peer, Status, WaitingFor};
 
 impl<M: Machine> Driver<M> {
     /// Answers a request of the control API. Whoever asked may be gone, which is no error.
@@ -19,11 +20,11 @@ impl<M: Machine> Driver<M> {
     /// A request to stop ends the run.
     pub(crate) fn on_request(&mut self, request: Request) -> Result<(), RunError> {
         match request {
-            Request::Status(answer) => drop(answer.send(self.status())),
-            Request::Experts(answer) => drop(answer.send(self.experts())),
+            Request::Status(answer) => drop(answer.send(status(self))),
+            Request::Experts(answer) => drop(answer.send(experts(self))),
             Request::Peers(answer) => {
-                let net = self.net.clone();
-                self.tasks.spawn(async move {
+                let net = self.base.net.clone();
+                self.base.start(async move {
                     let _ = answer.send(net.peers().await.into_iter().map(describe_peer).collect());
                     Answer::Done
                 });
@@ -39,94 +40,95 @@ impl<M: Machine> Driver<M> {
         }
         Ok(())
     }
+}
 
-    fn status(&self) -> Status {
-        let machine = self.machine.status(self.clock.now());
-        let waiting = machine.waiting.into_iter();
-        let memory = resources::memory();
-        Status {
-            node_id: self.me,
-            role: self.role,
-            federation: self.spec.id(),
-            name: self.spec.name.clone(),
-            algorithm: self.spec.algorithm.clone(),
-            phase: machine.phase,
-            round: machine.round,
-            rounds: self.spec.rounds,
-            closed_round: machine.head.round,
-            waiting_for: waiting
-                .map(|w| WaitingFor {
-                    what: w.what,
-                    whom: w.whom,
-                    seconds: w.since.as_secs_f64(),
-                })
-                .collect(),
-            training: self.trainer.as_ref().and_then(|trainer| trainer.progress()),
-            last_record: self.book.last().cloned(),
-            peers: self.standing.n_present(),
-            traffic: traffic(&self.net.traffic()),
-            trainer: self.trainer.as_ref().map(|_| self.card.clone()),
-            uptime_seconds: self.clock.uptime_seconds(),
-            version: self.config.software.clone(),
-            listeners: self
-                .net
-                .listeners()
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
-            notes: self.notebook.lines(),
-            finished: self.ending.is_finished(),
-            finished_evaluation: self.book.last_stage().evaluations.clone(),
-            pool: self.book.last_stage().pool.clone(),
-            rss_bytes: memory.rss_bytes,
-            peak_rss_bytes: memory.peak_rss_bytes,
-            blob_bytes: self.blobs.used_bytes(),
-            disk_free_bytes: fednode_store::disk_free(&self.config.state).ok(),
-            state_folder: self.config.state.display().to_string(),
-        }
+fn status<M: Machine>(driver: &Driver<M>) -> Status {
+    let Driver { base, desk, .. } = driver;
+    let machine = driver.machine.status(base.now());
+    let waiting = machine.waiting.into_iter();
+    let memory = resources::memory();
+    Status {
+        node_id: base.me,
+        role: base.role,
+        federation: base.spec.id(),
+        name: base.spec.name.clone(),
+        algorithm: base.spec.algorithm.clone(),
+        phase: machine.phase,
+        round: machine.round,
+        rounds: base.spec.rounds,
+        closed_round: machine.head.round,
+        waiting_for: waiting
+            .map(|w| WaitingFor {
+                what: w.what,
+                whom: w.whom,
+                seconds: w.since.as_secs_f64(),
+            })
+            .collect(),
+        training: desk.trainer.as_ref().and_then(|trainer| trainer.progress()),
+        last_record: desk.book.last().cloned(),
+        peers: driver.standing.n_present(),
+        traffic: base.traffic(),
+        trainer: desk.trainer.as_ref().map(|_| desk.card.clone()),
+        uptime_seconds: base.clock.uptime_seconds(),
+        version: base.config.software.clone(),
+        listeners: base
+            .net
+            .listeners()
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
+        notes: base.notebook.lines(),
+        finished: driver.ending.is_finished(),
+        finished_evaluation: desk.book.last_stage().evaluations.clone(),
+        pool: desk.book.last_stage().pool.clone(),
+        rss_bytes: memory.rss_bytes,
+        peak_rss_bytes: memory.peak_rss_bytes,
+        blob_bytes: base.blobs.used_bytes(),
+        disk_free_bytes: fednode_store::disk_free(&base.config.state).ok(),
+        state_folder: base.config.state.display().to_string(),
     }
+}
 
-    fn experts(&self) -> Experts {
-        let Some(state) = self.machine.training_state() else {
-            return Experts::default();
-        };
-        let Some(plan) = &state.plan else {
-            return Experts::default();
-        };
-        let row = |row: &fednode_core::PlanRow| ExpertRow {
-            slot: row.slot,
-            sources: row
-                .sources
-                .iter()
-                .map(|source| self.describe_source(&state, source))
-                .collect(),
-        };
-        Experts {
-            planned_in: Some(plan.round),
-            rows: plan.rows.iter().map(row).collect(),
-        }
+fn experts<M: Machine>(driver: &Driver<M>) -> Experts {
+    let Some(state) = driver.machine.training_state() else {
+        return Experts::default();
+    };
+    let Some(plan) = &state.plan else {
+        return Experts::default();
+    };
+    let row = |row: &fednode_core::PlanRow| ExpertRow {
+        slot: row.slot,
+        sources: row
+            .sources
+            .iter()
+            .map(|source| describe_source(&driver.base, &state, source))
+            .collect(),
+    };
+    Experts {
+        planned_in: Some(plan.round),
+        rows: plan.rows.iter().map(row).collect(),
     }
+}
 
-    fn describe_source(&self, state: &State, source: &fednode_core::Source) -> ExpertSource {
-        let own = source.expert.owner == self.me;
-        let trained_in = state.report.as_ref().map(|report| report.round);
-        let held = state
-            .held
-            .get(&source.expert)
-            .filter(|held| self.blobs.held(&held.blob.id).is_some());
-        let held_from = if own {
-            trained_in
-        } else {
-            held.map(|held| held.round)
-        };
-        let (expert, similarity, weight) = (source.expert, source.similarity, source.weight);
-        ExpertSource {
-            expert,
-            own,
-            similarity,
-            weight,
-            held_from,
-        }
+fn describe_source(base: &Base, state: &State, source: &fednode_core::Source) -> ExpertSource {
+    let own = source.expert.owner == base.me;
+    let trained_in = state.report.as_ref().map(|report| report.round);
+    let held = state
+        .held
+        .get(&source.expert)
+        .filter(|held| base.blobs.held(&held.blob.id).is_some());
+    let held_from = if own {
+        trained_in
+    } else {
+        held.map(|held| held.round)
+    };
+    let (expert, similarity, weight) = (source.expert, source.similarity, source.weight);
+    ExpertSource {
+        expert,
+        own,
+        similarity,
+        weight,
+        held_from,
     }
 }
 

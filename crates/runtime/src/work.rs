@@ -172,39 +172,19 @@ pub(crate) fn store_update(
     blobs: &Blobs,
 ) -> io::Result<Timed<LocalReport>> {
     let started = Instant::now();
-    let experts = update.experts.iter().map(|(params, _)| params.as_ref());
-    let own: Vec<_> = match purpose.precision {
-        Precision::F32 => Vec::new(),
-        _ => experts
-            .clone()
-            .map(|params| (params, Precision::F32))
-            .collect(),
-    };
-    let parts = experts.map(|params| (params, purpose.precision));
-    let parts: Vec<_> = parts
-        .chain(
-            update
-                .shared
-                .iter()
-                .map(|params| (params.as_ref(), Precision::F32)),
-        )
-        .chain(own)
-        .collect();
+    let parts = parts_of(update, purpose.precision);
     let mut stored = put_all(&parts, blobs)?.into_iter();
-    let experts: Vec<BlobRef> = stored.by_ref().take(update.experts.len()).collect();
-    let shared = update.shared.as_ref().and_then(|_| stored.next());
-    let own_experts = stored.collect();
-    let routed = update
+    let experts = update
         .experts
         .iter()
-        .map(|(_, samples_routed)| *samples_routed);
-    let experts = experts.into_iter().zip(routed);
-    let experts = experts
-        .map(|(blob, samples_routed)| ExpertOffer {
+        .zip(stored.by_ref())
+        .map(|((_, samples_routed), blob)| ExpertOffer {
             blob,
-            samples_routed,
+            samples_routed: *samples_routed,
         })
         .collect();
+    let shared = update.shared.as_ref().and_then(|_| stored.next());
+    let own_experts = stored.collect();
     let proxies = update.proxies.as_ref().filter(|_| purpose.with_proxies);
     let sketched = proxies.zip(purpose.with_sketches);
     let sketches =
@@ -226,6 +206,18 @@ pub(crate) fn store_update(
         value: report,
         took: started.elapsed(),
     })
+}
+
+/// Returns the parts of an update in the order in which they are written: experts as others may have them, the shared
+/// part, and the node's own experts where those for others are narrowed.
+fn parts_of(update: &Update, precision: Precision) -> Vec<(&ParamSet, Precision)> {
+    let experts = || update.experts.iter().map(|(params, _)| params.as_ref());
+    let for_others = experts().map(|params| (params, precision));
+    let shared = update.shared.as_deref().into_iter();
+    let is_narrowed = precision != Precision::F32;
+    let own = experts().filter(|_| is_narrowed);
+    let whole = shared.chain(own).map(|params| (params, Precision::F32));
+    for_others.chain(whole).collect()
 }
 
 /// Writes parts side by side: each waits for the disk to confirm it, and a disk confirms several at once.

@@ -453,8 +453,12 @@ impl Trainers for Models {
             sent: bytes(closed.sent),
             received: bytes(closed.received),
         };
-        mind.book.count_bytes(closed.round, mind.traffic);
-        mind.book.closed(closed.round, closed.by, closed.members);
+        let closing = Closing {
+            by: closed.by,
+            members: closed.members,
+            traffic: Some(mind.traffic),
+        };
+        mind.book.closed(closed.round, closing);
         mind.started_at = closed.at;
     }
 

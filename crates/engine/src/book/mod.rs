@@ -11,15 +11,17 @@
 //! The books are pure: times, bytes and memory are told to them. They are written to the checkpoint, so a restart in the
 //! middle of an exchange loses no line.
 
+mod open;
 mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fednode_core::work::{Evaluations, LastStage, Splits, Update};
-use fednode_core::{MixedIn, NodeId, PoolOutcome, Round, Score, Timestamp};
+use fednode_core::{MixedIn, NodeId, PoolOutcome, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
+pub use open::{Measured, OpenRecord};
 pub use record::{Ahead, Bytes, RoundRecord, Traffic, Waited};
 
 /// Rounds whose records may be open at once: the one that is merged and the one that already trains, and two more
@@ -70,6 +72,27 @@ pub struct Due {
     pub point: Point,
 }
 
+/// How a round was closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Closing {
+    /// Who closed it; `None` if nobody did.
+    pub by: Option<NodeId>,
+    /// Members that were counted.
+    pub members: u32,
+    /// Bytes so far, if those that move from now on belong to the next round. Without it they do from the moment when
+    /// that round begins.
+    pub traffic: Option<Traffic>,
+}
+
+/// The evaluation that will be due after an exchange, which may change the model or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DueAfterExchange {
+    /// If the exchange changes the model.
+    pub if_changed: Option<Splits>,
+    /// If it does not.
+    pub if_unchanged: Option<Splits>,
+}
+
 /// What the model is in the middle of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Work {
@@ -83,35 +106,6 @@ pub enum Work {
     /// What follows the last round: fine-tuning, the private module, the pool. A checkpoint of that time would make a
     /// restart train the last stage on top of itself.
     LastStage,
-}
-
-/// What the environment measured of a round.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Measured {
-    /// Bytes so far.
-    pub traffic: Traffic,
-    /// Seconds that the round took.
-    pub round_seconds: f64,
-    /// Resident bytes now.
-    pub rss_bytes: Option<u64>,
-    /// Most resident bytes so far.
-    pub peak_rss_bytes: Option<u64>,
-}
-
-/// A record that still lacks something.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OpenRecord {
-    record: RoundRecord,
-    traffic_before: Traffic,
-    /// Bytes when the next round began: what is moved from then on belongs to that one.
-    #[serde(default)]
-    traffic_after: Option<Traffic>,
-    trained_at: Option<Timestamp>,
-    experts_at: Option<Timestamp>,
-    merge_at: Option<Timestamp>,
-    evaluated_locally: bool,
-    evaluated_merged: bool,
-    closed: bool,
 }
 
 /// Everything in the books that outlives a restart.
@@ -184,6 +178,11 @@ impl RoundBook {
         self.work
     }
 
+    /// Says what the model is in the middle of now, beside what the rounds themselves tell.
+    pub fn now(&mut self, work: Work) {
+        self.work = work;
+    }
+
     /// Returns the newest complete record.
     pub fn last(&self) -> Option<&RoundRecord> {
         self.last.as_ref()
@@ -197,11 +196,6 @@ impl RoundBook {
     /// Tells whether no record is open.
     pub fn all_complete(&self) -> bool {
         self.open.is_empty()
-    }
-
-    /// Tells whether a round's record is open.
-    pub fn is_open(&self, round: Round) -> bool {
-        self.open.contains_key(&round)
     }
 
     /// Sorts out what an earlier life left open, and returns the evaluations to catch up on.
@@ -240,7 +234,7 @@ impl RoundBook {
     /// The node rests in a round. How good every node is in the end is wanted of all, so the last round is evaluated
     /// after the exchange even of a node that rests in it.
     pub fn rest(&mut self, round: Round, now: Timestamp, traffic: Traffic) {
-        if round.0 == self.calendar.rounds && !self.is_open(round) {
+        if round.0 == self.calendar.rounds && !self.open.contains_key(&round) {
             self.open_record(round, now, traffic, true);
         }
     }
@@ -270,11 +264,6 @@ impl RoundBook {
             closed: false,
         };
         self.open.insert(round, open);
-    }
-
-    /// The worker gave a job up, or the state machine went back behind it.
-    pub fn abandoned(&mut self) {
-        self.work = Work::Idle;
     }
 
     /// The local update is done: `took` is the time of its training, `publish` that of writing its blobs.
@@ -354,19 +343,13 @@ impl RoundBook {
         self.with(round, |open| open.evaluated_merged = true);
     }
 
-    /// The round is closed; `by` is `None` if nobody closed it.
-    pub fn closed(&mut self, round: Round, by: Option<NodeId>, members: u32) {
+    /// The round is closed.
+    pub fn closed(&mut self, round: Round, closing: Closing) {
         self.with(round, |open| {
             open.closed = true;
-            open.record.closed_by = by;
-            open.record.members = members;
-        });
-    }
-
-    /// The bytes of a round are counted until here, if no next round has begun before.
-    pub fn count_bytes(&mut self, round: Round, traffic: Traffic) {
-        self.with(round, |open| {
-            open.traffic_after.get_or_insert(traffic);
+            open.record.closed_by = closing.by;
+            open.record.members = closing.members;
+            open.traffic_after = open.traffic_after.or(closing.traffic);
         });
     }
 
@@ -375,6 +358,19 @@ impl RoundBook {
         self.with(round, |open| {
             open.record.waited_seconds.save += took.as_secs_f64();
         });
+    }
+
+    /// Returns the evaluation that will be due after a round's exchange. There is none without an open record.
+    pub fn due_after_exchange(&self, round: Round) -> DueAfterExchange {
+        if !self.open.contains_key(&round) {
+            return DueAfterExchange::default();
+        }
+        // A model that was evaluated after training and has not changed since is as good as it was.
+        let is_known = self.calendar.evaluates_fully(round);
+        DueAfterExchange {
+            if_changed: Some(self.calendar.splits(round)),
+            if_unchanged: (!is_known).then_some(Splits::Test),
+        }
     }
 
     /// Returns the evaluations after an exchange that are due now, oldest first.
@@ -397,11 +393,6 @@ impl RoundBook {
         });
     }
 
-    /// What follows the last round begins.
-    pub fn last_stage_begins(&mut self) {
-        self.work = Work::LastStage;
-    }
-
     /// The model was fine-tuned after the last round, if `evaluations` say so.
     pub fn fine_tuned(&mut self, evaluations: Option<Evaluations>) {
         if evaluations.is_some() {
@@ -411,15 +402,11 @@ impl RoundBook {
 
     /// The pool is served.
     pub fn pooled(&mut self, outcome: PoolOutcome, evaluations: Evaluations) {
+        self.work = Work::Idle;
         self.last_stage = LastStage {
             evaluations: Some(evaluations),
             pool: Some(outcome),
         };
-    }
-
-    /// Nothing more follows of the last stage for now: the model may be saved.
-    pub fn last_stage_ends(&mut self) {
-        self.work = Work::Idle;
     }
 
     /// The model is what it will be, in this life or since an earlier one.
@@ -457,51 +444,6 @@ impl RoundBook {
         if let Some(open) = self.open.get_mut(&round) {
             change(open);
         }
-    }
-}
-
-impl OpenRecord {
-    fn enter(&mut self, point: Point, evaluations: &Evaluations) {
-        let (validation, test) = (evaluations.validation, evaluations.test);
-        let accuracy = test.map(|score| score.accuracy);
-        let loss = test.map(|score| score.loss);
-        let record = &mut self.record;
-        match point {
-            Point::AfterTraining => {
-                record.accuracy_after_local_training = accuracy;
-                record.loss_after_local_training = loss;
-                record.validation_after_local_training = validation;
-                self.evaluated_locally = true;
-            }
-            Point::AfterExchange => {
-                record.accuracy = accuracy;
-                record.loss = loss;
-                record.validation = validation;
-                self.evaluated_merged = true;
-            }
-        }
-        let record = &mut self.record;
-        record
-            .test_expert_share
-            .clone_from(&evaluations.expert_share);
-        record.test_samples = test.map_or(0, |score: Score| score.n_samples);
-    }
-
-    fn finish(self, measured: Measured) -> RoundRecord {
-        let mut record = self.record;
-        if record.accuracy.is_none() {
-            record.accuracy = record.accuracy_after_local_training;
-            record.loss = record.loss_after_local_training;
-            record.validation = record.validation_after_local_training;
-        }
-        let after = self.traffic_after.unwrap_or(measured.traffic);
-        let spent = after.since(self.traffic_before);
-        record.bytes_sent = spent.sent;
-        record.bytes_received = spent.received;
-        record.round_seconds = measured.round_seconds;
-        record.rss_bytes = measured.rss_bytes;
-        record.peak_rss_bytes = measured.peak_rss_bytes;
-        record
     }
 }
 

@@ -1,5 +1,7 @@
 //! The books of live rounds; the simulator's are held to its golden results.
 
+use fednode_core::Score;
+
 use super::*;
 
 const ME: NodeId = NodeId::from_bytes([1; 32]);
@@ -59,6 +61,14 @@ fn at(now: u64, peer_to_peer: u64) -> impl FnMut(&RoundRecord) -> Measured {
     }
 }
 
+const fn closing(by: Option<NodeId>, members: u32) -> Closing {
+    Closing {
+        by,
+        members,
+        traffic: None,
+    }
+}
+
 const fn due(round: u32, point: Point) -> Due {
     Due {
         round: Round(round),
@@ -85,7 +95,7 @@ fn a_record_tells_where_the_round_went() {
         book.take_complete(at(9_000, 150)).is_empty(),
         "not closed yet"
     );
-    book.closed(Round(1), Some(ME), 5);
+    book.closed(Round(1), closing(Some(ME), 5));
     let done = book.take_complete(at(9_000, 150));
     let record = &done[0];
     let waited = Waited {
@@ -114,7 +124,7 @@ fn bytes_that_move_after_the_next_round_began_count_for_that_round() {
             &evaluations(0.5),
             Duration::ZERO,
         );
-        book.closed(Round(round), Some(ME), 2);
+        book.closed(Round(round), closing(Some(ME), 2));
         book.take_complete(at(20, now))[0].bytes_sent.peer_to_peer
     };
     book.begin(Round(1), Timestamp(0), traffic(100));
@@ -128,7 +138,7 @@ fn an_exchange_that_changed_nothing_is_not_evaluated_again() {
     let mut book = RoundBook::new(ME, ALWAYS);
     book.begin(Round(1), Timestamp(0), Traffic::default());
     book.unchanged(Round(1));
-    book.closed(Round(1), None, 0);
+    book.closed(Round(1), closing(None, 0));
     book.evaluated(
         due(1, Point::AfterTraining),
         &evaluations(0.5),
@@ -147,16 +157,16 @@ fn a_restart_loses_no_line_and_writes_none_twice() {
     for round in 1..=3 {
         before.trained(Round(round), Timestamp(1), &update(), [Duration::ZERO; 2]);
     }
-    before.closed(Round(1), Some(ME), 2);
-    before.closed(Round(2), Some(ME), 2);
+    before.closed(Round(1), closing(Some(ME), 2));
+    before.closed(Round(2), closing(Some(ME), 2));
     let mut after = RoundBook::reopen(ME, ALWAYS, before.pages());
     let lacking = after.resume(&BTreeSet::from([Round(1)]));
     assert_eq!(
         lacking,
         [due(2, Point::AfterExchange), due(3, Point::AfterTraining)]
     );
-    assert!(!after.is_open(Round(1)), "its line was written");
-    assert!(!after.is_open(Round(4)), "it is trained anew");
+    assert!(!after.open.contains_key(&Round(1)), "its line was written");
+    assert!(!after.open.contains_key(&Round(4)), "it is trained anew");
     after.evaluated(
         due(2, Point::AfterExchange),
         &evaluations(0.5),
@@ -174,10 +184,10 @@ fn a_restart_loses_no_line_and_writes_none_twice() {
 fn a_node_that_rests_is_evaluated_after_the_last_round_only() {
     let mut book = RoundBook::new(ME, SELDOM);
     book.rest(Round(8), Timestamp(0), Traffic::default());
-    assert!(!book.is_open(Round(8)));
+    assert!(!book.open.contains_key(&Round(8)));
     book.rest(Round(9), Timestamp(0), Traffic::default());
     assert_eq!(book.due(), [], "the round is not closed yet");
-    book.closed(Round(9), Some(ME), 2);
+    book.closed(Round(9), closing(Some(ME), 2));
     assert_eq!(book.due(), [due(9, Point::AfterExchange)]);
 }
 

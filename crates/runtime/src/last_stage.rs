@@ -1,26 +1,27 @@
-//! The stage after the last round, as the machine orders it: the private module, then the pool (PM-MoE).
+//! What comes after the last round: the private module and the pool (PM-MoE), as the machine orders them, and the final
+//! model.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::work::{Evaluations, Modules, Order, Outcome, Splits};
-use fednode_core::{
-    BlobId, BlobRef, NodeId, ParamSet, PoolOutcome, Precision, Round, Score, Served,
-};
-use fednode_engine::{Input, ModuleReport, PoolOrder, PoolReport};
+use fednode_core::work::{Evaluations, LastStage, Modules, Order, Outcome, Splits};
+use fednode_core::{BlobRef, NodeId, ParamSet, PoolOutcome, Precision, Round, Score, Served};
+use fednode_engine::book::Work;
+use fednode_engine::{ModuleReport, PoolOrder, PoolReport};
 use fednode_store::Blobs;
 use tracing::{info, warn};
 
 use crate::answers::Answer;
-use crate::driver::Driver;
-use crate::effects::{FULL_PAUSE, on_worker};
+use crate::base::{Base, FULL_PAUSE, on_worker};
+use crate::desk::Desk;
 use crate::error::RunError;
-use crate::machine::Machine;
+use crate::final_model::{self, ModelCard};
 use crate::trainer::{Timed, TrainerThread};
 use crate::work;
 
 /// How many rounds, in the sense of garbage collection, an own module is kept beside what the machine needs.
-const KEPT_ROUNDS: u32 = 1;
+pub(crate) const KEPT_ROUNDS: u32 = 1;
 
 /// A private module that is made.
 pub(crate) struct Made {
@@ -36,77 +37,123 @@ pub(crate) struct Pooled {
     took: Duration,
 }
 
-impl<M: Machine> Driver<M> {
+impl Desk {
     /// Makes the private module; unless the node keeps it, it is stored and named.
-    pub(crate) fn make_module(&mut self, round: Round) {
+    pub(crate) fn make_module(&mut self, base: &mut Base, round: Round) {
         let Some(trainer) = self.trainer.clone() else {
             return;
         };
-        let store = if self.config.shares_module {
+        let store = if base.config.shares_module {
             warn!(
                 "this node publishes its private module: it tells the others how often the classes occur here, at least"
             );
-            Some((self.spec.transfer.precision, Arc::clone(&self.blobs)))
+            Some((base.spec.transfer.precision, Arc::clone(&base.blobs)))
         } else {
             info!("this node keeps its private module, and says so to the others");
             None
         };
-        self.book.last_stage_begins();
-        self.tasks
-            .spawn(async move { Answer::Module(make(trainer, round, store).await.map(Box::new)) });
+        self.book.now(Work::LastStage);
+        base.start(async move { Answer::Module(make(trainer, round, store).await.map(Box::new)) });
     }
 
-    pub(crate) fn on_module(&mut self, made: Made) {
-        let Made {
-            report,
-            evaluations,
-        } = made;
-        self.book.fine_tuned(evaluations);
-        match &report {
-            None => {
-                self.book.last_stage_ends();
-                let text = format!(
-                    "algorithm `{}` has no private module: there is no pool",
-                    self.spec.algorithm
-                );
-                self.notebook.warn(self.clock.now(), text);
-            }
-            Some(report) => {
-                let blobs: Vec<BlobId> = report.blob.iter().map(|blob| blob.id).collect();
-                self.own
-                    .add(Round(self.spec.rounds), blobs.clone(), KEPT_ROUNDS);
-                self.blobs.protect(self.kept_blobs());
-                self.announce(blobs);
-            }
+    /// Enters a private module that is made, and returns it for the machine.
+    pub(crate) fn module_made(&mut self, base: &mut Base, made: Made) -> Option<ModuleReport> {
+        self.book.fine_tuned(made.evaluations);
+        if made.report.is_none() {
+            self.book.now(Work::Idle);
+            base.warn(format!(
+                "algorithm `{}` has no private module: there is no pool",
+                base.spec.algorithm
+            ));
         }
-        self.feed(Input::Module(report));
+        made.report
     }
 
-    /// Loads the modules of others and hands them to the trainer.
-    pub(crate) fn assemble_pool(&mut self, order: PoolOrder) {
+    /// Loads the modules of others and hands them to the worker.
+    pub(crate) fn assemble_pool(&mut self, base: &mut Base, order: PoolOrder) {
         let Some(trainer) = self.trainer.clone() else {
             return;
         };
-        let blobs = Arc::clone(&self.blobs);
-        self.tasks.spawn(async move {
-            Answer::Pooled(assemble(trainer, order, blobs).await.map(Box::new))
-        });
+        let blobs = Arc::clone(&base.blobs);
+        base.start(
+            async move { Answer::Pooled(assemble(trainer, order, blobs).await.map(Box::new)) },
+        );
     }
 
-    pub(crate) fn on_pooled(&mut self, pooled: Pooled) {
-        let Pooled {
-            outcome,
-            evaluations,
-            took,
-        } = pooled;
-        self.book.last_stage_ends();
-        let text = describe(&outcome, took);
+    /// Enters a pool that is served.
+    pub(crate) fn pooled(&mut self, base: &mut Base, pooled: Pooled) -> PoolReport {
+        let text = describe(&pooled.outcome, pooled.took);
         info!("{text}");
-        self.notebook.remark(self.clock.now(), text);
-        let refused = outcome.refused.clone();
-        self.book.pooled(outcome, evaluations);
-        self.feed(Input::Pooled(PoolReport { refused }));
+        base.remark(text);
+        let refused = pooled.outcome.refused.clone();
+        self.book.pooled(pooled.outcome, pooled.evaluations);
+        PoolReport { refused }
     }
+
+    /// Makes the final model and writes it with its card. Tells whether there is anything to wait for.
+    pub(crate) fn finalise(&mut self, base: &mut Base) -> Final {
+        let Some(trainer) = &self.trainer else {
+            return Final::Written;
+        };
+        let state = base.config.state.clone();
+        // A daemon that was started again after its end has nothing left to train.
+        if let Some(card) = final_model::read_card(&state, &base.spec) {
+            self.book.concluded(LastStage {
+                evaluations: card.finished,
+                pool: card.pool,
+            });
+            return Final::Written;
+        }
+        let last = self.book.last().cloned();
+        let card = ModelCard::new(&base.spec, base.me, self.card.clone(), last);
+        self.book.now(Work::LastStage);
+        // With a pool, what the algorithm trains after the last round came before it.
+        let round = Round(base.spec.rounds);
+        let tuning = (!base.spec.pool.enabled).then(|| trainer.perform(Order::FineTune(round)));
+        let last_stage = self.book.last_stage().clone();
+        let copying = trainer.state();
+        let journal = base.journal.clone();
+        base.start(async move {
+            let made = async {
+                let mut last_stage = last_stage;
+                if let Some(tuning) = tuning {
+                    last_stage.evaluations = tuning.await?.value.into_fine_tuned()?;
+                }
+                let model = copying.await?.value;
+                write(state, model, card, &last_stage).await?;
+                Ok(Box::new(last_stage))
+            };
+            let made = made.await;
+            journal.flush().await;
+            Answer::Finalised(made)
+        });
+        Final::Awaited
+    }
+}
+
+/// Whether the final model is on the disk already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Final {
+    /// It is, or there is none.
+    Written,
+    /// It comes with [`Answer::Finalised`].
+    Awaited,
+}
+
+async fn write(
+    state: PathBuf,
+    model: ParamSet,
+    card: ModelCard,
+    last_stage: &LastStage,
+) -> Result<(), RunError> {
+    let card = ModelCard {
+        finished: last_stage.evaluations.clone(),
+        pool: last_stage.pool.clone(),
+        ..card
+    };
+    let written = on_worker(move || final_model::write(&state, &model, &card)).await;
+    written
+        .map_err(|error| RunError::StateContent(format!("the final model cannot be made: {error}")))
 }
 
 /// Trains what is trained last, then makes the module, and puts it into the store if there is one for it.

@@ -1,0 +1,249 @@
+//! The trainer's desk: the thread that trains, and the books of what it does.
+//!
+//! ```text
+//!   train ──► task: train, write blobs ──► trained ──► (evaluate) ──► record
+//!   merge ──► task: mix, adopt ──────────► merged ───► (evaluate) ──► record
+//! ```
+//!
+//! What comes after the last round is in [`crate::last_stage`]. An aggregator's desk has no thread.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use fednode_core::work::{Order, Outcome, Splits, Update, WorkError};
+use fednode_core::{Lineage, Round, Schedule};
+use fednode_engine::book::{Due, Measured, Point, RoundBook, Work};
+use fednode_engine::{MergeOrder, MergeReport};
+use fednode_store::Blobs;
+
+use crate::answers::{Answer, Evaluating, Learned, Mixed};
+use crate::base::{Base, FULL_PAUSE, on_worker};
+use crate::journal::Entry;
+use crate::merging::Mixing;
+use crate::resources;
+use crate::trainer::{Timed, TrainerCard, TrainerThread};
+use crate::work::{self, Purpose};
+
+/// The thread that trains, what it is, and its books.
+pub(crate) struct Desk {
+    pub(crate) trainer: Option<TrainerThread>,
+    pub(crate) card: TrainerCard,
+    pub(crate) book: RoundBook,
+    /// The round after which training ahead begins, once its update is published and copied for a checkpoint.
+    ahead_due: Option<Round>,
+}
+
+impl Desk {
+    pub(crate) fn new(trainer: Option<TrainerThread>, card: TrainerCard, book: RoundBook) -> Self {
+        Self {
+            trainer,
+            card,
+            book,
+            ahead_due: None,
+        }
+    }
+
+    /// Tells whether a local update runs.
+    pub(crate) fn is_training(&self) -> bool {
+        matches!(self.book.work(), Work::Training(_))
+    }
+
+    /// Makes whatever is trained now, and all that comes later, stop after its batch.
+    pub(crate) fn abandon(&self) {
+        if let Some(trainer) = &self.trainer {
+            trainer.abandon();
+        }
+    }
+
+    /// Trains a round from the shared part of this lineage.
+    pub(crate) fn train(&mut self, base: &mut Base, round: Round, lineage: Lineage) {
+        let Some(trainer) = self.trainer.clone() else {
+            return;
+        };
+        let purpose = Purpose {
+            round,
+            lineage,
+            with_proxies: Schedule::of(&base.spec).refreshes_in(round),
+            with_sketches: base.spec.uses_sketches().then(|| base.spec.id()),
+            precision: base.spec.transfer.precision,
+        };
+        self.book.begin(round, base.now(), base.traffic());
+        let fully = self.book.calendar().evaluates_fully(round);
+        let splits = fully.then_some(Splits::ValidationAndTest);
+        base.start(train(trainer, purpose, splits, Arc::clone(&base.blobs)));
+    }
+
+    /// Enters a local update whose blobs are written, and waits for its evaluation.
+    pub(crate) fn trained(&mut self, base: &mut Base, learned: &mut Learned) {
+        let round = learned.report.round;
+        let took = [learned.update.took, learned.publish];
+        self.book
+            .trained(round, base.now(), &learned.update.value, took);
+        if let Some(evaluating) = learned.evaluating.take() {
+            let point = Point::AfterTraining;
+            await_evaluation(base, Due { round, point }, evaluating);
+        }
+        self.ahead_due = Some(round).filter(|_| base.spec.training.ahead_epochs > 0);
+    }
+
+    /// Begins with the next round, if that is due.
+    pub(crate) fn train_ahead(&mut self, base: &mut Base) {
+        let last = Round(base.spec.rounds);
+        let round = self.ahead_due.take().filter(|round| *round < last);
+        let (Some(trainer), Some(round)) = (&self.trainer, round) else {
+            return;
+        };
+        let training = trainer.perform(Order::TrainAhead(round.next()));
+        base.start(async move {
+            Answer::TrainedAhead {
+                round,
+                result: training.await.map(|ahead| ahead.took),
+            }
+        });
+    }
+
+    /// Mixes experts and adopts the shared part.
+    pub(crate) fn merge(&mut self, base: &mut Base, order: MergeOrder) {
+        let Some(trainer) = self.trainer.clone() else {
+            return;
+        };
+        self.book.merge_begins(order.round, base.now());
+        let mixing = Mixing {
+            trainer,
+            spec: Arc::clone(&base.spec),
+            me: base.me,
+            decoded: Arc::clone(&base.decoded),
+            blobs: Arc::clone(&base.blobs),
+            due: self.book.due_after_exchange(order.round),
+            order,
+        };
+        base.start(async move { Answer::Merged(mixing.run().await.map(Box::new)) });
+    }
+
+    /// Enters a merge that the worker has adopted, and waits for its evaluation.
+    pub(crate) fn merged(&mut self, base: &mut Base, mixed: Mixed) -> MergeReport {
+        let round = mixed.report.round;
+        self.book
+            .merged(round, mixed.took, mixed.n_sources, mixed.mixed);
+        match mixed.evaluating {
+            Some(evaluating) => {
+                let point = Point::AfterExchange;
+                await_evaluation(base, Due { round, point }, evaluating);
+            }
+            None => self.book.unchanged(round),
+        }
+        mixed.report
+    }
+
+    /// Catches up on evaluations that a restart cut off; to be called before anything else is asked of the worker.
+    pub(crate) fn resume(&mut self, base: &mut Base, written: &BTreeSet<Round>) {
+        let Some(trainer) = &self.trainer else {
+            return;
+        };
+        for due in self.book.resume(written) {
+            let splits = self.book.calendar().splits(due.round);
+            await_evaluation(base, due, Box::pin(trainer.evaluate(splits)));
+        }
+    }
+
+    /// Writes the records that have become complete.
+    pub(crate) fn write_records(&mut self, base: &mut Base) {
+        if self.book.all_complete() {
+            return;
+        }
+        let now = base.now();
+        let complete = self.book.take_complete(|record| {
+            let memory = resources::memory();
+            Measured {
+                traffic: base.traffic(),
+                round_seconds: now.since(record.started_at).as_secs_f64(),
+                rss_bytes: memory.rss_bytes,
+                peak_rss_bytes: memory.peak_rss_bytes,
+            }
+        });
+        for record in complete {
+            tracing::info!(
+                round = %record.round,
+                train_loss = record.train_loss,
+                accuracy = record.accuracy,
+                seconds = record.round_seconds,
+                "round complete"
+            );
+            base.journal.add(Entry::Record(Box::new(record)));
+        }
+    }
+}
+
+/// Waits for an evaluation that is in the worker's queue.
+fn await_evaluation(base: &mut Base, due: Due, evaluating: Evaluating) {
+    base.start(async move {
+        Answer::Evaluated {
+            due,
+            result: evaluating.await,
+        }
+    });
+}
+
+/// Tries again to store an update that did not fit on the disk.
+pub(crate) fn store_later(
+    base: &mut Base,
+    update: Box<Timed<Update>>,
+    purpose: Purpose,
+    evaluating: Option<Evaluating>,
+) {
+    let blobs = Arc::clone(&base.blobs);
+    base.start(async move {
+        tokio::time::sleep(FULL_PAUSE).await;
+        store(update, purpose, evaluating, blobs).await
+    });
+}
+
+/// Trains, then stores the update while the trainer already evaluates it, if it does.
+async fn train(
+    trainer: TrainerThread,
+    purpose: Purpose,
+    splits: Option<Splits>,
+    blobs: Arc<Blobs>,
+) -> Answer {
+    let trained = trainer.perform(Order::Train(purpose.round)).await;
+    let update = match trained.and_then(|trained| trained.try_map(Outcome::into_update)) {
+        Ok(update) => update,
+        Err(error) => return Answer::Trained(Err(error.into())),
+    };
+    if !update.value.train_loss.is_finite() {
+        let reason = format!(
+            "the loss of round {} is no longer a number: lower the learning rate",
+            purpose.round
+        );
+        return Answer::Trained(Err(WorkError::Training(reason).into()));
+    }
+    let evaluating = splits.map(|splits| Box::pin(trainer.evaluate(splits)) as Evaluating);
+    store(Box::new(update), purpose, evaluating, blobs).await
+}
+
+async fn store(
+    update: Box<Timed<Update>>,
+    purpose: Purpose,
+    evaluating: Option<Evaluating>,
+    blobs: Arc<Blobs>,
+) -> Answer {
+    let (stored, update) =
+        on_worker(move || (work::store_update(&update.value, purpose, &blobs), update)).await;
+    match stored {
+        Ok(Timed {
+            value: report,
+            took: publish,
+        }) => Answer::Trained(Ok(Box::new(Learned {
+            report,
+            update: *update,
+            publish,
+            evaluating,
+        }))),
+        Err(error) => Answer::NotStored {
+            update,
+            purpose,
+            evaluating,
+            error,
+        },
+    }
+}

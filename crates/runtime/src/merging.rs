@@ -1,0 +1,106 @@
+//! A merge under way: experts are mixed on a worker thread, then the worker takes them over and is evaluated.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fednode_core::work::{Order, Outcome, Received, Splits, WorkError};
+use fednode_core::{FederationSpec, NodeId};
+use fednode_engine::book::DueAfterExchange;
+use fednode_engine::{MergeOrder, MergeReport};
+use fednode_store::Blobs;
+
+use crate::answers::{Evaluating, Mixed};
+use crate::base::on_worker;
+use crate::decoded::Decoded;
+use crate::error::RunError;
+use crate::trainer::{Timed, TrainerThread};
+use crate::work;
+
+/// A merge under way.
+pub(crate) struct Mixing {
+    pub(crate) trainer: TrainerThread,
+    pub(crate) spec: Arc<FederationSpec>,
+    pub(crate) me: NodeId,
+    pub(crate) decoded: Arc<Decoded>,
+    pub(crate) blobs: Arc<Blobs>,
+    pub(crate) order: MergeOrder,
+    /// The evaluation that is due afterwards.
+    pub(crate) due: DueAfterExchange,
+}
+
+impl Mixing {
+    /// Mixes, adopts, and hands the evaluation in.
+    ///
+    /// # Errors
+    /// Fails if the worker does.
+    pub(crate) async fn run(self) -> Result<Mixed, RunError> {
+        let Self {
+            trainer,
+            spec,
+            me,
+            decoded,
+            blobs,
+            order,
+            due,
+        } = self;
+        let evaluate = |splits: Splits| Box::pin(trainer.evaluate(splits)) as Evaluating;
+        let own_shared = match order.adopt {
+            Some(_) => trainer.shared().await?.value,
+            None => None,
+        };
+        let mixed = on_worker(move || {
+            work::merge(&order, &spec, me, own_shared.as_ref(), &decoded, &blobs)
+        })
+        .await;
+        let Timed {
+            value: (mut adoption, report),
+            took,
+        } = mixed;
+        let n_sources = work::n_sources(&adoption, me);
+        let mixed = std::mem::take(&mut adoption.mixed);
+        let received = Received {
+            shared: adoption.shared,
+            experts: adoption.experts,
+        };
+        if received.is_empty() {
+            let evaluating = due.if_unchanged.map(evaluate);
+            return Ok(Mixed {
+                report,
+                took,
+                n_sources,
+                mixed,
+                evaluating,
+            });
+        }
+        let adopting = trainer.perform(Order::Adopt(received));
+        // Handed in together, so that no later order comes between.
+        let evaluating = due.if_changed.map(evaluate);
+        let (report, adopted) = judge(report, adopting.await)?;
+        Ok(Mixed {
+            report,
+            took: took + adopted,
+            n_sources,
+            mixed,
+            evaluating,
+        })
+    }
+}
+
+/// A shared part that passed every screen and still does not fit is refused like one that did not pass.
+/// Returns how long the adoption took.
+fn judge(
+    report: MergeReport,
+    adopted: Result<Timed<Outcome>, WorkError>,
+) -> Result<(MergeReport, Duration), RunError> {
+    match adopted {
+        Ok(adopted) => Ok((report, adopted.took)),
+        Err(WorkError::Misfit(reason)) => {
+            let report = MergeReport {
+                refused_mean: Some(reason),
+                ..report
+            };
+            Ok((report, Duration::ZERO))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
