@@ -66,6 +66,12 @@ pub enum Pixels {
 }
 
 impl Pixels {
+    /// Makes the values of images whose brightest byte is 255.
+    pub(crate) fn bytes(values: Vec<u8>) -> Self {
+        let white = u8::MAX;
+        Self::Bytes { values, white }
+    }
+
     /// Returns the number of values.
     pub fn len(&self) -> usize {
         match self {

@@ -352,6 +352,25 @@ fn csv_with_header_finds_the_label_column_and_sorts_classes() {
     assert_eq!(samples.pixels, Pixels::Floats(vec![5.0, 60.0, 3.0, -4.0]));
 }
 
+/// Opens a table of two classes for a federation with these columns.
+fn table(folder: &TempDir, name: &str, text: &str, wanted: &[&str]) -> Box<dyn Source> {
+    put(folder, name, text.as_bytes());
+    let parsed: DataSource = source("csv", &folder.path().join(name), ",classes=2")
+        .parse()
+        .unwrap();
+    let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
+    parsed.with_columns(&wanted).open().unwrap()
+}
+
+/// Reads the first row of a table, or tells what is wrong.
+fn first_row(opened: &dyn Source) -> Result<([usize; 3], Pixels), String> {
+    let pool = opened.pool().map_err(|error| error.to_string())?;
+    opened
+        .read(&pool, &[0])
+        .map(|samples| (samples.shape, samples.pixels))
+        .map_err(|error| error.to_string())
+}
+
 #[test]
 fn csv_columns_are_found_by_the_federations_names() {
     let folder = tempdir().unwrap();
@@ -360,64 +379,58 @@ fn csv_columns_are_found_by_the_federations_names() {
         "bmi,ward,label,age\n30.5,7,1,50\n",
         "60,19.5,1\n",
     );
-    let open = |name: &str, text: &str, wanted: &[&str]| {
-        put(&folder, name, text.as_bytes());
-        let parsed: DataSource = source("csv", &folder.path().join(name), ",classes=2")
-            .parse()
-            .unwrap();
-        let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
-        parsed.with_columns(&wanted).open().unwrap()
-    };
-    let first = open("hers.csv", hers, &[]);
-    let names = columns(first.as_ref()).unwrap();
+    let names = columns(table(&folder, "hers.csv", hers, &[]).as_ref()).unwrap();
     assert_eq!(names, ["age", "bmi"]);
-    let values = |opened: &dyn fednode_data::Source| {
-        let pool = opened.pool().map_err(|error| error.to_string())?;
-        opened
-            .read(&pool, &[0])
-            .map(|samples| (samples.shape, samples.pixels))
-            .map_err(|error| error.to_string())
-    };
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let second = open("his.csv", his, &names);
+    let second = table(&folder, "his.csv", his, &names);
     assert_eq!(
-        values(second.as_ref()),
+        first_row(second.as_ref()),
         Ok(([1, 1, 2], Pixels::Floats(vec![50.0, 30.5])))
     );
-    let unnamed = open("bare.csv", bare, &names);
+    let unnamed = table(&folder, "bare.csv", bare, &names);
     assert_eq!(
         (
             columns(unnamed.as_ref()),
-            values(unnamed.as_ref()).unwrap().1
+            first_row(unnamed.as_ref()).unwrap().1
         ),
         (None, Pixels::Floats(vec![60.0, 19.5]))
     );
-    let error = values(open("hers.csv", hers, &["age", "weight"]).as_ref()).unwrap_err();
-    assert!(
-        error.ends_with("has no column `weight`, one of `model.columns` of the federation's spec"),
-        "{error}"
-    );
-    let third = open("case.csv", "Label,BMI,Age\n1,22.5,70\n", &names);
+    let third = table(&folder, "case.csv", "Label,BMI,Age\n1,22.5,70\n", &names);
     assert_eq!(
-        values(third.as_ref()).unwrap().1,
+        first_row(third.as_ref()).unwrap().1,
         Pixels::Floats(vec![70.0, 22.5])
     );
+}
+
+#[test]
+fn csv_columns_that_are_missing_or_in_doubt_are_refused() {
+    let folder = tempdir().unwrap();
+    let error = |name: &str, text: &str, wanted: &[&str]| {
+        first_row(table(&folder, name, text, wanted).as_ref()).unwrap_err()
+    };
+    let missing = error("hers.csv", "age,bmi,label\n40,21.5,0\n", &["age", "weight"]);
+    assert!(
+        missing
+            .ends_with("has no column `weight`, one of `model.columns` of the federation's spec"),
+        "{missing}"
+    );
     // Which column is the label must be clear where more columns are there than are wanted.
-    let error =
-        values(open("ward.csv", "age,bmi,outcome,ward\n1,2,0,1\n", &names).as_ref()).unwrap_err();
+    let names = ["age", "bmi"];
+    let unclear = error("ward.csv", "age,bmi,outcome,ward\n1,2,0,1\n", &names);
     assert!(
-        error.contains("outcome") && error.contains("`,label=COLUMN`"),
-        "{error}"
+        unclear.contains("outcome") && unclear.contains("`,label=COLUMN`"),
+        "{unclear}"
     );
-    let error = values(open("last.csv", "outcome,bmi,age\n0,1,2\n", &names).as_ref()).unwrap_err();
+    let taken = error("last.csv", "outcome,bmi,age\n0,1,2\n", &names);
     assert!(
-        error.contains("takes `age` for the label") && error.contains("`,label=COLUMN`"),
-        "{error}"
+        taken.contains("takes `age` for the label") && taken.contains("`,label=COLUMN`"),
+        "{taken}"
     );
-    let error = values(open("twice.csv", "age,age,label\n1,2,0\n", &["age"]).as_ref()).unwrap_err();
-    assert!(error.contains("has two columns `age`"), "{error}");
+    let text = "age,age,label\n1,2,0\n";
+    let twice = error("twice.csv", text, &["age"]);
+    assert!(twice.contains("has two columns `age`"), "{twice}");
     assert_eq!(
-        columns(open("twice.csv", "age,age,label\n1,2,0\n", &[]).as_ref()),
+        columns(table(&folder, "twice.csv", text, &[]).as_ref()),
         None
     );
 }

@@ -46,69 +46,102 @@ fn assert_close(what: &str, got: &[f32], expected: &[f64]) {
     }
 }
 
-/// The block in plain loops: output, and gradients of input, weight and bias.
-fn block(shape: &Block, x: &[f32], w: &[f32], b: &[f32], gradient: &[f32]) -> [Vec<f64>; 4] {
-    let [channels, height, width] = shape.input;
-    let (k, pool, [top, left]) = (shape.kernel, shape.pool, shape.padding);
-    let (rows, columns) = (height + 2 * top + 1 - k, width + 2 * left + 1 - k);
-    let n_inputs = channels * height * width;
-    let [mut output, mut dx, mut dw, mut db] = [
-        Vec::new(),
-        vec![0.0; x.len()],
-        vec![0.0; w.len()],
-        vec![0.0; b.len()],
-    ];
-    // Position of the input under a number of the kernel, if that is not padding.
-    let under = |sample: usize, c: usize, y: usize, x: usize| {
+/// A block in plain loops, with its numbers.
+struct PlainBlock<'a> {
+    shape: &'a Block,
+    x: &'a [f32],
+    w: &'a [f32],
+    b: &'a [f32],
+    /// Channel, line and column of every weight of a filter.
+    offsets: Vec<[usize; 3]>,
+}
+
+impl<'a> PlainBlock<'a> {
+    fn new(shape: &'a Block, x: &'a [f32], w: &'a [f32], b: &'a [f32]) -> Self {
+        let k = shape.kernel;
+        let offset = |at| [at / (k * k), at / k % k, at % k];
+        Self {
+            shape,
+            x,
+            w,
+            b,
+            offsets: (0..shape.input[0] * k * k).map(offset).collect(),
+        }
+    }
+
+    fn n_inputs(&self) -> usize {
+        self.shape.input.iter().product()
+    }
+
+    /// Returns where in the input a number under the kernel is, if that is not padding.
+    fn under(&self, sample: usize, c: usize, y: usize, x: usize) -> Option<usize> {
+        let ([_, height, width], [top, left]) = (self.shape.input, self.shape.padding);
         let inside = y >= top && x >= left && y - top < height && x - left < width;
         inside.then(|| {
-            sample * n_inputs + (c * height + y.wrapping_sub(top)) * width + x.wrapping_sub(left)
+            sample * self.n_inputs()
+                + (c * height + y.wrapping_sub(top)) * width
+                + x.wrapping_sub(left)
         })
-    };
-    let offsets: Vec<[usize; 3]> = (0..channels * k * k)
-        .map(|at| [at / (k * k), at / k % k, at % k])
-        .collect();
-    for sample in 0..x.len() / n_inputs {
-        for f in 0..shape.filters {
-            for (py, px) in
-                (0..rows / pool).flat_map(|py| (0..columns / pool).map(move |px| (py, px)))
+    }
+
+    /// Returns the convolution's value for filter `f` at a position.
+    fn sum(&self, sample: usize, f: usize, [y, x]: [usize; 2]) -> f64 {
+        let product = |(at, [c, ky, kx]): (usize, &[usize; 3])| {
+            let input = self.under(sample, *c, y + ky, x + kx);
+            let value = input.map_or(0.0, |at| f64::from(self.x[at]));
+            value * f64::from(self.w[f * self.offsets.len() + at])
+        };
+        f64::from(self.b[f]) + self.offsets.iter().enumerate().map(product).sum::<f64>()
+    }
+
+    /// Returns the largest value in a window, the first of equal ones, with its position.
+    fn winner(&self, sample: usize, f: usize, [py, px]: [usize; 2]) -> (f64, [usize; 2]) {
+        let pool = self.shape.pool;
+        let window = (0..pool * pool).map(|q| [py * pool + q / pool, px * pool + q % pool]);
+        let values: Vec<_> = window.map(|at| (self.sum(sample, f, at), at)).collect();
+        let larger =
+            |best: (f64, _), value: &(f64, _)| if value.0 > best.0 { *value } else { best };
+        values.iter().fold(values[0], larger)
+    }
+
+    /// Returns the output, and the gradients of input, weight and bias.
+    fn run(&self, gradient: &[f32]) -> [Vec<f64>; 4] {
+        let Block {
+            kernel,
+            pool,
+            padding: [top, left],
+            input: [_, height, width],
+            ..
+        } = *self.shape;
+        let (rows, columns) = (height + 2 * top + 1 - kernel, width + 2 * left + 1 - kernel);
+        let zeros = |values: &[f32]| vec![0.0; values.len()];
+        let (mut dx, mut dw, mut db) = (zeros(self.x), zeros(self.w), zeros(self.b));
+        let mut output = Vec::new();
+        let windows: Vec<[usize; 2]> = (0..rows / pool)
+            .flat_map(|py| (0..columns / pool).map(move |px| [py, px]))
+            .collect();
+        for sample in 0..self.x.len() / self.n_inputs() {
+            for (f, window) in
+                (0..self.shape.filters).flat_map(|f| windows.iter().map(move |window| (f, *window)))
             {
-                let sum = |y: usize, x_at: usize| {
-                    let product = |at: usize, [c, ky, kx]: [usize; 3]| {
-                        let value =
-                            under(sample, c, y + ky, x_at + kx).map_or(0.0, |at| f64::from(x[at]));
-                        value * f64::from(w[f * offsets.len() + at])
-                    };
-                    f64::from(b[f])
-                        + offsets
-                            .iter()
-                            .enumerate()
-                            .map(|(at, o)| product(at, *o))
-                            .sum::<f64>()
-                };
-                let window = (0..pool * pool).map(|q| [py * pool + q / pool, px * pool + q % pool]);
-                let values: Vec<_> = window.map(|[y, x]| (sum(y, x), y, x)).collect();
-                let best =
-                    values.iter().fold(
-                        values[0],
-                        |best, value| if value.0 > best.0 { *value } else { best },
-                    );
+                let (best, [y, x]) = self.winner(sample, f, window);
                 let g = f64::from(gradient[output.len()]);
-                output.push(best.0.max(0.0));
-                if best.0 <= 0.0 {
+                output.push(best.max(0.0));
+                if best <= 0.0 {
                     continue;
                 }
                 db[f] += g;
-                for (at, [c, ky, kx]) in offsets.iter().enumerate() {
-                    if let Some(input) = under(sample, *c, best.1 + ky, best.2 + kx) {
-                        dw[f * offsets.len() + at] += g * f64::from(x[input]);
-                        dx[input] += g * f64::from(w[f * offsets.len() + at]);
+                for (at, [c, ky, kx]) in self.offsets.iter().enumerate() {
+                    if let Some(input) = self.under(sample, *c, y + ky, x + kx) {
+                        let weight = f * self.offsets.len() + at;
+                        dw[weight] += g * f64::from(self.x[input]);
+                        dx[input] += g * f64::from(self.w[weight]);
                     }
                 }
             }
         }
+        [output, dx, dw, db]
     }
-    [output, dx, dw, db]
 }
 
 fn blocks_agree_with_plain_loops() {
@@ -138,7 +171,7 @@ fn blocks_agree_with_plain_loops() {
         );
         let b = random(shape.filters, 3);
         let gradient = random(n_samples * shape.n_outputs(), 4);
-        let [output, dx, dw, db] = block(&shape, &x, &w, &b, &gradient);
+        let [output, dx, dw, db] = PlainBlock::new(&shape, &x, &w, &b).run(&gradient);
         let (got, trace) = shape.forward(&x, &w, &b);
         assert_close("output", &got, &output);
         let gradients = shape.backward(&trace, &w, &gradient, Wants::InputGradient);

@@ -106,8 +106,34 @@ impl Features {
     }
 }
 
-/// A validation sample's class, its own probabilities, and the statistics expert's logits.
-type Judged = (usize, Vec<f64>, Vec<f64>);
+/// A validation sample, and what is said of it.
+struct Judged {
+    class: usize,
+    /// The node's own probabilities.
+    own: Vec<f64>,
+    /// The statistics expert's logits.
+    logits: Vec<f64>,
+}
+
+impl Judged {
+    /// Returns the log loss of the mixture.
+    fn loss(&self, temperature: f64, weight: f64, prior: &[f64]) -> f64 {
+        let statistics = tempered(&self.logits, temperature, prior)[self.class];
+        -(weight * statistics + (1.0 - weight) * self.own[self.class])
+            .max(SMALLEST)
+            .ln()
+    }
+
+    /// Returns what a gate is fitted to.
+    fn seen(&self, temperature: f64, prior: &[f64]) -> Seen {
+        let statistics = tempered(&self.logits, temperature, prior);
+        Seen {
+            own: self.own[self.class],
+            statistics: statistics[self.class],
+            entropies: [relative_entropy(&self.own), relative_entropy(&statistics)],
+        }
+    }
+}
 
 /// How much of the statistics expert.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -326,12 +352,40 @@ impl ClassStatistics {
         validation: &Samples,
         device: &Device,
     ) -> Option<(f64, Mixing)> {
+        let judged = self.judge(predictor, validation, device)?;
+        let loss = |temperature: f64, weight: f64| -> f64 {
+            let of = |judged: &Judged| judged.loss(temperature, weight, prior);
+            judged.iter().map(of).sum()
+        };
+        let choices = TEMPERATURES
+            .iter()
+            .flat_map(|temperature| WEIGHTS.map(|weight| (*temperature, weight)));
+        let (temperature, weight) =
+            choices.min_by(|a, b| loss(a.0, a.1).total_cmp(&loss(b.0, b.1)))?;
+        let fit = || {
+            let seen = judged.iter().map(|judged| judged.seen(temperature, prior));
+            Gate::fit(&seen.collect::<Vec<_>>())
+        };
+        let gate = self.gates_samples.then(fit).flatten();
+        Some((
+            temperature,
+            gate.map_or(Mixing::Weight(weight), Mixing::Gate),
+        ))
+    }
+
+    /// Asks node and statistics about every validation sample; `None` without samples or classifier.
+    fn judge(
+        &self,
+        predictor: &Predictor<'_>,
+        validation: &Samples,
+        device: &Device,
+    ) -> Option<Vec<Judged>> {
         let solved = self
             .statistics()
             .solve(EPSILON)
             .ok()
             .filter(|_| !validation.is_empty())?;
-        let mut seen: Vec<Judged> = Vec::with_capacity(validation.len());
+        let mut judged = Vec::with_capacity(validation.len());
         for_each_batch(validation, device, |positions, inputs| {
             let own = weights::values(&softmax(predictor.forward(inputs.clone()).logits, 1));
             let features = self.features(predictor.algorithm, inputs);
@@ -343,45 +397,14 @@ impl ClassStatistics {
                 .zip(own.chunks_exact(self.classes))
                 .zip(features.chunks_exact(self.width))
             {
-                let class = usize::from(validation.labels[*at as usize]);
-                seen.push((
-                    class,
-                    own.iter().copied().map(f64::from).collect(),
-                    solved.logits(features),
-                ));
+                judged.push(Judged {
+                    class: usize::from(validation.labels[*at as usize]),
+                    own: own.iter().copied().map(f64::from).collect(),
+                    logits: solved.logits(features),
+                });
             }
         });
-        let loss = |temperature: f64, weight: f64| -> f64 {
-            let of = |(class, own, logits): &Judged| {
-                let statistics = tempered(logits, temperature, prior)[*class];
-                -(weight * statistics + (1.0 - weight) * own[*class])
-                    .max(SMALLEST)
-                    .ln()
-            };
-            seen.iter().map(of).sum()
-        };
-        let choices = TEMPERATURES
-            .iter()
-            .flat_map(|temperature| WEIGHTS.map(|weight| (*temperature, weight)));
-        let (temperature, weight) =
-            choices.min_by(|a, b| loss(a.0, a.1).total_cmp(&loss(b.0, b.1)))?;
-        let both = |(class, own, logits): &Judged| {
-            let statistics = tempered(logits, temperature, prior);
-            let entropies = [own, &statistics].map(|probabilities| relative_entropy(probabilities));
-            Seen {
-                own: own[*class],
-                statistics: statistics[*class],
-                entropies,
-            }
-        };
-        let gate = self
-            .gates_samples
-            .then(|| Gate::fit(&seen.iter().map(both).collect::<Vec<_>>()))
-            .flatten();
-        Some((
-            temperature,
-            gate.map_or(Mixing::Weight(weight), Mixing::Gate),
-        ))
+        Some(judged)
     }
 
     /// Runs the mixture; the node's own prediction alone while there is no classifier.

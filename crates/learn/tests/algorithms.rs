@@ -9,7 +9,7 @@ use common::federation::{
     CLASSES, WIDTH, combine, combine_in, data, finish, learner, rounds, spec, update, values,
 };
 use fednode_core::spec::{StatisticsFeatures, StatisticsGate};
-use fednode_core::{FederationSpec, HyperValue, ParamSet, Round};
+use fednode_core::{FederationSpec, HyperValue, ParamSet, Round, Score};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm, last_stage};
 
 /// The rows whose nodes differ in more than their data, and those that train otherwise than FedAvg.
@@ -76,96 +76,6 @@ fn every_algorithm_beats_the_majority_class() {
         assert!(
             2 * correct > majority + total,
             "{algorithm}: {correct} of {total}, majority {majority}"
-        );
-    }
-}
-
-/// What each paper shares and keeps, with what the files of DBE, GPFL and FedCP say they add.
-#[test]
-fn shares_and_keeps_what_its_paper_says() {
-    let base = || {
-        vec![
-            ("fc1.weight", vec![WIDTH, 64]),
-            ("fc2.weight", vec![WIDTH, WIDTH]),
-        ]
-    };
-    let biases = || vec![("fc1.bias", vec![WIDTH]), ("fc2.bias", vec![WIDTH])];
-    let head = |weight, bias| vec![(weight, vec![CLASSES, WIDTH]), (bias, vec![CLASSES])];
-    let (f, fc) = (
-        || [base(), biases()].concat(),
-        || head("fc.weight", "fc.bias"),
-    );
-    let personal = || head("personal.weight", "personal.bias");
-    let row = |name: &'static str| vec![(name, vec![WIDTH])];
-    let linear =
-        |weight, bias, outputs| vec![(weight, vec![outputs, WIDTH]), (bias, vec![outputs])];
-    let norm = |weight, bias, width| vec![(weight, vec![width]), (bias, vec![width])];
-    let gamma = || {
-        [
-            linear("cov.gamma.0.weight", "cov.gamma.0.bias", WIDTH),
-            norm("cov.gamma.2.weight", "cov.gamma.2.bias", WIDTH),
-            linear("cov.beta.0.weight", "cov.beta.0.bias", WIDTH),
-            norm("cov.beta.2.weight", "cov.beta.2.bias", WIDTH),
-            vec![("class_embedding", vec![CLASSES, WIDTH])],
-        ]
-        .concat()
-    };
-    let policy = || {
-        [
-            linear("policy.0.weight", "policy.0.bias", 2 * WIDTH),
-            norm("policy.1.weight", "policy.1.bias", 2 * WIDTH),
-        ]
-        .concat()
-    };
-    let prototypes = vec![
-        ("prototypes", vec![CLASSES, WIDTH]),
-        ("prototypes_present", vec![CLASSES]),
-    ];
-    let table = [
-        ("fedper", f(), fc()),
-        ("lg-fedavg", fc(), f()),
-        ("fedrep", f(), fc()),
-        ("fedrod", [f(), fc()].concat(), personal()),
-        ("fedgh", [fc(), prototypes].concat(), f()),
-        ("fedbabu", f(), fc()),
-        (
-            "gpfl",
-            [f(), gamma()].concat(),
-            [fc(), row("generic_condition"), row("personal_condition")].concat(),
-        ),
-        (
-            "fedcp",
-            [f(), fc(), policy()].concat(),
-            [personal(), row("context")].concat(),
-        ),
-        (
-            "dbe",
-            [f(), fc(), row("mean_feature")].concat(),
-            row("personal_bias"),
-        ),
-    ];
-    for (algorithm, shared, private) in table {
-        let learner = learner(&spec(algorithm, &[]), 0);
-        let layout = |entries: Vec<(&str, Vec<usize>)>| {
-            entries
-                .into_iter()
-                .map(|(name, shape)| (name.to_owned(), shape))
-                .collect::<fednode_core::Layout>()
-        };
-        assert_eq!(
-            learner.shared_layout().unwrap(),
-            layout(shared.clone()),
-            "{algorithm}"
-        );
-        assert_eq!(
-            learner.state().layout(),
-            layout([shared, private].concat()),
-            "{algorithm}"
-        );
-        assert_eq!(
-            (learner.experts().len(), learner.proxies()),
-            (0, None),
-            "{algorithm}"
         );
     }
 }
@@ -461,6 +371,55 @@ fn with_statistics(algorithm: &str, rounds: u32) -> FederationSpec {
     spec
 }
 
+/// Two nodes that trained for three rounds and gathered their statistics in the fourth, with the mean of these.
+fn gathered(spec: &FederationSpec) -> ([Learner; 2], ParamSet) {
+    let mut learners = [learner(spec, 0), learner(spec, 1)];
+    rounds(spec, &mut learners, 1..=3);
+    let updates: Vec<_> = learners
+        .iter_mut()
+        .map(|learner| update(learner, 4))
+        .collect();
+    let mean = combine_in(Round(4), spec, &updates).unwrap();
+    (learners, mean)
+}
+
+/// Gives everybody the mean statistics; returns each node's score before and after.
+fn adopted(learners: &mut [Learner], mean: &ParamSet, subset: Subset) -> Vec<[Score; 2]> {
+    let adopt = |learner: &mut Learner| {
+        let own = learner.evaluate(subset).score;
+        learner.adopt(Some(mean.clone()), Vec::new()).unwrap();
+        [own, learner.evaluate(subset).score]
+    };
+    learners.iter_mut().map(adopt).collect()
+}
+
+/// Restarts node 0, which changes no prediction.
+fn restarted(spec: &FederationSpec, node: &Learner) -> Learner {
+    let mut again = learner(spec, 0);
+    again.restore(&node.state()).unwrap();
+    let restarted = again.evaluate(Subset::Test);
+    assert_eq!(restarted, node.evaluate(Subset::Test), "{}", spec.algorithm);
+    again
+}
+
+/// Holds the mean counts against the share of each class among the samples of both nodes.
+fn assert_class_shares(counts: &[f32], algorithm: &str) {
+    let labels: Vec<u16> = [data(0), data(1)]
+        .iter()
+        .flat_map(|split| split.train.labels.clone())
+        .collect();
+    for (class, share) in counts.iter().enumerate() {
+        let count = labels
+            .iter()
+            .filter(|label| usize::from(**label) == class)
+            .count();
+        assert!(
+            (f64::from(*share) - count as f64 / labels.len() as f64).abs() < 1e-6,
+            "{algorithm} class {class}"
+        );
+    }
+}
+
 /// The sums are exact, everybody's classifier the same, and the mixture no worse where it was chosen.
 #[test]
 fn statistics_join_what_all_nodes_have_seen() {
@@ -474,61 +433,22 @@ fn statistics_join_what_all_nodes_have_seen() {
     assert!(!algorithms.is_empty());
     for algorithm in algorithms {
         let spec = with_statistics(algorithm, 4);
-        let mut learners = [learner(&spec, 0), learner(&spec, 1)];
-        rounds(&spec, &mut learners, 1..=3);
-        let updates: Vec<_> = learners
-            .iter_mut()
-            .map(|learner| update(learner, 4))
-            .collect();
-        let own: Vec<_> = learners
-            .iter()
-            .map(|learner| learner.evaluate(Subset::Validation).score.loss)
-            .collect();
-        let mean = combine_in(Round(4), &spec, &updates).unwrap();
+        let (mut learners, mean) = gathered(&spec);
         let names: Vec<&str> = mean.iter().map(|(name, _)| name).collect();
         assert_eq!(
             names,
             ["statistics.counts", "statistics.scatter", "statistics.sums"],
             "{algorithm}"
         );
-
-        // The share of each class among the samples of both nodes.
-        let labels: Vec<u16> = [data(0), data(1)]
-            .iter()
-            .flat_map(|split| split.train.labels.clone())
-            .collect();
-        for (class, share) in mean
-            .get("statistics.counts")
-            .unwrap()
-            .values()
-            .iter()
-            .enumerate()
-        {
-            let count = labels
-                .iter()
-                .filter(|label| usize::from(**label) == class)
-                .count();
-            assert!(
-                (f64::from(*share) - count as f64 / labels.len() as f64).abs() < 1e-6,
-                "{algorithm} class {class}"
-            );
-        }
-        for (learner, own) in learners.iter_mut().zip(own) {
-            learner.adopt(Some(mean.clone()), Vec::new()).unwrap();
-            let mixed = learner.evaluate(Subset::Validation).score.loss;
+        assert_class_shares(mean.get("statistics.counts").unwrap().values(), algorithm);
+        for [own, mixed] in adopted(&mut learners, &mean, Subset::Validation) {
+            let (own, mixed) = (own.loss, mixed.loss);
             assert!(
                 mixed <= own + 1e-6,
                 "{algorithm}: {own} alone, {mixed} mixed"
             );
         }
-        // A restart changes no prediction.
-        let mut again = self::learner(&spec, 0);
-        again.restore(&learners[0].state()).unwrap();
-        assert_eq!(
-            again.evaluate(Subset::Test),
-            learners[0].evaluate(Subset::Test),
-            "{algorithm}"
-        );
+        let again = restarted(&spec, &learners[0]);
         assert_eq!(again.shared(), Some(mean), "{algorithm}");
     }
 }
@@ -538,28 +458,12 @@ fn statistics_join_what_all_nodes_have_seen() {
 fn statistics_of_random_features_need_no_common_extractor() {
     let mut spec = with_statistics("lg-fedavg", 4);
     spec.statistics.features = StatisticsFeatures::Random;
-    let mut learners = [learner(&spec, 0), learner(&spec, 1)];
-    rounds(&spec, &mut learners, 1..=3);
-    let own: Vec<_> = learners
-        .iter()
-        .map(|learner| learner.evaluate(Subset::Test).score.accuracy)
-        .collect();
-    let updates: Vec<_> = learners
-        .iter_mut()
-        .map(|learner| update(learner, 4))
-        .collect();
-    let mean = combine_in(Round(4), &spec, &updates).unwrap();
-    for (learner, own) in learners.iter_mut().zip(own) {
-        learner.adopt(Some(mean.clone()), Vec::new()).unwrap();
-        let mixed = learner.evaluate(Subset::Test).score.accuracy;
+    let (mut learners, mean) = gathered(&spec);
+    for [own, mixed] in adopted(&mut learners, &mean, Subset::Test) {
+        let (own, mixed) = (own.accuracy, mixed.accuracy);
         assert!(mixed > own, "{own} alone, {mixed} mixed");
     }
-    let mut again = self::learner(&spec, 0);
-    again.restore(&learners[0].state()).unwrap();
-    assert_eq!(
-        again.evaluate(Subset::Test),
-        learners[0].evaluate(Subset::Test)
-    );
+    restarted(&spec, &learners[0]);
 }
 
 /// Ten dimensions instead of 32: 55 numbers of scatter, and the same classifier for everybody all the same.
@@ -567,31 +471,14 @@ fn statistics_of_random_features_need_no_common_extractor() {
 fn statistics_of_projected_features_take_fewer_numbers() {
     let mut spec = with_statistics("fedper", 4);
     (spec.statistics.dimensions, spec.statistics.gate) = (10, StatisticsGate::Sample);
-    let mut learners = [learner(&spec, 0), learner(&spec, 1)];
-    rounds(&spec, &mut learners, 1..=3);
-    let own: Vec<_> = learners
-        .iter()
-        .map(|learner| learner.evaluate(Subset::Test).score.accuracy)
-        .collect();
-    let updates: Vec<_> = learners
-        .iter_mut()
-        .map(|learner| update(learner, 4))
-        .collect();
-    let mean = combine_in(Round(4), &spec, &updates).unwrap();
+    let (mut learners, mean) = gathered(&spec);
     assert_eq!(mean.get("statistics.sums").unwrap().shape(), [CLASSES, 10]);
     assert_eq!(mean.get("statistics.scatter").unwrap().shape(), [55]);
-    for (learner, own) in learners.iter_mut().zip(own) {
-        learner.adopt(Some(mean.clone()), Vec::new()).unwrap();
-        let mixed = learner.evaluate(Subset::Test).score.accuracy;
+    for [own, mixed] in adopted(&mut learners, &mean, Subset::Test) {
+        let (own, mixed) = (own.accuracy, mixed.accuracy);
         assert!(mixed > own, "{own} alone, {mixed} mixed");
     }
-    let mut again = self::learner(&spec, 0);
-    again.restore(&learners[0].state()).unwrap();
-    assert_eq!(
-        again.evaluate(Subset::Test),
-        learners[0].evaluate(Subset::Test),
-        "a restart changes no prediction"
-    );
+    restarted(&spec, &learners[0]);
 }
 
 #[test]

@@ -9,11 +9,14 @@ use common::federation::{
 use fednode_core::{HyperValue, Layout, ParamSet};
 use fednode_learn::{Learner, Subset};
 
-fn layout(entries: Vec<(String, Vec<usize>)>) -> Layout {
+/// Parameters' names with their shapes.
+type Names = Vec<(String, Vec<usize>)>;
+
+fn layout(entries: Names) -> Layout {
     entries.into_iter().collect()
 }
 
-fn linear(name: &str, inputs: usize, outputs: usize) -> Vec<(String, Vec<usize>)> {
+fn linear(name: &str, inputs: usize, outputs: usize) -> Names {
     vec![
         (format!("{name}.weight"), vec![outputs, inputs]),
         (format!("{name}.bias"), vec![outputs]),
@@ -21,7 +24,7 @@ fn linear(name: &str, inputs: usize, outputs: usize) -> Vec<(String, Vec<usize>)
 }
 
 /// Base of the `mlp` on the digits, its parameters' names prefixed.
-fn base(prefix: &str) -> Vec<(String, Vec<usize>)> {
+fn base(prefix: &str) -> Names {
     [
         linear(&format!("{prefix}fc1"), 64, WIDTH),
         linear(&format!("{prefix}fc2"), WIDTH, WIDTH),
@@ -29,24 +32,24 @@ fn base(prefix: &str) -> Vec<(String, Vec<usize>)> {
     .concat()
 }
 
-fn head(prefix: &str) -> Vec<(String, Vec<usize>)> {
+fn head(prefix: &str) -> Names {
     linear(&format!("{prefix}fc"), WIDTH, CLASSES)
 }
 
-fn whole(prefix: &str) -> Vec<(String, Vec<usize>)> {
+fn whole(prefix: &str) -> Names {
     [base(prefix), head(prefix)].concat()
 }
 
-fn array(name: &str, shape: &[usize]) -> Vec<(String, Vec<usize>)> {
+fn array(name: &str, shape: &[usize]) -> Names {
     vec![(name.to_owned(), shape.to_vec())]
 }
 
-fn experts() -> Vec<(String, Vec<usize>)> {
+fn experts() -> Names {
     let all = (0..4).flat_map(|expert| whole(&format!("experts.{expert}.")));
     all.chain(array("usage", &[4])).collect()
 }
 
-fn generator() -> Vec<(String, Vec<usize>)> {
+fn generator() -> Names {
     let layers = [
         linear("generator.hidden", 32 + CLASSES, 256),
         linear("generator.features", 256, WIDTH),
@@ -54,7 +57,7 @@ fn generator() -> Vec<(String, Vec<usize>)> {
     [layers.concat(), array("class_shares", &[CLASSES])].concat()
 }
 
-fn switch_gate() -> Vec<(String, Vec<usize>)> {
+fn switch_gate() -> Names {
     let norm = |name: &str, width: usize| {
         let arrays = ["weight", "bias", "running_mean", "running_var"];
         arrays
@@ -75,76 +78,70 @@ fn switch_gate() -> Vec<(String, Vec<usize>)> {
     .concat()
 }
 
-#[test]
-fn shares_and_keeps_what_its_paper_says() {
-    let prototypes = || {
-        [
-            array("prototypes", &[CLASSES, WIDTH]),
-            array("prototypes_present", &[CLASSES]),
-        ]
-        .concat()
-    };
-    let logits = || {
-        [
-            array("mean_logits", &[CLASSES, CLASSES]),
-            array("mean_logits_present", &[CLASSES]),
-        ]
-        .concat()
-    };
-    let table = [
-        ("fedprox", whole(""), Vec::new()),
-        (
-            "scaffold",
-            [whole(""), whole("control.")].concat(),
-            whole("own_control."),
-        ),
-        ("moon", whole(""), base("previous.")),
-        ("fedproto", prototypes(), whole("")),
-        ("fd", logits(), whole("")),
-        ("pfl-fb", whole(""), whole("personal.")),
-        (
-            "pfl-mf",
-            whole(""),
-            [whole("personal."), linear("gate", 64, 1)].concat(),
-        ),
-        (
-            "pfl-mfe",
-            whole(""),
-            [whole("personal."), linear("gate", 64, 1)].concat(),
-        ),
-        (
-            "fed-syn-moe",
-            whole(""),
-            [linear("personal", WIDTH, CLASSES), linear("gate", WIDTH, 1)].concat(),
-        ),
-        (
-            "pfedmoe",
-            base("small."),
-            [whole(""), switch_gate()].concat(),
-        ),
-        ("fml", whole("small."), whole("")),
-        (
-            "fedkd",
-            whole("small."),
-            [whole(""), array("between.weight", &[WIDTH, WIDTH])].concat(),
-        ),
-        (
-            "fedapen",
-            whole("small."),
-            [whole(""), array("ensemble_weight", &[1])].concat(),
-        ),
-        (
-            "fedgen",
-            [base(""), linear("head", WIDTH, CLASSES), generator()].concat(),
-            Vec::new(),
-        ),
-        ("fedmix", experts(), linear("gate", 64, 4)),
-        (
-            "fedjets",
-            [whole("common."), linear("gate", WIDTH, 4), experts()].concat(),
-            Vec::new(),
-        ),
-    ];
+fn norm(name: &str, width: usize) -> Names {
+    let array = |kind| (format!("{name}.{kind}"), vec![width]);
+    ["weight", "bias"].map(array).to_vec()
+}
+
+fn prototypes() -> Names {
+    [
+        array("prototypes", &[CLASSES, WIDTH]),
+        array("prototypes_present", &[CLASSES]),
+    ]
+    .concat()
+}
+
+fn mean_logits() -> Names {
+    [
+        array("mean_logits", &[CLASSES, CLASSES]),
+        array("mean_logits_present", &[CLASSES]),
+    ]
+    .concat()
+}
+
+/// GPFL's conditional valve, with the embeddings of the classes.
+fn valve() -> Names {
+    [
+        linear("cov.gamma.0", WIDTH, WIDTH),
+        norm("cov.gamma.2", WIDTH),
+        linear("cov.beta.0", WIDTH, WIDTH),
+        norm("cov.beta.2", WIDTH),
+        array("class_embedding", &[CLASSES, WIDTH]),
+    ]
+    .concat()
+}
+
+fn conditions() -> Names {
+    let condition = |name| array(name, &[WIDTH]);
+    [
+        condition("generic_condition"),
+        condition("personal_condition"),
+    ]
+    .concat()
+}
+
+/// FedCP's network of the conditional policy.
+fn policy() -> Names {
+    [
+        linear("policy.0", WIDTH, 2 * WIDTH),
+        norm("policy.1", 2 * WIDTH),
+    ]
+    .concat()
+}
+
+fn personal_head() -> Names {
+    linear("personal", WIDTH, CLASSES)
+}
+
+fn personal_model_with_gate() -> Names {
+    [whole("personal."), linear("gate", 64, 1)].concat()
+}
+
+/// A row, the names and shapes that it shares, and those that it keeps.
+type Shares = (&'static str, Names, Names);
+
+/// Trains nobody: the layouts are there from the beginning.
+fn assert_layouts(table: Vec<Shares>) {
     for (algorithm, shared, private) in table {
         let learner = learner(&spec(algorithm, &[]), 0);
         assert_eq!(
@@ -163,6 +160,91 @@ fn shares_and_keeps_what_its_paper_says() {
             "{algorithm}"
         );
     }
+}
+
+/// With what the files of DBE, GPFL and FedCP say they add.
+#[test]
+fn personal_layers_share_and_keep_what_their_papers_say() {
+    let array = |name| array(name, &[WIDTH]);
+    assert_layouts(vec![
+        ("fedper", base(""), head("")),
+        ("lg-fedavg", head(""), base("")),
+        ("fedrep", base(""), head("")),
+        ("fedrod", whole(""), personal_head()),
+        ("fedgh", [head(""), prototypes()].concat(), base("")),
+        ("fedbabu", base(""), head("")),
+        (
+            "gpfl",
+            [base(""), valve()].concat(),
+            [head(""), conditions()].concat(),
+        ),
+        (
+            "fedcp",
+            [whole(""), policy()].concat(),
+            [personal_head(), array("context")].concat(),
+        ),
+        (
+            "dbe",
+            [whole(""), array("mean_feature")].concat(),
+            array("personal_bias"),
+        ),
+    ]);
+}
+
+#[test]
+fn whole_and_auxiliary_models_share_and_keep_what_their_papers_say() {
+    assert_layouts(vec![
+        ("fedprox", whole(""), Vec::new()),
+        (
+            "scaffold",
+            [whole(""), whole("control.")].concat(),
+            whole("own_control."),
+        ),
+        ("moon", whole(""), base("previous.")),
+        ("fedproto", prototypes(), whole("")),
+        ("fd", mean_logits(), whole("")),
+        ("fml", whole("small."), whole("")),
+        (
+            "fedkd",
+            whole("small."),
+            [whole(""), array("between.weight", &[WIDTH, WIDTH])].concat(),
+        ),
+        (
+            "fedapen",
+            whole("small."),
+            [whole(""), array("ensemble_weight", &[1])].concat(),
+        ),
+        (
+            "fedgen",
+            [base(""), linear("head", WIDTH, CLASSES), generator()].concat(),
+            Vec::new(),
+        ),
+    ]);
+}
+
+#[test]
+fn mixtures_share_and_keep_what_their_papers_say() {
+    assert_layouts(vec![
+        ("pfl-fb", whole(""), whole("personal.")),
+        ("pfl-mf", whole(""), personal_model_with_gate()),
+        ("pfl-mfe", whole(""), personal_model_with_gate()),
+        (
+            "fed-syn-moe",
+            whole(""),
+            [personal_head(), linear("gate", WIDTH, 1)].concat(),
+        ),
+        (
+            "pfedmoe",
+            base("small."),
+            [whole(""), switch_gate()].concat(),
+        ),
+        ("fedmix", experts(), linear("gate", 64, 4)),
+        (
+            "fedjets",
+            [whole("common."), linear("gate", WIDTH, 4), experts()].concat(),
+            Vec::new(),
+        ),
+    ]);
 }
 
 #[test]

@@ -5,12 +5,13 @@ use std::net::{IpAddr, TcpListener};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use fednode_core::{Advert, Audience, BlobStore, SignedAdvert, Timestamp};
+use fednode_core::{Advert, Audience, BlobStore, NodeId, SignedAdvert, Timestamp};
 use futures::StreamExt;
 use libp2p::core::transport::ListenerId;
 use libp2p::multiaddr::Protocol;
 use libp2p::swarm::{self, Swarm, SwarmEvent};
 use libp2p::{Multiaddr, StreamProtocol, TransportError};
+use libp2p_stream::Control;
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
@@ -18,7 +19,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::behaviour::{self, Behaviour, IDLE_TIMEOUT, Topics};
-use crate::blob::{self, Fetcher};
+use crate::blob::{self, Fetcher, Wish};
 use crate::book::Book;
 use crate::config::Config;
 use crate::event::{EVENT_QUEUE, Event, Outbox};
@@ -26,7 +27,7 @@ use crate::gate::{self, GATE_QUEUE, Rules};
 use crate::handle::{COMMAND_QUEUE, Handle, Shared};
 use crate::identity::{self, Identity, peer_id};
 use crate::roster::Roster;
-use crate::task::{Inlets, Task, socket_error};
+use crate::task::{Beginning, Inlets, Outlets, Task, socket_error};
 use crate::traffic::Traffic;
 use crate::transport;
 use crate::wire::BLOB_PROTOCOL;
@@ -92,71 +93,43 @@ pub async fn start(
     // Listening comes before anything is spawned: a port in use is an error of the caller, not a log line.
     listen(&mut swarm, &config.listen).await?;
     let book = recall(&config).await;
-    Ok(launch(
-        swarm, config, identity, blobs, topics, traffic, book,
-    ))
+    let beginning = Beginning {
+        swarm,
+        config,
+        identity,
+        topics,
+        book,
+    };
+    Ok(launch(beginning, blobs, traffic))
 }
 
-fn launch(
-    swarm: Swarm<Behaviour>,
-    config: Config,
-    identity: Identity,
-    blobs: Arc<dyn BlobStore>,
-    topics: Topics,
-    traffic: Arc<Traffic>,
-    book: Book,
-) -> Network {
-    let (node, roster, cancel) = (
-        identity.node_id(),
-        Arc::new(Roster::new()),
-        CancellationToken::new(),
-    );
+/// Makes the queues, and spawns the task and its helpers.
+fn launch(beginning: Beginning, blobs: Arc<dyn BlobStore>, traffic: Arc<Traffic>) -> Network {
     let shared = Arc::new(Shared {
-        node,
+        node: beginning.identity.node_id(),
         listeners: RwLock::default(),
-        traffic: traffic.clone(),
-        roster: roster.clone(),
+        traffic,
+        roster: Arc::new(Roster::new()),
     });
+    let cancel = CancellationToken::new();
     let (events, received) = mpsc::channel(EVENT_QUEUE);
     let (command, commands) = mpsc::channel(COMMAND_QUEUE);
     let (wish, wishes) = mpsc::channel(WISH_QUEUE);
     let (candidate, candidates) = mpsc::channel(GATE_QUEUE);
     let (judged, checked) = mpsc::channel(GATE_QUEUE);
-    let mut control = swarm.behaviour().streams.new_control();
-    let incoming = control
-        .accept(StreamProtocol::new(BLOB_PROTOCOL))
-        .expect("nobody else accepts blob streams");
-    let fetcher = Fetcher::new(
-        blobs.clone(),
-        roster.clone(),
-        traffic.clone(),
-        control,
-        wish,
-        cancel.clone(),
-    );
-    let compression = config.compression;
-    let rules = Rules {
-        spec: config.spec.clone(),
-        federation: config.federation,
-        own: node,
-        allow: config.allow.clone(),
-    };
     // The task joins its helpers at the end, so that nothing of the network outlives it.
     let mut helpers = JoinSet::new();
-    helpers.spawn(gate::run(Arc::new(rules), candidates, judged));
-    helpers.spawn(blob::serve(
-        incoming,
-        blobs,
-        roster,
-        traffic,
-        cancel.clone(),
-    ));
+    let rules = Arc::new(rules(&beginning.config, shared.node));
+    helpers.spawn(gate::run(rules, candidates, judged));
+    let control = beginning.swarm.behaviour().streams.new_control();
+    let fetcher = exchange_blobs(control, blobs, &shared, wish, &cancel, &mut helpers);
     let inlets = Inlets {
         commands,
         wishes,
         checked,
         cancel: cancel.clone(),
     };
+    let compression = beginning.config.compression;
     let handle = Handle::new(
         command,
         fetcher.clone(),
@@ -164,21 +137,49 @@ fn launch(
         compression,
         cancel,
     );
-    let task = Task::new(
-        swarm,
-        config,
-        identity,
-        topics,
-        book,
-        Outbox::new(events),
-        candidate,
-        shared,
-    );
+    let outlets = Outlets {
+        events: Outbox::new(events),
+        gate: candidate,
+    };
+    let task = Task::new(beginning, outlets, shared);
     Network {
         handle,
         events: received,
         task: tokio::spawn(task.run(inlets, helpers, fetcher)),
     }
+}
+
+/// Returns what adverts are judged by.
+fn rules(config: &Config, own: NodeId) -> Rules {
+    Rules {
+        spec: config.spec.clone(),
+        federation: config.federation,
+        own,
+        allow: config.allow.clone(),
+    }
+}
+
+/// Serves blobs to peers; returns what fetches blobs from peers.
+fn exchange_blobs(
+    mut control: Control,
+    blobs: Arc<dyn BlobStore>,
+    shared: &Shared,
+    wish: mpsc::Sender<Wish>,
+    cancel: &CancellationToken,
+    helpers: &mut JoinSet<()>,
+) -> Fetcher {
+    let incoming = control
+        .accept(StreamProtocol::new(BLOB_PROTOCOL))
+        .expect("nobody else accepts blob streams");
+    let (roster, traffic) = (shared.roster.clone(), shared.traffic.clone());
+    helpers.spawn(blob::serve(
+        incoming,
+        blobs.clone(),
+        roster.clone(),
+        traffic.clone(),
+        cancel.clone(),
+    ));
+    Fetcher::new(blobs, roster, traffic, control, wish, cancel.clone())
 }
 
 /// Listens at every address and waits until each listener has one or has failed.

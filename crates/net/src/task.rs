@@ -52,6 +52,23 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Time for connections to close after that.
 const FAREWELL: Duration = Duration::from_millis(300);
 
+/// What the task begins with.
+pub(crate) struct Beginning {
+    /// It listens already.
+    pub(crate) swarm: Swarm<Behaviour>,
+    pub(crate) config: Config,
+    pub(crate) identity: Identity,
+    pub(crate) topics: Topics,
+    pub(crate) book: Book,
+}
+
+/// The queues to other tasks.
+#[derive(Debug)]
+pub(crate) struct Outlets {
+    pub(crate) events: Outbox,
+    pub(crate) gate: mpsc::Sender<Candidate>,
+}
+
 /// The queues from other tasks.
 #[derive(Debug)]
 pub(crate) struct Inlets {
@@ -98,20 +115,14 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the one place where everything is put together"
-    )]
-    pub(crate) fn new(
-        swarm: Swarm<Behaviour>,
-        config: Config,
-        identity: Identity,
-        topics: Topics,
-        book: Book,
-        outbox: Outbox,
-        gate: mpsc::Sender<Candidate>,
-        shared: Arc<Shared>,
-    ) -> Self {
+    pub(crate) fn new(beginning: Beginning, outlets: Outlets, shared: Arc<Shared>) -> Self {
+        let Beginning {
+            swarm,
+            config,
+            identity,
+            topics,
+            book,
+        } = beginning;
         let now = Instant::now();
         let mut task = Self {
             swarm,
@@ -129,8 +140,8 @@ impl Task {
             refusals: BTreeMap::new(),
             standing: Standing::default(),
             holds: Holds::default(),
-            outbox,
-            gate,
+            outbox: outlets.events,
+            gate: outlets.gate,
             shared,
             unheard: VecDeque::new(),
             forwards: VecDeque::new(),

@@ -19,7 +19,8 @@ impl FederationSpec {
     /// Names the first key out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let mut rules = general(self);
-        rules.extend(training(&self.training, self));
+        rules.extend(epochs_and_batches(&self.training, self));
+        rules.extend(descent(&self.training, self.rounds));
         rules.extend(round(&self.round, self));
         rules.extend(bounds(&self.scale, &self.limits));
         rules.extend(statistics(&self.statistics));
@@ -95,7 +96,8 @@ fn are_distinct(names: &[String], expected: usize) -> bool {
     names.len() == expected && names.iter().collect::<BTreeSet<_>>().len() == expected
 }
 
-fn training(training: &TrainingSpec, spec: &FederationSpec) -> Vec<Rule> {
+/// What a local update goes through: epochs, batches, changed images.
+fn epochs_and_batches(training: &TrainingSpec, spec: &FederationSpec) -> Vec<Rule> {
     vec![
         (
             (1..=1000).contains(&training.local_epochs),
@@ -122,6 +124,12 @@ fn training(training: &TrainingSpec, spec: &FederationSpec) -> Vec<Rule> {
             "training.augmentation",
             "`none` unless inputs are images of 5×5 pixels or more",
         ),
+    ]
+}
+
+/// How a batch changes the weights: the optimizer, and how its step size changes over the rounds.
+fn descent(training: &TrainingSpec, rounds: u32) -> Vec<Rule> {
+    vec![
         (
             positive(training.learning_rate),
             "training.learning_rate",
@@ -148,7 +156,7 @@ fn training(training: &TrainingSpec, spec: &FederationSpec) -> Vec<Rule> {
             "above 0 to 1",
         ),
         (
-            training.warmup_rounds < spec.rounds,
+            training.warmup_rounds < rounds,
             "training.warmup_rounds",
             "0 to below `rounds`",
         ),

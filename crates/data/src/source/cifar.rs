@@ -11,8 +11,8 @@ use std::sync::Arc;
 use fednode_config::{TableDoc, config};
 
 use super::kind::Reader;
-use super::records::{RecordFile, Wanted};
-use super::{Facts, Pool, Source, numbered};
+use super::records::{RecordFile, Wanted, class};
+use super::{Facts, Pool, Source, numbered, unpacked};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
 
@@ -121,12 +121,7 @@ impl Cifar {
         variant: &Variant,
         class_names: Arc<[String]>,
     ) -> Result<Self, DataError> {
-        let unpacked = folder.join(variant.folder);
-        let folder = if unpacked.is_dir() {
-            unpacked.as_path()
-        } else {
-            folder
-        };
+        let folder = unpacked(folder, variant.folder);
         let record = variant.label_bytes + PIXELS;
         let mut files = Vec::new();
         for name in variant.files {
@@ -161,12 +156,7 @@ impl Source for Cifar {
         for (path, n) in &self.files {
             RecordFile::open(path)?.for_each(*n, self.label_bytes + PIXELS, |at, record| {
                 let label = record[self.label_bytes - 1];
-                if usize::from(label) >= classes {
-                    let cause =
-                        format!("holds label {label} at {at}, beyond its {classes} classes");
-                    return Err(DataError::malformed(path, cause));
-                }
-                labels.push(u16::from(label));
+                labels.push(class(path, at, label, 0, classes)?);
                 Ok(())
             })?;
         }
@@ -195,19 +185,6 @@ impl Source for Cifar {
                 Ok(())
             })?;
         }
-        let labels = indices
-            .iter()
-            .map(|index| pool.labels[*index as usize])
-            .collect();
-        let pixels = Pixels::Bytes {
-            values,
-            white: u8::MAX,
-        };
-        Ok(Samples::new(
-            SHAPE,
-            pixels,
-            labels,
-            Arc::clone(&pool.class_names),
-        )?)
+        pool.samples(indices, Pixels::bytes(values))
     }
 }

@@ -430,16 +430,7 @@ impl Source for CsvTable {
             }
             Ok(())
         })?;
-        let labels = indices
-            .iter()
-            .map(|index| pool.labels[*index as usize])
-            .collect();
-        Ok(Samples::new(
-            pool.shape,
-            Pixels::Floats(values),
-            labels,
-            Arc::clone(&pool.class_names),
-        )?)
+        pool.samples(indices, Pixels::Floats(values))
     }
 }
 

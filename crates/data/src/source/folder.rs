@@ -224,19 +224,6 @@ impl Source for Folder {
         for index in wanted {
             self.append(&self.files[*index as usize], pool.shape, &mut values)?;
         }
-        let labels = wanted
-            .iter()
-            .map(|index| pool.labels[*index as usize])
-            .collect();
-        let pixels = Pixels::Bytes {
-            values,
-            white: u8::MAX,
-        };
-        Ok(Samples::new(
-            pool.shape,
-            pixels,
-            labels,
-            Arc::clone(&pool.class_names),
-        )?)
+        pool.samples(wanted, Pixels::bytes(values))
     }
 }

@@ -15,7 +15,7 @@ use fednode_config::{TableDoc, config};
 use serde::{Deserialize, Serialize};
 
 use super::kind::Reader;
-use super::records::{RecordFile, Wanted};
+use super::records::{RecordFile, Wanted, class};
 use super::{Facts, Pool, Source, numbered};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
@@ -267,17 +267,13 @@ impl Idx {
         }
         let classes = self.class_names.as_ref().map_or(256, |names| names.len());
         file.for_each(count as usize, 1, |at, record| {
-            let label = record[0].checked_sub(self.first_label).map(u16::from);
-            let label = label
-                .filter(|label| usize::from(*label) < classes)
-                .ok_or_else(|| {
-                    let cause = format!(
-                        "holds label {} at {at}, beyond its {classes} classes",
-                        record[0]
-                    );
-                    DataError::malformed(&part.labels, cause)
-                })?;
-            labels.push(label);
+            labels.push(class(
+                &part.labels,
+                at,
+                record[0],
+                self.first_label,
+                classes,
+            )?);
             Ok(())
         })?;
         Ok(count as usize)
@@ -377,20 +373,7 @@ impl Source for Idx {
         for part in &self.parts {
             start += self.read_images(part, start, &wanted, &mut values)? as u32;
         }
-        let labels = indices
-            .iter()
-            .map(|index| pool.labels[*index as usize])
-            .collect();
-        let pixels = Pixels::Bytes {
-            values,
-            white: u8::MAX,
-        };
-        Ok(Samples::new(
-            pool.shape,
-            pixels,
-            labels,
-            Arc::clone(&pool.class_names),
-        )?)
+        pool.samples(indices, Pixels::bytes(values))
     }
 }
 

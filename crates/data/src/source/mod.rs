@@ -28,7 +28,9 @@ mod records;
 mod rows;
 mod text;
 
+use std::borrow::Cow;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 pub use csv_table::numbers;
@@ -37,7 +39,7 @@ pub use idx::{is_transposed, transposed};
 pub use kind::Kind;
 
 use crate::error::DataError;
-use crate::samples::Samples;
+use crate::samples::{Pixels, Samples};
 use crate::vocabulary::Vocabulary;
 
 /// What is known of all samples of a source before any of them is read.
@@ -49,6 +51,16 @@ pub struct Pool {
     pub labels: Vec<u16>,
     /// The classes' names; every label is below their number.
     pub class_names: Arc<[String]>,
+}
+
+impl Pool {
+    /// Makes samples of the values of those at `indices`.
+    fn samples(&self, indices: &[u32], pixels: Pixels) -> Result<Samples, DataError> {
+        let label = |index: &u32| self.labels[*index as usize];
+        let labels = indices.iter().map(label).collect();
+        let class_names = Arc::clone(&self.class_names);
+        Ok(Samples::new(self.shape, pixels, labels, class_names)?)
+    }
 }
 
 /// What the samples of a source are.
@@ -104,6 +116,15 @@ pub const KINDS: &[Kind] = &[
     Kind::of::<text::AgNewsOptions>(),
     Kind::of::<text::Options>(),
 ];
+
+/// Returns the folder that an archive makes inside this one, or this one where it is the archive's.
+fn unpacked<'a>(folder: &'a Path, archive: &str) -> Cow<'a, Path> {
+    let inner = folder.join(archive);
+    match inner.is_dir() {
+        true => inner.into(),
+        false => folder.into(),
+    }
+}
 
 /// Names classes by their numbers.
 fn numbered(n: usize) -> Arc<[String]> {

@@ -105,6 +105,23 @@ impl RecordFile {
     }
 }
 
+/// Returns the class of record `at`, where the classes' labels count from `first`.
+pub(super) fn class(
+    path: &Path,
+    at: usize,
+    label: u8,
+    first: u8,
+    classes: usize,
+) -> Result<u16, DataError> {
+    let class = label.checked_sub(first).map(u16::from);
+    class
+        .filter(|class| usize::from(*class) < classes)
+        .ok_or_else(|| {
+            let cause = format!("holds label {label} at {at}, beyond its {classes} classes");
+            DataError::malformed(path, cause)
+        })
+}
+
 /// The wanted samples in file order, each with its place in the result.
 pub(super) struct Wanted {
     sorted: Vec<(u32, usize)>,

@@ -13,6 +13,8 @@ use crate::error::DataError;
 
 /// Longest row: bounds what a damaged file can make us hold.
 const MAX_ROW_BYTES: usize = 1 << 20;
+/// What some programs begin a file of UTF-8 text with.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// An opened file.
 pub(super) struct Rows {
@@ -31,9 +33,19 @@ pub(super) struct Row {
     pub(super) cells: Vec<String>,
 }
 
+/// A row of which some lines have been read.
+#[derive(Debug, Default)]
+struct Unfinished {
+    cells: Vec<String>,
+    /// The bytes of the cell that comes after these.
+    cell: Vec<u8>,
+    place: Place,
+}
+
 /// What the next byte is part of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Place {
+    #[default]
     CellStart,
     Plain,
     Quoted,
@@ -78,18 +90,15 @@ impl Rows {
 
     /// Reads as many lines as the row that begins here has.
     fn cells(&mut self, first: u64) -> Result<Option<Vec<String>>, DataError> {
-        let (mut cells, mut cell, mut place) = (Vec::new(), Vec::new(), Place::CellStart);
+        let mut row = Unfinished::default();
         let (mut line, mut size) = (Vec::new(), 0);
         loop {
-            line.clear();
-            let limit = (MAX_ROW_BYTES + 1 - size) as u64;
-            let read = std::io::Read::take(&mut self.stream, limit).read_until(b'\n', &mut line);
-            size += read.map_err(DataError::read(&self.path))?;
+            size += self.read_line(&mut line, MAX_ROW_BYTES + 1 - size)?;
             if size > MAX_ROW_BYTES {
                 return Err(self.malformed(first, "has a row of more than a megabyte"));
             }
             if line.is_empty() {
-                return match place {
+                return match row.place {
                     Place::Quoted => {
                         Err(self
                             .malformed(first, "has a quotation without end in the row that begins"))
@@ -97,50 +106,63 @@ impl Rows {
                     _ => Ok(None),
                 };
             }
-            self.lines += 1;
-            let bytes = if first == 1 && self.lines == 1 {
-                line.strip_prefix("\u{feff}".as_bytes())
-            } else {
-                None
-            };
-            for byte in bytes
-                .unwrap_or(&line)
-                .iter()
-                .copied()
-                .filter(|byte| *byte != b'\r')
-            {
-                place = match (place, byte) {
-                    (Place::CellStart, b'"') => Place::Quoted,
-                    (Place::Quoted, b'"') => Place::Mark,
-                    (Place::CellStart | Place::Plain | Place::Mark, b',') => {
-                        cells.push(self.text(std::mem::take(&mut cell))?);
-                        Place::CellStart
-                    }
-                    (Place::CellStart | Place::Plain | Place::Mark, b'\n') => break,
-                    (Place::Mark, b'"') | (Place::Quoted, _) => {
-                        cell.push(byte);
-                        Place::Quoted
-                    }
-                    (Place::Mark, _) => {
-                        return Err(
-                            self.malformed(self.lines, "goes on after a closing quotation mark")
-                        );
-                    }
-                    (Place::CellStart | Place::Plain, _) => {
-                        cell.push(byte);
-                        Place::Plain
-                    }
-                };
-            }
-            if place != Place::Quoted {
-                cells.push(self.text(cell)?);
-                return Ok(Some(cells));
+            row.add_line(&line)
+                .map_err(|cause| self.malformed(self.lines, cause))?;
+            if row.place != Place::Quoted {
+                return Ok(Some(row.cells));
             }
         }
     }
 
-    fn text(&self, bytes: Vec<u8>) -> Result<String, DataError> {
-        String::from_utf8(bytes).map_err(|_| self.malformed(self.lines, "is no UTF-8 text"))
+    /// Reads a line of so many bytes at most, without the mark that a file may begin with; returns how many were read.
+    fn read_line(&mut self, line: &mut Vec<u8>, limit: usize) -> Result<usize, DataError> {
+        line.clear();
+        let size = std::io::Read::take(&mut self.stream, limit as u64)
+            .read_until(b'\n', line)
+            .map_err(DataError::read(&self.path))?;
+        if size > 0 {
+            self.lines += 1;
+        }
+        if self.lines == 1 && line.starts_with(BYTE_ORDER_MARK) {
+            line.drain(..BYTE_ORDER_MARK.len());
+        }
+        Ok(size)
+    }
+}
+
+impl Unfinished {
+    /// Adds a line to the row; the line ends the row unless a quotation goes on. Otherwise tells what is wrong.
+    fn add_line(&mut self, line: &[u8]) -> Result<(), &'static str> {
+        for byte in line.iter().copied().filter(|byte| *byte != b'\r') {
+            self.place = match (self.place, byte) {
+                (Place::CellStart, b'"') => Place::Quoted,
+                (Place::Quoted, b'"') => Place::Mark,
+                (Place::CellStart | Place::Plain | Place::Mark, b',') => {
+                    self.end_cell()?;
+                    Place::CellStart
+                }
+                (Place::CellStart | Place::Plain | Place::Mark, b'\n') => break,
+                (Place::Mark, b'"') | (Place::Quoted, _) => {
+                    self.cell.push(byte);
+                    Place::Quoted
+                }
+                (Place::Mark, _) => return Err("goes on after a closing quotation mark"),
+                (Place::CellStart | Place::Plain, _) => {
+                    self.cell.push(byte);
+                    Place::Plain
+                }
+            };
+        }
+        match self.place {
+            Place::Quoted => Ok(()),
+            Place::CellStart | Place::Plain | Place::Mark => self.end_cell(),
+        }
+    }
+
+    fn end_cell(&mut self) -> Result<(), &'static str> {
+        let text = String::from_utf8(std::mem::take(&mut self.cell));
+        self.cells.push(text.map_err(|_| "is no UTF-8 text")?);
+        Ok(())
     }
 }
 

@@ -32,7 +32,7 @@ use super::kind::Reader;
 use super::options::{Classes, Number};
 use super::records::Wanted;
 use super::rows::{Row, Rows};
-use super::{Facts, Pool, Source};
+use super::{Facts, Pool, Source, unpacked};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
 use crate::tokenizer::normalize;
@@ -126,12 +126,7 @@ impl Reader for AgNewsOptions {
     }
 
     fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
-        let unpacked = self.folder.join(AG_NEWS_FOLDER);
-        let folder = if unpacked.is_dir() {
-            &unpacked
-        } else {
-            &self.folder
-        };
+        let folder = unpacked(&self.folder, AG_NEWS_FOLDER);
         let file = |name: &str| {
             let names = [name.to_owned(), format!("{name}.gz")];
             names
@@ -374,15 +369,6 @@ impl Source for Text {
                 Ok(())
             })?;
         }
-        let labels = indices
-            .iter()
-            .map(|index| pool.labels[*index as usize])
-            .collect();
-        Ok(Samples::new(
-            pool.shape,
-            Pixels::Tokens { ids, vocabulary },
-            labels,
-            Arc::clone(&pool.class_names),
-        )?)
+        pool.samples(indices, Pixels::Tokens { ids, vocabulary })
     }
 }

@@ -96,51 +96,30 @@ impl Block {
     ///
     /// It also writes the input gradients.
     fn backward_group(&self, group: Group<'_>) -> (Vec<f32>, Vec<f32>) {
-        let (width, channel_width) = (padded(self.filters), padded(self.input[0]));
-        let ([_, height, columns], [rows, row]) = (self.padded_input(), self.convolved());
+        let width = padded(self.filters);
+        let [rows, row] = self.convolved();
         let n_sums = rows * row * width;
         // Small maps have few positions; then several samples are summed before a tile is stored.
         let at_once = POSITIONS.div_ceil(rows * row).min(GROUP);
         let (mut weight, mut bias) = (vec![0.0; self.depth() * width], vec![0.0; width]);
         let mut sums = vec![0.0; at_once * n_sums];
-        let mut pooled = vec![0.0; self.n_pooled() * width];
-        let mut spread = vec![0.0; height * columns * channel_width];
+        let mut scratch = Scratch::new(self);
         let mut inputs = group.input.chunks_mut(self.input.iter().product());
+        let n_winners = self.n_pooled() * width;
         let batches = group.gradient.chunks(at_once * self.n_outputs());
         let traces = group
             .maps
             .chunks(at_once * self.n_maps())
-            .zip(group.winners.chunks(at_once * self.n_pooled() * width));
+            .zip(group.winners.chunks(at_once * n_winners));
         for (gradient, (maps, winners)) in batches.zip(traces) {
             let n_samples = gradient.len() / self.n_outputs();
             for sample in 0..n_samples {
                 let gradient = &gradient[sample * self.n_outputs()..][..self.n_outputs()];
-                let winners =
-                    &winners[sample * self.n_pooled() * width..][..self.n_pooled() * width];
+                let winners = &winners[sample * n_winners..][..n_winners];
                 let sums = &mut sums[sample * n_sums..][..n_sums];
-                tile::dispatch(
-                    width,
-                    Unpool {
-                        block: self,
-                        gradient,
-                        winners,
-                        pooled: &mut pooled,
-                        sums,
-                        bias: &mut bias,
-                    },
-                );
+                self.unpool(gradient, winners, sums, &mut bias, &mut scratch);
                 if let Some(target) = inputs.next() {
-                    let weights = group.weights;
-                    tile::dispatch(
-                        channel_width,
-                        InputGradient {
-                            block: self,
-                            sums,
-                            weights,
-                            spread: &mut spread,
-                            target,
-                        },
-                    );
+                    self.input_gradient(sums, group.weights, target, &mut scratch);
                 }
             }
             tile::dispatch(
@@ -155,6 +134,46 @@ impl Block {
             );
         }
         (weight, bias)
+    }
+
+    /// Writes the gradient of a sample's convolved maps, and adds its bias gradient.
+    #[inline]
+    fn unpool(
+        &self,
+        gradient: &[f32],
+        winners: &[u8],
+        sums: &mut [f32],
+        bias: &mut [f32],
+        scratch: &mut Scratch,
+    ) {
+        let unpool = Unpool {
+            block: self,
+            gradient,
+            winners,
+            pooled: &mut scratch.pooled,
+            sums,
+            bias,
+        };
+        tile::dispatch(padded(self.filters), unpool);
+    }
+
+    /// Writes a sample's input gradient.
+    #[inline]
+    fn input_gradient(
+        &self,
+        sums: &[f32],
+        weights: &[f32],
+        target: &mut [f32],
+        scratch: &mut Scratch,
+    ) {
+        let input_gradient = InputGradient {
+            block: self,
+            sums,
+            weights,
+            spread: &mut scratch.spread,
+            target,
+        };
+        tile::dispatch(padded(self.input[0]), input_gradient);
     }
 
     /// Turns maps with the (padded) channels innermost into an image.
@@ -245,6 +264,24 @@ struct Group<'a> {
     winners: &'a [u8],
     weights: &'a [f32],
     input: &'a mut [f32],
+}
+
+/// Where the numbers of one sample are on their way back; every sample overwrites them.
+struct Scratch {
+    /// The gradient of the pooled maps, with the (padded) filters innermost.
+    pooled: Vec<f32>,
+    /// The gradient of the padded input, with the (padded) channels innermost.
+    spread: Vec<f32>,
+}
+
+impl Scratch {
+    fn new(block: &Block) -> Self {
+        let [channels, height, columns] = block.padded_input();
+        Self {
+            pooled: vec![0.0; block.n_pooled() * padded(block.filters)],
+            spread: vec![0.0; height * columns * padded(channels)],
+        }
+    }
 }
 
 /// Turns the gradient of a sample's output into that of the convolved maps.

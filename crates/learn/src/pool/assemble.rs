@@ -132,24 +132,9 @@ impl<'a> Pool<'a> {
         meter: &mut Meter<'_, '_>,
     ) -> Result<Self, LearnError> {
         let mut members = admit(node, offered);
-        let Node {
-            algorithm,
-            modular,
-            classes,
-            device,
-            seeds,
-            budget,
-            ..
-        } = *node;
-        let keeps = Keeps::GateInput(GateKind::of(spec).input);
         let source = Source {
-            algorithm,
-            modular,
-            classes,
-            device,
-            seeds,
-            budget,
-            keeps,
+            node: *node,
+            keeps: Keeps::GateInput(GateKind::of(spec).input),
             epochs: meter.epochs,
         };
         if members.weights.len() > spec.max_members {

@@ -13,7 +13,8 @@ use fednode_data::Samples;
 
 use super::gate;
 use super::mixture::Member;
-use crate::algorithm::{Algorithm, Modular, ModuleKind, Opened};
+use super::{Node, train};
+use crate::algorithm::{ModuleKind, Opened};
 use crate::batch;
 use crate::error::LearnError;
 use crate::evaluate::BATCH;
@@ -33,13 +34,7 @@ pub(super) enum Keeps {
 
 /// How a cache is filled.
 pub(super) struct Source<'a> {
-    pub(super) algorithm: &'a dyn Algorithm,
-    pub(super) modular: &'a dyn Modular,
-    pub(super) classes: usize,
-    pub(super) device: &'a Device,
-    /// The federation's seed and the node's.
-    pub(super) seeds: [u64; 2],
-    pub(super) budget: &'a CacheBudget,
+    pub(super) node: Node<'a>,
     pub(super) keeps: Keeps,
     /// Epochs that follow, for whoever watches.
     pub(super) epochs: u32,
@@ -78,9 +73,13 @@ impl Cache {
         watch: &mut Watch<'_>,
     ) -> Result<Self, LearnError> {
         match Self::fill_once(source, members, samples, watch) {
-            Err(LearnError::Cache(_)) if source.budget.folder.is_some() => {
-                let budget = &source.budget.in_memory();
-                Self::fill_once(&Source { budget, ..*source }, members, samples, watch)
+            Err(LearnError::Cache(_)) if source.node.budget.folder.is_some() => {
+                let budget = &source.node.budget.in_memory();
+                let node = Node {
+                    budget,
+                    ..source.node
+                };
+                Self::fill_once(&Source { node, ..*source }, members, samples, watch)
             }
             result => result,
         }
@@ -92,61 +91,69 @@ impl Cache {
         samples: &Samples,
         watch: &mut Watch<'_>,
     ) -> Result<Self, LearnError> {
-        let Source {
-            modular,
-            classes,
-            device,
-            epochs,
-            ..
-        } = *source;
-        let is_constant = modular.module().kind == ModuleKind::Vector;
-        let (positions, place) = source.plan(members, samples);
+        let (positions, space) = source.plan(members, samples);
         let n_rows = positions.len();
-        let n_outputs = if is_constant { n_rows.min(1) } else { n_rows };
+        let n_outputs = if source.is_constant() {
+            n_rows.min(1)
+        } else {
+            n_rows
+        };
+        let output = |_: &Member| FeatureCache::new(&space, n_outputs);
         let label = |at: &u32| usize::from(samples.labels[*at as usize]);
         let mut cache = Self {
-            inputs: FeatureCache::new(&place, n_rows),
+            inputs: FeatureCache::new(&space, n_rows),
             sides: None,
-            outputs: members
-                .iter()
-                .map(|_| FeatureCache::new(&place, n_outputs))
-                .collect(),
+            outputs: members.iter().map(output).collect(),
             labels: positions.iter().map(label).collect(),
-            classes,
+            classes: source.node.classes,
         };
         let batches = n_rows.div_ceil(BATCH) as u32;
         for (batch, chunk) in (1..).zip(cache.chunks()) {
             let from: Vec<u32> = chunk.iter().map(|at| positions[*at as usize]).collect();
-            let (kept, module_input, side) = source.open(batch::inputs(samples, &from, device));
-            cache.inputs.put(&chunk, &kept)?;
-            if let Some(side) = side {
-                cache
-                    .sides
-                    .get_or_insert_with(|| FeatureCache::new(&place, n_rows))
-                    .put(&chunk, &side)?;
-            }
-            for (member, rows) in members.iter().zip(&mut cache.outputs) {
-                if !is_constant {
-                    rows.put(&chunk, &modular.run_module(member, module_input.clone()))?;
-                } else if batch == 1 {
-                    rows.put(
-                        &[0],
-                        &modular.run_module(member, module_input.clone().narrow(0, 0, 1)),
-                    )?;
-                }
-            }
-            if watch(Progress {
+            let inputs = batch::inputs(samples, &from, source.node.device);
+            cache.put(source, members, &space, &chunk, inputs)?;
+            let progress = Progress {
                 epoch: 0,
-                epochs,
+                epochs: source.epochs,
                 batch,
                 batches,
                 loss: 0.0,
-            }) == ControlFlow::Break(())
-            {
+            };
+            if watch(progress) == ControlFlow::Break(()) {
                 return Err(LearnError::Abandoned);
             }
         }
         Ok(cache)
+    }
+
+    /// Opens the model for the samples at some positions, and runs every member on them.
+    fn put(
+        &mut self,
+        source: &Source<'_>,
+        members: &[Member],
+        space: &CacheSpace,
+        positions: &[u32],
+        inputs: Tensor<2>,
+    ) -> Result<(), LearnError> {
+        let n_rows = self.len();
+        let (kept, module_input, side) = source.open(inputs);
+        self.inputs.put(positions, &kept)?;
+        if let Some(side) = side {
+            let sides = self
+                .sides
+                .get_or_insert_with(|| FeatureCache::new(space, n_rows));
+            sides.put(positions, &side)?;
+        }
+        let run = |member, input| source.node.modular.run_module(member, input);
+        for (member, rows) in members.iter().zip(&mut self.outputs) {
+            if !source.is_constant() {
+                rows.put(positions, &run(member, module_input.clone()))?;
+            } else if positions.contains(&0) {
+                let first = module_input.clone().narrow(0, 0, 1);
+                rows.put(&[0], &run(member, first))?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the number of samples.
@@ -171,6 +178,23 @@ impl Cache {
     /// Tells whether all outputs of a member are finite as they are kept.
     pub(super) fn is_finite(&self, member: usize) -> bool {
         self.outputs[member].is_finite()
+    }
+
+    /// Returns the mean loss of a prediction `[batch, classes]` for all samples.
+    ///
+    /// # Errors
+    /// Fails when they cannot be read back.
+    pub(super) fn mean_loss(
+        &self,
+        device: &Device,
+        predict: impl Fn(&[u32], CachedBatch) -> Result<Tensor<2>, LearnError>,
+    ) -> Result<f64, LearnError> {
+        let mut sum = 0.0;
+        for positions in &self.chunks() {
+            let logits = predict(positions, self.batch(positions, device)?)?;
+            sum += train::log_loss(&logits, &self.labels(positions));
+        }
+        Ok(sum / self.len().max(1) as f64)
     }
 
     /// Uploads some samples.
@@ -224,15 +248,20 @@ impl Cache {
 }
 
 impl Source<'_> {
+    /// Tells whether a member's output is the same for all samples.
+    fn is_constant(&self) -> bool {
+        self.node.modular.module().kind == ModuleKind::Vector
+    }
+
     /// Opens the model for a batch: what is kept of it, what modules take, what closing needs.
     fn open(&self, inputs: Tensor<2>) -> (Tensor<2>, Tensor<2>, Option<Tensor<2>>) {
         let Opened {
             gate_input,
             module_input,
             side,
-        } = self.modular.open(inputs.clone());
+        } = self.node.modular.open(inputs.clone());
         let kept = match self.keeps {
-            Keeps::GateInput(input) => gate::input(input, self.algorithm, &inputs, gate_input),
+            Keeps::GateInput(input) => gate::input(input, self.node.algorithm, &inputs, gate_input),
             Keeps::ModuleInput => module_input.clone(),
         };
         (kept, module_input, side)
@@ -252,7 +281,8 @@ impl Source<'_> {
                 .space(most * numbers, is_exact)
                 .map(|place| (most, place))
         };
-        let found = fits(self.budget).or_else(|| fits(&self.budget.in_memory()));
+        let budget = self.node.budget;
+        let found = fits(budget).or_else(|| fits(&budget.in_memory()));
         let (most, place) = found.unwrap_or_else(|| (1, CacheSpace::memory(is_exact)));
         (self.draw(most, samples.len()), place)
     }
@@ -262,7 +292,8 @@ impl Source<'_> {
         if most >= samples {
             return (0..samples as u32).collect();
         }
-        let mut rng = random::stream(Purpose::PoolSamples, [self.seeds[0], self.seeds[1], 0]);
+        let [seed, node_seed] = self.node.seeds;
+        let mut rng = random::stream(Purpose::PoolSamples, [seed, node_seed, 0]);
         let mut drawn = random::permutation(&mut rng, samples as u32);
         drawn.truncate(most);
         drawn.sort_unstable();
@@ -271,11 +302,10 @@ impl Source<'_> {
 
     /// Counts the numbers that are kept of a sample.
     fn numbers_of_sample(&self, members: &[Member], samples: &Samples, at: u32) -> usize {
-        let (kept, module_input, side) = self.open(batch::inputs(samples, &[at], self.device));
+        let (kept, module_input, side) = self.open(batch::inputs(samples, &[at], self.node.device));
         let around = kept.dims()[1] + side.map_or(0, |side| side.dims()[1]);
-        let is_constant = self.modular.module().kind == ModuleKind::Vector;
-        let output = match members.first().filter(|_| !is_constant) {
-            Some(member) => self.modular.run_module(member, module_input).dims()[1],
+        let output = match members.first().filter(|_| !self.is_constant()) {
+            Some(member) => self.node.modular.run_module(member, module_input).dims()[1],
             None => 0,
         };
         around + members.len() * output

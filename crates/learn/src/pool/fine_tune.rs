@@ -4,15 +4,23 @@
 //! federation's. With the guard the epoch of the lowest validation loss is taken, the module as it was among them;
 //! without it the last epoch. A node with the guard and without validation samples keeps its module as it was.
 
+use burn::tensor::Tensor;
 use fednode_core::spec::PoolSpec;
 
 use super::Node;
-use super::cache::{Cache, CachedBatch, Keeps, Source};
+use super::cache::{Cache, Keeps, Source};
 use super::mixture::{self, Member};
 use super::train::{self, Judge, Meter, Plan, Stage};
 use crate::error::LearnError;
 use crate::train::cross_entropy;
 use crate::weights::Weights;
+
+/// The samples that a module is trained and judged on.
+struct Tuning<'a> {
+    node: &'a Node<'a>,
+    training: Cache,
+    validation: Cache,
+}
 
 /// Fine-tunes a copy of the own module; returns it with the steps of gradient descent. Not for extractors.
 ///
@@ -28,53 +36,17 @@ pub(crate) fn fine_tune(
     if spec.guard && node.data.validation.is_empty() {
         return Ok((start, 0));
     }
-    let Node {
-        algorithm,
-        modular,
-        classes,
-        device,
-        seeds,
-        budget,
-        ..
-    } = *node;
-    let (keeps, epochs) = (Keeps::ModuleInput, meter.epochs);
-    let source = Source {
-        algorithm,
-        modular,
-        classes,
-        device,
-        seeds,
-        budget,
-        keeps,
-        epochs,
-    };
-    let cache = Cache::fill(&source, &[], &node.data.train, meter.watch)?;
-    let validation = Cache::fill(&source, &[], &node.data.validation, meter.watch)?;
-    let judge = |member: &Member| loss(node, &validation, member);
-    let step = |member: &mut Member, positions: &[u32]| {
-        let tape: Vec<Weights> = member.iter().map(Weights::recorded).collect();
-        let CachedBatch {
-            input,
-            side,
-            targets,
-        } = cache.batch(positions, device)?;
-        let logits = modular.close(side, modular.run_module(&tape, input));
-        Ok(train::sgd_step(
-            member,
-            tape,
-            cross_entropy(logits, targets),
-            node.training.learning_rate,
-        ))
-    };
-    let (stage, samples, batch_size) = (Stage::FineTuning, cache.len(), node.training.batch_size);
+    let tuning = Tuning::prepare(node, meter)?;
     let plan = Plan {
-        stage,
-        seeds,
-        samples,
+        stage: Stage::FineTuning,
+        seeds: node.seeds,
+        samples: tuning.training.len(),
         epochs: spec.epochs,
-        batch_size,
+        batch_size: node.training.batch_size,
         drops_last: false,
     };
+    let step = |member: &mut Member, positions: &[u32]| tuning.step(member, positions);
+    let judge = |member: &Member| tuning.loss(member);
     let before = spec.guard.then(|| judge(&start)).transpose()?;
     let judge: Option<Judge<'_, Member>> = if spec.guard { Some(&judge) } else { None };
     let (best, steps) = train::run(&plan, start.clone(), step, judge, meter)?;
@@ -82,22 +54,44 @@ pub(crate) fn fine_tune(
         (Some(after), Some(before)) => after < before,
         _ => true,
     };
-    Ok((
-        best.filter(|best| is_better(best.loss))
-            .map_or(start, |best| best.weights),
-        steps,
-    ))
+    let best = best.filter(|best| is_better(best.loss));
+    Ok((best.map_or(start, |best| best.weights), steps))
 }
 
-/// Returns the mean loss of a module.
-fn loss(node: &Node<'_>, cache: &Cache, member: &Member) -> Result<f64, LearnError> {
-    let mut sum = 0.0;
-    for positions in &cache.chunks() {
-        let CachedBatch { input, side, .. } = cache.batch(positions, node.device)?;
-        let logits = node
-            .modular
-            .close(side, node.modular.run_module(member, input));
-        sum += train::log_loss(&logits, &cache.labels(positions));
+impl<'a> Tuning<'a> {
+    /// Computes the module's inputs.
+    fn prepare(node: &'a Node<'a>, meter: &mut Meter<'_, '_>) -> Result<Self, LearnError> {
+        let source = Source {
+            node: *node,
+            keeps: Keeps::ModuleInput,
+            epochs: meter.epochs,
+        };
+        Ok(Self {
+            node,
+            training: Cache::fill(&source, &[], &node.data.train, meter.watch)?,
+            validation: Cache::fill(&source, &[], &node.data.validation, meter.watch)?,
+        })
     }
-    Ok(sum / cache.len().max(1) as f64)
+
+    /// Trains a module on the samples at some positions; returns their loss.
+    fn step(&self, member: &mut Member, positions: &[u32]) -> Result<f64, LearnError> {
+        let tape: Vec<Weights> = member.iter().map(Weights::recorded).collect();
+        let batch = self.training.batch(positions, self.node.device)?;
+        let logits = self.logits(&tape, batch.side, batch.input);
+        let loss = cross_entropy(logits, batch.targets);
+        let learning_rate = self.node.training.learning_rate;
+        Ok(train::sgd_step(member, tape, loss, learning_rate))
+    }
+
+    /// Returns the mean loss of a module on the validation samples.
+    fn loss(&self, member: &Member) -> Result<f64, LearnError> {
+        self.validation.mean_loss(self.node.device, |_, batch| {
+            Ok(self.logits(member, batch.side, batch.input))
+        })
+    }
+
+    fn logits(&self, member: &Member, side: Option<Tensor<2>>, input: Tensor<2>) -> Tensor<2> {
+        let modular = self.node.modular;
+        modular.close(side, modular.run_module(member, input))
+    }
 }

@@ -39,67 +39,10 @@ impl Pool<'_> {
         kept: &[usize],
         meter: &mut Meter<'_, '_>,
     ) -> Result<Option<Trained>, LearnError> {
-        let Node {
-            modular,
-            device,
-            seeds: [seed, node_seed],
-            ..
-        } = *self.node;
-        let kind = GateKind::of(self.spec);
-        let net = gate::net(
-            kind,
-            self.training.inputs.width(),
-            kept.len(),
-            self.spec.dropout,
-        );
-        let mut rng = random::stream(Purpose::PoolGate, [seed, node_seed, 0]);
-        let weights = gate::initial(&net, self.spec.biases, &mut rng, device);
-        let gate = Gate {
-            kind,
-            net,
-            weights,
-            selection: self.selection(),
-            standard: self.standard(kind.input)?,
-        };
-        let judge = |weights: &Weights| self.validation_loss(&gate, weights, kept);
-        let judge: Option<Judge<'_, Weights>> = if self.spec.guard { Some(&judge) } else { None };
-        let PoolSpec {
-            epochs,
-            batch_size,
-            drop_last: drops_last,
-            ..
-        } = *self.spec;
-        let (stage, seeds, samples) = (Stage::Gate, [seed, node_seed], self.training.len());
-        let plan = Plan {
-            stage,
-            seeds,
-            samples,
-            epochs,
-            batch_size,
-            drops_last,
-        };
+        let start = self.initial_gate(kept.len())?;
         let mut best: Option<(Best<Weights>, f64)> = None;
-        for (at, learning_rate) in (0..).zip(rates(self.spec)) {
-            let rng = random::stream(Purpose::PoolDropout, [seed, node_seed, at]);
-            let dropout = Arc::new(Mutex::new(rng));
-            let step = |weights: &mut Weights, positions: &[u32]| {
-                let tape = weights.recorded_with(Some(Arc::clone(&dropout)));
-                let CachedBatch {
-                    input,
-                    side,
-                    targets,
-                } = self.training.batch(positions, device)?;
-                let shares = gate.shares(&tape, input);
-                let mixed = gate::mix(shares, self.training.outputs(positions, kept, device)?);
-                let loss = cross_entropy(modular.close(side, mixed), targets);
-                Ok(train::sgd_step(
-                    std::slice::from_mut(weights),
-                    vec![tape],
-                    loss,
-                    *learning_rate,
-                ))
-            };
-            let (found, _) = train::run(&plan, gate.weights.clone(), step, judge, meter)?;
+        for (attempt, learning_rate) in (0..).zip(rates(self.spec)) {
+            let found = self.train_at(*learning_rate, attempt, &start, kept, meter)?;
             let loss = |best: &Best<Weights>| best.loss.unwrap_or(f64::INFINITY);
             if let Some(found) = found
                 && best
@@ -111,14 +54,75 @@ impl Pool<'_> {
         }
         Ok(
             best.map(|(Best { weights, epoch, .. }, learning_rate)| Trained {
-                gate: Gate {
-                    weights,
-                    ..gate.clone()
-                },
+                gate: Gate { weights, ..start },
                 epoch,
                 learning_rate,
             }),
         )
+    }
+
+    /// Makes the gate that every training begins with.
+    fn initial_gate(&self, n_members: usize) -> Result<Gate, LearnError> {
+        let Node {
+            device,
+            seeds: [seed, node_seed],
+            ..
+        } = *self.node;
+        let kind = GateKind::of(self.spec);
+        let width = self.training.inputs.width();
+        let net = gate::net(kind, width, n_members, self.spec.dropout);
+        let mut rng = random::stream(Purpose::PoolGate, [seed, node_seed, 0]);
+        Ok(Gate {
+            kind,
+            weights: gate::initial(&net, self.spec.biases, &mut rng, device),
+            net,
+            selection: self.selection(),
+            standard: self.standard(kind.input)?,
+        })
+    }
+
+    /// Trains a gate at one step size; every attempt drops other numbers.
+    fn train_at(
+        &self,
+        learning_rate: f64,
+        attempt: u64,
+        start: &Gate,
+        kept: &[usize],
+        meter: &mut Meter<'_, '_>,
+    ) -> Result<Option<Best<Weights>>, LearnError> {
+        let Node {
+            modular,
+            device,
+            seeds,
+            ..
+        } = *self.node;
+        let plan = Plan {
+            stage: Stage::Gate,
+            seeds,
+            samples: self.training.len(),
+            epochs: self.spec.epochs,
+            batch_size: self.spec.batch_size,
+            drops_last: self.spec.drop_last,
+        };
+        let rng = random::stream(Purpose::PoolDropout, [seeds[0], seeds[1], attempt]);
+        let dropout = Arc::new(Mutex::new(rng));
+        let step = |weights: &mut Weights, positions: &[u32]| {
+            let tape = weights.recorded_with(Some(Arc::clone(&dropout)));
+            let CachedBatch {
+                input,
+                side,
+                targets,
+            } = self.training.batch(positions, device)?;
+            let shares = start.shares(&tape, input);
+            let mixed = gate::mix(shares, self.training.outputs(positions, kept, device)?);
+            let loss = cross_entropy(modular.close(side, mixed), targets);
+            let weights = std::slice::from_mut(weights);
+            Ok(train::sgd_step(weights, vec![tape], loss, learning_rate))
+        };
+        let judge = |weights: &Weights| self.validation_loss(start, weights, kept);
+        let judge: Option<Judge<'_, Weights>> = if self.spec.guard { Some(&judge) } else { None };
+        let (best, _) = train::run(&plan, start.weights.clone(), step, judge, meter)?;
+        Ok(best)
     }
 
     fn selection(&self) -> Selection {
@@ -152,18 +156,14 @@ impl Pool<'_> {
         weights: &Weights,
         kept: &[usize],
     ) -> Result<f64, LearnError> {
-        let mut sum = 0.0;
-        for positions in &self.validation.chunks() {
-            let CachedBatch { input, side, .. } =
-                self.validation.batch(positions, self.node.device)?;
-            let outputs = self.validation.outputs(positions, kept, self.node.device)?;
-            let logits = self
-                .node
-                .modular
-                .close(side, gate::mix(gate.shares(weights, input), outputs));
-            sum += train::log_loss(&logits, &self.validation.labels(positions));
-        }
-        Ok(sum / self.validation.len().max(1) as f64)
+        let Node {
+            modular, device, ..
+        } = *self.node;
+        self.validation.mean_loss(device, |positions, batch| {
+            let outputs = self.validation.outputs(positions, kept, device)?;
+            let shares = gate.shares(weights, batch.input);
+            Ok(modular.close(batch.side, gate::mix(shares, outputs)))
+        })
     }
 
     /// Returns the mean weight of every kept member.

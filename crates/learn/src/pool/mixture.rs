@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::gate::{self, Gate, GateKind, Selection, Standard};
 use crate::algorithm::{Algorithm, Modular, Opened, Output, Part};
 use crate::memory::Memory;
-use crate::model::Activation;
+use crate::model::{Activation, Net};
 use crate::weights::Weights;
 
 /// What everything of a pool is saved under.
@@ -110,53 +110,67 @@ impl Mixture {
             Some(memory) => (memory, Layout::new()),
             None => Remembered::of_arrays(params),
         };
-        let gate_inputs = width(kind.input);
-        let (net, arrays) = (
-            gate::net(kind, gate_inputs, members, 0.0),
-            Standard::net(gate_inputs),
-        );
-        let is_standardised = arrays
-            .layout()
-            .keys()
-            .any(|name| params.get(name).is_some());
-        let mut expected = net.layout();
+        let arrays = GateArrays::of(params, kind, width(kind.input), members);
+        let mut expected = arrays.layout();
         expected.extend(older);
-        expected.extend(if is_standardised {
-            arrays.layout()
-        } else {
-            Layout::new()
-        });
         for at in 1..members {
-            expected.extend(
-                layout(parts)
-                    .into_iter()
-                    .map(|(name, shape)| (member_prefix(at) + &name, shape)),
-            );
+            let named = |(name, shape)| (member_prefix(at) + &name, shape);
+            expected.extend(layout(parts).into_iter().map(named));
         }
         params.check_layout(&expected)?;
-        let part = |layout: Layout| pick(params, "", &layout);
-        let weights = Weights::load(&net, &part(net.layout()), device)?;
-        let standard = if is_standardised {
-            let arrays = Weights::load(&arrays, &part(arrays.layout()), device)?;
-            Some(Standard {
-                mean: arrays.tensor(0),
-                deviation: arrays.tensor(1),
-            })
-        } else {
-            None
-        };
         let foreign =
             (1..members).map(|at| load(parts, &params.strip_prefix(&member_prefix(at)), device));
-        let foreign = foreign.collect::<Result<_, _>>()?;
         Ok(Self {
-            gate: Gate {
-                kind,
-                net,
-                weights,
-                selection,
-                standard,
-            },
-            foreign,
+            gate: arrays.load(params, kind, selection, device)?,
+            foreign: foreign.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// The arrays that a gate is saved as.
+struct GateArrays {
+    net: Net,
+    /// Mean and deviation, where gate inputs are standardised.
+    standard: Option<Net>,
+}
+
+impl GateArrays {
+    /// Finds out which ones a saved gate has.
+    fn of(params: &ParamSet, kind: GateKind, inputs: usize, members: usize) -> Self {
+        let standard = Standard::net(inputs);
+        let mut names = standard.layout().into_keys();
+        let is_standardised = names.any(|name| params.get(&name).is_some());
+        Self {
+            net: gate::net(kind, inputs, members, 0.0),
+            standard: is_standardised.then_some(standard),
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        let mut layout = self.net.layout();
+        layout.extend(self.standard.iter().flat_map(Net::layout));
+        layout
+    }
+
+    /// Reads them from parameters that have this layout.
+    fn load(
+        self,
+        params: &ParamSet,
+        kind: GateKind,
+        selection: Selection,
+        device: &Device,
+    ) -> Result<Gate, LayoutMismatch> {
+        let read = |net: &Net| Weights::load(net, &pick(params, "", &net.layout()), device);
+        let standard = self.standard.as_ref().map(read).transpose()?;
+        Ok(Gate {
+            kind,
+            weights: read(&self.net)?,
+            net: self.net,
+            selection,
+            standard: standard.map(|arrays| Standard {
+                mean: arrays.tensor(0),
+                deviation: arrays.tensor(1),
+            }),
         })
     }
 }

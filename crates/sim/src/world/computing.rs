@@ -219,8 +219,7 @@ fn trained(
 ) -> Result<LocalReport, String> {
     let outcome = trainers.end(member)?;
     let update = outcome.into_update().map_err(|error| error.to_string())?;
-    let behaviour = ground.behaviour(member);
-    let shared = match behaviour {
+    let shared = match ground.behaviour(member) {
         Some(Behaviour::ForeignShape) => {
             let proxies = update.proxies.as_ref();
             proxies.map(|proxies| Arc::new(proxies.to_params()))
@@ -228,31 +227,7 @@ fn trained(
         _ => update.shared,
     };
     let shared = shared.map(|shared| blobs.put(member, round, shared));
-    let precision = ground.spec.transfer.precision;
-    let (mut experts, mut own_experts) = (Vec::new(), Vec::new());
-    for (mut params, samples_routed) in update.experts {
-        let spoil = match behaviour {
-            Some(Behaviour::NanExperts) => Some(f32::NAN),
-            Some(Behaviour::HugeExperts) => Some(1e3),
-            _ => None,
-        };
-        if let Some(spoil) = spoil {
-            let values = Arc::make_mut(&mut params).iter_mut();
-            let values = values.flat_map(|(_, tensor)| tensor.values_mut());
-            values.for_each(|value| *value *= spoil);
-        }
-        if precision != Precision::F32 {
-            own_experts.push(blobs.put(member, round, Arc::clone(&params)));
-        }
-        let blob = blobs.put_to_send(member, round, params, precision);
-        if spoil.is_some() {
-            ground.outcome.observed.invalid.insert(blob.id);
-        }
-        experts.push(ExpertOffer {
-            blob,
-            samples_routed,
-        });
-    }
+    let (experts, own_experts) = offer_experts(update.experts, ground, blobs, member, round);
     let refreshes = ground.schedule.refreshes_in(round);
     let proxies = update.proxies.filter(|_| refreshes);
     let sketched = proxies.as_ref().filter(|_| ground.spec.uses_sketches());
@@ -271,6 +246,42 @@ fn trained(
         train_loss: update.train_loss,
         expert_share: update.expert_share,
     })
+}
+
+/// Turns experts into blobs: those that are offered, and the exact ones where others are sent.
+fn offer_experts(
+    experts: Vec<(Arc<ParamSet>, u32)>,
+    ground: &mut Ground<'_>,
+    blobs: &mut Blobs,
+    member: usize,
+    round: Round,
+) -> (Vec<ExpertOffer>, Vec<BlobRef>) {
+    let precision = ground.spec.transfer.precision;
+    let spoil = match ground.behaviour(member) {
+        Some(Behaviour::NanExperts) => Some(f32::NAN),
+        Some(Behaviour::HugeExperts) => Some(1e3),
+        _ => None,
+    };
+    let (mut offers, mut own_experts) = (Vec::new(), Vec::new());
+    for (mut params, samples_routed) in experts {
+        if let Some(spoil) = spoil {
+            let values = Arc::make_mut(&mut params).iter_mut();
+            let values = values.flat_map(|(_, tensor)| tensor.values_mut());
+            values.for_each(|value| *value *= spoil);
+        }
+        if precision != Precision::F32 {
+            own_experts.push(blobs.put(member, round, Arc::clone(&params)));
+        }
+        let blob = blobs.put_to_send(member, round, params, precision);
+        if spoil.is_some() {
+            ground.outcome.observed.invalid.insert(blob.id);
+        }
+        offers.push(ExpertOffer {
+            blob,
+            samples_routed,
+        });
+    }
+    (offers, own_experts)
 }
 
 /// Small proxies go inside the advert, others become a blob, as in the daemon.
