@@ -341,24 +341,25 @@ mod tests {
         }
     }
 
-    #[test]
-    fn flags_beat_defaults_and_contradict_nothing() {
-        let set = |texts: &[&str]| {
-            texts
-                .iter()
-                .map(|text| text.parse().unwrap())
-                .collect::<Vec<Assignment>>()
-        };
-        let defaults = set(&["training.batch_size=7", "rounds=9"]);
-        let flags = Args {
+    fn set(texts: &[&str]) -> Vec<Assignment> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    /// Flags over an experiment's defaults.
+    fn flags() -> Args {
+        Args {
             lr: Some(0.1),
             batch_size: Some(3),
-            defaults,
+            defaults: set(&["training.batch_size=7", "rounds=9"]),
             ..Args::default()
-        };
+        }
+    }
+
+    #[test]
+    fn flags_beat_defaults() {
         let args = Args {
             set: set(&["training.learning_rate=0.1", "load_balance=0.25"]),
-            ..flags.clone()
+            ..flags()
         };
         let made = spec(&args, &digits()).unwrap();
         assert_eq!(
@@ -371,24 +372,32 @@ mod tests {
         );
         assert_eq!(made.hyper["load_balance"], HyperValue::Real(0.25));
         assert_eq!((made.model.input, made.model.classes), ([1, 8, 8], 10));
+    }
+
+    #[test]
+    fn what_is_set_last_counts() {
         let args = Args {
             set: set(&["load_balance=0.25", "hyper.load_balance=0.5"]),
-            ..flags.clone()
+            ..flags()
         };
         assert_eq!(
             spec(&args, &digits()).unwrap().hyper["load_balance"],
             HyperValue::Real(0.5),
             "the later one"
         );
-        let flags = Args {
-            temperature: Some(2.0),
-            ..flags
-        };
         let args = Args {
             set: set(&["algorithm=fedper"]),
             ..Args::default()
         };
         assert_eq!(spec(&args, &digits()).unwrap().algorithm, "fedper");
+    }
+
+    #[test]
+    fn flags_and_settings_contradict_nothing() {
+        let flags = Args {
+            temperature: Some(2.0),
+            ..flags()
+        };
         let same = Args {
             set: set(&["training.learning_rate=1e-1"]),
             ..flags.clone()
@@ -403,15 +412,11 @@ mod tests {
             ("temperature=3", "temperature"),
             ("algorithm=fedavg", "algorithm"),
         ] {
-            let refused = spec(
-                &Args {
-                    set: set(&[typed]),
-                    ..flags.clone()
-                },
-                &digits(),
-            )
-            .unwrap_err()
-            .0;
+            let args = Args {
+                set: set(&[typed]),
+                ..flags.clone()
+            };
+            let refused = spec(&args, &digits()).unwrap_err().0;
             assert!(
                 refused.starts_with(&format!("`{key}` is given twice, as `")),
                 "{refused}"

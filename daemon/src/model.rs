@@ -145,56 +145,30 @@ impl Model {
 
     /// Reads the final model of a state folder, or before the last round the newest checkpoint's.
     pub(crate) fn of_state(state: &Path) -> anyhow::Result<Self> {
-        let spec_path = state.join(SPEC_FILE);
-        if !spec_path.exists() {
-            let advice = "name one with --state, or an exported model with --model";
-            return Err(fail(
-                ExitCode::State,
-                format!(
-                    "`{}` is no state folder of a node: {advice}",
-                    state.display()
-                ),
-            ));
-        }
-        let text =
-            fs::read_to_string(&spec_path).map_err(|error| unreadable(&spec_path, &error))?;
-        let spec = FederationSpec::from_toml(&text).or_fail(ExitCode::State)?;
-        let names = fs::read_to_string(state.join(CLASSES_FILE)).unwrap_or_default();
-        let class_names = names.lines().map(str::to_owned).collect();
-        let vocabulary = tokens(&state.join(VOCABULARY_FILE))?;
-        let own_model = fs::read_to_string(state.join(MODEL_FILE)).unwrap_or_default();
-        let own = |mut spec: FederationSpec| {
-            if !own_model.trim().is_empty() {
-                own_model.trim().clone_into(&mut spec.model.name);
-            }
-            spec
-        };
+        let about = About::read(state)?;
         let path = final_path(state);
-        if path.exists() {
-            let model = read_json(&state.join(final_model::FOLDER).join("card.json"))?;
-            let card = Card {
-                model,
-                class_names,
-                vocabulary,
-                spec: own(spec),
-            };
-            return Ok(Self {
-                params: read_params(&path)?,
-                common: None,
-                is_under_way: false,
-                card,
-                path,
-            });
+        if !path.exists() {
+            return Self::under_way(state, about);
         }
-        let stored = fednode_runtime::stored_model(state, &spec).or_fail(ExitCode::State)?;
+        let model = read_json(&state.join(final_model::FOLDER).join("card.json"))?;
+        Ok(Self {
+            card: about.card(model),
+            params: read_params(&path)?,
+            common: None,
+            is_under_way: false,
+            path,
+        })
+    }
+
+    /// Reads the newest checkpoint of a state folder.
+    fn under_way(state: &Path, about: About) -> anyhow::Result<Self> {
+        let stored = fednode_runtime::stored_model(state, &about.spec).or_fail(ExitCode::State)?;
         let Some(StoredModel { params, common }) = stored else {
-            return Err(fail(
-                ExitCode::State,
-                format!(
-                    "`{}` holds no model yet: let it finish a round",
-                    state.display()
-                ),
-            ));
+            let text = format!(
+                "`{}` holds no model yet: let it finish a round",
+                state.display()
+            );
+            return Err(fail(ExitCode::State, text));
         };
         let node_id = Identity::load(&state.join("key"))
             .or_fail(ExitCode::State)?
@@ -202,18 +176,12 @@ impl Model {
         let last = records::read(&records::path_in(state))
             .or_fail(ExitCode::State)?
             .pop();
-        let model = ModelCard::new(&spec, node_id, TrainerCard::default(), last);
-        let card = Card {
-            model,
-            class_names,
-            vocabulary,
-            spec: own(spec),
-        };
+        let model = ModelCard::new(&about.spec, node_id, TrainerCard::default(), last);
         Ok(Self {
+            card: about.card(model),
             params,
             common,
             is_under_way: true,
-            card,
             path: state.join("checkpoints"),
         })
     }
@@ -270,6 +238,52 @@ impl Model {
             .into_iter()
             .find_map(|names| names.get(usize::from(class)));
         name.cloned().unwrap_or_else(|| class.to_string())
+    }
+}
+
+/// What a state folder says of its model beside the parameters.
+struct About {
+    /// The federation's spec, as it is for all nodes.
+    spec: FederationSpec,
+    /// The name of the node's own model; empty if it has that of the spec.
+    own_model: String,
+    class_names: Vec<String>,
+    vocabulary: Vec<String>,
+}
+
+impl About {
+    fn read(state: &Path) -> anyhow::Result<Self> {
+        let spec_path = state.join(SPEC_FILE);
+        if !spec_path.exists() {
+            let shown = state.display();
+            let advice = "name one with --state, or an exported model with --model";
+            let text = format!("`{shown}` is no state folder of a node: {advice}");
+            return Err(fail(ExitCode::State, text));
+        }
+        let text =
+            fs::read_to_string(&spec_path).map_err(|error| unreadable(&spec_path, &error))?;
+        let names = fs::read_to_string(state.join(CLASSES_FILE)).unwrap_or_default();
+        let own_model = fs::read_to_string(state.join(MODEL_FILE)).unwrap_or_default();
+        Ok(Self {
+            spec: FederationSpec::from_toml(&text).or_fail(ExitCode::State)?,
+            own_model: own_model.trim().to_owned(),
+            class_names: names.lines().map(str::to_owned).collect(),
+            vocabulary: tokens(&state.join(VOCABULARY_FILE))?,
+        })
+    }
+
+    /// Makes the card that an exported model would have beside it: its spec has the node's own model.
+    fn card(self, model: ModelCard) -> Card {
+        let mut spec = self.spec;
+        if !self.own_model.is_empty() {
+            spec.model.name = self.own_model;
+        }
+        Card {
+            model,
+            class_names: self.class_names,
+            vocabulary: self.vocabulary,
+            spec,
+        }
     }
 }
 

@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `scenario` | what is played |
 //! | `trainers` | who trains the nodes: toys, or real learners from outside |
+//! | `wrapped` | trainers around others, for whoever looks at what goes by |
 //! | `toy` | a trainer of a few floats whose nodes fall into clusters |
 //! | `network` | latency, loss, partitions, who is up |
 //! | `world` | what happens next to whom, and the carrying out of what the machines ask for |
@@ -44,6 +45,7 @@ mod scenario;
 mod toy;
 mod trainers;
 mod world;
+mod wrapped;
 
 pub use failure::Failure;
 pub use history::{Answer, Contents, Made, Moment, Past, Told};
@@ -53,6 +55,7 @@ pub use scenario::{Behaviour, Incident, Link, Scenario};
 pub use toy::Toy;
 pub use trainers::{Bytes, ClosedRound, Toys, Trainers};
 pub use world::KEPT_ROUNDS;
+pub use wrapped::Wrapped;
 
 /// Plays a scenario with toys to its end: every honest node is done, or the time limit is reached.
 pub fn run(scenario: &Scenario) -> Outcome {

@@ -1,14 +1,9 @@
 //! A run that was interrupted anywhere and gone on with ends as one that never was; and what is held meanwhile is bounded.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
-
-use fednode_core::work::{self, Order};
-use fednode_core::{ParamSet, Round, Timestamp};
-use fednode_engine::execute::Adoption;
 use fednode_sim::{
     self as sim, Answer, ClosedRound, Contents, Failure, Incident, Moment, Outcome, Past, Scenario,
-    Toys, Trainers,
+    Toys, Trainers, Wrapped,
 };
 
 /// What is known at a moment.
@@ -46,33 +41,9 @@ impl Recording {
     }
 }
 
-impl Trainers for Recording {
-    fn initial_shared(&mut self) -> Option<ParamSet> {
-        self.toys.initial_shared()
-    }
-
-    fn begin(&mut self, member: usize, order: Order, ends: Timestamp) {
-        self.toys.begin(member, order, ends);
-    }
-
-    fn end(&mut self, member: usize) -> Result<work::Outcome, String> {
-        self.toys.end(member)
-    }
-
-    fn shared(&mut self, member: usize) -> Option<Arc<ParamSet>> {
-        self.toys.shared(member)
-    }
-
-    fn adopt(&mut self, member: usize, round: Round, adoption: Adoption) {
-        self.toys.adopt(member, round, adoption);
-    }
-
-    fn save(&mut self, member: usize) {
-        self.toys.save(member);
-    }
-
-    fn restore(&mut self, member: usize) {
-        self.toys.restore(member);
+impl Wrapped for Recording {
+    fn inner(&mut self) -> &mut dyn Trainers {
+        &mut self.toys
     }
 
     fn closed(&mut self, member: usize, closed: ClosedRound) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fednode_core::work::{self, Order, Update};
 use fednode_core::{BlobId, ExpertId, NodeId, ParamSet, Precision, Round, Slot, Timestamp};
 use fednode_engine::execute::Adoption;
-use fednode_sim::{self as sim, Scenario, Toys, Trainers};
+use fednode_sim::{self as sim, Scenario, Toys, Trainers, Wrapped};
 
 /// Toys whose updates and mixes are noted.
 struct Noted {
@@ -79,9 +79,9 @@ fn distance(params: &ParamSet, expected: &[f64]) -> f64 {
     differences.fold(0.0, f64::max)
 }
 
-impl Trainers for Noted {
-    fn initial_shared(&mut self) -> Option<ParamSet> {
-        self.toys.initial_shared()
+impl Wrapped for Noted {
+    fn inner(&mut self) -> &mut dyn Trainers {
+        &mut self.toys
     }
 
     fn begin(&mut self, member: usize, order: Order, ends: Timestamp) {
@@ -105,10 +105,6 @@ impl Trainers for Noted {
         Ok(outcome)
     }
 
-    fn shared(&mut self, member: usize) -> Option<Arc<ParamSet>> {
-        self.toys.shared(member)
-    }
-
     fn adopt(&mut self, member: usize, round: Round, adoption: Adoption) {
         let me = sim::node_id(self.seed, member);
         for (slot, params) in &adoption.experts {
@@ -119,14 +115,6 @@ impl Trainers for Noted {
             self.n_mixed += 1;
         }
         self.toys.adopt(member, round, adoption);
-    }
-
-    fn save(&mut self, member: usize) {
-        self.toys.save(member);
-    }
-
-    fn restore(&mut self, member: usize) {
-        self.toys.restore(member);
     }
 }
 

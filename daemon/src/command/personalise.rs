@@ -55,21 +55,38 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let mut model = args.model.load()?;
     refuse_what_is_personal(&model, args)?;
     let spec = spec(args, model.spec())?;
-    let (data, shard, partition_file) = (
-        args.data.as_deref(),
-        args.shard,
-        args.partition_file.as_deref(),
-    );
+    let mut learner = learner(args, &spec)?;
+    begin(&mut learner, args, &model)?;
+    let before = scores(&learner);
+    let steps = train(&mut learner, &spec, &interrupts)?;
+    let after = scores(&learner);
+    enter(&mut model, spec, &learner, after);
+    let card = export::write_model(&args.out, &model)?;
+    output::print(
+        &Answer {
+            model: args.out.clone(),
+            card,
+            from: model.path,
+            steps,
+            before,
+            after,
+        },
+        form,
+    )
+}
+
+/// Makes a learner of the samples that are meant. It keeps its cache where the result goes.
+fn learner(args: &Args, spec: &FederationSpec) -> anyhow::Result<Learner> {
     let config = args.model.samples_of(Typed {
-        data,
-        shard,
-        partition_file,
+        data: args.data.as_deref(),
+        shard: args.shard,
+        partition_file: args.partition_file.as_deref(),
     })?;
-    let mine = Mine::load(&config, &spec)?;
+    let mine = Mine::load(&config, spec)?;
     data::warn_of_table(&config.data, &spec.model.columns)?;
     let device = Choice::find(&args.model.device)?.open(0)?;
-    let mut learner = Learner::new(&spec, mine.node_seed, Arc::clone(&mine.split), &device)
-        .map_err(no_learner)?;
+    let mut learner =
+        Learner::new(spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
     let folder = args.out.parent().map(|folder| {
         if folder.as_os_str().is_empty() {
             Path::new(".")
@@ -81,6 +98,11 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         folder: folder.map(Path::to_owned),
         ..CacheBudget::default()
     });
+    Ok(learner)
+}
+
+/// Gives a learner what the model knows: all of it, or for another algorithm the common part.
+fn begin(learner: &mut Learner, args: &Args, model: &Model) -> anyhow::Result<()> {
     if args.algorithm.is_none() {
         learner.restore(&model.params).or_fail(ExitCode::State)?;
     }
@@ -91,12 +113,20 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     }
     // Under way a node's own update is in the place of the newest common model.
     if args.algorithm.is_some() || model.common.is_some() {
-        let common = common_part(&learner, &model)?;
+        let common = common_part(learner, model)?;
         learner
             .adopt(Some(common), Vec::new())
             .or_fail(ExitCode::State)?;
     }
-    let before = scores(&learner);
+    Ok(())
+}
+
+/// Trains what comes after the last round; returns the steps.
+fn train(
+    learner: &mut Learner,
+    spec: &FederationSpec,
+    interrupts: &Interrupts,
+) -> anyhow::Result<u32> {
     let mut watch = |_| {
         if interrupts.count() > 0 {
             ControlFlow::Break(())
@@ -117,7 +147,11 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         );
         return Err(fail(ExitCode::Configuration, text));
     }
-    let after = scores(&learner);
+    Ok(steps)
+}
+
+/// Puts what was trained in the place of the model as it was.
+fn enter(model: &mut Model, spec: FederationSpec, learner: &Learner, after: Scores) {
     model.params = learner.state();
     model.card.model.algorithm.clone_from(&spec.algorithm);
     model.card.model.finished = Some(Evaluations {
@@ -126,18 +160,6 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         expert_share: Vec::new(),
     });
     model.card.spec = spec;
-    let card = export::write_model(&args.out, &model)?;
-    output::print(
-        &Answer {
-            model: args.out.clone(),
-            card,
-            from: model.path,
-            steps,
-            before,
-            after,
-        },
-        form,
-    )
 }
 
 /// A model is personalised once: a second time would start from the first one's result.

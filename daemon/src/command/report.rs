@@ -12,6 +12,7 @@ use crate::report::compare::{self, Comparison, Contrast};
 use crate::report::load::Found;
 use crate::report::page::{self, Shown};
 use crate::report::run::{Headline, Run};
+use crate::report::svg::Plot;
 use crate::report::words::percent;
 use crate::report::{csv, effort, figures, load, scale};
 use crate::simulate::protocol;
@@ -61,44 +62,26 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     } = load::runs(&args.runs)?;
     let comparison = args.compare.then(|| compare::compare(&runs, args.target));
     let shown: Vec<Shown<'_>> = runs.iter().map(shown).collect();
-    let mut written = Vec::new();
-    let page = match (&args.out, args.runs.first()) {
-        (Some(file), _) => file.clone(),
-        (None, first) => first.map_or_else(PathBuf::new, |folder| folder.join("report.html")),
-    };
     let scale = scale::plots(&measured);
     let alone = if measured.is_empty() {
         String::new()
     } else {
         scale::section(&measured, &scale)
     };
-    write(
-        &page,
-        &page::page(&shown, comparison.as_ref(), (measured.len(), &alone)),
-        &mut written,
-    )?;
+    let page = page::page(&shown, comparison.as_ref(), (measured.len(), &alone));
+    let mut written = Vec::new();
+    write(&place(args), &page, &mut written)?;
     if let Some(folder) = &args.csv {
         for (name, text) in csv::files(&runs) {
             write(&folder.join(name), &text, &mut written)?;
         }
     }
     if let Some(folder) = &args.plots {
-        for plot in comparison
+        let beside = comparison
             .iter()
-            .filter_map(|comparison| comparison.plot.as_ref())
-            .chain(&scale)
-        {
-            write(
-                &folder.join(format!("{}.svg", plot.slug)),
-                &plot.standalone(),
-                &mut written,
-            )?;
-        }
-        for shown in &shown {
-            for plot in &shown.plots {
-                let name = format!("{}-{}.svg", file_name(&shown.run.name), plot.slug);
-                write(&folder.join(name), &plot.standalone(), &mut written)?;
-            }
+            .filter_map(|comparison| comparison.plot.as_ref());
+        for (name, plot) in named(beside.chain(&scale), &shown) {
+            write(&folder.join(name), &plot.standalone(), &mut written)?;
         }
     }
     let entries = shown.iter().map(Entry::new).collect();
@@ -115,6 +98,31 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         },
         form,
     )
+}
+
+/// Returns where the page goes.
+fn place(args: &Args) -> PathBuf {
+    let in_the_first = || {
+        let first = args.runs.first();
+        first.map_or_else(PathBuf::new, |folder| folder.join("report.html"))
+    };
+    args.out.clone().unwrap_or_else(in_the_first)
+}
+
+/// Names the files of plots: first those of several runs, then those of each run after it.
+fn named<'a>(
+    of_several: impl Iterator<Item = &'a Plot>,
+    shown: &'a [Shown<'_>],
+) -> Vec<(String, &'a Plot)> {
+    let mut named: Vec<(String, &Plot)> = of_several
+        .map(|plot| (format!("{}.svg", plot.slug), plot))
+        .collect();
+    for shown in shown {
+        let run = file_name(&shown.run.name);
+        let plots = shown.plots.iter();
+        named.extend(plots.map(|plot| (format!("{run}-{}.svg", plot.slug), plot)));
+    }
+    named
 }
 
 fn shown(run: &Run) -> Shown<'_> {

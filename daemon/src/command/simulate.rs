@@ -121,38 +121,23 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
         quiet: form == Form::Json,
     };
     let out = out(args)?;
+    let mut player = Player {
+        total: total(&planned),
+        played: 0,
+        failures: Vec::new(),
+        out,
+        means,
+    };
     let mut table: Table<P::Row> = Table {
         rows: Vec::new(),
-        out: out.display().to_string(),
+        out: player.out.display().to_string(),
     };
-    let total = total(&planned);
-    let (mut number, mut failures) = (0, Vec::new());
     for Planned { name, runs } in planned {
         let mut summaries = Vec::new();
         for prepared in runs {
-            number += 1;
-            let seed = prepared.spec().seed;
-            let folder = folder(&out, total, &name, seed);
-            if !means.quiet {
-                let which = if total > 1 {
-                    format!("[{number}/{total}] {name}, seed {seed}: ")
-                } else {
-                    String::new()
-                };
-                eprintln!("{which}{}", prepared.describe());
-            }
-            match play::play(&prepared, &folder, &means) {
-                Ok(summary) => summaries.push(summary),
-                // What one setting does to its models is no reason to lose the others.
-                Err(error) if total > 1 && failure::code(&error) == ExitCode::Training => {
-                    let failed = format!("{name}, seed {seed}: {error:#}");
-                    eprintln!("{failed}; the other runs go on");
-                    failures.push(failed);
-                }
-                Err(error) => return Err(error),
-            }
+            summaries.extend(player.play(&name, &prepared)?);
         }
-        if let ([summary], true) = (summaries.as_slice(), total == 1) {
+        if let ([summary], 1) = (summaries.as_slice(), player.total) {
             return output::print(
                 &Located {
                     report: summary,
@@ -164,18 +149,62 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
         if !summaries.is_empty() {
             table.rows.push(Row::new(name, &summaries));
         }
-        table.write(&out)?;
+        table.write(&player.out)?;
     }
     output::print(&table, form)?;
-    match failures.as_slice() {
-        [] => Ok(()),
-        [first, ..] => {
-            let text = format!(
-                "{} of {total} runs failed and are not in the table; the first is {first}",
-                failures.len()
-            );
-            Err(fail(ExitCode::Training, text))
+    player.verdict()
+}
+
+/// Plays runs one after the other.
+struct Player<'a> {
+    out: PathBuf,
+    means: Means<'a>,
+    /// How many runs there are.
+    total: usize,
+    /// How many of them were begun.
+    played: usize,
+    /// What failed, one line for each run.
+    failures: Vec<String>,
+}
+
+impl Player<'_> {
+    /// Plays a run. Returns nothing of one whose training failed, if there are others.
+    fn play<P: Play>(&mut self, name: &str, prepared: &P) -> anyhow::Result<Option<P::Summary>> {
+        self.played += 1;
+        let (number, total) = (self.played, self.total);
+        let seed = prepared.spec().seed;
+        if !self.means.quiet {
+            let which = if total > 1 {
+                format!("[{number}/{total}] {name}, seed {seed}: ")
+            } else {
+                String::new()
+            };
+            eprintln!("{which}{}", prepared.describe());
         }
+        match play::play(prepared, &folder(&self.out, total, name, seed), &self.means) {
+            Ok(summary) => Ok(Some(summary)),
+            // What one setting does to its models is no reason to lose the others.
+            Err(error) if total > 1 && failure::code(&error) == ExitCode::Training => {
+                let failed = format!("{name}, seed {seed}: {error:#}");
+                eprintln!("{failed}; the other runs go on");
+                self.failures.push(failed);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says how many runs failed, if any did.
+    fn verdict(&self) -> anyhow::Result<()> {
+        let [first, ..] = self.failures.as_slice() else {
+            return Ok(());
+        };
+        let text = format!(
+            "{} of {} runs failed and are not in the table; the first is {first}",
+            self.failures.len(),
+            self.total
+        );
+        Err(fail(ExitCode::Training, text))
     }
 }
 

@@ -32,61 +32,75 @@ pub(crate) struct Groups<'a> {
 impl Groups<'_> {
     /// Draws the bars. Returns `None` without a group.
     pub(crate) fn draw(&self) -> Option<Plot> {
-        let bars = self.names.len();
-        let room = (WIDTH - RIGHT - LEFT)
-            / (!self.groups.is_empty() && bars > 0).then_some(self.groups.len() as f64)?;
-        let width = f64::min(room * (1.0 - GAP) / bars as f64, WIDEST);
+        if self.groups.is_empty() || self.names.is_empty() {
+            return None;
+        }
+        let room = (WIDTH - RIGHT - LEFT) / self.groups.len() as f64;
+        let width = f64::min(room * (1.0 - GAP) / self.names.len() as f64, WIDEST);
         let mut canvas = Canvas::new(self.title);
-        let names = self
-            .names
-            .iter()
-            .enumerate()
-            .map(|(at, name)| (Sample::Fill(at), *name));
-        let baseline = format!("height of “{}”", self.names[self.baseline]);
-        canvas.legend(
-            &names
-                .chain([(Sample::Baseline, baseline.as_str())])
-                .collect::<Vec<_>>(),
-        );
-        let (top, bottom) = (canvas.top, canvas.top + HEIGHT);
-        let y = Scale {
-            low: 0.0,
-            high: 1.0,
-            from: bottom,
-            to: top,
-        };
+        self.write_legend(&mut canvas);
+        let y = canvas.upwards((0.0, 1.0), HEIGHT);
         let percents =
             [0.0, 0.2, 0.4, 0.6, 0.8, 1.0].map(|value| (value, format!("{:.0} %", 100.0 * value)));
         canvas.vertical(&y, &percents, "test accuracy");
         let mut labels = Vec::new();
         for (at, (group, values)) in self.groups.iter().enumerate() {
             let middle = LEFT + (at as f64 + 0.5) * room;
-            let left = middle - width * bars as f64 / 2.0;
-            for (index, (value, name)) in values.iter().zip(&self.names).enumerate() {
-                let Some(value) = known(*value) else { continue };
-                let label = format!("node {group}, {name}: {:.1} %", 100.0 * value);
-                let at = (left + index as f64 * width, y.at(value));
-                let class = format!("class=\"{}\"", svg::fill(index));
-                canvas.labelled(
-                    at,
-                    ((width * 0.92).max(0.6), bottom - y.at(value)),
-                    &class,
-                    &label,
-                );
-            }
-            if let Some(baseline) = values.get(self.baseline).copied().and_then(known) {
-                let height = y.at(baseline);
-                canvas.line(
-                    (left - 2.0, height),
-                    (left + width * bars as f64 + 2.0, height),
-                    "own",
-                );
-            }
+            let left = middle - width * self.names.len() as f64 / 2.0;
+            self.draw_bars(&mut canvas, &Columns { left, width, y }, group, values);
+            self.mark_baseline(&mut canvas, &Columns { left, width, y }, values);
             labels.push((middle, (*group).to_owned()));
         }
-        canvas.horizontal(bottom, &labels, "node");
-        Some(canvas.finish(self.slug, self.description, bottom + BOTTOM))
+        canvas.horizontal(y.from, &labels, "node");
+        Some(canvas.finish(self.slug, self.description, y.from + BOTTOM))
     }
+
+    fn write_legend(&self, canvas: &mut Canvas) {
+        let names = self
+            .names
+            .iter()
+            .enumerate()
+            .map(|(at, name)| (Sample::Fill(at), *name));
+        let baseline = format!("height of “{}”", self.names[self.baseline]);
+        let entries = names.chain([(Sample::Baseline, baseline.as_str())]);
+        canvas.legend(&entries.collect::<Vec<_>>());
+    }
+
+    fn draw_bars(
+        &self,
+        canvas: &mut Canvas,
+        columns: &Columns,
+        group: &str,
+        values: &[Option<f64>],
+    ) {
+        let Columns { left, width, y } = columns;
+        for (index, (value, name)) in values.iter().zip(&self.names).enumerate() {
+            let Some(value) = known(*value) else { continue };
+            let label = format!("node {group}, {name}: {:.1} %", 100.0 * value);
+            let corner = (left + index as f64 * width, y.at(value));
+            let size = ((width * 0.92).max(0.6), y.from - y.at(value));
+            let class = format!("class=\"{}\"", svg::fill(index));
+            canvas.labelled(corner, size, &class, &label);
+        }
+    }
+
+    /// Draws a line across a group at the height of its baseline.
+    fn mark_baseline(&self, canvas: &mut Canvas, columns: &Columns, values: &[Option<f64>]) {
+        let Columns { left, width, y } = columns;
+        if let Some(baseline) = values.get(self.baseline).copied().and_then(known) {
+            let (height, right) = (y.at(baseline), left + width * self.names.len() as f64);
+            canvas.line((left - 2.0, height), (right + 2.0, height), "own");
+        }
+    }
+}
+
+/// Where the bars of a group or the parts of a round stand.
+struct Columns {
+    /// The left edge of the first one.
+    left: f64,
+    /// The width of each.
+    width: f64,
+    y: Scale,
 }
 
 /// Stacked parts of each round.
@@ -111,15 +125,47 @@ pub(crate) struct Stacks<'a> {
 impl Stacks<'_> {
     /// Draws the stacks, with each part's share of the whole in the legend. Returns `None` if all values are 0.
     pub(crate) fn draw(&self) -> Option<Plot> {
+        let (_, high) = svg::rounded(0.0, self.highest()?, 4);
+        let (first, last) = (self.rounds.first()?.0, self.rounds.last()?.0);
+        let mut canvas = Canvas::new(self.title);
+        let entries = self.entries();
+        let entries = entries
+            .iter()
+            .map(|(sample, name)| (*sample, name.as_str()));
+        canvas.legend(&entries.collect::<Vec<_>>());
+        let y = canvas.upwards((0.0, high), HEIGHT);
+        let (values, step) = svg::ticks(0.0, high, 4);
+        let decimals = svg::decimals(step);
+        let tick = |value: f64| (value, (self.unit)(value, decimals));
+        let ticks: Vec<_> = values.into_iter().map(tick).collect();
+        canvas.vertical(&y, &ticks, self.label);
+        let room = (WIDTH - RIGHT - LEFT) / f64::from(last - first + 1);
+        let x = Scale::across((first.into(), last.into()), room / 2.0);
+        let width = f64::min(room * (1.0 - GAP), 2.0 * WIDEST);
+        for (round, parts) in &self.rounds {
+            let left = x.at((*round).into()) - width / 2.0;
+            self.draw_stack(
+                &mut canvas,
+                &Columns { left, width, y },
+                (*round, parts),
+                decimals + 2,
+            );
+        }
+        canvas.horizontal(y.from, &svg::round_ticks(&x), "round");
+        Some(canvas.finish(self.slug, self.description, y.from + BOTTOM))
+    }
+
+    /// Returns the height of the highest stack, if any has one.
+    fn highest(&self) -> Option<f64> {
         let totals = self
             .rounds
             .iter()
             .map(|(_, parts)| parts.iter().copied().filter_map(known).sum::<f64>());
-        let (_, high) = svg::rounded(
-            0.0,
-            totals.reduce(f64::max).filter(|highest| *highest > 0.0)?,
-            4,
-        );
+        totals.reduce(f64::max).filter(|highest| *highest > 0.0)
+    }
+
+    /// Returns the legend: each part that is drawn, with its share of the whole.
+    fn entries(&self) -> Vec<(Sample, String)> {
         let total = |part: usize| -> f64 {
             self.rounds
                 .iter()
@@ -132,62 +178,30 @@ impl Stacks<'_> {
             share if share < 0.0005 => Some((Sample::Fill(part), format!("{name} <0.1 %"))),
             share => Some((Sample::Fill(part), format!("{name} {:.1} %", 100.0 * share))),
         };
-        let entries: Vec<_> = self.names.iter().enumerate().filter_map(entry).collect();
-        let mut canvas = Canvas::new(self.title);
-        canvas.legend(
-            &entries
-                .iter()
-                .map(|(sample, name)| (*sample, name.as_str()))
-                .collect::<Vec<_>>(),
-        );
-        let (top, bottom) = (canvas.top, canvas.top + HEIGHT);
-        let y = Scale {
-            low: 0.0,
-            high,
-            from: bottom,
-            to: top,
-        };
-        let (values, step) = svg::ticks(0.0, high, 4);
-        let decimals = svg::decimals(step);
-        let ticks: Vec<_> = values
-            .into_iter()
-            .map(|value| (value, (self.unit)(value, decimals)))
-            .collect();
-        canvas.vertical(&y, &ticks, self.label);
-        let (first, last) = (self.rounds.first()?.0, self.rounds.last()?.0);
-        let room = (WIDTH - RIGHT - LEFT) / f64::from(last - first + 1);
-        let (from, to) = (LEFT + room / 2.0, WIDTH - RIGHT - room / 2.0);
-        let x = Scale {
-            low: first.into(),
-            high: last.into(),
-            from,
-            to,
-        };
-        let width = f64::min(room * (1.0 - GAP), 2.0 * WIDEST);
-        for (round, parts) in &self.rounds {
-            let mut below = 0.0;
-            for (part, value) in parts.iter().copied().enumerate() {
-                let Some(value) = known(value).filter(|value| *value > 0.0) else {
-                    continue;
-                };
-                let label = format!(
-                    "round {round}, {}: {}",
-                    self.names[part],
-                    (self.unit)(value, decimals + 2)
-                );
-                let corner = (x.at((*round).into()) - width / 2.0, y.at(below + value));
-                let class = format!("class=\"{}\"", svg::fill(part));
-                canvas.labelled(
-                    corner,
-                    (width, y.at(below) - y.at(below + value)),
-                    &class,
-                    &label,
-                );
-                below += value;
-            }
+        self.names.iter().enumerate().filter_map(entry).collect()
+    }
+
+    /// Draws the parts of a round upon each other, each labelled with so many decimals.
+    fn draw_stack(
+        &self,
+        canvas: &mut Canvas,
+        columns: &Columns,
+        (round, parts): (u32, &[f64]),
+        decimals: usize,
+    ) {
+        let Columns { left, width, y } = columns;
+        let mut below = 0.0;
+        for (part, value) in parts.iter().copied().enumerate() {
+            let Some(value) = known(value).filter(|value| *value > 0.0) else {
+                continue;
+            };
+            let (name, text) = (self.names[part], (self.unit)(value, decimals));
+            let label = format!("round {round}, {name}: {text}");
+            let (top, bottom) = (y.at(below + value), y.at(below));
+            let class = format!("class=\"{}\"", svg::fill(part));
+            canvas.labelled((*left, top), (*width, bottom - top), &class, &label);
+            below += value;
         }
-        canvas.horizontal(bottom, &svg::round_ticks(&x), "round");
-        Some(canvas.finish(self.slug, self.description, bottom + BOTTOM))
     }
 }
 

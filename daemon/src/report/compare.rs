@@ -13,25 +13,18 @@
 //! The nodes of one run learn from each other, so their differences are not quite independent. Read every p with that in
 //! mind, and with the number of tests.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod contrasts;
+mod groups;
 
 use serde::Serialize;
 
-use super::effort::{self, Efforts};
+use super::effort;
 use super::figures;
-use super::run::{Comparator, Headline, Node, Run};
-use super::stats::{self, Moments, Paired};
+use super::run::Run;
 use super::svg::Plot;
 
-/// Settings on which no result depends, or that follow from the seed.
-const IGNORED: [&str; 2] = ["federation.seed", "federation.data.partition_hash"];
-/// The settings of a swarm's nodes that shape the result. The others are addresses and folders.
-const NODE_SETTINGS: [&str; 3] = ["node.data", "node.device", "node.partition_file"];
-
-/// The algorithm with which others are compared: every node trains alone.
-const BASELINE: &str = "local";
-/// Largest number of settings in a group's name.
-const IN_A_NAME: usize = 3;
+pub(crate) use contrasts::{Contrast, pools};
+pub(crate) use groups::{Group, HEADLINES, Setting};
 
 /// Runs side by side.
 #[derive(Debug, Clone, Serialize)]
@@ -53,103 +46,25 @@ pub(crate) struct Comparison {
     pub(crate) plot: Option<Plot>,
 }
 
-/// Runs that differ in the seed only.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Group {
-    /// Its name.
-    pub(crate) name: String,
-    /// The names of its runs.
-    pub(crate) runs: Vec<String>,
-    /// Their seeds.
-    pub(crate) seeds: Vec<u64>,
-    /// Mean and deviation over its runs of each number of the headline.
-    pub(crate) moments: BTreeMap<&'static str, Moments>,
-    /// The cost of its runs until they reached the target, if there is one.
-    pub(crate) to_target: Option<Efforts>,
-    #[serde(skip)]
-    members: Vec<usize>,
-}
-
-/// A setting in which groups differ.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Setting {
-    /// Its dotted key.
-    pub(crate) key: String,
-    /// Its value in each group; `None` in a group without the setting.
-    pub(crate) values: Vec<Option<String>>,
-}
-
-/// One comparison over pairs.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Contrast {
-    /// In which group, or of which two: `group − base`.
-    pub(crate) group: String,
-    /// What is compared.
-    pub(crate) what: String,
-    /// The result; `None` without pairs.
-    pub(crate) paired: Option<Paired>,
-}
-
-/// A number of a headline: its name, and the function.
-type Number = (&'static str, fn(&Headline) -> Option<f64>);
-/// A measure of a node: its name, and the function.
-type Question = (&'static str, fn(&Node) -> Option<f64>);
-
-/// The numbers of a headline, by name.
-pub(crate) const HEADLINES: [Number; 10] = [
-    ("mean, last round", |headline| headline.mean_accuracy),
-    ("before exchange", |headline| {
-        headline.mean_accuracy_before_exchange
-    }),
-    ("after the last stage", |headline| {
-        headline.mean_accuracy_after_last_stage
-    }),
-    ("unweighted mean", |headline| {
-        headline.unweighted_mean_accuracy
-    }),
-    ("worst tenth", |headline| headline.worst_tenth_accuracy),
-    ("unweighted mean, end", |headline| {
-        headline.unweighted_mean_after_last_stage
-    }),
-    ("worst tenth, end", |headline| {
-        headline.worst_tenth_after_last_stage
-    }),
-    ("global test", |headline| headline.accuracy_on_everyone),
-    ("local test", |headline| headline.accuracy_on_own_classes),
-    ("majority-class floor", |headline| {
-        headline.majority_class_accuracy
-    }),
-];
-
-/// The comparators of served models.
-const AGAINST: [Comparator; 3] = [
-    Comparator::Own,
-    Comparator::Mixture,
-    Comparator::FineTunedHead,
-];
-
 /// Compares runs. `target` is an accuracy, 0 to 1, whose cost is reported.
 pub(crate) fn compare(runs: &[Run], target: Option<f64>) -> Comparison {
-    let mut groups = groups(runs);
+    let mut groups = groups::groups(runs);
     for group in &mut groups {
-        group.to_target = target.map(|target| effort::efforts(members(runs, group), target));
+        group.to_target = target.map(|target| effort::efforts(group.members_of(runs), target));
     }
     let (finished, unfinished): (Vec<&Run>, Vec<&Run>) =
         runs.iter().partition(|run| run.is_finished());
     debug_assert_eq!(
         finished.len(),
-        groups
-            .iter()
-            .map(|group| group.members.len())
-            .sum::<usize>(),
+        groups.iter().map(|group| group.runs.len()).sum::<usize>(),
         "each in one group"
     );
     Comparison {
-        differing: differing(runs, &groups),
-        contrasts: contrasts(runs, &groups),
+        differing: groups::differing(runs, &groups),
+        contrasts: contrasts::contrasts(runs, &groups),
         pools: groups
             .iter()
-            .flat_map(|group| pools(&group.name, members(runs, group)))
+            .flat_map(|group| pools(&group.name, group.members_of(runs)))
             .collect(),
         target,
         unfinished: unfinished.into_iter().map(|run| run.name.clone()).collect(),
@@ -158,303 +73,11 @@ pub(crate) fn compare(runs: &[Run], target: Option<f64>) -> Comparison {
     }
 }
 
-/// Compares the served model with the own module, the mixture and the fine-tuned head, over the nodes of some runs.
-///
-/// If every node serves the mixture itself, all differences to the mixture are 0, and that comparison is left out.
-pub(crate) fn pools<'a>(group: &str, runs: impl Iterator<Item = &'a Run>) -> Vec<Contrast> {
-    let nodes: Vec<&Node> = runs
-        .flat_map(|run| &run.nodes)
-        .filter(|node| node.pool.is_some())
-        .collect();
-    let contrast = |against: &Comparator| {
-        let difference = |node: &&Node| {
-            Some(node.pool_accuracy(Comparator::Served)? - node.pool_accuracy(*against)?)
-        };
-        let differences: Vec<f64> = nodes.iter().filter_map(difference).collect();
-        let paired = stats::paired(&differences)?;
-        let is_the_same = *against == Comparator::Mixture && paired.equal == paired.pairs;
-        let what = format!("served − {}", against.name());
-        (!is_the_same).then(|| Contrast {
-            group: group.to_owned(),
-            what,
-            paired: Some(paired),
-        })
-    };
-    AGAINST.iter().filter_map(contrast).collect()
-}
-
-fn members<'a>(runs: &'a [Run], group: &'a Group) -> impl Iterator<Item = &'a Run> {
-    group.members.iter().map(|at| &runs[*at])
-}
-
-/// Returns the settings that decide the group of a run.
-fn identity(run: &Run) -> BTreeMap<&str, &str> {
-    let shapes = |key: &str| {
-        !IGNORED.contains(&key) && (!key.starts_with("node.") || NODE_SETTINGS.contains(&key))
-    };
-    run.settings
-        .iter()
-        .filter(|(key, _)| shapes(key))
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect()
-}
-
-fn groups(runs: &[Run]) -> Vec<Group> {
-    let mut by_settings: Vec<(BTreeMap<&str, &str>, Vec<usize>)> = Vec::new();
-    for (at, run) in runs.iter().enumerate().filter(|(_, run)| run.is_finished()) {
-        let identity = identity(run);
-        match by_settings
-            .iter_mut()
-            .find(|(settings, _)| *settings == identity)
-        {
-            Some((_, members)) => members.push(at),
-            None => by_settings.push((identity, vec![at])),
-        }
-    }
-    let names = names(
-        runs,
-        &by_settings
-            .iter()
-            .map(|(_, members)| members.as_slice())
-            .collect::<Vec<_>>(),
-    );
-    let group = |((_, members), name): ((_, Vec<usize>), String)| Group {
-        name,
-        runs: members.iter().map(|at| runs[*at].name.clone()).collect(),
-        seeds: members.iter().filter_map(|at| runs[*at].seed).collect(),
-        moments: HEADLINES
-            .into_iter()
-            .filter_map(|(name, of)| {
-                let values = members.iter().filter_map(|at| of(&runs[*at].headline()));
-                Some((name, stats::moments(values)?))
-            })
-            .collect(),
-        to_target: None,
-        members,
-    };
-    by_settings.into_iter().zip(names).map(group).collect()
-}
-
-/// Names each group as its folders are named but for the seed, or else by its algorithm; where that names several, with
-/// the settings that tell them apart, or with a number.
-fn names(runs: &[Run], groups: &[&[usize]]) -> Vec<String> {
-    let name = |members: &&[usize]| {
-        let stems: BTreeSet<&str> = members
-            .iter()
-            .map(|at| without_seed(&runs[*at].name))
-            .collect();
-        match stems.first() {
-            Some(stem) if stems.len() == 1 && !stem.is_empty() => (*stem).to_owned(),
-            _ => members
-                .first()
-                .map_or(String::new(), |at| runs[*at].algorithm.clone()),
-        }
-    };
-    let names: Vec<String> = groups.iter().map(name).collect();
-    let identities: Vec<_> = groups
-        .iter()
-        .map(|members| {
-            members
-                .first()
-                .map(|at| identity(&runs[*at]))
-                .unwrap_or_default()
-        })
-        .collect();
-    let distinct = |at: usize| {
-        let alike: Vec<usize> = (0..names.len())
-            .filter(|other| names[*other] == names[at])
-            .collect();
-        let settings = telling_apart(
-            &alike
-                .iter()
-                .map(|other| &identities[*other])
-                .collect::<Vec<_>>(),
-        );
-        let value = |key: &&str| {
-            let value = identities[at].get(key).copied().unwrap_or("–");
-            format!("{} = {value}", key.rsplit('.').next().unwrap_or(key))
-        };
-        match settings {
-            Some(keys) => [vec![names[at].clone()], keys.iter().map(value).collect()]
-                .concat()
-                .join(", "),
-            None => format!("{} [{}]", names[at], at + 1),
-        }
-    };
-    (0..names.len()).map(distinct).collect()
-}
-
-/// Returns the fewest settings, found one by one, by which no two are the same; nothing if that takes more than
-/// [`IN_A_NAME`].
-fn telling_apart<'a>(identities: &[&BTreeMap<&'a str, &'a str>]) -> Option<Vec<&'a str>> {
-    let kinds = |keys: &[&'a str]| {
-        let values = |identity: &&BTreeMap<&'a str, &'a str>| {
-            keys.iter().map(|key| identity.get(key).copied()).collect()
-        };
-        identities
-            .iter()
-            .map(values)
-            .collect::<BTreeSet<Vec<Option<&str>>>>()
-            .len()
-    };
-    let all: BTreeSet<&'a str> = identities
-        .iter()
-        .flat_map(|identity| identity.keys())
-        .copied()
-        .collect();
-    let mut chosen: Vec<&'a str> = Vec::new();
-    while kinds(&chosen) < identities.len() {
-        let with = |key: &&'a str| kinds(&[chosen.as_slice(), &[*key]].concat());
-        // Of equally good keys the shortest: people type that one.
-        let best = all
-            .iter()
-            .copied()
-            .max_by_key(|key| (with(key), std::cmp::Reverse(key.len())))?;
-        if with(&best) == kinds(&chosen) || chosen.len() == IN_A_NAME {
-            return None;
-        }
-        chosen.push(best);
-    }
-    Some(chosen)
-}
-
-fn without_seed(name: &str) -> &str {
-    match name.rsplit_once("-seed") {
-        Some((stem, seed)) if !seed.is_empty() && seed.chars().all(|c| c.is_ascii_digit()) => {
-            stem.trim_end_matches('/')
-        }
-        _ => name,
-    }
-}
-
-fn differing(runs: &[Run], groups: &[Group]) -> Vec<Setting> {
-    let settings: Vec<BTreeMap<&str, &str>> = groups
-        .iter()
-        .filter_map(|group| Some(identity(&runs[*group.members.first()?])))
-        .collect();
-    let keys: BTreeSet<&str> = settings.iter().flat_map(BTreeMap::keys).copied().collect();
-    let setting = |key: &str| Setting {
-        key: key.to_owned(),
-        values: settings
-            .iter()
-            .map(|settings| settings.get(key).map(|value| (*value).to_owned()))
-            .collect(),
-    };
-    let differs = |setting: &Setting| {
-        setting
-            .values
-            .iter()
-            .any(|value| *value != setting.values[0])
-    };
-    keys.into_iter().map(setting).filter(differs).collect()
-}
-
-/// Compares each group with its bases.
-fn contrasts(runs: &[Run], groups: &[Group]) -> Vec<Contrast> {
-    let mut contrasts = Vec::new();
-    for (at, group) in groups.iter().enumerate() {
-        for base in bases(runs, groups, at) {
-            contrasts.extend(against(runs, base, group));
-        }
-    }
-    contrasts
-}
-
-/// Returns the bases of the group at `at` (see the top of this file).
-fn bases<'a>(runs: &[Run], groups: &'a [Group], at: usize) -> Vec<&'a Group> {
-    let (group, before) = (&groups[at], &groups[..at]);
-    let is_local = |group: &Group| members(runs, group).any(|run| run.algorithm == BASELINE);
-    let has_pairs = |base: &Group| !pairs(runs, base, group).is_empty();
-    if is_local(group) {
-        return before
-            .iter()
-            .filter(|base| is_local(base) && has_pairs(base))
-            .collect();
-    }
-    let local: Vec<&Group> = groups
-        .iter()
-        .filter(|base| is_local(base) && has_pairs(base))
-        .collect();
-    if !local.is_empty() {
-        return local;
-    }
-    before
-        .iter()
-        .find(|base| has_pairs(base))
-        .or(before.first())
-        .into_iter()
-        .collect()
-}
-
-/// Compares a group with a base: in the last round and, if either has a last stage, after that.
-fn against(runs: &[Run], base: &Group, group: &Group) -> Vec<Contrast> {
-    let both = || members(runs, base).chain(members(runs, group));
-    let has_last_stage = both()
-        .flat_map(|run| &run.nodes)
-        .any(|node| node.after_last_stage.is_some());
-    let mut questions: Vec<Question> = vec![("accuracy in the last round", |node| node.accuracy)];
-    if has_last_stage {
-        questions.push((
-            "accuracy of the model that the node ends with",
-            Node::final_accuracy,
-        ));
-    }
-    if both()
-        .flat_map(|run| &run.nodes)
-        .any(|node| node.on_everyone.is_some())
-    {
-        questions.push((
-            "accuracy on everyone’s test samples (global test)",
-            |node| node.on_everyone,
-        ));
-        questions.push((
-            "the same, classes weighted as the node has them (local test)",
-            |node| node.on_own_classes,
-        ));
-    }
-    let pairs = pairs(runs, base, group);
-    let contrast = |(what, of): Question| {
-        let differences: Vec<f64> = pairs
-            .iter()
-            .filter_map(|(base, node)| Some(of(node)? - of(base)?))
-            .collect();
-        let (group, what) = (format!("{} − {}", group.name, base.name), what.to_owned());
-        Contrast {
-            group,
-            what,
-            paired: stats::paired(&differences),
-        }
-    };
-    questions.into_iter().map(contrast).collect()
-}
-
-/// Returns the pairs of two groups, the base's node first.
-fn pairs<'a>(runs: &'a [Run], base: &'a Group, group: &'a Group) -> Vec<(&'a Node, &'a Node)> {
-    let mut free: Vec<&Run> = members(runs, base).collect();
-    let mut pairs = Vec::new();
-    for run in members(runs, group) {
-        let is_partner = |partner: &&Run| {
-            partner.seed == run.seed && partner.partition_hash == run.partition_hash
-        };
-        let Some(at) = free.iter().position(is_partner) else {
-            continue;
-        };
-        let partner = free.remove(at);
-        let by_shard: BTreeMap<u32, &Node> = partner
-            .last_nodes()
-            .filter_map(|node| Some((node.shard?, node)))
-            .collect();
-        pairs.extend(
-            run.last_nodes()
-                .filter_map(|node| Some((*by_shard.get(&node.shard?)?, node))),
-        );
-    }
-    pairs
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::fixtures;
+    use super::super::run::Comparator;
+    use super::groups::without_seed;
     use super::*;
 
     fn run(name: &str, seed: u64, change: impl FnOnce(&mut Run)) -> Run {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fednode_runtime::status::Bytes;
+use fednode_runtime::status::{Bytes, RoundRecord};
 
 use super::run::{Comparator, Run};
 use super::words::known;
@@ -35,57 +35,62 @@ fn rounds(runs: &[Run]) -> String {
             .collect();
         for record in &run.records {
             let id = record.node_id.to_string();
-            let node = labels.get(id.as_str()).copied().unwrap_or_default();
-            let waited = record.waited_seconds;
-            let mut fields = vec![
-                run.name.clone(),
-                node.into(),
-                id,
-                record.round.0.to_string(),
-            ];
-            fields.extend([
-                number(record.train_loss),
-                number(record.accuracy),
-                number(record.loss),
-                number(record.accuracy_after_local_training),
-                number(record.loss_after_local_training),
-                record.n_samples.to_string(),
-                record.test_samples.to_string(),
-                record
-                    .multiply_adds
-                    .map_or(String::new(), |count| count.to_string()),
-            ]);
-            let seconds = [
-                record.train_seconds,
-                record.round_seconds,
-                waited.experts,
-                waited.global,
-                waited.merge,
-            ];
-            fields.extend(
-                seconds
-                    .into_iter()
-                    .chain([waited.evaluate, waited.save, waited.publish])
-                    .map(number),
-            );
-            fields.extend([
-                record.n_sources_used.to_string(),
-                record.members.to_string(),
-            ]);
-            fields.extend(
-                [record.bytes_sent, record.bytes_received]
-                    .into_iter()
-                    .flat_map(kinds),
-            );
-            fields.push(
-                record
-                    .rss_bytes
-                    .map_or(String::new(), |bytes| bytes.to_string()),
-            );
+            let label = labels.get(id.as_str()).copied().unwrap_or_default();
+            let mut fields = vec![run.name.clone(), label.to_owned(), id];
+            fields.extend(learned(record));
+            fields.extend(seconds(record));
+            fields.extend(exchanged(record));
             text += &line(&fields);
         }
     }
     text
+}
+
+/// What a node learned in a round, and from how many samples.
+fn learned(record: &RoundRecord) -> [String; 9] {
+    [
+        record.round.0.to_string(),
+        number(record.train_loss),
+        number(record.accuracy),
+        number(record.loss),
+        number(record.accuracy_after_local_training),
+        number(record.loss_after_local_training),
+        record.n_samples.to_string(),
+        record.test_samples.to_string(),
+        count(record.multiply_adds),
+    ]
+}
+
+/// Where the time of a node's round went.
+fn seconds(record: &RoundRecord) -> [String; 8] {
+    let waited = record.waited_seconds;
+    [
+        record.train_seconds,
+        record.round_seconds,
+        waited.experts,
+        waited.global,
+        waited.merge,
+        waited.evaluate,
+        waited.save,
+        waited.publish,
+    ]
+    .map(number)
+}
+
+/// Whom a node's round joined, and the bytes and the memory that it took.
+fn exchanged(record: &RoundRecord) -> Vec<String> {
+    let mut fields = vec![
+        record.n_sources_used.to_string(),
+        record.members.to_string(),
+    ];
+    let moved = [record.bytes_sent, record.bytes_received];
+    fields.extend(moved.into_iter().flat_map(kinds));
+    fields.push(count(record.rss_bytes));
+    fields
+}
+
+fn count(value: Option<u64>) -> String {
+    value.map_or(String::new(), |count| count.to_string())
 }
 
 fn kinds(bytes: Bytes) -> [String; 5] {

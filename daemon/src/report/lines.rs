@@ -1,7 +1,7 @@
 //! Curves over rounds: the median of the nodes, within a band of their quartiles, within a band of all nodes.
 
 use super::stats::Spread;
-use super::svg::{self, BOTTOM, Canvas, LEFT, Plot, RIGHT, Sample, Scale, WIDTH};
+use super::svg::{self, BOTTOM, Canvas, Plot, Sample, Scale};
 use super::words::known;
 
 /// Height of the plotted area.
@@ -43,6 +43,37 @@ pub(crate) enum Unit {
 impl Lines<'_> {
     /// Draws the curves. Returns `None` without a value.
     pub(crate) fn draw(&self) -> Option<Plot> {
+        let (low, high) = self.range(&self.values())?;
+        let (first, last) = self.first_and_last()?;
+        let mut canvas = Canvas::new(self.title);
+        canvas.legend(&self.entries());
+        let axes = Axes {
+            x: Scale::across((first.into(), last.into()), 14.0),
+            y: canvas.upwards((low, high), HEIGHT),
+        };
+        canvas.vertical(&axes.y, &self.ticks(low, high), self.label);
+        canvas.horizontal(axes.y.from, &svg::round_ticks(&axes.x), "round");
+        for (class, band) in bands(&self.spread) {
+            if !band.is_empty() {
+                let class = format!("{} {class}", svg::fill(0));
+                canvas.area(axes.outline(&band).into_iter(), &class);
+            }
+        }
+        let medians = self
+            .spread
+            .iter()
+            .map(|(round, spread)| (*round, spread.median));
+        curve(&mut canvas, &axes.points(medians), 0, "");
+        for (at, (_, values)) in self.others.iter().enumerate() {
+            let (colour, dash) = self.look(at);
+            let points = axes.points(values.iter().copied());
+            curve(&mut canvas, &points, colour, dash);
+        }
+        Some(canvas.finish(self.slug, self.description, axes.y.from + BOTTOM))
+    }
+
+    /// Returns every value that the vertical axis must hold.
+    fn values(&self) -> Vec<f64> {
         let spreads = self
             .spread
             .iter()
@@ -51,79 +82,18 @@ impl Lines<'_> {
             .others
             .iter()
             .flat_map(|(_, values)| values.iter().map(|(_, value)| *value));
-        let values: Vec<f64> = spreads.chain(others).filter_map(known).collect();
-        let (low, high) = self.range(&values)?;
-        let rounds = self.spread.iter().map(|(round, _)| *round);
-        let rounds = rounds.chain(
-            self.others
-                .iter()
-                .flat_map(|(_, values)| values.iter().map(|(round, _)| *round)),
-        );
-        let (first, last) = (rounds.clone().min()?, rounds.max()?);
-        let mut canvas = Canvas::new(self.title);
-        canvas.legend(&self.entries());
-        let (top, bottom) = (canvas.top, canvas.top + HEIGHT);
-        let y = Scale {
-            low,
-            high,
-            from: bottom,
-            to: top,
-        };
-        let x = Scale {
-            low: first.into(),
-            high: last.into(),
-            from: LEFT + 14.0,
-            to: WIDTH - RIGHT - 14.0,
-        };
-        canvas.vertical(&y, &self.ticks(low, high), self.label);
-        canvas.horizontal(bottom, &svg::round_ticks(&x), "round");
-        let point = |(round, value): (u32, f64)| (x.at(round.into()), y.at(value));
-        for (class, edges) in bands(&self.spread)
-            .into_iter()
-            .filter(|(_, edges)| !edges.is_empty())
-        {
-            let lone = if edges.len() == 1 { LONE } else { 0.0 };
-            let low = edges
-                .iter()
-                .map(|(round, low, _)| point((*round, *low)))
-                .map(|(x, y)| (x - lone, y));
-            let high = edges
-                .iter()
-                .rev()
-                .map(|(round, _, high)| point((*round, *high)))
-                .map(|(x, y)| (x + lone, y));
-            // A band of one round is a box: its corners, around.
-            let corners = if lone > 0.0 {
-                low.clone().map(|(x, y)| (x + 2.0 * lone, y)).collect()
-            } else {
-                Vec::new()
-            };
-            let last = if lone > 0.0 {
-                high.clone().map(|(x, y)| (x - 2.0 * lone, y)).collect()
-            } else {
-                Vec::new()
-            };
-            canvas.area(
-                low.chain(corners).chain(high).chain(last),
-                &format!("{} {class}", svg::fill(0)),
-            );
-        }
-        let median: Vec<(f64, f64)> = self
-            .spread
+        spreads.chain(others).filter_map(known).collect()
+    }
+
+    /// Returns the first and the last round of which anything is known.
+    fn first_and_last(&self) -> Option<(u32, u32)> {
+        let spreads = self.spread.iter().map(|(round, _)| *round);
+        let others = self
+            .others
             .iter()
-            .map(|(round, spread)| point((*round, spread.median)))
-            .collect();
-        curve(&mut canvas, &median, 0, "");
-        for (at, (_, values)) in self.others.iter().enumerate() {
-            let (colour, dash) = self.look(at);
-            curve(
-                &mut canvas,
-                &values.iter().copied().map(point).collect::<Vec<_>>(),
-                colour,
-                dash,
-            );
-        }
-        Some(canvas.finish(self.slug, self.description, bottom + BOTTOM))
+            .flat_map(|(_, values)| values.iter().map(|(round, _)| *round));
+        let rounds = spreads.chain(others);
+        Some((rounds.clone().min()?, rounds.max()?))
     }
 
     fn entries(&self) -> Vec<(Sample, &str)> {
@@ -188,6 +158,34 @@ impl Lines<'_> {
             .into_iter()
             .map(|value| (value, text(value)))
             .collect()
+    }
+}
+
+/// Where rounds and values lie.
+struct Axes {
+    x: Scale,
+    y: Scale,
+}
+
+impl Axes {
+    fn point(&self, (round, value): (u32, f64)) -> (f64, f64) {
+        (self.x.at(round.into()), self.y.at(value))
+    }
+
+    fn points(&self, values: impl Iterator<Item = (u32, f64)>) -> Vec<(f64, f64)> {
+        values.map(|value| self.point(value)).collect()
+    }
+
+    /// Returns the corners of a band, around: the lower edge, and the upper one back. A band of one round is a box.
+    fn outline(&self, band: &[(u32, f64, f64)]) -> Vec<(f64, f64)> {
+        if let [(round, low, high)] = band {
+            let ((x, bottom), (_, top)) = (self.point((*round, *low)), self.point((*round, *high)));
+            let (left, right) = (x - LONE, x + LONE);
+            return vec![(left, bottom), (right, bottom), (right, top), (left, top)];
+        }
+        let low = band.iter().map(|(round, low, _)| (*round, *low));
+        let high = band.iter().rev().map(|(round, _, high)| (*round, *high));
+        self.points(low.chain(high))
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) mod page;
 pub(crate) mod run;
 pub(crate) mod scale;
 mod stats;
-mod svg;
+pub(crate) mod svg;
 #[cfg(test)]
 mod tests;
 pub(crate) mod words;

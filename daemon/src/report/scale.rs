@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::html::{self, numbers, words};
-use super::svg::{self, BOTTOM, Canvas, LEFT, Plot, RIGHT, Sample, Scale, WIDTH};
+use super::svg::{self, BOTTOM, Canvas, Plot, Sample, Scale};
 use super::words::{bytes, decimal, duration, escape};
 use crate::simulate::protocol::Summary;
 use crate::swarm::summary::mean;
@@ -22,12 +22,10 @@ pub(crate) struct Measured {
     pub(crate) summary: Summary,
 }
 
-/// A curve: its name, and itself.
-type Curve = (&'static str, fn(&Summary) -> f64);
-/// Its points: nodes, and a value.
-type Points = Vec<(f64, f64)>;
+/// A number that is plotted: its name, and itself.
+type Measure = (&'static str, fn(&Summary) -> f64);
 
-const CURVES: [Curve; 4] = [
+const MEASURES: [Measure; 4] = [
     ("messages", |summary| summary.messages_per_round),
     ("bytes with the aggregator", |summary| {
         summary.bytes_per_round.aggregator
@@ -58,75 +56,80 @@ fn plot(algorithm: &str, summaries: &[&Summary]) -> Option<Plot> {
     for summary in summaries {
         by_nodes.entry(summary.nodes).or_default().push(summary);
     }
-    let points = |of: fn(&Summary) -> f64| -> Points {
-        let point = |(nodes, runs): (&u32, &Vec<&Summary>)| {
-            (
-                f64::from(*nodes),
-                mean(&runs.iter().map(|summary| of(summary)).collect::<Vec<_>>()),
-            )
-        };
-        // 0 has no logarithm.
-        by_nodes
-            .iter()
-            .map(point)
-            .filter(|(_, value)| *value > 0.0)
-            .collect()
-    };
-    let curves: Vec<(usize, &str, Points)> = CURVES
+    let curves = curves(&by_nodes);
+    let (low, high) = exponents(&curves)?;
+    let title = format!("Messages and bytes per node and round, {algorithm}");
+    let mut canvas = Canvas::new(&title);
+    let entries = curves
         .iter()
-        .enumerate()
-        .map(|(at, (name, of))| (at, *name, points(*of)))
-        .collect();
-    let values = || {
-        curves
-            .iter()
-            .flat_map(|(_, _, points)| points.iter().map(|(_, value)| value.log10()))
-    };
-    let (low, high) = (
-        values().reduce(f64::min)?.floor(),
-        values().reduce(f64::max)?.ceil(),
-    );
-    let mut canvas = Canvas::new(&format!(
-        "Messages and bytes per node and round, {algorithm}"
-    ));
-    let drawn = || curves.iter().filter(|(_, _, points)| !points.is_empty());
-    canvas.legend(
-        &drawn()
-            .map(|(at, name, _)| (Sample::Line(*at), *name))
-            .collect::<Vec<_>>(),
-    );
-    let (top, bottom) = (canvas.top, canvas.top + HEIGHT);
-    let y = Scale {
-        low,
-        high: high.max(low + 1.0),
-        from: bottom,
-        to: top,
-    };
+        .map(|curve| (Sample::Line(curve.colour), curve.name));
+    canvas.legend(&entries.collect::<Vec<_>>());
     let nodes: Vec<f64> = by_nodes.keys().map(|nodes| f64::from(*nodes)).collect();
-    let (first, last) = (nodes.first()?.log10(), nodes.last()?.log10());
-    let x = Scale {
-        low: first,
-        high: last,
-        from: LEFT + 14.0,
-        to: WIDTH - RIGHT - 14.0,
-    };
+    let y = canvas.upwards((low, high.max(low + 1.0)), HEIGHT);
+    let x = Scale::across((nodes.first()?.log10(), nodes.last()?.log10()), 14.0);
     canvas.vertical(&y, &powers(y.low, y.high), "per node and round");
-    canvas.horizontal(bottom, &node_ticks(&x, &nodes), "nodes");
-    for (at, _, points) in drawn() {
-        let points: Vec<_> = points
+    canvas.horizontal(y.from, &node_ticks(&x, &nodes), "nodes");
+    for curve in &curves {
+        curve.draw(&mut canvas, &x, &y);
+    }
+    let description = "Adverts that a node received in one round, and bytes that it moved, by their purpose, against the \
+                       number of nodes; both axes are logarithmic. Blobs are those of toys, a few floats each.";
+    Some(canvas.finish(&format!("scale-{algorithm}"), description, y.from + BOTTOM))
+}
+
+/// A measure against the number of nodes.
+struct Curve {
+    colour: usize,
+    name: &'static str,
+    /// Nodes, and a value above 0.
+    points: Vec<(f64, f64)>,
+}
+
+impl Curve {
+    fn draw(&self, canvas: &mut Canvas, x: &Scale, y: &Scale) {
+        let points: Vec<_> = self
+            .points
             .iter()
             .map(|(nodes, value)| (x.at(nodes.log10()), y.at(value.log10())))
             .collect();
         if points.len() > 1 {
-            canvas.path(&points, &svg::stroke(*at));
+            canvas.path(&points, &svg::stroke(self.colour));
         }
-        points
-            .iter()
-            .for_each(|point| canvas.dot(*point, &svg::fill(*at)));
+        for point in points {
+            canvas.dot(point, &svg::fill(self.colour));
+        }
     }
-    let description = "Adverts that a node received in one round, and bytes that it moved, by their purpose, against the \
-                       number of nodes; both axes are logarithmic. Blobs are those of toys, a few floats each.";
-    Some(canvas.finish(&format!("scale-{algorithm}"), description, bottom + BOTTOM))
+}
+
+/// Returns the curves that have a point, each point a mean over runs of so many nodes.
+fn curves(by_nodes: &BTreeMap<u32, Vec<&Summary>>) -> Vec<Curve> {
+    let points = |of: fn(&Summary) -> f64| -> Vec<(f64, f64)> {
+        let point = |(nodes, runs): (&u32, &Vec<&Summary>)| {
+            let values: Vec<f64> = runs.iter().map(|summary| of(summary)).collect();
+            (f64::from(*nodes), mean(&values))
+        };
+        let points = by_nodes.iter().map(point);
+        // 0 has no logarithm.
+        points.filter(|(_, value)| *value > 0.0).collect()
+    };
+    let curve = |(colour, (name, of)): (usize, Measure)| Curve {
+        colour,
+        name,
+        points: points(of),
+    };
+    let curves = MEASURES.into_iter().enumerate().map(curve);
+    curves.filter(|curve| !curve.points.is_empty()).collect()
+}
+
+/// Returns the exponents of the powers of ten between which all points lie, if there is any.
+fn exponents(curves: &[Curve]) -> Option<(f64, f64)> {
+    let values = || {
+        curves
+            .iter()
+            .flat_map(|curve| curve.points.iter().map(|(_, value)| value.log10()))
+    };
+    let (lowest, highest) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
+    Some((lowest.floor(), highest.ceil()))
 }
 
 /// Returns the powers of ten between two exponents.
@@ -196,6 +199,7 @@ pub(crate) fn section(runs: &[Measured], plots: &[Plot]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::svg::{LEFT, RIGHT, WIDTH};
     use super::*;
     use crate::swarm::summary::BytesPerRound;
 

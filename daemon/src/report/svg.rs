@@ -263,6 +263,16 @@ impl Canvas {
         let _ = self.body.write_fmt(markup);
     }
 
+    /// Returns the vertical scale of a plotted area of this height, which begins below title and legend.
+    pub(crate) const fn upwards(&self, (low, high): (f64, f64), height: f64) -> Scale {
+        Scale {
+            low,
+            high,
+            from: self.top + height,
+            to: self.top,
+        }
+    }
+
     /// Draws grid, ticks and label of a vertical axis.
     pub(crate) fn vertical(&mut self, scale: &Scale, ticks: &[(f64, String)], label: &str) {
         for (value, text) in ticks {
@@ -321,6 +331,16 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
+    /// Returns the horizontal scale of a plotted area that keeps this margin on both sides.
+    pub(crate) const fn across((low, high): (f64, f64), margin: f64) -> Self {
+        Self {
+            low,
+            high,
+            from: LEFT + margin,
+            to: WIDTH - RIGHT - margin,
+        }
+    }
+
     /// Returns the position of a value: on an axis of one value, the middle.
     pub(crate) fn at(&self, value: f64) -> f64 {
         let span = self.high - self.low;

@@ -3,22 +3,22 @@
 //! A round of a node is one job: take over what the last exchange brought, evaluate that, train. So an exchange is
 //! evaluated when the next round begins, the last one by [`Models::conclude`].
 
-use std::collections::BTreeSet;
+mod mind;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::work::{LastStage, Order, Outcome, Received, Splits, Update};
+use fednode_core::work::{LastStage, Order, Outcome, Splits};
 use fednode_core::{BlobId, ParamSet, Round, Timestamp};
 use fednode_data::Split;
-use fednode_engine::book::{
-    Bytes, Calendar, Due, Measured, Point, RoundBook, RoundRecord, Traffic,
-};
+use fednode_engine::book::{Calendar, RoundBook, RoundRecord, Traffic};
 use fednode_engine::execute::Adoption;
 use fednode_learn::ClassCount;
 use fednode_sim::{self as sim, Answer, ClosedRound, Moment, Trainers};
 use serde::{Deserialize, Serialize};
 
-use super::job::{Done, Everyone, Job, Knowledge, Task, Work};
+use self::mind::Mind;
+use super::job::{Everyone, Job, Knowledge, Task, Work};
 use super::pool::{Pending, Pool};
 use super::progress::Progress;
 use super::saver::Saver;
@@ -49,30 +49,6 @@ struct Node {
     data: Arc<Split>,
     mind: Mind,
     pending: Option<Pending>,
-}
-
-/// Everything about a node that an interrupted run keeps, but for its job. `P` is the parameters, or their place in a
-/// file.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Mind<P = Arc<ParamSet>> {
-    knowledge: Knowledge<P>,
-    saved: Knowledge<P>,
-    /// What the next job takes over before it evaluates the newest exchange.
-    received: Option<Received<P>>,
-    /// What it takes over after that: a node that rested received it in a later round.
-    then_received: Option<Received<P>>,
-    /// The round that it trained last, unless it had to go back since.
-    trained: Option<Round>,
-    /// The round that its job trains.
-    training: Option<Round>,
-    /// The evaluations of its job, in order.
-    due: Vec<Due>,
-    book: RoundBook,
-    /// The complete records.
-    pub(super) done: Vec<RoundRecord>,
-    traffic: Traffic,
-    on_everyone: Option<Vec<ClassCount>>,
-    started_at: Timestamp,
 }
 
 /// A node of an interrupted run.
@@ -189,16 +165,8 @@ impl Models {
     }
 
     fn take_records(&mut self, member: usize) {
-        let mind = &mut self.nodes[member].mind;
-        let traffic = mind.traffic;
-        let complete = mind.book.take_complete(|record| Measured {
-            traffic,
-            round_seconds: record.train_seconds + record.waited_seconds.evaluate,
-            ..Measured::default()
-        });
-        for record in complete {
-            self.progress.enter(&record);
-            mind.done.push(record);
+        for record in self.nodes[member].mind.take_records() {
+            self.progress.enter(record);
         }
     }
 
@@ -241,16 +209,7 @@ impl Models {
 
     /// Names everything that a node has learned: one hash of its private part, its shared part and its experts.
     pub(super) fn parameters_hash(&self, member: usize) -> BlobId {
-        let Knowledge {
-            private,
-            shared,
-            experts,
-        } = &self.nodes[member].mind.knowledge;
-        let parts = std::iter::once(private).chain(shared).chain(experts);
-        let names: Vec<u8> = parts
-            .flat_map(|part| *part.to_blob().0.id.as_bytes())
-            .collect();
-        BlobId::of(&names)
+        self.nodes[member].mind.parameters_hash()
     }
 
     /// Returns what came after a node's last round.
@@ -269,102 +228,6 @@ impl Models {
 enum Ending {
     Final,
     Interim,
-}
-
-impl Mind {
-    fn new(initial: Knowledge, book: RoundBook) -> Self {
-        Self {
-            knowledge: initial.clone(),
-            saved: initial,
-            received: None,
-            then_received: None,
-            trained: None,
-            training: None,
-            due: Vec::new(),
-            book,
-            done: Vec::new(),
-            traffic: Traffic::default(),
-            on_everyone: None,
-            started_at: Timestamp(0),
-        }
-    }
-
-    /// Puts what is still to be taken over and evaluated before the orders.
-    fn task(&mut self, orders: Vec<Order>) -> Task {
-        self.training = orders.iter().find_map(|order| match order {
-            Order::Train(round) => Some(*round),
-            _ => None,
-        });
-        let calendar = self.book.calendar();
-        self.due = self.book.due();
-        let evaluate = |due: &Due| Order::Evaluate(calendar.splits(due.round));
-        let mut due = self.due.iter().map(evaluate);
-        // Training ahead starts from the model as it was published, and only of a node that trained the round before.
-        let ahead = self
-            .training
-            .filter(|round| self.trained.map(Round::next) == Some(*round));
-        let first = ahead
-            .map(Order::TrainAhead)
-            .into_iter()
-            .chain(self.received.take().map(Order::Adopt))
-            .chain(due.next())
-            .chain(self.then_received.take().map(Order::Adopt))
-            .chain(due);
-        let mut all: Vec<Order> = first.chain(orders).collect();
-        if let Some(round) = self
-            .training
-            .filter(|round| calendar.evaluates_fully(*round))
-        {
-            let point = Point::AfterTraining;
-            self.due.push(Due { round, point });
-            all.push(Order::Evaluate(Splits::ValidationAndTest));
-        }
-        Task {
-            knowledge: self.knowledge.clone(),
-            orders: all,
-            is_result: false,
-        }
-    }
-
-    /// Enters what came of a job into the books, and returns what came of its last order but evaluations.
-    fn enter(&mut self, done: Done) -> Outcome {
-        let mut due = std::mem::take(&mut self.due).into_iter();
-        let mut ahead = Duration::ZERO;
-        let mut last = Outcome::Adopted;
-        for (outcome, took) in done.outcomes {
-            match &outcome {
-                Outcome::TrainedAhead => ahead = took,
-                Outcome::Trained(update) => self.enter_update(update, ahead + took),
-                Outcome::Evaluated(evaluations) => match &last {
-                    Outcome::Pooled(pool) => self.book.pooled(pool.clone(), evaluations.clone()),
-                    _ => {
-                        if let Some(due) = due.next() {
-                            self.book.evaluated(due, evaluations, took);
-                        }
-                    }
-                },
-                Outcome::FineTuned(evaluations) => self.book.fine_tuned(evaluations.clone()),
-                Outcome::Module(_) | Outcome::Pooled(_) | Outcome::Adopted => {}
-            }
-            if !matches!(outcome, Outcome::Evaluated(_)) {
-                last = outcome;
-            }
-        }
-        self.knowledge = done.knowledge;
-        if done.on_everyone.is_some() {
-            self.on_everyone = done.on_everyone;
-        }
-        last
-    }
-
-    fn enter_update(&mut self, update: &Update, took: Duration) {
-        if let Some(round) = self.training.take() {
-            self.book.begin(round, self.started_at, self.traffic);
-            self.book
-                .trained(round, self.started_at, update, [took, Duration::ZERO]);
-            self.trained = Some(round);
-        }
-    }
 }
 
 impl Trainers for Models {
@@ -407,59 +270,25 @@ impl Trainers for Models {
 
     fn adopt(&mut self, member: usize, round: Round, adoption: Adoption) {
         let me = sim::node_id(self.seed, member);
-        let mind = &mut self.nodes[member].mind;
-        let used = adoption.used.iter().flat_map(|(_, sources)| sources);
-        let foreign: BTreeSet<_> = used
-            .map(|(expert, _)| *expert)
-            .filter(|expert| expert.owner != me)
-            .collect();
-        let n_sources = u32::try_from(foreign.len()).unwrap_or(u32::MAX);
-        mind.book
-            .merged(round, Duration::ZERO, n_sources, adoption.mixed);
-        let received = Received {
-            shared: adoption.shared,
-            experts: adoption.experts,
-        };
-        if received.is_empty() {
-            return;
-        }
-        // A node that rested in this round may still have an earlier one to evaluate.
-        if mind.book.due().is_empty() {
-            mind.received = Some(received);
-        } else {
-            mind.then_received = Some(received);
-        }
+        self.nodes[member].mind.adopt(me, round, adoption);
     }
 
     fn save(&mut self, member: usize) {
         let node = &mut self.nodes[member];
         if node.pending.is_none() {
-            node.mind.saved = node.mind.knowledge.clone();
+            node.mind.save();
         }
     }
 
     fn restore(&mut self, member: usize) {
         let node = &mut self.nodes[member];
-        let mind = &mut node.mind;
-        mind.knowledge = mind.saved.clone();
-        (node.pending, mind.received, mind.trained) = (None, None, None);
+        node.mind.restore();
+        node.pending = None;
     }
 
     fn closed(&mut self, member: usize, closed: ClosedRound) {
         self.progress.close(closed.round);
-        let mind = &mut self.nodes[member].mind;
-        mind.book.rest(closed.round, mind.started_at, mind.traffic);
-        mind.traffic = Traffic {
-            sent: bytes(closed.sent),
-            received: bytes(closed.received),
-        };
-        let closing = Closing {
-            by: closed.by,
-            members: closed.members,
-            traffic: Some(mind.traffic),
-        };
-        mind.book.closed(closed.round, closing);
-        mind.started_at = closed.at;
+        self.nodes[member].mind.close(closed);
     }
 
     fn is_ready(&mut self, member: usize) -> bool {
@@ -514,34 +343,9 @@ impl Node {
 impl<P> Kept<P> {
     /// Returns it with other parameters in place of its own.
     pub(super) fn map<Q>(self, to: &mut impl FnMut(P) -> Q) -> Kept<Q> {
-        let mind = self.mind;
         Kept {
-            mind: Mind {
-                knowledge: mind.knowledge.map(to),
-                saved: mind.saved.map(to),
-                received: mind.received.map(|received| received.map(to)),
-                then_received: mind.then_received.map(|received| received.map(to)),
-                trained: mind.trained,
-                training: mind.training,
-                due: mind.due,
-                book: mind.book,
-                done: mind.done,
-                traffic: mind.traffic,
-                on_everyone: mind.on_everyone,
-                started_at: mind.started_at,
-            },
+            mind: self.mind.map(to),
             work: self.work.map(|work| work.map(to)),
         }
-    }
-}
-
-/// Sorts the simulator's bytes as a live node's: there is no control traffic, and nothing is encrypted.
-const fn bytes(moved: sim::Bytes) -> Bytes {
-    Bytes {
-        aggregator: moved.aggregator,
-        peer_to_peer: moved.peer_to_peer,
-        gossip: moved.gossip,
-        control: 0,
-        wire: moved.aggregator + moved.peer_to_peer + moved.gossip,
     }
 }

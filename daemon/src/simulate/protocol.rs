@@ -11,14 +11,11 @@
 //! `--toy-floats` says otherwise. So their bytes tell how often something travels, not how much a model weighs.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
-use fednode_core::work::{self, Order};
-use fednode_core::{FederationSpec, ParamSet, Round, Timestamp};
-use fednode_engine::execute::Adoption;
+use fednode_core::{FederationSpec, Round};
 use fednode_runtime::exit::ExitCode;
-use fednode_sim::{self as sim, ClosedRound, Moment, Outcome, Scenario, Toys, Trainers};
+use fednode_sim::{self as sim, ClosedRound, Moment, Outcome, Scenario, Toys, Trainers, Wrapped};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -265,33 +262,9 @@ struct Counted {
     interrupts: Interrupts,
 }
 
-impl Trainers for Counted {
-    fn initial_shared(&mut self) -> Option<ParamSet> {
-        self.toys.initial_shared()
-    }
-
-    fn begin(&mut self, member: usize, order: Order, ends: Timestamp) {
-        self.toys.begin(member, order, ends);
-    }
-
-    fn end(&mut self, member: usize) -> Result<work::Outcome, String> {
-        self.toys.end(member)
-    }
-
-    fn shared(&mut self, member: usize) -> Option<Arc<ParamSet>> {
-        self.toys.shared(member)
-    }
-
-    fn adopt(&mut self, member: usize, round: Round, adoption: Adoption) {
-        self.toys.adopt(member, round, adoption);
-    }
-
-    fn save(&mut self, member: usize) {
-        self.toys.save(member);
-    }
-
-    fn restore(&mut self, member: usize) {
-        self.toys.restore(member);
+impl Wrapped for Counted {
+    fn inner(&mut self) -> &mut dyn Trainers {
+        &mut self.toys
     }
 
     fn closed(&mut self, member: usize, closed: ClosedRound) {

@@ -157,38 +157,98 @@ struct About {
     counts: ClassCounts,
 }
 
+impl About {
+    /// Takes the samples out of a shard. They go to the node as they are: there is one copy of them.
+    fn split_from(shard: Shard) -> (Arc<Split>, Self) {
+        let about = Self {
+            partition_hash: shard.partition_hash,
+            classes_present: shard.classes_present,
+            counts: shard.counts,
+        };
+        (Arc::new(shard.split), about)
+    }
+
+    /// Describes a node with this shard.
+    fn card(&self, device: &str, model: String, n_parameters: u64) -> TrainerCard {
+        let count =
+            |classes: &[usize]| u32::try_from(classes.iter().sum::<usize>()).unwrap_or(u32::MAX);
+        TrainerCard {
+            device: device.to_owned(),
+            model,
+            n_parameters,
+            train_samples: count(&self.counts.train),
+            validation_samples: count(&self.counts.validation),
+            test_samples: count(&self.counts.test),
+            classes: self
+                .classes_present
+                .iter()
+                .copied()
+                .map(u32::from)
+                .collect(),
+            partition_hash: self.partition_hash.clone(),
+        }
+    }
+
+    /// Returns how many samples of each class the node has that it does not test on.
+    fn own(&self) -> Vec<usize> {
+        let ClassCounts {
+            train, validation, ..
+        } = &self.counts;
+        train
+            .iter()
+            .zip(validation)
+            .map(|(train, kept)| train + kept)
+            .collect()
+    }
+}
+
+/// A federation that is played, or was.
+struct Played {
+    models: Models,
+    shards: Vec<About>,
+    /// How many values each of the models has.
+    sizes: Vec<usize>,
+    /// The device, for people.
+    device: String,
+}
+
 impl Prepared {
     fn learn(&self, file: &Path, means: &Means<'_>) -> anyhow::Result<Finished> {
-        let spec = &self.spec;
         let mut settings = self.effective();
         settings["device"] = means.device.text().into();
         let earlier = snapshot::read(file, &settings)?;
-        // The samples go to the nodes as they are: there is one copy of them.
-        let split = |Shard {
-                         split,
-                         partition_hash,
-                         classes_present,
-                         counts,
-                     }| {
-            (
-                Arc::new(split),
-                About {
-                    partition_hash,
-                    classes_present,
-                    counts,
-                },
-            )
+        let saver = || saver(file, settings, earlier.as_ref(), means.interrupts);
+        let mut played = self.start(file, means, saver)?;
+        let scenario = scenario(&self.spec, self.run.aggregator);
+        let models = &mut played.models;
+        let outcome = match earlier {
+            None => sim::run_with(&scenario, models),
+            Some(earlier) => {
+                let past = go_on(earlier, models, means);
+                sim::go_on(&scenario, models, past)
+            }
         };
-        let (data, shards): (Vec<_>, Vec<_>) = self.shards()?.into_iter().map(split).unzip();
-        let whole = CacheBudget::default();
-        let memory_bytes = whole.memory_bytes / means.threads.max(1) as u64;
-        let budget = CacheBudget {
-            memory_bytes,
-            folder: file.parent().map(Path::to_owned),
-            ..whole
-        };
-        let learners = self.learners(&data, means, &budget)?;
-        let sizes: Vec<usize> = learners[0]
+        if outcome.stopped {
+            return Err(interrupted(file, models.saver()));
+        }
+        match failure(outcome, models, file) {
+            Some(error) => Err(error),
+            None => Ok(self.finish(&played)),
+        }
+    }
+
+    /// Makes the nodes as they are before the first round, and then the saver, which begins to count the time.
+    fn start(
+        &self,
+        file: &Path,
+        means: &Means<'_>,
+        saver: impl FnOnce() -> Saver,
+    ) -> anyhow::Result<Played> {
+        let spec = &self.spec;
+        let (data, shards): (Vec<_>, Vec<_>) =
+            self.shards()?.into_iter().map(About::split_from).unzip();
+        let learners = self.learners(&data, means, &cache_budget(file, means))?;
+        let sizes = learners[0]
             .iter()
             .map(|learner| learner.state().n_values())
             .collect();
@@ -200,66 +260,29 @@ impl Prepared {
             Counts::Records
         };
         let progress = Progress::new(data.len(), spec.rounds, counts, means.quiet);
-        let Run {
-            evaluate_every,
-            global_test,
-            ..
-        } = self.run;
         let rules = Settings {
             seed: spec.seed,
             calendar: Calendar {
                 rounds: spec.rounds,
-                evaluate_every,
+                evaluate_every: self.run.evaluate_every,
             },
-            global_test,
+            global_test: self.run.global_test,
         };
-        let known = earlier
-            .as_ref()
-            .map(|earlier| (earlier.history.clone(), earlier.state.took));
-        let saver = Saver::new(
-            file.to_owned(),
-            settings,
-            means.interrupts.clone(),
-            known.unwrap_or_default(),
-        );
-        let mut models = Models::new(
+        let models = Models::new(
             pool,
             means.interrupts.clone(),
             progress,
-            saver,
+            saver(),
             &initial,
             data,
             &rules,
         );
-        let scenario = scenario(spec, self.run.aggregator);
-        let outcome = match earlier {
-            None => sim::run_with(&scenario, &mut models),
-            Some(earlier) => {
-                let past = go_on(earlier, &mut models, means);
-                sim::go_on(&scenario, &mut models, past)
-            }
-        };
-        if outcome.stopped {
-            return Err(interrupted(file, models.saver()));
-        }
-        let failure = match outcome.failed {
-            Some((_, sim::Failure::NotThisRun)) => {
-                let text = format!(
-                    "`{}` was left by another build of fednode: remove it to begin anew",
-                    file.display()
-                );
-                return Err(fail(ExitCode::State, text));
-            }
-            Some((member, failure)) => Some(format!("node {}: {failure}", member + 1)),
-            None if !outcome.unfinished().is_empty() => {
-                Some("the simulated federation came to a standstill".into())
-            }
-            None => models.failure().map(str::to_owned),
-        };
-        match failure {
-            Some(reason) => Err(fail(ExitCode::Training, reason)),
-            None => Ok(self.finish(&shards, &models, &sizes, means, models.saver().took())),
-        }
+        Ok(Played {
+            models,
+            shards,
+            sizes,
+            device: means.device.text(),
+        })
     }
 
     /// Makes the learners: for each thread one of each model.
@@ -342,69 +365,21 @@ impl Prepared {
         })
     }
 
-    fn finish(
-        &self,
-        shards: &[About],
-        models: &Models,
-        sizes: &[usize],
-        means: &Means<'_>,
-        took: Duration,
-    ) -> Finished {
-        let memory = fednode_runtime::memory().peak_rss_bytes.unwrap_or(0) / shards.len() as u64;
-        let observe = |(member, shard): (usize, &About)| {
-            let traffic = models.traffic(member);
-            let count = |classes: &[usize]| {
-                u32::try_from(classes.iter().sum::<usize>()).unwrap_or(u32::MAX)
-            };
-            let card = TrainerCard {
-                device: means.device.text(),
-                model: own_model::by_number(&self.spec, member).model.name,
-                n_parameters: sizes[member % sizes.len()] as u64,
-                train_samples: count(&shard.counts.train),
-                validation_samples: count(&shard.counts.validation),
-                test_samples: count(&shard.counts.test),
-                classes: shard
-                    .classes_present
-                    .iter()
-                    .copied()
-                    .map(u32::from)
-                    .collect(),
-                partition_hash: shard.partition_hash.clone(),
-            };
-            let ClassCounts {
-                train, validation, ..
-            } = &shard.counts;
-            let own: Vec<usize> = train
-                .iter()
-                .zip(validation)
-                .map(|(train, kept)| train + kept)
-                .collect();
-            Observed {
-                shard: member as u32 + 1,
-                node_id: sim::node_id(self.spec.seed, member),
-                card,
-                bytes_sent: traffic.sent.wire,
-                bytes_received: traffic.received.wire,
-                peak_rss_bytes: memory,
-                last_stage: models.last_stage(member).clone(),
-                everyones_test: models
-                    .on_everyone(member)
-                    .map(|classes| EveryonesTest::new(classes, &own)),
-                parameters_hash: Some(models.parameters_hash(member)),
-                records: models.records(member).to_vec(),
-                majority_class_accuracy: self.division.floors.get(member).copied().unwrap_or(0.0),
-            }
-        };
-        let observed: Vec<Observed> = shards.iter().enumerate().map(observe).collect();
+    fn finish(&self, played: &Played) -> Finished {
+        let took = played.models.saver().took();
+        let nodes = played.shards.len();
+        let memory = fednode_runtime::memory().peak_rss_bytes.unwrap_or(0) / nodes as u64;
+        let observed: Vec<Observed> = (0..nodes)
+            .map(|member| self.observe(played, member, memory))
+            .collect();
         let records = observed
             .iter()
             .flat_map(|observed| observed.records.clone())
             .collect();
-        let device = means.device.text();
         let run = collect::Run {
             spec: &self.spec,
             data: &self.run.data,
-            device: &device,
+            device: &played.device,
             cores: None,
             wall_seconds: took.as_secs_f64(),
             effective_config: self.effective(),
@@ -414,6 +389,78 @@ impl Prepared {
             records,
         }
     }
+
+    /// Returns what is known of a node in the end; `memory` is its share of the whole.
+    fn observe(&self, played: &Played, member: usize, memory: u64) -> Observed {
+        let Played {
+            models,
+            shards,
+            sizes,
+            device,
+        } = played;
+        let (shard, traffic) = (&shards[member], models.traffic(member));
+        let model = own_model::by_number(&self.spec, member).model.name;
+        Observed {
+            shard: member as u32 + 1,
+            node_id: sim::node_id(self.spec.seed, member),
+            card: shard.card(device, model, sizes[member % sizes.len()] as u64),
+            bytes_sent: traffic.sent.wire,
+            bytes_received: traffic.received.wire,
+            peak_rss_bytes: memory,
+            last_stage: models.last_stage(member).clone(),
+            everyones_test: models
+                .on_everyone(member)
+                .map(|classes| EveryonesTest::new(classes, &shard.own())),
+            parameters_hash: Some(models.parameters_hash(member)),
+            records: models.records(member).to_vec(),
+            majority_class_accuracy: self.division.floors.get(member).copied().unwrap_or(0.0),
+        }
+    }
+}
+
+/// Makes the saver of a run; it remembers what an interrupted run knew.
+fn saver(
+    file: &Path,
+    settings: serde_json::Value,
+    earlier: Option<&Snapshot>,
+    interrupts: &Interrupts,
+) -> Saver {
+    let known = earlier.map(|earlier| (earlier.history.clone(), earlier.state.took));
+    Saver::new(
+        file.to_owned(),
+        settings,
+        interrupts.clone(),
+        known.unwrap_or_default(),
+    )
+}
+
+/// Shares the memory for caches among the threads. What does not fit goes beside the snapshot.
+fn cache_budget(file: &Path, means: &Means<'_>) -> CacheBudget {
+    let whole = CacheBudget::default();
+    CacheBudget {
+        memory_bytes: whole.memory_bytes / means.threads.max(1) as u64,
+        folder: file.parent().map(Path::to_owned),
+        ..whole
+    }
+}
+
+/// Returns why a run that was not interrupted has no result, if it has none.
+fn failure(outcome: sim::Outcome, models: &Models, file: &Path) -> Option<anyhow::Error> {
+    let reason = match &outcome.failed {
+        Some((_, sim::Failure::NotThisRun)) => {
+            let text = format!(
+                "`{}` was left by another build of fednode: remove it to begin anew",
+                file.display()
+            );
+            return Some(fail(ExitCode::State, text));
+        }
+        Some((member, failure)) => format!("node {}: {failure}", member + 1),
+        None if !outcome.unfinished().is_empty() => {
+            "the simulated federation came to a standstill".into()
+        }
+        None => models.failure()?.to_owned(),
+    };
+    Some(fail(ExitCode::Training, reason))
 }
 
 /// Makes the nodes what they were, and returns what the simulator needs of the interrupted run.

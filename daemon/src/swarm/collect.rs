@@ -114,35 +114,10 @@ pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<F
         .iter()
         .map(|record| facts(record, ready[&record.round]))
         .collect();
-    // The accuracies of a node that died are those of an earlier round; they are listed but not averaged.
-    let last_round = per_node
-        .iter()
-        .map(|node| node.last_round)
-        .max()
-        .unwrap_or(0);
-    let last: Vec<&Node> = per_node
-        .iter()
-        .filter(|node| node.last_round == last_round)
-        .collect();
-    let accuracies: Vec<f64> = last.iter().map(|node| node.accuracy).collect();
-    let weighted = |of: fn(&Node) -> f64| {
-        summary::weighted_mean(last.iter().map(|node| (of(node), node.test_samples)))
-    };
-    let (mean_accuracy, floor) = (
-        weighted(|node| node.accuracy),
-        weighted(|node| node.majority_class_accuracy),
-    );
-    let train: Vec<f64> = observed
-        .iter()
-        .filter(|observed| !observed.records.is_empty())
-        .map(|observed| {
-            observed
-                .records
-                .iter()
-                .map(|record| record.train_seconds)
-                .sum()
-        })
-        .collect();
+    let last = Last::of(&per_node);
+    let accuracies = last.accuracies();
+    let mean_accuracy = last.weighted(|node| node.accuracy);
+    let majority_class_accuracy = last.weighted(|node| node.majority_class_accuracy);
     let spec = run.spec;
     Summary {
         algorithm: spec.algorithm.clone(),
@@ -157,18 +132,51 @@ pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<F
         unweighted_mean_accuracy: summary::mean(&accuracies),
         worst_tenth_accuracy: summary::worst_tenth(&accuracies),
         best_round_accuracy: best_round(&records),
-        majority_class_accuracy: floor,
+        majority_class_accuracy,
         per_node,
         failed_nodes,
         bytes_per_round: summary::bytes_per_round(&rounds),
         wall_seconds: run.wall_seconds,
-        train_seconds: summary::mean(&train),
+        train_seconds: mean_train_seconds(observed),
         overhead: Overhead {
             idle_core_share: idle_core_share(&run, &records),
             ..summary::overhead(&rounds)
         },
         effective_config: run.effective_config,
     }
+}
+
+/// The nodes that finished the last round. The accuracies of a node that died are those of an earlier round; they are
+/// listed but not averaged.
+struct Last<'a>(Vec<&'a Node>);
+
+impl<'a> Last<'a> {
+    fn of(nodes: &'a [Node]) -> Self {
+        let last_round = nodes.iter().map(|node| node.last_round).max().unwrap_or(0);
+        let is_last = |node: &&Node| node.last_round == last_round;
+        Self(nodes.iter().filter(is_last).collect())
+    }
+
+    fn accuracies(&self) -> Vec<f64> {
+        self.0.iter().map(|node| node.accuracy).collect()
+    }
+
+    /// Returns a mean that is weighted by test samples.
+    fn weighted(&self, of: fn(&Node) -> f64) -> f64 {
+        summary::weighted_mean(self.0.iter().map(|node| (of(node), node.test_samples)))
+    }
+}
+
+/// Returns the seconds that a node spent in local updates, mean over the nodes that finished any round.
+fn mean_train_seconds(observed: &[Observed]) -> f64 {
+    let began = observed
+        .iter()
+        .filter(|observed| !observed.records.is_empty());
+    let seconds = |observed: &Observed| {
+        let records = observed.records.iter();
+        records.map(|record| record.train_seconds).sum()
+    };
+    summary::mean(&began.map(seconds).collect::<Vec<f64>>())
 }
 
 /// Returns a node's entry; a node without any finished round has no result to enter.
