@@ -114,7 +114,7 @@ impl Mixture {
         let mut expected = arrays.layout();
         expected.extend(older);
         for at in 1..members {
-            let named = |(name, shape)| (member_prefix(at) + &name, shape);
+            let named = |(name, shape): (String, Vec<usize>)| (member_prefix(at) + &name, shape);
             expected.extend(layout(parts).into_iter().map(named));
         }
         params.check_layout(&expected)?;
