@@ -1,11 +1,13 @@
 //! What a user types: the command line, its help, and the one table of commands.
 
 use clap::{Parser, Subcommand};
+use fednode_cli::device::PROBE_COMMAND;
+use fednode_lab::command as lab;
 use fednode_runtime::control::Farewell;
 use fednode_runtime::exit::ExitCode;
 
 use crate::command;
-use crate::output::Form;
+use fednode_cli::output::Form;
 
 /// A peer-to-peer federated-learning daemon.
 #[derive(Debug, Parser)]
@@ -24,11 +26,11 @@ enum Command {
     /// Try it out: start a whole federation on this machine and print what it learned.
     // Scripts have defaults of their own; what is typed after them wins.
     #[command(args_override_self = true)]
-    Swarm(Box<command::swarm::Args>),
+    Swarm(Box<lab::swarm::Args>),
     /// Run federations in one process, for experiments, and print a table of what they learned.
-    Simulate(Box<command::simulate::Args>),
+    Simulate(Box<lab::simulate::Args>),
     /// Write one HTML file of what came of runs: numbers, plots, runs side by side.
-    Report(command::report::Args),
+    Report(lab::report::Args),
     /// Take part in a federation: train, exchange, serve.
     Start(Box<command::start::Args>),
     /// Prepare a folder: a key, a commented federation.toml and a commented node.toml.
@@ -58,7 +60,7 @@ enum Command {
     /// Print the completions for a shell.
     Completions(command::completions::Args),
     /// Answer a parent process that wants to know whether a GPU driver survives being used.
-    #[command(name = command::probe_device::NAME, hide = true)]
+    #[command(name = PROBE_COMMAND, hide = true)]
     ProbeDevice(command::probe_device::Args),
 }
 
@@ -66,13 +68,13 @@ impl Cli {
     /// Carries out what was typed.
     ///
     /// # Errors
-    /// One line and an exit code, see [`crate::failure`].
+    /// One line and an exit code, see [`fednode_cli::failure`].
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let form = if self.json { Form::Json } else { Form::Human };
         match self.command {
-            Command::Swarm(args) => command::swarm::run(&args, form),
-            Command::Simulate(args) => command::simulate::run(&args, form),
-            Command::Report(args) => command::report::run(&args, form),
+            Command::Swarm(args) => lab::swarm::run(&args, form),
+            Command::Simulate(args) => lab::simulate::run(&args, form),
+            Command::Report(args) => lab::report::run(&args, form),
             Command::Start(args) => command::start::run(*args, form),
             Command::Init(args) => command::init::run(&args, form),
             Command::Status(args) => command::status::run(&args, form),
@@ -110,6 +112,6 @@ mod tests {
         Cli::command().debug_assert();
         let help = Cli::command().render_help().to_string();
         assert!(help.contains("130  stopped before it was done"), "{help}");
-        assert!(!help.contains(command::probe_device::NAME), "{help}");
+        assert!(!help.contains(PROBE_COMMAND), "{help}");
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! main ─► cli (what was typed) ─► command/<name>.rs ─► start:  config, data, learner, fednode-runtime
-//!                                                   ├► swarm:  child processes, progress, summary
-//!                                                   ├► report: the folders of runs, as one HTML file
+//!                                                   ├► swarm, simulate, report: the laboratory, fednode-lab
 //!                                                   └► status, peers, …: the control API of a running node
 //! ```
 //!
@@ -12,27 +11,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod cli;
-mod clock;
 mod command;
-mod config;
-mod data;
-mod device;
-mod dotted;
-mod everyone;
-mod failure;
-mod federation;
-mod initial;
-mod layers;
 mod member;
-mod model;
-mod origin;
-mod output;
-mod report;
-mod shard;
-mod simulate;
-mod state;
-mod swarm;
-mod table;
 mod unlabelled;
 mod whole_file;
 
@@ -46,8 +26,8 @@ fn main() -> process::ExitCode {
     match cli::Cli::parse().run() {
         Ok(()) => ExitCode::Success.into(),
         Err(error) => {
-            eprintln!("error: {}", failure::one_line(&error));
-            failure::code(&error).into()
+            eprintln!("error: {}", fednode_cli::failure::one_line(&error));
+            fednode_cli::failure::code(&error).into()
         }
     }
 }

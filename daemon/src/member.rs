@@ -6,8 +6,8 @@ use std::time::Duration;
 use fednode_core::FederationSpec;
 use fednode_runtime::MemberConfig;
 
-use crate::config::Config;
-use crate::failure::fail;
+use fednode_cli::config::Config;
+use fednode_cli::failure::fail;
 
 /// Resolves the settings of a member.
 ///

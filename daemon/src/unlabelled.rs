@@ -19,7 +19,7 @@ use flate2::read::GzDecoder;
 use image::imageops::FilterType;
 use image::{DynamicImage, ImageReader, Limits};
 
-use crate::failure::{OrFail, fail};
+use fednode_cli::failure::{OrFail, fail};
 
 /// First bytes of a file of images in IDX form.
 const IDX_IMAGES: [u8; 4] = [0, 0, 8, 3];

@@ -3,9 +3,9 @@
 use fednode_learn::algorithm::{self, Row};
 use serde::Serialize;
 
-use crate::failure::OrFail;
-use crate::output::{self, Form, Report};
-use crate::table::{render, text};
+use fednode_cli::failure::OrFail;
+use fednode_cli::output::{self, Form, Report};
+use fednode_cli::table::{render, text};
 use fednode_runtime::exit::ExitCode;
 
 /// What is typed.

@@ -3,7 +3,7 @@
 use clap::CommandFactory;
 
 use crate::cli::Cli;
-use crate::output;
+use fednode_cli::output;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]

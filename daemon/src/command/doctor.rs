@@ -9,15 +9,15 @@ use fednode_learn::probe;
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
-use crate::clock;
 use crate::command::start::read_spec;
-use crate::config::Config;
-use crate::data;
-use crate::device::probe_command;
-use crate::failure::{fail, one_line};
-use crate::output::{self, Form, Report};
-use crate::state::StateArgs;
-use crate::table::bytes;
+use fednode_cli::clock;
+use fednode_cli::config::Config;
+use fednode_cli::data;
+use fednode_cli::device::probe_command;
+use fednode_cli::failure::{fail, one_line};
+use fednode_cli::output::{self, Form, Report};
+use fednode_cli::state::StateArgs;
+use fednode_cli::table::bytes;
 
 /// Below this a node's disk is as good as full.
 const LITTLE_SPACE: u64 = 1 << 30;

@@ -7,13 +7,13 @@ use fednode_learn::{ClassCount, Evaluation};
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
-use crate::data::{self, Mine};
-use crate::everyone::Everyone;
-use crate::failure::{OrFail, fail};
-use crate::model::{self, ModelArgs, Typed};
-use crate::output::{self, Form, Report};
-use crate::shard::Shard;
-use crate::table::{number, percent, render, text};
+use fednode_cli::data::{self, Mine};
+use fednode_cli::everyone::Everyone;
+use fednode_cli::failure::{OrFail, fail};
+use fednode_cli::model::{self, ModelArgs, Typed};
+use fednode_cli::output::{self, Form, Report};
+use fednode_cli::shard::Shard;
+use fednode_cli::table::{number, percent, render, text};
 
 /// What is typed.
 #[derive(Debug, clap::Args)]

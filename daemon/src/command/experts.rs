@@ -4,10 +4,10 @@ use fednode_runtime::exit::ExitCode;
 use fednode_runtime::status::{ExpertSource, Experts};
 use serde::Serialize;
 
-use crate::failure::OrFail;
-use crate::output::{self, Form, Report};
-use crate::state::StateArgs;
-use crate::table::{number, percent, render, text};
+use fednode_cli::failure::OrFail;
+use fednode_cli::output::{self, Form, Report};
+use fednode_cli::state::StateArgs;
+use fednode_cli::table::{number, percent, render, text};
 
 /// What is typed.
 #[derive(Debug, clap::Args)]

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
-use crate::failure::fail;
-use crate::model::{Model, ModelArgs};
-use crate::output::{self, Form, Report};
-use crate::table::bytes;
 use crate::whole_file;
+use fednode_cli::failure::fail;
+use fednode_cli::model::{Model, ModelArgs};
+use fednode_cli::output::{self, Form, Report};
+use fednode_cli::table::bytes;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]

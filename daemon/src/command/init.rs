@@ -13,14 +13,14 @@ use fednode_runtime::exit::ExitCode;
 use fednode_runtime::settings::Network;
 use serde::Serialize;
 
-use crate::config::Config;
-use crate::data::{self, Division};
-use crate::failure::{OrFail, fail};
-use crate::federation;
-use crate::origin;
-use crate::output::{self, Form, Report};
-use crate::shard::Shard;
 use crate::whole_file;
+use fednode_cli::config::Config;
+use fednode_cli::data::{self, Division};
+use fednode_cli::failure::{OrFail, fail};
+use fednode_cli::federation;
+use fednode_cli::origin;
+use fednode_cli::output::{self, Form, Report};
+use fednode_cli::shard::Shard;
 
 /// The node's settings.
 const NODE_FILE: &str = "node.toml";

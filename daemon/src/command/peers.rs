@@ -5,10 +5,10 @@ use fednode_runtime::exit::ExitCode;
 use fednode_runtime::status::Peer;
 use serde::Serialize;
 
-use crate::failure::OrFail;
-use crate::output::{self, Form, Report};
-use crate::state::StateArgs;
-use crate::table::{duration, number, render, text};
+use fednode_cli::failure::OrFail;
+use fednode_cli::output::{self, Form, Report};
+use fednode_cli::state::StateArgs;
+use fednode_cli::table::{duration, number, render, text};
 
 /// What is typed.
 #[derive(Debug, clap::Args)]

@@ -14,15 +14,15 @@ use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
 use crate::command::export;
-use crate::data::{self, Mine};
-use crate::device::Choice;
-use crate::dotted::{self, Assignment};
-use crate::failure::{OrFail, fail, no_learner};
-use crate::model::{Model, ModelArgs, Typed};
-use crate::output::{self, Form, Report};
-use crate::shard::Shard;
-use crate::swarm::interrupt::Interrupts;
-use crate::table::percent;
+use fednode_cli::data::{self, Mine};
+use fednode_cli::device::Choice;
+use fednode_cli::dotted::{self, Assignment};
+use fednode_cli::failure::{OrFail, fail, no_learner};
+use fednode_cli::interrupt::Interrupts;
+use fednode_cli::model::{Model, ModelArgs, Typed};
+use fednode_cli::output::{self, Form, Report};
+use fednode_cli::shard::Shard;
+use fednode_cli::table::percent;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]

@@ -6,11 +6,11 @@ use fednode_learn::Prediction;
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
-use crate::failure::OrFail;
-use crate::model::{Model, ModelArgs};
-use crate::output::{self, Form, Report};
-use crate::table::{number, percent, render, text};
 use crate::unlabelled;
+use fednode_cli::failure::OrFail;
+use fednode_cli::model::{Model, ModelArgs};
+use fednode_cli::output::{self, Form, Report};
+use fednode_cli::table::{number, percent, render, text};
 
 /// What is typed.
 #[derive(Debug, clap::Args)]

@@ -2,10 +2,7 @@
 
 use fednode_learn::probe;
 
-use crate::output;
-
-/// What the parent types.
-pub(crate) const NAME: &str = "__probe-device";
+use fednode_cli::output;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]

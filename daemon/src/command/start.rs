@@ -19,16 +19,16 @@ use fednode_runtime::{Trainer, signals, telemetry};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use crate::config::Config;
-use crate::data::{self, Mine};
-use crate::device::Choice;
-use crate::failure::{OrFail, fail, no_learner};
-use crate::initial;
-use crate::layers;
 use crate::member;
-use crate::model::{CLASSES_FILE, MODEL_FILE, SPEC_FILE, VOCABULARY_FILE};
-use crate::origin;
-use crate::output::{self, Form, Report};
+use fednode_cli::config::Config;
+use fednode_cli::data::{self, Mine};
+use fednode_cli::device::Choice;
+use fednode_cli::failure::{OrFail, fail, no_learner};
+use fednode_cli::initial;
+use fednode_cli::layers;
+use fednode_cli::model::{CLASSES_FILE, MODEL_FILE, SPEC_FILE, VOCABULARY_FILE};
+use fednode_cli::origin;
+use fednode_cli::output::{self, Form, Report};
 
 /// Threads of the network's own executor; it moves bytes and never computes for long.
 const NETWORK_THREADS: usize = 2;

@@ -6,9 +6,9 @@ use fednode_runtime::control::{self, ClientError, Farewell};
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
-use crate::failure::{OrFail, fail};
-use crate::output::{self, Form, Report};
-use crate::state::StateArgs;
+use fednode_cli::failure::{OrFail, fail};
+use fednode_cli::output::{self, Form, Report};
+use fednode_cli::state::StateArgs;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]

@@ -1,0 +1,170 @@
+//! What commands need of data: the facts that shape a spec, the division of all, one node's shard.
+//!
+//! Readers and divisions are `fednode-data`; here the spec's words become its types and its errors get exit codes.
+
+mod division;
+mod mine;
+
+use fednode_core::FederationSpec;
+use fednode_data::{DataSource, Facts, Samples, source};
+use fednode_runtime::exit::ExitCode;
+
+use crate::failure::{OrFail, fail};
+use crate::federation::DataFacts;
+
+pub use division::{Divided, Division, check_hash, partition_help, partition_text};
+pub use mine::Mine;
+
+/// The partition with which each node brings its own data.
+pub const OWN: &str = "own";
+/// Most classes, and most columns, whose names a spec holds, which people read.
+const MOST_NAMES: usize = 1000;
+
+/// Returns the help of a flag that names a data source.
+pub fn help() -> String {
+    let forms: Vec<String> = source::KINDS.iter().map(source::Kind::form).collect();
+    format!("Where the data comes from: {}", forms.join(", "))
+}
+
+/// Reads the name of a source.
+///
+/// # Errors
+/// Says what is possible.
+pub fn source(text: &str) -> anyhow::Result<DataSource> {
+    text.parse().or_fail(ExitCode::Data)
+}
+
+/// Returns what a source says of itself.
+///
+/// # Errors
+/// Names the file that is missing or damaged.
+pub fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
+    let opened = source.open().or_fail(ExitCode::Data)?;
+    let pool = opened.pool().or_fail(ExitCode::Data)?;
+    let (mut is_table, mut columns) = (false, Vec::new());
+    let (mut vocabulary, mut vocabulary_hash) = (0, String::new());
+    match opened.describe().or_fail(ExitCode::Data)? {
+        Facts::Images => {}
+        Facts::Table { columns: named } => {
+            is_table = true;
+            columns = named.unwrap_or_default();
+        }
+        Facts::Text {
+            vocabulary: words, ..
+        } => (vocabulary, vocabulary_hash) = (words.len(), words.hash().to_owned()),
+    }
+    if columns.len() > MOST_NAMES {
+        columns.clear();
+    }
+    Ok(DataFacts {
+        name: source.kind().name.to_owned(),
+        input: pool.shape,
+        classes: pool.class_names.len(),
+        class_names: if pool.class_names.len() <= MOST_NAMES {
+            pool.class_names.to_vec()
+        } else {
+            Vec::new()
+        },
+        is_table,
+        columns,
+        vocabulary,
+        vocabulary_hash,
+    })
+}
+
+/// Images that are looked at before anything is trained.
+const SOME: usize = 100;
+
+/// Returns what a source says of itself once some of its samples were read: of a table (these columns) or of texts all, of
+/// images the first.
+///
+/// # Errors
+/// As [`facts`].
+pub fn look_at(source: DataSource, columns: &[String]) -> anyhow::Result<DataFacts> {
+    let source = &source.with_columns(columns);
+    let facts = facts(source)?;
+    let opened = source.open().or_fail(ExitCode::Data)?;
+    let pool = opened.pool().or_fail(ExitCode::Data)?;
+    let count = match opened.describe().or_fail(ExitCode::Data)? {
+        Facts::Images => pool.labels.len().min(SOME),
+        Facts::Table { .. } | Facts::Text { .. } => pool.labels.len(),
+    };
+    opened
+        .read(&pool, &(0..count as u32).collect::<Vec<_>>())
+        .or_fail(ExitCode::Data)?;
+    Ok(facts)
+}
+
+/// Rows of a table that are looked at for their scale.
+const ROWS: u32 = 1000;
+/// Largest amount of a value that can be learned from as it is.
+const LARGEST: f32 = 50.0;
+
+/// Says aloud if the columns of a table are so large that training would blow up, since values are taken as they are, or if
+/// nothing tells that they are those of the federation.
+///
+/// # Errors
+/// As [`facts`].
+pub fn warn_of_table(source: &DataSource, columns: &[String]) -> anyhow::Result<()> {
+    let opened = source
+        .clone()
+        .with_columns(columns)
+        .open()
+        .or_fail(ExitCode::Data)?;
+    let Facts::Table { columns: named } = opened.describe().or_fail(ExitCode::Data)? else {
+        return Ok(());
+    };
+    if let (None, [first, ..]) = (named, columns) {
+        eprintln!(
+            "warning: the table has no header, so its columns are taken in their order: it must be that of `model.columns` in \
+             federation.toml, which begins with `{first}`"
+        );
+    }
+    let pool = opened.pool().or_fail(ExitCode::Data)?;
+    let some: Vec<u32> = (0..ROWS.min(pool.labels.len() as u32)).collect();
+    let mut values = Vec::new();
+    opened
+        .read(&pool, &some)
+        .or_fail(ExitCode::Data)?
+        .write_batch(&some, &mut values);
+    let largest = values
+        .iter()
+        .fold(0_f32, |largest, value| largest.max(value.abs()));
+    if largest > LARGEST {
+        eprintln!(
+            "warning: the table has values up to {largest}, and they are taken as they are: scale each column beforehand, all \
+             members alike (mean 0, deviation 1 is best), or training may blow up"
+        );
+    }
+    Ok(())
+}
+
+/// Reads all samples of a source, of a table these columns.
+///
+/// # Errors
+/// As [`facts`].
+pub fn everything(text: &str, columns: &[String]) -> anyhow::Result<Samples> {
+    let opened = source(text)?
+        .with_columns(columns)
+        .open()
+        .or_fail(ExitCode::Data)?;
+    let pool = opened.pool().or_fail(ExitCode::Data)?;
+    let all: Vec<u32> = (0..pool.labels.len() as u32).collect();
+    opened.read(&pool, &all).or_fail(ExitCode::Data)
+}
+
+/// Refuses a federation whose nodes bring their own data where there is one data set for all.
+///
+/// # Errors
+/// Says so.
+pub fn refuse_own(spec: &FederationSpec, what: &str) -> anyhow::Result<()> {
+    match spec.data.partition == OWN {
+        true => {
+            let text = format!(
+                "{what} has one data set: partition `{OWN}` is for nodes that bring their own"
+            );
+            Err(fail(ExitCode::Configuration, text))
+        }
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,261 @@
+//! The division of a data set among the nodes: how it is written, made and checked.
+
+use std::path::Path;
+
+use fednode_core::FederationSpec;
+use fednode_data::partition::{self, Partition, Request, Rule};
+use fednode_data::{DataSource, NodeIndices, Pool, Source, check_vocabulary, n_validation};
+use fednode_learn::last_stage;
+use fednode_runtime::exit::ExitCode;
+
+use super::OWN;
+use crate::failure::{OrFail, fail};
+
+/// The partition that a file of index lists describes; each node says for itself where that file is.
+const FILE: &str = "file";
+
+/// Returns how data can be divided; index lists are named by a flag of their own.
+pub fn partition_help() -> String {
+    let forms = partition::KINDS
+        .iter()
+        .filter(|kind| kind.name != "file")
+        .map(|kind| kind.form);
+    format!(
+        "How the data is divided among the nodes: {} (where each brings its own)",
+        forms.collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// Returns the partition as the data crate reads it: a file's path is a node's own business, not the spec's.
+pub fn partition_text(partition: &str, file: Option<&Path>) -> anyhow::Result<String> {
+    match file {
+        Some(path) if partition == FILE => Ok(format!("{FILE}:{}", path.display())),
+        None if partition == FILE => {
+            let message =
+                "the federation is divided by a file of index lists: name it with --partition-file";
+            Err(fail(ExitCode::Configuration, message))
+        }
+        _ => Ok(partition.to_owned()),
+    }
+}
+
+/// A data set and its division among the nodes, without any sample.
+#[derive(Debug)]
+pub struct Divided {
+    /// The data set.
+    pub opened: Box<dyn Source>,
+    /// Its labels and shapes.
+    pub pool: Pool,
+    /// Which samples each node has.
+    pub partition: Partition,
+    rule: Rule,
+}
+
+impl Divided {
+    /// Divides as the spec says.
+    ///
+    /// # Errors
+    /// Fails if the data cannot be read or are too few.
+    pub fn new(
+        source: &DataSource,
+        spec: &FederationSpec,
+        file: Option<&Path>,
+    ) -> anyhow::Result<Self> {
+        let rule: Rule = partition_text(&spec.data.partition, file)?
+            .parse()
+            .or_fail(ExitCode::Configuration)?;
+        let opened = source.open().or_fail(ExitCode::Data)?;
+        check_vocabulary(&rule, opened.as_ref()).or_fail(ExitCode::Data)?;
+        let pool = opened.pool().or_fail(ExitCode::Data)?;
+        let (classes, nodes) = (pool.class_names.len(), spec.nodes as usize);
+        let request = Request {
+            labels: &pool.labels,
+            classes,
+            nodes,
+            samples_per_node: spec.data.samples_per_node,
+        };
+        let partition = rule.divide(&request, spec.seed).or_fail(ExitCode::Data)?;
+        Ok(Self {
+            opened,
+            pool,
+            partition,
+            rule,
+        })
+    }
+
+    /// Counts the classes of some samples.
+    pub fn count(&self, indices: &[u32]) -> Vec<usize> {
+        let mut counts = vec![0; self.pool.class_names.len()];
+        indices
+            .iter()
+            .for_each(|index| counts[usize::from(self.pool.labels[*index as usize])] += 1);
+        counts
+    }
+}
+
+/// How the data is divided among all nodes; known without reading a single image.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Division {
+    /// The partition's hash; empty where each node brings its own data.
+    pub hash: String,
+    /// For each node the accuracy of always saying its commonest training class.
+    pub floors: Vec<f64>,
+    /// Samples of all nodes.
+    pub samples: usize,
+}
+
+impl Division {
+    /// Divides.
+    ///
+    /// # Errors
+    /// Fails if the data are too few, or a node would get none.
+    pub fn make(
+        source: &DataSource,
+        spec: &FederationSpec,
+        file: Option<&Path>,
+    ) -> anyhow::Result<Self> {
+        let divided = Divided::new(source, spec, file)?;
+        let Divided {
+            partition, rule, ..
+        } = &divided;
+        let fewest = last_stage::fewest_samples(spec).or_fail(ExitCode::Configuration)?;
+        for (shard, indices) in (1..).zip(partition.nodes()) {
+            refuse_empty(shard, indices)?;
+            let kept =
+                indices.train.len() - n_validation(indices.train.len(), spec.data.validation_share);
+            refuse_too_few(&format!("shard {shard}"), kept, fewest, spec)?;
+        }
+        let floor = |node: &NodeIndices| {
+            majority_class_accuracy(&divided.count(&node.train), &divided.count(&node.test))
+        };
+        let hash = if rule.is_own() {
+            String::new()
+        } else {
+            partition.hash()
+        };
+        let samples = partition
+            .nodes()
+            .iter()
+            .map(|node| node.train.len() + node.test.len())
+            .sum();
+        Ok(Self {
+            hash,
+            floors: partition.nodes().iter().map(floor).collect(),
+            samples,
+        })
+    }
+}
+
+/// Refuses what is too little for a stage after the last round: it would have nothing to learn from.
+pub(super) fn refuse_too_few(
+    whose: &str,
+    samples: usize,
+    fewest: usize,
+    spec: &FederationSpec,
+) -> anyhow::Result<()> {
+    if samples >= fewest {
+        return Ok(());
+    }
+    let algorithm = &spec.algorithm;
+    let text = format!(
+        "{whose} has {samples} training samples, and algorithm `{algorithm}` needs {fewest}: what it trains after the last \
+         round learns from a part of them"
+    );
+    Err(fail(ExitCode::Data, text))
+}
+
+fn refuse_empty(shard: u32, indices: &NodeIndices) -> anyhow::Result<()> {
+    let missing = match (indices.train.is_empty(), indices.test.is_empty()) {
+        (false, false) => return Ok(()),
+        (true, _) => "training",
+        (false, true) => "test",
+    };
+    let advice = "use fewer nodes, another seed or a milder partition";
+    Err(fail(
+        ExitCode::Data,
+        format!("this partition leaves shard {shard} without {missing} samples: {advice}"),
+    ))
+}
+
+/// Refuses data of another division: its training samples may be others' test samples.
+pub fn check_hash(spec: &FederationSpec, hash: &str) -> anyhow::Result<()> {
+    let expected = &spec.data.partition_hash;
+    if spec.data.partition == OWN || expected.is_empty() || expected == hash {
+        return Ok(());
+    }
+    let advice = "use the same data (and --partition-file) as whoever made federation.toml; if the seed, `nodes` or `data` \
+                  was changed there by hand, empty its `data.partition_hash`";
+    Err(fail(
+        ExitCode::Data,
+        format!("this data divides to partition {hash}, the federation's is {expected}: {advice}"),
+    ))
+}
+
+/// Returns the accuracy of always saying the commonest training class, given both splits' samples per class.
+fn majority_class_accuracy(train: &[usize], test: &[usize]) -> f64 {
+    let total: usize = test.iter().sum();
+    // Of equally common classes the first one counts, as an argmax would have it.
+    let commonest = train
+        .iter()
+        .enumerate()
+        .max_by_key(|(class, count)| (**count, usize::MAX - class));
+    let right = commonest
+        .and_then(|(class, _)| test.get(class))
+        .copied()
+        .unwrap_or(0);
+    if total == 0 {
+        0.0
+    } else {
+        right as f64 / total as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_file_is_named_by_each_node() {
+        let error = partition_text("file", None).unwrap_err().to_string();
+        assert!(error.contains("--partition-file"), "{error}");
+        assert_eq!(
+            partition_text("file", Some(Path::new("/p.json"))).unwrap(),
+            "file:/p.json"
+        );
+        assert_eq!(
+            partition_text("iid", Some(Path::new("/p.json"))).unwrap(),
+            "iid"
+        );
+    }
+
+    #[test]
+    fn nobody_gets_an_empty_shard() {
+        let full = NodeIndices {
+            train: vec![1],
+            test: vec![2],
+        };
+        assert!(refuse_empty(1, &full).is_ok());
+        let error = refuse_empty(
+            4,
+            &NodeIndices {
+                train: vec![1],
+                test: vec![],
+            },
+        )
+        .unwrap_err()
+        .to_string();
+        assert!(error.contains("shard 4 without test samples"), "{error}");
+    }
+
+    #[test]
+    fn majority_class_by_hand() {
+        for (train, test, accuracy) in [
+            (&[1, 5, 2][..], &[4, 3, 3][..], 0.3),
+            (&[2, 2], &[1, 3], 0.25),
+            (&[], &[], 0.0),
+        ] {
+            let found = majority_class_accuracy(train, test);
+            assert!((found - accuracy).abs() < 1e-12, "{found}, not {accuracy}");
+        }
+    }
+}

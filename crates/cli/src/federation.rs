@@ -1,0 +1,539 @@
+//! Making a federation's spec: from flags, from what the data is, and from what suits that data.
+//!
+//! ```text
+//! recipe for the data  <  an experiment's settings  <  flags, --set key=value  ─►  FederationSpec  ─►  exchange, from the algorithm
+//! ```
+//!
+//! Used by `fednode init`, which writes the result for people to edit, and by `fednode swarm`.
+
+use std::path::Path;
+
+use fednode_core::spec::PoolSpec;
+use fednode_core::{ConfigError, FederationSpec};
+use fednode_learn::{algorithm, last_stage, own_model};
+
+use crate::data;
+use crate::dotted::{self, Assignment};
+use crate::initial;
+
+/// The key of the algorithm.
+const ALGORITHM: &str = "algorithm";
+/// The key of a preset of the pool.
+const POOL: &str = "pool";
+/// The preset that has the statistics expert beside the pool, wherever nodes have an extractor in common.
+const BEST: &str = "best";
+
+/// The flags that shape a federation.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[group(id = "federation")]
+#[command(next_help_heading = "The federation")]
+pub struct Args {
+    /// Number of nodes.
+    #[arg(long)]
+    pub nodes: Option<u32>,
+    /// Number of rounds.
+    #[arg(long)]
+    pub rounds: Option<u32>,
+    /// The federated algorithm; `fednode algorithms` lists them.
+    #[arg(long)]
+    pub algorithm: Option<String>,
+    /// The comparator of PM-MoE's Table 4, whose gate learns at once with everything that it weighs: short for
+    /// --algorithm fed-syn-moe.
+    #[arg(long, conflicts_with_all = ["algorithm", "pool"])]
+    pub gate_synchronous: bool,
+    /// The model: cnn, lenet5, mlp, …, fasttext for texts; several, separated by commas, fall to the nodes in turn.
+    #[arg(long, value_delimiter = ',')]
+    pub model: Vec<String>,
+    /// Parameters to start from, instead of drawn ones: safetensors, as `fednode export` writes them.
+    #[arg(long, value_name = "FILE")]
+    pub initial: Option<std::path::PathBuf>,
+    #[arg(long, help = data::partition_help(), value_name = "RULE")]
+    #[expect(missing_docs, reason = "its help lists the table of partitions")]
+    pub partition: Option<String>,
+    /// A JSON file with explicit index lists, instead of --partition.
+    #[arg(long, value_name = "FILE", conflicts_with = "partition")]
+    pub partition_file: Option<std::path::PathBuf>,
+    /// Samples per node, training and test together; 0 divides everything.
+    #[arg(long)]
+    pub samples_per_node: Option<usize>,
+    /// Seed of everything that is drawn.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Passes over a node's training samples per round (E).
+    #[arg(long)]
+    pub local_epochs: Option<u32>,
+    /// Share of the nodes that train in a round (C).
+    #[arg(long, value_name = "C")]
+    pub participation: Option<f64>,
+    /// Samples per step.
+    #[arg(long)]
+    pub batch_size: Option<usize>,
+    /// Step size.
+    #[arg(long)]
+    pub lr: Option<f64>,
+    /// Experts per node (K).
+    #[arg(long)]
+    pub experts: Option<usize>,
+    /// How many foreign experts each own expert is mixed with (P), a number or `all`.
+    #[arg(long, value_name = "P")]
+    pub peers_per_expert: Option<fednode_core::PeersPerExpert>,
+    /// Rounds between two exchanges of proxies (I).
+    #[arg(long, value_name = "I")]
+    pub refresh_every: Option<u32>,
+    /// Temperature of the softmax over similarities (tau).
+    #[arg(long, value_name = "TAU")]
+    pub temperature: Option<f64>,
+    /// After the last round, every node publishes its private module, unless its share_module is false, and learns a mixture
+    /// of everybody's (PM-MoE):
+    /// fixed, paper, code or best.
+    #[arg(long, value_name = "PRESET", num_args = 0..=1, require_equals = true, default_missing_value = "fixed")]
+    pub pool: Option<String>,
+    /// Seconds a node waits for a round to close before it goes on without.
+    #[arg(long, value_name = "SECONDS")]
+    pub deadline: Option<f64>,
+    /// Any key of federation.toml or hyper-parameter of the algorithm; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<Assignment>,
+    /// What a file says; weaker than every flag.
+    #[arg(skip)]
+    pub defaults: Vec<Assignment>,
+}
+
+/// What the data says of itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DataFacts {
+    /// What it is called.
+    pub name: String,
+    /// Channels, height and width of a sample.
+    pub input: [usize; 3],
+    /// Number of classes.
+    pub classes: usize,
+    /// What they are called; nothing if there are too many for a spec.
+    pub class_names: Vec<String>,
+    /// What the columns of a table are called; nothing if they have no names, or are too many for a spec.
+    pub columns: Vec<String>,
+    /// Whether the samples are rows of a table.
+    pub is_table: bool,
+    /// Entries of the vocabulary; 0 unless the samples are texts.
+    pub vocabulary: usize,
+    /// Which vocabulary; empty unless the samples are texts.
+    pub vocabulary_hash: String,
+}
+
+/// Makes the spec that flags and data describe; the partition's hash is still empty.
+///
+/// # Errors
+/// Names the first key that is unknown or out of range.
+pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError> {
+    refuse_contradictions(args)?;
+    let mut spec = recipe(data);
+    let all = assignments(args);
+    if let Some(named) = all.iter().rfind(|assignment| assignment.key == ALGORITHM) {
+        spec.algorithm.clone_from(&named.value);
+    }
+    let row = algorithm::find(&spec.algorithm)?;
+    let hyper_names = row.hyper_names();
+    let (presets, assignments): (Vec<_>, Vec<_>) = all
+        .into_iter()
+        .partition(|assignment| assignment.key == POOL);
+    let preset = presets.last().map(|preset| preset.value.as_str());
+    if let Some(name) = preset {
+        spec.pool = PoolSpec::preset(name)?;
+    }
+    spec = dotted::assign(&spec, &assignments, &hyper_names)?;
+    if let Some(path) = &args.initial {
+        spec.model.initial = initial::read(path)?.1;
+    }
+    algorithm::fill_exchange(&mut spec)?;
+    if preset == Some(BEST) {
+        spec.statistics.enabled |= last_stage::suits_statistics(&spec).unwrap_or(false);
+    }
+    last_stage::check(&spec).map_err(|error| ConfigError(error.to_string()))?;
+    spec.validate()?;
+    if spec.data.partition.starts_with("file:") {
+        let message = "`data.partition` must be just `file`: a path would differ from machine to machine, give it to \
+                       each with --partition-file";
+        return Err(ConfigError(message.into()));
+    }
+    fednode_learn::model::build(&own_model::by_number(&spec, 0).model)?;
+    own_model::check(&spec).map_err(|error| ConfigError(error.to_string()))?;
+    Ok(spec)
+}
+
+/// Refuses the name of a preset where a file or a folder is expected: `--pool best` reads as `--pool` and then `best`.
+///
+/// # Errors
+/// Says how it is written.
+pub fn refuse_preset(args: &Args, path: &Path) -> Result<(), ConfigError> {
+    let preset = path.to_str().filter(|name| {
+        args.pool.as_deref() == Some(PoolSpec::PRESETS[0])
+            && PoolSpec::PRESETS.contains(name)
+            && !path.exists()
+    });
+    match preset {
+        Some(name) => Err(ConfigError(format!(
+            "a preset follows an equals sign: `--pool={name}`"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Returns the keys that flags set, those of `--set` included.
+pub fn keys_of_flags(args: &Args) -> Vec<String> {
+    let flags = typed(args);
+    let initial = args.initial.as_ref().map(|_| "initial".to_owned());
+    flags
+        .into_iter()
+        .map(|assignment| assignment.key)
+        .chain(initial)
+        .collect()
+}
+
+/// Refuses a flag and a `--set` of the same key that say different things. Of two `--set` of one key the later one wins, as
+/// of two flags of one name.
+fn refuse_contradictions(args: &Args) -> Result<(), ConfigError> {
+    let flags = typed(&Args {
+        set: Vec::new(),
+        ..args.clone()
+    });
+    let is_last =
+        |(at, set): &(usize, &Assignment)| !args.set[at + 1..].iter().any(|later| later.is_of(set));
+    let last = args
+        .set
+        .iter()
+        .enumerate()
+        .filter(is_last)
+        .map(|(_, set)| set.clone());
+    match dotted::contradiction(&flags.into_iter().chain(last).collect::<Vec<_>>()) {
+        None => Ok(()),
+        Some([Assignment { value: flag, .. }, Assignment { key, value }]) => {
+            Err(ConfigError(format!(
+                "`{key}` is given twice, as `{flag}` and by --set as `{value}`: drop one of them"
+            )))
+        }
+    }
+}
+
+/// Returns what flags and `--set` say.
+fn typed(args: &Args) -> Vec<Assignment> {
+    assignments(&Args {
+        defaults: Vec::new(),
+        ..args.clone()
+    })
+}
+
+/// Turns defaults and flags into assignments, weakest first.
+fn assignments(args: &Args) -> Vec<Assignment> {
+    let mut assignments = args.defaults.clone();
+    let mut put = |key: &str, value: Option<String>| {
+        assignments.extend(value.map(|value| Assignment::new(key, value)));
+    };
+    let text = |number: Option<usize>| number.map(|number| number.to_string());
+    let synchronous = args
+        .gate_synchronous
+        .then(|| algorithm::SYNCHRONOUS_GATE.to_owned());
+    put(ALGORITHM, synchronous.or(args.algorithm.clone()));
+    put("nodes", args.nodes.map(|nodes| nodes.to_string()));
+    put("rounds", args.rounds.map(|rounds| rounds.to_string()));
+    put("model.name", args.model.first().cloned());
+    let quoted = |name: &String| format!("\"{name}\"");
+    let several = args.model.iter().map(quoted).collect::<Vec<_>>().join(", ");
+    put(
+        "model.by_node",
+        (args.model.len() > 1).then(|| format!("[{several}]")),
+    );
+    put("model.experts", text(args.experts));
+    put(
+        "data.partition",
+        args.partition_file
+            .as_ref()
+            .map(|_| "file".to_owned())
+            .or(args.partition.clone()),
+    );
+    put("data.samples_per_node", text(args.samples_per_node));
+    put("seed", args.seed.map(|seed| seed.to_string()));
+    put(
+        "training.local_epochs",
+        args.local_epochs.map(|epochs| epochs.to_string()),
+    );
+    put(
+        "round.participation",
+        args.participation.map(|share| share.to_string()),
+    );
+    put("training.batch_size", text(args.batch_size));
+    put("training.learning_rate", args.lr.map(|lr| lr.to_string()));
+    put(POOL, args.pool.clone());
+    put(
+        "round.deadline_seconds",
+        args.deadline.map(|deadline| deadline.to_string()),
+    );
+    put(
+        "hyper.peers_per_expert",
+        args.peers_per_expert.map(peers_text),
+    );
+    put(
+        "hyper.refresh_every",
+        args.refresh_every.map(|every| every.to_string()),
+    );
+    put(
+        "hyper.temperature",
+        args.temperature.map(|temperature| temperature.to_string()),
+    );
+    assignments.extend(args.set.iter().cloned());
+    assignments
+}
+
+fn peers_text(peers: fednode_core::PeersPerExpert) -> String {
+    match peers {
+        fednode_core::PeersPerExpert::Count(count) => count.to_string(),
+        fednode_core::PeersPerExpert::All(_) => "all".to_owned(),
+    }
+}
+
+/// Settings that learn visibly within a few rounds on data like this.
+fn recipe(data: &DataFacts) -> FederationSpec {
+    let mut spec = FederationSpec::default();
+    spec.name.clone_from(&data.name);
+    spec.data.name.clone_from(&data.name);
+    spec.model.input = data.input;
+    spec.model.classes = data.classes;
+    spec.model.class_names.clone_from(&data.class_names);
+    spec.model.columns.clone_from(&data.columns);
+    spec.model.vocabulary = data.vocabulary;
+    spec.model.vocabulary_hash.clone_from(&data.vocabulary_hash);
+    let [channels, height, width] = data.input;
+    let is_text = data.vocabulary > 0;
+    let is_small = !is_text && channels * height * width < 256;
+    // A row of a table has no neighbourhoods for a convolution to look at.
+    let is_image = height >= 4 && width >= 4;
+    spec.model.name = match (is_text, is_image) {
+        (true, _) => "fasttext".into(),
+        (false, true) => "cnn".into(),
+        (false, false) => "mlp".into(),
+    };
+    if is_text {
+        // Of a step, a word's row gets one part in as many as the text has words and the batch has texts: with the steps
+        // of images a federation sits on its floor for hundreds of rounds. Twice this step diverges.
+        spec.training.local_epochs = 5;
+        spec.training.batch_size = 4;
+        spec.training.learning_rate = 0.5;
+    }
+    if is_small {
+        // Little data of few pixels: small steps' noise is welcome, and they cost nothing.
+        spec.training.local_epochs = 2;
+        spec.training.batch_size = 10;
+        spec.training.learning_rate = 0.05;
+        spec.data.partition = "dirichlet:0.5".into();
+    }
+    spec
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fednode_core::HyperValue;
+
+    fn digits() -> DataFacts {
+        DataFacts {
+            name: "digits".into(),
+            input: [1, 8, 8],
+            classes: 10,
+            ..DataFacts::default()
+        }
+    }
+
+    fn set(texts: &[&str]) -> Vec<Assignment> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    /// Flags over an experiment's defaults.
+    fn flags() -> Args {
+        Args {
+            lr: Some(0.1),
+            batch_size: Some(3),
+            defaults: set(&["training.batch_size=7", "rounds=9"]),
+            ..Args::default()
+        }
+    }
+
+    #[test]
+    fn flags_beat_defaults() {
+        let args = Args {
+            set: set(&["training.learning_rate=0.1", "load_balance=0.25"]),
+            ..flags()
+        };
+        let made = spec(&args, &digits()).unwrap();
+        assert_eq!(
+            (
+                made.training.learning_rate,
+                made.training.batch_size,
+                made.rounds
+            ),
+            (0.1, 3, 9)
+        );
+        assert_eq!(made.hyper["load_balance"], HyperValue::Real(0.25));
+        assert_eq!((made.model.input, made.model.classes), ([1, 8, 8], 10));
+    }
+
+    #[test]
+    fn what_is_set_last_counts() {
+        let args = Args {
+            set: set(&["load_balance=0.25", "hyper.load_balance=0.5"]),
+            ..flags()
+        };
+        assert_eq!(
+            spec(&args, &digits()).unwrap().hyper["load_balance"],
+            HyperValue::Real(0.5),
+            "the later one"
+        );
+        let args = Args {
+            set: set(&["algorithm=fedper"]),
+            ..Args::default()
+        };
+        assert_eq!(spec(&args, &digits()).unwrap().algorithm, "fedper");
+    }
+
+    #[test]
+    fn flags_and_settings_contradict_nothing() {
+        let flags = Args {
+            temperature: Some(2.0),
+            ..flags()
+        };
+        let same = Args {
+            set: set(&["training.learning_rate=1e-1"]),
+            ..flags.clone()
+        };
+        assert!(spec(&same, &digits()).is_ok(), "the same number");
+        let flags = Args {
+            algorithm: Some("fedmoe-da".into()),
+            ..flags
+        };
+        for (typed, key) in [
+            ("training.learning_rate=0.5", "training.learning_rate"),
+            ("temperature=3", "temperature"),
+            ("algorithm=fedavg", "algorithm"),
+        ] {
+            let args = Args {
+                set: set(&[typed]),
+                ..flags.clone()
+            };
+            let refused = spec(&args, &digits()).unwrap_err().0;
+            assert!(
+                refused.starts_with(&format!("`{key}` is given twice, as `")),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_preset_behind_a_space_is_no_folder() {
+        let pooled = Args {
+            pool: Some("fixed".into()),
+            ..Args::default()
+        };
+        assert!(
+            refuse_preset(&pooled, Path::new("best"))
+                .unwrap_err()
+                .0
+                .contains("`--pool=best`")
+        );
+        assert_eq!(refuse_preset(&pooled, Path::new("demo")), Ok(()));
+        assert_eq!(refuse_preset(&Args::default(), Path::new("best")), Ok(()));
+    }
+
+    #[test]
+    fn a_synchronous_gate_is_an_algorithm() {
+        let args = Args {
+            gate_synchronous: true,
+            ..Args::default()
+        };
+        assert_eq!(
+            spec(&args, &digits()).unwrap().algorithm,
+            algorithm::SYNCHRONOUS_GATE
+        );
+    }
+
+    #[test]
+    fn flags_of_the_exchange_reach_the_exchange() {
+        let peers_per_expert = Some(fednode_core::PeersPerExpert::ALL);
+        let args = Args {
+            peers_per_expert,
+            refresh_every: Some(3),
+            temperature: Some(2.0),
+            ..Args::default()
+        };
+        let made = spec(&args, &digits()).unwrap();
+        algorithm::check_exchange(&made).unwrap();
+        let experts = made.exchange.experts.unwrap();
+        assert_eq!(experts.peers_per_expert, fednode_core::PeersPerExpert::ALL);
+        assert_eq!((experts.refresh_every, experts.temperature), (3, 2.0));
+    }
+
+    #[test]
+    fn flags_that_an_algorithm_does_not_have_are_refused() {
+        let args = Args {
+            algorithm: Some("local".into()),
+            refresh_every: Some(3),
+            ..Args::default()
+        };
+        assert!(
+            spec(&args, &digits())
+                .unwrap_err()
+                .0
+                .contains("refresh_every")
+        );
+        let args = Args {
+            algorithm: Some("fedmoeda".into()),
+            ..Args::default()
+        };
+        assert!(
+            spec(&args, &digits())
+                .unwrap_err()
+                .0
+                .contains("did you mean `fedmoe-da`")
+        );
+        let args = Args {
+            model: vec!["cnnn".into()],
+            ..Args::default()
+        };
+        assert!(
+            spec(&args, &digits())
+                .unwrap_err()
+                .0
+                .contains("did you mean `cnn`")
+        );
+    }
+
+    #[test]
+    fn every_recipe_is_a_valid_spec() {
+        for (input, vocabulary) in [
+            ([1, 8, 8], 0),
+            ([1, 28, 28], 0),
+            ([3, 32, 32], 0),
+            ([1, 1, 13], 0),
+            ([1, 1, 200], 500),
+        ] {
+            let facts = DataFacts {
+                name: "x".into(),
+                input,
+                classes: 3,
+                vocabulary,
+                ..DataFacts::default()
+            };
+            for row in algorithm::TABLE {
+                let args = Args {
+                    algorithm: Some(row.name.into()),
+                    ..Args::default()
+                };
+                let made = match spec(&args, &facts) {
+                    // A gate on the raw input has no use for tokens, and says so here.
+                    Err(ConfigError(reason)) if vocabulary > 0 && reason.contains("texts") => {
+                        continue;
+                    }
+                    made => made.unwrap(),
+                };
+                assert_eq!(FederationSpec::from_toml(&made.to_toml()), Ok(made));
+            }
+        }
+    }
+}

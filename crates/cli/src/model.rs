@@ -1,0 +1,320 @@
+//! A node's model on disk: where it is, what its card says, and how it becomes something that predicts.
+//!
+//! ```text
+//! state folder   final/model.safetensors + final/card.json    (after the last round)   with federation.toml,
+//!                checkpoints/…                                (before)                 model.txt, classes.txt, vocabulary.txt;
+//!                                                             where its samples are: data.toml
+//! exported file  NAME.safetensors + NAME.json                 (the card holds all of that)
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fednode_core::{FederationSpec, ParamSet};
+use fednode_data::{Samples, Split, Vocabulary};
+use fednode_learn::Learner;
+use fednode_net::Identity;
+use fednode_runtime::exit::ExitCode;
+use fednode_runtime::final_model::{self, ModelCard};
+use fednode_runtime::{StoredModel, TrainerCard, records};
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::data;
+use crate::device::Choice;
+use crate::failure::{OrFail, fail, no_learner};
+use crate::origin;
+use crate::shard::Shard;
+use crate::state::StateArgs;
+
+/// The copy of the spec in a state folder.
+pub const SPEC_FILE: &str = "federation.toml";
+/// The name of the node's own model in a state folder.
+pub const MODEL_FILE: &str = "model.txt";
+/// The vocabulary of a model of texts in a state folder, one token a line.
+pub const VOCABULARY_FILE: &str = "vocabulary.txt";
+/// The classes' names in a state folder, one a line.
+pub const CLASSES_FILE: &str = "classes.txt";
+
+/// How a model is named on the command line.
+#[derive(Debug, clap::Args)]
+pub struct ModelArgs {
+    /// The node whose model it is.
+    #[command(flatten)]
+    pub state: StateArgs,
+    /// An exported model, with its card beside it, instead of the node's own.
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
+    /// What to compute on: auto, vulkan, vulkan:I, cpu.
+    #[arg(long, default_value = "cpu")]
+    pub device: String,
+}
+
+/// What was typed of the samples that are meant.
+#[derive(Debug, Clone, Copy)]
+pub struct Typed<'a> {
+    /// The source.
+    pub data: Option<&'a str>,
+    /// The part of it, `I/N`.
+    pub shard: Option<Shard>,
+    /// The index lists that divide it.
+    pub partition_file: Option<&'a Path>,
+}
+
+/// What lies beside an exported model: everything needed to use it, and where it comes from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Card {
+    /// Who trained it, on what, and how good it was.
+    #[serde(flatten)]
+    pub model: ModelCard,
+    /// The classes' names.
+    pub class_names: Vec<String>,
+    /// The tokens of a model of texts, the most frequent first; empty for others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vocabulary: Vec<String>,
+    /// The spec of its federation, with the node's own model.
+    pub spec: FederationSpec,
+}
+
+/// A model in memory.
+#[derive(Debug)]
+pub struct Model {
+    /// All its parameters.
+    pub params: ParamSet,
+    /// The shared part that all nodes had last, where it may be another one than among the parameters.
+    pub common: Option<ParamSet>,
+    /// Whether it is a checkpoint's, from before the last round.
+    pub is_under_way: bool,
+    /// What it is.
+    pub card: Card,
+    /// Where it was found.
+    pub path: PathBuf,
+}
+
+impl ModelArgs {
+    /// Reads the model.
+    ///
+    /// # Errors
+    /// Fails if there is none, or if it or its card cannot be read.
+    pub fn load(&self) -> anyhow::Result<Model> {
+        match &self.model {
+            Some(path) => Model::exported(path),
+            None => Model::of_state(&self.state.folder()?),
+        }
+    }
+
+    /// Returns settings that say whose samples are meant: what is typed, else what the node of the state folder trains
+    /// on, else what `node.toml` says.
+    ///
+    /// # Errors
+    /// Fails on a wrong configuration, or if what the state folder says cannot be read.
+    pub fn samples_of(&self, typed: Typed<'_>) -> anyhow::Result<Config> {
+        let mut config = self.state.config()?;
+        if self.model.is_none() && typed.data.is_none() {
+            origin::recall(&mut config)?;
+        }
+        if let Some(text) = typed.data {
+            config.data = data::source(text)?;
+        }
+        config.shard = typed.shard.or(config.shard);
+        config.partition_file = typed
+            .partition_file
+            .map(Path::to_owned)
+            .or(config.partition_file);
+        Ok(config)
+    }
+}
+
+impl Model {
+    /// Returns the spec of its federation.
+    pub fn spec(&self) -> &FederationSpec {
+        &self.card.spec
+    }
+
+    /// Reads an exported model; its card lies beside it.
+    fn exported(path: &Path) -> anyhow::Result<Self> {
+        let card = read_json(&path.with_extension("json"))?;
+        Ok(Self {
+            params: read_params(path)?,
+            common: None,
+            is_under_way: false,
+            path: path.to_owned(),
+            card,
+        })
+    }
+
+    /// Reads the final model of a state folder, or before the last round the newest checkpoint's.
+    pub fn of_state(state: &Path) -> anyhow::Result<Self> {
+        let about = About::read(state)?;
+        let path = final_path(state);
+        if !path.exists() {
+            return Self::under_way(state, about);
+        }
+        let model = read_json(&state.join(final_model::FOLDER).join("card.json"))?;
+        Ok(Self {
+            card: about.card(model),
+            params: read_params(&path)?,
+            common: None,
+            is_under_way: false,
+            path,
+        })
+    }
+
+    /// Reads the newest checkpoint of a state folder.
+    fn under_way(state: &Path, about: About) -> anyhow::Result<Self> {
+        let stored = fednode_runtime::stored_model(state, &about.spec).or_fail(ExitCode::State)?;
+        let Some(StoredModel { params, common }) = stored else {
+            let text = format!(
+                "`{}` holds no model yet: let it finish a round",
+                state.display()
+            );
+            return Err(fail(ExitCode::State, text));
+        };
+        let node_id = Identity::load(&state.join("key"))
+            .or_fail(ExitCode::State)?
+            .node_id();
+        let last = records::read(&records::path_in(state))
+            .or_fail(ExitCode::State)?
+            .pop();
+        let model = ModelCard::new(&about.spec, node_id, TrainerCard::default(), last);
+        Ok(Self {
+            card: about.card(model),
+            params,
+            common,
+            is_under_way: true,
+            path: state.join("checkpoints"),
+        })
+    }
+
+    /// Makes a learner of it, which can evaluate and predict samples like these.
+    ///
+    /// # Errors
+    /// Fails if samples or parameters do not fit the spec.
+    pub fn learner(&self, like: &Samples, device: &str) -> anyhow::Result<Learner> {
+        let empty = like.subset(&[]);
+        // A learner wants something to train on; it is never asked to.
+        let split = Split {
+            train: like.clone(),
+            validation: empty.clone(),
+            test: empty,
+        };
+        let device = Choice::find(device)?.open(0)?;
+        let mut learner =
+            Learner::new(self.spec(), 0, Arc::new(split), &device).map_err(no_learner)?;
+        learner.restore(&self.params).or_fail(ExitCode::State)?;
+        Ok(learner)
+    }
+
+    /// Returns the vocabulary, if it is a model of texts.
+    ///
+    /// # Errors
+    /// Fails if its card does not hold the vocabulary that the spec names.
+    pub fn vocabulary(&self) -> anyhow::Result<Option<Arc<Vocabulary>>> {
+        if self.spec().model.vocabulary == 0 {
+            return Ok(None);
+        }
+        let tokens: Vec<&str> = self.card.vocabulary.iter().map(String::as_str).collect();
+        let vocabulary = Vocabulary::new(&tokens)
+            .ok()
+            .filter(|found| found.hash() == self.spec().model.vocabulary_hash);
+        let missing = || {
+            fail(
+                ExitCode::State,
+                format!(
+                    "`{}` has not the vocabulary of its spec",
+                    self.path.display()
+                ),
+            )
+        };
+        vocabulary
+            .map(|vocabulary| Some(Arc::new(vocabulary)))
+            .ok_or_else(missing)
+    }
+
+    /// Returns a class's name, or its number if it has none.
+    pub fn class_name(&self, class: u16) -> String {
+        let known = [&self.spec().model.class_names, &self.card.class_names];
+        let name = known
+            .into_iter()
+            .find_map(|names| names.get(usize::from(class)));
+        name.cloned().unwrap_or_else(|| class.to_string())
+    }
+}
+
+/// What a state folder says of its model beside the parameters.
+struct About {
+    /// The federation's spec, as it is for all nodes.
+    spec: FederationSpec,
+    /// The name of the node's own model; empty if it has that of the spec.
+    own_model: String,
+    class_names: Vec<String>,
+    vocabulary: Vec<String>,
+}
+
+impl About {
+    fn read(state: &Path) -> anyhow::Result<Self> {
+        let spec_path = state.join(SPEC_FILE);
+        if !spec_path.exists() {
+            let shown = state.display();
+            let advice = "name one with --state, or an exported model with --model";
+            let text = format!("`{shown}` is no state folder of a node: {advice}");
+            return Err(fail(ExitCode::State, text));
+        }
+        let text =
+            fs::read_to_string(&spec_path).map_err(|error| unreadable(&spec_path, &error))?;
+        let names = fs::read_to_string(state.join(CLASSES_FILE)).unwrap_or_default();
+        let own_model = fs::read_to_string(state.join(MODEL_FILE)).unwrap_or_default();
+        Ok(Self {
+            spec: FederationSpec::from_toml(&text).or_fail(ExitCode::State)?,
+            own_model: own_model.trim().to_owned(),
+            class_names: names.lines().map(str::to_owned).collect(),
+            vocabulary: tokens(&state.join(VOCABULARY_FILE))?,
+        })
+    }
+
+    /// Makes the card that an exported model would have beside it: its spec has the node's own model.
+    fn card(self, model: ModelCard) -> Card {
+        let mut spec = self.spec;
+        if !self.own_model.is_empty() {
+            spec.model.name = self.own_model;
+        }
+        Card {
+            model,
+            class_names: self.class_names,
+            vocabulary: self.vocabulary,
+            spec,
+        }
+    }
+}
+
+/// Reads the tokens of a state folder; only models of texts have any.
+fn tokens(path: &Path) -> anyhow::Result<Vec<String>> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let vocabulary = Vocabulary::read(path).or_fail(ExitCode::State)?;
+    Ok(vocabulary.tokens().into_iter().map(str::to_owned).collect())
+}
+
+/// Returns where a state folder keeps the final model.
+fn final_path(state: &Path) -> PathBuf {
+    state.join(final_model::FOLDER).join("model.safetensors")
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
+    let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
+    serde_json::from_str(&text).map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> anyhow::Error {
+    fail(
+        ExitCode::State,
+        format!("cannot read `{}`: {error}", path.display()),
+    )
+}
+
+fn read_params(path: &Path) -> anyhow::Result<ParamSet> {
+    let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
+    ParamSet::import(&bytes).map_err(|error| unreadable(path, &error))
+}

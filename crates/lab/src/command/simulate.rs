@@ -1,0 +1,395 @@
+//! `fednode simulate`: federations in one process, one after the other, and a table of what they learned.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use fednode_core::ConfigError;
+use fednode_runtime::exit::ExitCode;
+
+use crate::simulate::experiment::{Experiment, Variant, folder_name};
+use crate::simulate::listing::Listing;
+use crate::simulate::play::{self, Play};
+use crate::simulate::protocol;
+use crate::simulate::run::{Means, Run};
+use crate::simulate::table::{Row, Table};
+use fednode_cli::clock;
+use fednode_cli::data;
+use fednode_cli::device::Choice;
+use fednode_cli::dotted::{self, Assignment};
+use fednode_cli::failure::{self, OrFail, fail};
+use fednode_cli::federation;
+use fednode_cli::interrupt::Interrupts;
+use fednode_cli::layers;
+use fednode_cli::output::{self, Form, Located};
+
+/// What is typed.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// An experiment's file; flags override its settings, `--sweep` its lists of values.
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    federation: federation::Args,
+    #[arg(long, help = data::help(), value_name = "SOURCE")]
+    data: Option<String>,
+    /// Run with each of these values; may be repeated, every combination is run.
+    #[arg(long, value_name = "KEY=VALUE,…")]
+    sweep: Vec<Assignment>,
+    /// Run with each of these seeds.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "SEED,…",
+        conflicts_with = "seed"
+    )]
+    seeds: Vec<u64>,
+    /// Have no aggregator: the nodes average among themselves.
+    #[arg(long)]
+    no_aggregator: bool,
+    /// Rounds between two evaluations before the exchange and on validation samples [default: 10].
+    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(1..))]
+    evaluate_every: Option<u32>,
+    /// Evaluate every node's result on everyone's test samples too.
+    #[arg(long)]
+    global_test: bool,
+    /// Play the protocol alone, with toys of a few floats instead of models: messages, bytes and time with many nodes.
+    #[arg(long, conflicts_with_all = ["data", "partition_file", "evaluate_every", "global_test"])]
+    no_training: bool,
+    /// With `--no-training`: compare the nodes' plans with those of somebody who knows all proxies; slower, more memory.
+    #[arg(long)]
+    compare_plans: bool,
+    /// With `--no-training`: floats in the shared part and in every expert of a toy [default: a few].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    toy_floats: Option<u32>,
+    /// Check all settings and list the runs, but play none.
+    #[arg(long)]
+    dry_run: bool,
+    /// What to train on: auto, vulkan, vulkan:I, cpu.
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// How many nodes compute side by side [default: one per core].
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Where to write everything; runs that are finished there are not run again (default: `runs/<time>`, for an
+    /// experiment's file `runs/<its name>`).
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Rounds between two complete evaluations, unless somebody says otherwise.
+const EVALUATE_EVERY: u32 = 10;
+
+/// Runs everything and prints the result.
+pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
+    let experiment = experiment(args)?;
+    if !experiment.no_training {
+        fednode_runtime::allocator::settle();
+    }
+    layers::warn_of_variables("simulate");
+    if let Some(source) = args
+        .data
+        .as_ref()
+        .or(experiment.data.as_ref())
+        .filter(|_| !experiment.no_training)
+    {
+        data::warn_of_table(&data::source(source)?, &[])?;
+    }
+    match experiment.no_training {
+        true => {
+            let wanted = protocol::Wanted {
+                compare_plans: experiment.compare_plans,
+                toy_floats: experiment.toy_floats,
+            };
+            let prepare =
+                |run: Run| protocol::Prepared::new(&run.federation, run.aggregator, wanted);
+            play_all(args, plan(args, &experiment, prepare)?, form)
+        }
+        false => play_all(args, plan(args, &experiment, Run::prepare)?, form),
+    }
+}
+
+fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyhow::Result<()> {
+    if args.dry_run {
+        return list(&out(args)?, &planned, form);
+    }
+    let interrupts = Interrupts::install().or_fail(ExitCode::Internal)?;
+    let device = Choice::find(&args.device)?;
+    let means = Means {
+        device: &device,
+        threads: threads(args),
+        interrupts: &interrupts,
+        quiet: form == Form::Json,
+    };
+    let out = out(args)?;
+    let mut player = Player {
+        total: total(&planned),
+        played: 0,
+        failures: Vec::new(),
+        out,
+        means,
+    };
+    let mut table: Table<P::Row> = Table {
+        rows: Vec::new(),
+        out: player.out.display().to_string(),
+    };
+    for Planned { name, runs } in planned {
+        let mut summaries = Vec::new();
+        for prepared in runs {
+            summaries.extend(player.play(&name, &prepared)?);
+        }
+        if let ([summary], 1) = (summaries.as_slice(), player.total) {
+            return output::print(
+                &Located {
+                    report: summary,
+                    out: table.out,
+                },
+                form,
+            );
+        }
+        if !summaries.is_empty() {
+            table.rows.push(Row::new(name, &summaries));
+        }
+        table.write(&player.out)?;
+    }
+    output::print(&table, form)?;
+    player.verdict()
+}
+
+/// Plays runs one after the other.
+struct Player<'a> {
+    out: PathBuf,
+    means: Means<'a>,
+    /// How many runs there are.
+    total: usize,
+    /// How many of them were begun.
+    played: usize,
+    /// What failed, one line for each run.
+    failures: Vec<String>,
+}
+
+impl Player<'_> {
+    /// Plays a run. Returns nothing of one whose training failed, if there are others.
+    fn play<P: Play>(&mut self, name: &str, prepared: &P) -> anyhow::Result<Option<P::Summary>> {
+        self.played += 1;
+        let (number, total) = (self.played, self.total);
+        let seed = prepared.spec().seed;
+        if !self.means.quiet {
+            let which = if total > 1 {
+                format!("[{number}/{total}] {name}, seed {seed}: ")
+            } else {
+                String::new()
+            };
+            eprintln!("{which}{}", prepared.describe());
+        }
+        match play::play(prepared, &folder(&self.out, total, name, seed), &self.means) {
+            Ok(summary) => Ok(Some(summary)),
+            // What one setting does to its models is no reason to lose the others.
+            Err(error) if total > 1 && failure::code(&error) == ExitCode::Training => {
+                let failed = format!("{name}, seed {seed}: {error:#}");
+                eprintln!("{failed}; the other runs go on");
+                self.failures.push(failed);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says how many runs failed, if any did.
+    fn verdict(&self) -> anyhow::Result<()> {
+        let [first, ..] = self.failures.as_slice() else {
+            return Ok(());
+        };
+        let text = format!(
+            "{} of {} runs failed and are not in the table; the first is {first}",
+            self.failures.len(),
+            self.total
+        );
+        Err(fail(ExitCode::Training, text))
+    }
+}
+
+/// Lists what would be played.
+fn list<P: Play>(out: &Path, planned: &[Planned<P>], form: Form) -> anyhow::Result<()> {
+    let mut listing = Listing::default();
+    for Planned { name, runs } in planned {
+        for prepared in runs {
+            listing.add(
+                name,
+                prepared,
+                &folder(out, total(planned), name, prepared.spec().seed),
+            )?;
+        }
+    }
+    output::print(&listing, form)
+}
+
+/// Settings that are run with several seeds.
+struct Planned<P> {
+    name: String,
+    runs: Vec<P>,
+}
+
+fn total<P>(planned: &[Planned<P>]) -> usize {
+    planned.iter().map(|planned| planned.runs.len()).sum()
+}
+
+/// Returns where a run lies.
+fn folder(out: &Path, total: usize, name: &str, seed: u64) -> PathBuf {
+    if total == 1 {
+        out.to_owned()
+    } else {
+        out.join(format!("{}-seed{seed}", folder_name(name)))
+    }
+}
+
+fn experiment(args: &Args) -> anyhow::Result<Experiment> {
+    let mut experiment = match &args.file {
+        None => Experiment::default(),
+        Some(path) => {
+            let shown = path.display();
+            federation::refuse_preset(&args.federation, path).or_fail(ExitCode::Configuration)?;
+            let text = fs::read_to_string(path).map_err(|error| {
+                fail(
+                    ExitCode::Configuration,
+                    format!("cannot read the experiment `{shown}`: {error}"),
+                )
+            })?;
+            let folder = path.parent().unwrap_or(Path::new(""));
+            let named =
+                |ConfigError(error)| fail(ExitCode::Configuration, format!("`{shown}`: {error}"));
+            Experiment::parse(&text, folder).map_err(named)?
+        }
+    };
+    if let Some([Assignment { key, .. }, _]) = dotted::contradiction(&args.sweep) {
+        let text = format!(
+            "`--sweep {key}` is given twice: give all its values at once, as `--sweep {key}=A,B`"
+        );
+        return Err(fail(ExitCode::Configuration, text));
+    }
+    for Assignment { key, value } in &args.sweep {
+        let values = value
+            .split(',')
+            .map(str::trim)
+            .filter(|value| !value.is_empty())
+            .map(str::to_owned)
+            .collect();
+        experiment
+            .add_axis(key, values)
+            .or_fail(ExitCode::Configuration)?;
+    }
+    if !args.seeds.is_empty() {
+        experiment.seeds.clone_from(&args.seeds);
+    }
+    experiment.no_training |= args.no_training;
+    experiment.compare_plans |= args.compare_plans;
+    experiment.toy_floats = args.toy_floats.or(experiment.toy_floats);
+    experiment
+        .check_training()
+        .or_fail(ExitCode::Configuration)?;
+    if args.federation.partition.is_some() {
+        experiment.partition_file = None;
+    }
+    let mut flags = federation::keys_of_flags(&args.federation);
+    flags.extend(
+        experiment
+            .partition_file
+            .as_ref()
+            .map(|_| "data.partition".to_owned()),
+    );
+    experiment.check(&flags).or_fail(ExitCode::Configuration)?;
+    Ok(experiment)
+}
+
+/// Checks all settings before the first run: a wrong one must not show after hours.
+fn plan<P>(
+    args: &Args,
+    experiment: &Experiment,
+    prepare: impl Fn(Run) -> anyhow::Result<P>,
+) -> anyhow::Result<Vec<Planned<P>>> {
+    let seeds = match (experiment.seeds.is_empty(), args.federation.seed) {
+        (_, Some(seed)) => vec![Some(seed)],
+        (true, None) => vec![None],
+        (false, None) => experiment.seeds.iter().copied().map(Some).collect(),
+    };
+    let mut planned = Vec::new();
+    for variant in experiment.settings() {
+        let mut runs = Vec::new();
+        for seed in &seeds {
+            let named = |error: anyhow::Error| match variant.name.is_empty() {
+                true => error,
+                false => error.context(format!("`{}`", variant.name)),
+            };
+            runs.push(prepare(settings(args, experiment, &variant, *seed)).map_err(named)?);
+        }
+        planned.push(Planned {
+            name: variant.name,
+            runs,
+        });
+    }
+    Ok(planned)
+}
+
+/// File, then variant and grid, then flags; the later wins.
+fn settings(args: &Args, experiment: &Experiment, variant: &Variant, seed: Option<u64>) -> Run {
+    let mut federation = args.federation.clone();
+    let mut set = [experiment.set.as_slice(), &variant.set].concat();
+    set.retain(|assignment| match assignment.key.as_str() {
+        "algorithm" => {
+            if args.federation.algorithm.is_none() {
+                federation.algorithm = Some(assignment.value.clone());
+            }
+            false
+        }
+        "initial" => {
+            if args.federation.initial.is_none() {
+                federation.initial = Some(experiment.folder.join(&assignment.value));
+            }
+            false
+        }
+        _ => true,
+    });
+    federation.defaults = set;
+    federation.seed = seed;
+    let is_divided_otherwise = args
+        .federation
+        .set
+        .iter()
+        .any(|set| set.key == "data.partition");
+    let lists = experiment
+        .partition_file
+        .clone()
+        .filter(|_| !is_divided_otherwise);
+    federation.partition_file = federation.partition_file.or(lists);
+    Run {
+        federation,
+        data: args
+            .data
+            .clone()
+            .or(experiment.data.clone())
+            .unwrap_or_else(|| "digits".into()),
+        aggregator: !args.no_aggregator && experiment.aggregator.unwrap_or(true),
+        evaluate_every: args
+            .evaluate_every
+            .or(experiment.evaluate_every)
+            .unwrap_or(EVALUATE_EVERY),
+        global_test: args.global_test || experiment.global_test.unwrap_or(false),
+        threads: threads(args),
+    }
+}
+
+fn threads(args: &Args) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    args.threads.unwrap_or_else(cores).max(1)
+}
+
+fn out(args: &Args) -> anyhow::Result<PathBuf> {
+    let name = args.file.as_deref().and_then(Path::file_stem);
+    match (&args.out, name) {
+        (Some(out), _) => Ok(out.clone()),
+        (None, Some(name)) => Ok(Path::new("runs").join(name)),
+        (None, None) if args.dry_run => {
+            Ok(Path::new("runs").join(clock::utc_name(SystemTime::now())))
+        }
+        (None, None) => clock::new_run(SystemTime::now()).or_fail(ExitCode::State),
+    }
+}

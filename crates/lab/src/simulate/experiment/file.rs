@@ -1,0 +1,225 @@
+//! How the file of an experiment becomes an [`Experiment`]: every key is known and has the right type.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use fednode_core::config::{ConfigError, unknown_name};
+
+use super::{Experiment, Variant};
+use fednode_cli::dotted::Assignment;
+
+const KEYS: [&str; 12] = [
+    "data",
+    "partition_file",
+    "seeds",
+    "aggregator",
+    "evaluate_every",
+    "global_test",
+    "no_training",
+    "compare_plans",
+    "toy_floats",
+    "set",
+    "grid",
+    "variant",
+];
+
+impl Experiment {
+    /// Reads an experiment's file.
+    ///
+    /// # Errors
+    /// Names the first key that is unknown or of the wrong type.
+    pub(crate) fn parse(text: &str, folder: &Path) -> Result<Self, ConfigError> {
+        let table: toml::Table = text
+            .parse()
+            .map_err(|error: toml::de::Error| ConfigError(error.message().to_owned()))?;
+        let mut experiment = Self {
+            folder: folder.to_owned(),
+            ..Self::default()
+        };
+        for (key, value) in table {
+            experiment.enter(&key, value, folder)?;
+        }
+        experiment.check_training()?;
+        Ok(experiment)
+    }
+
+    fn enter(&mut self, key: &str, value: toml::Value, folder: &Path) -> Result<(), ConfigError> {
+        let wrong = |expected: &str| ConfigError(format!("`{key}`: expected {expected}"));
+        let yes_or_no =
+            |value: &toml::Value| value.as_bool().ok_or_else(|| wrong("`true` or `false`"));
+        let at_least_one = |value: &toml::Value| {
+            let count = value
+                .as_integer()
+                .and_then(|count| u32::try_from(count).ok())
+                .filter(|count| *count > 0);
+            count.ok_or_else(|| wrong("a whole number of at least 1"))
+        };
+        match key {
+            "data" => self.data = Some(value.as_str().ok_or_else(|| wrong("a text"))?.to_owned()),
+            "partition_file" => {
+                self.partition_file =
+                    Some(folder.join(value.as_str().ok_or_else(|| wrong("a path"))?));
+            }
+            "aggregator" => self.aggregator = Some(yes_or_no(&value)?),
+            "global_test" => self.global_test = Some(yes_or_no(&value)?),
+            "no_training" => self.no_training = yes_or_no(&value)?,
+            "compare_plans" => self.compare_plans = yes_or_no(&value)?,
+            "evaluate_every" => self.evaluate_every = Some(at_least_one(&value)?),
+            "toy_floats" => self.toy_floats = Some(at_least_one(&value)?),
+            "seeds" => {
+                let seed = |value: &toml::Value| {
+                    value.as_integer().and_then(|seed| u64::try_from(seed).ok())
+                };
+                let seeds = value
+                    .as_array()
+                    .map(|seeds| seeds.iter().map(seed).collect::<Option<Vec<u64>>>());
+                let seeds = seeds.flatten().filter(|seeds| !seeds.is_empty());
+                self.seeds = seeds.ok_or_else(|| wrong("a list of whole numbers"))?;
+            }
+            "set" => self.set = assignments(value.as_table().ok_or_else(|| wrong("a table"))?)?,
+            "grid" => {
+                let axes = value.as_table().filter(|axes| !axes.is_empty());
+                for (key, values) in
+                    axes.ok_or_else(|| wrong("a table with a list of values for each key"))?
+                {
+                    let values = values
+                        .as_array()
+                        .ok_or_else(|| wrong("a list of values for each key"))?;
+                    let values = values
+                        .iter()
+                        .map(|value| scalar(key, value))
+                        .collect::<Result<_, _>>()?;
+                    self.add_axis(key, values)?;
+                }
+            }
+            "variant" => {
+                let variants = value.as_array().filter(|variants| !variants.is_empty());
+                for variant in variants.ok_or_else(|| wrong("`[[variant]]` tables"))? {
+                    self.variants.push(read_variant(variant)?);
+                }
+            }
+            _ => return Err(ConfigError(unknown_name("key", key, &KEYS))),
+        }
+        Ok(())
+    }
+}
+
+fn read_variant(value: &toml::Value) -> Result<Variant, ConfigError> {
+    let wrong = || ConfigError("a variant is `name = \"…\"` and `set = { key = value }`".into());
+    let table = value.as_table().ok_or_else(wrong)?;
+    if let Some(key) = table
+        .keys()
+        .find(|key| !["name", "set"].contains(&key.as_str()))
+    {
+        return Err(ConfigError(unknown_name(
+            "key of a variant",
+            key,
+            &["name", "set"],
+        )));
+    }
+    let name = table
+        .get("name")
+        .and_then(toml::Value::as_str)
+        .ok_or_else(wrong)?
+        .to_owned();
+    let set = assignments(
+        table
+            .get("set")
+            .and_then(toml::Value::as_table)
+            .ok_or_else(wrong)?,
+    )?;
+    Ok(Variant { name, set })
+}
+
+/// Turns a table into assignments; inner tables into dotted keys.
+fn assignments(table: &toml::Table) -> Result<Vec<Assignment>, ConfigError> {
+    let mut flat = BTreeMap::new();
+    flatten(String::new(), table, &mut flat)?;
+    Ok(flat
+        .into_iter()
+        .map(|(key, value)| Assignment { key, value })
+        .collect())
+}
+
+fn flatten(
+    prefix: String,
+    table: &toml::Table,
+    flat: &mut BTreeMap<String, String>,
+) -> Result<(), ConfigError> {
+    for (key, value) in table {
+        let key = if prefix.is_empty() {
+            key.clone()
+        } else {
+            format!("{prefix}.{key}")
+        };
+        match value {
+            toml::Value::Table(inner) => flatten(key, inner, flat)?,
+            toml::Value::Array(several) => {
+                several
+                    .iter()
+                    .try_for_each(|value| scalar(&key, value).map(drop))?;
+                flat.insert(key, value.to_string());
+            }
+            value => {
+                let text = scalar(&key, value)?;
+                flat.insert(key, text);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn scalar(key: &str, value: &toml::Value) -> Result<String, ConfigError> {
+    match value {
+        toml::Value::String(text) => Ok(text.clone()),
+        toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => {
+            Ok(value.to_string())
+        }
+        _ => Err(ConfigError(format!("`{key}`: expected a single value"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_what_is_wrong() {
+        let error = |text: &str| Experiment::parse(text, Path::new("")).unwrap_err().0;
+        assert_eq!(error("sets = 1"), "unknown key `sets`: did you mean `set`?");
+        assert_eq!(
+            error("[grid]"),
+            "`grid`: expected a table with a list of values for each key"
+        );
+        assert_eq!(
+            error("[grid]\nrounds = []"),
+            "the grid has no value for `rounds`"
+        );
+        for seeds in ["seeds = [-1]", "seeds = []"] {
+            assert_eq!(error(seeds), "`seeds`: expected a list of whole numbers");
+        }
+        assert_eq!(
+            error("variant = []"),
+            "`variant`: expected `[[variant]]` tables"
+        );
+        assert_eq!(
+            error("[grid]\nrounds = [1, 1]"),
+            "the grid has `1` twice for `rounds`"
+        );
+        assert_eq!(
+            error("no_training = true\ndata = 'digits'"),
+            "without training there is no `data`"
+        );
+        assert!(error("compare_plans = true").contains("`no_training`"));
+        assert!(error("toy_floats = 9").contains("`no_training`"));
+        assert_eq!(
+            error("no_training = true\ntoy_floats = 0"),
+            "`toy_floats`: expected a whole number of at least 1"
+        );
+        assert_eq!(
+            error("[set]\nrounds = [[1]]"),
+            "`rounds`: expected a single value"
+        );
+        assert!(error("[[variant]]\nnames = \"x\"").contains("did you mean `name`"));
+    }
+}

@@ -1,0 +1,520 @@
+//! One simulation, from its settings to its summary.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fednode_core::{FederationSpec, MAX_INLINE_PROXY_BYTES};
+use fednode_data::{ClassCounts, Shard, ShardParams, Split, load_shard, load_shards};
+use fednode_engine::book::Calendar;
+use fednode_learn::{CacheBudget, ComputeDevice, Learner, own_model};
+use fednode_runtime::exit::ExitCode;
+use fednode_runtime::trainer::TrainerCard;
+use fednode_sim::{self as sim, Past, Scenario};
+
+use super::job::Knowledge;
+use super::memory::{Load, Parts};
+use super::models::{Kept, Models, Settings};
+use super::play::Play;
+use super::pool::Pool;
+use super::progress::{Counts, Progress};
+use super::saver::{self, Saver};
+use super::snapshot::{self, Snapshot};
+use super::table::Learned;
+use crate::swarm::collect::{self, Observed};
+use crate::swarm::folder::Folder;
+use crate::swarm::summary::Summary;
+use fednode_cli::data::{self, Division};
+use fednode_cli::device::Choice;
+use fednode_cli::everyone::EveryonesTest;
+use fednode_cli::failure::{OrFail, fail, no_learner};
+use fednode_cli::federation;
+use fednode_cli::initial;
+use fednode_cli::interrupt::Interrupts;
+
+/// The settings of one run.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    /// What shapes the federation.
+    pub(crate) federation: federation::Args,
+    /// The data source.
+    pub(crate) data: String,
+    /// Whether there is an aggregator; without, the nodes average among themselves.
+    pub(crate) aggregator: bool,
+    /// Rounds between two complete evaluations.
+    pub(crate) evaluate_every: u32,
+    /// Whether every node's result is evaluated on everyone's test samples too.
+    pub(crate) global_test: bool,
+    /// How many nodes compute side by side, at most; changes no result.
+    pub(crate) threads: usize,
+}
+
+/// What is the same for all runs of an experiment, and changes no result.
+#[derive(Debug)]
+pub(crate) struct Means<'a> {
+    /// The device.
+    pub(crate) device: &'a Choice,
+    /// How many nodes compute side by side.
+    pub(crate) threads: usize,
+    /// Says when the user wants to stop.
+    pub(crate) interrupts: &'a Interrupts,
+    /// Whether to show no progress.
+    pub(crate) quiet: bool,
+}
+
+/// A run that is ready: the spec is checked, the data divided.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    spec: FederationSpec,
+    division: Division,
+    run: Run,
+}
+
+/// What came of a run: the result, and the records of all nodes.
+struct Finished {
+    summary: Summary,
+    records: Vec<fednode_runtime::status::RoundRecord>,
+}
+
+impl Run {
+    /// Checks the settings and divides the data.
+    ///
+    /// # Errors
+    /// Names the first setting that is wrong, or the file that is missing.
+    pub(crate) fn prepare(self) -> anyhow::Result<Prepared> {
+        let source = data::source(&self.data)?;
+        let facts = data::facts(&source)?;
+        let mut spec =
+            federation::spec(&self.federation, &facts).or_fail(ExitCode::Configuration)?;
+        data::refuse_own(&spec, "a simulation")?;
+        let division = Division::make(&source, &spec, self.federation.partition_file.as_deref())?;
+        spec.data.partition_hash.clone_from(&division.hash);
+        let prepared = Prepared {
+            spec,
+            division,
+            run: self,
+        };
+        prepared.load()?.check()?;
+        Ok(prepared)
+    }
+}
+
+impl Play for Prepared {
+    type Summary = Summary;
+    type Row = Learned;
+
+    fn spec(&self) -> &FederationSpec {
+        &self.spec
+    }
+
+    fn describe(&self) -> String {
+        let FederationSpec {
+            nodes,
+            rounds,
+            algorithm,
+            data,
+            ..
+        } = &self.spec;
+        format!(
+            "{nodes} nodes, {rounds} rounds of {algorithm} on {} ({})",
+            data.name, data.partition
+        )
+    }
+
+    fn effective(&self) -> serde_json::Value {
+        let Run {
+            data,
+            aggregator,
+            evaluate_every,
+            global_test,
+            ..
+        } = &self.run;
+        let run = serde_json::json!({
+            "data": data,
+            "aggregator": aggregator,
+            "evaluate_every": evaluate_every,
+            "global_test": global_test,
+        });
+        serde_json::json!({ "federation": self.spec, "simulation": run })
+    }
+
+    fn play(&self, folder: &Path, means: &Means<'_>) -> anyhow::Result<Summary> {
+        let file = snapshot::path(folder);
+        let folder = Folder::of_simulation(folder, &[snapshot::NAME, snapshot::PARTIAL])?;
+        let Finished { summary, records } = self.learn(&file, means)?;
+        folder.write_spec(&self.spec)?;
+        folder.write_metrics(records)?;
+        folder.write_summary(&summary)?;
+        // The result is there; a snapshot that stays is only in the way of another run.
+        let _ = std::fs::remove_file(file);
+        Ok(summary)
+    }
+}
+
+/// A shard without its samples.
+struct About {
+    partition_hash: String,
+    classes_present: Vec<u16>,
+    counts: ClassCounts,
+}
+
+impl About {
+    /// Takes the samples out of a shard. They go to the node as they are: there is one copy of them.
+    fn split_from(shard: Shard) -> (Arc<Split>, Self) {
+        let about = Self {
+            partition_hash: shard.partition_hash,
+            classes_present: shard.classes_present,
+            counts: shard.counts,
+        };
+        (Arc::new(shard.split), about)
+    }
+
+    /// Describes a node with this shard.
+    fn card(&self, device: &str, model: String, n_parameters: u64) -> TrainerCard {
+        let count =
+            |classes: &[usize]| u32::try_from(classes.iter().sum::<usize>()).unwrap_or(u32::MAX);
+        TrainerCard {
+            device: device.to_owned(),
+            model,
+            n_parameters,
+            train_samples: count(&self.counts.train),
+            validation_samples: count(&self.counts.validation),
+            test_samples: count(&self.counts.test),
+            classes: self
+                .classes_present
+                .iter()
+                .copied()
+                .map(u32::from)
+                .collect(),
+            partition_hash: self.partition_hash.clone(),
+        }
+    }
+
+    /// Returns how many samples of each class the node has that it does not test on.
+    fn own(&self) -> Vec<usize> {
+        let ClassCounts {
+            train, validation, ..
+        } = &self.counts;
+        train
+            .iter()
+            .zip(validation)
+            .map(|(train, kept)| train + kept)
+            .collect()
+    }
+}
+
+/// A federation that is played, or was.
+struct Played {
+    models: Models,
+    shards: Vec<About>,
+    /// How many values each of the models has.
+    sizes: Vec<usize>,
+    /// The device, for people.
+    device: String,
+}
+
+impl Prepared {
+    fn learn(&self, file: &Path, means: &Means<'_>) -> anyhow::Result<Finished> {
+        let mut settings = self.effective();
+        settings["device"] = means.device.text().into();
+        let earlier = snapshot::read(file, &settings)?;
+        let saver = || saver(file, settings, earlier.as_ref(), means.interrupts);
+        let mut played = self.start(file, means, saver)?;
+        let scenario = scenario(&self.spec, self.run.aggregator);
+        let models = &mut played.models;
+        let outcome = match earlier {
+            None => sim::run_with(&scenario, models),
+            Some(earlier) => {
+                let past = go_on(earlier, models, means);
+                sim::go_on(&scenario, models, past)
+            }
+        };
+        if outcome.stopped {
+            return Err(interrupted(file, models.saver()));
+        }
+        match failure(outcome, models, file) {
+            Some(error) => Err(error),
+            None => Ok(self.finish(&played)),
+        }
+    }
+
+    /// Makes the nodes as they are before the first round, and then the saver, which begins to count the time.
+    fn start(
+        &self,
+        file: &Path,
+        means: &Means<'_>,
+        saver: impl FnOnce() -> Saver,
+    ) -> anyhow::Result<Played> {
+        let spec = &self.spec;
+        let (data, shards): (Vec<_>, Vec<_>) =
+            self.shards()?.into_iter().map(About::split_from).unzip();
+        let learners = self.learners(&data, means, &cache_budget(file, means))?;
+        let sizes = learners[0]
+            .iter()
+            .map(|learner| learner.state().n_values())
+            .collect();
+        let initial: Vec<Knowledge> = learners[0].iter().map(Knowledge::of).collect();
+        let pool = Pool::start(learners, means.interrupts).or_fail(ExitCode::Internal)?;
+        let counts = if spec.round.participation < 1.0 {
+            Counts::Closings
+        } else {
+            Counts::Records
+        };
+        let progress = Progress::new(data.len(), spec.rounds, counts, means.quiet);
+        let rules = Settings {
+            seed: spec.seed,
+            calendar: Calendar {
+                rounds: spec.rounds,
+                evaluate_every: self.run.evaluate_every,
+            },
+            global_test: self.run.global_test,
+        };
+        let models = Models::new(
+            pool,
+            means.interrupts.clone(),
+            progress,
+            saver(),
+            &initial,
+            data,
+            &rules,
+        );
+        Ok(Played {
+            models,
+            shards,
+            sizes,
+            device: means.device.text(),
+        })
+    }
+
+    /// Makes the learners: for each thread one of each model.
+    fn learners(
+        &self,
+        data: &[Arc<Split>],
+        means: &Means<'_>,
+        budget: &CacheBudget,
+    ) -> anyhow::Result<Vec<Vec<Learner>>> {
+        let spec = &self.spec;
+        let initial = initial::of(spec, self.run.federation.initial.as_deref())?;
+        let workers = if means.device.is_cpu() {
+            means.threads.clamp(1, data.len())
+        } else {
+            1
+        };
+        let learner = |device: &ComputeDevice, model: usize| {
+            let own = own_model::by_number(spec, model);
+            let mut learner =
+                Learner::new(&own, 0, Arc::clone(&data[0]), device).map_err(no_learner)?;
+            learner.keep_in(budget.clone());
+            initial::start(&mut learner, initial.as_deref())?;
+            anyhow::Ok(learner)
+        };
+        let worker = |_| -> anyhow::Result<Vec<Learner>> {
+            let device = means.device.open(1)?;
+            (0..spec.model.by_node.len().max(1))
+                .map(|model| learner(&device, model))
+                .collect()
+        };
+        (0..workers).map(worker).collect()
+    }
+
+    fn shards(&self) -> anyhow::Result<Vec<Shard>> {
+        let source = data::source(&self.run.data)?.with_columns(&self.spec.model.columns);
+        load_shards(&source, &self.partition()?, &self.shard_params()).or_fail(ExitCode::Data)
+    }
+
+    fn partition(&self) -> anyhow::Result<String> {
+        let file: Option<PathBuf> = self.run.federation.partition_file.clone();
+        data::partition_text(&self.spec.data.partition, file.as_deref())
+    }
+
+    fn shard_params(&self) -> ShardParams {
+        ShardParams {
+            nodes: self.spec.nodes as usize,
+            seed: self.spec.seed,
+            samples_per_node: self.spec.data.samples_per_node,
+            validation_share: self.spec.data.validation_share,
+        }
+    }
+
+    /// Weighs the models on the first node's data.
+    fn load(&self) -> anyhow::Result<Load> {
+        let spec = &self.spec;
+        let source = data::source(&self.run.data)?.with_columns(&self.spec.model.columns);
+        let first = load_shard(&source, &self.partition()?, &self.shard_params(), 0)
+            .or_fail(ExitCode::Data)?;
+        let per_sample = first.split.train.bytes_per_sample() as u64;
+        let initial = initial::of(spec, self.run.federation.initial.as_deref())?;
+        let (first, device) = (
+            Arc::new(first.split),
+            ComputeDevice::cpu(1).or_fail(ExitCode::Internal)?,
+        );
+        let weigh = |model: usize| {
+            let own = own_model::by_number(spec, model);
+            let mut learner =
+                Learner::new(&own, 0, Arc::clone(&first), &device).map_err(no_learner)?;
+            initial::start(&mut learner, initial.as_deref())?;
+            Ok(Parts::of(&learner))
+        };
+        Ok(Load {
+            nodes: spec.nodes as usize,
+            models: (0..spec.model.by_node.len().max(1))
+                .map(weigh)
+                .collect::<anyhow::Result<_>>()?,
+            kept_rounds: sim::KEPT_ROUNDS,
+            threads: self.run.threads.min(spec.nodes as usize),
+            data: self.division.samples as u64 * per_sample,
+        })
+    }
+
+    fn finish(&self, played: &Played) -> Finished {
+        let took = played.models.saver().took();
+        let nodes = played.shards.len();
+        let memory = fednode_runtime::memory().peak_rss_bytes.unwrap_or(0) / nodes as u64;
+        let observed: Vec<Observed> = (0..nodes)
+            .map(|member| self.observe(played, member, memory))
+            .collect();
+        let records = observed
+            .iter()
+            .flat_map(|observed| observed.records.clone())
+            .collect();
+        let run = collect::Run {
+            spec: &self.spec,
+            data: &self.run.data,
+            device: &played.device,
+            cores: None,
+            wall_seconds: took.as_secs_f64(),
+            effective_config: self.effective(),
+        };
+        Finished {
+            summary: collect::summarise(run, &observed, Vec::new()),
+            records,
+        }
+    }
+
+    /// Returns what is known of a node in the end; `memory` is its share of the whole.
+    fn observe(&self, played: &Played, member: usize, memory: u64) -> Observed {
+        let Played {
+            models,
+            shards,
+            sizes,
+            device,
+        } = played;
+        let (shard, traffic) = (&shards[member], models.traffic(member));
+        let model = own_model::by_number(&self.spec, member).model.name;
+        Observed {
+            shard: member as u32 + 1,
+            node_id: sim::node_id(self.spec.seed, member),
+            card: shard.card(device, model, sizes[member % sizes.len()] as u64),
+            bytes_sent: traffic.sent.wire,
+            bytes_received: traffic.received.wire,
+            peak_rss_bytes: memory,
+            last_stage: models.last_stage(member).clone(),
+            everyones_test: models
+                .on_everyone(member)
+                .map(|classes| EveryonesTest::new(classes, &shard.own())),
+            parameters_hash: Some(models.parameters_hash(member)),
+            records: models.records(member).to_vec(),
+            majority_class_accuracy: self.division.floors.get(member).copied().unwrap_or(0.0),
+        }
+    }
+}
+
+/// Makes the saver of a run; it remembers what an interrupted run knew.
+fn saver(
+    file: &Path,
+    settings: serde_json::Value,
+    earlier: Option<&Snapshot>,
+    interrupts: &Interrupts,
+) -> Saver {
+    let known = earlier.map(|earlier| (earlier.history.clone(), earlier.state.took));
+    Saver::new(
+        file.to_owned(),
+        settings,
+        interrupts.clone(),
+        known.unwrap_or_default(),
+    )
+}
+
+/// Shares the memory for caches among the threads. What does not fit goes beside the snapshot.
+fn cache_budget(file: &Path, means: &Means<'_>) -> CacheBudget {
+    let whole = CacheBudget::default();
+    CacheBudget {
+        memory_bytes: whole.memory_bytes / means.threads.max(1) as u64,
+        folder: file.parent().map(Path::to_owned),
+        ..whole
+    }
+}
+
+/// Returns why a run that was not interrupted has no result, if it has none.
+fn failure(outcome: sim::Outcome, models: &Models, file: &Path) -> Option<anyhow::Error> {
+    let reason = match &outcome.failed {
+        Some((_, sim::Failure::NotThisRun)) => {
+            let text = format!(
+                "`{}` was left by another build of fednode: remove it to begin anew",
+                file.display()
+            );
+            return Some(fail(ExitCode::State, text));
+        }
+        Some((member, failure)) => format!("node {}: {failure}", member + 1),
+        None if !outcome.unfinished().is_empty() => {
+            "the simulated federation came to a standstill".into()
+        }
+        None => models.failure()?.to_owned(),
+    };
+    Some(fail(ExitCode::Training, reason))
+}
+
+/// Makes the nodes what they were, and returns what the simulator needs of the interrupted run.
+fn go_on(earlier: Snapshot, models: &mut Models, means: &Means<'_>) -> Past {
+    let Snapshot {
+        state,
+        history,
+        params,
+    } = earlier;
+    let mut at = |place: u32| Arc::clone(&params[place as usize]);
+    let nodes: Vec<Kept> = state
+        .nodes
+        .into_iter()
+        .map(|node| node.map(&mut at))
+        .collect();
+    if !means.quiet {
+        let done: usize = nodes.iter().map(|node| node.mind.done.len()).sum();
+        eprintln!("going on after an interruption: {done} rounds of nodes are done");
+    }
+    let contents = state
+        .contents
+        .iter()
+        .map(|(blob, place)| (*blob, at(*place)))
+        .collect();
+    models.go_on(nodes);
+    Past {
+        events: state.events,
+        answers: Box::new(saver::answers(history)),
+        contents,
+    }
+}
+
+fn interrupted(file: &Path, saver: &Saver) -> anyhow::Error {
+    let folder = file.parent().unwrap_or(Path::new("")).display();
+    let text = match saver.failure() {
+        Some(reason) => reason.to_owned(),
+        None => format!(
+            "interrupted: saved in `{folder}`, the same command with the same --out goes on from there"
+        ),
+    };
+    fail(ExitCode::Interrupted, text)
+}
+
+/// Returns what is played: nothing goes wrong, and everything weighs what it weighs on the wire.
+pub(super) fn scenario(spec: &FederationSpec, aggregator: bool) -> Scenario {
+    Scenario {
+        aggregator,
+        inline_proxy_bytes: MAX_INLINE_PROXY_BYTES,
+        advert_bytes: fednode_net::encoded_len,
+        observe: false,
+        // Rounds follow each other as fast as training allows; nobody runs into this.
+        time_limit: Duration::from_secs(3600).saturating_mul(spec.rounds.max(1)),
+        spec: spec.clone(),
+        ..Scenario::new(spec.seed, spec.nodes as usize, spec.rounds)
+    }
+}

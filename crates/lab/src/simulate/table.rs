@@ -1,0 +1,240 @@
+//! The table of an experiment: a line for each setting, over its seeds; for people, as Markdown and as JSON.
+
+use std::fs;
+use std::path::Path;
+
+use fednode_runtime::exit::ExitCode;
+use serde::Serialize;
+
+use crate::swarm::summary::{self, Summary};
+use fednode_cli::failure::fail;
+use fednode_cli::output::Report;
+use fednode_cli::table::{Column, bytes, duration, number, percent, render, text};
+
+/// A line.
+pub(crate) trait Row: Serialize {
+    /// What it is made of.
+    type Of;
+    /// The headings, the setting's name first.
+    const HEAD: &'static [&'static str];
+    /// What the columns hold.
+    const LEGEND: &'static str;
+
+    /// Puts the results of one setting together, one per seed.
+    fn new(name: String, summaries: &[Self::Of]) -> Self;
+
+    /// Returns what it says below each heading.
+    fn cells(&self) -> Vec<String>;
+
+    /// Returns the seeds.
+    fn seeds(&self) -> &[u64];
+}
+
+/// What an experiment found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Table<R> {
+    /// A line for each setting.
+    pub(crate) rows: Vec<R>,
+    /// Where everything lies.
+    pub(crate) out: String,
+}
+
+impl<R: Row> Table<R> {
+    /// Writes the table so far.
+    ///
+    /// # Errors
+    /// Fails if the disk does.
+    pub(crate) fn write(&self, out: &Path) -> anyhow::Result<()> {
+        let json = serde_json::to_string_pretty(self)? + "\n";
+        let written = fs::create_dir_all(out)
+            .and_then(|()| fs::write(out.join("table.json"), json))
+            .and_then(|()| fs::write(out.join("table.md"), self.markdown()));
+        written.map_err(|error| {
+            fail(
+                ExitCode::State,
+                format!("cannot write to `{}`: {error}", out.display()),
+            )
+        })
+    }
+
+    /// Returns the cells; a row says so if it lacks seeds that another has, because a run of it failed.
+    fn cells(&self) -> Vec<Vec<String>> {
+        let most = self.most_seeds();
+        let cells = |row: &R| {
+            let mut cells = row.cells();
+            let seeds = row.seeds().len();
+            if let Some(name) = cells.first_mut().filter(|_| seeds < most) {
+                name.push_str(&format!(" ({seeds} of {most} seeds)"));
+            }
+            cells
+        };
+        self.rows.iter().map(cells).collect()
+    }
+
+    fn most_seeds(&self) -> usize {
+        self.rows
+            .iter()
+            .map(|row| row.seeds().len())
+            .max()
+            .unwrap_or(0)
+    }
+
+    fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let head = R::HEAD
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect::<Vec<_>>();
+        let rule = "|---".repeat(head.len()) + "|\n";
+        line(&head)
+            + &rule
+            + &self
+                .cells()
+                .iter()
+                .map(|cells| line(cells))
+                .collect::<String>()
+    }
+}
+
+impl<R: Row> Report for Table<R> {
+    fn human(&self) -> String {
+        let column =
+            |(at, name): (usize, &&'static str)| if at == 0 { text(name) } else { number(name) };
+        let columns: Vec<Column> = R::HEAD.iter().enumerate().map(column).collect();
+        let seeds = self.most_seeds();
+        let table = render(&columns, &self.cells());
+        format!(
+            "{table}\n{}, over {seeds} seed(s)\nEverything lies in {}\n",
+            R::LEGEND,
+            self.out
+        )
+    }
+}
+
+/// What learners learned in one setting.
+#[derive(Debug, Serialize)]
+pub(crate) struct Learned {
+    name: String,
+    seeds: Vec<u64>,
+    mean_accuracy: Vec<f64>,
+    accuracy_after_local_training: Vec<f64>,
+    accuracy_after_finishing: Vec<f64>,
+    accuracy_on_everyone: Vec<f64>,
+    accuracy_on_own_classes: Vec<f64>,
+    worst_tenth_accuracy: Vec<f64>,
+    worst_tenth_after_finishing: Vec<f64>,
+    best_round_accuracy: Vec<f64>,
+    majority_class_accuracy: Vec<f64>,
+    bytes_per_node_and_round: f64,
+    wall_seconds: f64,
+}
+
+impl Row for Learned {
+    type Of = Summary;
+    const HEAD: &'static [&'static str] = &[
+        "setting",
+        "last round",
+        "before exchange",
+        "finished",
+        "global test",
+        "local test",
+        "worst tenth",
+        "its end",
+        "best round",
+        "floor",
+        "bytes",
+        "time",
+    ];
+    const LEGEND: &'static str = "\
+accuracy in per cent on the nodes' own test samples and weighted by them, after the last round's exchange and before it;
+finished: after the stage that follows the last round (own tuning, pool); worst tenth: mean of the lowest tenth of the
+nodes, after the last round, and in the end after that stage; best round: chosen by test samples, for comparison only;
+global and local test: everyone's test samples, as they are and weighted as a node has its classes; floor: always saying
+a node's commonest class; bytes per node and round; time of all seeds together; mean ± standard deviation over the seeds";
+
+    fn new(name: String, summaries: &[Summary]) -> Self {
+        let all = |of: fn(&Summary) -> f64| summaries.iter().map(of).collect::<Vec<f64>>();
+        let everyones: Vec<_> = summaries
+            .iter()
+            .filter_map(Summary::everyones_test)
+            .collect();
+        Self {
+            name,
+            seeds: summaries.iter().map(|summary| summary.seed).collect(),
+            mean_accuracy: all(|summary| summary.mean_accuracy),
+            accuracy_after_local_training: all(Summary::accuracy_before_exchange),
+            accuracy_after_finishing: summaries
+                .iter()
+                .filter_map(Summary::accuracy_after_finishing)
+                .collect(),
+            accuracy_on_everyone: everyones.iter().map(|test| test.accuracy).collect(),
+            accuracy_on_own_classes: everyones
+                .iter()
+                .map(|test| test.accuracy_on_own_classes)
+                .collect(),
+            worst_tenth_accuracy: all(|summary| summary.worst_tenth_accuracy),
+            worst_tenth_after_finishing: summaries
+                .iter()
+                .filter_map(Summary::worst_tenth_after_finishing)
+                .collect(),
+            best_round_accuracy: summaries
+                .iter()
+                .filter_map(|summary| summary.best_round_accuracy)
+                .collect(),
+            majority_class_accuracy: all(|summary| summary.majority_class_accuracy),
+            bytes_per_node_and_round: summary::mean(&all(|summary| {
+                summary.bytes_per_round.total()
+            })),
+            wall_seconds: summaries.iter().map(|summary| summary.wall_seconds).sum(),
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            spread(&self.mean_accuracy),
+            spread(&self.accuracy_after_local_training),
+            spread(&self.accuracy_after_finishing),
+            spread(&self.accuracy_on_everyone),
+            spread(&self.accuracy_on_own_classes),
+            spread(&self.worst_tenth_accuracy),
+            spread(&self.worst_tenth_after_finishing),
+            spread(&self.best_round_accuracy),
+            spread(&self.majority_class_accuracy),
+            bytes(self.bytes_per_node_and_round.round() as u64),
+            duration(self.wall_seconds),
+        ]
+    }
+
+    fn seeds(&self) -> &[u64] {
+        &self.seeds
+    }
+}
+
+/// Mean and standard deviation, in per cent; a dash if there is nothing.
+fn spread(values: &[f64]) -> String {
+    if values.is_empty() {
+        return "-".into();
+    }
+    let mean = summary::mean(values);
+    if values.len() < 2 {
+        return percent(mean);
+    }
+    let variance = values
+        .iter()
+        .map(|value| (value - mean).powi(2))
+        .sum::<f64>()
+        / (values.len() - 1) as f64;
+    format!("{:.1} ± {:.1}", 100.0 * mean, 100.0 * variance.sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreads_are_over_seeds() {
+        assert_eq!(spread(&[0.5]), percent(0.5));
+        assert_eq!(spread(&[0.5, 0.7]), "60.0 ± 14.1");
+    }
+}

@@ -1,0 +1,263 @@
+//! The result of a swarm as a newcomer reads it.
+
+use crate::swarm::summary::{Node, Summary};
+use fednode_cli::output::Report;
+use fednode_cli::table::{bytes, duration, number, percent, render, text};
+
+/// How many classes are listed before "and so on".
+const CLASSES_SHOWN: usize = 10;
+
+impl Report for Summary {
+    fn human(&self) -> String {
+        [
+            self.title(),
+            self.nodes_table(),
+            self.conclusions(),
+            self.failures(),
+        ]
+        .concat()
+    }
+}
+
+impl Summary {
+    fn title(&self) -> String {
+        format!(
+            "\n{} on {} ({}), {} nodes, {} rounds, {}\n\n",
+            self.algorithm, self.data, self.partition, self.nodes, self.rounds, self.device
+        )
+    }
+
+    fn nodes_table(&self) -> String {
+        let columns = [
+            number("node"),
+            text("id"),
+            number("train"),
+            number("test"),
+            text("classes"),
+            number("floor"),
+            number("before exchange"),
+            number("after exchange"),
+            number("sent"),
+            number("received"),
+            number("memory"),
+        ];
+        let rows: Vec<Vec<String>> = self.per_node.iter().map(row).collect();
+        render(&columns, &rows)
+    }
+
+    fn conclusions(&self) -> String {
+        let traffic = self.bytes_per_round;
+        let whole = |bytes_per_round: f64| bytes(bytes_per_round.round() as u64);
+        let finished = self.accuracy_after_finishing().map(|accuracy| match self.pools() {
+            (0, _) => format!("after the rounds {} once every node has tuned its model for itself\n", percent(accuracy)),
+            (pools, serving) => format!(
+                "with the pool  {}; {serving} of {pools} nodes serve a mixture of private modules, the others their own\n",
+                percent(accuracy)
+            ),
+        });
+        let everyones = self.everyones_test().map(|test| {
+            let (all, own) = (percent(test.accuracy), percent(test.accuracy_on_own_classes));
+            format!("global test    {all} on everyone's test samples; {own} with classes weighted as a node has them (local test)\n")
+        });
+        let finished = [finished, everyones]
+            .into_iter()
+            .flatten()
+            .collect::<String>();
+        format!(
+            "\nmean accuracy  {} after the last exchange ({} before it{}), weighted by test samples\n{}\
+             worst tenth    {} of the nodes' accuracies after the last exchange{}\n\
+             floor          {} is what always saying the commonest class of each node would reach\n\
+             traffic        per node and round: {} with the aggregator, {} from peer to peer, {} gossip\n\
+             time           {} in all, {} of it training; {} of the rounds' time was not training{}\n{}",
+            percent(self.mean_accuracy),
+            percent(self.accuracy_before_exchange()),
+            self.who_trained_last(),
+            finished,
+            percent(self.worst_tenth_accuracy),
+            self.worst_tenth_after_finishing()
+                .map_or_else(String::new, |worst| format!(", {} in the end", percent(worst))),
+            percent(self.majority_class_accuracy),
+            whole(traffic.aggregator),
+            whole(traffic.peer_to_peer),
+            whole(traffic.gossip),
+            duration(self.wall_seconds),
+            duration(self.train_seconds),
+            percent(self.overhead.share),
+            self.causes(),
+            self.overhead.idle_core_share.map_or_else(String::new, |share| format!(
+                "               {} of the processor cores' time in which nobody trained on them\n",
+                percent(share)
+            )),
+        )
+    }
+
+    /// Says whose accuracy before the exchange is known, where only some nodes trained in the last round.
+    fn who_trained_last(&self) -> String {
+        let trained = self
+            .per_node
+            .iter()
+            .filter(|node| node.accuracy_after_local_training.is_some())
+            .count();
+        match trained < self.per_node.len() {
+            true => format!(", of the {trained} nodes that trained in the last round"),
+            false => String::new(),
+        }
+    }
+
+    /// Names the three largest causes of overhead.
+    fn causes(&self) -> String {
+        let rounds = self.overhead.round_seconds;
+        let mut causes: Vec<(&String, f64)> = self
+            .overhead
+            .seconds_by_cause
+            .iter()
+            .map(|(cause, seconds)| (cause, seconds / rounds))
+            .collect();
+        causes.retain(|(_, share)| *share >= 0.001);
+        causes.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let named: Vec<String> = causes
+            .iter()
+            .take(3)
+            .map(|(cause, share)| format!("{cause} {}", percent(*share)))
+            .collect();
+        if named.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", named.join(", "))
+        }
+    }
+
+    fn failures(&self) -> String {
+        self.failed_nodes
+            .iter()
+            .map(|failed| format!("failed         {}: {}\n", failed.name, failed.reason))
+            .collect()
+    }
+}
+
+fn row(node: &Node) -> Vec<String> {
+    let short = node
+        .node_id
+        .chars()
+        .rev()
+        .take(8)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .rev()
+        .collect();
+    vec![
+        node.shard.to_string(),
+        short,
+        node.train_samples.to_string(),
+        node.test_samples.to_string(),
+        classes(&node.classes),
+        percent(node.majority_class_accuracy),
+        node.accuracy_after_local_training
+            .map_or("-".into(), percent),
+        percent(node.accuracy),
+        bytes(node.bytes_sent),
+        bytes(node.bytes_received),
+        bytes(node.peak_rss_bytes),
+    ]
+}
+
+fn classes(classes: &[u32]) -> String {
+    let shown: Vec<String> = classes
+        .iter()
+        .take(CLASSES_SHOWN)
+        .map(u32::to_string)
+        .collect();
+    let more = classes.len().saturating_sub(CLASSES_SHOWN);
+    if more == 0 {
+        shown.join(" ")
+    } else {
+        format!("{} +{more}", shown.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::swarm::summary::{BytesPerRound, Overhead};
+
+    fn node(shard: u32, accuracy: f64) -> Node {
+        Node {
+            shard,
+            node_id: format!("12D3KooWabcdefg{shard}"),
+            last_round: 3,
+            train_samples: 100,
+            test_samples: 25 * shard,
+            classes: vec![0, 3],
+            accuracy,
+            accuracy_after_local_training: Some(0.5),
+            accuracy_after_finishing: None,
+            pool: None,
+            everyones_test: None,
+            parameters_hash: None,
+            majority_class_accuracy: 0.25,
+            expert_share: vec![],
+            bytes_sent: 1500,
+            bytes_received: 20,
+            peak_rss_bytes: 50_000_000,
+        }
+    }
+
+    /// A run of two nodes.
+    fn summary() -> Summary {
+        Summary {
+            algorithm: "fedmoe-da".into(),
+            data: "digits".into(),
+            partition: "iid".into(),
+            partition_hash: String::new(),
+            seed: 1,
+            nodes: 2,
+            rounds: 3,
+            device: "cpu".into(),
+            mean_accuracy: 0.8,
+            unweighted_mean_accuracy: 0.8,
+            worst_tenth_accuracy: 0.75,
+            best_round_accuracy: None,
+            majority_class_accuracy: 0.25,
+            per_node: vec![node(1, 0.75), node(2, 0.825)],
+            failed_nodes: vec![],
+            bytes_per_round: BytesPerRound {
+                aggregator: 1e3,
+                peer_to_peer: 2e6,
+                gossip: 30.0,
+            },
+            wall_seconds: 12.0,
+            train_seconds: 9.0,
+            overhead: Overhead {
+                share: 0.25,
+                round_seconds: 12.0,
+                train_seconds: 9.0,
+                idle_core_share: Some(0.125),
+                seconds_by_cause: [("experts".into(), 3.0), ("save".into(), 0.0)].into(),
+            },
+            effective_config: serde_json::Value::Null,
+        }
+    }
+
+    #[test]
+    fn says_in_words_what_the_numbers_mean() {
+        let text = summary().human();
+        for part in [
+            "   1  abcdefg1    100    25  0 3      25.0 %           50.0 %          75.0 %",
+            "mean accuracy  80.0 % after the last exchange (50.0 % before it)",
+            "time           12 s in all, 9.0 s of it training",
+            "25.0 % of the rounds' time was not training (experts 25.0 %)\n",
+            "12.5 % of the processor cores' time in which nobody trained on them\n",
+            "1.0 kB with the aggregator, 2.0 MB from peer to peer, 30 B gossip",
+        ] {
+            assert!(text.contains(part), "`{part}` is not in {text}");
+        }
+    }
+
+    #[test]
+    fn long_class_lists_are_cut() {
+        assert_eq!(
+            classes(&(0..12).collect::<Vec<_>>()),
+            "0 1 2 3 4 5 6 7 8 9 +2"
+        );
+    }
+}
