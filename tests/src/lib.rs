@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// How long anything may take before the test fails; generous, because machines are shared.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Returns the path of one of the two binaries, built in the profile of the tests.
 ///

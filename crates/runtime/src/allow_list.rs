@@ -3,28 +3,57 @@
 //! Empty lines and what follows `#` are for people.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
-use fednode_core::NodeId;
+use fednode_core::{NameError, NodeId};
+
+/// Why an allow-list cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AllowListError {
+    /// The file cannot be read.
+    #[error("cannot read the allow-list `{}`: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A line is no node id.
+    #[error("`{}`, line {line}: {source}", path.display())]
+    NoNodeId {
+        /// The file.
+        path: PathBuf,
+        /// Its line, counting from 1.
+        line: usize,
+        /// What is wrong with it.
+        source: NameError,
+    },
+}
 
 /// Reads an allow-list.
 ///
 /// # Errors
 /// Says why the file cannot be read, or names the first line that is no node id.
-pub fn read(path: &Path) -> Result<BTreeSet<NodeId>, String> {
-    let shown = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read the allow-list `{shown}`: {error}"))?;
-    parse(&text).map_err(|error| format!("`{shown}`, {error}"))
+pub fn read(path: &Path) -> Result<BTreeSet<NodeId>, AllowListError> {
+    let text = std::fs::read_to_string(path).map_err(|source| AllowListError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    parse(&text).map_err(|(line, source)| AllowListError::NoNodeId {
+        path: path.to_owned(),
+        line,
+        source,
+    })
 }
 
-fn parse(text: &str) -> Result<BTreeSet<NodeId>, String> {
+fn parse(text: &str) -> Result<BTreeSet<NodeId>, (usize, NameError)> {
     let lines = text
         .lines()
         .enumerate()
         .map(|(at, line)| (at + 1, line.split('#').next().unwrap_or_default().trim()));
     let ids = lines.filter(|(_, line)| !line.is_empty());
-    ids.map(|(at, line)| line.parse().map_err(|error| format!("line {at}: {error}")))
+    ids.map(|(at, line)| line.parse().map_err(|error| (at, error)))
         .collect()
 }
 
@@ -37,15 +66,11 @@ mod tests {
         let id = NodeId::from_bytes([0; 32]);
         let text = format!("# hospitals\n\n{id}  # Lund\n");
         assert_eq!(parse(&text).unwrap(), BTreeSet::from([id]));
-        assert!(
-            parse("\nnobody")
-                .unwrap_err()
-                .starts_with("line 2: `nobody`")
-        );
-        assert!(
-            read(Path::new("no such list"))
-                .unwrap_err()
-                .starts_with("cannot read the allow-list `no such list`")
-        );
+        let (line, error) = parse("\nnobody").unwrap_err();
+        assert_eq!(line, 2);
+        assert!(error.to_string().starts_with("`nobody`"), "{error}");
+        let error = read(Path::new("no such list")).unwrap_err().to_string();
+        let expected = "cannot read the allow-list `no such list`";
+        assert!(error.starts_with(expected), "{error}");
     }
 }

@@ -1,5 +1,6 @@
 //! What becomes of answers: each is an input of the machine, a line in the books, or both.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -17,6 +18,7 @@ use crate::checkpointing::Snapshot;
 use crate::desk;
 use crate::driver::Driver;
 use crate::error::RunError;
+use crate::fetches::NotFetched;
 use crate::last_stage::{self, Made, Pooled};
 use crate::machine::Machine;
 use crate::publisher::Signed;
@@ -59,7 +61,7 @@ pub(crate) enum Answer {
     Done,
     Fetched {
         fetch: Fetch,
-        result: Result<Checked, String>,
+        result: Result<Checked, NotFetched>,
         received: Option<Received>,
     },
     Published(Result<Signed, PublishError>),
@@ -199,7 +201,7 @@ impl<M: Machine> Driver<M> {
     fn on_fetched(
         &mut self,
         fetch: &Fetch,
-        result: Result<Checked, String>,
+        result: Result<Checked, NotFetched>,
         received: Option<Received>,
     ) {
         let round = self.machine.status(self.base.now()).round;
@@ -224,12 +226,13 @@ impl<M: Machine> Driver<M> {
                 }
                 self.fetch_failed(fetch, &reason);
             }
-            Ok(Checked::Lost(reason)) | Err(reason) => self.fetch_failed(fetch, &reason),
+            Ok(Checked::Lost(reason)) => self.fetch_failed(fetch, &reason),
+            Err(error) => self.fetch_failed(fetch, &error),
         }
     }
 
-    fn fetch_failed(&mut self, fetch: &Fetch, reason: &str) {
-        debug!(blob = %fetch.blob.id, kind = ?fetch.kind, reason, "fetch failed");
+    fn fetch_failed(&mut self, fetch: &Fetch, reason: &dyn Display) {
+        debug!(blob = %fetch.blob.id, kind = ?fetch.kind, %reason, "fetch failed");
         self.feed(Input::FetchFailed(fetch.blob.id));
     }
 

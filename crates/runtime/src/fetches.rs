@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fednode_core::{BlobRef, BlobStore, FederationSpec, NodeId, Precision, Round, Timestamp};
+use fednode_core::{BlobRef, BlobStore, FederationSpec, NodeId, Round, Timestamp};
 use fednode_engine::{Fetch, FetchKind};
-use fednode_net::{Handle, Packing};
+use fednode_net::{FetchError, Handle, Packing};
 use fednode_store::Blobs;
 use fednode_store::ledger::{Transfer, TransferKind};
 use tracing::debug;
@@ -26,6 +26,15 @@ const AT_ONCE: usize = 64;
 const OF_ONE: usize = 8;
 /// Fetches that may wait: all experts of a large federation's plan.
 const WAITING: usize = 4096;
+
+/// Why a blob was not fetched.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotFetched {
+    #[error("too many fetches wait")]
+    QueueFull,
+    #[error(transparent)]
+    Network(#[from] FetchError),
+}
 
 /// Fetches that run and fetches that wait.
 #[derive(Debug, Default)]
@@ -83,7 +92,7 @@ impl Fetches {
             base.start(async move {
                 Answer::Fetched {
                     fetch: Fetch { until, ..refused },
-                    result: Err("too many fetches wait".into()),
+                    result: Err(NotFetched::QueueFull),
                     received: None,
                 }
             });
@@ -159,7 +168,7 @@ async fn fetch_and_check(
         Some(_) => Ok(None),
         None => {
             let packing = Packing {
-                width: precision_of(fetch.kind, &spec).into(),
+                width: work::precision_of(fetch.kind, &spec).into(),
                 base: fetch.base,
             };
             net.fetch_packed(fetch.blob, fetch.from.clone(), deadline, packing)
@@ -183,17 +192,9 @@ async fn fetch_and_check(
         }
         Err(error) => Answer::Fetched {
             fetch,
-            result: Err(error.to_string()),
+            result: Err(error.into()),
             received: None,
         },
-    }
-}
-
-/// Returns the precision of the numbers that a fetch brings.
-fn precision_of(kind: FetchKind, spec: &FederationSpec) -> Precision {
-    match kind {
-        FetchKind::Expert | FetchKind::Module => spec.transfer.precision,
-        FetchKind::Shared | FetchKind::Proxies => Precision::F32,
     }
 }
 

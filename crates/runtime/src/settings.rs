@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 
 use fednode_core::config::layers::{self, File, Settings};
 use fednode_core::config::{self, ConfigError};
-use fednode_net::{Compression, NetworkKey};
+use fednode_net::{Compression, NetworkKey, SecretFileError};
 
+use crate::allow_list::AllowListError;
 use crate::config::{Control, MemberConfig};
 use crate::exit::ExitCode;
 use crate::{allow_list, telemetry};
@@ -55,11 +56,11 @@ fednode_core::config! {
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The network key cannot be read.
-    #[error("{0}")]
-    NetworkKey(String),
+    #[error(transparent)]
+    NetworkKey(#[from] SecretFileError),
     /// The allow-list cannot be read.
-    #[error("{0}")]
-    Allow(String),
+    #[error(transparent)]
+    Allow(#[from] AllowListError),
 }
 
 impl SettingsError {
@@ -80,8 +81,8 @@ impl Network {
     pub fn apply(self, member: &mut MemberConfig) -> Result<(), SettingsError> {
         let key = self.key.as_deref().map(NetworkKey::load).transpose();
         let allow = self.allow.as_deref().map(allow_list::read).transpose();
-        member.network_key = key.map_err(|error| SettingsError::NetworkKey(error.to_string()))?;
-        member.allow = allow.map_err(SettingsError::Allow)?;
+        member.network_key = key?;
+        member.allow = allow?;
         member.listen = self.listen;
         member.external = self.external;
         member.peers = self.peers;

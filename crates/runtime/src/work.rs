@@ -116,6 +116,14 @@ pub(crate) enum Checked {
     Lost(String),
 }
 
+/// Returns the precision of the numbers that a fetch brings.
+pub(crate) fn precision_of(kind: FetchKind, spec: &FederationSpec) -> Precision {
+    match kind {
+        FetchKind::Expert | FetchKind::Module => spec.transfer.precision,
+        FetchKind::Shared | FetchKind::Proxies => Precision::F32,
+    }
+}
+
 /// Decodes a held blob as what it was said to be; what is about to be mixed or averaged stays at hand.
 pub(crate) fn check(
     fetch: &Fetch,
@@ -127,11 +135,7 @@ pub(crate) fn check(
         Ok(bytes) => bytes,
         Err(error) => return Checked::Lost(error.to_string()),
     };
-    let precision = match fetch.kind {
-        FetchKind::Expert | FetchKind::Module => spec.transfer.precision,
-        FetchKind::Shared | FetchKind::Proxies => Precision::F32,
-    };
-    let params = match ParamSet::decode_as(&bytes, precision) {
+    let params = match ParamSet::decode_as(&bytes, precision_of(fetch.kind, spec)) {
         Ok(params) => params,
         Err(error) => return Checked::Malformed(error.to_string()),
     };

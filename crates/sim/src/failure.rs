@@ -1,5 +1,7 @@
 //! Why a run ends before its time.
 
+use fednode_core::work::WorkError;
+
 /// Why a run fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
@@ -8,6 +10,6 @@ pub enum Failure {
     #[error("what is known of the interrupted run is not of this run")]
     NotThisRun,
     /// A member could not do its work, for this reason.
-    #[error("{0}")]
-    Work(String),
+    #[error(transparent)]
+    Work(#[from] WorkError),
 }

@@ -15,11 +15,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use fednode_core::work::{Order, Outcome};
+use fednode_core::work::{Order, Outcome, WorkError};
 use fednode_core::{BlobId, BlobRef, LocalReport, ParamSet, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
 use crate::trainers::Trainers;
 use fednode_engine::execute::Adoption;
 use fednode_engine::{AverageReport, Input, MergeReport, ModuleReport, PoolReport};
@@ -116,8 +115,8 @@ impl Trainers for Silent {
 
     fn begin(&mut self, _member: usize, _order: Order, _ends: Timestamp) {}
 
-    fn end(&mut self, _member: usize) -> Result<Outcome, String> {
-        Err(Failure::NotThisRun.to_string())
+    fn end(&mut self, _member: usize) -> Result<Outcome, WorkError> {
+        Err(WorkError::WrongAnswer)
     }
 
     fn shared(&mut self, _member: usize) -> Option<Arc<ParamSet>> {

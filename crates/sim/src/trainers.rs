@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fednode_core::work::{Modules, Order, Outcome, PrivateModule};
+use fednode_core::work::{Modules, Order, Outcome, PrivateModule, WorkError};
 use fednode_core::{NodeId, ParamSet, PoolOutcome, Round, Score, Scores, Served, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -54,7 +54,7 @@ pub trait Trainers {
     ///
     /// # Errors
     /// Says in one line why it failed; the run ends with it.
-    fn end(&mut self, member: usize) -> Result<Outcome, String>;
+    fn end(&mut self, member: usize) -> Result<Outcome, WorkError>;
 
     /// Returns a node's version of the shared part.
     fn shared(&mut self, member: usize) -> Option<Arc<ParamSet>>;
@@ -169,7 +169,7 @@ impl Trainers for Toys {
         self.begun[member] = Some(order);
     }
 
-    fn end(&mut self, member: usize) -> Result<Outcome, String> {
+    fn end(&mut self, member: usize) -> Result<Outcome, WorkError> {
         match self.begun[member].take() {
             Some(Order::Train(round)) => Ok(Outcome::Trained(self.models[member].train(round))),
             Some(Order::MakeModule) => Ok(Outcome::Module(Some(PrivateModule {
@@ -178,7 +178,7 @@ impl Trainers for Toys {
                 score: 0.0,
             }))),
             Some(Order::AssemblePool(modules)) => Ok(Outcome::Pooled(self.pool(member, modules))),
-            order => Err(format!("toys cannot carry out {order:?}")),
+            _ => Err(WorkError::WrongAnswer),
         }
     }
 

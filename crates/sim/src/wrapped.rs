@@ -22,7 +22,7 @@
 
 use std::sync::Arc;
 
-use fednode_core::work::{Order, Outcome};
+use fednode_core::work::{Order, Outcome, WorkError};
 use fednode_core::{ParamSet, Round, Timestamp};
 use fednode_engine::execute::Adoption;
 
@@ -44,7 +44,7 @@ pub trait Wrapped {
     ///
     /// # Errors
     /// Says in one line why it failed; the run ends with it.
-    fn end(&mut self, member: usize) -> Result<Outcome, String> {
+    fn end(&mut self, member: usize) -> Result<Outcome, WorkError> {
         self.inner().end(member)
     }
 
@@ -78,7 +78,7 @@ impl<W: Wrapped> Trainers for W {
         Wrapped::begin(self, member, order, ends);
     }
 
-    fn end(&mut self, member: usize) -> Result<Outcome, String> {
+    fn end(&mut self, member: usize) -> Result<Outcome, WorkError> {
         Wrapped::end(self, member)
     }
 

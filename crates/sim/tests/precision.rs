@@ -97,7 +97,7 @@ impl Wrapped for Noted {
         self.toys.begin(member, order, ends);
     }
 
-    fn end(&mut self, member: usize) -> Result<work::Outcome, String> {
+    fn end(&mut self, member: usize) -> Result<work::Outcome, work::WorkError> {
         let outcome = self.toys.end(member)?;
         if let work::Outcome::Trained(update) = &outcome {
             self.note(member, update);

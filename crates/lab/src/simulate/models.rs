@@ -8,7 +8,7 @@ mod mind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::work::{LastStage, Order, Outcome, Splits};
+use fednode_core::work::{LastStage, Order, Outcome, Splits, WorkError};
 use fednode_core::{BlobId, ParamSet, Round, Timestamp};
 use fednode_data::Split;
 use fednode_engine::book::{Calendar, RoundBook, RoundRecord, Traffic};
@@ -39,7 +39,7 @@ pub(super) struct Models {
     rounds: u32,
     everyone: Option<Everyone>,
     /// Why the last stage failed.
-    failed: Option<String>,
+    failed: Option<WorkError>,
 }
 
 /// One node.
@@ -153,11 +153,11 @@ impl Models {
     }
 
     /// Waits for a node's job, enters its evaluations into the books and returns what came of its last other order.
-    fn outcome(&mut self, member: usize) -> Result<Outcome, String> {
+    fn outcome(&mut self, member: usize) -> Result<Outcome, WorkError> {
         let done = self.nodes[member]
             .pending
             .take()
-            .ok_or("a job ended that never began")?
+            .ok_or(WorkError::WrongAnswer)?
             .wait()?;
         let outcome = self.nodes[member].mind.enter(done);
         self.take_records(member);
@@ -172,7 +172,7 @@ impl Models {
 
     /// Evaluates the last exchange of every node, and lets it train for itself where the algorithm does that; tells
     /// whether that is done.
-    fn conclude(&mut self) -> Result<bool, String> {
+    fn conclude(&mut self) -> Result<bool, WorkError> {
         for member in 0..self.nodes.len() {
             let node = &self.nodes[member];
             if node.pending.is_none() && !node.mind.book.due().is_empty() {
@@ -193,8 +193,8 @@ impl Models {
     }
 
     /// Returns why the last stage failed.
-    pub(super) fn failure(&self) -> Option<&str> {
-        self.failed.as_deref()
+    pub(super) fn failure(&self) -> Option<&WorkError> {
+        self.failed.as_ref()
     }
 
     /// Returns the records of a node.
@@ -254,7 +254,7 @@ impl Trainers for Models {
         }
     }
 
-    fn end(&mut self, member: usize) -> Result<Outcome, String> {
+    fn end(&mut self, member: usize) -> Result<Outcome, WorkError> {
         let outcome = self.outcome(member)?;
         if let Outcome::Trained(update) = &outcome {
             let round = self.nodes[member].mind.trained.unwrap_or_default();

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use fednode_core::Timestamp;
+use fednode_core::work::WorkError;
 use fednode_learn::Learner;
 
 use super::job::{Done, Job, Task, Work};
@@ -17,15 +18,15 @@ use fednode_cli::interrupt::Interrupts;
 pub(super) struct Pending {
     /// What is to be done, until it is.
     task: Arc<Mutex<Option<Task>>>,
-    answer: Receiver<Result<Done, String>>,
-    done: Option<Result<Done, String>>,
+    answer: Receiver<Result<Done, WorkError>>,
+    done: Option<Result<Done, WorkError>>,
 }
 
 /// A job, what it leaves to be done if it is given up, and where its answer goes.
 type Order = (
     Box<Job>,
     Arc<Mutex<Option<Task>>>,
-    SyncSender<Result<Done, String>>,
+    SyncSender<Result<Done, WorkError>>,
 );
 
 /// The threads; they end when it is dropped and its jobs are done.
@@ -109,9 +110,7 @@ impl Pool {
                 .name("learner".into())
                 .spawn(move || {
                     while let Some((job, task, answer)) = share.0.next() {
-                        let done = job
-                            .run(&mut learners, &interrupts)
-                            .map_err(|error| error.to_string());
+                        let done = job.run(&mut learners, &interrupts);
                         if interrupts.count() > 0 {
                             continue; // It was given up, or nobody waits for it any more: it is still to be done.
                         }
@@ -169,9 +168,7 @@ impl Pending {
             self.done = match self.answer.recv_timeout(time) {
                 Ok(done) => Some(done),
                 Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => {
-                    Some(Err("a learner's thread ended unexpectedly".into()))
-                }
+                Err(RecvTimeoutError::Disconnected) => Some(Err(WorkError::Died)),
             };
         }
         self.done.is_some()
@@ -181,7 +178,7 @@ impl Pending {
     ///
     /// # Errors
     /// Says why the job failed.
-    pub(super) fn wait(mut self) -> Result<Done, String> {
+    pub(super) fn wait(mut self) -> Result<Done, WorkError> {
         while !self.is_done(Duration::from_secs(1)) {}
         self.done.expect("it was waited for")
     }

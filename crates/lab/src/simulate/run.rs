@@ -459,7 +459,7 @@ fn failure(outcome: sim::Outcome, models: &Models, file: &Path) -> Option<anyhow
         None if !outcome.unfinished().is_empty() => {
             "the simulated federation came to a standstill".into()
         }
-        None => models.failure()?.to_owned(),
+        None => models.failure()?.to_string(),
     };
     Some(fail(ExitCode::Training, reason))
 }

@@ -9,13 +9,26 @@
 
 use std::sync::Arc;
 
-use fednode_core::{MAX_TENSORS, NodeId, ParamSet};
+use fednode_core::{LayoutMismatch, MAX_TENSORS, NodeId, ParamSet};
 
 use super::Node;
 use super::mixture::{self, MAX_OTHER_TENSORS, Member};
 
 /// Arrays of the statistics expert in a state.
 const STATISTICS_TENSORS: usize = 6;
+
+/// Why a module is not let into a pool.
+#[derive(Debug, thiserror::Error)]
+enum NotAdmitted {
+    #[error("it is there twice")]
+    Twice,
+    #[error("it does not fit the model: {0}")]
+    Misfit(#[from] LayoutMismatch),
+    #[error("it has a value in `{0}` that is not a finite number")]
+    NotFinite(String),
+    #[error("its norm is {norm:.3e}, and {most:.3e} is the most (`limits.max_norm_ratio`)")]
+    TooLarge { norm: f64, most: f64 },
+}
 
 /// The members of a pool, the own one first.
 pub(super) struct Members {
@@ -89,7 +102,7 @@ pub(super) fn admit(node: &Node<'_>, mut offered: Vec<(NodeId, Arc<ParamSet>)>) 
             continue;
         }
         let judged = match members.nodes.contains(&Some(owner)) {
-            true => Err("it is there twice".to_owned()),
+            true => Err(NotAdmitted::Twice),
             false => judge(node, &params, usual),
         };
         match judged {
@@ -97,30 +110,25 @@ pub(super) fn admit(node: &Node<'_>, mut offered: Vec<(NodeId, Arc<ParamSet>)>) 
                 members.nodes.push(Some(owner));
                 members.weights.push(weights);
             }
-            Err(reason) => members.refused.push((owner, reason)),
+            Err(reason) => members.refused.push((owner, reason.to_string())),
         }
     }
     members
 }
 
 /// Loads a module that fits, or tells why it does not.
-fn judge(node: &Node<'_>, params: &ParamSet, usual: f64) -> Result<Member, String> {
+fn judge(node: &Node<'_>, params: &ParamSet, usual: f64) -> Result<Member, NotAdmitted> {
     let parts = mixture::parts(node.algorithm, node.modular);
-    let loaded = mixture::load(parts, params, node.device);
-    let member = loaded.map_err(|mismatch| format!("it does not fit the model: {mismatch}"))?;
+    let member = mixture::load(parts, params, node.device)?;
     if let Some((name, _)) = params
         .iter()
         .find(|(_, tensor)| !tensor.values().iter().all(|value| value.is_finite()))
     {
-        return Err(format!(
-            "it has a value in `{name}` that is not a finite number"
-        ));
+        return Err(NotAdmitted::NotFinite(name.to_owned()));
     }
     let (norm, most) = (norm(params), node.max_norm_ratio * usual);
     if usual > 0.0 && norm > most {
-        return Err(format!(
-            "its norm is {norm:.3e}, and {most:.3e} is the most (`limits.max_norm_ratio`)"
-        ));
+        return Err(NotAdmitted::TooLarge { norm, most });
     }
     Ok(member)
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fednode_core::work::Order;
+use fednode_core::work::{Order, WorkError};
 use fednode_core::{
     BlobId, BlobRef, ExpertOffer, LocalReport, ParamSet, Precision, ProxyOffer, ProxySet, Round,
 };
@@ -97,7 +97,7 @@ impl<'a> Computing<'a> {
         ground: &mut Ground<'_>,
         blobs: &mut Blobs,
         member: usize,
-        compute: impl FnOnce(&mut dyn Trainers, &mut Ground<'_>, &mut Blobs) -> Result<Told, String>,
+        compute: impl FnOnce(&mut dyn Trainers, &mut Ground<'_>, &mut Blobs) -> Result<Told, WorkError>,
     ) -> Option<Input> {
         let told = match &mut self.past {
             Some(past) => remembered(past, blobs, member),
@@ -198,9 +198,7 @@ fn remembered(past: &mut Past, blobs: &mut Blobs, member: usize) -> Result<Told,
     } in answer.made
     {
         let params = match proxies {
-            Some(bytes) => {
-                ParamSet::decode(&bytes).map_err(|error| Failure::Work(error.to_string()))?
-            }
+            Some(bytes) => ParamSet::decode(&bytes).map_err(|_| Failure::NotThisRun)?,
             // What it holds is known at the end of the past, if it is still held then.
             None => ParamSet::new(),
         };
@@ -216,9 +214,9 @@ fn trained(
     blobs: &mut Blobs,
     member: usize,
     round: Round,
-) -> Result<LocalReport, String> {
+) -> Result<LocalReport, WorkError> {
     let outcome = trainers.end(member)?;
-    let update = outcome.into_update().map_err(|error| error.to_string())?;
+    let update = outcome.into_update()?;
     let shared = match ground.behaviour(member) {
         Some(Behaviour::ForeignShape) => {
             let proxies = update.proxies.as_ref();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fednode_core::Round;
-use fednode_core::work::Order;
+use fednode_core::work::{Order, WorkError};
 use fednode_engine::{Input, ModuleReport, PoolOrder, PoolReport};
 
 use super::Event;
@@ -63,7 +63,7 @@ impl Computing<'_> {
     ) -> Option<Input> {
         let pooled = self.answer(ground, blobs, member, |trainers, _, _| {
             let outcome = trainers.end(member)?;
-            let pool = outcome.into_pool().map_err(|error| error.to_string())?;
+            let pool = outcome.into_pool()?;
             Ok(Told::Pooled(PoolReport {
                 refused: pool.refused,
             }))
@@ -86,9 +86,9 @@ fn module(
     blobs: &mut Blobs,
     member: usize,
     round: Round,
-) -> Result<Option<ModuleReport>, String> {
+) -> Result<Option<ModuleReport>, WorkError> {
     let outcome = trainers.end(member)?;
-    let module = outcome.into_module().map_err(|error| error.to_string())?;
+    let module = outcome.into_module()?;
     let Some(mut module) = module else {
         return Ok(None);
     };
