@@ -205,6 +205,7 @@ impl<M: Machine> Driver<M> {
         received: Option<Received>,
     ) {
         let round = self.machine.status(self.base.now()).round;
+        // Before the machine is told: what it orders next must find the place free.
         self.fetches.settle(&mut self.base, fetch, received, round);
         if fetch.kind == FetchKind::Expert {
             self.desk.book.expert_settled(self.base.now());
@@ -220,6 +221,8 @@ impl<M: Machine> Driver<M> {
                 proxies,
             }),
             Ok(Checked::Malformed(reason)) => {
+                // The first provider is the author, who signed what the blob should be. Those who
+                // pass it on cannot know better.
                 if let Some(author) = fetch.from.first() {
                     let text = format!("announced a blob that is not what it said: {reason}");
                     self.base.strike(*author, text);
@@ -268,6 +271,7 @@ impl<M: Machine> Driver<M> {
     /// know yet.
     fn offer(&mut self, round: Round, blobs: Vec<BlobId>, keep_rounds: u32, more: Vec<BlobId>) {
         self.keeper.own.add(round, blobs.clone(), keep_rounds);
+        // Protected before they are announced: a fetch that comes at once must find them.
         let mut kept = self.kept_blobs();
         kept.extend(more);
         self.base.blobs.protect(kept);

@@ -105,6 +105,7 @@ impl Base {
 
     /// Enters a closed round into the ledger. A round that ended without a mean is none.
     pub(crate) fn enter_closed(&self, head: Head, by: Option<NodeId>, members: u32) {
+        // The ledger is the list of means that a restart may go on from.
         if let (Some(closed_by), Some(mean)) = (by, head.mean) {
             let closed = ClosedRound {
                 closed_at: self.now(),
@@ -201,6 +202,7 @@ impl Base {
     /// Removes blobs that nobody needs, beyond what is kept for others.
     pub(crate) fn collect_garbage(&mut self, keep: BTreeSet<BlobId>) {
         let blobs = Arc::clone(&self.blobs);
+        // Others may still fetch what this node needs no more, so not everything goes at once.
         let target = (blobs.quota_bytes() / KEPT_SHARE).min(KEPT_BYTES);
         self.start(async move {
             let collected = on_worker(move || work::collect(&keep, target, &blobs)).await;

@@ -91,6 +91,8 @@ impl Saving {
         }
         self.newest_offered = snapshot.number;
         if self.writing {
+            // The one that waited is dropped: nobody would ever load it once the newer one is
+            // written.
             self.waiting = Some(snapshot);
             return None;
         }
@@ -126,6 +128,7 @@ impl Saving {
             Ok(_) if self.complained => Some("checkpoints can be written again".to_owned()),
             Ok(_) => None,
         };
+        // A disk that lives on its reserve is trouble already, so its end is news too.
         self.complained = result.as_ref().map_or(true, |saved| saved.disk_was_full);
         line
     }
@@ -155,6 +158,8 @@ impl Keeper {
         machine: impl FnOnce() -> serde_json::Value,
         round: Round,
     ) {
+        // The worker's queue is busy for the whole update. A copy ordered now would be made after
+        // it, with the state of before.
         if desk.is_training() {
             self.saving.after_training = true;
             return;
@@ -180,6 +185,8 @@ impl Keeper {
             };
             match copying.await {
                 Ok(Timed { value, took }) => {
+                    // Turning into bytes takes as long as writing them. Done here, it holds up
+                    // neither the loop nor the trainer.
                     let model = on_worker(move || value.to_bytes()).await;
                     let snapshot = Box::new(Snapshot {
                         model: Some(model),
@@ -268,6 +275,8 @@ pub(crate) fn look(
             what: "partition hash",
             found,
             ..
+        // A reader has no data and so cannot know the partition. The error names the one that was
+        // found.
         }) => checkpoints.load(NAME, found.trim_matches('`')),
         loaded => loaded,
     };
@@ -296,6 +305,8 @@ pub(crate) struct OwnBlobs(VecDeque<(Round, Vec<BlobId>)>);
 impl OwnBlobs {
     /// Adds a round's blobs and drops those of rounds that nobody may ask for any more.
     pub(crate) fn add(&mut self, round: Round, blobs: Vec<BlobId>, keep_rounds: u32) {
+        // A round that is trained again after a restart replaces its own blobs instead of keeping
+        // both.
         self.0
             .retain(|(kept, _)| *kept != round && kept.0 + keep_rounds > round.0);
         self.0.push_back((round, blobs));

@@ -15,6 +15,8 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn start() -> Self {
+        // The time of day is read once. Peers refuse a clock that is far off, and that is decided
+        // by this value.
         let since_epoch = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();

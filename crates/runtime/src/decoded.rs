@@ -58,10 +58,12 @@ impl Decoded {
     /// Keeps what a blob holds, instead of the oldest ones if there is no room.
     pub(crate) fn keep(&self, id: BlobId, params: &Arc<ParamSet>) {
         self.with(|kept| {
+            // The list is short, so a look through it is cheaper than a map beside it.
             if kept.params.iter().any(|(known, _)| *known == id) {
                 return;
             }
             kept.bytes += n_bytes(params);
+            // Oldest out first: what was decoded last is mixed soonest.
             kept.params.push_back((id, Arc::clone(params)));
             while kept.bytes > self.max_bytes
                 && let Some((_, oldest)) = kept.params.pop_front()

@@ -68,6 +68,7 @@ impl Desk {
             precision: base.spec.transfer.precision,
         };
         self.book.begin(round, base.now(), base.traffic());
+        // An evaluation takes the trainer's time, so those before the exchange are made in some rounds only.
         let fully = self.book.calendar().evaluates_fully(round);
         let splits = fully.then_some(Splits::ValidationAndTest);
         base.start(train(trainer, purpose, splits, Arc::clone(&base.blobs)));
@@ -83,12 +84,14 @@ impl Desk {
             let point = Point::AfterTraining;
             await_evaluation(base, Due { round, point }, evaluating);
         }
+        // Noted, not begun: the copy for the checkpoint is ordered first, and must hold this round's model.
         self.ahead_due = Some(round).filter(|_| base.spec.training.ahead_epochs > 0);
     }
 
     /// Begins with the next round, if that is due.
     pub(crate) fn train_ahead(&mut self, base: &mut Base) {
         let last = Round(base.spec.rounds);
+        // After the last round there is nothing to train ahead for.
         let round = self.ahead_due.take().filter(|round| *round < last);
         let (Some(trainer), Some(round)) = (&self.trainer, round) else {
             return;
@@ -114,6 +117,8 @@ impl Desk {
             me: base.me,
             decoded: Arc::clone(&base.decoded),
             blobs: Arc::clone(&base.blobs),
+            // The books decide now, not when the merge is over: by then they may stand in the next
+            // round.
             due: self.book.due_after_exchange(order.round),
             order,
         };
@@ -130,6 +135,8 @@ impl Desk {
                 let point = Point::AfterExchange;
                 await_evaluation(base, Due { round, point }, evaluating);
             }
+            // A merge that changed nothing needs no evaluation: the figures from before it still
+            // hold.
             None => self.book.unchanged(round),
         }
         mixed.report
@@ -148,6 +155,8 @@ impl Desk {
 
     /// Writes the records that have become complete.
     pub(crate) fn write_records(&mut self, base: &mut Base) {
+        // Asked after every answer, so the common case must cost nothing: no look at `/proc`, no
+        // snapshot of the traffic.
         if self.book.all_complete() {
             return;
         }
@@ -193,6 +202,8 @@ pub(crate) fn store_later(
 ) {
     let blobs = Arc::clone(&base.blobs);
     base.start(async move {
+        // The update is kept in memory meanwhile. To train it again would cost more, and give
+        // another model.
         tokio::time::sleep(FULL_PAUSE).await;
         store(update, purpose, evaluating, blobs).await
     });
@@ -210,6 +221,8 @@ async fn train(
         Ok(update) => update,
         Err(error) => return Answer::Trained(Err(error.into())),
     };
+    // Checked before anything is stored: a model of NaN that was published would be screened out
+    // everywhere and make this node look like a liar.
     if !update.value.train_loss.is_finite() {
         let reason = format!(
             "the loss of round {} is no longer a number: lower the learning rate",

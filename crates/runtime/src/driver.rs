@@ -89,6 +89,8 @@ impl<M: Machine> Driver<M> {
     ///
     /// Goes on from `past`.
     pub(crate) async fn run(mut self, past: Past) -> Result<Finished, RunError> {
+        // First of all: the first order of the machine may change the model that is still to be
+        // evaluated.
         self.desk.resume(&mut self.base, &past.written);
         self.feed(Input::Start);
         for advert in past.known {
@@ -232,9 +234,11 @@ impl<M: Machine> Driver<M> {
 
     fn on_time(&mut self) -> Result<(), RunError> {
         let now = self.base.now();
+        // One after the other, since what a timer causes may move or remove the next.
         while let Some(timer) = self.timers.pop_due(now) {
             self.feed(Input::Timer(timer));
         }
+        // A timer wakes the loop too, and a busy machine has many.
         if now < self.next_tick {
             return Ok(());
         }
@@ -270,6 +274,7 @@ impl<M: Machine> Driver<M> {
                 self.standing.heard(&advert);
                 self.receive(Box::new((advert, signed)));
             }
+            // Which peer it was does not matter: any of them has told all that it knew.
             Event::Synced { .. } => self.feed(Input::Synced),
             Event::Refused {
                 node,

@@ -129,6 +129,8 @@ impl Ending {
         let now = base.now();
         let traffic = base.traffic().sent;
         let sent = traffic.peer_to_peer + traffic.aggregator;
+        // Both, since a slow peer may be silent for a whole round and want this node's experts
+        // after it.
         let is_quiet = sent == sent_before && nobody_trains();
         let quiet_since = if is_quiet { quiet_since } else { now };
         let linger = base.config.linger;
@@ -222,6 +224,7 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn on_leave_request(&mut self) {
         info!("leaving the federation");
         self.feed(Input::Leave);
+        // Whatever is trained now will never be published, so the processor is freed at once.
         self.desk.abandon();
         self.ending.stage = Stage::Leaving {
             until: self.base.now() + GOODBYE,
@@ -238,6 +241,8 @@ impl<M: Machine> Driver<M> {
     ) -> Result<Finished, RunError> {
         self.desk.abandon();
         let orderly = matches!(outcome, Ok(_) | Err(RunError::Interrupted));
+        // After a failure the last good checkpoint stands: what led to the failure should not be
+        // saved.
         if orderly && self.desk.book.work() == Work::Idle {
             self.save();
         }

@@ -61,6 +61,8 @@ impl Fetches {
             return None;
         }
         let may_start = |fetch: &Fetch| author(fetch).is_none_or(|author| self.of(author) < OF_ONE);
+        // The first that may start, not the first: an author with many experts must not block the
+        // others behind it.
         let next = self.waiting.iter().position(may_start)?;
         let next = self.waiting.remove(next)?;
         self.running += 1;
@@ -86,6 +88,8 @@ impl Fetches {
 
     /// Gets a blob, as soon as there is room for another fetch.
     pub(crate) fn queue(&mut self, base: &mut Base, fetch: Fetch) {
+        // The answer takes the usual way through the loop, as the machine may not be fed while it
+        // is being carried out.
         if let Some(refused) = self.add(fetch) {
             debug!(blob = %refused.blob.id, "not fetched: too many fetches wait");
             let until = base.now();
@@ -143,6 +147,7 @@ fn enter(base: &Base, fetch: &Fetch, received: Received, round: Round) {
         FetchKind::Shared => TransferKind::Shared,
         FetchKind::Module => TransferKind::Pool,
     };
+    // Segments of one blob may come from several peers; the ledger answers who sent what.
     for (source, size) in received.from.bytes_received {
         base.journal.add(Entry::Transfer(Transfer {
             round,
@@ -163,8 +168,11 @@ async fn fetch_and_check(
     blobs: Arc<Blobs>,
 ) -> Answer {
     let started = Instant::now();
+    // The store could collect the base while the difference to it is on its way.
     let _base = fetch.base.map(|base| blobs.pin(base));
     let fetched = match blobs.held(&fetch.blob.id) {
+        // Held already, perhaps from an earlier life: still checked below, since only its hash was
+        // ever looked at.
         Some(_) => Ok(None),
         None => {
             let packing = Packing {

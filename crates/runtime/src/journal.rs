@@ -81,6 +81,7 @@ impl Journal {
 
     /// Hands in an entry; never waits.
     pub(crate) fn add(&self, entry: Entry) {
+        // A loop that waited here would train no faster than the disk writes.
         if self.lines.try_send(Line::Entry(entry)).is_err()
             && !self.complained.swap(true, Ordering::Relaxed)
         {
@@ -124,6 +125,7 @@ impl Writer {
                 }
                 // Whoever asked may have run out of patience.
                 Line::Flush(done) => _ = done.send(()),
+                // The ledger is closed before the answer: whoever waits may open it anew at once.
                 Line::Close(done) => {
                     drop(self);
                     _ = done.send(());
@@ -138,6 +140,8 @@ impl Writer {
         match entry {
             Entry::Advert(said) => ledger.remember_advert(&said.0, &said.1).map(drop)?,
             Entry::Record(record) => {
+                // Two books of one fact: `metrics.jsonl` is for people and plots, the ledger for
+                // queries over rounds.
                 records::append(&self.records, std::slice::from_ref(record))?;
                 ledger.record_metrics(record.round, &metrics_of(record))?;
             }
@@ -155,6 +159,7 @@ impl Writer {
     fn complain(&mut self, written: Result<(), JournalError>) {
         match written {
             Ok(()) => self.complained = false,
+            // A full disk fails every line; one warning says it all.
             Err(error) if !self.complained => {
                 warn!(%error, "the books of the state folder cannot be written; training goes on");
                 self.complained = true;

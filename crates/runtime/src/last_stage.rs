@@ -52,6 +52,8 @@ impl Desk {
             info!("this node keeps its private module, and says so to the others");
             None
         };
+        // A stop takes no checkpoint from here on: the model may be half trained, and the one from before the
+        // stage is whole.
         self.book.now(Work::LastStage);
         base.start(async move { Answer::Module(make(trainer, round, store).await.map(Box::new)) });
     }
@@ -111,6 +113,7 @@ impl Desk {
         let round = Round(base.spec.rounds);
         let tuning = (!base.spec.pool.enabled).then(|| trainer.perform(Order::FineTune(round)));
         let last_stage = self.book.last_stage().clone();
+        // Ordered before anything is awaited, so that no later order comes between.
         let copying = trainer.state();
         let journal = base.journal.clone();
         base.start(async move {
@@ -124,6 +127,8 @@ impl Desk {
                 Ok(Box::new(last_stage))
             };
             let made = made.await;
+            // Whoever sees the final model may read the books at once and expects the last record
+            // there.
             journal.flush().await;
             Answer::Finalised(made)
         });
@@ -181,6 +186,8 @@ async fn make(
                 score: module.score,
             }
         }
+        // A node that keeps its module still says so. The others would wait for it otherwise until
+        // the grace time is over.
         None => ModuleReport {
             kind: module.kind,
             blob: None,
@@ -195,6 +202,8 @@ async fn make(
 
 /// Stores a module, however long the disk stays full.
 async fn put(params: Arc<ParamSet>, precision: Precision, blobs: Arc<Blobs>) -> BlobRef {
+    // No limit on the tries: without its module the node would drop out of everybody's pool, and a
+    // disk is freed by people.
     loop {
         let (params, blobs) = (Arc::clone(&params), Arc::clone(&blobs));
         match on_worker(move || blobs.put(&params.to_bytes_as(precision))).await {
@@ -231,6 +240,8 @@ fn load(order: &PoolOrder, blobs: &Blobs) -> Modules {
     let mut modules: Vec<(NodeId, BlobRef, Arc<ParamSet>)> =
         Vec::with_capacity(order.members.len());
     for (node, blob) in &order.members {
+        // Nodes that never trained apart publish the same bytes. A large federation would hold one
+        // module many times.
         let twin = modules
             .iter()
             .find(|(_, known, _)| known == blob)

@@ -196,6 +196,7 @@ impl WaitLog {
         if waiting.since < self.next {
             return None;
         }
+        // Doubling intervals: a wait of an hour fills a screen, not a disk.
         self.next = (waiting.since * 2).min(waiting.since + LONGEST_INTERVAL);
         let parts: Vec<String> = status
             .waiting

@@ -24,6 +24,7 @@ pub(crate) struct Publisher {
 impl Publisher {
     /// Publishes when all before it are published.
     pub(crate) fn publish(&mut self, base: &mut Base, round: Round, body: Body) {
+        // Only a network task that hangs lets so many wait. Memory must not grow for it.
         if self.waiting.len() >= WAITING {
             return base.warn(format!(
                 "an advert about round {round} was dropped: too many wait"
@@ -42,6 +43,7 @@ impl Publisher {
         self.is_busy = false;
         match result {
             Ok(signed) => Some(signed),
+            // The network has ended. The loop learns that from its events and says so once.
             Err(PublishError::Closed) => None,
             Err(error) => {
                 base.warn(format!("not published to the federation: {error}"));

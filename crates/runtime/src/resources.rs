@@ -21,6 +21,7 @@ pub fn memory() -> Memory {
 fn parse(status: &str) -> Memory {
     let bytes_of = |key: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+        // The kernel writes kB and means 1,024 bytes.
         let kibibytes: u64 = line
             .trim_start_matches(':')
             .trim()

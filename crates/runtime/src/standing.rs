@@ -38,6 +38,7 @@ impl Standing {
     pub(crate) fn peer_up(&mut self, node: NodeId, role: Role) {
         self.ever_welcomed = true;
         self.present.insert(node, role);
+        // A peer that was restarted with the right spec may refuse no more.
         self.refusals
             .retain(|(refused, _), _| *refused != Some(node));
     }
@@ -49,6 +50,8 @@ impl Standing {
     /// Takes note of what a node said about its progress.
     pub(crate) fn heard(&mut self, advert: &Advert) {
         let last = matches!(advert.body, Body::Local(_)) && advert.round >= self.last_round;
+        // Beyond the bound a node passes for one that still trains. This member then lingers
+        // longer, which harms nobody.
         if self.done.len() < MAX_DONE && (last || matches!(advert.body, Body::Leave)) {
             self.done.insert(advert.author);
         }
@@ -84,6 +87,7 @@ impl Standing {
 
     /// Returns the error to end with when every configured peer refuses us for good and nobody else has welcomed us.
     pub(crate) fn hopeless(&self) -> Option<RunError> {
+        // One peer that accepts this node proves that its spec is right for somebody.
         if self.ever_welcomed || self.configured.is_empty() {
             return None;
         }
@@ -100,6 +104,8 @@ impl Standing {
     }
 
     fn refusal_of(&self, configured: &str) -> Option<(String, &Refusal)> {
+        // A wrong clock can be set and a full peer may have room later: neither is a reason to give
+        // up.
         let lasting =
             |refusal: &Refusal| matches!(refusal, Refusal::Spec { .. } | Refusal::Protocol { .. });
         let leads_to = |node: &Option<NodeId>, address: &str| {

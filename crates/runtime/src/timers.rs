@@ -29,6 +29,7 @@ impl Timers {
     pub(crate) fn pop_due(&mut self, now: Timestamp) -> Option<Timer> {
         let due = self.deadlines.iter().filter(|(_, at)| **at <= now);
         let (timer, _) = due
+            // Of equal times the lower name fires first, so that a replay has the same order.
             .min_by_key(|(timer, at)| (**at, **timer))
             .map(|(timer, at)| (*timer, *at))?;
         self.deadlines.remove(&timer);

@@ -58,6 +58,7 @@ pub(crate) fn merge(
     let value = execute::merge(order, spec, me, own_shared, &mut |id| {
         load(id, decoded, blobs)
     });
+    // The next user of this memory is the trainer.
     decoded.clear();
     if value.1.lost_mean {
         warn!(round = %order.round, "the round's mean cannot be read from the store any more: this node goes on without it");
@@ -75,6 +76,7 @@ pub(crate) fn n_sources(adoption: &Adoption, me: NodeId) -> u32 {
         .iter()
         .flat_map(|(_, sources)| sources)
         .map(|(expert, _)| *expert);
+    // An expert may stand in several rows; as a source it counts once.
     let foreign: BTreeSet<_> = used.filter(|expert| expert.owner != me).collect();
     u32::try_from(foreign.len()).unwrap_or(u32::MAX)
 }
@@ -133,6 +135,8 @@ pub(crate) fn check(
 ) -> Checked {
     let bytes = match blobs.get(&fetch.blob.id) {
         Ok(bytes) => bytes,
+        // Collected between its arrival and this look. The machine may ask for it again; nobody is
+        // to blame.
         Err(error) => return Checked::Lost(error.to_string()),
     };
     let params = match ParamSet::decode_as(&bytes, precision_of(fetch.kind, spec)) {
@@ -140,6 +144,7 @@ pub(crate) fn check(
         Err(error) => return Checked::Malformed(error.to_string()),
     };
     match fetch.kind {
+        // Modules are used once, after all have come. Kept decoded until then, they would fill the memory.
         FetchKind::Module => Checked::Params,
         FetchKind::Shared | FetchKind::Expert => {
             decoded.keep(fetch.blob.id, &Arc::new(params));

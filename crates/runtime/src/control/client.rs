@@ -161,6 +161,7 @@ impl Client {
             address,
             source,
         })?;
+        // Another program may listen at the address of a daemon that was killed.
         let (status, body) =
             split(&answer).ok_or_else(|| ClientError::Malformed("not HTTP".into()))?;
         if (200..300).contains(&status) {
@@ -183,6 +184,7 @@ impl Client {
         );
         stream.write_all(head.as_bytes())?;
         let mut answer = Vec::new();
+        // The port may be anybody's by now, so even our own answer is bounded.
         stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)?;
         Ok(answer)
     }

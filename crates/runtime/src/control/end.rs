@@ -45,6 +45,8 @@ pub fn end(state: &Path, farewell: Farewell) -> Result<u32, ClientError> {
         asked => asked?,
     }
     let started = Instant::now();
+    // The lock of the folder is the only proof of the end: a process identifier may be taken over
+    // by another process.
     while !is_free()? {
         if started.elapsed() > PATIENCE {
             let pid = client.pid();

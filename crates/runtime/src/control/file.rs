@@ -40,6 +40,7 @@ impl ControlGuard {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
+        // `create_new` with the mode: the token is never readable by others, not even for a moment.
         let mut file = fs::OpenOptions::new()
             .write(true)
             .create_new(true)
