@@ -52,7 +52,7 @@ fednode_core::config! {
         shard: String = String::new(),
         /// The file of index lists when the spec's partition is `file`.
         partition_file: String = String::new(),
-        /// The file of the parameters that the spec's `model.initial` names; empty if the federation starts from drawn ones.
+        /// The file of the parameters that the spec's `fingerprints.initial` names; empty if the federation starts from drawn ones.
         initial: String = String::new(),
         /// The folder for everything that must survive a restart: key, checkpoints, blobs, ledger, final model.
         state: String = "state".into(),

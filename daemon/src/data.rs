@@ -67,9 +67,7 @@ pub(crate) fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
         .columns()
         .or_fail(ExitCode::Data)?
         .filter(|columns| columns.len() <= MOST_NAMES);
-    let (entries, hash) = vocabulary.map_or((0, String::new()), |words| {
-        (words.len(), words.hash().to_owned())
-    });
+    let entries = vocabulary.as_ref().map_or(0, |words| words.len());
     Ok(DataFacts {
         name: source.kind().name.to_owned(),
         input: pool.shape,
@@ -81,7 +79,7 @@ pub(crate) fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
         },
         columns: columns.unwrap_or_default(),
         vocabulary: entries,
-        vocabulary_hash: hash,
+        vocabulary_hash: vocabulary.map(|words| words.hash().to_owned()),
     })
 }
 
@@ -136,7 +134,7 @@ pub(crate) fn warn_of_table(source: &DataSource, columns: &[String]) -> anyhow::
         .then_some(columns)
     {
         eprintln!(
-            "warning: the table has no header, so its columns are taken in their order: it must be that of `model.columns` in \
+            "warning: the table has no header, so its columns are taken in their order: it must be that of `fingerprints.columns` in \
              federation.toml, which begins with `{first}`"
         );
     }
@@ -358,7 +356,7 @@ impl Mine {
     /// # Errors
     /// Fails if the data cannot be read, do not fit the spec, or come from another division than the spec's.
     pub(crate) fn load(config: &Config, spec: &FederationSpec) -> anyhow::Result<Self> {
-        let source = source(&config.data)?.with_columns(&spec.model.columns);
+        let source = source(&config.data)?.with_columns(&spec.fingerprints.columns);
         let file = (!config.partition_file.is_empty()).then(|| Path::new(&config.partition_file));
         let partition = partition_text(&spec.data.partition, file)?;
         let position = position(&config.shard, spec)?;
@@ -453,12 +451,12 @@ fn position(shard: &str, spec: &FederationSpec) -> anyhow::Result<usize> {
 
 /// Refuses data of another division: its training samples may be others' test samples.
 pub(crate) fn check_hash(spec: &FederationSpec, hash: &str) -> anyhow::Result<()> {
-    let expected = &spec.data.partition_hash;
+    let expected = spec.partition_hash();
     if spec.data.partition == OWN || expected.is_empty() || expected == hash {
         return Ok(());
     }
     let advice = "use the same data (and --partition-file) as whoever made federation.toml; if the seed, `nodes` or `data` \
-                  was changed there by hand, empty its `data.partition_hash`";
+                  was changed there by hand, leave out its `fingerprints.partition`";
     Err(fail(
         ExitCode::Data,
         format!("this data divides to partition {hash}, the federation's is {expected}: {advice}"),
@@ -499,7 +497,7 @@ mod tests {
             "{:?}",
             division.floors
         );
-        spec.data.partition_hash.clone_from(&division.hash);
+        spec.fingerprints.partition = Some(division.hash.clone());
         let mine = Mine::load(&config("2/3"), &spec).unwrap();
         assert_eq!(
             (mine.node_seed, mine.partition_hash.as_str()),
@@ -549,7 +547,7 @@ mod tests {
                 facts.input,
                 facts.classes,
                 facts.vocabulary,
-                facts.vocabulary_hash.len()
+                facts.vocabulary_hash.as_deref().map_or(0, str::len)
             ),
             ([1, 1, 4], 4, 8, 32)
         );
@@ -562,7 +560,7 @@ mod tests {
             (spec.model.name.as_str(), spec.model.vocabulary),
             ("fasttext", 8)
         );
-        assert_eq!(spec.model.vocabulary_hash, facts.vocabulary_hash);
+        assert_eq!(spec.fingerprints.vocabulary, facts.vocabulary_hash);
         let config = Config {
             data: text.clone(),
             ..config("1/2")
@@ -573,7 +571,7 @@ mod tests {
             fednode_learn::Learner::new(spec, 0, Arc::clone(&mine.split), &device)
         };
         learner(&spec).unwrap();
-        spec.model.vocabulary_hash = "0".repeat(32);
+        spec.fingerprints.vocabulary = Some("0".repeat(32));
         let error = learner(&spec).unwrap_err().to_string();
         assert!(
             error.contains("8 entries (00000000)") && error.contains("the same `vocabulary_file`"),

@@ -2,9 +2,8 @@
 //!
 //! Only translation. Numbers pass through as [`ParamSet`]s, errors get the kind that decides the exit code.
 
-use fednode_core::spec::PoolSpec;
 use fednode_core::{ParamSet, PoolOutcome, Round, Score, Slot};
-use fednode_learn::{LearnError, Learner, Progress, Subset};
+use fednode_learn::{LearnError, Learner, PoolSettings, Progress, Subset};
 use fednode_runtime::trainer::{
     Evaluations, Modules, PrivateModule, TrainProgress, Trainer, TrainerCard, TrainerError, Update,
     Watch,
@@ -15,12 +14,12 @@ use fednode_runtime::trainer::{
 pub(crate) struct LearnerTrainer {
     learner: Learner,
     card: TrainerCard,
-    pool: PoolSpec,
+    pool: PoolSettings,
 }
 
 impl LearnerTrainer {
     /// Wraps a learner; the card says what it trains on.
-    pub(crate) fn new(learner: Learner, card: TrainerCard, pool: PoolSpec) -> Self {
+    pub(crate) fn new(learner: Learner, card: TrainerCard, pool: PoolSettings) -> Self {
         Self {
             learner,
             card,

@@ -95,18 +95,33 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
     })
 }
 
-/// Turns serde's "unknown field" message into one that offers the nearest key.
-fn explain(message: &str) -> String {
+/// Turns a message of serde into one line: it offers the nearest key for an unknown one, and all words of a closed set for
+/// an unknown word.
+pub fn explain(message: &str) -> String {
     let names: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     match names.split_first() {
         Some((unknown, valid)) if message.starts_with("unknown field") => {
             unknown_name("key", unknown, valid)
         }
         Some((unknown, valid)) if message.starts_with("unknown variant") => {
-            unknown_name("value", unknown, valid)
+            unknown_value(unknown, valid)
         }
-        _ => message.lines().next().unwrap_or_default().to_owned(),
+        _ => message.split_whitespace().collect::<Vec<_>>().join(" "),
     }
+}
+
+/// Says that a word is unknown, which of a closed set is nearest, and which there are.
+fn unknown_value(unknown: &str, valid: &[&str]) -> String {
+    let offer = unknown_name("value", unknown, valid);
+    if offer.ends_with('?') {
+        format!("{offer} Allowed are {}", quoted(valid).join(", "))
+    } else {
+        offer
+    }
+}
+
+fn quoted(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| format!("`{name}`")).collect()
 }
 
 /// Tells whether a variable is one that Kubernetes sets in every container beside a service of our name (`FEDBOOT_PORT`,
@@ -135,29 +150,19 @@ pub fn unknown_name(kind: &str, unknown: &str, valid: &[&str]) -> String {
     };
     let mut near: Vec<(f64, &str)> = valid.iter().map(|name| (likeness(name), *name)).collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let quoted = |names: Vec<&str>| {
-        names
-            .iter()
-            .map(|name| format!("`{name}`"))
-            .collect::<Vec<_>>()
-    };
     match near.as_slice() {
         [] => format!("unknown {kind} `{unknown}`: none is allowed here"),
         [(score, _), ..] if *score > 0.8 => {
-            let best = quoted(
-                near.iter()
-                    .take_while(|(other, _)| other == score)
-                    .map(|(_, name)| *name)
-                    .collect(),
-            );
+            let best = near.iter().take_while(|(other, _)| other == score);
+            let best: Vec<&str> = best.map(|(_, name)| *name).collect();
             format!(
                 "unknown {kind} `{unknown}`: did you mean {}?",
-                best.join(" or ")
+                quoted(&best).join(" or ")
             )
         }
         _ => format!(
             "unknown {kind} `{unknown}`: expected one of {}",
-            quoted(valid.to_vec()).join(", ")
+            quoted(valid).join(", ")
         ),
     }
 }
@@ -183,19 +188,17 @@ fn write_table(text: &mut String, path: &str, table: &toml::Table, doc: &TableDo
         doc.keys.iter().partition(|key| key.table.is_some());
     for key in plain {
         text.push_str(&comment(key.lines));
-        let name = key.key;
-        match table.get(name) {
-            Some(toml::Value::Table(inner)) => {
-                let entries: Vec<String> = inner
-                    .iter()
-                    .map(|(key, value)| format!("{key} = {value}"))
-                    .collect();
-                text.push_str(&format!("{name} = {{ {} }}\n", entries.join(", ")));
-            }
-            Some(value) => text.push_str(&format!("{name} = {value}\n")),
-            None => text.push_str(&format!("# {name} =\n")),
+        match table.get(key.key) {
+            Some(value) => write_value(text, key.key, value),
+            None => text.push_str(&format!("# {} =\n", key.key)),
         }
         text.push('\n');
+    }
+    // A table without documented keys is written by a machine: it has what it has.
+    if doc.keys.is_empty() {
+        for (name, value) in table {
+            write_value(text, name, value);
+        }
     }
     for key in tables {
         let name = key.key;
@@ -212,6 +215,19 @@ fn write_table(text: &mut String, path: &str, table: &toml::Table, doc: &TableDo
             }
             _ => text.push_str(&format!("# [{inner_path}]\n\n")),
         }
+    }
+}
+
+fn write_value(text: &mut String, name: &str, value: &toml::Value) {
+    match value {
+        toml::Value::Table(inner) => {
+            let entries: Vec<String> = inner
+                .iter()
+                .map(|(key, value)| format!("{key} = {value}"))
+                .collect();
+            text.push_str(&format!("{name} = {{ {} }}\n", entries.join(", ")));
+        }
+        value => text.push_str(&format!("{name} = {value}\n")),
     }
 }
 

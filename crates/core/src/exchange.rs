@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::HyperValue;
+use crate::config::TableDoc;
 
 /// How much a member's shared part counts in the average.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -243,7 +244,7 @@ pub struct ExpertExchange {
 
 /// What an algorithm shares.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Exchange {
     /// The averaged part, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -257,6 +258,14 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// Returns the documentation of the table: it has no keys for people.
+    pub fn doc() -> TableDoc {
+        TableDoc {
+            lines: &[],
+            keys: Vec::new(),
+        }
+    }
+
     /// Tells whether proxies are published in this round: `(t-1) mod I == 0` (`moe-systems` §1.3).
     pub fn refreshes_in(&self, round: crate::Round) -> bool {
         let every = self

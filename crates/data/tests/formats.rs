@@ -386,7 +386,9 @@ fn csv_columns_are_found_by_the_federations_names() {
     );
     let error = values(open("hers.csv", hers, &["age", "weight"]).as_ref()).unwrap_err();
     assert!(
-        error.ends_with("has no column `weight`, one of `model.columns` of the federation's spec"),
+        error.ends_with(
+            "has no column `weight`, one of `fingerprints.columns` of the federation's spec"
+        ),
         "{error}"
     );
     let third = open("case.csv", "Label,BMI,Age\n1,22.5,70\n", &names);

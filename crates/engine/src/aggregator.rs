@@ -10,9 +10,10 @@ mod verifying;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use fednode_core::draw::DrawSeed;
 use fednode_core::{
-    Advert, Audience, BlobId, Body, FederationId, FederationSpec, Global, Lineage, Local, Member,
-    NodeId, Round, Timestamp,
+    Advert, Audience, BlobId, Body, FederationSpec, Global, Lineage, Local, Member, NodeId, Round,
+    Timestamp,
 };
 
 use crate::chain;
@@ -31,7 +32,7 @@ use self::verifying::Trial;
 #[derive(Debug)]
 pub struct Aggregator {
     spec: Arc<FederationSpec>,
-    federation: FederationId,
+    draws: DrawSeed,
     me: NodeId,
     head: Head,
     view: View,
@@ -71,7 +72,7 @@ impl Aggregator {
     /// Makes an aggregator that goes on after a closed round.
     pub fn restore(spec: Arc<FederationSpec>, me: NodeId, head: Head) -> Self {
         Self {
-            federation: spec.id(),
+            draws: spec.draw_seed(),
             me,
             head,
             view: View::new(2),
@@ -382,7 +383,7 @@ impl Aggregator {
 
     fn close(&mut self) {
         let Some(parent) = self.parent() else { return };
-        let (round, members) = self.closing.members(parent, self.federation);
+        let (round, members) = self.closing.members(parent, self.draws);
         if members.len() < self.spec.fewest_members() as usize {
             return;
         }

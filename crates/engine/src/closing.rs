@@ -6,10 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use fednode_core::draw::draw;
+use fednode_core::draw::{DrawSeed, draw};
 use fednode_core::{
-    BlobId, BlobRef, FederationId, FederationSpec, Lineage, Local, MAX_MEMBERS, Member, NodeId,
-    Round, Weighting,
+    BlobId, BlobRef, FederationSpec, Lineage, Local, MAX_MEMBERS, Member, NodeId, Round, Weighting,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,11 +193,7 @@ impl Closing {
     /// Only parts with the given parent count. With more than [`MAX_MEMBERS`] a draw that everybody can repeat decides.
     /// The round is the members' median, so that no minority can move it; all are weighted as in that round, whatever they
     /// trained for.
-    pub(crate) fn members(
-        &self,
-        parent: Lineage,
-        federation: FederationId,
-    ) -> (Round, Vec<Member>) {
+    pub(crate) fn members(&self, parent: Lineage, seed: DrawSeed) -> (Round, Vec<Member>) {
         let fits = |offer: &Offer| offer.part == Part::Held && offer.parent == parent;
         let mut chosen: Vec<(NodeId, Offer)> = self
             .offers
@@ -214,9 +209,7 @@ impl Closing {
             .unwrap_or_default();
         chosen.retain(|(_, offer)| offer.round == round || !self.is_of_one_round());
         if chosen.len() > MAX_MEMBERS {
-            chosen.sort_by_cached_key(|(node, _)| {
-                draw(b"fednode members 1", federation, round, *node)
-            });
+            chosen.sort_by_cached_key(|(node, _)| draw(b"fednode members 1", seed, round, *node));
             chosen.truncate(MAX_MEMBERS);
             chosen.sort_by_key(|(node, _)| *node);
         }
@@ -288,10 +281,7 @@ mod tests {
             (3, 4, local(8, 13, 1)),
         ]);
         assert_eq!(closing.common_parent(), Some(BlobId::from_bytes([9; 32])));
-        let (round, members) = closing.members(
-            BlobId::from_bytes([9; 32]),
-            FederationId::from_bytes([0; 32]),
-        );
+        let (round, members) = closing.members(BlobId::from_bytes([9; 32]), DrawSeed::of(0));
         assert_eq!(round, Round(4));
         assert_eq!(
             members
@@ -311,10 +301,7 @@ mod tests {
         ]);
         assert_eq!(
             closing
-                .members(
-                    BlobId::from_bytes([9; 32]),
-                    FederationId::from_bytes([0; 32])
-                )
+                .members(BlobId::from_bytes([9; 32]), DrawSeed::of(0))
                 .0,
             Round(4)
         );
@@ -363,10 +350,7 @@ mod tests {
                 closing.offer(node(n), Round(round), &local(9, 10 + n, 5 * u32::from(n)));
                 closing.resolve(BlobId::from_bytes([10 + n; 32]), true);
             }
-            let (_, members) = closing.members(
-                BlobId::from_bytes([9; 32]),
-                FederationId::from_bytes([0; 32]),
-            );
+            let (_, members) = closing.members(BlobId::from_bytes([9; 32]), DrawSeed::of(0));
             members
                 .iter()
                 .map(|member| member.weight)
@@ -390,10 +374,7 @@ mod tests {
                 closing.offer(node(n), Round(round), &local(9, 10 + n, 5));
                 closing.resolve(BlobId::from_bytes([10 + n; 32]), true);
             }
-            let (round, members) = closing.members(
-                BlobId::from_bytes([9; 32]),
-                FederationId::from_bytes([0; 32]),
-            );
+            let (round, members) = closing.members(BlobId::from_bytes([9; 32]), DrawSeed::of(0));
             assert_eq!(
                 (round, members.len(), closing.n_held()),
                 (Round(4), counted, counted),

@@ -8,8 +8,8 @@
 
 use std::collections::BTreeSet;
 
-use fednode_core::draw::{draw, happens};
-use fednode_core::{FederationId, FederationSpec, NodeId, Round};
+use fednode_core::draw::{DrawSeed, draw, happens};
+use fednode_core::{FederationSpec, NodeId, Round};
 
 const PURPOSE: &[u8] = b"fednode cohort 1";
 
@@ -21,7 +21,7 @@ pub(crate) enum Cohort {
     /// These.
     Drawn(BTreeSet<NodeId>),
     /// Each with this probability.
-    ByChance(f64, FederationId, Round),
+    ByChance(f64, DrawSeed, Round),
 }
 
 impl Cohort {
@@ -38,13 +38,13 @@ impl Cohort {
         if share >= 1.0 || is_for_all {
             return Self::Everybody;
         }
-        let federation = spec.id();
+        let seed = spec.draw_seed();
         if spec.is_cohort_by_chance() {
-            return Self::ByChance(share, federation, round);
+            return Self::ByChance(share, seed, round);
         }
         let mut nodes: Vec<NodeId> = known.collect::<BTreeSet<_>>().into_iter().collect();
         let size = spec.cohort_of(nodes.len());
-        nodes.sort_by_cached_key(|node| draw(PURPOSE, federation, round, *node));
+        nodes.sort_by_cached_key(|node| draw(PURPOSE, seed, round, *node));
         Self::Drawn(nodes.into_iter().take(size).collect())
     }
 
@@ -53,9 +53,7 @@ impl Cohort {
         match self {
             Self::Everybody => true,
             Self::Drawn(nodes) => nodes.contains(&node),
-            Self::ByChance(share, federation, round) => {
-                happens(*share, PURPOSE, *federation, *round, node)
-            }
+            Self::ByChance(share, seed, round) => happens(*share, PURPOSE, *seed, *round, node),
         }
     }
 }

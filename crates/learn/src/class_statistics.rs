@@ -23,6 +23,7 @@
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::FederationSpec;
+use fednode_core::spec::MixedBy;
 use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::blend::{Gate, Seen};
@@ -135,7 +136,7 @@ impl ClassStatistics {
             ("statistics.gate", &[3], zero),
         ]);
         let part = |net| Part::new(Role::Private, net, 0, 0, device);
-        let gates_samples = spec.gate == "sample";
+        let gates_samples = spec.gate == MixedBy::Sample;
         Self {
             sums: part(sums),
             choice: part(choice),

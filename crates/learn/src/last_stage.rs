@@ -2,6 +2,7 @@
 //! need, so that nobody finds out in the last round.
 
 use burn::tensor::{Device, Tensor};
+use fednode_core::spec::StatisticsFeatures;
 use fednode_core::{ConfigError, FederationSpec, Rule};
 
 use crate::algorithm::{self, Algorithm, Stage};
@@ -15,12 +16,12 @@ use crate::own_model;
 /// # Errors
 /// Says what it lacks, besides the causes of [`crate::Learner::new`] that lie in the spec.
 pub fn check(spec: &FederationSpec) -> Result<(), LearnError> {
-    if !spec.pool.enabled && !spec.statistics.enabled {
+    if !spec.pool.is_enabled() && !spec.statistics.enabled {
         return Ok(());
     }
     let device = Device::flex();
     let algorithm = built(spec, &device)?;
-    if spec.pool.enabled && algorithm.modular().is_none() {
+    if spec.pool.is_enabled() && algorithm.modular().is_none() {
         let name = &spec.algorithm;
         let text = format!(
             "algorithm `{name}` has no private module that could be pooled: leave out `--pool`"
@@ -93,9 +94,11 @@ pub(crate) fn statistics_features(
         );
         Err(ConfigError(text).into())
     };
-    let source = match spec.statistics.features.as_str() {
-        "random" => Features::Random(RandomMaps::new(&spec.model, spec.seed, device)?),
-        _ => Features::Extractor,
+    let source = match spec.statistics.features {
+        StatisticsFeatures::Random => {
+            Features::Random(RandomMaps::new(&spec.model, spec.seed, device)?)
+        }
+        StatisticsFeatures::Extractor => Features::Extractor,
     };
     let one = Tensor::zeros([1, spec.model.input.iter().product()], device);
     let Some(features) = source.of(algorithm, one) else {
@@ -136,7 +139,7 @@ mod tests {
             ..FederationSpec::default()
         };
         spec.model.input = [1, 8, 8];
-        spec.pool.enabled = true;
+        spec.pool.preset = Some(fednode_core::spec::Preset::Fixed);
         algorithm::fill_exchange(&mut spec).unwrap();
         spec
     }
@@ -223,7 +226,7 @@ mod tests {
     fn random_features_need_no_extractor_in_common() {
         let with_random = |name: &str| {
             let mut spec = spec(name);
-            spec.statistics.features = "random".into();
+            spec.statistics.features = StatisticsFeatures::Random;
             spec
         };
         let gained = |name: &&str| {
@@ -236,7 +239,7 @@ mod tests {
             .collect();
         assert_eq!(names, ["lg-fedavg", "fedproto", "fd"]);
         let mut spec = with_random("local");
-        (spec.statistics.enabled, spec.pool.enabled) = (true, false);
+        (spec.statistics.enabled, spec.pool.preset) = (true, None);
         let error = check(&spec).unwrap_err().to_string();
         assert!(error.contains("nothing of it is averaged"), "{error}");
     }

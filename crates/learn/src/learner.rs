@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use fednode_core::spec::{ModelSpec, TrainingSpec};
+use fednode_core::spec::{Fingerprints, ModelSpec, TrainingSpec};
 use fednode_core::{FederationSpec, Layout, ParamSet, ProxySet, Round, Slot};
 use fednode_data::{Samples, Split};
 
@@ -81,6 +81,7 @@ pub struct Learner {
     device: ComputeDevice,
     training: TrainingSpec,
     model: ModelSpec,
+    fingerprints: Fingerprints,
     seed: u64,
     node_seed: u64,
     max_norm_ratio: f64,
@@ -117,7 +118,7 @@ impl Learner {
     ) -> Result<Self, LearnError> {
         algorithm::check_exchange(spec)?;
         for samples in [&data.train, &data.validation, &data.test] {
-            batch::check(samples, &spec.model)?;
+            batch::check(samples, &spec.model, &spec.fingerprints)?;
         }
         if data.train.is_empty() {
             return Err(LearnError::NoTrainingSamples);
@@ -128,6 +129,7 @@ impl Learner {
             device: device.clone(),
             training: spec.training.clone(),
             model: spec.model.clone(),
+            fingerprints: spec.fingerprints.clone(),
             seed: spec.seed,
             node_seed,
             max_norm_ratio: spec.limits.max_norm_ratio,
@@ -358,7 +360,7 @@ impl Learner {
     /// # Errors
     /// Fails on samples that do not fit the model.
     pub fn evaluate_on(&self, samples: &Samples) -> Result<Evaluation, LearnError> {
-        batch::check(samples, &self.model)?;
+        batch::check(samples, &self.model, &self.fingerprints)?;
         Ok(self.score(samples))
     }
 
@@ -381,7 +383,7 @@ impl Learner {
     /// # Errors
     /// Fails on samples that do not fit the model.
     pub fn predict(&self, samples: &Samples) -> Result<Vec<Prediction>, LearnError> {
-        batch::check_inputs(samples, &self.model)?;
+        batch::check_inputs(samples, &self.model, &self.fingerprints)?;
         Ok(self.device.run(|| {
             evaluate::predict(
                 &|inputs| self.forward(inputs),
@@ -461,7 +463,7 @@ impl Learner {
         experts: &[Arc<ParamSet>],
     ) -> Result<(), LearnError> {
         for samples in [&data.train, &data.validation, &data.test] {
-            batch::check(samples, &self.model)?;
+            batch::check(samples, &self.model, &self.fingerprints)?;
         }
         let mut state = private.clone();
         if let Some(shared) = shared {

@@ -78,6 +78,7 @@ pub use device::{ComputeDevice, DeviceChoice};
 pub use error::LearnError;
 pub use evaluate::{ClassCount, Evaluation, Prediction};
 pub use learner::{Learner, LocalUpdate, PrivateModule, Subset};
+pub use pool::{Biases, GateInput, GateSettings, PoolSettings, Renormalize, Score};
 pub use random::Draws;
 pub use room::Room;
 pub use train::{Progress, cross_entropy};

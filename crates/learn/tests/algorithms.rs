@@ -536,7 +536,7 @@ fn statistics_join_what_all_nodes_have_seen() {
 #[test]
 fn statistics_of_random_features_need_no_common_extractor() {
     let mut spec = with_statistics("lg-fedavg", 4);
-    spec.statistics.features = "random".into();
+    spec.statistics.features = fednode_core::spec::StatisticsFeatures::Random;
     let mut learners = [learner(&spec, 0), learner(&spec, 1)];
     rounds(&spec, &mut learners, 1..=3);
     let own: Vec<_> = learners
@@ -565,7 +565,7 @@ fn statistics_of_random_features_need_no_common_extractor() {
 #[test]
 fn statistics_of_projected_features_take_fewer_numbers() {
     let mut spec = with_statistics("fedper", 4);
-    (spec.statistics.dimensions, spec.statistics.gate) = (10, "sample".into());
+    (spec.statistics.dimensions, spec.statistics.gate) = (10, fednode_core::spec::MixedBy::Sample);
     let mut learners = [learner(&spec, 0), learner(&spec, 1)];
     rounds(&spec, &mut learners, 1..=3);
     let own: Vec<_> = learners

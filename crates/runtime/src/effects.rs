@@ -140,7 +140,7 @@ impl<M: Machine> Driver<M> {
             return;
         };
         let with_proxies = self.spec.refreshes_in(round);
-        let with_sketches = self.spec.uses_sketches().then(|| self.spec.id());
+        let with_sketches = self.spec.uses_sketches().then(|| self.spec.draw_seed());
         let precision = self.spec.transfer.precision;
         let purpose = Purpose {
             round,

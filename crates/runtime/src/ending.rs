@@ -164,7 +164,8 @@ impl<M: Machine> Driver<M> {
         }
         self.finishing = true;
         // With a pool, what the algorithm trains after the last round came before it.
-        let finishing = (!self.spec.pool.enabled).then(|| trainer.finish(Round(self.spec.rounds)));
+        let finishing =
+            (!self.spec.pool.is_enabled()).then(|| trainer.finish(Round(self.spec.rounds)));
         let mut last_stage = self.last_stage.clone();
         let copying = trainer.call(|trainer| trainer.state());
         self.tasks.spawn(async move {

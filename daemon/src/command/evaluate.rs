@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples)> {
     match (&args.data, &args.shard) {
         (Some(source), None) if !args.everyone => {
-            let columns = &model.spec().model.columns;
+            let columns = &model.spec().fingerprints.columns;
             data::warn_of_table(&data::source(source)?, columns)?;
             Ok((
                 format!("all of {source}"),
@@ -89,7 +89,7 @@ fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples
                 let file =
                     (!config.partition_file.is_empty()).then(|| Path::new(&config.partition_file));
                 let everyone = Everyone::load(
-                    &data::source(&config.data)?.with_columns(&model.spec().model.columns),
+                    &data::source(&config.data)?.with_columns(&model.spec().fingerprints.columns),
                     model.spec(),
                     file,
                 )?;

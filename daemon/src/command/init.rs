@@ -11,6 +11,7 @@ use fednode_net::{Identity, NetworkKey};
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
+use crate::command::start::read_and_tell;
 use crate::config::Config;
 use crate::data::{self, Division};
 use crate::failure::{OrFail, fail};
@@ -155,7 +156,7 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
                 format!("`{}`: {error}", path.display()),
             )
         };
-        let spec = FederationSpec::from_toml(&text).map_err(named)?;
+        let spec = read_and_tell(&text).map_err(named)?;
         own_model::check(&spec).map_err(|error| named(ConfigError(error.to_string())))?;
         return Ok((spec, entry));
     }
@@ -165,15 +166,15 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
     let mut spec = federation::spec(&args.federation, &facts).or_fail(ExitCode::Configuration)?;
     if source.kind().name == "csv"
         && spec.data.partition == data::OWN
-        && spec.model.columns.is_empty()
+        && spec.fingerprints.columns.is_empty()
     {
         eprintln!(
             "warning: the table's columns have no names, or two the same: nothing will tell whether another node's table has them \
              in the same order; a header with distinct names would"
         );
     }
-    spec.data.partition_hash =
-        Division::make(&source, &spec, args.federation.partition_file.as_deref())?.hash;
+    let division = Division::make(&source, &spec, args.federation.partition_file.as_deref())?;
+    spec.fingerprints.partition = Some(division.hash).filter(|hash| !hash.is_empty());
     write_if_absent(&path, || Ok(spec.to_toml()))?;
     Ok((spec, entry))
 }
@@ -282,7 +283,7 @@ mod tests {
         run(&args(&dir), Form::Json).unwrap();
         let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
         let spec = FederationSpec::from_toml(&read(SPEC_FILE)).unwrap();
-        assert!(!spec.data.partition_hash.is_empty());
+        assert!(spec.fingerprints.partition.is_some());
         assert!(
             read(NODE_FILE).contains("shard = \"1/5\""),
             "{}",

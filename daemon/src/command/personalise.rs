@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         partition_file,
     })?;
     let mine = Mine::load(&config, &spec)?;
-    data::warn_of_table(&data::source(&config.data)?, &spec.model.columns)?;
+    data::warn_of_table(&data::source(&config.data)?, &spec.fingerprints.columns)?;
     let device = Choice::find(&args.model.device)?.open(0)?;
     let mut learner = Learner::new(&spec, mine.node_seed, Arc::clone(&mine.split), &device)
         .map_err(no_learner)?;
@@ -162,7 +162,7 @@ fn spec(args: &Args, federation: &FederationSpec) -> anyhow::Result<FederationSp
         ..federation.clone()
     };
     spec.hyper.clear();
-    spec.pool.enabled = false;
+    spec.pool.preset = None;
     spec.statistics.enabled = false;
     // How the rounds overlapped says nothing of what comes after them.
     spec.training.ahead_epochs = 0;

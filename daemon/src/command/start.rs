@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::FederationSpec;
+use fednode_core::{ConfigError, FederationSpec};
 use fednode_data::Samples;
-use fednode_learn::{Learner, Room, algorithm, own_model};
+use fednode_learn::{Learner, PoolSettings, Room, algorithm, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::{signals, telemetry};
 use serde::Serialize;
@@ -167,7 +167,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     let spec = Arc::new(read_spec(&config)?);
     let mut member = member::config(&config, Arc::clone(&spec))?;
     let mine = Mine::load(&config, &spec)?;
-    data::warn_of_table(&data::source(&config.data)?, &spec.model.columns)?;
+    data::warn_of_table(&data::source(&config.data)?, &spec.fingerprints.columns)?;
     if let Some(change) = origin::change(&config) {
         tracing::warn!(
             "{change}: its scores are those of the new samples, of which others may have been its own"
@@ -222,11 +222,23 @@ pub(crate) fn read_spec(config: &Config) -> anyhow::Result<FederationSpec> {
         )
     })?;
     let named = |error| fail(ExitCode::Configuration, format!("`{path}`: {error}"));
-    let spec = FederationSpec::from_toml(&text).map_err(named)?;
+    let spec = read_and_tell(&text).map_err(named)?;
     algorithm::check_exchange(&spec).map_err(named)?;
     own_model::check(&spec)
         .map_err(|error| fail(ExitCode::Configuration, format!("`{path}`: {error}")))?;
     Ok(spec)
+}
+
+/// Reads a spec, and says on standard error what there is to say about its file.
+///
+/// # Errors
+/// As [`FederationSpec::read`].
+pub(crate) fn read_and_tell(text: &str) -> Result<FederationSpec, ConfigError> {
+    let reading = FederationSpec::read(text)?;
+    if let Some(notice) = reading.notice {
+        eprintln!("warning: {notice}");
+    }
+    Ok(reading.spec)
 }
 
 /// Opens the device and builds the learner; the spec is that of this node's own model.
@@ -257,7 +269,11 @@ fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Resul
         "ready to train"
     );
     let card = mine.card(spec, device.name(), learner.state().n_values() as u64);
-    Ok(LearnerTrainer::new(learner, card, spec.pool.clone()))
+    Ok(LearnerTrainer::new(
+        learner,
+        card,
+        PoolSettings::of(&spec.pool),
+    ))
 }
 
 /// Returns what is kept beside the state, so that `evaluate`, `predict`, `personalise` and `export` need the state folder only:

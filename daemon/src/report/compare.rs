@@ -24,7 +24,11 @@ use super::stats::{self, Moments, Paired};
 use super::svg::Plot;
 
 /// Settings that no result depends on, or that follow from the seed.
-const IGNORED: [&str; 2] = ["federation.seed", "federation.data.partition_hash"];
+const IGNORED: [&str; 3] = [
+    "federation.seed",
+    "federation.fingerprints.partition",
+    "federation.data.partition_hash",
+];
 /// Of a swarm's settings of each node, those that shape the result; the rest is addresses and folders.
 const NODE_SETTINGS: [&str; 3] = ["node.data", "node.device", "node.partition_file"];
 

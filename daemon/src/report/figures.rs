@@ -285,12 +285,8 @@ fn scores(run: &Run) -> Option<Plot> {
             (Whose::Foreign, Some((Some(score), false))) => Cell::LeftOut(score),
         }
     });
-    let measure = run
-        .settings
-        .get("federation.pool.score")
-        .map_or("pool.score", String::as_str);
     Heat {
-        title: &format!("How well each module fits each node ({measure}; more is more alike)"),
+        title: "How well each module fits each node (energy; more is more alike)",
         description: "Score of each foreign module's outputs beside the own module's, by which the least fitting are left \
                       out. A corner cut marks a module that was left out; “–” one that was not there.",
         slug: "scores",

@@ -7,10 +7,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fednode_core::spec::PoolSpec;
 use fednode_core::{NodeId, ParamSet, PoolOutcome, ProxySet, Round, Slot};
 use fednode_data::Split;
-use fednode_learn::{ClassCount, Evaluation, LearnError, Learner, LocalUpdate, Progress, Subset};
+use fednode_learn::{
+    ClassCount, Evaluation, LearnError, Learner, LocalUpdate, PoolSettings, Progress, Subset,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::swarm::interrupt::Interrupts;
@@ -160,7 +161,7 @@ impl Job {
     pub(super) fn run(
         self,
         learners: &mut [Learner],
-        pool: &PoolSpec,
+        pool: &PoolSettings,
         interrupts: &Interrupts,
     ) -> Result<Done, LearnError> {
         let (learner, task) = (&mut learners[self.learner], self.task);
@@ -249,7 +250,7 @@ impl Job {
 
 fn make_module(
     learner: &mut Learner,
-    pool: &PoolSpec,
+    pool: &PoolSettings,
     watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
 ) -> Result<Option<Module>, LearnError> {
     if pool.fine_tune && learner.module_layout().is_some() {

@@ -7,8 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use fednode_core::Timestamp;
-use fednode_core::spec::PoolSpec;
-use fednode_learn::Learner;
+use fednode_learn::{Learner, PoolSettings};
 
 use super::job::{Done, Job, Task, Work};
 use crate::swarm::interrupt::Interrupts;
@@ -97,7 +96,7 @@ impl Pool {
     /// Fails if the system has no threads left.
     pub(super) fn start(
         learners: Vec<Vec<Learner>>,
-        pool: &PoolSpec,
+        pool: &PoolSettings,
         interrupts: &Interrupts,
     ) -> std::io::Result<Self> {
         let this = Self {

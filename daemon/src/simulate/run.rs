@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fednode_core::{FederationSpec, MAX_INLINE_PROXY_BYTES};
 use fednode_data::{ClassCounts, Shard, ShardParams, Split, load_shard, load_shards};
-use fednode_learn::{ComputeDevice, Learner, Room, own_model};
+use fednode_learn::{ComputeDevice, Learner, PoolSettings, Room, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::trainer::TrainerCard;
 use fednode_sim::{self as sim, Past, Scenario};
@@ -87,7 +87,7 @@ impl Run {
             federation::spec(&self.federation, &facts).or_fail(ExitCode::Configuration)?;
         data::refuse_own(&spec, "a simulation")?;
         let division = Division::make(&source, &spec, self.federation.partition_file.as_deref())?;
-        spec.data.partition_hash.clone_from(&division.hash);
+        spec.fingerprints.partition = Some(division.hash.clone());
         let prepared = Prepared {
             spec,
             division,
@@ -193,8 +193,8 @@ impl Prepared {
             .map(|learner| learner.state().n_values())
             .collect();
         let initial: Vec<Knowledge> = learners[0].iter().map(Knowledge::of).collect();
-        let pool =
-            Pool::start(learners, &spec.pool, means.interrupts).or_fail(ExitCode::Internal)?;
+        let pool = Pool::start(learners, &PoolSettings::of(&spec.pool), means.interrupts)
+            .or_fail(ExitCode::Internal)?;
         let counts = if spec.round.participation < 1.0 {
             Counts::Closings
         } else {
@@ -293,7 +293,7 @@ impl Prepared {
     }
 
     fn shards(&self) -> anyhow::Result<Vec<Shard>> {
-        let source = data::source(&self.run.data)?.with_columns(&self.spec.model.columns);
+        let source = data::source(&self.run.data)?.with_columns(&self.spec.fingerprints.columns);
         load_shards(&source, &self.partition()?, &self.shard_params()).or_fail(ExitCode::Data)
     }
 
@@ -314,7 +314,7 @@ impl Prepared {
     /// Weighs the models on the first node's data.
     fn load(&self) -> anyhow::Result<Load> {
         let spec = &self.spec;
-        let source = data::source(&self.run.data)?.with_columns(&self.spec.model.columns);
+        let source = data::source(&self.run.data)?.with_columns(&self.spec.fingerprints.columns);
         let first = load_shard(&source, &self.partition()?, &self.shard_params(), 0)
             .or_fail(ExitCode::Data)?;
         let per_sample = first.split.train.bytes_per_sample() as u64;

@@ -77,7 +77,7 @@ impl Node {
         let drawn = happens(
             self.spec.round.audit,
             b"fednode audit 1",
-            self.federation,
+            self.draws,
             round,
             self.me,
         );

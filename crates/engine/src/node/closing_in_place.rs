@@ -124,7 +124,7 @@ impl Node {
     }
 
     fn acting_rank(&self, round: Round, node: NodeId) -> Rank {
-        Rank::acting(self.federation, round, node)
+        Rank::acting(self.draws, round, node)
     }
 
     pub(super) fn on_turn_to_act(&mut self, round: Round) {
@@ -176,7 +176,7 @@ impl Node {
         if !acting.closing.all_in(std::iter::empty()) {
             return;
         }
-        let (round, members) = acting.closing.members(parent, self.federation);
+        let (round, members) = acting.closing.members(parent, self.draws);
         if members.len() < self.spec.fewest_members() as usize {
             return;
         }

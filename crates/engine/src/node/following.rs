@@ -163,10 +163,7 @@ impl Node {
         // Equals in an order of this node's own, so that not everybody follows the same ones.
         let purpose = [b"fednode prospects 1 ", self.me.as_bytes().as_slice()].concat();
         prospects.sort_by_cached_key(|(node, times)| {
-            (
-                Reverse(*times),
-                draw(&purpose, self.federation, refresh, *node),
-            )
+            (Reverse(*times), draw(&purpose, self.draws, refresh, *node))
         });
         prospects.into_iter().map(|(node, _)| node).collect()
     }

@@ -118,7 +118,7 @@ impl Node {
     }
 
     fn enter_last_stage(&mut self) {
-        match self.spec.pool.enabled {
+        match self.spec.pool.is_enabled() {
             true => self.enter_pool(),
             false => self.finish(),
         }

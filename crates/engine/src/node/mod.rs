@@ -25,9 +25,10 @@ mod resting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use fednode_core::draw::DrawSeed;
 use fednode_core::{
-    Advert, AggregationPlan, Audience, BlobId, BlobRef, Body, FederationId, FederationSpec, Global,
-    Lineage, Local, LocalReport, NodeId, ParamSet, ProxyOffer, ProxySet, Round, Timestamp,
+    Advert, AggregationPlan, Audience, BlobId, BlobRef, Body, FederationSpec, Global, Lineage,
+    Local, LocalReport, NodeId, ParamSet, ProxyOffer, ProxySet, Round, Timestamp,
 };
 
 use crate::chain::{self, Verdict};
@@ -47,7 +48,7 @@ use self::pooling::Pooling;
 #[derive(Debug)]
 pub struct Node {
     spec: Arc<FederationSpec>,
-    federation: FederationId,
+    draws: DrawSeed,
     audience: Audience,
     me: NodeId,
     initial: Lineage,
@@ -98,7 +99,7 @@ impl Node {
             .as_ref()
             .map_or(1, |experts| experts.refresh_every);
         Self {
-            federation: spec.id(),
+            draws: spec.draw_seed(),
             audience: Audience::of(&spec),
             me,
             initial: initial_shared
@@ -473,7 +474,7 @@ impl Node {
     fn rank(&self, round: Round, author: NodeId) -> chain::Rank {
         match author != self.me && self.view.is_aggregator(author) {
             true => chain::Rank::Aggregator,
-            false => chain::Rank::acting(self.federation, round, author),
+            false => chain::Rank::acting(self.draws, round, author),
         }
     }
 

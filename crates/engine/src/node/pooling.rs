@@ -185,7 +185,7 @@ impl Node {
         chosen.sort_by_cached_key(|(node, _)| {
             (
                 place(node),
-                draw(&purpose, self.federation, self.state.round, *node),
+                draw(&purpose, self.draws, self.state.round, *node),
             )
         });
         let others = self.spec.pool.max_members.saturating_sub(1);

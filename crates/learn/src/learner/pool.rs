@@ -9,13 +9,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use fednode_core::spec::PoolSpec;
 use fednode_core::{Layout, NodeId, ParamSet, PoolOutcome, Served};
 
 use super::{Learner, check, count};
 use crate::algorithm::Modular;
 use crate::error::LearnError;
-use crate::pool::{self, Meter, Mixture, Node, PREFIX, Predictor, Sees};
+use crate::pool::{self, GateInput, Meter, Mixture, Node, PREFIX, PoolSettings, Predictor};
 use crate::train::Progress;
 
 /// What a node gives to the pool.
@@ -67,7 +66,7 @@ impl Learner {
     /// Fails if the algorithm has no private module, and when the watcher breaks off; nothing is changed then.
     pub fn fine_tune_module(
         &mut self,
-        spec: &PoolSpec,
+        spec: &PoolSettings,
         watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
     ) -> Result<Option<u32>, LearnError> {
         let node = self.node()?;
@@ -109,7 +108,7 @@ impl Learner {
     /// Fails if the algorithm has no private module, and when the watcher breaks off; nothing is changed then.
     pub fn assemble_pool(
         &mut self,
-        spec: &PoolSpec,
+        spec: &PoolSettings,
         members: Vec<(NodeId, Arc<ParamSet>)>,
         watch: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
     ) -> Result<PoolOutcome, LearnError> {
@@ -216,7 +215,7 @@ impl Learner {
     }
 
     /// Returns how wide is what a gate sees.
-    fn gate_inputs(&self, modular: &dyn Modular, sees: Sees) -> usize {
+    fn gate_inputs(&self, modular: &dyn Modular, sees: GateInput) -> usize {
         let one = Tensor::zeros(
             [1, self.model.input.iter().product()],
             self.device.tensors(),

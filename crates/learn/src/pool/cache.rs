@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_data::Samples;
 
-use super::gate::Sees;
 use super::mixture::Member;
+use super::settings::GateInput;
 use crate::algorithm::{Algorithm, Modular, ModuleKind, Opened};
 use crate::batch;
 use crate::error::LearnError;
@@ -25,7 +25,7 @@ use crate::train::{Progress, Watch};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keeps {
     /// What the gate judges by.
-    GateInput(Sees),
+    GateInput(GateInput),
     /// What modules take.
     ModuleInput,
 }

@@ -14,10 +14,10 @@ use std::io;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::ParamSet;
-use fednode_core::spec::PoolSpec;
 use rand_chacha::ChaCha8Rng;
 
 use super::orthogonal;
+use super::settings::{GateInput, PoolSettings};
 use crate::algorithm::Algorithm;
 use crate::model::{Activation, Initial, Layer, Linear, Net};
 use crate::random;
@@ -37,19 +37,10 @@ pub(crate) struct Selection {
     pub(crate) renormalizes: bool,
 }
 
-/// What a gate judges by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sees {
-    /// What the modules take in.
-    Features,
-    /// The samples themselves.
-    Samples,
-}
-
 /// What distinguishes one gate from another besides numbers and widths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Form {
-    pub(crate) sees: Sees,
+    pub(crate) sees: GateInput,
     /// What follows the first layer.
     pub(crate) first: Activation,
 }
@@ -128,22 +119,15 @@ pub(crate) fn zeros(net: &Net, device: &Device) -> Weights {
 
 impl Form {
     /// Returns the form that a spec wants.
-    pub(crate) fn of(spec: &PoolSpec) -> Self {
-        let sees = if spec.gate_input == "samples" {
-            Sees::Samples
-        } else {
-            Sees::Features
-        };
-        let first = if spec.first_activation == "relu" {
-            Activation::Relu
-        } else {
-            Activation::LeakyRelu
-        };
-        Self { sees, first }
+    pub(crate) fn of(spec: &PoolSettings) -> Self {
+        Self {
+            sees: spec.gate.input,
+            first: spec.gate.first_activation,
+        }
     }
 }
 
-impl Sees {
+impl GateInput {
     /// Returns what the gate judges a batch by, given how the model opens it.
     pub(crate) fn input(
         self,
@@ -318,7 +302,7 @@ mod tests {
     }
 
     fn gate(top_k: usize, renormalizes: bool) -> Gate {
-        let form = Form::of(&PoolSpec::default());
+        let form = Form::of(&PoolSettings::default());
         let net = net(form, INPUTS, MEMBERS);
         let weights = initial(
             &net,
@@ -599,7 +583,7 @@ mod tests {
     /// `pm-moe` §2.4: 134,164 numbers for 512 features and 20 members.
     #[test]
     fn biases_are_zeros_or_drawn_as_pytorch_draws_them() {
-        let net = net(Form::of(&PoolSpec::preset("code").unwrap()), 512, 20);
+        let net = net(Form::of(&PoolSettings::preset(Preset::Code)), 512, 20);
         assert_eq!(
             net.parameters()
                 .iter()

@@ -1,12 +1,11 @@
 //! The gate of a pool, trained (`pm-moe` §2.6, steps 6 to 8): every step size from the same start, the epoch with the
 //! lowest validation loss over all of them; without the guard the last epoch of the first step size.
 
-use fednode_core::spec::PoolSpec;
-
 use super::Node;
 use super::assemble::Pool;
 use super::cache::CachedBatch;
-use super::gate::{self, Dropout, Form, Gate, Sees, Selection, Standard};
+use super::gate::{self, Dropout, Form, Gate, Selection, Standard};
+use super::settings::{Biases, GateInput, PoolSettings, Renormalize};
 use super::train::{self, Best, Judge, Meter, Plan, Stage};
 use crate::algorithm::ModuleKind;
 use crate::error::LearnError;
@@ -22,7 +21,7 @@ pub(super) struct Trained {
 }
 
 /// Returns the step sizes that are tried: without the guard nothing chooses among them.
-pub(super) fn rates(spec: &PoolSpec) -> &[f64] {
+pub(super) fn rates(spec: &PoolSettings) -> &[f64] {
     if spec.guard {
         &spec.learning_rates
     } else {
@@ -46,7 +45,8 @@ impl Pool<'_> {
         let form = Form::of(self.spec);
         let net = gate::net(form, self.training.inputs.width(), kept.len());
         let mut rng = random::stream(Purpose::PoolGate, [seed, node_seed, 0]);
-        let weights = gate::initial(&net, self.spec.biases == "uniform", &mut rng, device);
+        let draws_biases = self.spec.gate.biases == Biases::Uniform;
+        let weights = gate::initial(&net, draws_biases, &mut rng, device);
         let gate = Gate {
             form,
             net,
@@ -56,7 +56,7 @@ impl Pool<'_> {
         };
         let judge = |weights: &Weights| self.validation_loss(&gate, weights, kept);
         let judge: Option<Judge<'_, Weights>> = if self.spec.guard { Some(&judge) } else { None };
-        let PoolSpec {
+        let PoolSettings {
             epochs,
             batch_size,
             drop_last: drops_last,
@@ -74,9 +74,9 @@ impl Pool<'_> {
         let mut best: Option<(Best<Weights>, f64)> = None;
         for (at, learning_rate) in (0..).zip(rates(self.spec)) {
             let rng = random::stream(Purpose::PoolDropout, [seed, node_seed, at]);
-            let mut dropout = (self.spec.dropout > 0.0).then_some(Dropout {
+            let mut dropout = (self.spec.gate.dropout > 0.0).then_some(Dropout {
                 rng,
-                share: self.spec.dropout,
+                share: self.spec.gate.dropout,
             });
             let step = |weights: &mut Weights, positions: &[u32]| {
                 let tape = weights.recorded();
@@ -118,10 +118,9 @@ impl Pool<'_> {
     }
 
     fn selection(&self) -> Selection {
-        let renormalizes = match self.spec.renormalize.as_str() {
-            "always" => true,
-            "additive" => self.node.modular.module().is_additive,
-            _ => false,
+        let renormalizes = match self.spec.renormalize {
+            Renormalize::Never => false,
+            Renormalize::Additive => self.node.modular.module().is_additive,
         };
         Selection {
             top_k: self.spec.top_k,
@@ -130,10 +129,10 @@ impl Pool<'_> {
     }
 
     /// Measures gate inputs that are samples, if they are to be standardised.
-    fn standard(&self, sees: Sees) -> Result<Option<Standard>, LearnError> {
+    fn standard(&self, sees: GateInput) -> Result<Option<Standard>, LearnError> {
         let is_raw =
-            sees == Sees::Samples || self.node.modular.module().kind == ModuleKind::Extractor;
-        if !(is_raw && self.spec.standardize) {
+            sees == GateInput::Samples || self.node.modular.module().kind == ModuleKind::Extractor;
+        if !(is_raw && self.spec.gate.standardize) {
             return Ok(None);
         }
         let inputs = &self.training.inputs;

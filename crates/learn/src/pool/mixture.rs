@@ -8,7 +8,8 @@
 use burn::tensor::{Device, Tensor};
 use fednode_core::{Layout, LayoutMismatch, ParamSet};
 
-use super::gate::{self, Form, Gate, Sees, Selection, Standard};
+use super::gate::{self, Form, Gate, Selection, Standard};
+use super::settings::GateInput;
 use crate::algorithm::{Algorithm, Modular, Opened, Output, Part};
 use crate::model::Activation;
 use crate::weights::Weights;
@@ -69,7 +70,7 @@ impl Mixture {
         let mut params = weights.save(net);
         let mut flag = |name: &str, value: f32| params.insert(name, &[1], vec![value]);
         let mut mark = |name: &str, holds: bool| if holds { flag(name, 1.0) } else { Ok(()) };
-        let saved = mark(SEES_SAMPLES, form.sees == Sees::Samples)
+        let saved = mark(SEES_SAMPLES, form.sees == GateInput::Samples)
             .and_then(|()| mark(FIRST_RELU, form.first == Activation::Relu))
             .and_then(|()| flag(TOP_K, selection.top_k as f32))
             .and_then(|()| flag(RENORMALIZE, f32::from(u8::from(selection.renormalizes))))
@@ -98,7 +99,7 @@ impl Mixture {
     pub(crate) fn load(
         params: &ParamSet,
         parts: &[Part],
-        width: impl Fn(Sees) -> usize,
+        width: impl Fn(GateInput) -> usize,
         device: &Device,
     ) -> Result<Self, LayoutMismatch> {
         let members = params
@@ -107,9 +108,9 @@ impl Mixture {
         let marks = [SEES_SAMPLES, FIRST_RELU].map(|name| params.get(name).is_some());
         let form = Form {
             sees: if marks[0] {
-                Sees::Samples
+                GateInput::Samples
             } else {
-                Sees::Features
+                GateInput::Features
             },
             first: if marks[1] {
                 Activation::Relu
@@ -293,7 +294,7 @@ mod tests {
 
     const MEMBERS: usize = 3;
     const FORM: Form = Form {
-        sees: Sees::Features,
+        sees: GateInput::Features,
         first: Activation::LeakyRelu,
     };
 
@@ -441,7 +442,7 @@ mod tests {
             let (modular, device) = (algorithm.modular().unwrap(), Device::flex());
             let mut pool = mixture(algorithm.as_ref(), |_| ());
             let form = Form {
-                sees: Sees::Samples,
+                sees: GateInput::Samples,
                 first: Activation::Relu,
             };
             let width = random(1, 1).dims()[1];
@@ -460,7 +461,7 @@ mod tests {
             };
             let parts = parts(algorithm.as_ref(), modular);
             let saved = ParamSet::decode(&pool.save(parts).to_bytes()).unwrap();
-            let of = |sees| if sees == Sees::Samples { width } else { 0 };
+            let of = |sees| if sees == GateInput::Samples { width } else { 0 };
             let loaded = Mixture::load(&saved, parts, of, &device).unwrap();
             assert_eq!(loaded.gate.form, form, "{name}");
             let expected = logits(algorithm.as_ref(), Some(&pool));

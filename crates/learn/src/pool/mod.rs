@@ -23,6 +23,7 @@ mod gate;
 mod gating;
 mod mixture;
 mod orthogonal;
+mod settings;
 mod train;
 
 use burn::tensor::Device;
@@ -34,8 +35,8 @@ use crate::room::Room;
 
 pub(crate) use assemble::assemble;
 pub(crate) use fine_tune::fine_tune;
-pub(crate) use gate::Sees;
 pub(crate) use mixture::{Mixture, PREFIX, Predictor, layout, own, parts, save};
+pub use settings::{Biases, GateInput, GateSettings, PoolSettings, Renormalize, Score};
 pub(crate) use train::Meter;
 
 /// The node whose stage it is.

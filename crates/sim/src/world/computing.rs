@@ -77,7 +77,7 @@ impl World<'_> {
         let proxies = update.proxies.filter(|_| refreshes);
         let sketches = proxies.as_ref().filter(|_| self.spec.uses_sketches());
         let sketches =
-            sketches.map(|proxies| fednode_mix::sketch::sketches(proxies, self.federation));
+            sketches.map(|proxies| fednode_mix::sketch::sketches(proxies, self.spec.draw_seed()));
         let proxies = proxies.map(|proxies| self.offer(member, round, &proxies));
         Ok(LocalReport {
             round,
