@@ -114,7 +114,7 @@ fn experts_weigh_by_use_and_modules_are_pooled(seed: u64) -> Scenario {
         .with(2, Behaviour::KeptModule)
         .with(3, Behaviour::NanExperts)
         .at(17.0, Incident::Kill(5));
-    scenario.spec.pool.enabled = true;
+    scenario.spec.pool.preset = Some(fednode_core::spec::Preset::Fixed);
     scenario.spec.pool.max_members = 4;
     if let Some(experts) = &mut scenario.spec.exchange.experts {
         experts.weighting = Weighting::Samples;
