@@ -83,5 +83,9 @@ fn read_spec(path: &Path) -> Result<FederationSpec, Failure> {
         )
     };
     let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
-    FederationSpec::from_toml(&text).map_err(|error| wrong(&error))
+    let reading = FederationSpec::read(&text).map_err(|error| wrong(&error))?;
+    if let Some(notice) = reading.notice {
+        eprintln!("warning: {notice}");
+    }
+    Ok(reading.spec)
 }

@@ -12,7 +12,7 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use fednode_core::spec::ModelSpec;
+use fednode_core::spec::{Fingerprints, ModelSpec};
 use fednode_data::{Pixels, Samples, Vocabulary, source};
 use fednode_runtime::exit::ExitCode;
 use flate2::read::GzDecoder;
@@ -39,6 +39,7 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 pub(crate) fn read(
     path: &Path,
     model: &ModelSpec,
+    known: &Fingerprints,
     vocabulary: Option<&Arc<Vocabulary>>,
 ) -> anyhow::Result<Samples> {
     let ending = path
@@ -49,7 +50,7 @@ pub(crate) fn read(
     let pixels = match (vocabulary, ending.as_str()) {
         (Some(vocabulary), _) => texts(&unpacked(path)?, model.input, vocabulary),
         (None, "png" | "jpg" | "jpeg") => image(path, model.input),
-        (None, "csv") => csv(&unpacked(path)?, model),
+        (None, "csv") => csv(&unpacked(path)?, model, &known.columns),
         (None, _) => idx(&unpacked(path)?, model.input, source::is_transposed(path)),
     };
     let pixels =
@@ -57,10 +58,10 @@ pub(crate) fn read(
     // Labels are never looked at, but every sample has one.
     let n_samples = pixels.len() / model.input.iter().product::<usize>();
     let numbered = || (0..model.classes).map(|class| class.to_string()).collect();
-    let names: Arc<[String]> = if model.class_names.is_empty() {
+    let names: Arc<[String]> = if known.class_names.is_empty() {
         numbered()
     } else {
-        model.class_names.iter().cloned().collect()
+        known.class_names.iter().cloned().collect()
     };
     Samples::new(model.input, pixels, vec![0; n_samples], names).or_fail(ExitCode::Data)
 }
@@ -185,9 +186,9 @@ fn texts(bytes: &[u8], input: [usize; 3], vocabulary: &Arc<Vocabulary>) -> Resul
     })
 }
 
-fn csv(bytes: &[u8], model: &ModelSpec) -> Result<Pixels, String> {
+fn csv(bytes: &[u8], model: &ModelSpec, columns: &[String]) -> Result<Pixels, String> {
     let width: usize = model.input.iter().product();
-    let values = source::numbers(bytes, width, &model.columns)?;
+    let values = source::numbers(bytes, width, columns)?;
     if values.is_empty() {
         Err("holds no rows of numbers".into())
     } else {
@@ -219,32 +220,35 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.csv");
         std::fs::write(&path, "bmi,label,age\n20.5,x,40\n21.5,y,50\n").unwrap();
-        let named = ModelSpec {
+        let named = Fingerprints {
             columns: vec!["age".into(), "bmi".into()],
-            ..model([1, 1, 2])
+            ..Fingerprints::default()
         };
         assert_eq!(
-            batch(&read(&path, &named, None).unwrap()),
+            batch(&read(&path, &model([1, 1, 2]), &named, None).unwrap()),
             [40.0, 20.5, 50.0, 21.5]
         );
         std::fs::write(&path, "2020,2019\n1,2\n").unwrap();
-        let years = ModelSpec {
+        let years = Fingerprints {
             columns: vec!["2019".into(), "2020".into()],
-            ..model([1, 1, 2])
+            ..Fingerprints::default()
         };
-        assert_eq!(batch(&read(&path, &years, None).unwrap()), [2.0, 1.0]);
+        assert_eq!(
+            batch(&read(&path, &model([1, 1, 2]), &years, None).unwrap()),
+            [2.0, 1.0]
+        );
         std::fs::write(&path, "bmi,label,age\n20.5,x,40\n21.5,y,50\n").unwrap();
-        let other = ModelSpec {
+        let other = Fingerprints {
             columns: vec!["age".into(), "dose".into()],
-            ..model([1, 1, 2])
+            ..Fingerprints::default()
         };
         assert!(
-            read(&path, &other, None)
+            read(&path, &model([1, 1, 2]), &other, None)
                 .unwrap_err()
                 .to_string()
                 .contains("has no column `dose`")
         );
-        let unnamed = read(&path, &model([1, 1, 2]), None)
+        let unnamed = read(&path, &model([1, 1, 2]), &Fingerprints::default(), None)
             .unwrap_err()
             .to_string();
         assert!(
@@ -260,13 +264,13 @@ mod tests {
         image::RgbImage::from_pixel(4, 4, image::Rgb([255, 0, 0]))
             .save_with_format(&path, image::ImageFormat::Png)
             .unwrap();
-        let colour = read(&path, &model([3, 2, 2]), None).unwrap();
+        let colour = read(&path, &model([3, 2, 2]), &Fingerprints::default(), None).unwrap();
         assert_eq!(batch(&colour), [[1.0; 4], [-1.0; 4], [-1.0; 4]].concat());
-        let grey = read(&path, &model([1, 4, 4]), None).unwrap();
+        let grey = read(&path, &model([1, 4, 4]), &Fingerprints::default(), None).unwrap();
         assert_eq!((grey.len(), grey.shape), (1, [1, 4, 4]));
         std::fs::write(&path, b"nonsense").unwrap();
         assert!(
-            read(&path, &model([3, 2, 2]), None)
+            read(&path, &model([3, 2, 2]), &Fingerprints::default(), None)
                 .unwrap_err()
                 .to_string()
                 .contains("is no image")
@@ -289,7 +293,7 @@ mod tests {
         );
         packer.write_all(&bytes).unwrap();
         packer.finish().unwrap();
-        let samples = read(&path, &model([1, 1, 2]), None).unwrap();
+        let samples = read(&path, &model([1, 1, 2]), &Fingerprints::default(), None).unwrap();
         assert_eq!(
             (samples.len(), batch(&samples)),
             (2, vec![-1.0, 1.0, 1.0, -1.0])
@@ -303,7 +307,7 @@ mod tests {
         .concat();
         std::fs::write(&letters, columns).unwrap();
         assert_eq!(
-            batch(&read(&letters, &model([1, 2, 2]), None).unwrap()),
+            batch(&read(&letters, &model([1, 2, 2]), &Fingerprints::default(), None).unwrap()),
             [-1.0, 1.0, -1.0, -1.0]
         );
         assert!(
@@ -326,7 +330,7 @@ mod tests {
     #[test]
     fn rows_may_have_a_heading() {
         assert_eq!(
-            csv(b"a,b\n1, 2\n\n3,\"4\"\n", &model([1, 1, 2])).unwrap(),
+            csv(b"a,b\n1, 2\n\n3,\"4\"\n", &model([1, 1, 2]), &[]).unwrap(),
             Pixels::Floats(vec![1.0, 2.0, 3.0, 4.0])
         );
         for (text, line, cell) in [
@@ -334,17 +338,17 @@ mod tests {
             ("1,\n3,4", 1, ""),
             ("a,b\n1,nan", 2, "nan"),
         ] {
-            let error = csv(text.as_bytes(), &model([1, 1, 2])).unwrap_err();
+            let error = csv(text.as_bytes(), &model([1, 1, 2]), &[]).unwrap_err();
             assert_eq!(
                 error,
                 format!("holds `{cell}` in line {line}, not a finite number")
             );
         }
         assert_eq!(
-            csv(b"1,2,3", &model([1, 1, 2])).unwrap_err(),
+            csv(b"1,2,3", &model([1, 1, 2]), &[]).unwrap_err(),
             "has 3 values in line 1, but the model takes 2"
         );
-        assert!(csv(b"a,b", &model([1, 1, 2])).is_err());
+        assert!(csv(b"a,b", &model([1, 1, 2]), &[]).is_err());
     }
 
     #[test]
@@ -353,7 +357,13 @@ mod tests {
         let path = folder.path().join("texts.txt");
         std::fs::write(&path, "Dogs bark!\n\ncats, too and more\n").unwrap();
         let vocabulary = Arc::new(Vocabulary::new(&["dogs", "bark", "cats", "too"]).unwrap());
-        let samples = read(&path, &model([1, 1, 4]), Some(&vocabulary)).unwrap();
+        let samples = read(
+            &path,
+            &model([1, 1, 4]),
+            &Fingerprints::default(),
+            Some(&vocabulary),
+        )
+        .unwrap();
         // 0 fills up, 1 is unknown: `!`, `,` and `and`.
         let Pixels::Tokens { ids, .. } = &samples.pixels else {
             panic!("texts are tokens")
@@ -361,10 +371,15 @@ mod tests {
         assert_eq!(ids, &[2, 3, 1, 0, 4, 1, 5, 1]);
         std::fs::write(&path, [0xff, b'a']).unwrap();
         assert!(
-            read(&path, &model([1, 1, 4]), Some(&vocabulary))
-                .unwrap_err()
-                .to_string()
-                .contains("is no UTF-8")
+            read(
+                &path,
+                &model([1, 1, 4]),
+                &Fingerprints::default(),
+                Some(&vocabulary)
+            )
+            .unwrap_err()
+            .to_string()
+            .contains("is no UTF-8")
         );
     }
 }

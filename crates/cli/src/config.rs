@@ -29,7 +29,7 @@ config! {
         shard: Option<Shard> = None => "I/N",
         /// The file of index lists when the spec's partition is `file`.
         partition_file: Option<PathBuf> = None => "FILE",
-        /// The file of the parameters that the spec's `model.initial` names, where the federation starts from given ones.
+        /// The file of the parameters that the spec's `fingerprints.initial` names, where the federation starts from given ones.
         initial: Option<PathBuf> = None => "FILE",
         /// This node's own model, where its algorithm shares nothing of it; without it, what the spec says.
         model: Option<String> = None => "NAME",

@@ -42,7 +42,7 @@ pub fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
     let opened = source.open().or_fail(ExitCode::Data)?;
     let pool = opened.pool().or_fail(ExitCode::Data)?;
     let (mut is_table, mut columns) = (false, Vec::new());
-    let (mut vocabulary, mut vocabulary_hash) = (0, String::new());
+    let (mut vocabulary, mut vocabulary_hash) = (0, None);
     match opened.describe().or_fail(ExitCode::Data)? {
         Facts::Images => {}
         Facts::Table { columns: named } => {
@@ -51,7 +51,7 @@ pub fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
         }
         Facts::Text {
             vocabulary: words, ..
-        } => (vocabulary, vocabulary_hash) = (words.len(), words.hash().to_owned()),
+        } => (vocabulary, vocabulary_hash) = (words.len(), Some(words.hash().to_owned())),
     }
     if columns.len() > MOST_NAMES {
         columns.clear();
@@ -116,7 +116,7 @@ pub fn warn_of_table(source: &DataSource, columns: &[String]) -> anyhow::Result<
     };
     if let (None, [first, ..]) = (named, columns) {
         eprintln!(
-            "warning: the table has no header, so its columns are taken in their order: it must be that of `model.columns` in \
+            "warning: the table has no header, so its columns are taken in their order: it must be that of `fingerprints.columns` in \
              federation.toml, which begins with `{first}`"
         );
     }

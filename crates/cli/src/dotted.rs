@@ -6,13 +6,17 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use fednode_core::config::{ConfigError, unknown_name};
+use fednode_core::config::{ConfigError, explain, unknown_name};
 use fednode_core::{FederationSpec, HyperValue};
 
 /// Where the algorithm's own hyper-parameters are.
 const HYPER: &str = "hyper.";
-/// What the algorithm writes itself, from its hyper-parameters; nobody sets it by hand.
-const EXCHANGE: &str = "exchange";
+/// The short name of the key that turns the pool on.
+const POOL: [&str; 2] = ["pool", "pool.preset"];
+/// The word that takes the value of a key away, where a key may have none.
+const NONE: &str = "none";
+/// What `fednode init` writes itself; nobody sets it by hand.
+const MACHINE_WRITTEN: [&str; 3] = ["version", "fingerprints", "exchange"];
 
 /// One `key=value` as typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,9 +42,16 @@ impl FromStr for Assignment {
 }
 
 impl Assignment {
+    /// Returns it with the whole key, where it was typed by its short name.
+    fn in_full(&self) -> Self {
+        let [short, full] = POOL;
+        let key = if self.key == short { full } else { &self.key };
+        Self::new(key, &self.value)
+    }
+
     /// Tells whether it is of the same key as another.
     pub fn is_of(&self, other: &Self) -> bool {
-        bare(&self.key) == bare(&other.key)
+        bare(&self.in_full().key) == bare(&other.in_full().key)
     }
 
     /// Makes an assignment.
@@ -85,8 +96,11 @@ pub fn assign(
     let mut root = toml::Table::try_from(spec).map_err(|error| ConfigError(error.to_string()))?;
     let mut hyper: BTreeMap<String, HyperValue> = spec.hyper.clone();
     root.remove("hyper");
-    root.remove(EXCHANGE);
+    MACHINE_WRITTEN
+        .iter()
+        .for_each(|key| drop(root.remove(*key)));
     for assignment in assignments {
+        let assignment = &assignment.in_full();
         match hyper_name(&assignment.key, &root) {
             Some(name) if hyper_names.contains(&name) => {
                 let Ok(value) = assignment.value.parse();
@@ -108,13 +122,14 @@ pub fn assign(
     let mut assigned = read_back(&root).map_err(ConfigError)?;
     assigned.hyper = hyper;
     assigned.exchange = spec.exchange.clone();
+    assigned.fingerprints = spec.fingerprints.clone();
     Ok(assigned)
 }
 
 fn read_back(root: &toml::Table) -> Result<FederationSpec, String> {
     root.clone()
         .try_into()
-        .map_err(|error: toml::de::Error| one_line(error.message()))
+        .map_err(|error: toml::de::Error| explain(error.message()))
 }
 
 /// Returns the hyper-parameter that a key means, if it means one.
@@ -138,12 +153,23 @@ fn put(
         };
         table = inner;
     }
+    let is_optional = optional().contains(&assignment.key);
+    if is_optional && assignment.value == NONE {
+        table.remove(last);
+        return Ok(());
+    }
     match table.get_mut(last) {
-        None | Some(toml::Value::Table(_)) => Err(unknown),
+        Some(toml::Value::Table(_)) => Err(unknown),
         Some(value) => {
             *value = read(&assignment.value, value);
             Ok(())
         }
+        None if is_optional => {
+            let value = read(&assignment.value, &toml::Value::Boolean(false));
+            table.insert(last.to_owned(), value);
+            Ok(())
+        }
+        None => Err(unknown),
     }
 }
 
@@ -166,11 +192,27 @@ fn unknown_key(key: &str, root: &toml::Table, hyper_names: &[&str]) -> ConfigErr
         prefix = HYPER;
     } else {
         flatten("", root, &mut valid);
+        valid.extend(optional());
+        valid.sort_unstable();
+        valid.dedup();
     }
     valid.extend(hyper_names.iter().map(|name| format!("{prefix}{name}")));
     let mut names: Vec<&str> = valid.iter().map(String::as_str).collect();
     names.sort_unstable();
     ConfigError(unknown_name("key", key, &names))
+}
+
+/// Returns the keys that have no value unless somebody sets one.
+fn optional() -> Vec<String> {
+    let default = toml::Table::try_from(FederationSpec::default()).unwrap_or_default();
+    let mut present = Vec::new();
+    flatten("", &default, &mut present);
+    let doc = FederationSpec::doc();
+    let documented = doc.entries().into_iter().map(|entry| entry.dotted());
+    let is_written = |key: &String| MACHINE_WRITTEN.iter().any(|table| key.starts_with(table));
+    documented
+        .filter(|key| !present.contains(key) && !is_written(key))
+        .collect()
 }
 
 fn flatten(path: &str, table: &toml::Table, keys: &mut Vec<String>) {
@@ -187,12 +229,10 @@ fn flatten(path: &str, table: &toml::Table, keys: &mut Vec<String>) {
     }
 }
 
-fn one_line(message: &str) -> String {
-    message.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
+    use fednode_core::spec::Preset;
+
     use super::*;
 
     fn set(texts: &[&str]) -> Result<FederationSpec, String> {
@@ -231,6 +271,25 @@ mod tests {
     #[test]
     fn later_assignments_win() {
         assert_eq!(set(&["rounds=2", "rounds=3"]).unwrap().rounds, 3);
+    }
+
+    #[test]
+    fn keys_without_a_value_are_set_and_taken_away() {
+        let spec = set(&["pool=code", "pool.epochs=3", "pool.guard=true"]).unwrap();
+        assert_eq!(
+            (spec.pool.preset, spec.pool.epochs, spec.pool.guard),
+            (Some(Preset::Code), Some(3), Some(true))
+        );
+        assert!(!set(&["pool=code", "pool=none"]).unwrap().pool.is_enabled());
+        assert_eq!(
+            set(&["pool=fixd"]).unwrap_err(),
+            "`pool.preset=fixd`: unknown value `fixd`: did you mean `fixed`? Allowed are `fixed`, `paper`, `code`, `best`"
+        );
+        let written = set(&["fingerprints.partition=x"]).unwrap_err();
+        assert!(
+            written.starts_with("unknown key `fingerprints.partition`"),
+            "{written}"
+        );
     }
 
     #[test]

@@ -129,7 +129,7 @@ mod tests {
             all.len(),
             "every digit is in one of them"
         );
-        spec.data.partition_hash = "0".into();
+        spec.fingerprints.partition = Some("0".into());
         assert!(
             Everyone::load(&digits, &spec, None)
                 .unwrap_err()

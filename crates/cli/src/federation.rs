@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use fednode_core::spec::PoolSpec;
+use fednode_core::spec::Preset;
 use fednode_core::{ConfigError, FederationSpec};
 use fednode_learn::{algorithm, last_stage, own_model};
 
@@ -19,9 +19,7 @@ use crate::initial;
 /// The key of the algorithm.
 const ALGORITHM: &str = "algorithm";
 /// The key of a preset of the pool.
-const POOL: &str = "pool";
-/// The preset that has the statistics expert beside the pool, wherever nodes have an extractor in common.
-const BEST: &str = "best";
+const POOL: &str = "pool.preset";
 
 /// The flags that shape a federation.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -116,8 +114,8 @@ pub struct DataFacts {
     pub is_table: bool,
     /// Entries of the vocabulary; 0 unless the samples are texts.
     pub vocabulary: usize,
-    /// Which vocabulary; empty unless the samples are texts.
-    pub vocabulary_hash: String,
+    /// Which vocabulary, if the samples are texts.
+    pub vocabulary_hash: Option<String>,
 }
 
 /// Makes the spec that flags and data describe; the partition's hash is still empty.
@@ -133,19 +131,12 @@ pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError
     }
     let row = algorithm::find(&spec.algorithm)?;
     let hyper_names = row.hyper_names();
-    let (presets, assignments): (Vec<_>, Vec<_>) = all
-        .into_iter()
-        .partition(|assignment| assignment.key == POOL);
-    let preset = presets.last().map(|preset| preset.value.as_str());
-    if let Some(name) = preset {
-        spec.pool = PoolSpec::preset(name)?;
-    }
-    spec = dotted::assign(&spec, &assignments, &hyper_names)?;
+    spec = dotted::assign(&spec, &all, &hyper_names)?;
     if let Some(path) = &args.initial {
-        spec.model.initial = initial::read(path)?.1;
+        spec.fingerprints.initial = Some(initial::read(path)?.1);
     }
     algorithm::fill_exchange(&mut spec)?;
-    if preset == Some(BEST) {
+    if spec.pool.preset == Some(Preset::Best) {
         spec.statistics.enabled |= last_stage::suits_statistics(&spec).unwrap_or(false);
     }
     last_stage::check(&spec).map_err(|error| ConfigError(error.to_string()))?;
@@ -166,8 +157,8 @@ pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError
 /// Says how it is written.
 pub fn refuse_preset(args: &Args, path: &Path) -> Result<(), ConfigError> {
     let preset = path.to_str().filter(|name| {
-        args.pool.as_deref() == Some(PoolSpec::PRESETS[0])
-            && PoolSpec::PRESETS.contains(name)
+        args.pool.as_deref() == Some(Preset::NAMES[0])
+            && Preset::NAMES.contains(name)
             && !path.exists()
     });
     match preset {
@@ -297,10 +288,12 @@ fn recipe(data: &DataFacts) -> FederationSpec {
     spec.data.name.clone_from(&data.name);
     spec.model.input = data.input;
     spec.model.classes = data.classes;
-    spec.model.class_names.clone_from(&data.class_names);
-    spec.model.columns.clone_from(&data.columns);
+    spec.fingerprints.class_names.clone_from(&data.class_names);
+    spec.fingerprints.columns.clone_from(&data.columns);
     spec.model.vocabulary = data.vocabulary;
-    spec.model.vocabulary_hash.clone_from(&data.vocabulary_hash);
+    spec.fingerprints
+        .vocabulary
+        .clone_from(&data.vocabulary_hash);
     let [channels, height, width] = data.input;
     let is_text = data.vocabulary > 0;
     let is_small = !is_text && channels * height * width < 256;

@@ -13,7 +13,7 @@ use crate::failure::{OrFail, fail};
 ///
 /// # Errors
 /// Names the file and what is wrong with it.
-pub fn read(path: &Path) -> Result<(ParamSet, String), ConfigError> {
+pub fn read(path: &Path) -> Result<(ParamSet, BlobId), ConfigError> {
     let shown = path.display();
     let bytes = std::fs::read(path).map_err(|error| {
         ConfigError(format!(
@@ -25,7 +25,7 @@ pub fn read(path: &Path) -> Result<(ParamSet, String), ConfigError> {
             "`{shown}` holds no parameters to start from: {error}"
         ))
     })?;
-    let name = BlobId::of(&params.to_bytes()).to_string();
+    let name = BlobId::of(&params.to_bytes());
     Ok((params, name))
 }
 
@@ -34,25 +34,25 @@ pub fn read(path: &Path) -> Result<(ParamSet, String), ConfigError> {
 /// # Errors
 /// Says which file is missing, or that it is another one than the spec's.
 pub fn of(spec: &FederationSpec, file: Option<&Path>) -> anyhow::Result<Option<Arc<ParamSet>>> {
-    let wanted = spec.model.initial.as_str();
+    let wanted = spec.fingerprints.initial;
     let refuse = |text: String| Err(fail(ExitCode::Configuration, text));
     let Some(file) = file else {
         return match wanted {
-            "" => Ok(None),
-            _ => refuse(format!(
+            None => Ok(None),
+            Some(wanted) => refuse(format!(
                 "the federation starts from the parameters {wanted}: name their file with --initial"
             )),
         };
     };
     let (params, name) = read(file).or_fail(ExitCode::Configuration)?;
     match wanted {
-        "" => refuse(
+        None => refuse(
             "the federation starts from drawn parameters: leave out `initial`, or put it into the spec with \
                       `fednode init --initial FILE`"
                 .to_owned(),
         ),
-        _ if wanted == name => Ok(Some(Arc::new(params))),
-        _ => refuse(format!("`{}` holds the parameters {name}, the federation starts from {wanted}", file.display())),
+        Some(wanted) if wanted == name => Ok(Some(Arc::new(params))),
+        Some(wanted) => refuse(format!("`{}` holds the parameters {name}, the federation starts from {wanted}", file.display())),
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
         let (right, wrong) = (file("right", 1.0), file("wrong", 2.0));
         let drawn = FederationSpec::default();
         let mut spec = drawn.clone();
-        spec.model.initial = read(&right).unwrap().1;
+        spec.fingerprints.initial = Some(read(&right).unwrap().1);
         spec.validate().unwrap();
         assert_ne!(spec.id(), drawn.id(), "another start is another federation");
         assert_eq!(of(&spec, Some(&right)).unwrap().unwrap().n_values(), 1);

@@ -217,7 +217,7 @@ impl Model {
         let tokens: Vec<&str> = self.card.vocabulary.iter().map(String::as_str).collect();
         let vocabulary = Vocabulary::new(&tokens)
             .ok()
-            .filter(|found| found.hash() == self.spec().model.vocabulary_hash);
+            .filter(|found| Some(found.hash()) == self.spec().fingerprints.vocabulary.as_deref());
         let missing = || {
             fail(
                 ExitCode::State,
@@ -234,7 +234,10 @@ impl Model {
 
     /// Returns a class's name, or its number if it has none.
     pub fn class_name(&self, class: u16) -> String {
-        let known = [&self.spec().model.class_names, &self.card.class_names];
+        let known = [
+            &self.spec().fingerprints.class_names,
+            &self.card.class_names,
+        ];
         let name = known
             .into_iter()
             .find_map(|names| names.get(usize::from(class)));

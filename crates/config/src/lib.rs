@@ -40,7 +40,7 @@ mod sample;
 mod spelling;
 
 pub use doc::{Entry, KeyDoc, TableDoc, is_path};
-pub use read::{ConfigError, from_table, in_range, parse, to_table};
+pub use read::{ConfigError, explain, from_table, in_range, parse, to_table};
 pub use sample::sample;
 pub use spelling::unknown_name;
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::spelling::unknown_name;
+use crate::spelling::{unknown_name, unknown_value};
 
 /// Tells why a configuration was refused, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -78,17 +78,18 @@ fn key_of(error: &toml::de::Error) -> Option<String> {
     Some(key.trim_end().trim_end_matches('`').to_owned())
 }
 
-/// Turns serde's "unknown field" message into one that offers the nearest key.
-fn explain(message: &str) -> String {
+/// Turns a message of serde into one line. It offers the nearest key for an unknown one, and all words of a closed set
+/// for an unknown word.
+pub fn explain(message: &str) -> String {
     let names: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     match names.split_first() {
         Some((unknown, valid)) if message.starts_with("unknown field") => {
             unknown_name("key", unknown, valid)
         }
         Some((unknown, valid)) if message.starts_with("unknown variant") => {
-            unknown_name("value", unknown, valid)
+            unknown_value(unknown, valid)
         }
-        _ => message.lines().next().unwrap_or_default().to_owned(),
+        _ => message.split_whitespace().collect::<Vec<_>>().join(" "),
     }
 }
 

@@ -21,19 +21,17 @@ fn write_table(text: &mut String, path: &str, table: &toml::Table, doc: &TableDo
         doc.keys.iter().partition(|key| key.table.is_some());
     for key in plain {
         text.push_str(&comment(&key.lines));
-        let name = key.key;
-        match table.get(name) {
-            Some(toml::Value::Table(inner)) => {
-                let entries: Vec<String> = inner
-                    .iter()
-                    .map(|(key, value)| format!("{} = {value}", key_text(key)))
-                    .collect();
-                text.push_str(&format!("{name} = {{ {} }}\n", entries.join(", ")));
-            }
-            Some(value) => text.push_str(&format!("{name} = {value}\n")),
-            None => text.push_str(&format!("# {name} =\n")),
+        match table.get(key.key) {
+            Some(value) => write_value(text, key.key, value),
+            None => text.push_str(&format!("# {} =\n", key.key)),
         }
         text.push('\n');
+    }
+    // A table without documented keys is written by a machine: all that it has is written.
+    if doc.keys.is_empty() {
+        for (name, value) in table {
+            write_value(text, &key_text(name), value);
+        }
     }
     for key in tables {
         let name = key.key;
@@ -50,6 +48,19 @@ fn write_table(text: &mut String, path: &str, table: &toml::Table, doc: &TableDo
             }
             _ => text.push_str(&format!("# [{inner_path}]\n\n")),
         }
+    }
+}
+
+fn write_value(text: &mut String, name: &str, value: &toml::Value) {
+    match value {
+        toml::Value::Table(inner) => {
+            let entries: Vec<String> = inner
+                .iter()
+                .map(|(key, value)| format!("{} = {value}", key_text(key)))
+                .collect();
+            text.push_str(&format!("{name} = {{ {} }}\n", entries.join(", ")));
+        }
+        value => text.push_str(&format!("{name} = {value}\n")),
     }
 }
 

@@ -36,6 +36,16 @@ pub fn unknown_name(kind: &str, unknown: &str, valid: &[&str]) -> String {
     }
 }
 
+/// Says that a word of a closed set is unknown, which is nearest, and which there are.
+pub(crate) fn unknown_value(unknown: &str, valid: &[&str]) -> String {
+    let offer = unknown_name("value", unknown, valid);
+    if offer.ends_with('?') {
+        format!("{offer} Allowed are {}", quoted(valid).join(", "))
+    } else {
+        offer
+    }
+}
+
 fn quoted(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| format!("`{name}`")).collect()
 }

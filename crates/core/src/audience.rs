@@ -5,13 +5,13 @@
 //! the others say reaches those who follow them because their experts are alike (a partial view).
 //! Closed rounds and other control adverts are for everybody, whoever says them.
 
-use crate::draw::happens;
-use crate::{Body, FederationId, FederationSpec, NodeId, Round};
+use crate::draw::{DrawSeed, happens};
+use crate::{Body, FederationSpec, NodeId, Round};
 
 /// Tells who speaks to everybody.
 #[derive(Debug, Clone, Copy)]
 pub struct Audience {
-    federation: FederationId,
+    seed: DrawSeed,
     /// Probability that a node speaks in a round.
     share: f64,
 }
@@ -21,7 +21,7 @@ impl Audience {
     pub fn of(spec: &FederationSpec) -> Self {
         let share = f64::from(spec.scale.speakers) / f64::from(spec.nodes);
         Self {
-            federation: spec.id(),
+            seed: spec.draw_seed(),
             share: share.min(1.0),
         }
     }
@@ -33,14 +33,7 @@ impl Audience {
 
     /// Tells whether everybody hears a node's update of a round.
     pub fn hears(&self, node: NodeId, round: Round) -> bool {
-        !self.is_partial()
-            || happens(
-                self.share,
-                b"fednode speakers 1",
-                self.federation,
-                round,
-                node,
-            )
+        !self.is_partial() || happens(self.share, b"fednode speakers 1", self.seed, round, node)
     }
 
     /// Tells whether an advert is for everybody.

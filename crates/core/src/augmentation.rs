@@ -59,7 +59,7 @@ mod tests {
         let error = FederationSpec::from_toml("[training]\naugmentation = \"crops\"").unwrap_err();
         assert_eq!(
             error.0,
-            "line 2: unknown value `crops`: did you mean `crop`?"
+            "line 2: unknown value `crops`: did you mean `crop`? Allowed are `none`, `crop`, `flip`, `crop-flip`"
         );
     }
 }

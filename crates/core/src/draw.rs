@@ -1,16 +1,35 @@
 //! Draws that everybody makes alike: who acts, who audits, who is heard.
 //!
-//! A draw hashes its purpose, the federation, a round and a node. Nobody can choose its outcome: the federation's name
-//! depends on every key of the spec, and a node's on its key pair, which is made before the round is known.
+//! A draw hashes its purpose, the federation's seed, a round and a node. It does not depend on the other keys of the spec:
+//! a new key, or another value of one, leaves all draws as they are. No draw is secret, since all members know the spec.
+//! A node cannot choose its outcome without another key pair.
 
-use crate::{FederationId, NodeId, Round};
+use crate::{NodeId, Round};
+
+/// What all draws of a federation start from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DrawSeed(u64);
+
+impl DrawSeed {
+    /// Returns the start of the draws of a federation with this `seed`.
+    pub const fn of(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Returns 32 bytes for a purpose, to seed a generator with.
+    pub fn bytes(self, purpose: &[u8]) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(purpose).update(&self.0.to_le_bytes());
+        *hasher.finalize().as_bytes()
+    }
+}
 
 /// Draws a number for a node and a round.
-pub fn draw(purpose: &[u8], federation: FederationId, round: Round, node: NodeId) -> [u8; 32] {
+pub fn draw(purpose: &[u8], seed: DrawSeed, round: Round, node: NodeId) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     hasher
         .update(purpose)
-        .update(federation.as_bytes())
+        .update(&seed.0.to_le_bytes())
         .update(&round.0.to_le_bytes())
         .update(node.as_bytes());
     *hasher.finalize().as_bytes()
@@ -20,11 +39,11 @@ pub fn draw(purpose: &[u8], federation: FederationId, round: Round, node: NodeId
 pub fn happens(
     probability: f64,
     purpose: &[u8],
-    federation: FederationId,
+    seed: DrawSeed,
     round: Round,
     node: NodeId,
 ) -> bool {
-    let drawn = draw(purpose, federation, round, node);
+    let drawn = draw(purpose, seed, round, node);
     let low = u64::from_le_bytes([
         drawn[0], drawn[1], drawn[2], drawn[3], drawn[4], drawn[5], drawn[6], drawn[7],
     ]);
@@ -37,10 +56,10 @@ mod tests {
 
     #[test]
     fn events_happen_as_often_as_asked() {
-        let federation = FederationId::from_bytes([1; 32]);
+        let seed = DrawSeed::of(1);
         let node = NodeId::from_bytes([2; 32]);
         let drawn = (1..=2000)
-            .filter(|round| happens(0.05, b"audit", federation, Round(*round), node))
+            .filter(|round| happens(0.05, b"audit", seed, Round(*round), node))
             .count();
         assert!((60..140).contains(&drawn), "{drawn} of 2000 at 5 %");
     }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::HyperValue;
+use crate::config::TableDoc;
 
 /// How much a member's shared part counts in the average.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -243,7 +244,7 @@ pub struct ExpertExchange {
 
 /// What an algorithm shares.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Exchange {
     /// The averaged part, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -257,6 +258,11 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// Returns the documentation of the table: a machine writes its keys, so none is documented.
+    pub fn doc() -> TableDoc {
+        TableDoc::default()
+    }
+
     /// Tells whether proxies are published in this round: `(t-1) mod I == 0` (FedMoE-DA, Algorithm 1).
     pub fn refreshes_in(&self, round: crate::Round) -> bool {
         let every = self

@@ -9,7 +9,7 @@ use crate::{NodeId, Score};
 pub struct PoolMember {
     /// Whose module it is; nothing for the node's own.
     pub node: Option<NodeId>,
-    /// How well its outputs fit the own module's, by `pool.score`; nothing for the own one.
+    /// How well its outputs fit the own module's, by the score of `pool.preset`; nothing for the own one.
     pub score: Option<f64>,
     /// Whether it was left in.
     pub kept: bool,

@@ -70,7 +70,7 @@ impl Schedule {
         {
             *last = Stage::GatherStatistics;
         }
-        if spec.pool.enabled {
+        if spec.pool.is_enabled() {
             stages.push(Stage::Pool);
         }
         Self { stages, n_rounds }
@@ -190,7 +190,7 @@ mod tests {
     fn a_pool_comes_after_the_last_round_whatever_its_number() {
         let mut spec = spec();
         assert_eq!(Schedule::of(&spec).after(Round(7)), None);
-        spec.pool.enabled = true;
+        spec.pool.preset = Some(crate::spec::Preset::Fixed);
         let schedule = Schedule::of(&spec);
         assert!(matches!(schedule.after(Round(6)), Some(Stage::Train(_))));
         assert_eq!(schedule.after(Round(7)), Some(Stage::Pool));

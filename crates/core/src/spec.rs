@@ -1,25 +1,34 @@
 //! The federation spec: what every member must share, hashed into the [`FederationId`].
 //!
 //! `federation.toml` is this struct. Two nodes whose specs differ in any key have different federation ids and refuse
-//! each other at hello, naming the first key. The canonical form that is hashed is the JSON of the validated struct in
-//! declaration order, after a line that separates it from every other use of BLAKE3.
+//! each other at hello, naming the first key.
+//!
+//! What is hashed is the JSON of the dotted keys in alphabetical order, without those that have their defaults, after a
+//! line that separates it from every other use of BLAKE3. A new key with a default moves no federation's id, therefore a
+//! default never changes: another behaviour is another word, or another version. Files of version 1 are read too, see
+//! [`FederationSpec::read`].
 
 mod pool;
 mod rules;
+mod statistics;
+mod version1;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-pub use self::pool::{BiasStart, FirstActivation, GateInput, ModuleScore, PoolSpec, Renormalize};
+pub use self::pool::{PoolSpec, Preset};
+pub use self::statistics::{StatisticsFeatures, StatisticsGate, StatisticsSpec};
 use crate::config::{self, ConfigError};
-use crate::{Augmentation, Exchange, FederationId, Precision};
+use crate::draw::DrawSeed;
+use crate::{Augmentation, BlobId, Exchange, FederationId, Precision};
 
 /// Separates the hash of a spec from every other hash.
-const DOMAIN: &[u8] = b"fednode federation spec 1\n";
-/// `training.schedule_factor` unless a spec says otherwise.
-const USUAL_FACTOR: f64 = 0.99;
+const DOMAIN: &[u8] = b"fednode federation spec 2\n";
+/// The version of specs that is written, and of their canonical form.
+pub const VERSION: u32 = 2;
 /// Longest text of one value in a hello.
 const MAX_ENTRY_BYTES: usize = 256;
 
@@ -47,49 +56,6 @@ pub enum Schedule {
     Step,
     /// Along half a cosine, from the full rate in the first round to nearly nothing in the last.
     Cosine,
-}
-
-/// What is added up for the statistics expert.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StatisticsFeatures {
-    /// What the extractor that all nodes share makes of a sample.
-    Extractor,
-    /// Images seen through random filters that all nodes draw alike.
-    Random,
-}
-
-/// How the statistics expert is mixed with a node's own head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StatisticsGate {
-    /// By one weight for all samples.
-    Weight,
-    /// Sample by sample.
-    Sample,
-}
-
-/// Tells whether a key has the default of its type; such a key is left out of the canonical form.
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
-/// Tells whether `training.schedule_every` is the default.
-#[allow(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands over a reference"
-)]
-const fn is_every_round(every: &u32) -> bool {
-    *every == 1
-}
-
-/// Tells whether `training.schedule_factor` is the default.
-#[allow(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands over a reference"
-)]
-fn is_usual_factor(factor: &f64) -> bool {
-    *factor == USUAL_FACTOR
 }
 
 /// A value of an algorithm's own hyper-parameter.
@@ -126,7 +92,9 @@ impl std::str::FromStr for HyperValue {
 crate::config! {
     /// The spec of a federation: what every member must share. Any difference makes another federation.
     pub struct FederationSpec {
-        /// A name for people.
+        /// The version of this file's form (2).
+        version: u32 = VERSION,
+        /// A name for people (1 to 100 characters).
         name: String = "federation".into(),
         /// The federated algorithm; `fednode algorithms` lists them.
         algorithm: String = "fedmoe-da".into(),
@@ -134,7 +102,7 @@ crate::config! {
         rounds: u32 = 10,
         /// How many nodes the data is divided among; also whom the first round waits for (see `round.quorum`).
         nodes: u32 = 5,
-        /// Seed of everything that all nodes must draw alike: initial parameters, partition, cohorts.
+        /// Seed of everything that all nodes must draw alike: initial parameters, partition, cohorts, speakers.
         seed: u64 = 1,
         /// The model.
         @table model: ModelSpec = ModelSpec::default(),
@@ -154,10 +122,12 @@ crate::config! {
         @table statistics: StatisticsSpec = StatisticsSpec::default(),
         /// The stage after the last round (PM-MoE): a mixture of everybody's private modules.
         @table pool: PoolSpec = PoolSpec::default(),
-        /// What the algorithm shares; written by `fednode init`, checked against the algorithm at start.
-        exchange: Exchange = Exchange::default(),
         /// The algorithm's own hyper-parameters; absent ones have the algorithm's defaults.
         hyper: BTreeMap<String, HyperValue> = BTreeMap::new(),
+        /// What a federation's data and models are recognised by; `fednode init` writes it.
+        @table fingerprints: Fingerprints = Fingerprints::default(),
+        /// What the algorithm shares; `fednode init` derives it from algorithm and hyper-parameters, and every start checks it.
+        @table exchange: Exchange = Exchange::default(),
     }
 }
 
@@ -169,25 +139,33 @@ crate::config! {
         /// Models of the nodes in turn, by the number of their shard, for algorithms that share none of it; empty if all
         /// have `name`. A node may also choose its own in node.toml.
         by_node: Vec<String> = Vec::new(),
-        /// Channels, height and width of one sample.
+        /// Channels, height and width of one sample (1 to 4096 each).
         input: [usize; 3] = [1, 28, 28],
-        /// Number of classes.
+        /// Number of classes (2 to 100000).
         classes: usize = 10,
-        /// What they are called, in the order of their numbers; a node whose data call them otherwise is refused. Empty takes
-        /// any names.
+        /// K: experts per node, for algorithms that have any (1 to 64).
+        experts: usize = 4,
+        /// Entries of the vocabulary of models of texts, 0 for other models (0 to 1000000); `fednode init` takes it from the data.
+        vocabulary: usize = 0,
+    }
+}
+
+crate::config! {
+    /// What a federation's data and models are recognised by. `fednode init` writes it; nothing here is for people.
+    pub struct Fingerprints {
+        /// The partition; absent while each node brings its own data. A node whose shard comes from another division is refused.
+        partition: Option<String> = None,
+        /// The parameters that all nodes start from (BLAKE3 of their canonical bytes), those of the same name and shape;
+        /// absent where they are drawn from the seed. `--initial FILE` enters it, and every node needs the file.
+        initial: Option<BlobId> = None,
+        /// The vocabulary of models of texts; a node whose texts are numbered by another is refused.
+        vocabulary: Option<String> = None,
+        /// What the classes are called, in the order of their numbers; a node whose data call them otherwise is refused. Empty
+        /// takes any names.
         class_names: Vec<String> = Vec::new(),
         /// What the columns of a table are called, in the order of the model's inputs: a node's own table is read by these names,
         /// whatever the order of its columns. Empty takes all columns as they come.
         columns: Vec<String> = Vec::new(),
-        /// K: experts per node, for algorithms that have any (1 to 64).
-        experts: usize = 4,
-        /// Entries of the vocabulary of models of texts, 0 for other models; `fednode init` takes it from the data.
-        vocabulary: usize = 0,
-        /// Which vocabulary that is; a node whose texts are numbered by another is refused. Empty takes any of that size.
-        vocabulary_hash: String = String::new(),
-        /// The parameters that all nodes start from (BLAKE3 of their canonical bytes), those of the same name and shape;
-        /// empty draws them from the seed. `--initial FILE` enters it, and every node needs the file.
-        initial: String = String::new(),
     }
 }
 
@@ -199,9 +177,6 @@ crate::config! {
         /// How one data set is divided among nodes: `iid`, `dirichlet:ALPHA`, `pathological:CLASSES`, `own` (each node
         /// brings its own) and more; see `fednode init --help`.
         partition: String = "dirichlet:0.1".into(),
-        /// Hash of the partition; empty while each node brings its own data. A node whose shard comes from another
-        /// division is refused.
-        partition_hash: String = String::new(),
         /// Samples per node, training and test together; 0 divides everything.
         samples_per_node: usize = 0,
         /// Share of a node's training samples that it keeps for validation (0 to 0.5).
@@ -224,23 +199,18 @@ crate::config! {
         learning_rate: f64 = 0.01,
         /// What makes steps of gradients: `sgd` (the default), `adam` or `adamw`. Its memory begins anew in every local
         /// update. Some algorithms prescribe plain steps; see `fednode algorithms NAME`.
-        #[serde(skip_serializing_if = "is_default")]
         optimizer: OptimizerKind = OptimizerKind::Sgd,
         /// What share of the last step a step of `sgd` keeps (0 to below 1, 0 for plain SGD).
         momentum: f64 = 0.0,
         /// How the learning rate changes from round to round: `constant` (the default), `step` (times `schedule_factor`
         /// after every `schedule_every` rounds) or `cosine` (down to nearly 0 in the last round).
-        #[serde(skip_serializing_if = "is_default")]
         schedule: Schedule = Schedule::Constant,
         /// Rounds of one learning rate under `schedule = "step"` (1 to 100000, 1 by default).
-        #[serde(skip_serializing_if = "is_every_round")]
         schedule_every: u32 = 1,
         /// What the learning rate is multiplied by under `schedule = "step"` (above 0 to 1, 0.99 by default).
-        #[serde(skip_serializing_if = "is_usual_factor")]
-        schedule_factor: f64 = USUAL_FACTOR,
+        schedule_factor: f64 = 0.99,
         /// Rounds before the schedule begins, in which the learning rate rises in equal steps (0 to below `rounds`, 0 by
         /// default).
-        #[serde(skip_serializing_if = "is_default")]
         warmup_rounds: u32 = 0,
         /// What share of itself a trained parameter loses in a step, times the step size (0 or above).
         weight_decay: f64 = 0.0,
@@ -249,26 +219,6 @@ crate::config! {
         /// What is done to training images, anew in every epoch: `none`, `crop` (shifted by up to 4 pixels), `flip` (half of
         /// them mirrored) or `crop-flip`.
         augmentation: Augmentation = Augmentation::None,
-    }
-}
-
-crate::config! {
-    /// The statistics expert. The last round trains nothing. Instead all nodes add up statistics of the shared features.
-    /// Each node makes a classifier of the sums with its own prior, and mixes it with its own head as its validation
-    /// samples say. The sums reveal the mean features of a node's classes to all members.
-    pub struct StatisticsSpec {
-        /// Whether there is one.
-        enabled: bool = false,
-        /// What is added up: `extractor`, the features of the extractor that all nodes share; or `random`, images seen through
-        /// random filters that all nodes draw alike, for which they need no extractor in common.
-        features: StatisticsFeatures = StatisticsFeatures::Extractor,
-        /// To how many numbers the features are projected before they are added up (fewer than there are, 4096 at most; 0 for
-        /// as they are). Every node draws the same projection. D numbers take D (D + 1) / 2 to share. Fewer numbers reveal
-        /// less of single samples.
-        dimensions: usize = 0,
-        /// How it is mixed with the own head: by one `weight` for all samples, or `sample` by sample, as certain as each of
-        /// the two is. The latter needs 30 validation samples or more that speak for it.
-        gate: StatisticsGate = StatisticsGate::Weight,
     }
 }
 
@@ -327,6 +277,15 @@ crate::config! {
     }
 }
 
+/// A spec that was read from a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reading {
+    /// The spec.
+    pub spec: FederationSpec,
+    /// What its reader should be told, in one line.
+    pub notice: Option<&'static str>,
+}
+
 /// One key of the spec with its value as text; sent at hello.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -341,14 +300,26 @@ pub struct Entry {
 const ALL_ACQUAINTED: u32 = 64;
 
 impl FederationSpec {
-    /// Reads and validates `federation.toml`.
+    /// Reads and validates `federation.toml`, of this version or of version 1.
     ///
     /// # Errors
     /// One line that names the key and what is wrong with it.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let spec: Self = config::parse(text)?;
+        Self::read(text).map(|reading| reading.spec)
+    }
+
+    /// As [`Self::from_toml`], and tells what there is to say about the file.
+    ///
+    /// # Errors
+    /// As [`Self::from_toml`].
+    pub fn read(text: &str) -> Result<Reading, ConfigError> {
+        let (spec, notice) = match version1::convert(text)? {
+            Some(converted) => (converted, Some(version1::NOTICE)),
+            None => (config::parse(text)?, None),
+        };
+        let spec: Self = spec;
         spec.validate()?;
-        Ok(spec)
+        Ok(Reading { spec, notice })
     }
 
     /// Writes the commented `federation.toml`.
@@ -396,9 +367,22 @@ impl FederationSpec {
         self.exchange.experts.is_some() && self.nodes > self.scale.full_proxies
     }
 
+    /// Returns the fingerprint of the partition; empty while each node brings its own data.
+    pub fn partition_hash(&self) -> &str {
+        self.fingerprints.partition.as_deref().unwrap_or_default()
+    }
+
+    /// Returns what all draws of the federation start from.
+    pub fn draw_seed(&self) -> DrawSeed {
+        DrawSeed::of(self.seed)
+    }
+
     /// Returns the bytes that are hashed.
     pub fn canonical_bytes(&self) -> Vec<u8> {
-        let json = serde_json::to_vec(self).expect("a spec has only text keys and finite numbers");
+        let defaults = Self::default().dotted();
+        let mut keys = self.dotted();
+        keys.retain(|key, value| defaults.get(key) != Some(value));
+        let json = serde_json::to_vec(&keys).expect("text keys and JSON values");
         [DOMAIN, &json].concat()
     }
 
@@ -409,30 +393,38 @@ impl FederationSpec {
 
     /// Returns all keys with their values, in alphabetical order, long values cut.
     pub fn entries(&self) -> Vec<Entry> {
-        let json =
-            serde_json::to_value(self).expect("a spec has only text keys and finite numbers");
-        let mut entries = Vec::new();
-        flatten(String::new(), &json, &mut entries);
-        entries
+        let entry = |(key, value): (String, Value)| Entry {
+            key,
+            value: value.to_string().chars().take(MAX_ENTRY_BYTES).collect(),
+        };
+        self.dotted().into_iter().map(entry).collect()
+    }
+
+    /// Returns all keys that have a value, with it.
+    fn dotted(&self) -> BTreeMap<String, Value> {
+        let json = serde_json::to_value(self).expect("text keys and finite numbers");
+        let mut keys = BTreeMap::new();
+        flatten(String::new(), json, &mut keys);
+        keys
     }
 }
 
-fn flatten(path: String, value: &serde_json::Value, entries: &mut Vec<Entry>) {
-    if let serde_json::Value::Object(map) = value {
-        for (key, value) in map {
-            let path = if path.is_empty() {
-                key.clone()
-            } else {
-                format!("{path}.{key}")
-            };
-            flatten(path, value, entries);
+fn flatten(path: String, value: Value, keys: &mut BTreeMap<String, Value>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let path = if path.is_empty() {
+                    key
+                } else {
+                    format!("{path}.{key}")
+                };
+                flatten(path, value, keys);
+            }
         }
-    } else {
-        let text: String = value.to_string().chars().take(MAX_ENTRY_BYTES).collect();
-        entries.push(Entry {
-            key: path,
-            value: text,
-        });
+        Value::Null => {}
+        value => {
+            keys.insert(path, value);
+        }
     }
 }
 
@@ -540,7 +532,7 @@ mod tests {
         let error = |text: &str| FederationSpec::from_toml(text).unwrap_err().0;
         assert_eq!(
             error("[training]\noptimizer = \"adamm\""),
-            "line 2: unknown value `adamm`: did you mean `adam`?"
+            "line 2: unknown value `adamm`: did you mean `adam`? Allowed are `sgd`, `adam`, `adamw`"
         );
         assert!(error("[training]\noptimizer = \"adam\"\nmomentum = 0.5").contains("`sgd`"));
         assert!(error("[training]\nwarmup_rounds = 10").contains("below `rounds`"));
@@ -555,7 +547,7 @@ mod tests {
         let error = FederationSpec::from_toml("[transfer]\nprecision = \"bf17\"").unwrap_err();
         assert_eq!(
             error.0,
-            "line 2: unknown value `bf17`: did you mean `bf16`?"
+            "line 2: unknown value `bf17`: did you mean `bf16`? Allowed are `f32`, `f16`, `bf16`"
         );
     }
 }

@@ -410,8 +410,9 @@ fn csv_columns_that_are_missing_or_in_doubt_are_refused() {
     };
     let missing = error("hers.csv", "age,bmi,label\n40,21.5,0\n", &["age", "weight"]);
     assert!(
-        missing
-            .ends_with("has no column `weight`, one of `model.columns` of the federation's spec"),
+        missing.ends_with(
+            "has no column `weight`, one of `fingerprints.columns` of the federation's spec"
+        ),
         "{missing}"
     );
     // Which column is the label must be clear where more columns are there than are wanted.

@@ -10,9 +10,10 @@ mod verifying;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use fednode_core::draw::DrawSeed;
 use fednode_core::{
-    Advert, Audience, BlobId, Body, FederationId, FederationSpec, Global, Lineage, Local, NodeId,
-    Round, Schedule, Timestamp,
+    Advert, Audience, BlobId, Body, FederationSpec, Global, Lineage, Local, NodeId, Round,
+    Schedule, Timestamp,
 };
 
 use crate::chain;
@@ -35,7 +36,7 @@ const ROLE: &str = "aggregator";
 pub struct Aggregator {
     spec: Arc<FederationSpec>,
     schedule: Arc<Schedule>,
-    federation: FederationId,
+    draws: DrawSeed,
     audience: Audience,
     me: NodeId,
     view: View,
@@ -99,7 +100,7 @@ impl Aggregator {
     pub fn restore(spec: Arc<FederationSpec>, me: NodeId, head: Head) -> Self {
         let schedule = Arc::new(Schedule::of(&spec));
         Self {
-            federation: spec.id(),
+            draws: spec.draw_seed(),
             audience: Audience::of(&spec),
             me,
             view: View::new(2),
@@ -380,7 +381,7 @@ impl Aggregator {
 
     fn order_mean(&mut self) {
         if let Some(parent) = self.parent() {
-            let order = self.open.closer.order_mean(parent, self.federation);
+            let order = self.open.closer.order_mean(parent, self.draws);
             self.outbox.push_some(order.map(Output::Average));
         }
     }

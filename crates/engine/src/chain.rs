@@ -8,10 +8,8 @@
 //! can count members that are not there, or say that all rounds are done. On our own chain the history must be ours
 //! plus the members, on another no more than so many rounds can have counted.
 
-use fednode_core::draw::draw;
-use fednode_core::{
-    FederationId, FederationSpec, Global, Lineage, MAX_MEMBERS, NodeId, Round, Schedule,
-};
+use fednode_core::draw::{DrawSeed, draw};
+use fednode_core::{FederationSpec, Global, Lineage, MAX_MEMBERS, NodeId, Round, Schedule};
 
 use crate::state::Head;
 use crate::view::View;
@@ -156,13 +154,8 @@ pub(crate) enum Rank {
 
 impl Rank {
     /// Returns the rank of a node that acts as aggregator in a round.
-    pub(crate) fn acting(federation: FederationId, round: Round, node: NodeId) -> Self {
-        Self::Acting(draw(
-            b"fednode acting aggregator 1",
-            federation,
-            round,
-            node,
-        ))
+    pub(crate) fn acting(seed: DrawSeed, round: Round, node: NodeId) -> Self {
+        Self::Acting(draw(b"fednode acting aggregator 1", seed, round, node))
     }
 }
 
@@ -171,8 +164,8 @@ mod tests {
     use std::sync::Arc;
 
     use fednode_core::{
-        Advert, Averaging, BlobId, BlobRef, Body, Local, Member, Rule, Sequence, Timestamp,
-        Weighting,
+        Advert, Averaging, BlobId, BlobRef, Body, FederationId, Local, Member, Rule, Sequence,
+        Timestamp, Weighting,
     };
 
     use super::*;
@@ -327,8 +320,8 @@ mod tests {
 
     #[test]
     fn the_aggregator_outranks_everybody() {
-        let federation = FederationId::from_bytes([1; 32]);
-        let acting = |n| Rank::acting(federation, Round(1), NodeId::from_bytes([n; 32]));
+        let seed = DrawSeed::of(1);
+        let acting = |n| Rank::acting(seed, Round(1), NodeId::from_bytes([n; 32]));
         assert!(Rank::Aggregator < acting(1).min(acting(2)));
         assert_ne!(acting(1) < acting(2), acting(2) < acting(1));
     }

@@ -12,10 +12,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use fednode_core::draw::draw;
+use fednode_core::draw::{DrawSeed, draw};
 use fednode_core::{
-    BlobId, BlobRef, FederationId, FederationSpec, Lineage, Local, MAX_MEMBERS, Member, NodeId,
-    Round, Schedule, Weighting,
+    BlobId, BlobRef, FederationSpec, Lineage, Local, MAX_MEMBERS, Member, NodeId, Round, Schedule,
+    Weighting,
 };
 
 use crate::event::{Arrival, AverageOrder, AverageReport, Purpose};
@@ -225,11 +225,7 @@ impl Closer {
     /// Only parts with the given parent count. With more than [`MAX_MEMBERS`] a draw that everybody can repeat decides.
     /// The round is the members' median, so that no minority can move it; all are weighted as in that round, whatever they
     /// trained for.
-    pub(crate) fn members(
-        &self,
-        parent: Lineage,
-        federation: FederationId,
-    ) -> (Round, Vec<Member>) {
+    pub(crate) fn members(&self, parent: Lineage, seed: DrawSeed) -> (Round, Vec<Member>) {
         let fits = |offer: &Offer| offer.part == Part::Held && offer.parent == parent;
         let mut chosen: Vec<(NodeId, Offer)> = self
             .offers
@@ -247,9 +243,7 @@ impl Closer {
         chosen.retain(|(_, offer)| offer.round == round || !self.is_of_one_round());
         // The announcement names all members, and it must fit into one advert.
         if chosen.len() > MAX_MEMBERS {
-            chosen.sort_by_cached_key(|(node, _)| {
-                draw(b"fednode members 1", federation, round, *node)
-            });
+            chosen.sort_by_cached_key(|(node, _)| draw(b"fednode members 1", seed, round, *node));
             chosen.truncate(MAX_MEMBERS);
             chosen.sort_by_key(|(node, _)| *node);
         }
@@ -270,15 +264,11 @@ impl Closer {
     }
 
     /// Orders the mean of the parts that follow `parent`; nothing if they are too few, or if it was ordered already.
-    pub(crate) fn order_mean(
-        &mut self,
-        parent: Lineage,
-        federation: FederationId,
-    ) -> Option<AverageOrder> {
+    pub(crate) fn order_mean(&mut self, parent: Lineage, seed: DrawSeed) -> Option<AverageOrder> {
         if self.is_averaging {
             return None;
         }
-        let (round, members) = self.members(parent, federation);
+        let (round, members) = self.members(parent, seed);
         self.is_averaging = members.len() >= self.spec.fewest_members() as usize;
         self.is_averaging.then_some(AverageOrder {
             round,
@@ -380,10 +370,7 @@ mod tests {
             (3, 4, local(8, 13, 1)),
         ]);
         assert_eq!(closing.common_parent(), Some(BlobId::from_bytes([9; 32])));
-        let (round, members) = closing.members(
-            BlobId::from_bytes([9; 32]),
-            FederationId::from_bytes([0; 32]),
-        );
+        let (round, members) = closing.members(BlobId::from_bytes([9; 32]), DrawSeed::of(0));
         assert_eq!(round, Round(4));
         assert_eq!(
             members
@@ -403,10 +390,7 @@ mod tests {
         ]);
         assert_eq!(
             closing
-                .members(
-                    BlobId::from_bytes([9; 32]),
-                    FederationId::from_bytes([0; 32])
-                )
+                .members(BlobId::from_bytes([9; 32]), DrawSeed::of(0))
                 .0,
             Round(4)
         );
@@ -455,10 +439,7 @@ mod tests {
                 closing.offer(node(n), Round(round), &local(9, 10 + n, 5 * u32::from(n)));
                 closing.resolve(BlobId::from_bytes([10 + n; 32]), Arrival::Held);
             }
-            let (_, members) = closing.members(
-                BlobId::from_bytes([9; 32]),
-                FederationId::from_bytes([0; 32]),
-            );
+            let (_, members) = closing.members(BlobId::from_bytes([9; 32]), DrawSeed::of(0));
             members
                 .iter()
                 .map(|member| member.weight)
@@ -482,10 +463,7 @@ mod tests {
                 closing.offer(node(n), Round(round), &local(9, 10 + n, 5));
                 closing.resolve(BlobId::from_bytes([10 + n; 32]), Arrival::Held);
             }
-            let (round, members) = closing.members(
-                BlobId::from_bytes([9; 32]),
-                FederationId::from_bytes([0; 32]),
-            );
+            let (round, members) = closing.members(BlobId::from_bytes([9; 32]), DrawSeed::of(0));
             assert_eq!(
                 (round, members.len(), closing.n_held()),
                 (Round(4), counted, counted),

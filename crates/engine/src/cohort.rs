@@ -8,8 +8,8 @@
 
 use std::collections::BTreeSet;
 
-use fednode_core::draw::{draw, happens};
-use fednode_core::{FederationId, FederationSpec, NodeId, Round, Schedule};
+use fednode_core::draw::{DrawSeed, draw, happens};
+use fednode_core::{FederationSpec, NodeId, Round, Schedule};
 
 const PURPOSE: &[u8] = b"fednode cohort 1";
 
@@ -21,7 +21,7 @@ pub(crate) enum Cohort {
     /// These.
     Drawn(BTreeSet<NodeId>),
     /// Each with this probability.
-    ByChance(f64, FederationId, Round),
+    ByChance(f64, DrawSeed, Round),
 }
 
 impl Cohort {
@@ -36,16 +36,16 @@ impl Cohort {
         if share >= 1.0 || schedule.is_for_everybody(round) {
             return Self::Everybody;
         }
-        let federation = spec.id();
+        let seed = spec.draw_seed();
         // Where not everybody knows everybody, a draw over the known ones would differ from node to node.
         if spec.is_cohort_by_chance() {
-            return Self::ByChance(share, federation, round);
+            return Self::ByChance(share, seed, round);
         }
         let mut nodes: Vec<NodeId> = known.collect::<BTreeSet<_>>().into_iter().collect();
         // Of those that are here, not of those that were planned: a federation may stay small.
         let size = spec.cohort_of(nodes.len());
-        // The round is in the draw, so each round has another cohort; so is the federation, so nobody can choose its id for it.
-        nodes.sort_by_cached_key(|node| draw(PURPOSE, federation, round, *node));
+        // The round is in the draw, so each round has another cohort.
+        nodes.sort_by_cached_key(|node| draw(PURPOSE, seed, round, *node));
         Self::Drawn(nodes.into_iter().take(size).collect())
     }
 
@@ -54,9 +54,7 @@ impl Cohort {
         match self {
             Self::Everybody => true,
             Self::Drawn(nodes) => nodes.contains(&node),
-            Self::ByChance(share, federation, round) => {
-                happens(*share, PURPOSE, *federation, *round, node)
-            }
+            Self::ByChance(share, seed, round) => happens(*share, PURPOSE, *seed, *round, node),
         }
     }
 }

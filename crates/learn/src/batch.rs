@@ -1,7 +1,7 @@
 //! Samples on their way to the device, a bounded number at a time.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use fednode_core::spec::ModelSpec;
+use fednode_core::spec::{Fingerprints, ModelSpec};
 use fednode_data::Samples;
 
 use crate::augment::Augmenter;
@@ -82,7 +82,11 @@ pub(crate) fn inputs(samples: &Samples, positions: &[u32], device: &Device) -> T
 }
 
 /// Checks that samples fit a model's input: their shape, and for texts what their tokens are numbered by.
-pub(crate) fn check_inputs(samples: &Samples, model: &ModelSpec) -> Result<(), LearnError> {
+pub(crate) fn check_inputs(
+    samples: &Samples,
+    model: &ModelSpec,
+    known: &Fingerprints,
+) -> Result<(), LearnError> {
     if samples.shape != model.input {
         return Err(LearnError::SampleShape {
             got: samples.shape,
@@ -92,14 +96,15 @@ pub(crate) fn check_inputs(samples: &Samples, model: &ModelSpec) -> Result<(), L
     let (entries, hash) = samples
         .vocabulary()
         .map_or((0, ""), |words| (words.len(), words.hash()));
-    let is_same = model.vocabulary_hash.is_empty() || hash == model.vocabulary_hash;
+    let expected_hash = known.vocabulary.as_deref().unwrap_or_default();
+    let is_same = expected_hash.is_empty() || hash == expected_hash;
     if entries == model.vocabulary && is_same {
         return Ok(());
     }
     let describe = |entries: usize, hash: &str| {
         format!("{entries} entries ({})", hash.get(..8).unwrap_or("any"))
     };
-    let expected = describe(model.vocabulary, &model.vocabulary_hash);
+    let expected = describe(model.vocabulary, expected_hash);
     Err(LearnError::Vocabulary {
         got: describe(entries, hash),
         expected,
@@ -108,8 +113,12 @@ pub(crate) fn check_inputs(samples: &Samples, model: &ModelSpec) -> Result<(), L
 
 /// Checks that samples and their labels fit a model. Labels below the data's own number of classes are [`Samples`]'
 /// promise; a shard may lack classes that others have.
-pub(crate) fn check(samples: &Samples, model: &ModelSpec) -> Result<(), LearnError> {
-    check_inputs(samples, model)?;
+pub(crate) fn check(
+    samples: &Samples,
+    model: &ModelSpec,
+    known: &Fingerprints,
+) -> Result<(), LearnError> {
+    check_inputs(samples, model, known)?;
     if samples.classes > model.classes {
         return Err(LearnError::Classes {
             got: samples.classes,
@@ -119,7 +128,7 @@ pub(crate) fn check(samples: &Samples, model: &ModelSpec) -> Result<(), LearnErr
     let pairs = samples
         .class_names
         .iter()
-        .zip(&model.class_names)
+        .zip(&known.class_names)
         .enumerate();
     match pairs
         .into_iter()

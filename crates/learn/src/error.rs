@@ -24,7 +24,7 @@ pub enum LearnError {
     /// The data's classes are numbered otherwise than the model's.
     #[error(
         "class {number} is `{got}` in the data and `{expected}` in the federation: name all classes in the order of \
-         `model.class_names`, with `classes=A|B|…` of the data source (`classes=LABEL=>A|…` where the data call it LABEL)"
+         `fingerprints.class_names`, with `classes=A|B|…` of the data source (`classes=LABEL=>A|…` where the data call it LABEL)"
     )]
     ClassNames {
         /// The first class that is called otherwise.

@@ -16,12 +16,12 @@ use crate::own_model;
 /// # Errors
 /// Says what it lacks, besides the causes of [`crate::Learner::new`] that lie in the spec.
 pub fn check(spec: &FederationSpec) -> Result<(), LearnError> {
-    if !spec.pool.enabled && !spec.statistics.enabled {
+    if !spec.pool.is_enabled() && !spec.statistics.enabled {
         return Ok(());
     }
     let device = Device::flex();
     let algorithm = built(spec, &device)?;
-    if spec.pool.enabled && algorithm.modular().is_none() {
+    if spec.pool.is_enabled() && algorithm.modular().is_none() {
         let name = &spec.algorithm;
         let text = format!(
             "algorithm `{name}` has no private module that could be pooled: leave out `--pool`"
@@ -143,7 +143,7 @@ mod tests {
             ..FederationSpec::default()
         };
         spec.model.input = [1, 8, 8];
-        spec.pool.enabled = true;
+        spec.pool.preset = Some(fednode_core::spec::Preset::Fixed);
         algorithm::fill_exchange(&mut spec).unwrap();
         spec
     }
@@ -244,7 +244,7 @@ mod tests {
             .collect();
         assert_eq!(names, ["lg-fedavg", "fedproto", "fd"]);
         let mut spec = with_random("local");
-        (spec.statistics.enabled, spec.pool.enabled) = (true, false);
+        (spec.statistics.enabled, spec.pool.preset) = (true, None);
         let error = check(&spec).unwrap_err().to_string();
         assert!(error.contains("nothing of it is averaged"), "{error}");
     }

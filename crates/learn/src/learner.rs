@@ -8,7 +8,7 @@ use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use fednode_core::spec::{ModelSpec, PoolSpec, TrainingSpec};
+use fednode_core::spec::{Fingerprints, ModelSpec, TrainingSpec};
 use fednode_core::work::{Update, Watch};
 use fednode_core::{FederationSpec, Layout, ParamSet, ProxySet, Round, Slot};
 use fednode_data::{Samples, Split};
@@ -22,7 +22,7 @@ use crate::evaluate::{self, Evaluation, Prediction};
 use crate::feature_cache::CacheBudget;
 use crate::memory::NodeMemory;
 use crate::model::multiply_adds;
-use crate::pool::Mixture;
+use crate::pool::{Mixture, PoolSettings};
 use crate::train::{self, Epochs, Schedule};
 use crate::weights::Weights;
 
@@ -60,12 +60,13 @@ pub struct Learner {
     device: ComputeDevice,
     training: TrainingSpec,
     model: ModelSpec,
+    fingerprints: Fingerprints,
     rounds: u32,
     seed: u64,
     node_seed: u64,
     max_norm_ratio: f64,
     /// How the pool stage goes; what is served after it is in `pool`.
-    pub(crate) pool_spec: PoolSpec,
+    pub(crate) pool_settings: PoolSettings,
     budget: CacheBudget,
     initial_shared: Option<ParamSet>,
     /// The statistics expert, if the spec wants one, and the round in which its sums are gathered.
@@ -99,7 +100,7 @@ impl Learner {
     ) -> Result<Self, LearnError> {
         algorithm::check_exchange(spec)?;
         for samples in [&data.train, &data.validation, &data.test] {
-            batch::check(samples, &spec.model)?;
+            batch::check(samples, &spec.model, &spec.fingerprints)?;
         }
         if data.train.is_empty() {
             return Err(LearnError::NoTrainingSamples);
@@ -110,11 +111,12 @@ impl Learner {
             device: device.clone(),
             training: spec.training.clone(),
             model: spec.model.clone(),
+            fingerprints: spec.fingerprints.clone(),
             rounds: spec.rounds,
             seed: spec.seed,
             node_seed,
             max_norm_ratio: spec.limits.max_norm_ratio,
-            pool_spec: spec.pool.clone(),
+            pool_settings: PoolSettings::of(&spec.pool),
             budget: CacheBudget::default(),
             initial_shared: None,
             statistics: None,
@@ -345,7 +347,7 @@ impl Learner {
     /// # Errors
     /// Fails on samples that do not fit the model.
     pub fn evaluate_on(&self, samples: &Samples) -> Result<Evaluation, LearnError> {
-        batch::check(samples, &self.model)?;
+        batch::check(samples, &self.model, &self.fingerprints)?;
         Ok(self.score(samples))
     }
 
@@ -368,7 +370,7 @@ impl Learner {
     /// # Errors
     /// Fails on samples that do not fit the model.
     pub fn predict(&self, samples: &Samples) -> Result<Vec<Prediction>, LearnError> {
-        batch::check_inputs(samples, &self.model)?;
+        batch::check_inputs(samples, &self.model, &self.fingerprints)?;
         Ok(self.device.run(|| {
             evaluate::predict(
                 &|inputs| self.forward(inputs),
@@ -460,7 +462,7 @@ impl Learner {
         experts: &[Arc<ParamSet>],
     ) -> Result<(), LearnError> {
         for samples in [&data.train, &data.validation, &data.test] {
-            batch::check(samples, &self.model)?;
+            batch::check(samples, &self.model, &self.fingerprints)?;
         }
         let mut state = private.clone();
         if let Some(shared) = shared {

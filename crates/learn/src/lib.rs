@@ -86,5 +86,6 @@ pub(crate) use fednode_core::random;
 pub use fednode_core::random::Draws;
 pub use learner::{Learner, Subset};
 pub use memory::Memory;
+pub use pool::{BiasStart, GateInput, GateSettings, ModuleScore, PoolSettings, Renormalize};
 pub use train::cross_entropy;
 pub use weights::Weights;

@@ -29,7 +29,7 @@ impl Worker for Learner {
             }
             Order::MakeModule => Outcome::Module(self.make_module(watch)?),
             Order::AssemblePool(modules) => {
-                let spec = self.pool_spec.clone();
+                let spec = self.pool_settings.clone();
                 Outcome::Pooled(self.assemble_pool(&spec, modules, watch)?)
             }
         };
@@ -70,8 +70,8 @@ impl Learner {
     }
 
     fn make_module(&mut self, watch: &mut Watch<'_>) -> Result<Option<PrivateModule>, LearnError> {
-        if self.pool_spec.fine_tune && self.module_layout().is_some() {
-            let spec = self.pool_spec.clone();
+        if self.pool_settings.fine_tune && self.module_layout().is_some() {
+            let spec = self.pool_settings.clone();
             self.fine_tune_module(&spec, watch)?;
         }
         Ok(self.module())

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use fednode_core::spec::PoolSpec;
+use fednode_core::spec::Preset;
 use fednode_core::{FederationSpec, NodeId, ParamSet, PoolOutcome, Round};
 use fednode_data::{DataSource, ShardParams, load_shard};
-use fednode_learn::{CacheBudget, ComputeDevice, Learner, algorithm};
+use fednode_learn::{CacheBudget, ComputeDevice, Learner, PoolSettings, algorithm};
 
 const NODES: usize = 4;
 
@@ -48,11 +48,11 @@ fn assemble(nodes: &mut [Learner], memory_bytes: u64, folder: Option<&Path>) -> 
         folder: folder.map(Path::to_owned),
         disk_bytes: 1 << 20,
     });
-    let pool = PoolSpec {
+    let pool = PoolSettings {
         epochs: 6,
         batch_size: 16,
         learning_rates: vec![0.1, 0.5],
-        ..PoolSpec::preset("fixed").unwrap()
+        ..PoolSettings::preset(Preset::Fixed)
     };
     nodes[0].assemble_pool(&pool, members, &mut go_on).unwrap()
 }

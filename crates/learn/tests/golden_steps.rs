@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use common::{small_fashion, split};
-use fednode_core::spec::PoolSpec;
+use fednode_core::spec::Preset;
 use fednode_core::{BlobRef, FederationSpec, HyperValue, NodeId, ParamSet, Round};
-use fednode_learn::{ComputeDevice, Learner, algorithm};
+use fednode_learn::{ComputeDevice, GateSettings, Learner, PoolSettings, algorithm};
 use serde::{Deserialize, Serialize};
 
 /// How far a norm may be off on another kind of processor.
@@ -127,20 +127,23 @@ fn cases() -> Vec<(String, FederationSpec)> {
     add("fedavg statistics", with(statistics, &[]));
     for name in ["fedper", "lg-fedavg", "dbe", "fedmoe-da"] {
         let mut spec = spec(name, "cnn");
-        spec.pool = pool();
+        spec.pool.preset = Some(Preset::Fixed);
         add(&format!("{name} pool"), with(spec, &[]));
     }
     cases
 }
 
-fn pool() -> PoolSpec {
-    PoolSpec {
-        enabled: true,
+fn pool() -> PoolSettings {
+    let fixed = PoolSettings::preset(Preset::Fixed);
+    PoolSettings {
         epochs: 2,
         batch_size: 16,
-        dropout: 0.25,
+        gate: GateSettings {
+            dropout: 0.25,
+            ..fixed.gate
+        },
         guard: false,
-        ..PoolSpec::preset("fixed").unwrap()
+        ..fixed
     }
 }
 
@@ -155,14 +158,13 @@ fn learned(spec: &FederationSpec) -> ParamSet {
         learner.adopt(update.shared, Vec::new()).unwrap();
     }
     learner.finish(Round(2), watch).unwrap();
-    if spec.pool.enabled {
-        learner.fine_tune_module(&spec.pool, watch).unwrap();
+    if spec.pool.is_enabled() {
+        let pool = pool();
+        learner.fine_tune_module(&pool, watch).unwrap();
         let mut other = Learner::new(spec, 4, split(&samples, 40), &device).unwrap();
         other.local_update(Round(1), watch).unwrap();
         let foreign = (NodeId::from_bytes([7; 32]), other.module().unwrap().params);
-        learner
-            .assemble_pool(&spec.pool, vec![foreign], watch)
-            .unwrap();
+        learner.assemble_pool(&pool, vec![foreign], watch).unwrap();
     }
     learner.state()
 }

@@ -459,13 +459,13 @@ fn refuses_what_cannot_work_when_it_is_built() {
     changed.exchange.averaging = None;
     assert!(error(&changed, &data).starts_with("`exchange.averaging.rule` is absent"));
     changed = spec.clone();
-    changed.model.class_names = (0..10).rev().map(|class| class.to_string()).collect();
+    changed.fingerprints.class_names = (0..10).rev().map(|class| class.to_string()).collect();
     let named = error(&changed, &data);
     assert!(
         named.starts_with("class 0 is `0` in the data and `9` in the federation: name all classes"),
         "{named}"
     );
-    changed.model.class_names.reverse();
+    changed.fingerprints.class_names.reverse();
     Learner::new(&changed, 0, Arc::clone(&data), &device()).unwrap();
     let shape = "samples are [1, 28, 28] (channels, height, width), but `model.input` is [1, 7, 7]";
     assert_eq!(error(&spec, &common::split(&common::fashion(), 10)), shape);

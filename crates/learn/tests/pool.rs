@@ -4,10 +4,12 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use fednode_core::spec::{ModuleScore, PoolSpec};
+use fednode_core::spec::Preset;
 use fednode_core::{FederationSpec, NodeId, ParamSet, PoolOutcome, Round, Served, Weighting};
 use fednode_data::{DataSource, ShardParams, Split, load_shard};
-use fednode_learn::{ComputeDevice, LearnError, Learner, Subset, algorithm};
+use fednode_learn::{
+    ComputeDevice, GateSettings, LearnError, Learner, ModuleScore, PoolSettings, Subset, algorithm,
+};
 use fednode_mix::{Part, average};
 
 const NODES: usize = 4;
@@ -42,12 +44,12 @@ fn spec(algorithm: &str) -> FederationSpec {
     spec
 }
 
-fn pool() -> PoolSpec {
-    PoolSpec {
+fn pool() -> PoolSettings {
+    PoolSettings {
         epochs: 6,
         batch_size: 16,
         learning_rates: vec![0.1, 0.5],
-        ..PoolSpec::preset("fixed").unwrap()
+        ..PoolSettings::preset(Preset::Fixed)
     }
 }
 
@@ -135,7 +137,7 @@ fn foreign(learners: &[Learner]) -> Vec<(NodeId, Arc<ParamSet>)> {
 
 fn assemble(
     learner: &mut Learner,
-    spec: &PoolSpec,
+    spec: &PoolSettings,
     members: Vec<(NodeId, Arc<ParamSet>)>,
 ) -> PoolOutcome {
     learner.assemble_pool(spec, members, &mut go_on).unwrap()
@@ -154,8 +156,8 @@ fn without_pool(state: &ParamSet) -> Vec<Named> {
 }
 
 /// Serves the mixture whatever the validation samples say.
-fn unguarded() -> PoolSpec {
-    PoolSpec {
+fn unguarded() -> PoolSettings {
+    PoolSettings {
         guard: false,
         ..pool()
     }
@@ -171,7 +173,7 @@ fn every_algorithm_with_a_private_module_serves_a_mixture_that_survives_a_restar
         let (before, alone) = (node.state(), node.evaluate(Subset::Test));
         let outcome = assemble(
             node,
-            &PoolSpec {
+            &PoolSettings {
                 top_k: 2,
                 ..unguarded()
             },
@@ -255,16 +257,16 @@ fn the_pools_of_the_paper_and_of_the_authors_code_survive_a_restart_and_differ()
         let members = foreign(&learners);
         let node = &mut learners[0];
         let mut predictions = Vec::new();
-        for preset in ["fixed", "paper", "code"] {
-            let pool = PoolSpec {
+        for preset in [Preset::Fixed, Preset::Paper, Preset::Code] {
+            let pool = PoolSettings {
                 epochs: 3,
                 guard: false,
-                ..PoolSpec::preset(preset).unwrap()
+                ..PoolSettings::preset(preset)
             };
             assert_eq!(
                 assemble(node, &pool, members.clone()).served,
                 Served::Mixture,
-                "{algorithm} {preset}"
+                "{algorithm} {preset:?}"
             );
             let mut again = learner(&spec, 0);
             again
@@ -274,7 +276,7 @@ fn the_pools_of_the_paper_and_of_the_authors_code_survive_a_restart_and_differ()
             assert_eq!(
                 again.predict(&data(0).test).unwrap(),
                 predictions[predictions.len() - 1],
-                "{algorithm} {preset}"
+                "{algorithm} {preset:?}"
             );
         }
         assert!(
@@ -291,7 +293,7 @@ fn a_pool_of_one_is_the_own_module() {
     let (before, alone) = (node.state(), node.evaluate(Subset::Test));
     let outcome = assemble(
         node,
-        &PoolSpec {
+        &PoolSettings {
             controls: true,
             ..pool()
         },
@@ -337,8 +339,11 @@ fn the_result_does_not_depend_on_threads_or_on_the_order_of_members() {
             }
             let outcome = assemble(
                 &mut node,
-                &PoolSpec {
-                    dropout: 0.1,
+                &PoolSettings {
+                    gate: GateSettings {
+                        dropout: 0.1,
+                        ..unguarded().gate
+                    },
                     ..unguarded()
                 },
                 members,
@@ -377,7 +382,7 @@ fn members_that_do_not_fit_are_left_out_with_a_reason() {
     let members = members
         .map(|(index, params)| (owner(index), Arc::new(params)))
         .to_vec();
-    let pool = PoolSpec {
+    let pool = PoolSettings {
         drop_share: 0.0,
         ..unguarded()
     };
@@ -428,7 +433,7 @@ fn members_that_do_not_fit_are_left_out_with_a_reason() {
 /// Of twice as many modules as there is room for, the two that are most like the own one come in; nobody is blamed for the rest.
 #[test]
 fn with_too_little_room_the_best_scores_come_in() {
-    for score in [ModuleScore::Energy, ModuleScore::Cosine] {
+    for score in [ModuleScore::Energy(1.0), ModuleScore::Cosine] {
         let mut learners = federation(&spec("fedper"), 2);
         let own = ParamSet::clone(&learners[0].module().unwrap().params);
         let turned = |factor: f32, index: usize| {
@@ -447,7 +452,7 @@ fn with_too_little_room_the_best_scores_come_in() {
             turned(-0.5, 3),
             turned(0.8, 4),
         ];
-        let pool = PoolSpec {
+        let pool = PoolSettings {
             max_members: 3,
             score,
             drop_share: 0.0,
@@ -483,7 +488,7 @@ fn with_too_little_room_the_best_scores_come_in() {
 
 #[test]
 fn the_lowest_scores_are_dropped_and_the_own_module_never() {
-    for score in [ModuleScore::Energy, ModuleScore::Cosine] {
+    for score in [ModuleScore::Energy(1.0), ModuleScore::Cosine] {
         let mut learners = federation(&spec("fedrod"), 2);
         let mut members = foreign(&learners);
         let mut opposite = ParamSet::clone(&learners[0].module().unwrap().params);
@@ -494,7 +499,7 @@ fn the_lowest_scores_are_dropped_and_the_own_module_never() {
                 .for_each(|value| *value = -*value)
         });
         members.push((owner(9), Arc::new(opposite)));
-        let spec = |drop_share| PoolSpec {
+        let spec = |drop_share| PoolSettings {
             drop_share,
             score,
             ..unguarded()
@@ -605,7 +610,7 @@ fn few_samples_one_class_and_no_validation_samples_work() {
             node.restore(&learners[0].state()).unwrap();
             let outcome = assemble(
                 &mut node,
-                &PoolSpec {
+                &PoolSettings {
                     controls: true,
                     ..unguarded()
                 },
@@ -646,7 +651,7 @@ fn controls_are_computed_beside_the_mixture() {
         let run = |node: &mut Learner, controls| {
             assemble(
                 node,
-                &PoolSpec {
+                &PoolSettings {
                     controls,
                     drop_share: 0.5,
                     ..pool()

@@ -8,9 +8,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fednode_core::spec::PoolSpec;
+use fednode_core::spec::Preset;
 use fednode_core::{NodeId, ParamSet, Round};
-use fednode_learn::{CacheBudget, ComputeDevice, Learner, Subset};
+use fednode_learn::{CacheBudget, ComputeDevice, Learner, PoolSettings, Subset};
 
 /// A module as another node might have it: the own one, each number a little off.
 fn disturbed(module: &ParamSet, seed: u32) -> Arc<ParamSet> {
@@ -45,7 +45,7 @@ fn a_node_of_450_samples_with_a_pool_of_20() {
         let members: Vec<_> = (1..20)
             .map(|n| (NodeId::from_bytes([n; 32]), disturbed(&own, n.into())))
             .collect();
-        let pool = PoolSpec::preset("fixed").unwrap();
+        let pool = PoolSettings::preset(Preset::Fixed);
         let folder = tempfile::tempdir().unwrap();
         let spilled = CacheBudget {
             memory_bytes: 0,

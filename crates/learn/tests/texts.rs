@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use common::federation::{finish, rounds, update};
-use fednode_core::spec::{ModelSpec, PoolSpec, TrainingSpec};
+use fednode_core::spec::{ModelSpec, Preset, TrainingSpec};
 use fednode_core::{FederationSpec, NodeId, Round};
 use fednode_data::{Pixels, Samples, Split, Vocabulary};
-use fednode_learn::{ComputeDevice, LearnError, Learner, Subset, algorithm};
+use fednode_learn::{ComputeDevice, LearnError, Learner, PoolSettings, Subset, algorithm};
 
 const LENGTH: usize = 20;
 const CLASSES: usize = 4;
@@ -88,9 +88,9 @@ fn spec(algorithm: &str, model: &str) -> FederationSpec {
         classes: CLASSES,
         experts: 2,
         vocabulary: words.len(),
-        vocabulary_hash: words.hash().into(),
         ..ModelSpec::default()
     };
+    spec.fingerprints.vocabulary = Some(words.hash().into());
     spec.training = TrainingSpec {
         learning_rate: 0.2,
         batch_size: 10,
@@ -195,9 +195,9 @@ fn a_pool_of_extractors_is_gated_by_the_mean_embedding() {
     let spec = spec("lg-fedavg", "fasttext");
     let mut learners = after(&spec, 4);
     let foreign = learners[1].module().unwrap().params;
-    let pool = PoolSpec {
+    let pool = PoolSettings {
         epochs: 5,
-        ..PoolSpec::preset("best").unwrap()
+        ..PoolSettings::preset(Preset::Best)
     };
     let node = &mut learners[0];
     node.fine_tune_module(&pool, &mut |_| ControlFlow::Continue(()))
@@ -241,21 +241,22 @@ fn only_the_rows_of_words_that_occur_are_trained() {
 
 #[test]
 fn other_vocabularies_and_images_are_refused() {
-    let error = |change: &dyn Fn(&mut ModelSpec)| {
+    let error = |change: &dyn Fn(&mut FederationSpec)| {
         let mut spec = spec("fedavg", "fasttext");
-        change(&mut spec.model);
+        change(&mut spec);
         build(&spec, 0).unwrap_err().to_string()
     };
-    let other = error(&|model| model.vocabulary_hash = "ab".repeat(16));
+    let other = error(&|spec| spec.fingerprints.vocabulary = Some("ab".repeat(16)));
     assert!(
         other.contains("but `model.vocabulary` is 102 entries (abababab): read the same texts"),
         "{other}"
     );
     assert!(
-        error(&|model| model.vocabulary = 103).contains("but `model.vocabulary` is 103 entries")
+        error(&|spec| spec.model.vocabulary = 103)
+            .contains("but `model.vocabulary` is 103 entries")
     );
     let mut unnamed = spec("fedavg", "fasttext");
-    unnamed.model.vocabulary_hash = String::new();
+    unnamed.fingerprints.vocabulary = None;
     let learner = build(&unnamed, 0).unwrap();
     let names = (0..CLASSES).map(|class| class.to_string()).collect();
     let numbers = Samples::new(
@@ -301,11 +302,8 @@ fn a_step_of_ten_texts_with_32000_words() {
         )
         .unwrap();
         let mut spec = spec("fedper", "fasttext");
-        (
-            spec.model.input,
-            spec.model.vocabulary,
-            spec.model.vocabulary_hash,
-        ) = ([1, 1, length], 32_000, String::new());
+        (spec.model.input, spec.model.vocabulary) = ([1, 1, length], 32_000);
+        spec.fingerprints.vocabulary = None;
         let few = train.subset(&[0]);
         let split = Split {
             train,

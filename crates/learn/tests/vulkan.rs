@@ -14,12 +14,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::spec::PoolSpec;
+use fednode_core::spec::Preset;
 use fednode_core::{HyperValue, NodeId, Round, Served};
 use fednode_data::{Pixels, Samples, Split, Vocabulary};
 use fednode_learn::device::{AdapterKind, Selected};
 use fednode_learn::probe::{self, ProbeCommand};
-use fednode_learn::{ComputeDevice, DeviceChoice, Learner, Subset};
+use fednode_learn::{ComputeDevice, DeviceChoice, Learner, PoolSettings, Subset};
 
 /// Where Debian puts SwiftShader.
 const SWIFTSHADER: &str = "/usr/lib/chromium/vk_swiftshader_icd.json";
@@ -268,11 +268,11 @@ fn compare_pools_with_cpu() {
             (NodeId::from_bytes([seed; 32]), params)
         };
         let (state, members) = (trained(0).state(), [1, 2, 3].map(module));
-        let pool = PoolSpec {
+        let pool = PoolSettings {
             epochs: 1,
             top_k: 2,
             guard: false,
-            ..PoolSpec::preset("fixed").unwrap()
+            ..PoolSettings::preset(Preset::Fixed)
         };
         let run = |device: &ComputeDevice| {
             let mut learner = Learner::new(&spec, 0, common::split(&samples, 100), device).unwrap();

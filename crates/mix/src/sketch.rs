@@ -10,8 +10,9 @@
 
 use std::collections::BTreeSet;
 
+use fednode_core::draw::DrawSeed;
 use fednode_core::sketch::{SKETCH_BYTES, differing_bits};
-use fednode_core::{FederationId, NodeId, ProxySet, Sketches};
+use fednode_core::{NodeId, ProxySet, Sketches};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -29,8 +30,8 @@ pub const fn shortlisted(sources: usize) -> usize {
 const BITS: usize = 8 * SKETCH_BYTES;
 
 /// Returns the sketches of a node's proxies.
-pub fn sketches(proxies: &ProxySet, federation: FederationId) -> Sketches {
-    let mut rng = ChaCha8Rng::from_seed(*federation.as_bytes());
+pub fn sketches(proxies: &ProxySet, seed: DrawSeed) -> Sketches {
+    let mut rng = ChaCha8Rng::from_seed(seed.bytes(b"fednode sketches 1"));
     let mut sums = vec![[0.0_f32; BITS]; proxies.len()];
     let mut drawn = [0_u8; SKETCH_BYTES];
     for coordinate in 0..proxies.dimension() {
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
     use fednode_core::sketch::estimated_cosine;
 
-    const FEDERATION: FederationId = FederationId::from_bytes([7; 32]);
+    const SEED: DrawSeed = DrawSeed::of(7);
 
     fn node(byte: u8) -> NodeId {
         NodeId::from_bytes([byte; 32])
@@ -125,10 +126,7 @@ mod tests {
                 .map(|(a, noise)| a + mixed * noise)
                 .collect();
             let exact = crate::similarity::cosine(&a, &b);
-            let both = sketches(
-                &ProxySet::new(500, [a.clone(), b].concat()).unwrap(),
-                FEDERATION,
-            );
+            let both = sketches(&ProxySet::new(500, [a.clone(), b].concat()).unwrap(), SEED);
             let pair: Vec<_> = both.iter().collect();
             let share = exact.acos() / std::f64::consts::PI;
             let deviation =
@@ -144,11 +142,8 @@ mod tests {
     #[test]
     fn everybody_draws_the_same_planes_and_another_federation_others() {
         let set = ProxySet::new(16, at(30.0, 16)).unwrap();
-        assert_eq!(sketches(&set, FEDERATION), sketches(&set, FEDERATION));
-        assert_ne!(
-            sketches(&set, FEDERATION),
-            sketches(&set, FederationId::from_bytes([8; 32]))
-        );
+        assert_eq!(sketches(&set, SEED), sketches(&set, SEED));
+        assert_ne!(sketches(&set, SEED), sketches(&set, DrawSeed::of(8)));
     }
 
     #[test]
@@ -158,7 +153,7 @@ mod tests {
                 .iter()
                 .flat_map(|degrees| at(*degrees, 64))
                 .collect();
-            sketches(&ProxySet::new(64, values).unwrap(), FEDERATION)
+            sketches(&ProxySet::new(64, values).unwrap(), SEED)
         };
         let own = sketch(&[0.0, 90.0]);
         let others = [

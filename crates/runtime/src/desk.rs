@@ -64,7 +64,7 @@ impl Desk {
             round,
             lineage,
             with_proxies: Schedule::of(&base.spec).refreshes_in(round),
-            with_sketches: base.spec.uses_sketches().then(|| base.spec.id()),
+            with_sketches: base.spec.uses_sketches().then(|| base.spec.draw_seed()),
             precision: base.spec.transfer.precision,
         };
         self.book.begin(round, base.now(), base.traffic());

@@ -111,7 +111,8 @@ impl Desk {
         self.book.now(Work::LastStage);
         // With a pool, what the algorithm trains after the last round came before it.
         let round = Round(base.spec.rounds);
-        let tuning = (!base.spec.pool.enabled).then(|| trainer.perform(Order::FineTune(round)));
+        let tuning =
+            (!base.spec.pool.is_enabled()).then(|| trainer.perform(Order::FineTune(round)));
         let last_stage = self.book.last_stage().clone();
         // Ordered before anything is awaited, so that no later order comes between.
         let copying = trainer.state();

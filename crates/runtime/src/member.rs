@@ -118,7 +118,7 @@ pub fn stored_model(state: &Path, spec: &FederationSpec) -> Result<Option<Stored
         }
         .into());
     }
-    let Some(restored) = checkpointing::look(&store.checkpoints, &spec.data.partition_hash)? else {
+    let Some(restored) = checkpointing::look(&store.checkpoints, spec.partition_hash())? else {
         return Ok(None);
     };
     let Some(bytes) = &restored.model else {

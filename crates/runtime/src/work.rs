@@ -9,10 +9,11 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Instant;
 
+use fednode_core::draw::DrawSeed;
 use fednode_core::work::Update;
 use fednode_core::{
-    BlobId, BlobRef, ExpertOffer, FederationId, FederationSpec, Lineage, LocalReport,
-    MAX_INLINE_PROXY_BYTES, NodeId, ParamSet, Precision, ProxyOffer, ProxySet, Round,
+    BlobId, BlobRef, ExpertOffer, FederationSpec, Lineage, LocalReport, MAX_INLINE_PROXY_BYTES,
+    NodeId, ParamSet, Precision, ProxyOffer, ProxySet, Round,
 };
 use fednode_engine::execute::{self, Adoption};
 use fednode_engine::{AverageOrder, AverageReport, Fetch, FetchKind, MergeOrder, MergeReport};
@@ -165,8 +166,8 @@ pub(crate) struct Purpose {
     pub(crate) lineage: Lineage,
     /// Whether this round refreshes proxies.
     pub(crate) with_proxies: bool,
-    /// The federation, if adverts carry sketches of proxies.
-    pub(crate) with_sketches: Option<FederationId>,
+    /// What sketches are drawn from, if adverts carry sketches of proxies.
+    pub(crate) with_sketches: Option<DrawSeed>,
     /// What the experts for others are narrowed to.
     pub(crate) precision: Precision,
 }
@@ -196,8 +197,7 @@ pub(crate) fn store_update(
     let own_experts = stored.collect();
     let proxies = update.proxies.as_ref().filter(|_| purpose.with_proxies);
     let sketched = proxies.zip(purpose.with_sketches);
-    let sketches =
-        sketched.map(|(proxies, federation)| fednode_mix::sketch::sketches(proxies, federation));
+    let sketches = sketched.map(|(proxies, seed)| fednode_mix::sketch::sketches(proxies, seed));
     let proxies = proxies.map(|proxies| offer(proxies, blobs)).transpose()?;
     let report = LocalReport {
         round: purpose.round,

@@ -130,7 +130,7 @@ async fn private_modules_go_round_after_the_last_round_but_for_one_that_is_kept(
     let folder = tempfile::tempdir().unwrap();
     let state = |name: &str| folder.path().join(name);
     let mut spec = spec(3, 1);
-    spec.pool.enabled = true;
+    spec.pool.preset = Some(fednode_core::spec::Preset::Fixed);
     let (aggregator, address) = Running::aggregator(config(&spec, &state("boot"), &[])).await;
     let start = |(number, name): (usize, &&str)| {
         let config = config(&spec, &state(name), std::slice::from_ref(&address));
@@ -171,7 +171,7 @@ async fn the_last_stage_of_a_stopped_node_begins_anew() {
     let folder = tempfile::tempdir().unwrap();
     let state = |name: &str| folder.path().join(name);
     let mut spec = spec(2, 1);
-    spec.pool.enabled = true;
+    spec.pool.preset = Some(fednode_core::spec::Preset::Fixed);
     let (aggregator, address) = Running::aggregator(config(&spec, &state("boot"), &[])).await;
     let start = |number: u8, batch| {
         let config = config(
@@ -326,7 +326,7 @@ async fn a_node_that_leaves_in_its_last_stage_ends_well() {
     let state = |name: &str| folder.path().join(name);
     let plain = lonely_spec(1);
     let mut pooled = plain.clone();
-    pooled.pool.enabled = true;
+    pooled.pool.preset = Some(fednode_core::spec::Preset::Fixed);
     let finishing = |counters: &Counters| counters.finishing.load(Ordering::Relaxed) > 0;
     let pooling = |counters: &Counters| counters.pooling.load(Ordering::Relaxed) > 0;
     tokio::join!(

@@ -212,7 +212,7 @@ fn a_round_that_too_few_were_drawn_for_costs_the_next_none_of_its_members() {
 #[test]
 fn after_the_last_round_the_modules_of_all_are_pooled() {
     let mut scenario = averaging(6, 3, 0.4);
-    scenario.spec.pool.enabled = true;
+    scenario.spec.pool.preset = Some(fednode_core::spec::Preset::Fixed);
     let outcome = play(&scenario);
     let missing =
         |note: &Note| matches!(note, Note::PoolGathered { missing, .. } if !missing.is_empty());

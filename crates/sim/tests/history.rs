@@ -102,7 +102,7 @@ fn scenario() -> Scenario {
     .at(14.0, Incident::Restart(3))
     .at(9.0, Incident::Kill(9));
     scenario.link.loss = 0.1;
-    scenario.spec.pool.enabled = true;
+    scenario.spec.pool.preset = Some(fednode_core::spec::Preset::Fixed);
     scenario
 }
 

@@ -11,7 +11,7 @@ use fednode_sim::{self as sim, Behaviour, Incident, Outcome, Scenario};
 /// One round of at most 5 s, then 5 s for the private module and 5 s for the gate.
 fn one_round(nodes: usize) -> Scenario {
     let mut scenario = Scenario::new(1, nodes, 1);
-    scenario.spec.pool.enabled = true;
+    scenario.spec.pool.preset = Some(fednode_core::spec::Preset::Fixed);
     scenario
 }
 

@@ -121,7 +121,7 @@ impl Wrapped for Noted {
 fn play(precision: Precision) -> (Noted, sim::Outcome) {
     let mut scenario = Scenario::new(3, 5, 4);
     scenario.spec.transfer.precision = precision;
-    scenario.spec.pool.enabled = true;
+    scenario.spec.pool.preset = Some(fednode_core::spec::Preset::Fixed);
     // Everybody is done with a round before the next begins, so every mix is of the newest experts.
     scenario.training = (scenario.training.0, scenario.training.0);
     let mut noted = Noted::new(&scenario);

@@ -55,7 +55,7 @@ fn eventful() -> Scenario {
         .with(5, Behaviour::FalseAccuser)
         .at(9.0, Incident::Kill(3));
     scenario.link.loss = 0.2;
-    scenario.spec.pool.enabled = true;
+    scenario.spec.pool.preset = Some(fednode_core::spec::Preset::Fixed);
     scenario
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     findings.push(now());
     findings.push(disk(&config));
     // A table is read as the node would read it, by the names of its federation.
-    let columns = read_spec(&config).map_or_else(|_| Vec::new(), |spec| spec.model.columns);
+    let columns = read_spec(&config).map_or_else(|_| Vec::new(), |spec| spec.fingerprints.columns);
     findings.push(readable(&config.data, &columns));
     findings.extend(args.data.iter().map(|text| match data::source(text) {
         Ok(source) => readable(&source, &columns),

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples)> {
     match (&args.data, &args.shard) {
         (Some(source), None) if !args.everyone => {
-            let columns = &model.spec().model.columns;
+            let columns = &model.spec().fingerprints.columns;
             data::warn_of_table(&data::source(source)?, columns)?;
             Ok((
                 format!("all of {source}"),
@@ -88,7 +88,7 @@ fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples
                     &config
                         .data
                         .clone()
-                        .with_columns(&model.spec().model.columns),
+                        .with_columns(&model.spec().fingerprints.columns),
                     model.spec(),
                     config.partition_file.as_deref(),
                 )?;

@@ -13,6 +13,7 @@ use fednode_runtime::exit::ExitCode;
 use fednode_runtime::settings::Network;
 use serde::Serialize;
 
+use crate::command::start::read_and_tell;
 use crate::whole_file;
 use fednode_cli::config::Config;
 use fednode_cli::data::{self, Division};
@@ -144,7 +145,7 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
                 format!("`{}`: {error}", path.display()),
             )
         };
-        let spec = FederationSpec::from_toml(&text).map_err(named)?;
+        let spec = read_and_tell(&text).map_err(named)?;
         own_model::check(&spec).map_err(|error| named(ConfigError(error.to_string())))?;
         return Ok((spec, entry));
     }
@@ -152,14 +153,14 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
     let facts = data::facts(&source)?;
     data::warn_of_table(&source, &[])?;
     let mut spec = federation::spec(&args.federation, &facts).or_fail(ExitCode::Configuration)?;
-    if facts.is_table && spec.data.partition == data::OWN && spec.model.columns.is_empty() {
+    if facts.is_table && spec.data.partition == data::OWN && spec.fingerprints.columns.is_empty() {
         eprintln!(
             "warning: the table's columns have no names, or two the same: nothing will tell whether another node's table has them \
              in the same order; a header with distinct names would"
         );
     }
-    spec.data.partition_hash =
-        Division::make(&source, &spec, args.federation.partition_file.as_deref())?.hash;
+    let division = Division::make(&source, &spec, args.federation.partition_file.as_deref())?;
+    spec.fingerprints.partition = Some(division.hash).filter(|hash| !hash.is_empty());
     write_if_absent(&path, || Ok(spec.to_toml()))?;
     Ok((spec, entry))
 }
@@ -271,7 +272,7 @@ mod tests {
         run(&args(&dir), Form::Json).unwrap();
         let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
         let spec = FederationSpec::from_toml(&read(SPEC_FILE)).unwrap();
-        assert!(!spec.data.partition_hash.is_empty());
+        assert!(spec.fingerprints.partition.is_some());
         assert!(
             read(NODE_FILE).contains("shard = \"1/5\""),
             "{}",

@@ -83,7 +83,7 @@ fn learner(args: &Args, spec: &FederationSpec) -> anyhow::Result<Learner> {
         partition_file: args.partition_file.as_deref(),
     })?;
     let mine = Mine::load(&config, spec)?;
-    data::warn_of_table(&config.data, &spec.model.columns)?;
+    data::warn_of_table(&config.data, &spec.fingerprints.columns)?;
     let device = Choice::find(&args.model.device)?.open(0)?;
     let mut learner =
         Learner::new(spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
@@ -185,7 +185,7 @@ fn spec(args: &Args, federation: &FederationSpec) -> anyhow::Result<FederationSp
         ..federation.clone()
     };
     spec.hyper.clear();
-    spec.pool.enabled = false;
+    spec.pool.preset = None;
     spec.statistics.enabled = false;
     // How the rounds overlapped says nothing of what comes after them.
     spec.training.ahead_epochs = 0;

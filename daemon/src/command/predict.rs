@@ -28,7 +28,12 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let vocabulary = model.vocabulary()?;
     let mut rows = Vec::new();
     for path in &args.files {
-        let samples = unlabelled::read(path, &model.spec().model, vocabulary.as_ref())?;
+        let samples = unlabelled::read(
+            path,
+            &model.spec().model,
+            &model.spec().fingerprints,
+            vocabulary.as_ref(),
+        )?;
         let learner = model.learner(&samples, &args.model.device)?;
         let predictions = learner.predict(&samples).or_fail(ExitCode::Data)?;
         rows.extend(

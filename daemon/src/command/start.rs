@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_config::flags::Flags;
-use fednode_core::FederationSpec;
+use fednode_core::{ConfigError, FederationSpec};
 use fednode_data::Samples;
 use fednode_learn::{CacheBudget, Learner, algorithm, own_model};
 use fednode_runtime::exit::ExitCode;
@@ -66,7 +66,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     let spec = Arc::new(read_spec(&config)?);
     let mut member = member::config(&config, Arc::clone(&spec))?;
     let mine = Mine::load(&config, &spec)?;
-    data::warn_of_table(&config.data, &spec.model.columns)?;
+    data::warn_of_table(&config.data, &spec.fingerprints.columns)?;
     if let Some(change) = origin::change(&config) {
         tracing::warn!(
             "{change}: its scores are those of the new samples, of which others may have been its own"
@@ -121,11 +121,23 @@ pub(crate) fn read_spec(config: &Config) -> anyhow::Result<FederationSpec> {
         )
     })?;
     let named = |error| fail(ExitCode::Configuration, format!("`{path}`: {error}"));
-    let spec = FederationSpec::from_toml(&text).map_err(named)?;
+    let spec = read_and_tell(&text).map_err(named)?;
     algorithm::check_exchange(&spec).map_err(named)?;
     own_model::check(&spec)
         .map_err(|error| fail(ExitCode::Configuration, format!("`{path}`: {error}")))?;
     Ok(spec)
+}
+
+/// Reads a spec, and says on standard error what there is to say about its file.
+///
+/// # Errors
+/// As [`FederationSpec::read`].
+pub(crate) fn read_and_tell(text: &str) -> Result<FederationSpec, ConfigError> {
+    let reading = FederationSpec::read(text)?;
+    if let Some(notice) = reading.notice {
+        eprintln!("warning: {notice}");
+    }
+    Ok(reading.spec)
 }
 
 /// Opens the device and builds the learner; the spec is that of this node's own model.

@@ -179,12 +179,12 @@ fn refuse_empty(shard: u32, indices: &NodeIndices) -> anyhow::Result<()> {
 
 /// Refuses data of another division: its training samples may be others' test samples.
 pub fn check_hash(spec: &FederationSpec, hash: &str) -> anyhow::Result<()> {
-    let expected = &spec.data.partition_hash;
+    let expected = spec.partition_hash();
     if spec.data.partition == OWN || expected.is_empty() || expected == hash {
         return Ok(());
     }
     let advice = "use the same data (and --partition-file) as whoever made federation.toml; if the seed, `nodes` or `data` \
-                  was changed there by hand, empty its `data.partition_hash`";
+                  was changed there by hand, leave out its `fingerprints.partition`";
     Err(fail(
         ExitCode::Data,
         format!("this data divides to partition {hash}, the federation's is {expected}: {advice}"),

@@ -33,7 +33,7 @@ impl Mine {
     /// # Errors
     /// Fails if the data cannot be read, do not fit the spec, or come from another division than the spec's.
     pub fn load(config: &Config, spec: &FederationSpec) -> anyhow::Result<Self> {
-        let source = config.data.clone().with_columns(&spec.model.columns);
+        let source = config.data.clone().with_columns(&spec.fingerprints.columns);
         let partition = partition_text(&spec.data.partition, config.partition_file.as_deref())?;
         let position = position(config.shard, spec)?;
         let params = ShardParams {
@@ -154,7 +154,7 @@ mod tests {
             "{:?}",
             division.floors
         );
-        spec.data.partition_hash.clone_from(&division.hash);
+        spec.fingerprints.partition = Some(division.hash.clone());
         let mine = Mine::load(&config(Some("2/3")), &spec).unwrap();
         assert_eq!(
             (mine.node_seed, mine.partition_hash.as_str()),
@@ -191,7 +191,7 @@ mod tests {
                 facts.input,
                 facts.classes,
                 facts.vocabulary,
-                facts.vocabulary_hash.len()
+                facts.vocabulary_hash.as_deref().map_or(0, str::len)
             ),
             ([1, 1, 4], 4, 8, 32)
         );
@@ -204,7 +204,7 @@ mod tests {
             (spec.model.name.as_str(), spec.model.vocabulary),
             ("fasttext", 8)
         );
-        assert_eq!(spec.model.vocabulary_hash, facts.vocabulary_hash);
+        assert_eq!(spec.fingerprints.vocabulary, facts.vocabulary_hash);
         let config = Config {
             data: text.parse().unwrap(),
             ..config(Some("1/2"))
@@ -215,7 +215,7 @@ mod tests {
             fednode_learn::Learner::new(spec, 0, Arc::clone(&mine.split), &device)
         };
         learner(&spec).unwrap();
-        spec.model.vocabulary_hash = "0".repeat(32);
+        spec.fingerprints.vocabulary = Some("0".repeat(32));
         let error = learner(&spec).unwrap_err().to_string();
         assert!(
             error.contains("8 entries (00000000)") && error.contains("the same `vocabulary_file`"),

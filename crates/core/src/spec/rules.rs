@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::{
     FederationSpec, LimitsSpec, OptimizerKind, PoolSpec, RoundSpec, ScaleSpec, StatisticsSpec,
-    TrainingSpec,
+    TrainingSpec, VERSION,
 };
 use crate::config::ConfigError;
-use crate::{BlobId, Exchange, MAX_EXPERTS};
+use crate::{Exchange, MAX_EXPERTS};
 
 /// Whether a key is in its range, which key, and which range.
 type Rule = (bool, &'static str, &'static str);
@@ -37,7 +37,13 @@ impl FederationSpec {
 
 fn general(spec: &FederationSpec) -> Vec<Rule> {
     let (model, data) = (&spec.model, &spec.data);
+    let known = &spec.fingerprints;
     vec![
+        (
+            spec.version == VERSION,
+            "version",
+            "2: a newer fednode reads newer versions",
+        ),
         (
             !spec.name.is_empty() && spec.name.len() <= 100,
             "name",
@@ -60,24 +66,19 @@ fn general(spec: &FederationSpec) -> Vec<Rule> {
             "2 to 100000",
         ),
         (
-            model.class_names.is_empty() || model.class_names.len() == model.classes,
-            "model.class_names",
+            known.class_names.is_empty() || known.class_names.len() == model.classes,
+            "fingerprints.class_names",
             "as many names as `model.classes` says, or none",
         ),
         (
-            model.columns.is_empty() || are_distinct(&model.columns, model.input.iter().product()),
-            "model.columns",
+            known.columns.is_empty() || are_distinct(&known.columns, model.input.iter().product()),
+            "fingerprints.columns",
             "as many names as a sample has values (`model.input`), no two the same, or none",
         ),
         (
             (1..=MAX_EXPERTS).contains(&model.experts),
             "model.experts",
             "1 to 64",
-        ),
-        (
-            model.initial.is_empty() || model.initial.parse::<BlobId>().is_ok(),
-            "model.initial",
-            "64 hex digits, or empty",
         ),
         (
             model.vocabulary <= 1_000_000,
@@ -255,7 +256,7 @@ fn statistics(statistics: &StatisticsSpec) -> Vec<Rule> {
 }
 
 fn pool(pool: &PoolSpec) -> Vec<Rule> {
-    let rates = &pool.learning_rates;
+    let has_no_stage = !pool.is_enabled();
     vec![
         (
             (1..=1000).contains(&pool.max_members),
@@ -263,39 +264,15 @@ fn pool(pool: &PoolSpec) -> Vec<Rule> {
             "1 to 1000",
         ),
         (
-            positive(pool.energy_temperature),
-            "pool.energy_temperature",
-            "a number above 0",
-        ),
-        (
-            (0.0..=1.0).contains(&pool.drop_share),
-            "pool.drop_share",
-            "0 to 1",
-        ),
-        (
-            rates.len() <= 16 && !rates.is_empty(),
-            "pool.learning_rates",
-            "1 to 16 numbers",
-        ),
-        (
-            rates.iter().all(|rate| positive(*rate)),
-            "pool.learning_rates",
-            "numbers above 0",
-        ),
-        (
-            (1..=10_000).contains(&pool.epochs),
+            pool.epochs
+                .is_none_or(|epochs| (1..=10_000).contains(&epochs)),
             "pool.epochs",
             "1 to 10000",
         ),
         (
-            (1..=65_536).contains(&pool.batch_size),
-            "pool.batch_size",
-            "1 to 65536",
-        ),
-        (
-            (0.0..1.0).contains(&pool.dropout),
-            "pool.dropout",
-            "0 to below 1",
+            !(has_no_stage && *pool != PoolSpec::default()),
+            "pool.preset",
+            "`fixed`, `paper`, `code` or `best` where another key of `pool` is set",
         ),
     ]
 }

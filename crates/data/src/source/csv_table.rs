@@ -258,10 +258,10 @@ fn find(wanted: &[String], header: &StringRecord) -> Result<Vec<usize>, String> 
         match (places.first().copied(), places.get(1)) {
             (Some(column), None) => Ok(column),
             (None, _) => Err(format!(
-                "has no column `{name}`, one of `model.columns` of the federation's spec"
+                "has no column `{name}`, one of `fingerprints.columns` of the federation's spec"
             )),
             (Some(_), Some(_)) => Err(format!(
-                "has two columns `{name}`, one of `model.columns` of the federation's spec"
+                "has two columns `{name}`, one of `fingerprints.columns` of the federation's spec"
             )),
         }
     };
@@ -282,7 +282,7 @@ fn check_label(
     if features.contains(&label) {
         let taken = &header[label];
         return Err(format!(
-            "takes `{taken}` for the label, which is one of `model.columns` of the federation's spec: name the label's column \
+            "takes `{taken}` for the label, which is one of `fingerprints.columns` of the federation's spec: name the label's column \
              with `,label=COLUMN`"
         ));
     }

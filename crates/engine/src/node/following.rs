@@ -144,7 +144,7 @@ fn prospects(shared: &Shared, refresh: Round, nearest: &BTreeSet<NodeId>) -> Vec
     // Equals in an order of this node's own, so that not everybody follows the same ones.
     let purpose = [b"fednode prospects 1 ", shared.me.as_bytes().as_slice()].concat();
     prospects.sort_by_cached_key(|(node, times)| {
-        let place = draw(&purpose, shared.federation, refresh, *node);
+        let place = draw(&purpose, shared.draws, refresh, *node);
         (Reverse(*times), place)
     });
     prospects.into_iter().map(|(node, _)| node).collect()

@@ -237,7 +237,7 @@ fn choose(shared: &Shared, modules: &mut Vec<(NodeId, BlobRef)>) {
         found.unwrap_or(ranking.len())
     };
     modules.sort_by_cached_key(|(node, _)| {
-        let lot = draw(&purpose, shared.federation, shared.memory.round, *node);
+        let lot = draw(&purpose, shared.draws, shared.memory.round, *node);
         (place(node), lot)
     });
     let others = shared.spec.pool.max_members.saturating_sub(1);

@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
+use fednode_core::draw::DrawSeed;
 use fednode_core::{
-    Audience, BlobId, BlobRef, Body, FederationId, FederationSpec, Lineage, Local, LocalReport,
-    NodeId, ParamSet, ProxyOffer, ProxySet, Round, Schedule, Timestamp,
+    Audience, BlobId, BlobRef, Body, FederationSpec, Lineage, Local, LocalReport, NodeId, ParamSet,
+    ProxyOffer, ProxySet, Round, Schedule, Timestamp,
 };
 
 use super::exchange::Exchange;
@@ -30,7 +31,7 @@ const SMALL_SHARED_BYTES: u64 = 64 << 10;
 pub(super) struct Shared {
     pub(super) spec: Arc<FederationSpec>,
     pub(super) schedule: Arc<Schedule>,
-    pub(super) federation: FederationId,
+    pub(super) draws: DrawSeed,
     pub(super) audience: Audience,
     pub(super) me: NodeId,
     /// What everybody starts from.
@@ -58,7 +59,7 @@ impl Shared {
     ) -> Self {
         let initial = initial_shared.map(|blob| blob.id);
         Self {
-            federation: spec.id(),
+            draws: spec.draw_seed(),
             audience: Audience::of(&spec),
             me,
             initial: initial.unwrap_or_else(|| BlobId::of(&spec.canonical_bytes())),
@@ -199,7 +200,7 @@ impl Shared {
         let open = view
             .globals()
             .filter(|(.., global)| !given_up(global.mean.id));
-        let rank = |round, author| rank(view, self.federation, self.me, round, author);
+        let rank = |round, author| rank(view, self.draws, self.me, round, author);
         let found = self.chain.look(
             open,
             |head, (_, round, global)| {
@@ -248,7 +249,7 @@ impl Shared {
         let drawn = fednode_core::draw::happens(
             self.spec.round.audit,
             b"fednode audit 1",
-            self.federation,
+            self.draws,
             closed.round,
             self.me,
         );
@@ -259,7 +260,7 @@ impl Shared {
     /// another node averaged in the aggregator's place. Who counted them can deliver them.
     pub(super) fn everybody_verifies(&self, closed: &Closed) -> bool {
         let (author, me) = (closed.author, self.me);
-        let rank = rank(&self.view, self.federation, me, closed.round, author);
+        let rank = rank(&self.view, self.draws, me, closed.round, author);
         let acted = rank != Rank::Aggregator;
         acted && author != me && closed.global.mean.size <= SMALL_SHARED_BYTES
     }
@@ -271,10 +272,10 @@ fn refresh_every(spec: &FederationSpec) -> u32 {
 }
 
 /// Returns who comes first of two that closed one round.
-fn rank(view: &View, federation: FederationId, me: NodeId, round: Round, author: NodeId) -> Rank {
+fn rank(view: &View, draws: DrawSeed, me: NodeId, round: Round, author: NodeId) -> Rank {
     if author != me && view.is_aggregator(author) {
         Rank::Aggregator
     } else {
-        Rank::acting(federation, round, author)
+        Rank::acting(draws, round, author)
     }
 }

@@ -104,7 +104,7 @@ fn prepare(args: &Args, source: &DataSource) -> anyhow::Result<(FederationSpec, 
     let mut spec = federation::spec(&args.federation, &facts).or_fail(ExitCode::Configuration)?;
     data::refuse_own(&spec, "a swarm")?;
     let division = Division::make(source, &spec, args.federation.partition_file.as_deref())?;
-    spec.data.partition_hash.clone_from(&division.hash);
+    spec.fingerprints.partition = Some(division.hash.clone());
     Ok((spec, division))
 }
 
@@ -182,7 +182,7 @@ fn conclude(
     plan.folder.write_metrics(all)?;
     let everyone = match args.global_test {
         true => Some(Everyone::load(
-            &data::source(&args.data)?.with_columns(&spec.model.columns),
+            &data::source(&args.data)?.with_columns(&spec.fingerprints.columns),
             spec,
             args.federation.partition_file.as_deref(),
         )?),

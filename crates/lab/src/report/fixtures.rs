@@ -118,7 +118,7 @@ pub(super) fn summary(seed: u64) -> Summary {
         train_seconds: 9.0,
         overhead: Overhead::default(),
         effective_config: serde_json::json!({
-            "federation": { "name": "<b>digits & co</b>", "seed": seed, "data": { "partition_hash": format!("{seed}") } },
+            "federation": { "name": "<b>digits & co</b>", "seed": seed, "fingerprints": { "partition": format!("{seed}") } },
         }),
     }
 }

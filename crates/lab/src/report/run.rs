@@ -153,7 +153,7 @@ impl Run {
             seed: spec.as_ref().map(|spec| spec.seed),
             partition_hash: spec
                 .as_ref()
-                .map_or(String::new(), |spec| spec.data.partition_hash.clone()),
+                .map_or(String::new(), |spec| spec.partition_hash().to_owned()),
             settings: settings.map_or_else(BTreeMap::new, |spec| {
                 flat(&serde_json::json!({ "federation": spec }))
             }),

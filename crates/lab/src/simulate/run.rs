@@ -88,7 +88,7 @@ impl Run {
             federation::spec(&self.federation, &facts).or_fail(ExitCode::Configuration)?;
         data::refuse_own(&spec, "a simulation")?;
         let division = Division::make(&source, &spec, self.federation.partition_file.as_deref())?;
-        spec.data.partition_hash.clone_from(&division.hash);
+        spec.fingerprints.partition = Some(division.hash.clone());
         let prepared = Prepared {
             spec,
             division,
@@ -318,7 +318,7 @@ impl Prepared {
     }
 
     fn shards(&self) -> anyhow::Result<Vec<Shard>> {
-        let source = data::source(&self.run.data)?.with_columns(&self.spec.model.columns);
+        let source = data::source(&self.run.data)?.with_columns(&self.spec.fingerprints.columns);
         load_shards(&source, &self.partition()?, &self.shard_params()).or_fail(ExitCode::Data)
     }
 
@@ -339,7 +339,7 @@ impl Prepared {
     /// Weighs the models on the first node's data.
     fn load(&self) -> anyhow::Result<Load> {
         let spec = &self.spec;
-        let source = data::source(&self.run.data)?.with_columns(&self.spec.model.columns);
+        let source = data::source(&self.run.data)?.with_columns(&self.spec.fingerprints.columns);
         let first = load_shard(&source, &self.partition()?, &self.shard_params(), 0)
             .or_fail(ExitCode::Data)?;
         let per_sample = first.split.train.bytes_per_sample() as u64;

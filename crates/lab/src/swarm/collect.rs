@@ -122,7 +122,7 @@ pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<F
         algorithm: spec.algorithm.clone(),
         data: run.data.to_owned(),
         partition: spec.data.partition.clone(),
-        partition_hash: spec.data.partition_hash.clone(),
+        partition_hash: spec.partition_hash().to_owned(),
         seed: spec.seed,
         nodes: spec.nodes,
         rounds: spec.rounds,

@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use fednode_core::spec::{GateInput, PoolSpec};
 use fednode_core::work::{PrivateModule, Watch};
 use fednode_core::{Layout, NodeId, ParamSet, PoolOutcome, Served};
 
@@ -16,7 +15,7 @@ use super::{Learner, Subset, check, count};
 use crate::algorithm::Modular;
 use crate::error::LearnError;
 use crate::memory::Memory;
-use crate::pool::{self, Meter, Mixture, Node, PREFIX, Predictor};
+use crate::pool::{self, GateInput, Meter, Mixture, Node, PREFIX, PoolSettings, Predictor};
 
 impl Learner {
     /// Returns the private module as it is now, with its accuracy on the validation samples; nothing if the algorithm
@@ -60,7 +59,7 @@ impl Learner {
     /// Fails if the algorithm has no private module, and when the watcher breaks off; nothing is changed then.
     pub fn fine_tune_module(
         &mut self,
-        spec: &PoolSpec,
+        spec: &PoolSettings,
         watch: &mut Watch<'_>,
     ) -> Result<Option<u32>, LearnError> {
         let node = self.node()?;
@@ -102,7 +101,7 @@ impl Learner {
     /// Fails if the algorithm has no private module, and when the watcher breaks off; nothing is changed then.
     pub fn assemble_pool(
         &mut self,
-        spec: &PoolSpec,
+        spec: &PoolSettings,
         members: Vec<(NodeId, Arc<ParamSet>)>,
         watch: &mut Watch<'_>,
     ) -> Result<PoolOutcome, LearnError> {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use fednode_core::spec::{ModuleScore, PoolSpec};
 use fednode_core::work::Watch;
 use fednode_core::{NodeId, ParamSet, PoolMember, PoolOutcome, Score, Scores, Served};
 use fednode_data::Samples;
@@ -15,6 +14,7 @@ use super::cache::{Cache, Keeps, Source};
 use super::gate::{Gate, GateKind};
 use super::gating::{Trained, rates};
 use super::mixture::Mixture;
+use super::settings::{ModuleScore, PoolSettings};
 use super::train::Meter;
 use crate::algorithm::Output;
 use crate::error::LearnError;
@@ -31,7 +31,7 @@ const OWN: usize = 0;
 /// The pool of one node, once its members' outputs are there.
 pub(super) struct Pool<'a> {
     pub(super) node: &'a Node<'a>,
-    pub(super) spec: &'a PoolSpec,
+    pub(super) spec: &'a PoolSettings,
     pub(super) members: Members,
     pub(super) training: Cache,
     pub(super) validation: Cache,
@@ -52,7 +52,7 @@ struct Candidate {
 /// Fails when the watcher breaks off.
 pub(crate) fn assemble(
     node: &Node<'_>,
-    spec: &PoolSpec,
+    spec: &PoolSettings,
     offered: Vec<(NodeId, Arc<ParamSet>)>,
     watch: &mut Watch<'_>,
 ) -> Result<(PoolOutcome, Option<Mixture>), LearnError> {
@@ -97,7 +97,7 @@ pub(crate) fn assemble(
 }
 
 /// Returns how many epochs there will be at most.
-fn epochs(node: &Node<'_>, spec: &PoolSpec) -> u32 {
+fn epochs(node: &Node<'_>, spec: &PoolSettings) -> u32 {
     let gate = spec.epochs.saturating_mul(rates(spec).len() as u32);
     let tuning = if node.is_tunable() { spec.epochs } else { 0 };
     if spec.controls {
@@ -127,7 +127,7 @@ impl<'a> Pool<'a> {
     /// Lets members in and runs them on the node's samples; those whose outputs are not finite there are out again.
     fn prepare(
         node: &'a Node<'a>,
-        spec: &'a PoolSpec,
+        spec: &'a PoolSettings,
         offered: Vec<(NodeId, Arc<ParamSet>)>,
         meter: &mut Meter<'_, '_>,
     ) -> Result<Self, LearnError> {
@@ -291,10 +291,10 @@ impl<'a> Pool<'a> {
 }
 
 /// Returns how well the outputs of each member fit the own one's, the first.
-fn scores(spec: &PoolSpec, outputs: &[FeatureCache]) -> Result<Vec<f64>, LearnError> {
+fn scores(spec: &PoolSettings, outputs: &[FeatureCache]) -> Result<Vec<f64>, LearnError> {
     let measure = match spec.score {
         ModuleScore::Cosine => Measure::Cosine,
-        ModuleScore::Energy => Measure::Energy(spec.energy_temperature),
+        ModuleScore::Energy(temperature) => Measure::Energy(temperature),
     };
     let own = &outputs[OWN];
     let score = |other: &FeatureCache| {

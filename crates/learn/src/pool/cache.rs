@@ -8,11 +8,11 @@
 use std::ops::ControlFlow;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use fednode_core::spec::GateInput;
 use fednode_data::Samples;
 
 use super::gate;
 use super::mixture::Member;
+use super::settings::GateInput;
 use super::{Node, train};
 use crate::algorithm::{ModuleKind, Opened};
 use crate::batch;

@@ -5,11 +5,11 @@
 //! without it the last epoch. A node with the guard and without validation samples keeps its module as it was.
 
 use burn::tensor::Tensor;
-use fednode_core::spec::PoolSpec;
 
 use super::Node;
 use super::cache::{Cache, Keeps, Source};
 use super::mixture::{self, Member};
+use super::settings::PoolSettings;
 use super::train::{self, Judge, Meter, Plan, Stage};
 use crate::error::LearnError;
 use crate::train::cross_entropy;
@@ -28,7 +28,7 @@ struct Tuning<'a> {
 /// Fails when the watcher breaks off.
 pub(crate) fn fine_tune(
     node: &Node<'_>,
-    spec: &PoolSpec,
+    spec: &PoolSettings,
     meter: &mut Meter<'_, '_>,
 ) -> Result<(Member, u32), LearnError> {
     debug_assert!(node.is_tunable(), "an extractor's inputs are not cached");

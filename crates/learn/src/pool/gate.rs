@@ -14,11 +14,11 @@ use std::io;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::ParamSet;
-use fednode_core::spec::{BiasStart, FirstActivation, GateInput, PoolSpec};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::orthogonal;
+use super::settings::{BiasStart, GateInput, PoolSettings};
 use crate::algorithm::Algorithm;
 use crate::model::{Activation, Dropout, Initial, Linear, Net, leaf};
 use crate::random;
@@ -123,14 +123,10 @@ pub(crate) fn zeros(net: &Net, device: &Device) -> Weights {
 
 impl GateKind {
     /// Returns the kind that a spec wants.
-    pub(crate) fn of(spec: &PoolSpec) -> Self {
-        let first = match spec.first_activation {
-            FirstActivation::LeakyRelu => Activation::LeakyRelu,
-            FirstActivation::Relu => Activation::Relu,
-        };
+    pub(crate) fn of(settings: &PoolSettings) -> Self {
         Self {
-            input: spec.gate_input,
-            first,
+            input: settings.gate.input,
+            first: settings.gate.first_activation,
         }
     }
 }
@@ -264,6 +260,8 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use fednode_core::spec::Preset;
+
     use super::*;
     use crate::random::{Purpose, stream, uniform};
     use crate::train::cross_entropy;
@@ -289,7 +287,7 @@ mod tests {
     }
 
     fn gate(top_k: usize, renormalizes: bool) -> Gate {
-        let kind = GateKind::of(&PoolSpec::default());
+        let kind = GateKind::of(&PoolSettings::preset(Preset::Fixed));
         let net = net(kind, INPUTS, MEMBERS, 0.0);
         let weights = initial(
             &net,
@@ -571,7 +569,7 @@ mod tests {
     #[test]
     fn biases_are_zeros_or_drawn_as_pytorch_draws_them() {
         let net = net(
-            GateKind::of(&PoolSpec::preset("code").unwrap()),
+            GateKind::of(&PoolSettings::preset(Preset::Code)),
             512,
             20,
             0.0,

@@ -3,12 +3,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use fednode_core::spec::{GateInput, PoolSpec, Renormalize};
-
 use super::Node;
 use super::assemble::Pool;
 use super::cache::CachedBatch;
 use super::gate::{self, Gate, GateKind, Selection, Standard};
+use super::settings::{GateInput, PoolSettings, Renormalize};
 use super::train::{self, Best, Judge, Meter, Plan, Stage};
 use crate::algorithm::ModuleKind;
 use crate::error::LearnError;
@@ -24,7 +23,7 @@ pub(super) struct Trained {
 }
 
 /// Returns the step sizes that are tried: without the guard nothing chooses among them.
-pub(super) fn rates(spec: &PoolSpec) -> &[f64] {
+pub(super) fn rates(spec: &PoolSettings) -> &[f64] {
     if spec.guard {
         &spec.learning_rates
     } else {
@@ -70,11 +69,11 @@ impl Pool<'_> {
         } = *self.node;
         let kind = GateKind::of(self.spec);
         let width = self.training.inputs.width();
-        let net = gate::net(kind, width, n_members, self.spec.dropout);
+        let net = gate::net(kind, width, n_members, self.spec.gate.dropout);
         let mut rng = random::stream(Purpose::PoolGate, [seed, node_seed, 0]);
         Ok(Gate {
             kind,
-            weights: gate::initial(&net, self.spec.biases, &mut rng, device),
+            weights: gate::initial(&net, self.spec.gate.biases, &mut rng, device),
             net,
             selection: self.selection(),
             standard: self.standard(kind.input)?,
@@ -127,7 +126,6 @@ impl Pool<'_> {
 
     fn selection(&self) -> Selection {
         let renormalizes = match self.spec.renormalize {
-            Renormalize::Always => true,
             Renormalize::Additive => self.node.modular.module().is_additive,
             Renormalize::Never => false,
         };
@@ -141,7 +139,7 @@ impl Pool<'_> {
     fn standard(&self, input: GateInput) -> Result<Option<Standard>, LearnError> {
         let is_raw =
             input == GateInput::Samples || self.node.modular.module().kind == ModuleKind::Extractor;
-        if !(is_raw && self.spec.standardize) {
+        if !(is_raw && self.spec.gate.standardize) {
             return Ok(None);
         }
         let inputs = &self.training.inputs;

@@ -7,11 +7,11 @@
 //! `pool.renormalize`, `pool.sees_samples` and `pool.first_relu`.
 
 use burn::tensor::{Device, Tensor};
-use fednode_core::spec::GateInput;
 use fednode_core::{Layout, LayoutMismatch, ParamSet};
 use serde::{Deserialize, Serialize};
 
 use super::gate::{self, Gate, GateKind, Selection, Standard};
+use super::settings::GateInput;
 use crate::algorithm::{Algorithm, Modular, Opened, Output, Part};
 use crate::memory::Memory;
 use crate::model::{Activation, Net};
@@ -319,11 +319,11 @@ fn pick(params: &ParamSet, prefix: &str, layout: &Layout) -> ParamSet {
 
 #[cfg(test)]
 mod tests {
+    use super::super::settings::BiasStart;
     use super::*;
     use crate::algorithm::testing::{random, trained};
     use crate::random::{Purpose, stream};
     use crate::weights::values;
-    use fednode_core::spec::BiasStart;
 
     const MEMBERS: usize = 3;
     const KIND: GateKind = GateKind {

@@ -24,6 +24,7 @@ mod gate;
 mod gating;
 mod mixture;
 mod orthogonal;
+mod settings;
 mod train;
 
 use burn::tensor::Device;
@@ -37,6 +38,7 @@ pub(crate) use assemble::assemble;
 pub(crate) use fine_tune::fine_tune;
 pub(crate) use gate::input as gate_input;
 pub(crate) use mixture::{Mixture, PREFIX, Predictor, layout, own, parts, save};
+pub use settings::{BiasStart, GateInput, GateSettings, ModuleScore, PoolSettings, Renormalize};
 pub(crate) use train::Meter;
 
 /// The node whose stage it is.

@@ -230,7 +230,7 @@ fn trained(
     let proxies = update.proxies.filter(|_| refreshes);
     let sketched = proxies.as_ref().filter(|_| ground.spec.uses_sketches());
     let sketches =
-        sketched.map(|proxies| fednode_mix::sketch::sketches(proxies, ground.federation));
+        sketched.map(|proxies| fednode_mix::sketch::sketches(proxies, ground.spec.draw_seed()));
     let proxies = proxies.map(|proxies| offer(ground, blobs, member, round, &proxies));
     Ok(LocalReport {
         round,

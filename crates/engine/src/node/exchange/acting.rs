@@ -1,6 +1,6 @@
 //! Closing a round in the aggregator's place.
 //!
-//! The nodes whose updates are known are ordered by a hash of federation, round and node id; each acts after the one
+//! The nodes whose updates are known are ordered by a hash of seed, round and node id; each acts after the one
 //! before it has had its grace time. The announcement names every member, so anybody can recompute the mean.
 
 use fednode_core::{BlobId, BlobRef, Body, Local, NodeId, Round};
@@ -86,7 +86,7 @@ impl Acting {
         if !self.closer.all_in(std::iter::empty()) {
             return;
         }
-        let order = self.closer.order_mean(shared.parent(), shared.federation);
+        let order = self.closer.order_mean(shared.parent(), shared.draws);
         shared.outbox.push_some(order.map(Output::Average));
     }
 
@@ -134,5 +134,5 @@ fn candidates(shared: &Shared, round: Round) -> impl Iterator<Item = NodeId> + '
 }
 
 fn rank(shared: &Shared, round: Round, node: NodeId) -> Rank {
-    Rank::acting(shared.federation, round, node)
+    Rank::acting(shared.draws, round, node)
 }

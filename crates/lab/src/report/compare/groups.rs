@@ -8,8 +8,12 @@ use crate::report::effort::Efforts;
 use crate::report::run::{Headline, Run};
 use crate::report::stats::{self, Moments};
 
-/// Settings on which no result depends, or that follow from the seed.
-const IGNORED: [&str; 2] = ["federation.seed", "federation.data.partition_hash"];
+/// Settings on which no result depends, or that follow from the seed; the last is of runs under specs of version 1.
+const IGNORED: [&str; 3] = [
+    "federation.seed",
+    "federation.fingerprints.partition",
+    "federation.data.partition_hash",
+];
 /// The settings of a swarm's nodes that shape the result. The others are addresses and folders.
 const NODE_SETTINGS: [&str; 3] = ["node.data", "node.device", "node.partition_file"];
 

@@ -87,12 +87,8 @@ fn scores(run: &Run) -> Option<Plot> {
             (Whose::Foreign, Some((Some(score), false))) => Cell::LeftOut(score),
         }
     });
-    let measure = run
-        .settings
-        .get("federation.pool.score")
-        .map_or("pool.score", String::as_str);
     Heat {
-        title: &format!("How well each module fits each node ({measure}; more is more similar)"),
+        title: "How well each module fits each node (energy; more is more similar)",
         description: "Score of each foreign module's outputs beside those of the own module. The modules with the lowest \
                       scores are left out. A corner cut marks a module that was left out; “–” one that was not there.",
         slug: "scores",
