@@ -164,9 +164,10 @@ fn holds(name: &str, wanted: &str) {
 #[test]
 fn the_keys_of_federation_toml_are_those_of_the_book() {
     let head = "# Keys of federation.toml\n\n\
-        `federation.toml` is the spec: what all members must share. `fednode init` writes it with every key explained. Its\n\
-        content is hashed into the id of the federation. `--set TABLE.KEY=VALUE` of `init`, `swarm` and `simulate` sets any\n\
-        key. This page is made from the code.\n";
+        `federation.toml` is the spec: what all members must share. `fednode init` writes it with every key explained. The\n\
+        keys that differ from their defaults are hashed into the id of the federation. `--set TABLE.KEY=VALUE` of `init`,\n\
+        `swarm` and `simulate` sets a key. Only `fednode init` writes `version`, `[fingerprints]` and `[exchange]`. This page\n\
+        is made from the code.\n";
     holds(
         "federation-toml.md",
         &page(head, &FederationSpec::default().to_toml()),

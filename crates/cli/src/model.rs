@@ -18,7 +18,8 @@ use fednode_net::Identity;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::final_model::{self, ModelCard};
 use fednode_runtime::{StoredModel, TrainerCard, records};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::config::Config;
 use crate::data;
@@ -74,7 +75,13 @@ pub struct Card {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vocabulary: Vec<String>,
     /// The spec of its federation, with the node's own model.
+    #[serde(deserialize_with = "of_any_version")]
     pub spec: FederationSpec,
+}
+
+fn of_any_version<'de, D: Deserializer<'de>>(card: D) -> Result<FederationSpec, D::Error> {
+    let spec = serde_json::Value::deserialize(card)?;
+    FederationSpec::from_json(spec).map_err(D::Error::custom)
 }
 
 /// A model in memory.

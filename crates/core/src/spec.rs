@@ -322,6 +322,23 @@ impl FederationSpec {
         Ok(Reading { spec, notice })
     }
 
+    /// Reads the JSON of a spec, as the card of a model has it, of this version or of version 1.
+    ///
+    /// # Errors
+    /// One line that names the key and what is wrong with it.
+    pub fn from_json(json: Value) -> Result<Self, ConfigError> {
+        let refuse = |error: &dyn std::fmt::Display| ConfigError(error.to_string());
+        // A spec of version 1 has no key without a value, which TOML could not express.
+        let table = toml::Table::try_from(&json).ok();
+        let converted = table.map(version1::convert_table).transpose()?.flatten();
+        let spec = match converted {
+            Some(spec) => spec,
+            None => serde_json::from_value(json).map_err(|error| refuse(&error))?,
+        };
+        spec.validate()?;
+        Ok(spec)
+    }
+
     /// Writes the commented `federation.toml`.
     pub fn to_toml(&self) -> String {
         config::sample(self, &Self::doc())

@@ -44,6 +44,18 @@ fn a_file_of_version_1_is_read_and_said_to_be_one() {
     assert_eq!((again.spec, again.notice), (spec, None));
 }
 
+/// The cards of exported models hold their federation's spec.
+#[test]
+fn the_json_of_either_version_is_read() {
+    let table: toml::Table = FILE.parse().unwrap();
+    let spec = FederationSpec::from_json(serde_json::to_value(table).unwrap()).unwrap();
+    assert_eq!(spec, read(FILE));
+    let again = FederationSpec::from_json(serde_json::to_value(&spec).unwrap()).unwrap();
+    assert_eq!(again, spec);
+    let error = FederationSpec::from_json(serde_json::json!({ "round": 3 })).unwrap_err();
+    assert!(error.0.contains("round"), "{error}");
+}
+
 #[test]
 fn every_preset_of_version_1_is_recognised_by_its_numbers() {
     let pool = |keys: &str| read(&format!("[pool]\nenabled = true\n{keys}")).pool;

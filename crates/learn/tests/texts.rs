@@ -270,7 +270,9 @@ fn other_vocabularies_and_images_are_refused() {
         learner.predict(&numbers),
         Err(LearnError::Vocabulary { .. })
     ));
-    assert!(error(&|model| model.name = "mlp".into()).starts_with("model `mlp` cannot read texts"));
+    assert!(
+        error(&|spec| spec.model.name = "mlp".into()).starts_with("model `mlp` cannot read texts")
+    );
 }
 
 /// Run by hand: `cargo test --release -p fednode-learn --test texts -- --ignored --nocapture`.

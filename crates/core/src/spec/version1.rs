@@ -93,22 +93,43 @@ const PRESETS: [Preset; 3] = [
 /// # Errors
 /// Names the key that version 2 cannot express, or is malformed.
 pub(super) fn convert(text: &str) -> Result<Option<FederationSpec>, ConfigError> {
-    let Ok(mut root) = text.parse::<Table>() else {
+    let Ok(typed) = text.parse::<Table>() else {
         return config::parse(text).map(Some); // It fails too, and says where.
     };
-    match root.get("version") {
-        None => {}
-        Some(Value::Integer(1)) => drop(root.remove("version")),
-        Some(_) => return Ok(None),
+    if !is_of_version_1(&typed) {
+        return Ok(None);
     }
-    let typed = root.clone();
+    let root = converted(typed.clone())?;
+    // Where nothing had to be converted, what is wrong has a line.
+    let spec = if root == typed {
+        config::parse(text)
+    } else {
+        config::from_table(root)
+    };
+    spec.map(at_this_version).map(Some)
+}
+
+/// Reads the table of a spec of version 1; nothing if it is of a later one.
+///
+/// # Errors
+/// As [`convert`].
+pub(super) fn convert_table(root: Table) -> Result<Option<FederationSpec>, ConfigError> {
+    if !is_of_version_1(&root) {
+        return Ok(None);
+    }
+    let spec = config::from_table(converted(root)?);
+    spec.map(at_this_version).map(Some)
+}
+
+fn is_of_version_1(root: &Table) -> bool {
+    matches!(root.get("version"), None | Some(Value::Integer(1)))
+}
+
+/// Returns the keys of version 1 as version 2 has them.
+fn converted(mut root: Table) -> Result<Table, ConfigError> {
     move_fingerprints(&mut root);
     convert_pool(&mut root)?;
-    if root == typed {
-        // Nothing had to be converted, so that what is wrong has a line.
-        return config::parse(text).map(at_this_version).map(Some);
-    }
-    config::from_table(root).map(at_this_version).map(Some)
+    Ok(root)
 }
 
 fn at_this_version(spec: FederationSpec) -> FederationSpec {

@@ -326,7 +326,8 @@ mod tests {
         );
         assert_eq!(
             error("kind = 'idx'\nfolder = 'x'\nsplit = 'lettres'"),
-            "`split`: unknown value `lettres`: did you mean `letters`?"
+            "`split`: unknown value `lettres`: did you mean `letters`? Allowed are `mnist`, `balanced`, \
+             `byclass`, `bymerge`, `digits`, `letters`, `emnist-mnist`"
         );
         assert_eq!(
             error("kind = 'text'\nfile = 'x'\nlength = 0"),
