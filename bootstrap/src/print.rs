@@ -15,9 +15,10 @@ pub(crate) fn listening(address: &str, json: bool) -> Result<(), Failure> {
     struct Line<'a> {
         listening: &'a str,
     }
-    match json {
-        true => print_json(&Line { listening: address }),
-        false => print(&format!("listening at {address}")),
+    if json {
+        print_json(&Line { listening: address })
+    } else {
+        print(&format!("listening at {address}"))
     }
 }
 
@@ -31,9 +32,10 @@ pub(crate) fn id(node_id: NodeId, json: bool) -> Result<(), Failure> {
     struct Line {
         node_id: NodeId,
     }
-    match json {
-        true => print_json(&Line { node_id }),
-        false => print(&node_id.to_string()),
+    if json {
+        print_json(&Line { node_id })
+    } else {
+        print(&node_id.to_string())
     }
 }
 
@@ -43,16 +45,18 @@ pub(crate) fn stopped(pid: u32, json: bool) -> Result<(), Failure> {
     struct Line {
         stopped: u32,
     }
-    match json {
-        true => print_json(&Line { stopped: pid }),
-        false => print(&format!("fedboot has stopped (process {pid})")),
+    if json {
+        print_json(&Line { stopped: pid })
+    } else {
+        print(&format!("fedboot has stopped (process {pid})"))
     }
 }
 
 pub(crate) fn status(status: &Status, json: bool) -> Result<(), Failure> {
-    match json {
-        true => print_json(status),
-        false => print(&describe(status)),
+    if json {
+        print_json(status)
+    } else {
+        print(&describe(status))
     }
 }
 

@@ -159,9 +159,10 @@ fn idx(bytes: &[u8], input: [usize; 3], is_transposed: bool) -> Result<Pixels, S
     if values.len() as u64 != u64::from(count) * u64::from(height) * u64::from(width) {
         return Err(format!("is truncated: its header promises {count} images"));
     }
-    let values = match is_transposed {
-        true => source::transposed(values, height as usize, width as usize),
-        false => values.to_vec(),
+    let values = if is_transposed {
+        source::transposed(values, height as usize, width as usize)
+    } else {
+        values.to_vec()
     };
     Ok(Pixels::Bytes {
         values,

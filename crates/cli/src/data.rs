@@ -158,13 +158,11 @@ pub fn everything(text: &str, columns: &[String]) -> anyhow::Result<Samples> {
 /// # Errors
 /// Says so.
 pub fn refuse_own(spec: &FederationSpec, what: &str) -> anyhow::Result<()> {
-    match spec.data.partition == OWN {
-        true => {
-            let text = format!(
-                "{what} has one data set: partition `{OWN}` is for nodes that bring their own"
-            );
-            Err(fail(ExitCode::Configuration, text))
-        }
-        false => Ok(()),
+    if spec.data.partition == OWN {
+        let text =
+            format!("{what} has one data set: partition `{OWN}` is for nodes that bring their own");
+        Err(fail(ExitCode::Configuration, text))
+    } else {
+        Ok(())
     }
 }

@@ -45,9 +45,10 @@ pub struct LocalReport {
 impl LocalReport {
     /// Returns the experts that the node itself mixes, in slot order.
     pub fn experts_to_mix(&self) -> Vec<BlobRef> {
-        match self.own_experts.is_empty() {
-            true => self.experts.iter().map(|offer| offer.blob).collect(),
-            false => self.own_experts.clone(),
+        if self.own_experts.is_empty() {
+            self.experts.iter().map(|offer| offer.blob).collect()
+        } else {
+            self.own_experts.clone()
         }
     }
 }

@@ -373,9 +373,10 @@ impl FederationSpec {
 
     /// Returns which share of the nodes trains in a round.
     pub fn trained_share(&self) -> f64 {
-        match self.is_cohort_by_chance() || self.round.participation >= 1.0 {
-            true => self.round.participation,
-            false => self.cohort_of(self.nodes as usize) as f64 / f64::from(self.nodes),
+        if self.is_cohort_by_chance() || self.round.participation >= 1.0 {
+            self.round.participation
+        } else {
+            self.cohort_of(self.nodes as usize) as f64 / f64::from(self.nodes)
         }
     }
 

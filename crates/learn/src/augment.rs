@@ -45,9 +45,12 @@ impl Augmenter {
     }
 
     fn draw(&mut self) -> Change {
-        let mut number = |is_drawn: bool, bound: usize, otherwise: usize| match is_drawn {
-            true => below(&mut self.stream, bound),
-            false => otherwise,
+        let mut number = |is_drawn: bool, bound: usize, otherwise: usize| {
+            if is_drawn {
+                below(&mut self.stream, bound)
+            } else {
+                otherwise
+            }
         };
         let crops = self.augmentation.crops();
         let [down, right] = [(); 2].map(|()| number(crops, 2 * CROP_SHIFT + 1, CROP_SHIFT));

@@ -28,12 +28,13 @@ pub fn check(spec: &FederationSpec) -> Result<(), LearnError> {
         );
         return Err(ConfigError(text).into());
     }
-    match spec.statistics.enabled {
-        true => check_dimensions(
+    if spec.statistics.enabled {
+        check_dimensions(
             statistics_features(algorithm.as_ref(), spec, &device)?.1,
             spec,
-        ),
-        false => Ok(()),
+        )
+    } else {
+        Ok(())
     }
 }
 

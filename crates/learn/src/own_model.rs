@@ -80,13 +80,14 @@ fn compare(
     let Some(name) = common.iter().zip(own).find_map(differs) else {
         return Ok(());
     };
-    let advice = match algorithm::find(&spec.algorithm)?
+    let advice = if algorithm::find(&spec.algorithm)?
         .hyper
         .iter()
         .any(|hyper| hyper.name == "small_model")
     {
-        true => "; set `small_model` to one that all share",
-        false => "",
+        "; set `small_model` to one that all share"
+    } else {
+        ""
     };
     let (algorithm, own) = (&spec.algorithm, &spec.model.name);
     Err(ConfigError(format!(

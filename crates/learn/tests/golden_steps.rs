@@ -209,9 +209,10 @@ fn compare(
     );
     for (name, print) in got {
         let recorded = &expected[name];
-        let is_same = match exact {
-            true => print.0 == recorded.0,
-            false => (print.1 - recorded.1).abs() <= TOLERANCE * recorded.1.max(1.0),
+        let is_same = if exact {
+            print.0 == recorded.0
+        } else {
+            (print.1 - recorded.1).abs() <= TOLERANCE * recorded.1.max(1.0)
         };
         assert!(
             is_same,

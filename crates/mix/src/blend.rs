@@ -132,17 +132,20 @@ mod tests {
     /// Own predictions are right where they are certain, and the statistics expert is right where they are not.
     #[test]
     fn a_gate_is_fitted_where_certainty_tells_who_is_right() {
-        let sample = |at: usize| match at.is_multiple_of(2) {
-            true => Seen {
-                own: 0.95,
-                statistics: 0.3,
-                entropies: [0.1, 0.6],
-            },
-            false => Seen {
-                own: 0.05,
-                statistics: 0.8,
-                entropies: [0.9, 0.4],
-            },
+        let sample = |at: usize| {
+            if at.is_multiple_of(2) {
+                Seen {
+                    own: 0.95,
+                    statistics: 0.3,
+                    entropies: [0.1, 0.6],
+                }
+            } else {
+                Seen {
+                    own: 0.05,
+                    statistics: 0.8,
+                    entropies: [0.9, 0.4],
+                }
+            }
         };
         let seen: Vec<Seen> = (0..60).map(sample).collect();
         let gate = Gate::fit(&seen).unwrap();

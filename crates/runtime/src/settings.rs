@@ -124,9 +124,10 @@ pub fn load<T: Settings>(
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let resolved = layers::resolve(flags, variables, file).map_err(|error| {
         // Only errors of the file know a line.
-        match error.0.starts_with("line ") {
-            true => ConfigError(format!("`{}`, {error}", path.display())),
-            false => error,
+        if error.0.starts_with("line ") {
+            ConfigError(format!("`{}`, {error}", path.display()))
+        } else {
+            error
         }
     })?;
     if let Some(note) = resolved.note {

@@ -255,9 +255,10 @@ fn put_all(parts: &[(&ParamSet, Precision)], blobs: &Blobs) -> io::Result<Vec<Bl
 
 fn offer(proxies: &ProxySet, blobs: &Blobs) -> io::Result<ProxyOffer> {
     let bytes = proxies.to_params().to_bytes();
-    match bytes.len() <= MAX_INLINE_PROXY_BYTES {
-        true => Ok(ProxyOffer::Inline(bytes)),
-        false => blobs.put(&bytes).map(ProxyOffer::Blob),
+    if bytes.len() <= MAX_INLINE_PROXY_BYTES {
+        Ok(ProxyOffer::Inline(bytes))
+    } else {
+        blobs.put(&bytes).map(ProxyOffer::Blob)
     }
 }
 

@@ -75,9 +75,12 @@ impl Kind {
     pub fn form(&self) -> String {
         let doc = self.doc();
         let value = |key: &KeyDoc| key.value.unwrap_or("TEXT");
-        let of_key = |key: &KeyDoc| match Some(key.key) == self.argument {
-            true => format!(":{}", value(key)),
-            false => format!("[,{}={}]", key.key, value(key)),
+        let of_key = |key: &KeyDoc| {
+            if Some(key.key) == self.argument {
+                format!(":{}", value(key))
+            } else {
+                format!("[,{}={}]", key.key, value(key))
+            }
         };
         let (argument, others): (Vec<&KeyDoc>, Vec<&KeyDoc>) = doc
             .keys

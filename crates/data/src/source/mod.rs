@@ -120,9 +120,10 @@ pub const KINDS: &[Kind] = &[
 /// Returns the folder that an archive makes inside this one, or this one where it is the archive's.
 fn unpacked<'a>(folder: &'a Path, archive: &str) -> Cow<'a, Path> {
     let inner = folder.join(archive);
-    match inner.is_dir() {
-        true => inner.into(),
-        false => folder.into(),
+    if inner.is_dir() {
+        inner.into()
+    } else {
+        folder.into()
     }
 }
 

@@ -88,9 +88,12 @@ impl Serialize for Classes {
         if *self.names == *numbered(self.names.len()) && self.labels == self.names {
             return serializer.serialize_u64(self.names.len() as u64);
         }
-        let text = |(label, name): (&String, &String)| match label == name {
-            true => name.clone(),
-            false => format!("{label}{ARROW}{name}"),
+        let text = |(label, name): (&String, &String)| {
+            if label == name {
+                name.clone()
+            } else {
+                format!("{label}{ARROW}{name}")
+            }
         };
         let items: Vec<String> = self
             .labels

@@ -65,9 +65,10 @@ impl Block {
         let size = group_size(n_samples);
         // Each group writes into a piece of its own. Without an input gradient the pieces are empty, and there is still one
         // for each group.
-        let pieces: Vec<&mut [f32]> = match wants_input {
-            true => input.chunks_mut(size * n_input).collect(),
-            false => (0..n_samples.div_ceil(size)).map(|_| &mut [][..]).collect(),
+        let pieces: Vec<&mut [f32]> = if wants_input {
+            input.chunks_mut(size * n_input).collect()
+        } else {
+            (0..n_samples.div_ceil(size)).map(|_| &mut [][..]).collect()
         };
         let groups = pieces.into_par_iter().enumerate().map(|(group, input)| {
             let (start, end) = (group * size, n_samples.min((group + 1) * size));

@@ -96,19 +96,18 @@ impl WithSimd for Forward<'_> {
         let is_wanted = |panel: &Span| (start..start + count).contains(&panel.start);
         for panel in tile::panel_spans::<S>(width).filter(is_wanted) {
             let vectors = panel.count / S::F32_LANES;
-            let panel_lines = match packs {
-                true => {
-                    let lines = &mut lines[..inputs * panel.count];
-                    pack(self.weight, outputs, panel.start, panel.count, lines);
-                    Lines {
-                        values: lines,
-                        stride: panel.count,
-                    }
+            let panel_lines = if packs {
+                let lines = &mut lines[..inputs * panel.count];
+                pack(self.weight, outputs, panel.start, panel.count, lines);
+                Lines {
+                    values: lines,
+                    stride: panel.count,
                 }
-                false => Lines {
+            } else {
+                Lines {
                     values: &self.weight[panel.start..],
                     stride: outputs,
-                },
+                }
             };
             for samples in tile::row_spans::<S>(n_samples, vectors) {
                 let input = &self.input[samples.start * inputs..];

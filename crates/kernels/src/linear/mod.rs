@@ -115,9 +115,10 @@ fn store_present<S: Simd, const V: usize>(
         .into_iter()
         .zip(values[..present].chunks_mut(S::F32_LANES))
     {
-        match values.len() == S::F32_LANES {
-            true => tile::store::<S, 1>(values, [vector]),
-            false => simd.partial_store_f32s(values, vector),
+        if values.len() == S::F32_LANES {
+            tile::store::<S, 1>(values, [vector])
+        } else {
+            simd.partial_store_f32s(values, vector)
         }
     }
 }

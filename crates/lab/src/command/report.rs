@@ -48,9 +48,10 @@ fn per_cent(text: &str) -> Result<f64, String> {
         .trim()
         .parse()
         .map_err(|_| "expected a number, like 80".to_owned())?;
-    match number > 0.0 && number <= 100.0 {
-        true => Ok(number / 100.0),
-        false => Err("expected more than 0 and at most 100".into()),
+    if number > 0.0 && number <= 100.0 {
+        Ok(number / 100.0)
+    } else {
+        Err("expected more than 0 and at most 100".into())
     }
 }
 
@@ -229,12 +230,13 @@ impl Report for Answer {
             number("worst tenth"),
             number("floor"),
         ];
-        let mut table = match self.runs.is_empty() {
-            true => String::new(),
-            false => render(
+        let mut table = if self.runs.is_empty() {
+            String::new()
+        } else {
+            render(
                 &columns,
                 &self.runs.iter().map(Entry::row).collect::<Vec<_>>(),
-            ),
+            )
         };
         table.extend(self.without_training.iter().map(Report::human));
         table.extend(self.comparison.as_ref().and_then(effort::table));

@@ -94,17 +94,15 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     {
         data::warn_of_table(&data::source(source)?, &[])?;
     }
-    match experiment.no_training {
-        true => {
-            let wanted = protocol::Wanted {
-                compare_plans: experiment.compare_plans,
-                toy_floats: experiment.toy_floats,
-            };
-            let prepare =
-                |run: Run| protocol::Prepared::new(&run.federation, run.aggregator, wanted);
-            play_all(args, plan(args, &experiment, prepare)?, form)
-        }
-        false => play_all(args, plan(args, &experiment, Run::prepare)?, form),
+    if experiment.no_training {
+        let wanted = protocol::Wanted {
+            compare_plans: experiment.compare_plans,
+            toy_floats: experiment.toy_floats,
+        };
+        let prepare = |run: Run| protocol::Prepared::new(&run.federation, run.aggregator, wanted);
+        play_all(args, plan(args, &experiment, prepare)?, form)
+    } else {
+        play_all(args, plan(args, &experiment, Run::prepare)?, form)
     }
 }
 
@@ -315,9 +313,12 @@ fn plan<P>(
     for variant in experiment.settings() {
         let mut runs = Vec::new();
         for seed in &seeds {
-            let named = |error: anyhow::Error| match variant.name.is_empty() {
-                true => error,
-                false => error.context(format!("`{}`", variant.name)),
+            let named = |error: anyhow::Error| {
+                if variant.name.is_empty() {
+                    error
+                } else {
+                    error.context(format!("`{}`", variant.name))
+                }
             };
             runs.push(prepare(settings(args, experiment, &variant, *seed)).map_err(named)?);
         }

@@ -180,13 +180,14 @@ fn conclude(
         .flat_map(|observed| observed.records.clone())
         .collect();
     plan.folder.write_metrics(all)?;
-    let everyone = match args.global_test {
-        true => Some(Everyone::load(
+    let everyone = if args.global_test {
+        Some(Everyone::load(
             &data::source(&args.data)?.with_columns(&spec.fingerprints.columns),
             spec,
             args.federation.partition_file.as_deref(),
-        )?),
-        false => None,
+        )?)
+    } else {
+        None
     };
     for observed in &mut observed {
         let model = keep_model(plan, observed.shard)?;

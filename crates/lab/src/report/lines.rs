@@ -125,9 +125,10 @@ impl Lines<'_> {
 
     /// Returns colour and dash of a further curve.
     fn look(&self, at: usize) -> (usize, &'static str) {
-        match self.spread.is_empty() {
-            false => (at + 1, " dash"),
-            true => (at, if at < svg::COLOURS { "" } else { " dash" }),
+        if self.spread.is_empty() {
+            (at, if at < svg::COLOURS { "" } else { " dash" })
+        } else {
+            (at + 1, " dash")
         }
     }
 

@@ -145,12 +145,13 @@ fn powers(low: f64, high: f64) -> Vec<(f64, String)> {
 
 fn node_ticks(x: &Scale, nodes: &[f64]) -> Vec<(f64, String)> {
     let tick = |nodes: &f64| (x.at(nodes.log10()), decimal(*nodes, 0));
-    match nodes.len() <= MOST_TICKS {
-        true => nodes.iter().map(tick).collect(),
-        false => powers(x.low.ceil(), x.high.floor())
+    if nodes.len() <= MOST_TICKS {
+        nodes.iter().map(tick).collect()
+    } else {
+        powers(x.low.ceil(), x.high.floor())
             .into_iter()
             .map(|(at, text)| (x.at(at), text))
-            .collect(),
+            .collect()
     }
 }
 

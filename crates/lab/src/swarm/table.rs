@@ -98,9 +98,10 @@ impl Summary {
             .iter()
             .filter(|node| node.accuracy_after_local_training.is_some())
             .count();
-        match trained < self.per_node.len() {
-            true => format!(", of the {trained} nodes that trained in the last round"),
-            false => String::new(),
+        if trained < self.per_node.len() {
+            format!(", of the {trained} nodes that trained in the last round")
+        } else {
+            String::new()
         }
     }
 

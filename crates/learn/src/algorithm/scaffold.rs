@@ -157,19 +157,18 @@ impl Algorithm for Scaffold {
         let renewed = Weights::new(renewed.collect());
         let own = std::mem::replace(&mut self.parts[OWN].weights, renewed.clone());
         let control = &mut self.parts[CONTROL].weights;
-        *control = match self.participation < 1.0 {
-            false => renewed,
-            true => {
-                let change = renewed
-                    .tensors()
-                    .zip(own.tensors())
-                    .map(|(new, old)| new.clone() - old.clone());
-                let shared = control
-                    .tensors()
-                    .zip(change)
-                    .map(|(c, change)| c.clone() + change.mul_scalar(self.participation));
-                Weights::new(shared.collect())
-            }
+        *control = if self.participation < 1.0 {
+            let change = renewed
+                .tensors()
+                .zip(own.tensors())
+                .map(|(new, old)| new.clone() - old.clone());
+            let shared = control
+                .tensors()
+                .zip(change)
+                .map(|(c, change)| c.clone() + change.mul_scalar(self.participation));
+            Weights::new(shared.collect())
+        } else {
+            renewed
         };
     }
 

@@ -102,9 +102,12 @@ impl<T: Algorithm + ?Sized> Driven for T {}
 
 /// Hands a setup of a small `mlp` for two classes to whoever builds of it.
 pub(super) fn setup<T>(name: &str, hyper: &[(&str, f64)], build: impl Fn(&Setup<'_>) -> T) -> T {
-    let value = |value: f64| match value.fract() == 0.0 {
-        true => HyperValue::Integer(value as i64),
-        false => HyperValue::Real(value),
+    let value = |value: f64| {
+        if value.fract() == 0.0 {
+            HyperValue::Integer(value as i64)
+        } else {
+            HyperValue::Real(value)
+        }
     };
     let given: BTreeMap<_, _> = hyper
         .iter()

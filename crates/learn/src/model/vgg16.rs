@@ -142,9 +142,10 @@ mod tests {
         let run = |kernels: bool| {
             let (input, recorded) = (input.clone().autodiff().require_grad(), weights.recorded());
             let (weight, bias) = (recorded.tensor(0), recorded.tensor(1));
-            let output = match kernels {
-                true => cpu::conv(&conv, &input, &weight, &bias).unwrap(),
-                false => conv.compose(input.clone(), weight.clone(), bias),
+            let output = if kernels {
+                cpu::conv(&conv, &input, &weight, &bias).unwrap()
+            } else {
+                conv.compose(input.clone(), weight.clone(), bias)
             };
             assert_eq!(output.dims(), [4, 3 * 6 * 5]);
             let gradients = (output.clone() * output.clone()).sum().backward();

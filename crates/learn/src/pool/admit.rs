@@ -101,9 +101,10 @@ pub(super) fn admit(node: &Node<'_>, mut offered: Vec<(NodeId, Arc<ParamSet>)>) 
             members.surplus.push((owner, None));
             continue;
         }
-        let judged = match members.nodes.contains(&Some(owner)) {
-            true => Err(NotAdmitted::Twice),
-            false => judge(node, &params, usual),
+        let judged = if members.nodes.contains(&Some(owner)) {
+            Err(NotAdmitted::Twice)
+        } else {
+            judge(node, &params, usual)
         };
         match judged {
             Ok(weights) => {

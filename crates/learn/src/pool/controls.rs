@@ -18,18 +18,17 @@ impl Pool<'_> {
         meter: &mut Meter<'_, '_>,
     ) -> Result<Controls, LearnError> {
         let (node, samples) = (self.node, &self.node.data.test);
-        let fine_tuned_head = match node.is_tunable() {
-            true => {
-                let (tuned, _) = fine_tune(node, self.spec, meter)?;
-                Some(node.score(samples, &|inputs| {
-                    let Opened {
-                        module_input, side, ..
-                    } = node.modular.open(inputs);
-                    node.modular
-                        .close(side, node.modular.run_module(&tuned, module_input))
-                }))
-            }
-            false => None,
+        let fine_tuned_head = if node.is_tunable() {
+            let (tuned, _) = fine_tune(node, self.spec, meter)?;
+            Some(node.score(samples, &|inputs| {
+                let Opened {
+                    module_input, side, ..
+                } = node.modular.open(inputs);
+                node.modular
+                    .close(side, node.modular.run_module(&tuned, module_input))
+            }))
+        } else {
+            None
         };
         let all: Vec<usize> = (0..self.members.weights.len()).collect();
         // A gate of zeros weighs all members alike.

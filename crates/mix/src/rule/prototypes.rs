@@ -103,10 +103,10 @@ impl Names {
         let shape = |name: &str| params.get(name).map(Tensor::shape).unwrap_or_default();
         let (weight, classes) = (shape(&names.weight), shape(&names.bias));
         let fits = weight.len() == 2 && weight[..1] == *classes && !weight.contains(&0);
-        match fits && params.len() == 4 && shape(PROTOTYPES) == weight && shape(PRESENT) == classes
-        {
-            true => Ok(names),
-            false => Err(UNSUITED),
+        if fits && params.len() == 4 && shape(PROTOTYPES) == weight && shape(PRESENT) == classes {
+            Ok(names)
+        } else {
+            Err(UNSUITED)
         }
     }
 }

@@ -218,9 +218,10 @@ impl Owed {
             }
             // Another size: the bytes are still read, so that the stream can go on with the next answer.
             Answer::Bytes(length) | Answer::Packed { bytes: length, .. } => {
-                match u64::from(length) <= SEGMENT_BYTES {
-                    true => Ok((length as usize, None)),
-                    false => Err(LinkError::Violation),
+                if u64::from(length) <= SEGMENT_BYTES {
+                    Ok((length as usize, None))
+                } else {
+                    Err(LinkError::Violation)
                 }
             }
         }

@@ -137,12 +137,13 @@ async fn authorise(
     let given = header
         .and_then(|value| value.strip_prefix("Bearer "))
         .unwrap_or_default();
-    match equal_in_constant_time(given.as_bytes(), shared.token.as_bytes()) {
-        true => next.run(request).await,
-        false => problem(
+    if equal_in_constant_time(given.as_bytes(), shared.token.as_bytes()) {
+        next.run(request).await
+    } else {
+        problem(
             StatusCode::UNAUTHORIZED,
             "the token of control.json is needed",
-        ),
+        )
     }
 }
 

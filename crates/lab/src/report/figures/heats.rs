@@ -36,9 +36,12 @@ fn modules(
             .iter()
             .filter_map(|member| Some((member.node?.to_string(), member)))
             .collect();
-        let of = |owner: &String| match *owner == node.node_id {
-            true => cell(own, Whose::Own),
-            false => cell(foreign.get(owner).copied(), Whose::Foreign),
+        let of = |owner: &String| {
+            if *owner == node.node_id {
+                cell(own, Whose::Own)
+            } else {
+                cell(foreign.get(owner).copied(), Whose::Foreign)
+            }
         };
         Some((node.label.clone(), owners.iter().map(of).collect()))
     };
