@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_leaves_the_aggregators_own_defaults() {
+    fn settings_keep_the_aggregators_own_defaults() {
         let config = with("FEDBOOT_MDNS", "true").unwrap();
         assert!(config.network.mdns);
         assert_eq!(config.network.listen, [LISTEN]);

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_of_what_could_not_be_written() {
+    fn failed_write_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model");
         write(&path, b"first").unwrap();

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn full_stops_of_numbers_abbreviations_and_file_names_end_no_sentence() {
+    fn full_stops_inside_words_end_no_sentence() {
         assert_eq!(
             counted("It takes 3.5 s, e.g. Alice waits. It reads node.toml Then."),
             [7, 4]
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_sentences_of_their_own_and_tables_headings_and_code_are_none() {
+    fn list_items_are_sentences_and_tables_are_none() {
         let text = "# A heading\n\n- one two\n- three\n  four\n1. five\n\n| a | b |\n\n```\nno words\n```\nsix";
         assert_eq!(counted(text), [2, 2, 1, 1]);
     }

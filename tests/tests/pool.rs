@@ -158,7 +158,7 @@ fn a_simulated_pool_is_a_live_one() {
 }
 
 #[test]
-fn an_algorithm_without_a_private_module_is_refused_before_anything_starts() {
+fn pool_without_a_private_module_is_refused_at_the_start() {
     for algorithm in ["fedavg", "local"] {
         let mut command = fednode();
         command.args(["swarm", "--algorithm", algorithm, "--pool"]);

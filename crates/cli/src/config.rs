@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_table_of_data_is_said_with_its_line() {
+    fn error_in_a_data_table_names_its_line() {
         assert_eq!(
             error(
                 "",

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_algorithm_shares_is_not_set_by_hand() {
+    fn key_owned_by_the_algorithm_cannot_be_set() {
         let assignment = Assignment::new("exchange.experts.temperature", 2);
         let error =
             assign(&FederationSpec::default(), &[assignment], &["temperature"]).unwrap_err();

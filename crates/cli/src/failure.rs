@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_code_is_ours() {
+    fn error_without_a_code_is_internal() {
         assert_eq!(code(&anyhow::anyhow!("surprise")), ExitCode::Internal);
         assert_eq!(
             code(&ConfigError("bad".into()).into()),

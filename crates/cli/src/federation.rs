@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_last_counts() {
+    fn last_assignment_counts() {
         let args = Args {
             set: set(&["load_balance=0.25", "hyper.load_balance=0.5"]),
             ..flags()

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_comes_back_with_paths_from_the_root() {
+    fn stored_origin_comes_back_with_absolute_paths() {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings(folder.path());
         let mut unknown = settings.clone();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_in_the_old_form_is_still_read() {
+    fn old_form_of_an_origin_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let old = "data = \"csv:/no.csv,label=x\"\nshard = \"\"\npartition_file = \"\"\n";
         std::fs::write(folder.path().join(FILE), old).unwrap();

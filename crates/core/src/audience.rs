@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_federation_hears_all_and_a_large_one_as_many_as_it_says() {
+    fn small_broadcast_set_is_everybody_and_large_one_is_bounded() {
         let spec = |nodes| FederationSpec {
             nodes,
             ..FederationSpec::default()

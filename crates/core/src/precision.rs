@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_becomes_the_largest_and_what_is_no_number_stays_none() {
+    fn narrowing_saturates_and_keeps_nan() {
         for value in [65520.0, 1e9, f32::MAX] {
             assert_eq!(Precision::F16.narrow(value), 65504.0);
             assert_eq!(Precision::F16.narrow(-value), -65504.0);
@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_receiver_reads_what_narrowing_says_and_narrowing_twice_changes_nothing(value: f32) {
+        fn narrowing_is_what_a_receiver_reads_and_idempotent(value: f32) {
             for precision in Precision::ALL {
                 let narrowed = precision.narrow(value);
                 let mut bytes = Vec::new();

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_are_published_in_round_1_and_in_every_third_after_it_while_nodes_train() {
+    fn proxies_are_published_every_refresh_round() {
         let mut spec = spec();
         let plain = Schedule::of(&spec);
         assert_eq!(rounds_in_which(&plain, Schedule::refreshes_in), [1, 4, 7]);

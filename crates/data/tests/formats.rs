@@ -511,7 +511,7 @@ fn csv_without_header_uses_the_last_column_or_the_one_named() {
 }
 
 #[test]
-fn csv_with_numbered_headers_and_a_named_label_is_not_mistaken_for_data() {
+fn numbered_csv_headers_are_not_mistaken_for_data() {
     let folder = tempdir().unwrap();
     put(&folder, "t.csv", b"0,1,kind\n5,6,x\n7,8,y\n");
     for options in [",label=kind", ""] {

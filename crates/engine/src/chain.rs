@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_statistics_are_weighted_by_samples_as_large_as_they_are_and_of_one_chain() {
+    fn sums_of_statistics_are_weighted_by_samples() {
         let (head, _) = known();
         let mut spec = FederationSpec::default();
         (spec.rounds, spec.statistics.enabled) = (4, true);

@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_ahead_or_behind_is_weighted_as_in_the_round_that_closes() {
+    fn members_of_other_rounds_are_weighted_by_the_closing_round() {
         let averaging = Averaging {
             weighting: Weighting::Uniform,
             rule: Rule::default(),

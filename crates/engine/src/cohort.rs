@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_a_node_less_draws_nearly_the_same() {
+    fn cohorts_differ_little_when_one_node_is_unknown() {
         let (spec, known) = (spec(0.2, 50), nodes(50));
         let all = members(&spec, 4, &known);
         let lost = *all.first().unwrap();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_federation_leaves_it_to_chance_and_statistics_need_everybody() {
+    fn large_cohort_is_drawn_and_statistics_need_everybody() {
         // Whoever knows a tenth of the others draws the same.
         let (hundred, spec_of) = (nodes(100), spec(0.1, 100));
         let all = members(&spec_of, 4, &hundred);

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_is_added_up_by_its_owner() {
+    fn owner_adds_up_the_use_of_its_expert() {
         let [me, ann, bob] = [1, 2, 3].map(|byte| NodeId::from_bytes([byte; 32]));
         let expert = |owner, slot| ExpertId {
             owner,

@@ -117,7 +117,7 @@ mod tests {
     use fednode_core::{BlobId, BlobRef, Global, NodeId};
 
     #[test]
-    fn an_input_and_an_output_are_one_short_line_each_without_their_contents() {
+    fn input_and_output_are_one_short_line_each() {
         let timer = Input::Timer(Timer::Act(Round(3)));
         assert_eq!(Brief(&timer).to_string(), "timer: Act(Round(3))");
         let members = Vec::new();

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_apart_by_their_beginnings_first_and_by_all_of_them_in_the_end() {
+    fn short_names_grow_until_they_differ() {
         let hashes = Beginnings::default();
         let name = |first: u8, last: u8| {
             let mut bytes = [7; 32];

@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn who_signs_two_updates_of_a_round_convicts_nobody() {
+    fn two_signed_updates_of_a_round_prove_no_lie_of_others() {
         let mut view = View::new(3);
         let member = |weight| Member {
             node: AUTHOR,

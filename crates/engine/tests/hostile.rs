@@ -241,7 +241,7 @@ fn a_node_that_stops_while_it_joins_again_goes_on_where_it_was() {
 }
 
 #[test]
-fn an_accusation_starts_no_trial_that_costs_more_than_it_can_show() {
+fn accusation_starts_no_trial_beyond_its_evidence() {
     let spec = spec();
     let accuse = |accuser: u8, evidence: &Global| {
         let fault = Fault {
@@ -321,7 +321,7 @@ fn an_accusation_starts_no_trial_that_costs_more_than_it_can_show() {
 }
 
 #[test]
-fn what_is_announced_far_too_large_is_not_fetched() {
+fn blob_announced_far_too_large_is_not_fetched() {
     let spec = spec();
     let head = Head {
         round: Round(1),

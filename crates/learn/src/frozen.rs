@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_frozen_sees_every_sample_once() {
+    fn frozen_part_sees_every_sample_once() {
         for (name, hyper, batches) in CASES {
             let mut counting = Counting(build(name, hyper), AtomicU32::new(0));
             learn(&mut counting);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_into_memory_lies_in_a_file_or_is_computed_again() {
+    fn features_beyond_memory_lie_in_a_file_or_are_computed_again() {
         let (name, hyper, batches) = CASES[0];
         let expected = learn(build(name, hyper).as_mut());
         let folder = tempfile::tempdir().unwrap();
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn augmented_images_are_others_in_every_epoch_and_the_same_in_a_repeated_round() {
+    fn augmentation_differs_by_epoch_and_repeats_by_round() {
         let (name, hyper, batches) = CASES[0];
         let mut counting = Counting(build(name, hyper), AtomicU32::new(0));
         let flipped = learn_from(Augmentation::Flip, &mut counting);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_nothing_private_cannot_pool() {
+    fn algorithm_without_private_part_cannot_pool() {
         let poolable: Vec<_> = algorithm::TABLE
             .iter()
             .filter(|row| check(&spec(row.name)).is_ok())

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_maps_is_refused() {
+    fn model_without_maps_is_refused() {
         let refused = |model: ModelSpec| RandomMaps::new(&model, 1, &Device::flex()).is_err();
         assert!(refused(ModelSpec {
             input: [1, 1, 30],

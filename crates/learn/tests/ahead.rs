@@ -87,7 +87,7 @@ fn without_an_exchange_it_makes_no_difference() {
 
 /// With all epochs ahead the outcome is what the exchange brought plus what the node learned: m + (a − w).
 #[test]
-fn what_was_learned_ahead_is_added_to_what_the_exchange_brings() {
+fn epochs_ahead_are_added_to_the_exchanged_model() {
     let mut node = learner(&two_epochs("fedper", 2), 0);
     let mut alone = learner(&two_epochs("fedper", 0), 0);
     let published = Arc::unwrap_or_clone(update(&mut node, 1).shared.unwrap());
@@ -122,7 +122,7 @@ fn what_was_learned_ahead_is_added_to_what_the_exchange_brings() {
 }
 
 #[test]
-fn what_belongs_to_another_round_or_another_state_is_dropped() {
+fn epochs_ahead_of_another_round_or_state_are_dropped() {
     let mut plain = learner(&two_epochs("fedavg", 0), 0);
     update(&mut plain, 3);
     let mut other_round = learner(&two_epochs("fedavg", 1), 0);

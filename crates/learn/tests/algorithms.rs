@@ -209,7 +209,7 @@ fn fedgh_sends_prototypes_and_the_head_it_received() {
 }
 
 #[test]
-fn dbe_trains_as_fedavg_in_round_1_and_then_holds_on_to_the_common_mean() {
+fn dbe_is_fedavg_in_round_1_and_regularised_later() {
     let (dbe, fedavg) = (spec("dbe", &[]), spec("fedavg", &[]));
     let mut learners = [learner(&dbe, 0), learner(&dbe, 1)];
     let model = [&BASE[..], &["fc.weight", "fc.bias"]].concat();

@@ -16,7 +16,7 @@ fn pretrained() -> ParamSet {
 }
 
 #[test]
-fn what_has_the_same_name_is_taken_over_and_the_rest_is_drawn() {
+fn arrays_of_the_same_name_are_taken_over_and_others_drawn() {
     let pretrained = pretrained();
     let mut node = learner(&spec("fedmoe-da", &[]), 0);
     let (drawn, lineage) = (node.state(), node.initial_shared());
@@ -44,7 +44,7 @@ fn what_has_the_same_name_is_taken_over_and_the_rest_is_drawn() {
 }
 
 #[test]
-fn what_starts_as_a_copy_is_one_of_what_was_taken_over() {
+fn copies_start_from_the_given_parameters() {
     let pretrained = pretrained();
     let pairs = [
         ("moon", ["previous.fc1.weight", "fc1.weight"]),

@@ -164,7 +164,7 @@ fn unguarded() -> PoolSettings {
 }
 
 #[test]
-fn every_algorithm_with_a_private_module_serves_a_mixture_that_survives_a_restart() {
+fn every_pooled_mixture_survives_a_restart() {
     for algorithm in MODULAR {
         let spec = spec(algorithm);
         let mut learners = federation(&spec, 2);
@@ -250,7 +250,7 @@ fn every_algorithm_with_a_private_module_serves_a_mixture_that_survives_a_restar
 }
 
 #[test]
-fn the_pools_of_the_paper_and_of_the_authors_code_survive_a_restart_and_differ() {
+fn paper_and_code_pools_differ_and_survive_a_restart() {
     for algorithm in ["fedper", "lg-fedavg", "dbe", "fedmoe-da"] {
         let spec = spec(algorithm);
         let mut learners = federation(&spec, 2);
@@ -685,7 +685,7 @@ fn controls_are_computed_beside_the_mixture() {
 }
 
 #[test]
-fn what_changes_the_model_drops_the_pool() {
+fn changing_the_model_drops_the_pool() {
     let spec = spec("fedper");
     let mut learners = federation(&spec, 1);
     let members = foreign(&learners);

@@ -462,7 +462,7 @@ fn send_everything_to(expert: usize, learner: &mut Learner) {
 
 /// Of 128 samples the classifier gets 96 and the gate 32, in batches of 64.
 #[test]
-fn pfl_moe_finishes_in_two_stages_and_stays_what_it_is_after_a_restart() {
+fn pfl_moe_fine_tunes_in_two_stages_and_survives_a_restart() {
     let hyper = |epochs: i64| HyperValue::Integer(epochs);
     let spec = spec(
         "pfl-mfe",

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_gives_no_classifier() {
+    fn empty_statistics_give_no_classifier() {
         assert!(Statistics::new(2, 3).solve(EPSILON).is_err());
         let mut broken = Statistics::new(1, 1);
         broken.add(&[f32::NAN], 0);

@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_an_entry_over_by_repeating_it() {
+    fn repeated_address_keeps_its_first_owner() {
         let (ann, eve) = (Identity::generate(), Identity::generate().node_id());
         let at = |text, now| own_records(&ann, HOME, &addresses(&[text]), now).remove(0);
         let source = |book: &AddressBook| book.records[&(ann.node_id(), Scope::Network)].source;

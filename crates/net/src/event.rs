@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_blocks_order_is_kept_and_the_overflow_is_bounded() {
+    fn outbox_keeps_order_and_bounds_its_backlog() {
         let (queue, mut events) = mpsc::channel(2);
         let mut outbox = Outbox::new(queue);
         assert!(outbox.has_room());

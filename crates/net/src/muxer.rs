@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_in_one_turn_goes_out_together_in_the_next() {
+    fn writes_of_one_turn_go_out_together() {
         let mut io = Batched::new(BufWriter::new(Cursor::new(Vec::new())));
         let waker = noop_waker();
         let cx = &mut Context::from_waker(&waker);

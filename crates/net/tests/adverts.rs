@@ -105,7 +105,7 @@ async fn a_late_joiner_hears_what_was_said_before_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_one_reply_of_adverts_is_asked_for_until_all_are_heard() {
+async fn sync_asks_until_all_adverts_are_received() {
     let ann = Node::start(config()).await;
     // 40 adverts of 40 KB are more than one reply holds; the book keeps 16 per author, so three authors say them.
     let mut known = Vec::new();
@@ -149,7 +149,7 @@ async fn more_than_one_reply_of_adverts_is_asked_for_until_all_are_heard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_heard_in_an_earlier_life_is_not_heard_again() {
+async fn adverts_of_an_earlier_life_are_not_delivered_again() {
     let mut ann = Node::start(config()).await;
     let (said, signed) = ann.network.handle.publish(Round(1), pool(1)).await.unwrap();
     let mut bob_config = config();
@@ -201,7 +201,7 @@ async fn the_same_key_started_later_supersedes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_peers_would_refuse_is_refused_here() {
+async fn advert_that_peers_would_refuse_is_not_published() {
     let ann = Node::start(config()).await;
     let handle = &ann.network.handle;
     let error = handle.publish(Round(999), Body::Leave).await.unwrap_err();

@@ -58,7 +58,7 @@ async fn hears(node: &mut Node, author: NodeId) -> Round {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whispers_reach_followers_by_gossip_and_those_who_follow_later_by_sync() {
+async fn followed_adverts_come_by_gossip_and_later_by_sync() {
     let ann = Node::start(large()).await;
     let (mut bob, mut cat) = (knowing(&[&ann]).await, knowing(&[&ann]).await);
     cat.network.handle.follow(vec![ann.id()]).await;

@@ -172,7 +172,7 @@ async fn a_node_that_does_not_want_it_gets_bytes_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_packs_wrong_bytes_is_struck_and_the_blob_is_intact() {
+async fn peer_that_packs_wrong_bytes_is_struck() {
     let bytes = alike(4 * SEG);
     let blob = BlobRef::of(&bytes);
     let ann = member(&[], &[&bytes]).await;
@@ -206,7 +206,7 @@ async fn whoever_packs_wrong_bytes_is_struck_and_the_blob_is_intact() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_base_that_cannot_be_read_any_more_costs_bytes_and_nothing_else() {
+async fn unreadable_base_costs_bytes_only() {
     let (old, new) = versions(2 * SEG);
     let (base, blob) = (BlobRef::of(&old), BlobRef::of(&new));
     let ann = member(&[], &[&old, &new]).await;

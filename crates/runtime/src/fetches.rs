@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_node_announced_leaves_room_for_the_others() {
+    fn fetches_from_one_author_leave_room_for_others() {
         let mut fetches = Fetches::default();
         let of = |author: u8, n: u64| Fetch {
             from: vec![NodeId::from_bytes([author; 32])],

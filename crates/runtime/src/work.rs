@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn experts_are_offered_narrow_and_kept_whole_and_the_shared_part_stays() {
+    fn experts_are_offered_narrow_and_kept_wide() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options {
             reserve_bytes: 1000,

@@ -92,7 +92,7 @@ async fn three_nodes_and_an_aggregator_finish_with_one_shared_part() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_for_packed_blobs_receives_fewer_bytes_and_the_same_numbers() {
+async fn packed_transfer_moves_fewer_bytes_and_the_same_numbers() {
     let folder = tempfile::tempdir().unwrap();
     let state = |name: &str| folder.path().join(name);
     let mut spec = spec(2, 5);
@@ -126,7 +126,7 @@ async fn who_asks_for_packed_blobs_receives_fewer_bytes_and_the_same_numbers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn private_modules_go_round_after_the_last_round_but_for_one_that_is_kept() {
+async fn private_modules_are_exchanged_after_the_last_round() {
     let folder = tempfile::tempdir().unwrap();
     let state = |name: &str| folder.path().join(name);
     let mut spec = spec(3, 1);
@@ -354,7 +354,7 @@ async fn a_node_that_is_stopped_in_its_last_stage_is_interrupted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_control_api_answers_its_owner_only_and_the_folder_has_one_daemon() {
+async fn control_api_answers_its_owner_only() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("node");
     let spec = lonely_spec(2);

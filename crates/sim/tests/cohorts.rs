@@ -170,7 +170,7 @@ fn so_small_a_share_still_makes_rounds() {
 
 /// Of more than 64 nodes chance draws who trains; here so few that in some rounds it is nobody, or one.
 #[test]
-fn a_round_that_too_few_were_drawn_for_costs_the_next_none_of_its_members() {
+fn round_with_too_few_members_costs_the_next_none() {
     for seed in 1..=3 {
         let outcome = sim::run(&Scenario {
             seed,

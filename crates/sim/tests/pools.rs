@@ -92,7 +92,7 @@ fn a_bounded_pool_takes_in_the_most_similar() {
 }
 
 #[test]
-fn without_proxies_the_candidates_of_a_bounded_pool_are_a_draw_in_which_everybody_has_a_chance() {
+fn bounded_pool_without_proxies_draws_its_candidates() {
     let mut scenario = one_round(12);
     scenario.spec.pool.max_members = 4;
     scenario.spec.exchange.experts = None;
@@ -110,7 +110,7 @@ fn without_proxies_the_candidates_of_a_bounded_pool_are_a_draw_in_which_everybod
 }
 
 #[test]
-fn who_dies_between_the_stages_is_left_out_and_not_waited_for() {
+fn node_that_dies_between_the_stages_is_not_waited_for() {
     let (outcome, pools) = play(&one_round(5).at(7.5, Incident::Kill(2)));
     let dead = outcome.ids[2];
     for (member, pool) in pools.iter().enumerate().filter(|(member, _)| *member != 2) {
@@ -128,7 +128,7 @@ fn who_dies_between_the_stages_is_left_out_and_not_waited_for() {
 }
 
 #[test]
-fn who_dies_with_its_module_on_offer_is_given_up_after_the_grace_time() {
+fn dead_owner_of_a_module_is_given_up_after_the_grace_time() {
     // A module takes so long to arrive that nobody holds it yet when its owner dies.
     let mut scenario = one_round(5).at(27.0, Incident::Kill(2));
     scenario.link.bandwidth = 20.0;
@@ -144,7 +144,7 @@ fn who_dies_with_its_module_on_offer_is_given_up_after_the_grace_time() {
 }
 
 #[test]
-fn who_is_left_alone_has_a_pool_of_one() {
+fn lone_node_has_a_pool_of_one() {
     let (outcome, pools) = play(
         &one_round(2)
             .at(7.5, Incident::Kill(1))
@@ -159,7 +159,7 @@ fn who_is_left_alone_has_a_pool_of_one() {
 }
 
 #[test]
-fn who_restarts_between_the_stages_makes_its_module_again() {
+fn node_restarted_between_the_stages_makes_its_module_again() {
     let (outcome, pools) = play(
         &one_round(4)
             .at(7.5, Incident::Kill(1))
@@ -170,7 +170,7 @@ fn who_restarts_between_the_stages_makes_its_module_again() {
 }
 
 #[test]
-fn who_keeps_its_module_is_not_waited_for_and_pools_those_of_the_others() {
+fn node_that_keeps_its_module_pools_those_of_others() {
     let (outcome, pools) = play(&one_round(4).with(3, Behaviour::KeptModule));
     let keeper = outcome.ids[3];
     for pool in pools[..3].iter().flatten() {

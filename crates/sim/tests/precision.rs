@@ -135,7 +135,7 @@ fn play(precision: Precision) -> (Noted, sim::Outcome) {
 }
 
 #[test]
-fn others_are_mixed_as_they_were_sent_and_the_own_expert_as_it_was_trained() {
+fn own_expert_is_mixed_wide_and_others_narrow() {
     for (precision, step) in [
         (Precision::F16, 2f64.powi(-12)),
         (Precision::Bf16, 2f64.powi(-9)),
@@ -160,7 +160,7 @@ fn others_are_mixed_as_they_were_sent_and_the_own_expert_as_it_was_trained() {
 }
 
 #[test]
-fn nobody_fetches_an_expert_as_it_was_trained() {
+fn node_fetches_only_narrowed_experts() {
     let (noted, outcome) = play(Precision::F16);
     let fetched: BTreeSet<BlobId> = outcome
         .fetches

@@ -124,7 +124,7 @@ fn similar_nodes_find_each_other() {
 }
 
 #[test]
-fn whoever_trains_longer_fetches_the_experts_of_the_others_meanwhile() {
+fn slow_trainer_fetches_experts_meanwhile() {
     let mut scenario = Scenario::new(seed(), 5, 6);
     scenario.slow.insert(0, 2);
     let outcome = play(&scenario);

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_healed_is_said() {
+    fn every_repair_is_reported() {
         let home = tempfile::tempdir().unwrap();
         let options = Options {
             reserve_bytes: 1000,

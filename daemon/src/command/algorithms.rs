@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_says_of_every_algorithm_what_travels_and_where_it_is_from() {
+    fn list_names_what_each_algorithm_sends_and_its_source() {
         let text = List(algorithm::TABLE.iter().map(Card::of).collect()).human();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(

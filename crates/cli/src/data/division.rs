@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_an_empty_shard() {
+    fn empty_shard_is_refused() {
         let full = NodeIndices {
             train: vec![1],
             test: vec![2],

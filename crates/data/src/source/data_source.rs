@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_by_default_is_left_out_of_the_short_form() {
+    fn short_form_leaves_defaults_out() {
         let source = read("text:t.csv,length=200,vocabulary=500").unwrap();
         assert_eq!(source.to_string(), "text:t.csv,vocabulary=500");
         assert_eq!(source.to_table()["length"].as_integer(), Some(200));

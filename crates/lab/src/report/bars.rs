@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_absent_has_no_bar() {
+    fn absent_number_has_no_bar() {
         let groups = vec![
             ("1", vec![Some(0.5), None]),
             ("2", vec![Some(0.25), Some(f64::NAN)]),

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_tested_on_everyones_samples_is_compared_there_too() {
+    fn global_tests_are_compared_too() {
         let mut runs = runs();
         assert!(
             compare(&runs, None)
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn each_group_is_compared_with_local_on_its_own_division_whatever_the_order() {
+    fn group_is_compared_with_local_of_its_division() {
         let mut runs = [
             ("local", "0.5"),
             ("local", "0.1"),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn local_is_compared_with_local_before_it_and_others_with_every_local() {
+    fn local_runs_are_compared_in_order() {
         let mut runs = [
             ("a", "0.5"),
             ("local", "0.5"),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_compared_with_a_mixture_that_is_served_as_it_is() {
+    fn mixture_served_unchanged_has_no_comparison() {
         let mut run = run("a-seed1", 1, |_| ());
         for node in &mut run.nodes {
             node.after_last_stage = node.pool_accuracy(Comparator::Mixture);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_is_named_and_left_out() {
+    fn unfinished_run_is_named_and_left_out() {
         let mut runs = runs();
         runs[3] = Run {
             summary: None,

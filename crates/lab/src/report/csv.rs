@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_is_as_accurate_as_the_node_in_the_end() {
+    fn served_accuracy_is_the_nodes_final_accuracy() {
         let run = Run::finished(
             std::path::Path::new("x"),
             "x".into(),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_is_empty() {
+    fn absent_number_is_an_empty_cell() {
         assert_eq!(
             [number(None), number(f64::NAN), number(0.0), number(0.25)],
             ["", "", "0", "0.25"]

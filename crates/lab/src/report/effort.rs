@@ -240,7 +240,7 @@ mod tests {
 
     /// The node of 90.1 % rests in round 2. It still counts with the 65.1 % of round 1, and costs nothing.
     #[test]
-    fn who_rests_counts_with_the_newest_model() {
+    fn resting_node_counts_with_its_newest_model() {
         let mut run = run();
         run.records
             .retain(|record| record.round.0 == 1 || record.node_id != fixtures::node_id(3));

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_a_dash() {
+    fn absent_number_is_a_dash() {
         for absent in [None, Some(f64::NAN), Some(f64::INFINITY), Some(f64::MAX)] {
             assert_eq!(
                 [

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_refused_with_the_estimate() {
+    fn run_beyond_memory_is_refused_with_the_estimate() {
         // Two models in turn, of 10 + 20 + 30 and 6 + 0 + 0 bytes, for three nodes.
         let models = vec![
             Parts {

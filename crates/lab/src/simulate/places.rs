@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_one_in_memory_has_one_place() {
+    fn shared_parameters_have_one_place() {
         let (one, other) = (Arc::new(ParamSet::new()), Arc::new(ParamSet::new()));
         let mut places = Places::default();
         let found = [&one, &other, &Arc::clone(&one)].map(|params| places.place(params));

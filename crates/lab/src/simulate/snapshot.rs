@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn snapshot_reads_back_as_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = path(folder.path());
         assert!(read(&path, &settings(6)).unwrap().is_none());
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_writing_keeps_the_last_one() {
+    fn abandoned_snapshot_keeps_the_one_before() {
         let folder = tempfile::tempdir().unwrap();
         let path = path(folder.path());
         write(&path, &settings(6), &snapshot(), || false).unwrap();

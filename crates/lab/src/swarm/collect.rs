@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn who_trains_while_it_waits_does_not_wait() {
+    fn training_during_a_wait_is_not_waiting() {
         let waited_seconds = Waited {
             experts: 3.0,
             global: 2.5,

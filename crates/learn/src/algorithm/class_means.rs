@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_mean_over_nodes_is_the_mean_over_those_that_have_the_class() {
+    fn class_mean_counts_only_nodes_that_have_the_class() {
         let known = known();
         assert_close(&values(&known.means), &[3.0, 4.0, 0.0, 6.0, 0.0, 0.0], 1e-6);
         assert_close(&values(&known.classes), &[1.0, 1.0, 0.0], 0.0);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_before_the_first_pass() {
+    fn class_means_are_unknown_before_the_first_pass() {
         let zeros = |count| Tensor::zeros([count], &burn::tensor::Device::flex());
         assert!(Known::of(&Weights::new(vec![zeros(6), zeros(3)])).is_none());
     }

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_features_are_seeded_and_of_the_classes_that_anybody_has() {
+    fn generated_features_are_seeded_and_of_known_classes() {
         let generate = |round: u32| {
             let mut node = setup("fedgen", &[], |setup| FedGen::new(setup).unwrap());
             let shares = Tensor::from_floats([0.0, 1.0], &Device::flex());

@@ -128,7 +128,7 @@ mod tests {
     /// Own logits (0, 0), label 0: ln 2. Other side (3/4, 1/4): 0.130 812 by `distances`. With a share of 1/4:
     /// 0.173 287 + 0.098 109. The gradient in the own logits is 1/4 (-1/2, 1/2) + 3/4 (-1/4, 1/4); the other side has none.
     #[test]
-    fn what_one_side_learns_agrees_with_a_worked_example() {
+    fn mutual_step_agrees_with_a_worked_example() {
         let own = matrix([[0.0, 0.0]]).autodiff().require_grad();
         let other = matrix([[3f32.ln(), 0.0]]).autodiff().require_grad();
         let loss = taught(&own, &other, &matrix([[1.0, 0.0]]), 0.25);

@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_fedavgs_and_what_follows_leaves_the_common_model_alone() {
+    fn rounds_are_fedavgs_and_fine_tuning_keeps_the_common_model() {
         for (name, gate_inputs) in [("pfl-fb", None), ("pfl-mf", Some(4)), ("pfl-mfe", Some(4))] {
             let (mut moe, mut average) = (build(name, &[]), build("fedavg", &[]));
             moe.begin(1);

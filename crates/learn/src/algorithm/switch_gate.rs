@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_even_over_a_batch_at_first_and_a_lone_sample_is_no_batch() {
+    fn switch_gate_starts_with_even_shares() {
         let parts = setup("pfedmoe", &[], |setup| parts(setup, 4, 3));
         let weights: Vec<Weights> = parts.iter().map(|part| part.weights.clone()).collect();
         let (training, renewed) = shares(&parts, &weights, inputs(), Mode::Training);

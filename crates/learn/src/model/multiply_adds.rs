@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_learns_counts_with_its_gradients() {
+    fn trainable_layers_count_with_their_gradients() {
         let (front, back) = net("cnn", [1, 28, 28]).split(Cut::Embedding);
         let (first, rest) = (front.multiply_adds(), back.multiply_adds());
         let input = || Tensor::<2>::zeros([3, 784], &Device::flex());

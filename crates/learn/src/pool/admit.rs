@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_saved_can_be_named() {
+    fn every_saved_array_has_a_name() {
         // FedPer's CNN: six arrays besides a head of two. FedMoE-DA's with 64 experts: 2 + 1 + 64 · 6.
         assert_eq!(most_members(8, 2), 1 + (4096 - 8 - 20) / 2);
         assert_eq!(most_members(387, 385), 1 + 9);

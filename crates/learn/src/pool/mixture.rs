@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_only_knows_the_own_module_changes_nothing_bit_for_bit() {
+    fn gate_of_the_own_module_alone_is_the_identity() {
         for (name, algorithm) in trained() {
             let mut alone = [0.0; MEMBERS];
             alone[0] = 1e9;

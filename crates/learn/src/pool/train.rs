@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fills_no_batch_is_left_out_if_that_is_wanted_and_something_is_left() {
+    fn incomplete_batch_is_dropped_if_another_remains() {
         let sizes = |samples: u32, drops_last| {
             let order: Vec<u32> = (0..samples).collect();
             let (stage, seeds) = (Stage::Gate, [0, 0]);

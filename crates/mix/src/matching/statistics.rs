@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_negligible_broken_or_too_far_is_left_out() {
+    fn negligible_broken_and_distant_peers_are_left_out() {
         let sets: [&[f32]; 6] = [
             &[0.0, 1.0],
             &[40.0, 1.0],

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_use_an_expert_does_not_move_it_and_nobody_leaves_it_alone() {
+    fn unused_expert_is_moved_by_its_users_alone() {
         let members = [
             member(1.0, [1.0, 7.0], [1.0, 0.0], 0.0),
             member(9.0, [50.0, 7.0], [0.0, 0.0], 0.0),

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_little_changed_packs_well_alone_little_and_noise_not_at_all() {
+    fn small_changes_pack_well_and_noise_does_not() {
         let base = weights(1 << 18, 1);
         let mut new = base.clone();
         // Every hundredth number moves in its last bits.
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_unpacks_to_another_length_is_an_error() {
+    fn truncated_or_wrongly_sized_packing_is_an_error() {
         let segment = weights(1000, 3);
         let whole = packed(&segment, None, Width::Four).unwrap();
         for cut in [0, 1, 5, whole.len() / 2, whole.len() - 1] {
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expands_beyond_the_length_makes_no_room_for_it() {
+    fn unpacking_beyond_the_length_allocates_nothing() {
         let bomb = zstd::bulk::compress(&vec![0; 64 << 20], 1).unwrap();
         assert!(bomb.len() < 10_000);
         let (mut bytes, mut tools) = (bomb, Tools::default());

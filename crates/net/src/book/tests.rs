@@ -146,7 +146,7 @@ fn the_ninth_advert_of_a_round_is_too_much() {
 }
 
 #[test]
-fn what_was_remembered_is_not_heard_again() {
+fn remembered_advert_is_not_delivered_again() {
     let mut book = Book::default();
     book.remember(node(1), at(3, 10));
     for counter in 0..=10 {
@@ -241,7 +241,7 @@ fn old_local_updates_give_way_before_what_stays_true() {
 }
 
 #[test]
-fn what_gossip_is_still_bringing_is_not_told() {
+fn sync_leaves_out_adverts_still_in_gossip() {
     let mut book = Book::default();
     hear(&mut book, node(1), at(1, 1), 1);
     let nothing = Book::default().digest(START);

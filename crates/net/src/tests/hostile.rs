@@ -298,7 +298,7 @@ async fn forged_gossip_is_struck_and_a_flood_is_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_heard_from_or_served_to_whoever_has_not_said_hello() {
+async fn peer_without_hello_is_neither_heard_nor_served() {
     let mut victim = victim().await;
     let (eve, ann) = (Identity::generate(), Identity::generate());
     let script = Script {
@@ -414,7 +414,7 @@ async fn serve_packed(mut streams: libp2p_stream::IncomingStreams, lie: Vec<u8>)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn packed_bytes_that_unpack_to_nothing_right_are_struck_and_the_blob_comes_from_another() {
+async fn wrongly_packed_blob_is_struck_and_fetched_elsewhere() {
     let bytes = b"four".repeat(5000);
     let blob = BlobRef::of(&bytes);
     let bomb = zstd::bulk::compress(&vec![0; 64 << 20], 1).unwrap();

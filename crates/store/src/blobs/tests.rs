@@ -252,7 +252,7 @@ fn resumes_with_what_was_written_whatever_became_of_the_map() {
 }
 
 #[test]
-fn what_was_spoilt_while_being_received_is_found_at_the_end() {
+fn blob_spoilt_while_received_is_found_at_the_end() {
     let home = tempfile::tempdir().unwrap();
     let blobs = open(home.path());
     let content = bytes(5, 3 * SEG);
@@ -465,7 +465,7 @@ fn a_full_disk_is_an_error_that_leaves_the_store_sound() {
 }
 
 #[test]
-fn who_only_looks_sees_what_comes_and_goes_and_changes_nothing() {
+fn read_only_store_follows_changes_and_makes_none() {
     let home = tempfile::tempdir().unwrap();
     let owner = open(home.path());
     let looking = Blobs::open(home.path(), Disk::default(), 0, None).unwrap();
@@ -614,7 +614,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_held_hashes_to_its_name(steps in prop::collection::vec(step(), 1..80)) {
+    fn held_blob_hashes_to_its_name(steps in prop::collection::vec(step(), 1..80)) {
         let home = tempfile::tempdir().unwrap();
         let mut blobs = open_with(home.path(), Disk::new(crate::Durability::Relaxed), PROPERTY_QUOTA);
         for step in &steps {

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_experts_were_mixed_in_is_a_heat_map() {
+    fn sources_of_experts_are_a_heat_map() {
         let mut records = fixtures::records(1);
         let mixed = |at: usize, similarity| MixedIn {
             node: fixtures::node_id(at),

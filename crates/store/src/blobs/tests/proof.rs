@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_came_with_proof_is_not_read_again_unless_somebody_touched_it() {
+fn proven_blob_is_read_again_only_if_its_file_changed() {
     let home = tempfile::tempdir().unwrap();
     let content = bytes(8, 20 * SEG);
     let list = SegmentList::of(&content);
