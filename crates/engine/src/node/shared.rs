@@ -8,6 +8,7 @@ use fednode_core::{
     Audience, BlobId, BlobRef, Body, FederationId, FederationSpec, Lineage, Local, LocalReport,
     NodeId, ParamSet, ProxyOffer, ProxySet, Round, Schedule, Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 use super::exchange::Exchange;
 use super::following::Following;
@@ -15,6 +16,7 @@ use super::memory::Memory;
 use super::proxies::Proxies;
 use crate::chain::{self, Rank};
 use crate::cohort::Cohort;
+use crate::encoding::{audience_of_default_spec, schedule_of_default_spec};
 use crate::event::{Fetch, FetchKind, Note, Output};
 use crate::follower::{Closed, Follower};
 use crate::outbox::Outbox;
@@ -26,11 +28,14 @@ use crate::view::View;
 const SMALL_SHARED_BYTES: u64 = 64 << 10;
 
 /// What all phases share.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Shared {
+    #[serde(skip)]
     pub(super) spec: Arc<FederationSpec>,
+    #[serde(skip, default = "schedule_of_default_spec")]
     pub(super) schedule: Arc<Schedule>,
     pub(super) federation: FederationId,
+    #[serde(skip, default = "audience_of_default_spec")]
     pub(super) audience: Audience,
     pub(super) me: NodeId,
     /// What everybody starts from.
@@ -45,6 +50,8 @@ pub(super) struct Shared {
     pub(super) proxies: Proxies,
     pub(super) trials: Trials,
     pub(super) following: Following,
+    /// Empty between two inputs.
+    #[serde(skip)]
     pub(super) outbox: Outbox,
 }
 
@@ -75,6 +82,13 @@ impl Shared {
             schedule: Arc::new(Schedule::of(&spec)),
             spec,
         }
+    }
+
+    /// Takes the spec back, which no image holds, and what follows from it.
+    pub(super) fn adopt_spec(&mut self, spec: Arc<FederationSpec>) {
+        self.schedule = Arc::new(Schedule::of(&spec));
+        self.audience = Audience::of(&spec);
+        self.spec = spec;
     }
 
     /// Tells whether rounds are closed with a mean.
