@@ -11,6 +11,7 @@ pub(crate) mod peers;
 pub(crate) mod personalise;
 pub(crate) mod predict;
 pub(crate) mod probe_device;
+pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod simulate;
 pub(crate) mod start;
