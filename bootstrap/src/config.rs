@@ -46,6 +46,9 @@ config! {
         state: PathBuf = "fedboot-state".into() => "DIR",
         /// Most mebibytes of blobs kept on disk (at least 1).
         quota_mib: u64 = 2048 => "MIB",
+        /// Most mebibytes of the flight recorder (0 to 4096): the inputs of the last rounds, for `fednode replay`. 0 records
+        /// nothing.
+        recording_mib: f64 = 16.0 => "MIB",
     }
 }
 
@@ -61,7 +64,12 @@ impl Settings for Config {
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        settings::check(&self.network, self.storage.quota_mib, self.linger_seconds)
+        settings::check(
+            &self.network,
+            self.storage.quota_mib,
+            self.storage.recording_mib,
+            self.linger_seconds,
+        )
     }
 
     fn old_flag(key: &str) -> Option<&'static str> {

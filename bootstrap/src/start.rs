@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::FederationSpec;
+use fednode_runtime::settings::bytes_of_mib;
 use fednode_runtime::{ExitCode as Cause, MemberConfig, run_aggregator, signals, telemetry};
 use tokio::sync::mpsc;
 
@@ -69,6 +70,7 @@ fn resolve(config: Config) -> Result<MemberConfig, Failure> {
     let applied = config.network.apply(&mut member);
     applied.map_err(|error| Failure::new(error.exit_code(), error))?;
     member.quota_bytes = config.storage.quota_mib.saturating_mul(1 << 20);
+    member.recording_bytes = bytes_of_mib(config.storage.recording_mib);
     member.exit_when_finished = config.exit_when_finished;
     member.linger = Duration::from_secs_f64(config.linger_seconds);
     member.software = concat!("fedboot/", env!("CARGO_PKG_VERSION")).into();

@@ -41,6 +41,8 @@ enum Command {
     Stop(command::stop::Args),
     /// Leave the federation for good: tell the others, stop, and wait until the node has ended.
     Leave(command::stop::Args),
+    /// Replay what a node was told and what it answered, from the recording in its state folder.
+    Replay(command::replay::Args),
     /// List the members that a running node is connected to.
     Peers(command::peers::Args),
     /// Show whose experts a running node mixes into its own, with similarity and weight.
@@ -80,6 +82,7 @@ impl Cli {
             Command::Status(args) => command::status::run(&args, form),
             Command::Stop(args) => command::stop::run(&args, Farewell::Stop, form),
             Command::Leave(args) => command::stop::run(&args, Farewell::Leave, form),
+            Command::Replay(args) => command::replay::run(&args, form),
             Command::Peers(args) => command::peers::run(&args, form),
             Command::Experts(args) => command::experts::run(&args, form),
             Command::Evaluate(args) => command::evaluate::run(&args, form),

@@ -89,7 +89,8 @@ fn only_the_drawn_arrows_exist() {
         (
             "fednode",
             &[
-                "cli", "config", "core", "data", "lab", "learn", "net", "runtime", "store",
+                "cli", "config", "core", "data", "engine", "lab", "learn", "net", "runtime",
+                "store",
             ],
         ),
         ("fedboot", &["config", "core", "net", "runtime"]),

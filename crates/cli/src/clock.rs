@@ -1,4 +1,4 @@
-//! The wall clock as text: the one place that turns seconds into a date, for names of folders.
+//! Times as text: the one place that turns seconds into a date, for names of folders and for lines of a recording.
 
 use std::fs;
 use std::io;
@@ -12,8 +12,22 @@ pub fn utc_name(now: SystemTime) -> String {
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
     let (year, month, day) = civil(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let [hour, minute, second] = of_day(seconds);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}-{minute:02}-{second:02}Z")
+}
+
+/// Returns milliseconds since 1970 as `2026-11-21T10:40:00.000Z`, as log lines have them.
+pub fn utc_text(millis: u64) -> String {
+    let seconds = millis / 1000;
+    let (year, month, day) = civil(seconds / 86_400);
+    let [hour, minute, second] = of_day(seconds);
+    let millis = millis % 1000;
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+/// Returns hour, minute and second.
+fn of_day(seconds: u64) -> [u64; 3] {
+    [seconds / 3600 % 24, seconds / 60 % 60, seconds % 60]
 }
 
 /// Makes a new folder in `runs`, named by the time; of several in one second each has its own.
@@ -66,5 +80,6 @@ mod tests {
         assert_eq!(name(951_782_399), "2000-02-28T23-59-59Z");
         assert_eq!(name(951_782_400), "2000-02-29T00-00-00Z");
         assert_eq!(name(1_795_257_600), "2026-11-21T10-40-00Z");
+        assert_eq!(utc_text(1_795_257_600_042), "2026-11-21T10:40:00.042Z");
     }
 }

@@ -67,6 +67,9 @@ config! {
         state: PathBuf = "state".into() => "DIR",
         /// Most mebibytes of other nodes' experts kept on disk (at least 1).
         quota_mib: u64 = 10_240 => "MIB",
+        /// Most mebibytes of the flight recorder (0 to 4096): the inputs of the last rounds, for `fednode replay`. 0 records
+        /// nothing.
+        recording_mib: f64 = 16.0 => "MIB",
         /// Most mebibytes of memory (at least 1) for features: what frozen parts of the model make of the training samples.
         /// They are computed once where only a head, a gate or a pool learns. A pool needs as much again, at most, for
         /// validation samples. Features that do not fit lie in a file in the state folder while they are needed. The file
@@ -89,7 +92,12 @@ impl Settings for Config {
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        settings::check(&self.network, self.storage.quota_mib, self.linger_seconds)?;
+        settings::check(
+            &self.network,
+            self.storage.quota_mib,
+            self.storage.recording_mib,
+            self.linger_seconds,
+        )?;
         in_range(&[
             (self.threads <= 4096, "threads", "at most 4096"),
             (self.evaluate_every >= 1, "evaluate_every", "at least 1"),

@@ -4,10 +4,12 @@
 //! a new key, or another value of one, leaves all draws as they are. No draw is secret, since all members know the spec.
 //! A node cannot choose its outcome without another key pair.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{NodeId, Round};
 
 /// What all draws of a federation start from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrawSeed(u64);
 
 impl DrawSeed {

@@ -5,7 +5,10 @@
 //! least `min_members`). It trains nothing and decides nothing that its signed announcement does not allow anybody to
 //! recompute. When another node has acted in its place, it recomputes that and takes up the chain from there.
 
+mod image;
 mod verifying;
+
+pub use image::AggregatorImage;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,6 +18,7 @@ use fednode_core::{
     Advert, Audience, BlobId, Body, FederationSpec, Global, Lineage, Local, NodeId, Round,
     Schedule, Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::chain;
 use crate::closing::Closer;
@@ -57,7 +61,7 @@ pub struct Aggregator {
 }
 
 /// The updates of the round that is to be closed next, and since when there are some.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct OpenRound {
     closer: Closer,
     /// Whose updates it waits for, and what that was found for.
@@ -70,7 +74,7 @@ struct OpenRound {
 }
 
 /// Whose updates a round waits for. Finding out is a walk through the whole view, so it is kept as long as it holds.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Expected {
     /// The view's count of comings and goings.
     company: u64,
@@ -87,6 +91,11 @@ impl OpenRound {
             quorum_since: None,
             overdue: None,
         }
+    }
+
+    /// Takes the spec back, which no image holds.
+    fn adopt_spec(&mut self, spec: &Arc<FederationSpec>, schedule: &Arc<Schedule>) {
+        self.closer.adopt_spec(spec, schedule);
     }
 }
 
@@ -151,7 +160,8 @@ impl Aggregator {
         outputs
     }
 
-    fn phase(&self) -> Phase {
+    /// Returns the phase: an aggregator exchanges until all rounds are closed.
+    pub fn phase(&self) -> Phase {
         if self.head().round.0 >= self.spec.rounds {
             Phase::Serving
         } else {
@@ -302,7 +312,7 @@ impl Aggregator {
     }
 
     /// Returns the round that the others are in: rounds that nobody closed are gone by.
-    fn open_round(&self) -> Round {
+    pub fn open_round(&self) -> Round {
         let offered = self.open.closer.round().unwrap_or_default();
         offered.max(self.head().round.next())
     }

@@ -9,7 +9,7 @@
 //! The bootstrap aggregator and a node that acts in its place use the same machine. It knows nothing of time; its owner
 //! asks whether everybody is in, or a quorum, and decides when the grace is over.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::draw::{DrawSeed, draw};
@@ -17,18 +17,20 @@ use fednode_core::{
     BlobId, BlobRef, FederationSpec, Lineage, Local, MAX_MEMBERS, Member, NodeId, Round, Schedule,
     Weighting,
 };
+use serde::{Deserialize, Serialize};
 
+use crate::encoding::schedule_of_default_spec;
 use crate::event::{Arrival, AverageOrder, AverageReport, Purpose};
 use crate::outbox::Outbox;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Part {
     Wanted,
     Held,
     Failed,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Offer {
     round: Round,
     parent: Lineage,
@@ -38,14 +40,16 @@ struct Offer {
 }
 
 /// The members' parts of the round being closed.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Closer {
     /// Says how parts are weighted.
+    #[serde(skip)]
     spec: Arc<FederationSpec>,
+    #[serde(skip, default = "schedule_of_default_spec")]
     schedule: Arc<Schedule>,
     offers: BTreeMap<NodeId, Offer>,
     /// Whose part a blob is; parts of equal content are one blob.
-    owners: HashMap<BlobId, Vec<NodeId>>,
+    owners: BTreeMap<BlobId, Vec<NodeId>>,
     /// How many parts are wanted and held: asked at every input, so they are counted, not looked for.
     n_wanted: usize,
     n_held: usize,
@@ -66,7 +70,7 @@ pub(crate) struct Mean {
 impl Closer {
     /// Starts collecting.
     pub(crate) fn new(spec: Arc<FederationSpec>, schedule: Arc<Schedule>) -> Self {
-        let (offers, owners, rounds) = (BTreeMap::new(), HashMap::new(), BTreeMap::new());
+        let (offers, owners, rounds) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self {
             spec,
             schedule,
@@ -77,6 +81,11 @@ impl Closer {
             rounds,
             is_averaging: false,
         }
+    }
+
+    /// Takes the spec back, which no image holds.
+    pub(crate) fn adopt_spec(&mut self, spec: &Arc<FederationSpec>, schedule: &Arc<Schedule>) {
+        (self.spec, self.schedule) = (Arc::clone(spec), Arc::clone(schedule));
     }
 
     /// Takes note of a local update and returns the blob to fetch, if it offers one that is not known yet.

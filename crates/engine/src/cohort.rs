@@ -10,11 +10,12 @@ use std::collections::BTreeSet;
 
 use fednode_core::draw::{DrawSeed, draw, happens};
 use fednode_core::{FederationSpec, NodeId, Round, Schedule};
+use serde::{Deserialize, Serialize};
 
 const PURPOSE: &[u8] = b"fednode cohort 1";
 
 /// The nodes that train in a round.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Cohort {
     /// All of them.
     Everybody,

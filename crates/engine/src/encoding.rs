@@ -1,5 +1,9 @@
 //! How values are written that have no form of their own in a file.
 
+use std::sync::Arc;
+
+use fednode_core::{Audience, FederationSpec, Schedule};
+
 /// Writes a map as a list of pairs, since JSON objects have text keys only.
 pub(crate) mod as_list {
     use std::collections::BTreeMap;
@@ -44,27 +48,102 @@ pub(crate) mod shared {
     }
 }
 
-/// Writes proxies as the bytes of their blob.
-pub(crate) mod proxies_as_bytes {
+/// Writes what may be there, and is shared in memory.
+pub(crate) mod shared_option {
     use std::sync::Arc;
 
-    use fednode_core::{ParamSet, ProxySet};
-    use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(crate) fn serialize<S: Serializer>(
-        proxies: &Arc<ProxySet>,
+    pub(crate) fn serialize<T: Serialize, S: Serializer>(
+        value: &Option<Arc<T>>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        proxies.to_params().to_bytes().serialize(serializer)
+        value.as_deref().serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Arc<T>>, D::Error> {
+        Ok(Option::<T>::deserialize(deserializer)?.map(Arc::new))
+    }
+}
+
+/// Writes a list of what is shared in memory.
+pub(crate) mod shared_list {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<T: Serialize, S: Serializer>(
+        values: &[Arc<T>],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(values.iter().map(Arc::as_ref))
+    }
+
+    pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<Arc<T>>, D::Error> {
+        let values = Vec::<T>::deserialize(deserializer)?;
+        Ok(values.into_iter().map(Arc::new).collect())
+    }
+}
+
+/// Writes proxies with the rounds that refreshed them.
+pub(crate) mod proxies_by_round {
+    use std::sync::Arc;
+
+    use fednode_core::{ProxySet, Round};
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        known: &[(Round, Arc<ProxySet>)],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(known.iter().map(|(round, set)| (round, set.as_ref())))
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<Arc<ProxySet>, D::Error> {
-        let bytes = Vec::<u8>::deserialize(deserializer)?;
-        let params = ParamSet::decode(&bytes).map_err(D::Error::custom)?;
-        let proxies = ProxySet::from_params(&params).map_err(D::Error::custom)?;
-        Ok(Arc::new(proxies))
+    ) -> Result<Vec<(Round, Arc<ProxySet>)>, D::Error> {
+        let known = Vec::<(Round, ProxySet)>::deserialize(deserializer)?;
+        let shared = |(round, set)| (round, Arc::new(set));
+        Ok(known.into_iter().map(shared).collect())
     }
+}
+
+/// Writes a map by name as a list of pairs, in its order, which is part of what a machine does.
+pub(crate) mod in_order {
+    use std::hash::Hash;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::names::OrderedNames;
+
+    pub(crate) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &OrderedNames<K, V>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map)
+    }
+
+    pub(crate) fn deserialize<'de, K, V, D>(deserializer: D) -> Result<OrderedNames<K, V>, D::Error>
+    where
+        K: Deserialize<'de> + Hash + Eq,
+        V: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        let pairs = Vec::<(K, V)>::deserialize(deserializer)?;
+        Ok(pairs.into_iter().collect())
+    }
+}
+
+/// Stands in for the schedule of a machine that is read from a file, until it is given its spec.
+pub(crate) fn schedule_of_default_spec() -> Arc<Schedule> {
+    Arc::new(Schedule::of(&FederationSpec::default()))
+}
+
+/// Stands in for the audience of a machine that is read from a file, until it is given its spec.
+pub(crate) fn audience_of_default_spec() -> Audience {
+    Audience::of(&FederationSpec::default())
 }

@@ -24,7 +24,7 @@ use fednode_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::encoding::{as_list, proxies_as_bytes, shared};
+use crate::encoding::{as_list, shared};
 
 /// Something that happened.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ pub enum Input {
         /// Their blob.
         blob: BlobId,
         /// What it holds.
-        #[serde(with = "proxies_as_bytes")]
+        #[serde(with = "shared")]
         proxies: Arc<ProxySet>,
     },
     /// A blob could not be had in time, or is not what it was said to be.

@@ -4,6 +4,7 @@
 //! considered, and which of two good ones is better. [`crate::chain`] judges a single round.
 
 use fednode_core::{Global, Lineage, Member, NodeId, Round};
+use serde::{Deserialize, Serialize};
 
 use crate::chain::{self, Verdict};
 use crate::state::Head;
@@ -12,7 +13,7 @@ use crate::state::Head;
 pub(crate) type Announced<'a> = (NodeId, Round, &'a Global);
 
 /// A closed round that a machine looks into.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Closed {
     pub(crate) author: NodeId,
     pub(crate) round: Round,
@@ -46,7 +47,7 @@ pub(crate) struct Found {
 }
 
 /// The chain that a machine follows.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Follower {
     head: Head,
     /// Whether a closed round waits for its members' confirmation.

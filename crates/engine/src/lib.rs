@@ -31,6 +31,7 @@
 //! | `cohort` | who trains in a round |
 //! | `outbox` | the outputs of an input |
 //! | [`recording`] | inputs and their times, to play them again |
+//! | [`image`] | a machine's whole state at one moment, from which a recording begins |
 //! | `light`, `encoding` | trace lines; how inputs and checkpoints are written |
 //! | `view` | what is known of the others |
 //! | [`names`] | maps by name |
@@ -57,6 +58,7 @@ mod encoding;
 pub mod event;
 pub mod execute;
 mod follower;
+pub mod image;
 mod light;
 pub mod names;
 mod node;

@@ -25,6 +25,20 @@ pub(crate) fn outputs(role: &str, phase: Phase, round: Round, outputs: &[Output]
     }
 }
 
+impl Input {
+    /// Returns the text that trace lines show of it.
+    pub fn brief(&self) -> impl fmt::Display {
+        Brief(self)
+    }
+}
+
+impl Output {
+    /// Returns the text that trace lines show of it.
+    pub fn brief(&self) -> impl fmt::Display {
+        Brief(self)
+    }
+}
+
 /// A value on one short line.
 struct Brief<'a, T>(&'a T);
 

@@ -5,7 +5,7 @@ use fednode_core::{Body, NodeId, Round, Timestamp};
 use crate::event::{Note, Output, Timer};
 
 /// The outputs of the input that is being handled.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Outbox(Vec<Output>);
 
 impl Outbox {

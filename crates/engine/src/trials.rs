@@ -7,12 +7,13 @@
 use std::collections::BTreeSet;
 
 use fednode_core::{BlobId, BlobRef, Global, NodeId};
+use serde::{Deserialize, Serialize};
 
 use crate::event::{Arrival, AverageOrder, Purpose};
 use crate::follower::Closed;
 
 /// A recomputation under way, or over.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Trial {
     /// What tells its answer from those to others.
     number: u32,
@@ -23,7 +24,7 @@ struct Trial {
     outcome: Outcome,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Outcome {
     Open,
     Recomputed,
@@ -51,7 +52,7 @@ pub(crate) enum Known {
 }
 
 /// The trials since the head moved last: one for each closing, so that none is taken for another.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Trials {
     trials: Vec<Trial>,
     /// How many there have been.

@@ -13,8 +13,10 @@ use fednode_core::{
     Advert, BlobId, BlobRef, Body, Global, Lineage, Local, Member, NodeId, PoolOffer, ProxySet,
     Role, Round, Weighting,
 };
+use serde::{Deserialize, Serialize};
 
 use self::member::{NodeView, local_of};
+use crate::encoding::{in_order, shared_list};
 use crate::names::OrderedNames;
 
 /// Most nodes remembered; the oldest-silent are forgotten first. Ten thousand is the largest federation simulated.
@@ -25,13 +27,15 @@ const MAX_GLOBALS: usize = 64;
 const MAX_GLOBALS_OF_ONE: usize = 8;
 
 /// What is known of the others, and of what this node itself said.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct View {
+    #[serde(with = "in_order")]
     nodes: OrderedNames<NodeId, NodeView>,
     /// Connected training nodes and connected aggregators that have neither left nor been banned.
     neighbours: BTreeSet<NodeId>,
     aggregators: BTreeSet<NodeId>,
     changes_of_company: u64,
+    #[serde(with = "shared_list")]
     globals: Vec<Arc<Advert>>,
     /// Who signed two different updates of one round: what they say proves nothing of anybody else.
     contradictory: BTreeSet<NodeId>,
@@ -116,18 +120,13 @@ impl View {
         let is_talkative = self.globals.iter().filter(is_its).count() >= MAX_GLOBALS_OF_ONE;
         if is_talkative || self.globals.len() >= MAX_GLOBALS {
             // Nobody's talk drives out what others say.
-            let dispensable = self
-                .globals
-                .iter()
-                .filter(|global| !is_talkative || is_its(global));
-            let oldest = dispensable
-                .min_by_key(|global| global.round)
-                .map(Arc::clone);
-            self.globals.retain(|global| {
-                oldest
-                    .as_ref()
-                    .is_none_or(|oldest| !Arc::ptr_eq(global, oldest))
-            });
+            let places = self.globals.iter().enumerate();
+            let dispensable = places.filter(|(_, global)| !is_talkative || is_its(global));
+            // Found by its place, not by its address in memory, which a restored machine does not have.
+            let oldest = dispensable.min_by_key(|(_, global)| global.round);
+            if let Some(place) = oldest.map(|(place, _)| place) {
+                self.globals.remove(place);
+            }
         }
         self.globals.push(Arc::clone(advert));
     }

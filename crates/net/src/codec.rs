@@ -10,6 +10,8 @@
 //!   └────────────┴───────────────────────┘
 //! ```
 //!
+//! The runtime writes the records of its files with the same two functions.
+//!
 //! `serde_cbor` is complete but unmaintained. It is used in this file only, so that replacing it changes one file.
 
 use std::io;
@@ -49,14 +51,17 @@ impl From<CodecError> for io::Error {
     }
 }
 
-/// Encodes a message.
-pub(crate) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+/// Encodes a message, or a record of a file.
+pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     serde_cbor::to_vec(message)
         .expect("messages are plain structs and memory does not fail to be written")
 }
 
 /// Decodes a message that must fill `bytes` exactly.
-pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, CodecError> {
+///
+/// # Errors
+/// Refuses what is larger than `limit`, malformed, or followed by anything.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, CodecError> {
     if bytes.len() > limit {
         return Err(CodecError::TooLarge {
             size: bytes.len(),

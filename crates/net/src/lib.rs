@@ -43,7 +43,7 @@ mod book;
 mod bounded;
 mod bucket;
 mod clock;
-mod codec;
+pub mod codec;
 mod config;
 mod dialer;
 mod event;

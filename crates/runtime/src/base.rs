@@ -23,6 +23,7 @@ use crate::config::MemberConfig;
 use crate::decoded::Decoded;
 use crate::journal::{Entry, Journal};
 use crate::notes::Notebook;
+use crate::spans;
 use crate::status;
 use crate::work;
 
@@ -74,7 +75,7 @@ impl Base {
 
     /// Starts a task. Its answer comes back through the loop.
     pub(crate) fn start(&mut self, task: impl Future<Output = Answer> + Send + 'static) {
-        self.tasks.spawn(task);
+        self.tasks.spawn(spans::follow(task));
     }
 
     /// Tells people about an address at which this member listens.
@@ -216,7 +217,7 @@ impl Base {
 
 /// Runs blocking work on a worker thread.
 pub(crate) async fn on_worker<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
+    match tokio::task::spawn_blocking(spans::carry(work)).await {
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),

@@ -12,6 +12,8 @@ use fednode_net::{Compression, NetworkKey};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::mpsc;
 
+use crate::recording;
+
 /// How long a finished member serves the others by default: as long as a straggler may need for a round.
 pub const DEFAULT_LINGER: Duration = Duration::from_secs(600);
 
@@ -45,6 +47,8 @@ pub struct MemberConfig {
     pub max_peers: usize,
     /// Most bytes of blobs.
     pub quota_bytes: u64,
+    /// Most bytes of the flight recorder's files; 0 records nothing.
+    pub recording_bytes: u64,
     /// The control API.
     pub control: Control,
     /// Whether to end when all rounds are done.
@@ -126,6 +130,7 @@ impl MemberConfig {
             compression: Compression::default(),
             max_peers: fednode_net::DEFAULT_MAX_PEERS,
             quota_bytes: fednode_store::DEFAULT_QUOTA_BYTES,
+            recording_bytes: recording::DEFAULT_BYTES,
             control: Control::default(),
             exit_when_finished: false,
             evaluate_every: DEFAULT_EVALUATE_EVERY,

@@ -21,6 +21,7 @@ use crate::base::{Base, FULL_PAUSE, on_worker};
 use crate::journal::Entry;
 use crate::merging::Mixing;
 use crate::resources;
+use crate::spans;
 use crate::trainer::{Timed, TrainerCard, TrainerThread};
 use crate::work::{self, Purpose};
 
@@ -171,6 +172,7 @@ impl Desk {
             }
         });
         for record in complete {
+            let _of_round = spans::of_round(record.round).entered();
             tracing::info!(
                 round = %record.round,
                 train_loss = record.train_loss,

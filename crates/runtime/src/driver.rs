@@ -41,6 +41,8 @@ use crate::journal::Entry;
 use crate::machine::Machine;
 use crate::notes::WaitLog;
 use crate::publisher::{Publisher, Signed};
+use crate::recording::Recorder;
+use crate::spans::Stage;
 use crate::standing::Standing;
 use crate::timers::Timers;
 
@@ -50,6 +52,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// One member at work.
 pub(crate) struct Driver<M> {
     pub(crate) machine: M,
+    pub(crate) recorder: Recorder,
+    /// What log lines say of where the machine stands.
+    pub(crate) stage: Stage,
     pub(crate) base: Base,
     pub(crate) desk: Desk,
     pub(crate) keeper: Keeper,
@@ -89,29 +94,11 @@ impl<M: Machine> Driver<M> {
     ///
     /// Goes on from `past`.
     pub(crate) async fn run(mut self, past: Past) -> Result<Finished, RunError> {
-        // First of all: the first order of the machine may change the model that is still to be
-        // evaluated.
-        self.desk.resume(&mut self.base, &past.written);
-        self.feed(Input::Start);
-        for advert in past.known {
-            self.standing.heard(&advert);
-            self.feed(Input::Advert(Arc::new(advert)));
-        }
-        self.announce_own();
+        self.stage.span().in_scope(|| self.begin(past));
         let outcome = loop {
-            let step = match self.next().await {
-                // Nothing of a finished node's work is interrupted.
-                Happening::Stop if self.ending.is_finished() => self.on_stop_request(),
-                Happening::Stop => Err(RunError::Interrupted),
-                Happening::Time => self.on_time(),
-                Happening::Answer(Ok(answer)) => self.on_answer(answer),
-                Happening::Answer(Err(error)) => {
-                    Err(RunError::Internal(format!("a task ended: {error}")))
-                }
-                Happening::Request(request) => self.on_request(request),
-                Happening::Event(Some(event)) => self.on_event(*event),
-                Happening::Event(None) => Err(RunError::Internal("the network task ended".into())),
-            };
+            let happening = self.next().await;
+            // Never held while the loop waits: what happens next may belong to another round.
+            let step = self.stage.span().in_scope(|| self.react(happening));
             match step {
                 Ok(()) => {}
                 Err(error) => break Err(error),
@@ -121,6 +108,35 @@ impl<M: Machine> Driver<M> {
             }
         };
         self.shut_down(outcome).await
+    }
+
+    /// Takes up what was under way, and tells the machine what is remembered.
+    fn begin(&mut self, past: Past) {
+        // First of all: the first order of the machine may change the model that is still to be
+        // evaluated.
+        self.desk.resume(&mut self.base, &past.written);
+        self.feed(Input::Start);
+        for advert in past.known {
+            self.standing.heard(&advert);
+            self.feed(Input::Advert(Arc::new(advert)));
+        }
+        self.announce_own();
+    }
+
+    fn react(&mut self, happening: Happening) -> Result<(), RunError> {
+        match happening {
+            // Nothing of a finished node's work is interrupted.
+            Happening::Stop if self.ending.is_finished() => self.on_stop_request(),
+            Happening::Stop => Err(RunError::Interrupted),
+            Happening::Time => self.on_time(),
+            Happening::Answer(Ok(answer)) => self.on_answer(answer),
+            Happening::Answer(Err(error)) => {
+                Err(RunError::Internal(format!("a task ended: {error}")))
+            }
+            Happening::Request(request) => self.on_request(request),
+            Happening::Event(Some(event)) => self.on_event(*event),
+            Happening::Event(None) => Err(RunError::Internal("the network task ended".into())),
+        }
     }
 
     /// Waits for whatever happens next.
@@ -148,9 +164,16 @@ impl<M: Machine> Driver<M> {
 
     /// Tells the machine what happened and does what it says.
     pub(crate) fn feed(&mut self, input: Input) {
-        let outputs = self.machine.handle(self.base.now(), input);
+        let now = self.base.now();
+        let outputs = self.recorder.feed(&mut self.machine, now, input);
+        let before = self.stage.span();
+        let (phase, round) = (self.machine.phase(), self.machine.round());
+        let after = self.stage.enter(phase, round);
         for output in outputs {
-            self.carry_out(output);
+            // What the machine orders belongs to where it stands now; that a round is closed, to that round.
+            let closes = matches!(output, Output::Note(Note::RoundClosed { .. }));
+            let span = if closes { &before } else { &after };
+            span.in_scope(|| self.carry_out(output));
         }
     }
 

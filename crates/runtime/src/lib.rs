@@ -28,6 +28,8 @@
 //! - A checkpoint holds the machine's state and the model of one and the same moment.
 //! - Every wait is visible: `status` and, after a few seconds, the log say what is waited for and from whom.
 //! - A full disk stops blobs and books, never training. A peer's fault is a strike, never a panic.
+//! - Every input of the machine is written down, in files of bounded size, and can be replayed ([`recording`]).
+//! - Every log line of the work names its round and phase.
 //! - Every end has a cause, and every cause an [`ExitCode`] of its own.
 //!
 //! # What is not here
@@ -62,11 +64,13 @@ mod merging;
 pub mod metrics;
 mod notes;
 mod publisher;
+pub mod recording;
 pub mod records;
 mod reporting;
 mod resources;
 pub mod settings;
 pub mod signals;
+mod spans;
 mod standing;
 pub mod status;
 pub mod telemetry;

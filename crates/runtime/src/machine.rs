@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use fednode_core::{BlobId, Timestamp};
-use fednode_engine::{Aggregator, Input, Node, Output, State, Status};
+use fednode_core::{BlobId, Round, Timestamp};
+use fednode_engine::{Aggregator, Input, Node, Output, Phase, State, Status};
+
+use crate::recording::Image;
 
 /// A pure state machine.
 pub(crate) trait Machine: Send + 'static {
@@ -17,6 +19,12 @@ pub(crate) trait Machine: Send + 'static {
     fn snapshot(&self) -> serde_json::Value;
     /// Returns the state of a machine that trains; `None` for one that does not.
     fn training_state(&self) -> Option<State>;
+    /// Returns the phase.
+    fn phase(&self) -> Phase;
+    /// Returns the round that is being worked on.
+    fn round(&self) -> Round;
+    /// Returns the whole state, for a recording.
+    fn image(&self) -> Image;
 }
 
 impl Machine for Node {
@@ -40,6 +48,18 @@ impl Machine for Node {
     fn training_state(&self) -> Option<State> {
         Some(self.checkpoint())
     }
+
+    fn phase(&self) -> Phase {
+        self.phase()
+    }
+
+    fn round(&self) -> Round {
+        self.round()
+    }
+
+    fn image(&self) -> Image {
+        Image::Node(Box::new(self.image()))
+    }
 }
 
 impl Machine for Aggregator {
@@ -61,5 +81,17 @@ impl Machine for Aggregator {
 
     fn training_state(&self) -> Option<State> {
         None
+    }
+
+    fn phase(&self) -> Phase {
+        self.phase()
+    }
+
+    fn round(&self) -> Round {
+        self.open_round()
+    }
+
+    fn image(&self) -> Image {
+        Image::Aggregator(Box::new(self.image()))
     }
 }

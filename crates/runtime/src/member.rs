@@ -33,7 +33,9 @@ use crate::journal::Journal;
 use crate::machine::Machine;
 use crate::notes::{Notebook, WaitLog};
 use crate::publisher::Publisher;
+use crate::recording::{self, Origin, Recorder};
 use crate::records;
+use crate::spans::Stage;
 use crate::standing::Standing;
 use crate::timers::Timers;
 use crate::trainer::{Trainer, TrainerCard, TrainerThread};
@@ -237,6 +239,13 @@ impl Opened {
         let network = start_network(&config, role, &store, identity, memories).await?;
         let control = start_control(&config).await?;
         let journal = Journal::start(store.ledger, &config.state).map_err(no_journal)?;
+        let recorder = Recorder::start(Origin {
+            folder: recording::path_in(&config.state),
+            bytes: config.recording_bytes,
+            spec: Arc::clone(&config.spec),
+            node: me,
+            role,
+        });
         let (own, book) = books(me, &config, restored);
         let standing = Standing::new(config.peers.clone(), Round(config.spec.rounds));
         let base = Base {
@@ -253,6 +262,8 @@ impl Opened {
             tasks: JoinSet::new(),
         };
         let driver = Driver {
+            stage: Stage::new(machine.phase(), machine.round()),
+            recorder: recorder.map_err(no_recorder)?,
             machine,
             next_tick: base.now(),
             base,
@@ -307,6 +318,10 @@ fn keep(path: &Path, text: &str) -> Result<(), RunError> {
 
 fn no_journal(error: std::io::Error) -> RunError {
     RunError::Internal(format!("no thread for the journal: {error}"))
+}
+
+fn no_recorder(error: std::io::Error) -> RunError {
+    RunError::Internal(format!("no thread for the recorder: {error}"))
 }
 
 /// What was heard in earlier lives.

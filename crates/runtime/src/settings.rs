@@ -136,14 +136,30 @@ pub fn load<T: Settings>(
     Ok(resolved.settings)
 }
 
+/// Returns mebibytes as whole bytes.
+pub fn bytes_of_mib(mib: f64) -> u64 {
+    // A negative number, and none at all, become 0.
+    (mib * f64::from(1 << 20)) as u64
+}
+
 /// Checks what no type says of the tables here.
 ///
 /// # Errors
 /// Names the key and its range.
-pub fn check(network: &Network, quota_mib: u64, linger_seconds: f64) -> Result<(), ConfigError> {
+pub fn check(
+    network: &Network,
+    quota_mib: u64,
+    recording_mib: f64,
+    linger_seconds: f64,
+) -> Result<(), ConfigError> {
     config::in_range(&[
         (network.max_peers >= 1, "max_peers", "at least 1"),
         (quota_mib >= 1, "quota_mib", "at least 1"),
+        (
+            (0.0..=4096.0).contains(&recording_mib),
+            "recording_mib",
+            "0 to 4096",
+        ),
         (
             (0.0..=86_400.0).contains(&linger_seconds),
             "linger_seconds",

@@ -18,6 +18,7 @@ use fednode_core::ParamSet;
 use fednode_core::work::{Evaluations, Order, Outcome, Progress, Splits, WorkError, Worker};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
+use tracing::Span;
 
 /// Orders that may wait: per round one training, two evaluations, an adoption and a few saves.
 const ORDERS: usize = 32;
@@ -165,9 +166,10 @@ impl TrainerThread {
         job: impl FnOnce(&mut dyn Worker) -> T + Send + 'static,
     ) -> impl Future<Output = Result<Timed<T>, WorkError>> + Send + 'static {
         let (answer, answered) = oneshot::channel();
+        let span = Span::current();
         let timed = move |worker: &mut dyn Worker| {
             let started = Instant::now();
-            let value = job(worker);
+            let value = span.in_scope(|| job(worker));
             // Whoever asked may be gone; the job's effect on the worker stays.
             let _ = answer.send(Timed {
                 value,

@@ -5,9 +5,12 @@
 //! changelog, then write what the failing test prints.
 #![allow(clippy::unwrap_used)]
 
-use fednode_core::{BlobId, Timestamp, Weighting};
+mod kept;
+
+use fednode_core::{BlobId, Timestamp};
 use fednode_engine::Output;
-use fednode_sim::{self as sim, Behaviour, Incident, Observer, Scenario, Toys};
+use fednode_sim::{self as sim, Observer, Scenario, Toys};
+use kept::*;
 
 /// Hashes all outputs, each after the one before it.
 struct Transcript(BlobId);
@@ -24,110 +27,6 @@ fn transcript(scenario: &Scenario) -> String {
     let mut toys = Toys::new(scenario.seed, scenario.nodes + 1);
     sim::run_observed(scenario, &mut toys, &mut transcript);
     transcript.0.to_string()[..16].to_owned()
-}
-
-fn good_weather(seed: u64) -> Scenario {
-    Scenario::new(seed, 5, 6)
-}
-
-fn nobody_aggregates(seed: u64) -> Scenario {
-    let mut scenario = Scenario::new(seed, 7, 5);
-    scenario.aggregator = false;
-    scenario.slow.insert(2, 3);
-    scenario
-}
-
-fn the_aggregator_comes_and_goes(seed: u64) -> Scenario {
-    Scenario::new(seed, 6, 8)
-        .at(9.0, Incident::Kill(6))
-        .at(26.0, Incident::Restart(6))
-}
-
-fn members_come_and_go(seed: u64) -> Scenario {
-    let mut scenario = Scenario::new(seed, 9, 7)
-        .at(7.0, Incident::Kill(4))
-        .at(8.0, Incident::Kill(1))
-        .at(14.0, Incident::Join(8))
-        .at(15.0, Incident::Restart(4))
-        .at(17.0, Incident::Leave(2))
-        .at(24.0, Incident::Restart(1));
-    scenario.absent = vec![8];
-    scenario.link.loss = 0.2;
-    scenario
-}
-
-fn cut_in_two(seed: u64) -> Scenario {
-    let mut scenario = Scenario::new(seed, 9, 12)
-        .at(10.0, Incident::Partition(vec![0, 1]))
-        .at(40.0, Incident::Heal);
-    scenario.spec.round.deadline_seconds = 10.0;
-    scenario
-}
-
-fn liars_everywhere(seed: u64) -> Scenario {
-    let mut scenario = Scenario::new(seed, 12, 6)
-        .with(0, Behaviour::NanExperts)
-        .with(1, Behaviour::HugeExperts)
-        .with(2, Behaviour::ForeignShape)
-        .with(3, Behaviour::CorruptServer)
-        .with(4, Behaviour::FalseAccuser)
-        .with(12, Behaviour::FalseMean);
-    scenario.spec.round.audit = 0.5;
-    scenario
-}
-
-fn liars_act_as_aggregators(seed: u64) -> Scenario {
-    let mut scenario = Scenario::new(seed, 6, 6)
-        .with(1, Behaviour::FalseMean)
-        .with(4, Behaviour::FalseMean)
-        .at(11.0, Incident::Kill(3));
-    scenario.aggregator = false;
-    scenario
-}
-
-fn some_rest(seed: u64) -> Scenario {
-    let mut scenario = Scenario::new(seed, 10, 8)
-        .at(12.0, Incident::Kill(5))
-        .at(25.0, Incident::Restart(5));
-    scenario.spec.round.participation = 0.4;
-    scenario.spec.statistics.enabled = true;
-    scenario
-}
-
-fn some_rest_without_aggregator(seed: u64) -> Scenario {
-    let mut scenario = Scenario::new(seed, 80, 5);
-    scenario.spec.round.participation = 0.3;
-    scenario.spec.exchange.experts = None;
-    scenario.aggregator = false;
-    scenario
-}
-
-fn nothing_is_averaged(seed: u64) -> Scenario {
-    let mut scenario = Scenario::new(seed, 5, 6).at(12.0, Incident::Kill(4));
-    scenario.spec.exchange.averaging = None;
-    scenario.inline_proxy_bytes = 1 << 20;
-    scenario
-}
-
-fn experts_weigh_by_use_and_modules_are_pooled(seed: u64) -> Scenario {
-    let mut scenario = Scenario::new(seed, 8, 3)
-        .with(2, Behaviour::KeptModule)
-        .with(3, Behaviour::NanExperts)
-        .at(17.0, Incident::Kill(5));
-    scenario.spec.pool.preset = Some(fednode_core::spec::Preset::Fixed);
-    scenario.spec.pool.max_members = 4;
-    if let Some(experts) = &mut scenario.spec.exchange.experts {
-        experts.weighting = Weighting::Samples;
-    }
-    scenario
-}
-
-fn sketches_and_few_speakers(seed: u64) -> Scenario {
-    let mut scenario = Scenario::new(seed, 120, 6).at(12.0, Incident::Kill(120));
-    (scenario.spec.scale.speakers, scenario.spec.scale.follows) = (32, 24);
-    scenario.spec.scale.full_proxies = 0;
-    scenario.link.loss = 0.02;
-    scenario
 }
 
 /// A kind of scenario, and its transcripts with seeds 1, 2 and 3.

@@ -11,6 +11,7 @@ pub(crate) mod peers;
 pub(crate) mod personalise;
 pub(crate) mod predict;
 pub(crate) mod probe_device;
+pub(crate) mod replay;
 pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;

@@ -13,6 +13,7 @@
 //! whoever fetches from it, and does not close rounds in the aggregator's place: it has no update that could be counted.
 
 use fednode_core::{Local, NodeId, Round};
+use serde::{Deserialize, Serialize};
 
 use super::exchange::{Exchange, acting, acting::Acting};
 use super::following;
@@ -25,7 +26,7 @@ use crate::event::{Note, Output, Timer};
 use crate::follower::Closed;
 
 /// A node that waits for the others.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Exchanging {
     pub(super) exchange: Box<Exchange>,
     /// The round is over for a node that rests in it and in the next one: it only follows the chain.

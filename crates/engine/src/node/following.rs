@@ -19,13 +19,14 @@ use std::sync::Arc;
 use fednode_core::draw::draw;
 use fednode_core::{Local, MAX_PEERS, NodeId, ProxySet, Round};
 use fednode_mix::sketch;
+use serde::{Deserialize, Serialize};
 
 use super::exchange::Exchange;
 use super::shared::Shared;
 use crate::event::Output;
 
 /// Whom this node follows, and whom it recommends.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Following {
     /// The nodes whose experts are most like its own, nearest first.
     nearest: Vec<NodeId>,

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use fednode_core::{FederationSpec, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::exchange::Exchange;
 use super::exchanging::Exchanging;
@@ -25,7 +26,7 @@ const ENOUGH_PEERS: usize = 16;
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A node that has not begun yet.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Joining {
     since: Timestamp,
     /// Whether what others know has been pulled: before that, silence means nothing.

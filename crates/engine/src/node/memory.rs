@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use fednode_core::{
     AggregationPlan, BlobId, BlobRef, ExpertId, Lineage, LocalReport, ProxyOffer, Round,
 };
+use serde::{Deserialize, Serialize};
 
+use crate::encoding::as_list;
 use crate::state::{Head, Held, Phase as PhaseName, State};
 
 /// The part of a checkpoint that no phase owns.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Memory {
     /// The round that is being worked on; 0 while joining for the first time.
     pub(super) round: Round,
@@ -18,6 +20,7 @@ pub(super) struct Memory {
     /// The plan in force.
     pub(super) plan: Option<AggregationPlan>,
     /// Foreign experts that may stand in for newer ones.
+    #[serde(with = "as_list")]
     pub(super) held: BTreeMap<ExpertId, Held>,
     /// The newest finished local update.
     pub(super) report: Option<LocalReport>,

@@ -2,6 +2,7 @@
 //! standing.
 
 use fednode_core::{ExpertId, LocalReport, Round, Stage, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::exchange::Exchange;
 use super::phase::Phase;
@@ -13,7 +14,7 @@ use crate::event::{MergeOrder, MergeReport, Note, Output};
 use crate::state::Held;
 
 /// A node whose trainer merges.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Merging {
     pub(super) since: Timestamp,
     pub(super) exchange: Box<Exchange>,

@@ -42,15 +42,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, AggregationPlan, BlobId, BlobRef, Body, FederationSpec, Lineage, Local, NodeId,
-    ProxySet, Round, Timestamp,
+    Advert, AggregationPlan, BlobId, BlobRef, Body, FederationId, FederationSpec, Lineage, Local,
+    NodeId, ProxySet, Round, Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 use self::exchange::Exchange;
 use self::memory::Memory;
 use self::phase::Phase;
 use self::shared::Shared;
 use crate::event::{Arrival, AverageReport, Input, Output, Purpose, Timer};
+use crate::image::{self, ForeignImage};
 use crate::light;
 use crate::state::{Phase as PhaseName, State};
 use crate::status::Status;
@@ -61,6 +63,14 @@ const ROLE: &str = "node";
 /// A node of the federation.
 #[derive(Debug)]
 pub struct Node {
+    shared: Shared,
+    phase: Phase,
+}
+
+/// The whole state of a [`Node`], but for its spec.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NodeImage {
+    federation: FederationId,
     shared: Shared,
     phase: Phase,
 }
@@ -84,6 +94,35 @@ impl Node {
         Self {
             shared: Shared::new(spec, me, initial_shared, head, memory),
             phase: Phase::at_start(phase),
+        }
+    }
+
+    /// Makes the node that an image shows.
+    ///
+    /// # Errors
+    /// Refuses an image of another federation.
+    pub fn from_image(spec: Arc<FederationSpec>, image: NodeImage) -> Result<Self, ForeignImage> {
+        let NodeImage {
+            federation,
+            mut shared,
+            mut phase,
+        } = image;
+        image::check(federation, &spec)?;
+        shared.adopt_spec(spec);
+        // Of what phases own, only the closing of a round knows the spec.
+        let exchange = phase.exchange_mut();
+        if let Some(acting) = exchange.and_then(|exchange| exchange.acting.as_mut()) {
+            acting.adopt_spec(&shared);
+        }
+        Ok(Self { shared, phase })
+    }
+
+    /// Returns the whole state of this moment.
+    pub fn image(&self) -> NodeImage {
+        NodeImage {
+            federation: self.shared.spec.id(),
+            shared: self.shared.clone(),
+            phase: self.phase.clone(),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use fednode_core::{BlobId, Global, Local, LocalReport, NodeId, Round, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::exchange::Exchange;
 use super::exchanging::Exchanging;
@@ -18,7 +19,7 @@ use crate::state::Phase as PhaseName;
 use crate::status::Waiting;
 
 /// What a node is doing, with all that only matters meanwhile.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Phase {
     Joining(Joining),
     Training(Training),

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fednode_core::draw::draw;
 use fednode_core::{BlobId, BlobRef, Body, NodeId, PoolOffer, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::phase::Phase;
 use super::planning;
@@ -24,7 +25,7 @@ use crate::status::Waiting;
 /// How many modules are fetched for each that comes in, where proxies do not tell which fit.
 const CANDIDATES: usize = 2;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Stage {
     Making,
     Gathering,
@@ -33,7 +34,7 @@ enum Stage {
 }
 
 /// The pool while it is being made.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Pooling {
     stage: Stage,
     since: Timestamp,

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fednode_core::{BlobId, NodeId, Round};
+use serde::{Deserialize, Serialize};
 
 /// The proxies that are being fetched. Nodes with equal proxies have one blob.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Proxies(BTreeMap<BlobId, Vec<(NodeId, Round)>>);
 
 impl Proxies {

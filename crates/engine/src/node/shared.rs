@@ -9,6 +9,7 @@ use fednode_core::{
     Audience, BlobId, BlobRef, Body, FederationSpec, Lineage, Local, LocalReport, NodeId, ParamSet,
     ProxyOffer, ProxySet, Round, Schedule, Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 use super::exchange::Exchange;
 use super::following::Following;
@@ -16,6 +17,7 @@ use super::memory::Memory;
 use super::proxies::Proxies;
 use crate::chain::{self, Rank};
 use crate::cohort::Cohort;
+use crate::encoding::{audience_of_default_spec, schedule_of_default_spec};
 use crate::event::{Fetch, FetchKind, Note, Output};
 use crate::follower::{Closed, Follower};
 use crate::outbox::Outbox;
@@ -27,11 +29,14 @@ use crate::view::View;
 const SMALL_SHARED_BYTES: u64 = 64 << 10;
 
 /// What all phases share.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Shared {
+    #[serde(skip)]
     pub(super) spec: Arc<FederationSpec>,
+    #[serde(skip, default = "schedule_of_default_spec")]
     pub(super) schedule: Arc<Schedule>,
     pub(super) draws: DrawSeed,
+    #[serde(skip, default = "audience_of_default_spec")]
     pub(super) audience: Audience,
     pub(super) me: NodeId,
     /// What everybody starts from.
@@ -46,6 +51,8 @@ pub(super) struct Shared {
     pub(super) proxies: Proxies,
     pub(super) trials: Trials,
     pub(super) following: Following,
+    /// Empty between two inputs.
+    #[serde(skip)]
     pub(super) outbox: Outbox,
 }
 
@@ -76,6 +83,13 @@ impl Shared {
             schedule: Arc::new(Schedule::of(&spec)),
             spec,
         }
+    }
+
+    /// Takes the spec back, which no image holds, and what follows from it.
+    pub(super) fn adopt_spec(&mut self, spec: Arc<FederationSpec>) {
+        self.schedule = Arc::new(Schedule::of(&spec));
+        self.audience = Audience::of(&spec);
+        self.spec = spec;
     }
 
     /// Tells whether rounds are closed with a mean.

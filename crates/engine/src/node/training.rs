@@ -1,6 +1,7 @@
 //! Training: the trainer works, and the experts of those who are done with the round are fetched meanwhile.
 
 use fednode_core::{LocalReport, Round, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::exchange::Exchange;
 use super::exchanging::Exchanging;
@@ -9,7 +10,7 @@ use super::shared::Shared;
 use crate::event::{Note, Output};
 
 /// A node whose trainer works.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Training {
     pub(super) since: Timestamp,
     pub(super) exchange: Box<Exchange>,

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use fednode_core::{Advert, BlobId, Body, Local, PoolOffer, ProxyOffer, ProxySet, Role, Round};
+use serde::{Deserialize, Serialize};
+
+use crate::encoding::{proxies_by_round, shared_list, shared_option};
 
 /// What is known of a node. Small, since a simulation has millions: of most, one update was heard.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct NodeView {
     pub(super) connected: Option<Role>,
     /// Its last connection was lost and nothing was heard of it since.
@@ -14,18 +17,22 @@ pub(super) struct NodeView {
     pub(super) banned: bool,
     pub(super) newest: Round,
     /// Its newest update.
+    #[serde(with = "shared_option")]
     pub(super) update: Option<Arc<Advert>>,
     pub(super) more: Option<Box<More>>,
 }
 
 /// What is known of those who were heard more than once.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct More {
     /// Updates before the newest, one a round, by round; a handful.
+    #[serde(with = "shared_list")]
     pub(super) earlier: Vec<Arc<Advert>>,
     /// Proxies by the round that refreshed them.
+    #[serde(with = "proxies_by_round")]
     pub(super) proxies: Vec<(Round, Arc<ProxySet>)>,
     /// The newest offer of a private module.
+    #[serde(with = "shared_option")]
     pub(super) offer: Option<Arc<Advert>>,
 }
 

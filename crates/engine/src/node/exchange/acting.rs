@@ -4,6 +4,7 @@
 //! before it has had its grace time. The announcement names every member, so anybody can recompute the mean.
 
 use fednode_core::{BlobId, BlobRef, Body, Local, NodeId, Round};
+use serde::{Deserialize, Serialize};
 
 use crate::chain::{self, Rank};
 use crate::closing::Closer;
@@ -14,7 +15,7 @@ use crate::node::shared::Shared;
 pub(in crate::node) const ATTEMPTS: u32 = 4;
 
 /// A round being closed by this node.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in crate::node) struct Acting {
     closer: Closer,
     /// The most bytes that a part can have.
@@ -65,6 +66,11 @@ impl Acting {
             return None;
         }
         self.closer.offer(node, round, local)
+    }
+
+    /// Takes the spec of the node back, which no image holds.
+    pub(in crate::node) fn adopt_spec(&mut self, shared: &Shared) {
+        self.closer.adopt_spec(&shared.spec, &shared.schedule);
     }
 
     pub(super) fn resolve(&mut self, blob: BlobId, arrival: Arrival) {

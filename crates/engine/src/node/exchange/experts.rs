@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use fednode_core::{
     AggregationPlan, BlobId, BlobRef, ExpertId, ExpertOffer, MAX_EXPERTS, NodeId, PlanRow,
 };
+use serde::{Deserialize, Serialize};
 
+use crate::encoding::as_list;
 use crate::event::Arrival;
 
 /// The foreign experts that a round mixes in.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(in crate::node) struct Experts {
     rows: Vec<PlanRow>,
     /// Whose experts the rows name.
@@ -17,6 +19,7 @@ pub(in crate::node) struct Experts {
     /// Owners whose update of this round is not known yet.
     owners_awaited: BTreeSet<NodeId>,
     awaited: BTreeMap<BlobId, (BlobRef, Vec<ExpertId>)>,
+    #[serde(with = "as_list")]
     held: BTreeMap<ExpertId, BlobRef>,
 }
 

@@ -15,6 +15,7 @@ mod pursuit;
 use std::collections::BTreeSet;
 
 use fednode_core::{BlobId, Local, NodeId, Round, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use self::acting::Acting;
 use self::experts::Experts;
@@ -27,7 +28,7 @@ use crate::follower::Closed;
 use crate::status::Waiting;
 
 /// What a round waits for, and what has arrived.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Exchange {
     round: Round,
     started: Timestamp,

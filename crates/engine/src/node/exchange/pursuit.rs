@@ -11,12 +11,13 @@
 use std::collections::BTreeSet;
 
 use fednode_core::{BlobId, BlobRef, Global, NodeId};
+use serde::{Deserialize, Serialize};
 
 use crate::event::Arrival;
 use crate::follower::Closed;
 
 /// Where a closed round's mean is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Mean {
     Wanted,
     Held,
@@ -24,7 +25,7 @@ enum Mean {
 }
 
 /// A closed round that the node is about to follow.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Candidate {
     closed: Closed,
     mean: Mean,
@@ -33,7 +34,7 @@ struct Candidate {
 }
 
 /// Whether a round needs a mean, and which.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(in crate::node) struct Pursuit {
     /// Whether the round needs a mean that nobody has provided.
     is_needed: bool,
