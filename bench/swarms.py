@@ -66,7 +66,7 @@ def five_nodes(page, options):
 
 def main_job(page, options):
     rounds = 1 if options.quick else 4
-    flags = ["--local-epochs", 2, "--batch-size", 10, "--lr", 0.02, "--refresh-every", 2, "--set", "profile=robust"]
+    flags = ["--local-epochs", 2, "--batch-size", 10, "--lr", 0.02, "--set", "refresh_every=2", "--set", "profile=robust"]
     flags = ["--nodes", 5, "--rounds", rounds, *FASHION, *flags]
     for what, more in (("", []), (", an epoch ahead", ["--set", "training.ahead_epochs=1"])):
         swarm = Swarm(*flags, *more)

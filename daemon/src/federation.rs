@@ -35,10 +35,6 @@ pub(crate) struct Args {
     /// The federated algorithm; `fednode algorithms` lists them.
     #[arg(long)]
     pub(crate) algorithm: Option<String>,
-    /// The comparator of PM-MoE's Table 4, whose gate learns at once with everything that it weighs: short for
-    /// --algorithm fed-syn-moe.
-    #[arg(long, conflicts_with_all = ["algorithm", "pool"])]
-    pub(crate) gate_synchronous: bool,
     /// The model: cnn, lenet5, mlp, …, fasttext for texts; several, separated by commas, fall to the nodes in turn.
     #[arg(long, value_delimiter = ',')]
     pub(crate) model: Vec<String>,
@@ -68,26 +64,11 @@ pub(crate) struct Args {
     /// Step size.
     #[arg(long)]
     pub(crate) lr: Option<f64>,
-    /// Experts per node (K).
-    #[arg(long)]
-    pub(crate) experts: Option<usize>,
-    /// How many foreign experts each own expert is mixed with (P), a number or `all`.
-    #[arg(long, value_name = "P")]
-    pub(crate) peers_per_expert: Option<fednode_core::PeersPerExpert>,
-    /// Rounds between two exchanges of proxies (I).
-    #[arg(long, value_name = "I")]
-    pub(crate) refresh_every: Option<u32>,
-    /// Temperature of the softmax over similarities (tau).
-    #[arg(long, value_name = "TAU")]
-    pub(crate) temperature: Option<f64>,
     /// After the last round, every node publishes its private module, unless its share_module is false, and learns a mixture
     /// of everybody's (PM-MoE):
     /// fixed, paper, code or best.
     #[arg(long, value_name = "PRESET", num_args = 0..=1, require_equals = true, default_missing_value = "fixed")]
     pub(crate) pool: Option<String>,
-    /// Seconds a node waits for a round to close before it goes on without.
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) deadline: Option<f64>,
     /// Any key of federation.toml or hyper-parameter of the algorithm; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<Assignment>,
@@ -219,10 +200,7 @@ fn assignments(args: &Args) -> Vec<Assignment> {
         assignments.extend(value.map(|value| Assignment::new(key, value)));
     };
     let text = |number: Option<usize>| number.map(|number| number.to_string());
-    let synchronous = args
-        .gate_synchronous
-        .then(|| algorithm::SYNCHRONOUS_GATE.to_owned());
-    put(ALGORITHM, synchronous.or(args.algorithm.clone()));
+    put(ALGORITHM, args.algorithm.clone());
     put("nodes", args.nodes.map(|nodes| nodes.to_string()));
     put("rounds", args.rounds.map(|rounds| rounds.to_string()));
     put("model.name", args.model.first().cloned());
@@ -232,7 +210,6 @@ fn assignments(args: &Args) -> Vec<Assignment> {
         "model.by_node",
         (args.model.len() > 1).then(|| format!("[{several}]")),
     );
-    put("model.experts", text(args.experts));
     put(
         "data.partition",
         args.partition_file
@@ -253,31 +230,8 @@ fn assignments(args: &Args) -> Vec<Assignment> {
     put("training.batch_size", text(args.batch_size));
     put("training.learning_rate", args.lr.map(|lr| lr.to_string()));
     put(POOL, args.pool.clone());
-    put(
-        "round.deadline_seconds",
-        args.deadline.map(|deadline| deadline.to_string()),
-    );
-    put(
-        "hyper.peers_per_expert",
-        args.peers_per_expert.map(peers_text),
-    );
-    put(
-        "hyper.refresh_every",
-        args.refresh_every.map(|every| every.to_string()),
-    );
-    put(
-        "hyper.temperature",
-        args.temperature.map(|temperature| temperature.to_string()),
-    );
     assignments.extend(args.set.iter().cloned());
     assignments
-}
-
-fn peers_text(peers: fednode_core::PeersPerExpert) -> String {
-    match peers {
-        fednode_core::PeersPerExpert::Count(count) => count.to_string(),
-        fednode_core::PeersPerExpert::All(_) => "all".to_owned(),
-    }
 }
 
 /// Settings that learn visibly within a few rounds on data like this.
@@ -387,22 +341,18 @@ mod tests {
 
     #[test]
     fn flags_and_settings_contradict_nothing() {
-        let flags = Args {
-            temperature: Some(2.0),
-            ..flags()
-        };
         let same = Args {
             set: set(&["training.learning_rate=1e-1"]),
-            ..flags.clone()
+            ..flags()
         };
         assert!(spec(&same, &digits()).is_ok(), "the same number");
         let flags = Args {
             algorithm: Some("fedmoe-da".into()),
-            ..flags
+            ..flags()
         };
         for (typed, key) in [
             ("training.learning_rate=0.5", "training.learning_rate"),
-            ("temperature=3", "temperature"),
+            ("training.batch_size=9", "training.batch_size"),
             ("algorithm=fedavg", "algorithm"),
         ] {
             let args = Args {
@@ -434,24 +384,9 @@ mod tests {
     }
 
     #[test]
-    fn a_synchronous_gate_is_an_algorithm() {
+    fn settings_of_the_exchange_reach_the_exchange() {
         let args = Args {
-            gate_synchronous: true,
-            ..Args::default()
-        };
-        assert_eq!(
-            spec(&args, &digits()).unwrap().algorithm,
-            algorithm::SYNCHRONOUS_GATE
-        );
-    }
-
-    #[test]
-    fn flags_of_the_exchange_reach_the_exchange() {
-        let peers_per_expert = Some(fednode_core::PeersPerExpert::ALL);
-        let args = Args {
-            peers_per_expert,
-            refresh_every: Some(3),
-            temperature: Some(2.0),
+            set: set(&["peers_per_expert=all", "refresh_every=3", "temperature=2"]),
             ..Args::default()
         };
         let made = spec(&args, &digits()).unwrap();
@@ -465,7 +400,7 @@ mod tests {
     fn flags_that_an_algorithm_does_not_have_are_refused() {
         let args = Args {
             algorithm: Some("local".into()),
-            refresh_every: Some(3),
+            set: set(&["refresh_every=3"]),
             ..Args::default()
         };
         assert!(

@@ -105,10 +105,10 @@ async fn lie(mut network: Network, rubbish: Arc<Rubbish>) {
 #[test]
 fn a_peer_that_serves_corrupt_bytes_is_struck_and_left_out() {
     let settings = [
-        "--peers-per-expert",
-        "all",
-        "--refresh-every",
-        "1",
+        "--set",
+        "peers_per_expert=all",
+        "--set",
+        "refresh_every=1",
         "--samples-per-node",
         "120",
     ];

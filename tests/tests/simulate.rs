@@ -259,7 +259,7 @@ fn every_algorithm_learns_with_a_share_of_the_nodes() {
     for row in rows {
         let of = |key: &str| row[key][0].as_f64().unwrap();
         let (accuracy, floor) = (of("mean_accuracy"), of("majority_class_accuracy"));
-        // Who trains in which round depends on the federation's id, so that any new key of the spec moves these by points.
+        // Who trains in which round depends on the seed, which moves these by points.
         assert!(
             accuracy > floor + 0.1,
             "{}: {accuracy}, always the majority class {floor}",
@@ -546,8 +546,8 @@ fn more_nodes_than_the_memory_holds_are_refused_with_the_estimate() {
         many,
         "--partition",
         "iid",
-        "--experts",
-        "64",
+        "--set",
+        "model.experts=64",
         "--threads",
         many,
     ];

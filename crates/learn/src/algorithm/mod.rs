@@ -168,9 +168,6 @@ pub static TABLE: &[Row] = &[
     fedbn::ROW,
 ];
 
-/// The algorithm whose gate learns at once with what it weighs, the comparator of a pool.
-pub const SYNCHRONOUS_GATE: &str = fed_syn_moe::ROW.name;
-
 /// What an algorithm is built from.
 #[derive(Debug)]
 pub struct Setup<'a> {
