@@ -41,20 +41,16 @@ use crate::journal::Entry;
 use crate::machine::Machine;
 use crate::notes::WaitLog;
 use crate::publisher::{Publisher, Signed};
-use crate::recording::Recorder;
-use crate::spans::Stage;
 use crate::standing::Standing;
 use crate::timers::Timers;
+use crate::watched::Watched;
 
 /// How often the loop looks around even if nothing happens.
 const TICK: Duration = Duration::from_secs(1);
 
 /// One member at work.
 pub(crate) struct Driver<M> {
-    pub(crate) machine: M,
-    pub(crate) recorder: Recorder,
-    /// What log lines say of where the machine stands.
-    pub(crate) stage: Stage,
+    pub(crate) machine: Watched<M>,
     pub(crate) base: Base,
     pub(crate) desk: Desk,
     pub(crate) keeper: Keeper,
@@ -94,11 +90,11 @@ impl<M: Machine> Driver<M> {
     ///
     /// Goes on from `past`.
     pub(crate) async fn run(mut self, past: Past) -> Result<Finished, RunError> {
-        self.stage.span().in_scope(|| self.begin(past));
+        self.machine.span().in_scope(|| self.begin(past));
         let outcome = loop {
             let happening = self.next().await;
             // Never held while the loop waits: what happens next may belong to another round.
-            let step = self.stage.span().in_scope(|| self.react(happening));
+            let step = self.machine.span().in_scope(|| self.react(happening));
             match step {
                 Ok(()) => {}
                 Err(error) => break Err(error),
@@ -165,14 +161,7 @@ impl<M: Machine> Driver<M> {
     /// Tells the machine what happened and does what it says.
     pub(crate) fn feed(&mut self, input: Input) {
         let now = self.base.now();
-        let outputs = self.recorder.feed(&mut self.machine, now, input);
-        let before = self.stage.span();
-        let (phase, round) = (self.machine.phase(), self.machine.round());
-        let after = self.stage.enter(phase, round);
-        for output in outputs {
-            // What the machine orders belongs to where it stands now; that a round is closed, to that round.
-            let closes = matches!(output, Output::Note(Note::RoundClosed { .. }));
-            let span = if closes { &before } else { &after };
+        for (span, output) in self.machine.feed(now, input) {
             span.in_scope(|| self.carry_out(output));
         }
     }

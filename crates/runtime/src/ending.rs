@@ -277,7 +277,7 @@ impl<M: Machine> Driver<M> {
             desk,
             control,
             net_task,
-            recorder,
+            machine,
             ..
         } = self;
         let Base {
@@ -292,7 +292,7 @@ impl<M: Machine> Driver<M> {
         drop(net);
         tasks.shutdown().await;
         journal.close().await;
-        recorder.close().await;
+        machine.close().await;
         // Its error would be a panic, which was reported when it happened.
         let _ = net_task.await;
         // Workers cannot be interrupted; each holds the blobs for as long as one look at the disk takes.

@@ -76,6 +76,7 @@ pub mod status;
 pub mod telemetry;
 mod timers;
 pub mod trainer;
+mod watched;
 mod work;
 
 pub use config::{Control, DEFAULT_LINGER, MemberConfig};

@@ -35,10 +35,10 @@ use crate::notes::{Notebook, WaitLog};
 use crate::publisher::Publisher;
 use crate::recording::{self, Origin, Recorder};
 use crate::records;
-use crate::spans::Stage;
 use crate::standing::Standing;
 use crate::timers::Timers;
 use crate::trainer::{Trainer, TrainerCard, TrainerThread};
+use crate::watched::Watched;
 
 /// Runs a training node until all rounds are done (and it has lingered), or until it is stopped.
 ///
@@ -262,9 +262,7 @@ impl Opened {
             tasks: JoinSet::new(),
         };
         let driver = Driver {
-            stage: Stage::new(machine.phase(), machine.round()),
-            recorder: recorder.map_err(no_recorder)?,
-            machine,
+            machine: Watched::new(machine, recorder.map_err(no_recorder)?),
             next_tick: base.now(),
             base,
             desk: Desk::new(trainer, card, book),

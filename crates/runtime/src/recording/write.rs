@@ -375,8 +375,10 @@ mod tests {
 
     #[test]
     fn a_spec_without_comments_is_the_same_federation() {
-        let mut spec = FederationSpec::default();
-        spec.name = "# no comment".into();
+        let spec = FederationSpec {
+            name: "# no comment".into(),
+            ..FederationSpec::default()
+        };
         let keys = without_comments(&spec.to_toml());
         assert!(!keys.lines().any(|line| line.starts_with('#')), "{keys}");
         assert_eq!(FederationSpec::from_toml(&keys).unwrap().id(), spec.id());
