@@ -28,16 +28,20 @@ pub(crate) const MAX_SIGNED_BYTES: usize = MAX_ADVERT_BYTES + 128;
 /// Candidates that may wait. A full queue means "ignore", and sync repairs that.
 pub(crate) const GATE_QUEUE: usize = 64;
 
+/// The message of gossip that an advert came in. It waits for a verdict.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    pub(crate) id: MessageId,
+    /// The peer that passed it on, who need not be its author.
+    pub(crate) source: PeerId,
+    pub(crate) topic: TopicHash,
+}
+
 /// Adverts to be checked.
 #[derive(Debug)]
 pub(crate) enum Candidate {
     /// An advert from gossip.
-    Gossip {
-        id: MessageId,
-        source: PeerId,
-        topic: TopicHash,
-        bytes: Vec<u8>,
-    },
+    Gossip { origin: Origin, bytes: Vec<u8> },
     /// The adverts of a sync reply.
     Sync {
         peer: NodeId,
@@ -55,9 +59,7 @@ pub(crate) enum Candidate {
 pub(crate) enum Checked {
     /// An advert from gossip.
     Gossip {
-        id: MessageId,
-        source: PeerId,
-        topic: TopicHash,
+        origin: Origin,
         outcome: Result<(SignedAdvert, Advert), Objection>,
     },
     /// The adverts of a sync reply, in order.
@@ -121,17 +123,10 @@ impl Rules {
 
     fn judge_all(&self, candidate: Candidate, now: Timestamp) -> Checked {
         match candidate {
-            Candidate::Gossip {
-                id,
-                source,
-                topic,
-                bytes,
-            } => {
+            Candidate::Gossip { origin, bytes } => {
                 let signed = codec::decode(&bytes, MAX_SIGNED_BYTES).map_err(Objection::from);
                 Checked::Gossip {
-                    id,
-                    source,
-                    topic,
+                    origin,
                     outcome: signed.and_then(|signed| self.judge(signed, now)),
                 }
             }

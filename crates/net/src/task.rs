@@ -1,25 +1,40 @@
 //! The swarm task: the one owner of the swarm and of all state about peers.
 //!
 //! It handles commands, requests of the fetcher, judged adverts, swarm events and the tick of a timer, one at a time. It
-//! waits for nothing else. This file holds the state and the loop; each protocol has a file beside it.
+//! waits for nothing else.
+//!
+//! ```text
+//!   commands ─┐             ┌─► Reception  hello: who is let in
+//!     wishes ─┤             ├─► Dialing    whom to connect to, and where
+//!    checked ─┼─► Task ─────┼─► Exchange   addresses told and asked for
+//!     events ─┤     ▲       ├─► Gossip     adverts as they are published
+//!       tick ─┘     │       ├─► Syncing    adverts that gossip lost
+//!                   │       └─► Adverts    what is known, wanted and made here
+//!                   └── findings ──┘           (all are lent the Base)
+//! ```
+//!
+//! This file selects and dispatches. Each part owns its state and does not call the others, except those it is lent. What
+//! concerns several of them (a connection, a ban, a change of who is followed) is decided here, and what a part finds out
+//! comes back as a [`Finding`].
 
-mod commands;
-mod connections;
+mod adverts;
+mod base;
 mod dial_error;
-mod follow;
+mod dialing;
+mod exchange;
+mod finding;
 mod gossip;
 mod hello;
 mod peers;
-mod sync;
+mod syncing;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fednode_core::{Audience, NodeId, Refusal};
+use fednode_core::{Audience, NodeId};
 use futures::StreamExt;
-use libp2p::gossipsub::{MessageId, TopicHash};
-use libp2p::swarm::{ConnectionId, Swarm, SwarmEvent};
+use libp2p::core::ConnectedPoint;
+use libp2p::swarm::{ConnectionError, ConnectionId, Swarm, SwarmEvent};
 use libp2p::{Multiaddr, PeerId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -28,20 +43,26 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::addresses::AddressBook;
+use crate::addresses::bare;
 use crate::behaviour::{Behaviour, BehaviourEvent, Topics};
 use crate::blob::{Fetcher, Wish};
 use crate::book::Book;
 use crate::config::Config;
-use crate::dialer::{Dialer, Target};
 use crate::event::{Event, Outbox};
 use crate::gate::{Candidate, Checked};
-use crate::handle::{Command, Shared};
-use crate::holds::Holds;
-use crate::identity::{Identity, peer_id};
+use crate::handle::{Command, Direction, Shared};
+use crate::identity::{Identity, node_id, peer_id};
 use crate::score::Standing;
-use connections::Peer;
+use adverts::Adverts;
+use base::Base;
 pub(crate) use dial_error::socket_error;
+use dialing::Dialing;
+use exchange::Exchange;
+use finding::Finding;
+use gossip::Gossip;
+use hello::Reception;
+use peers::{Connection, Gone, Hello, Peers};
+use syncing::Syncing;
 
 /// The beat of all periodic work: shorter than the shortest back-off.
 const TICK: Duration = Duration::from_millis(100);
@@ -80,86 +101,48 @@ pub(crate) struct Inlets {
 
 /// The owner of the swarm.
 pub(crate) struct Task {
-    swarm: Swarm<Behaviour>,
-    config: Config,
-    identity: Identity,
-    own: NodeId,
-    topics: Topics,
-    audience: Audience,
-    /// The authors outside the broadcast set whose adverts this node wants.
-    follows: BTreeSet<NodeId>,
-    book: Book,
-    peers: BTreeMap<NodeId, Peer>,
-    dialer: Dialer,
-    dials: HashMap<ConnectionId, Target>,
-    addresses: AddressBook,
-    /// Addresses at which peers claim to see this node, with the number of claims.
-    observed: BTreeMap<Multiaddr, u32>,
-    /// Refusals that were reported already: a peer that keeps coming back is no news.
-    refusals: BTreeMap<NodeId, Refusal>,
-    standing: Standing,
-    holds: Holds,
-    outbox: Outbox,
-    gate: mpsc::Sender<Candidate>,
-    shared: Arc<Shared>,
-    /// Own adverts that had no subscriber yet.
-    unheard: VecDeque<(TopicHash, Vec<u8>)>,
-    /// Accepted adverts that wait to be forwarded, with time and source.
-    forwards: VecDeque<(Instant, MessageId, PeerId)>,
-    /// The counter of the next advert of this incarnation.
-    counter: u64,
-    rng: StdRng,
-    next_sync: Instant,
-    next_exchange: Instant,
+    base: Base,
+    reception: Reception,
+    dialing: Dialing,
+    exchange: Exchange,
+    adverts: Adverts,
+    gossip: Gossip,
+    syncing: Syncing,
     next_prune: Instant,
 }
 
 impl Task {
     pub(crate) fn new(beginning: Beginning, outlets: Outlets, shared: Arc<Shared>) -> Self {
-        let Beginning {
-            swarm,
-            config,
-            identity,
-            topics,
-            book,
-        } = beginning;
         let now = Instant::now();
+        let audience = Audience::of(&beginning.config.spec);
         let mut task = Self {
-            swarm,
-            own: identity.node_id(),
-            identity,
-            topics,
-            audience: Audience::of(&config.spec),
-            follows: BTreeSet::new(),
-            book,
-            peers: BTreeMap::new(),
-            dialer: Dialer::default(),
-            dials: HashMap::new(),
-            addresses: AddressBook::default(),
-            observed: BTreeMap::new(),
-            refusals: BTreeMap::new(),
-            standing: Standing::default(),
-            holds: Holds::default(),
-            outbox: outlets.events,
-            gate: outlets.gate,
-            shared,
-            unheard: VecDeque::new(),
-            forwards: VecDeque::new(),
-            counter: 1,
-            rng: StdRng::from_os_rng(),
-            next_sync: now + config.sync_every,
-            next_exchange: now + peers::EXCHANGE_EVERY,
+            reception: Reception::default(),
+            dialing: Dialing::default(),
+            exchange: Exchange::new(now),
+            adverts: Adverts::new(audience, beginning.book, outlets.gate),
+            gossip: Gossip::new(beginning.topics),
+            syncing: Syncing::new(beginning.config.sync_every, now),
             next_prune: now + PRUNE_EVERY,
-            config,
+            base: Base {
+                swarm: beginning.swarm,
+                own: beginning.identity.node_id(),
+                identity: beginning.identity,
+                config: beginning.config,
+                peers: Peers::default(),
+                standing: Standing::default(),
+                outbox: outlets.events,
+                shared,
+                rng: StdRng::from_os_rng(),
+            },
         };
-        let listeners: Vec<Multiaddr> = task.swarm.listeners().cloned().collect();
-        listeners
-            .into_iter()
-            .for_each(|address| task.on_listening(address));
-        let configured = task.config.peers.clone();
-        configured
-            .into_iter()
-            .for_each(|address| task.add_target(address));
+        // The swarm listens already, so the events of these addresses are gone.
+        let listeners: Vec<Multiaddr> = task.base.swarm.listeners().cloned().collect();
+        for address in listeners {
+            task.base.on_listening(address);
+        }
+        for address in task.base.config.peers.clone() {
+            task.dialing.add_target(&task.base, address);
+        }
         task
     }
 
@@ -188,50 +171,100 @@ impl Task {
                     Some(command) => self.on_command(command),
                     None => break,
                 },
-                event = self.swarm.select_next_some() => self.on_swarm_event(event),
+                event = self.base.swarm.select_next_some() => self.on_swarm_event(event),
                 _ = tick.tick() => self.on_tick(),
             }
         }
         inlets.cancel.cancel();
         self.say_goodbye().await;
-        // Jobs and served streams see the cancelled token. The gate ends with its queue.
-        let Self { swarm, gate, .. } = self;
+        // Jobs and served streams see the cancelled token. The gate ends with its queue. The outbox stays until they have
+        // ended, because its end tells the application that nothing of the network is left.
+        let Self {
+            base: Base { swarm, .. },
+            adverts: Adverts { gate, .. },
+            ..
+        } = self;
         drop((swarm, gate, inlets.checked));
         fetcher.closed().await;
         while helpers.join_next().await.is_some() {}
     }
 
     fn on_tick(&mut self) {
-        let now = Instant::now();
+        let (base, now) = (&mut self.base, Instant::now());
         // The outbox first: adverts are ignored while it has a backlog.
-        self.outbox.flush();
-        self.forward_due(now);
+        base.outbox.flush();
+        self.gossip.forward_due(base, now);
         // Dead connections before dials: a peer that is about to go must not count as connected.
-        self.check_deadlines(now);
-        self.dial_due(now);
-        self.sync_due(now);
-        self.exchange_due(now);
-        self.lift_bans();
+        base.check_deadlines(now);
+        self.dialing.dial_due(base, now);
+        self.syncing.start_due(base, &self.adverts, now);
+        self.exchange.ask_due(base, now);
+        base.lift_bans();
         if self.next_prune <= now {
             self.next_prune = now + PRUNE_EVERY;
             let now = crate::clock::now();
-            self.book.prune(now);
-            self.addresses.prune(now);
+            self.adverts.book.prune(now);
+            self.dialing.prune(now);
+        }
+    }
+
+    fn on_command(&mut self, command: Command) {
+        let base = &mut self.base;
+        match command {
+            Command::Publish(round, body, reply) => {
+                let said = self.gossip.publish(base, &mut self.adverts, round, *body);
+                // The caller may have stopped waiting. The advert is published all the same.
+                _ = reply.send(said);
+            }
+            Command::Dial(address) => self.dialing.add_target(base, address),
+            Command::Peers(reply) => _ = reply.send(base.peer_infos()),
+            Command::Follow(nodes) => self.follow(nodes),
+            Command::Strike(node, reason) => self.strike(node, reason),
+            Command::Ban(node, length, reason) => self.ban(node, length, reason),
+            Command::Held(blob) => self.syncing.add_held(blob),
+        }
+    }
+
+    fn on_wish(&mut self, wish: Wish) {
+        match wish {
+            Wish::Connect(nodes) => self.dialing.hurry(&self.base, nodes),
+            Wish::Strike(node, reason) => self.strike(node, reason),
+            Wish::Held(blob) => self.syncing.add_held(blob),
+        }
+    }
+
+    fn on_checked(&mut self, checked: Checked) {
+        let (base, adverts) = (&mut self.base, &mut self.adverts);
+        match checked {
+            Checked::Gossip { origin, outcome } => {
+                let finding = self.gossip.on_checked(base, adverts, origin, outcome);
+                self.act_on(finding);
+            }
+            Checked::Sync {
+                peer,
+                outcomes,
+                more,
+            } => {
+                let findings = self.syncing.on_checked(base, adverts, peer, outcomes, more);
+                self.act_on(findings);
+            }
         }
     }
 
     fn on_swarm_event(&mut self, event: SwarmEvent<BehaviourEvent>) {
         match event {
             SwarmEvent::Behaviour(event) => self.on_behaviour_event(event),
-            SwarmEvent::NewListenAddr { address, .. } => self.on_listening(address),
-            SwarmEvent::ExpiredListenAddr { address, .. } => self.on_listening_no_more(&address),
+            SwarmEvent::NewListenAddr { address, .. } => self.base.on_listening(address),
+            SwarmEvent::ExpiredListenAddr { address, .. } => {
+                self.base.on_listening_no_more(&address);
+            }
             SwarmEvent::ListenerClosed {
                 addresses, reason, ..
             } => {
                 tracing::warn!(?reason, "a listener closed");
                 addresses
                     .iter()
-                    .for_each(|address| self.on_listening_no_more(address));
+                    .for_each(|address| self.base.on_listening_no_more(address));
             }
             SwarmEvent::ConnectionEstablished {
                 peer_id,
@@ -239,7 +272,7 @@ impl Task {
                 endpoint,
                 ..
             } => {
-                self.on_connected(peer_id, connection_id, &endpoint);
+                self.on_connected(&peer_id, connection_id, &endpoint);
             }
             SwarmEvent::ConnectionClosed {
                 peer_id,
@@ -254,10 +287,8 @@ impl Task {
                 error,
                 ..
             } => {
-                // Dials that libp2p begins by itself have no target here, and no back-off.
-                if let Some(target) = self.dials.remove(&connection_id) {
-                    self.on_dial_error(&target, &error);
-                }
+                let base = &mut self.base;
+                self.dialing.on_dial_error(base, connection_id, &error);
             }
             SwarmEvent::IncomingConnectionError {
                 send_back_addr,
@@ -266,60 +297,176 @@ impl Task {
             } => {
                 tracing::debug!(address = %send_back_addr, %error, "an incoming connection failed");
             }
-            SwarmEvent::NewExternalAddrCandidate { address } => self.on_observed(address),
+            SwarmEvent::NewExternalAddrCandidate { address } => {
+                self.exchange.on_observed(&self.base, address);
+            }
             _ => {}
         }
     }
 
     fn on_behaviour_event(&mut self, event: BehaviourEvent) {
-        match event {
-            BehaviourEvent::Hello(event) => self.on_hello_event(event),
-            BehaviourEvent::Sync(event) => self.on_sync_event(event),
-            BehaviourEvent::Peers(event) => self.on_peers_event(event),
-            BehaviourEvent::Gossip(event) => self.on_gossip_event(event),
-            BehaviourEvent::Ping(event) => self.on_ping(event),
-            BehaviourEvent::Mdns(event) => self.on_mdns(event),
-            BehaviourEvent::Identify(_) | BehaviourEvent::Streams(()) => {}
+        let (base, adverts) = (&mut self.base, &self.adverts);
+        let findings = match event {
+            BehaviourEvent::Hello(event) => self.reception.on_event(base, event),
+            BehaviourEvent::Sync(event) => {
+                Vec::from_iter(self.syncing.on_event(base, adverts, event))
+            }
+            BehaviourEvent::Peers(event) => {
+                Vec::from_iter(self.exchange.on_event(base, &mut self.dialing, event))
+            }
+            BehaviourEvent::Gossip(event) => {
+                Vec::from_iter(self.gossip.on_event(base, adverts, event))
+            }
+            BehaviourEvent::Ping(event) => return base.on_ping(event),
+            BehaviourEvent::Mdns(event) => return self.dialing.on_mdns(base, event),
+            BehaviourEvent::Identify(_) | BehaviourEvent::Streams(()) => return,
             BehaviourEvent::Limits(never)
             | BehaviourEvent::Banned(never)
             | BehaviourEvent::Allowed(never) => match never {},
+        };
+        self.act_on(findings);
+    }
+
+    /// Does what follows from findings, in their order: a peer is up for the dialer before anything is asked of it.
+    fn act_on(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        for finding in findings {
+            match finding {
+                Finding::Fault(node, reason) => self.strike(node, reason),
+                Finding::Arrival(node) => self.dialing.welcomed(node),
+                Finding::Answer(node) => {
+                    // At once and not at the next tick: a newcomer knows nothing and nobody yet.
+                    self.syncing.start(&mut self.base, &self.adverts, node);
+                    self.exchange.ask(&mut self.base, node);
+                }
+                Finding::Silence(node) => {
+                    tracing::warn!(%node, "a connected peer is silent on gossip: connecting anew");
+                    self.base.disconnect(&node);
+                    self.dialing.renew(node);
+                }
+            }
         }
     }
 
-    fn on_wish(&mut self, wish: Wish) {
-        match wish {
-            Wish::Connect(nodes) => self.hurry(nodes),
-            Wish::Strike(node, reason) => self.strike(node, reason),
-            Wish::Held(blob) => self.holds.add(blob),
+    fn on_connected(&mut self, peer: &PeerId, id: ConnectionId, endpoint: &ConnectedPoint) {
+        // First of all, whoever the peer is: an attempt that is not taken off the list counts as a peer for ever.
+        let target = self.dialing.take(id);
+        let Some(node) = node_id(peer) else {
+            tracing::debug!(%peer, "a peer whose key is not ed25519");
+            self.base.swarm.close_connection(id);
+            return;
+        };
+        if let Some(target) = &target {
+            self.dialing.connected(target, node);
         }
+        let direction = if endpoint.is_dialer() {
+            Direction::Outbound
+        } else {
+            Direction::Inbound
+        };
+        let address = bare(endpoint.get_remote_address());
+        let connection = Connection::new(id, address, direction, target);
+        self.base.peers.connected(node, connection);
+        // Only the dialing side begins. The other answers, so each connection has one exchange.
+        if direction == Direction::Outbound {
+            self.reception.say_hello(&mut self.base, peer);
+        }
+    }
+
+    fn on_disconnected(&mut self, peer: &PeerId, id: ConnectionId, cause: Option<ConnectionError>) {
+        let Some(node) = node_id(peer) else { return };
+        let base = &mut self.base;
+        let Some(Gone { hello, target }) = base.peers.closed(&node, id) else {
+            return;
+        };
+        match hello {
+            Hello::Welcome { .. } => {
+                base.shared.roster.remove(&node);
+                self.dialing.lost(base, node);
+                tracing::debug!(%node, ?cause, "peer down");
+                base.tell(Event::PeerDown { node });
+            }
+            Hello::Refused => self.dialing.refused(base, node),
+            Hello::Waiting => {
+                if let Some(target) = target {
+                    self.dialing.turned_away(base, &target);
+                }
+            }
+        }
+    }
+
+    /// Receives the adverts of these nodes too, of nodes outside the broadcast set no others.
+    ///
+    /// In a large federation each author has a topic of its own. A follower subscribes to it, connects if there is room,
+    /// and asks for the author in every sync. So earlier or lost adverts come from any other follower.
+    fn follow(&mut self, nodes: Vec<NodeId>) {
+        let base = &mut self.base;
+        let change = self.adverts.follow(base.own, nodes);
+        // Unsubscribe first: the subscription filter of peers bounds how many topics a node has at once.
+        self.gossip.unsubscribe(base, &change.dropped);
+        self.gossip.subscribe(base, &change.new);
+        // The topic brings only what comes from now on; sync brings what the author published before.
+        for author in &change.new {
+            self.syncing.start(base, &self.adverts, *author);
+        }
+        self.dialing.hurry(base, change.new);
+    }
+
+    /// Adds a strike. Enough strikes are a ban.
+    ///
+    /// The evidence of all parts comes together here. One part alone would see too little of it.
+    fn strike(&mut self, node: NodeId, reason: String) {
+        if node == self.base.own {
+            return;
+        }
+        tracing::debug!(%node, reason, "struck");
+        // The application hears of every strike, so that a person can see why a peer was banned.
+        let ban = self.base.standing.strike(node, crate::clock::now());
+        self.base.tell(Event::Struck {
+            node,
+            reason: reason.clone(),
+        });
+        if let Some(length) = ban {
+            self.enforce_ban(node, length, reason);
+        }
+    }
+
+    fn ban(&mut self, node: NodeId, length: Duration, reason: String) {
+        if node != self.base.own {
+            self.base.standing.ban(node, length, crate::clock::now());
+            self.enforce_ban(node, length, reason);
+        }
+    }
+
+    fn enforce_ban(&mut self, node: NodeId, length: Duration, reason: String) {
+        let base = &mut self.base;
+        self.dialing.refused(base, node);
+        // This also closes the connections there are; what follows from that comes as events.
+        base.swarm.behaviour_mut().banned.block_peer(peer_id(&node));
+        base.tell(Event::Banned {
+            node,
+            length,
+            reason,
+        });
     }
 
     /// Sends last messages and closes connections, in half a second at most.
     async fn say_goodbye(&mut self) {
-        if self.peers.is_empty() {
+        if self.base.peers.is_empty() {
             return;
         }
         self.follow(Vec::new());
-        for topic in [self.topics.advert.clone(), self.topics.control.clone()] {
-            self.swarm.behaviour_mut().gossip.unsubscribe(&topic);
-        }
+        self.gossip.leave(&mut self.base);
         // The swarm sends only while it is polled, so it is polled for a moment with its events thrown away.
-        let swarm = &mut self.swarm;
+        let swarm = &mut self.base.swarm;
         _ = timeout(LAST_WORDS, async { while swarm.next().await.is_some() {} }).await;
-        let connected: Vec<NodeId> = self.peers.keys().copied().collect();
-        connected
-            .iter()
-            .for_each(|node| _ = self.swarm.disconnect_peer_id(peer_id(node)));
-        let swarm = &mut self.swarm;
+        for (node, _) in self.base.peers.iter() {
+            _ = swarm.disconnect_peer_id(peer_id(node));
+        }
         let closed = async {
             while swarm.network_info().num_peers() > 0 {
                 swarm.next().await;
             }
         };
         _ = timeout(FAREWELL, closed).await;
-    }
-
-    fn tell(&mut self, event: Event) {
-        self.outbox.send(event);
     }
 }

@@ -6,13 +6,13 @@
 //! ```
 //!
 //! An accepted advert goes to the application at once and is forwarded a moment later.
+//!
+//! In a large federation each author has a topic of its own for what is not for everybody. A follower subscribes to it.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use fednode_core::{
-    ADVERT_LIFE, Advert, Body, MAX_ADVERT_BYTES, NodeId, Round, Sequence, SignedAdvert,
-};
+use fednode_core::{Advert, Body, NodeId, Round, SignedAdvert};
 use libp2p::PeerId;
 use libp2p::gossipsub::{
     self, Event as GossipEvent, MessageAcceptance, MessageId, PublishError as GossipError,
@@ -20,11 +20,12 @@ use libp2p::gossipsub::{
 };
 use rand::Rng;
 
-use super::Task;
-use crate::book::Verdict;
+use super::adverts::{Admission, Adverts};
+use super::base::Base;
+use super::finding::Finding;
+use crate::behaviour::Topics;
 use crate::codec;
-use crate::event::Event;
-use crate::gate::{Candidate, Checked, MAX_SIGNED_BYTES, Objection};
+use crate::gate::{Candidate, MAX_SIGNED_BYTES, Objection, Origin};
 use crate::handle::PublishError;
 use crate::identity::node_id;
 
@@ -39,64 +40,42 @@ const FORWARD_DELAY: Duration = Duration::from_millis(150);
 /// Adverts that wait to be forwarded. Beyond that the oldest is forwarded at once.
 const MAX_FORWARDS: usize = 1024;
 
-/// The result for an advert that passed the gate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Admission {
-    /// It is new and went to the application.
-    Admitted,
-    /// It is known, is this node's own, or there is no room for it now.
-    Ignored,
+/// The adverts on their way into gossip.
+#[derive(Debug)]
+pub(super) struct Gossip {
+    topics: Topics,
+    /// Own adverts that had no subscriber yet.
+    unheard: VecDeque<(TopicHash, Vec<u8>)>,
+    /// Accepted adverts that wait to be forwarded, with time and source.
+    forwards: VecDeque<(Instant, MessageId, PeerId)>,
 }
 
-impl Task {
-    /// Stamps, signs, remembers and gossips.
+impl Gossip {
+    pub(super) fn new(topics: Topics) -> Self {
+        Self {
+            topics,
+            unheard: VecDeque::new(),
+            forwards: VecDeque::new(),
+        }
+    }
+
+    /// Makes an advert and gossips it.
     pub(super) fn publish(
         &mut self,
+        base: &mut Base,
+        adverts: &mut Adverts,
         round: Round,
         body: Body,
     ) -> Result<(Advert, SignedAdvert), PublishError> {
-        let now = crate::clock::now();
-        let sequence = Sequence {
-            incarnation: self.config.incarnation,
-            counter: self.counter,
-        };
-        let (federation, author) = (self.config.federation, self.own);
-        let advert = Advert {
-            federation,
-            author,
-            sequence,
-            round,
-            issued_at: now,
-            expires_at: now + ADVERT_LIFE,
-            body,
-        };
-        // The checks of every receiver, before anything is signed: a refused advert would cost this node its standing.
-        advert.check(&self.config.spec, federation, now)?;
-        if self.book.judge(&author, sequence, round) == Verdict::TooFast {
-            return Err(PublishError::TooMany(round));
-        }
-        let payload = codec::encode(&advert);
-        if payload.len() > MAX_ADVERT_BYTES {
-            return Err(PublishError::TooLarge {
-                size: payload.len(),
-                limit: MAX_ADVERT_BYTES,
-            });
-        }
-        let signed = SignedAdvert {
-            signature: self.identity.sign_advert(&payload),
-            payload,
-        };
-        // The counter grows only now: a gap in the sequence would look like a lost advert to sync.
-        self.counter += 1;
-        self.book.insert(Arc::new(signed.clone()), &advert, now);
-        let topic = self.topics.of_advert(&self.audience, &advert).hash();
-        self.gossip(topic, codec::encode(&signed));
+        let (advert, signed) = adverts.make(base, round, body)?;
+        let topic = self.topics.of_advert(&adverts.audience, &advert).hash();
+        self.send(base, topic, codec::encode(&signed));
         Ok((advert, signed))
     }
 
     /// Hands an encoded advert to gossip. Without a subscriber the advert waits for the first one.
-    fn gossip(&mut self, topic: TopicHash, message: Vec<u8>) {
-        match self
+    fn send(&mut self, base: &mut Base, topic: TopicHash, message: Vec<u8>) {
+        match base
             .swarm
             .behaviour_mut()
             .gossip
@@ -115,21 +94,49 @@ impl Task {
     }
 
     /// Gossips the adverts that had no subscriber.
-    fn gossip_unheard(&mut self) {
+    fn send_unheard(&mut self, base: &mut Base) {
         for (topic, message) in std::mem::take(&mut self.unheard) {
-            self.gossip(topic, message);
+            self.send(base, topic, message);
         }
     }
 
-    pub(super) fn on_gossip_event(&mut self, event: GossipEvent) {
+    /// Subscribes to the topics of authors that are followed from now on.
+    pub(super) fn subscribe(&self, base: &mut Base, authors: &[NodeId]) {
+        for author in authors {
+            let topic = self.topics.of_author(author);
+            if let Err(error) = base.swarm.behaviour_mut().gossip.subscribe(&topic) {
+                tracing::debug!(%author, %error, "not followed on gossip: sync only");
+            }
+        }
+    }
+
+    /// Unsubscribes from the topics of authors that are no longer followed.
+    pub(super) fn unsubscribe(&self, base: &mut Base, authors: &[NodeId]) {
+        for author in authors {
+            let topic = self.topics.of_author(author);
+            base.swarm.behaviour_mut().gossip.unsubscribe(&topic);
+        }
+    }
+
+    /// Unsubscribes from the topics of the federation, so that peers drop this node from their meshes at once.
+    pub(super) fn leave(&self, base: &mut Base) {
+        for topic in [&self.topics.advert, &self.topics.control] {
+            base.swarm.behaviour_mut().gossip.unsubscribe(topic);
+        }
+    }
+
+    pub(super) fn on_event(
+        &mut self,
+        base: &mut Base,
+        adverts: &Adverts,
+        event: GossipEvent,
+    ) -> Option<Finding> {
         match event {
             GossipEvent::Message {
                 propagation_source,
                 message_id,
                 message,
-            } => {
-                self.on_gossip(propagation_source, message_id, message);
-            }
+            } => return on_message(base, adverts, propagation_source, message_id, message),
             GossipEvent::SlowPeer {
                 peer_id,
                 failed_messages,
@@ -140,150 +147,124 @@ impl Task {
                 tracing::debug!(peer = %peer_id, "a peer without gossip: sync only");
             }
             // The first subscriber may be the only peer; without this, the first adverts would wait for a sync.
-            GossipEvent::Subscribed { .. } => self.gossip_unheard(),
+            GossipEvent::Subscribed { .. } => self.send_unheard(base),
             GossipEvent::Unsubscribed { .. } => {}
         }
+        None
     }
 
-    fn on_gossip(&mut self, source: PeerId, id: MessageId, message: gossipsub::Message) {
-        let peer = node_id(&source)
-            .and_then(|node| self.peers.get_mut(&node))
-            .filter(|peer| peer.is_welcome());
-        let Some(peer) = peer else {
-            return self.verdict(&id, &source, MessageAcceptance::Ignore);
-        };
-        peer.sync.gossip_is_alive();
-        // By size before anything else: the transport's limit is twice as large (see `behaviour`).
-        if message.data.len() > MAX_SIGNED_BYTES {
-            self.blame_source(&source, "passed on an oversized advert".to_owned());
-            return self.verdict(&id, &source, MessageAcceptance::Reject);
-        }
-        let candidate = Candidate::Gossip {
-            id: id.clone(),
-            source,
-            topic: message.topic,
-            bytes: message.data,
-        };
-        // A full gate means "ignore", not "reject": the sender did nothing wrong, and sync offers the advert again.
-        if self.gate.try_send(candidate).is_err() {
-            self.verdict(&id, &source, MessageAcceptance::Ignore);
-        }
-    }
-
-    pub(super) fn on_checked(&mut self, checked: Checked) {
-        match checked {
-            Checked::Gossip {
-                id,
-                source,
-                topic,
-                outcome,
-            } => match self.on_checked_gossip(&source, &topic, outcome) {
-                MessageAcceptance::Accept => self.forward_later(id, source),
-                refused => self.verdict(&id, &source, refused),
-            },
-            Checked::Sync {
-                peer,
-                outcomes,
-                more,
-            } => self.on_checked_sync(peer, outcomes, more),
-        }
-    }
-
-    fn on_checked_gossip(
+    /// Takes an advert that comes back from the gate.
+    pub(super) fn on_checked(
         &mut self,
-        source: &PeerId,
-        topic: &TopicHash,
+        base: &mut Base,
+        adverts: &mut Adverts,
+        origin: Origin,
         outcome: Result<(SignedAdvert, Advert), Objection>,
-    ) -> MessageAcceptance {
+    ) -> Option<Finding> {
         match outcome {
-            Ok((_, advert)) if *topic != self.topics.of_advert(&self.audience, &advert).hash() => {
-                self.blame_source(source, "passed on an advert on the wrong topic".to_owned());
-                MessageAcceptance::Reject
+            Ok((_, advert)) if origin.topic != self.topic_of(adverts, &advert) => reject(
+                base,
+                &origin,
+                "passed on an advert on the wrong topic".to_owned(),
+            ),
+            Ok((signed, advert)) => {
+                match adverts.admit(base, signed, advert) {
+                    Admission::Admitted => self.forward_later(base, origin),
+                    Admission::Ignored => ignore(base, &origin),
+                }
+                None
             }
-            Ok((signed, advert)) => match self.admit(signed, advert) {
-                Admission::Admitted => MessageAcceptance::Accept,
-                Admission::Ignored => MessageAcceptance::Ignore,
-            },
-            // `Ignore` stops the advert here and lowers no peer's standing; `Reject` lowers that of its source.
             Err(objection) if objection.is_innocent() => {
-                tracing::debug!(%source, %objection, "an advert was ignored");
-                MessageAcceptance::Ignore
+                tracing::debug!(source = %origin.source, %objection, "an advert was ignored");
+                ignore(base, &origin);
+                None
             }
-            Err(objection) => {
-                self.blame_source(source, format!("passed on a false advert: {objection}"));
-                MessageAcceptance::Reject
-            }
+            Err(objection) => reject(
+                base,
+                &origin,
+                format!("passed on a false advert: {objection}"),
+            ),
         }
     }
 
-    /// Admits an advert that passed the gate, if it is new and the application has room for it.
-    pub(super) fn admit(&mut self, signed: SignedAdvert, advert: Advert) -> Admission {
-        if advert.author == self.own {
-            // A later incarnation of the own key is another process that was started after this one.
-            if advert.sequence.incarnation > self.config.incarnation {
-                self.tell(Event::Superseded);
-            }
-            return Admission::Ignored;
-        }
-        // A peer may still send what this node has just stopped following.
-        let is_for_us = self
-            .audience
-            .is_everybody(advert.author, advert.round, &advert.body);
-        if !is_for_us && !self.follows.contains(&advert.author) {
-            return Admission::Ignored;
-        }
-        let verdict = self
-            .book
-            .judge(&advert.author, advert.sequence, advert.round);
-        if verdict != Verdict::Fresh
-            || self.standing.is_banned(&advert.author)
-            || !self.outbox.has_room()
-        {
-            tracing::trace!(author = %advert.author, ?verdict, "an advert was not admitted");
-            return Admission::Ignored;
-        }
-        // Into the book only once there is room: an advert that is marked as known is never offered again.
-        self.book
-            .insert(Arc::new(signed.clone()), &advert, crate::clock::now());
-        tracing::debug!(author = %advert.author, kind = advert.body.kind(), round = %advert.round, "advert");
-        self.tell(Event::Advert { signed, advert });
-        Admission::Admitted
+    fn topic_of(&self, adverts: &Adverts, advert: &Advert) -> TopicHash {
+        self.topics.of_advert(&adverts.audience, advert).hash()
     }
 
     /// Accepts an advert for forwarding after a moment. In that moment most peers announce that they have it.
-    fn forward_later(&mut self, id: MessageId, source: PeerId) {
+    fn forward_later(&mut self, base: &mut Base, origin: Origin) {
         // With jitter: nodes that received the advert together would otherwise forward it together.
-        let due = Instant::now() + FORWARD_DELAY.mul_f64(self.rng.random_range(0.5..1.5));
-        self.forwards.push_back((due, id, source));
+        let due = Instant::now() + FORWARD_DELAY.mul_f64(base.rng.random_range(0.5..1.5));
+        self.forwards.push_back((due, origin.id, origin.source));
         if self.forwards.len() > MAX_FORWARDS
             && let Some((_, id, source)) = self.forwards.pop_front()
         {
-            self.verdict(&id, &source, MessageAcceptance::Accept);
+            verdict(base, &id, &source, MessageAcceptance::Accept);
         }
     }
 
     /// Forwards the adverts that have waited long enough.
-    pub(super) fn forward_due(&mut self, now: Instant) {
+    pub(super) fn forward_due(&mut self, base: &mut Base, now: Instant) {
+        // All are looked at, because jitter makes their order another than that of their times.
         for (due, id, source) in std::mem::take(&mut self.forwards) {
             if due <= now {
-                self.verdict(&id, &source, MessageAcceptance::Accept);
+                verdict(base, &id, &source, MessageAcceptance::Accept);
             } else {
                 self.forwards.push_back((due, id, source));
             }
         }
     }
+}
 
-    fn blame_source(&mut self, source: &PeerId, reason: String) {
-        let node: Option<NodeId> = node_id(source);
-        if let Some(node) = node {
-            self.strike(node, reason);
-        }
+fn on_message(
+    base: &mut Base,
+    adverts: &Adverts,
+    source: PeerId,
+    id: MessageId,
+    message: gossipsub::Message,
+) -> Option<Finding> {
+    let origin = Origin {
+        id,
+        source,
+        topic: message.topic,
+    };
+    let peer = node_id(&source).and_then(|node| base.peers.welcome_mut(&node));
+    let Some(peer) = peer else {
+        ignore(base, &origin);
+        return None;
+    };
+    peer.sync.gossip_is_alive();
+    // By size before anything else: the transport's limit is twice as large (see `behaviour`).
+    if message.data.len() > MAX_SIGNED_BYTES {
+        return reject(base, &origin, "passed on an oversized advert".to_owned());
     }
+    let (id, source) = (origin.id.clone(), origin.source);
+    let candidate = Candidate::Gossip {
+        origin,
+        bytes: message.data,
+    };
+    // A full gate means "ignore", not "reject": the sender did nothing wrong, and sync offers the advert again.
+    if adverts.gate.try_send(candidate).is_err() {
+        verdict(base, &id, &source, MessageAcceptance::Ignore);
+    }
+    None
+}
 
-    fn verdict(&mut self, id: &MessageId, source: &PeerId, acceptance: MessageAcceptance) {
-        self.swarm
-            .behaviour_mut()
-            .gossip
-            .report_message_validation_result(id, source, acceptance);
-    }
+/// Stops a message here, at no cost to anybody's standing.
+fn ignore(base: &mut Base, origin: &Origin) {
+    verdict(base, &origin.id, &origin.source, MessageAcceptance::Ignore);
+}
+
+/// Stops a message here and blames the peer that passed it on: an honest one would have stopped it too.
+fn reject(base: &mut Base, origin: &Origin, reason: String) -> Option<Finding> {
+    verdict(base, &origin.id, &origin.source, MessageAcceptance::Reject);
+    Some(Finding::Fault(node_id(&origin.source)?, reason))
+}
+
+/// Tells gossip what becomes of a message. Until then gossip does not forward it.
+fn verdict(base: &mut Base, id: &MessageId, source: &PeerId, acceptance: MessageAcceptance) {
+    base.swarm
+        .behaviour_mut()
+        .gossip
+        .report_message_validation_result(id, source, acceptance);
 }

@@ -3,81 +3,121 @@
 //! There is no message for a refusal. Each side has the hello of the other and finds the first difference itself. So both
 //! know the reason, and neither has to believe the other.
 
-use fednode_core::{Hello, NodeId, PROTOCOL_VERSION, Refusal, Timestamp};
-use libp2p::PeerId;
-use libp2p::request_response::{Event, Message, OutboundFailure};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-use super::Task;
+use fednode_core::{Hello, NodeId, PROTOCOL_VERSION, Refusal, Role};
+use libp2p::PeerId;
+use libp2p::request_response::{Event as RpcEvent, Message, OutboundFailure};
+
+use super::base::Base;
+use super::finding::Finding;
+use super::peers::{self, Peer};
+use crate::event::Event;
 use crate::identity::node_id;
 
 /// Largest number of letters of a peer's text that is shown to people.
 const MAX_SHOWN: usize = 256;
+/// A refused peer has this long to read the hello before this side closes the connection.
+const REFUSAL_PATIENCE: Duration = Duration::from_secs(3);
+/// A peer beyond `max_peers` stays this long: enough to learn the addresses of others.
+const GUEST_STAY: Duration = Duration::from_secs(10);
+/// Refusals remembered. Beyond that a refusal may be reported twice.
+const MAX_REFUSALS: usize = 1024;
 
-impl Task {
-    pub(super) fn say_hello(&mut self, peer: &PeerId) {
-        let hello = self.own_hello();
-        self.swarm.behaviour_mut().hello.send_request(peer, hello);
+/// Lets peers in, or not.
+#[derive(Debug, Default)]
+pub(super) struct Reception {
+    /// Refusals that were reported already: a peer that keeps coming back is no news.
+    refusals: BTreeMap<NodeId, Refusal>,
+}
+
+/// What a hello changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entrance {
+    /// The peer is up and was not before.
+    New,
+    /// The hello is good and changes nothing: a second connection, or one that is gone already.
+    Again,
+    /// The peer is refused.
+    Refused,
+}
+
+impl Reception {
+    /// Sends this node's hello over a connection that this node opened.
+    pub(super) fn say_hello(&self, base: &mut Base, peer: &PeerId) {
+        let hello = own_hello(base);
+        base.swarm.behaviour_mut().hello.send_request(peer, hello);
     }
 
-    pub(super) fn on_hello_event(&mut self, event: Event<Hello, Hello>) {
+    pub(super) fn on_event(
+        &mut self,
+        base: &mut Base,
+        event: RpcEvent<Hello, Hello>,
+    ) -> Vec<Finding> {
         match event {
-            Event::Message { peer, message, .. } => {
-                let Some(node) = node_id(&peer) else { return };
+            RpcEvent::Message { peer, message, .. } => {
+                let Some(node) = node_id(&peer) else {
+                    return Vec::new();
+                };
                 match message {
                     Message::Request {
                         request, channel, ..
                     } => {
-                        let own = self.own_hello();
+                        let own = own_hello(base);
                         // An error says that the peer is gone, which comes as an event of its own.
-                        _ = self.swarm.behaviour_mut().hello.send_response(channel, own);
-                        self.on_hello(node, request);
+                        _ = base.swarm.behaviour_mut().hello.send_response(channel, own);
+                        self.on_request(base, node, request)
                     }
-                    Message::Response { response, .. } => self.on_hello_answer(node, response),
+                    Message::Response { response, .. } => self.on_answer(base, node, response),
                 }
             }
-            Event::OutboundFailure { peer, error, .. } => self.on_hello_failure(&peer, &error),
-            Event::InboundFailure { .. } | Event::ResponseSent { .. } => {}
-        }
-    }
-
-    fn on_hello_answer(&mut self, node: NodeId, hello: Hello) {
-        if !self.on_hello(node, hello) {
-            // The peer has our hello and finds the reason itself.
-            self.disconnect(&node);
-            return;
-        }
-        // At once and not at the next tick: a newcomer knows nothing and nobody yet.
-        self.start_sync(node);
-        self.exchange_with(node);
-    }
-
-    /// Checks a hello; returns whether the peer is welcome.
-    fn on_hello(&mut self, node: NodeId, hello: Hello) -> bool {
-        let hello = tidy(hello);
-        let max_skew = self.config.spec.limits.clock_skew();
-        match self
-            .own_hello()
-            .check(&hello, max_skew, crate::clock::now())
-        {
-            Ok(()) => {
-                self.welcome(node, hello.role, hello.software);
-                true
+            RpcEvent::OutboundFailure { peer, error, .. } => {
+                self.on_failure(base, &peer, &error);
+                Vec::new()
             }
+            RpcEvent::InboundFailure { .. } | RpcEvent::ResponseSent { .. } => Vec::new(),
+        }
+    }
+
+    fn on_request(&mut self, base: &mut Base, node: NodeId, hello: Hello) -> Vec<Finding> {
+        // A refused peer is not disconnected here: it must read the answer to learn why.
+        match self.check(base, node, hello) {
+            Entrance::New => vec![Finding::Arrival(node)],
+            Entrance::Again | Entrance::Refused => Vec::new(),
+        }
+    }
+
+    fn on_answer(&mut self, base: &mut Base, node: NodeId, hello: Hello) -> Vec<Finding> {
+        match self.check(base, node, hello) {
+            Entrance::New => vec![Finding::Arrival(node), Finding::Answer(node)],
+            Entrance::Again => vec![Finding::Answer(node)],
+            Entrance::Refused => {
+                // The peer has our hello and finds the reason itself.
+                base.disconnect(&node);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Checks a hello, and lets its sender in or refuses it.
+    fn check(&mut self, base: &mut Base, node: NodeId, hello: Hello) -> Entrance {
+        let hello = tidy(hello);
+        let max_skew = base.config.spec.limits.clock_skew();
+        match own_hello(base).check(&hello, max_skew, crate::clock::now()) {
+            Ok(()) => self.welcome(base, node, hello.role, hello.software),
             Err(refusal) => {
                 tracing::debug!(%node, %refusal, "refused");
-                self.refuse(node, refusal);
-                false
+                self.refuse(base, node, refusal);
+                Entrance::Refused
             }
         }
     }
 
-    fn on_hello_failure(&mut self, peer: &PeerId, error: &OutboundFailure) {
+    fn on_failure(&mut self, base: &mut Base, peer: &PeerId, error: &OutboundFailure) {
         let Some(node) = node_id(peer) else { return };
-        if self
-            .peers
-            .get(&node)
-            .is_none_or(super::connections::Peer::is_welcome)
-        {
+        // Of two connections one may fail; a peer that is welcome by the other stays.
+        if base.peers.get(&node).is_none_or(Peer::is_welcome) {
             return;
         }
         tracing::debug!(%node, %error, "no hello");
@@ -87,25 +127,90 @@ impl Task {
                 ours: PROTOCOL_VERSION,
                 theirs: 0,
             };
-            self.refuse(node, refusal);
+            self.refuse(base, node, refusal);
         }
-        self.disconnect(&node);
+        base.disconnect(&node);
     }
 
-    fn own_hello(&self) -> Hello {
-        Hello {
-            protocol: PROTOCOL_VERSION,
-            software: self.config.software.clone(),
-            role: self.config.role,
-            federation: self.config.federation,
-            spec: self.config.spec.entries(),
-            clock: now(),
+    /// Notes an accepted hello.
+    fn welcome(&mut self, base: &mut Base, node: NodeId, role: Role, software: String) -> Entrance {
+        // A full node still lets newcomers in for a moment, so that they learn the addresses of others.
+        let guest = base.peers.welcome().count() >= base.config.max_peers;
+        let Some(peer) = base.peers.get_mut(&node) else {
+            return Entrance::Again;
+        };
+        let is_new = !peer.is_welcome();
+        peer.hello = peers::Hello::Welcome { role, software };
+        if is_new {
+            peer.deadline = (guest && !peer.is_outbound()).then(|| Instant::now() + GUEST_STAY);
+            peer.up_since = crate::clock::now();
         }
+        // Even if it is not new: its role may have changed with a restart.
+        base.shared.roster.enter(node, role);
+        if !is_new {
+            return Entrance::Again;
+        }
+        // A peer that was let in and is refused again later is news.
+        self.refusals.remove(&node);
+        base.tell(Event::PeerUp { node, role });
+        Entrance::New
+    }
+
+    /// Notes a refusal, reports it unless it was reported before, and lets the connection end.
+    fn refuse(&mut self, base: &mut Base, node: NodeId, refusal: Refusal) {
+        let Some(peer) = base.peers.get_mut(&node) else {
+            return;
+        };
+        let was_up = peer.is_welcome();
+        // The peer closes the connection itself once it has read this node's hello; the deadline is for those that do not.
+        peer.hello = peers::Hello::Refused;
+        peer.deadline = Some(Instant::now() + REFUSAL_PATIENCE);
+        let address = peer
+            .connections
+            .first()
+            .map(|connection| connection.address.to_string())
+            .unwrap_or_default();
+        if was_up {
+            base.shared.roster.remove(&node);
+            base.tell(Event::PeerDown { node });
+        }
+        if self.note_refusal(node, &refusal) {
+            base.tell(Event::Refused {
+                node: Some(node),
+                address,
+                refusal,
+            });
+        }
+    }
+
+    /// Remembers a refusal. Tells whether it is news.
+    fn note_refusal(&mut self, node: NodeId, refusal: &Refusal) -> bool {
+        let told = self.refusals.get(&node);
+        if told.is_some_and(|told| same_cause(told, refusal)) {
+            return false;
+        }
+        if self.refusals.len() >= MAX_REFUSALS {
+            self.refusals.pop_first();
+        }
+        self.refusals.insert(node, refusal.clone());
+        true
     }
 }
 
-fn now() -> Timestamp {
-    crate::clock::now()
+fn own_hello(base: &Base) -> Hello {
+    Hello {
+        protocol: PROTOCOL_VERSION,
+        software: base.config.software.clone(),
+        role: base.config.role,
+        federation: base.config.federation,
+        spec: base.config.spec.entries(),
+        clock: crate::clock::now(),
+    }
+}
+
+/// Tells whether two refusals have the same cause. The seconds of a wrong clock change all the time, so they do not count.
+fn same_cause(told: &Refusal, refusal: &Refusal) -> bool {
+    matches!((told, refusal), (Refusal::Clock(_), Refusal::Clock(_))) || told == refusal
 }
 
 /// Shortens a peer's texts and removes control characters, because they end up in logs and refusals.

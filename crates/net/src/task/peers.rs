@@ -1,219 +1,252 @@
-//! Peer exchange: any member leads to all others.
+//! The connected peers: their connections, how far their hello is, and what is counted for each.
 //!
-//! The request holds the addresses of its sender; the reply holds those of the answering node and of others. A node that
-//! is learned of is dialed while there is room. An answer of mDNS is only a hint, and the allow-list decides.
+//! ```text
+//!   connected ──► waiting for hello ──good──► welcome ──last connection closed──► gone
+//!                       │     │ no hello in time
+//!                 refused     └──► closed
+//!                       └──► closed after the peer has learned why
+//! ```
+//!
+//! A peer may have two connections, if both sides dialed at once. It is up while it is welcome and has at least one. This
+//! is only the memory: the swarm is with [`super::base`], and the rules of a hello are in [`super::hello`].
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use fednode_core::NodeId;
-use libp2p::request_response::{Event as RpcEvent, Message, ResponseChannel};
-use libp2p::{Multiaddr, PeerId, mdns};
-use rand::seq::IteratorRandom;
+use fednode_core::{NodeId, Role, Timestamp};
+use libp2p::swarm::ConnectionId;
+use libp2p::{Multiaddr, ping};
 
-use super::Task;
-use crate::addresses::{Reach, bare, own_records};
-use crate::bounded::Bounded;
-use crate::config::Config;
-use crate::event::Event;
-use crate::identity::{node_id, peer_id};
-use crate::score::Standing;
-use crate::wire::{PeersReply, PeersRequest, SignedRecord};
+use super::syncing::SyncState;
+use crate::addresses::Reach;
+use crate::bucket::Bucket;
+use crate::dialer::Target;
+use crate::handle::{Direction, PeerInfo};
 
-/// How often a node exchanges addresses with one random peer.
-pub(super) const EXCHANGE_EVERY: Duration = Duration::from_secs(30);
-/// What an exchange costs the budget of the requesting peer.
-const EXCHANGE_COST: f64 = 65_536.0;
-/// Addresses remembered at which peers claim to see this node.
-const MAX_OBSERVED: usize = 64;
-/// How many of those, the most frequently claimed, go into this node's own record.
-const TOLD_OBSERVED: usize = 4;
+/// A connection without a hello is closed after this time.
+const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+/// Pings in a row without an answer that mean a dead connection. Fewer can be bulk data in the way.
+const MAX_PING_FAILURES: u32 = 3;
+/// Bytes of replies that a peer may cause at once, and per second. A peer can sync fully, and again after a while.
+const REPLY_BURST: f64 = (8 << 20) as f64;
+const REPLY_RATE: f64 = (1 << 20) as f64;
 
-impl Task {
-    pub(super) fn exchange_due(&mut self, now: Instant) {
-        if self.next_exchange > now {
-            return;
-        }
-        self.next_exchange = now + EXCHANGE_EVERY;
-        let welcome = self
-            .peers
+/// All connected peers.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    peers: BTreeMap<NodeId, Peer>,
+}
+
+/// A connected peer.
+#[derive(Debug)]
+pub(super) struct Peer {
+    /// The oldest first.
+    pub(super) connections: Vec<Connection>,
+    pub(super) hello: Hello,
+    since: Instant,
+    /// When the peer became welcome, on the wall clock.
+    pub(super) up_since: Timestamp,
+    rtt: Option<Duration>,
+    pub(super) sync: SyncState,
+    /// Limits the replies of all protocols together, so that a peer gains nothing by spreading its requests.
+    pub(super) budget: Bucket,
+    /// When the connections are closed, if nothing changes before.
+    pub(super) deadline: Option<Instant>,
+}
+
+/// One connection to a peer.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) id: ConnectionId,
+    pub(super) address: Multiaddr,
+    pub(super) direction: Direction,
+    /// What was dialed, if this node's dialer opened the connection.
+    pub(super) target: Option<Target>,
+    ping_failures: u32,
+}
+
+/// The state of the hello with a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Hello {
+    Waiting,
+    Welcome { role: Role, software: String },
+    Refused,
+}
+
+/// What is left of a peer after its last connection.
+#[derive(Debug)]
+pub(super) struct Gone {
+    pub(super) hello: Hello,
+    /// The target of that connection.
+    pub(super) target: Option<Target>,
+}
+
+impl Peers {
+    pub(super) fn len(&self) -> usize {
+        self.peers.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+    }
+
+    pub(super) fn contains(&self, node: &NodeId) -> bool {
+        self.peers.contains_key(node)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&NodeId, &Peer)> {
+        self.peers.iter()
+    }
+
+    pub(super) fn get(&self, node: &NodeId) -> Option<&Peer> {
+        self.peers.get(node)
+    }
+
+    pub(super) fn get_mut(&mut self, node: &NodeId) -> Option<&mut Peer> {
+        self.peers.get_mut(node)
+    }
+
+    /// Returns the peers whose hello was accepted.
+    pub(super) fn welcome(&self) -> impl Iterator<Item = (&NodeId, &Peer)> {
+        self.iter().filter(|(_, peer)| peer.is_welcome())
+    }
+
+    /// Returns a peer if its hello was accepted.
+    pub(super) fn welcome_mut(&mut self, node: &NodeId) -> Option<&mut Peer> {
+        self.get_mut(node).filter(|peer| peer.is_welcome())
+    }
+
+    /// Tells whether a node is connected and its hello was accepted.
+    pub(super) fn is_welcome(&self, node: &NodeId) -> bool {
+        self.get(node).is_some_and(Peer::is_welcome)
+    }
+
+    /// Enters a new connection, and its peer if this is the first one.
+    pub(super) fn connected(&mut self, node: NodeId, connection: Connection) {
+        let peer = self.peers.entry(node);
+        peer.or_insert_with(|| Peer::new(Instant::now()))
+            .connections
+            .push(connection);
+    }
+
+    /// Removes a closed connection. Returns what is left of the peer if it was the last one.
+    pub(super) fn closed(&mut self, node: &NodeId, id: ConnectionId) -> Option<Gone> {
+        let connections = &mut self.peers.get_mut(node)?.connections;
+        let at = connections
             .iter()
-            .filter(|(_, peer)| peer.is_welcome())
-            .map(|(node, _)| *node);
-        if let Some(node) = welcome.choose(&mut self.rng) {
-            self.exchange_with(node);
+            .position(|connection| connection.id == id);
+        let closed = at.map(|at| connections.remove(at));
+        // Of two connections one may close; the peer is still up.
+        if !connections.is_empty() {
+            return None;
         }
+        let peer = self.peers.remove(node)?;
+        Some(Gone {
+            hello: peer.hello,
+            target: closed.and_then(|connection| connection.target),
+        })
     }
 
-    pub(super) fn exchange_with(&mut self, node: NodeId) {
-        let Some(reach) = self.peers.get(&node).map(super::Peer::reach) else {
-            return;
-        };
-        let mine = Bounded::first_of(self.own_records(reach));
-        self.swarm
-            .behaviour_mut()
-            .peers
-            .send_request(&peer_id(&node), PeersRequest { mine });
-    }
-
-    pub(super) fn on_peers_event(&mut self, event: RpcEvent<PeersRequest, PeersReply>) {
-        match event {
-            RpcEvent::Message { peer, message, .. } => {
-                let Some(node) = node_id(&peer) else { return };
-                match message {
-                    Message::Request {
-                        request, channel, ..
-                    } => self.on_peers_request(node, request, channel),
-                    Message::Response { response, .. } => {
-                        self.learn(node, response.records.into_vec())
-                    }
-                }
-            }
-            RpcEvent::OutboundFailure { peer, error, .. } => self.on_failed_request(&peer, &error),
-            RpcEvent::InboundFailure { .. } | RpcEvent::ResponseSent { .. } => {}
-        }
-    }
-
-    fn on_peers_request(
-        &mut self,
-        node: NodeId,
-        request: PeersRequest,
-        channel: ResponseChannel<PeersReply>,
-    ) {
-        let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.is_welcome()) else {
-            return;
-        };
-        // A peer over its budget gets no answer, and its request times out.
-        if !peer.budget.has_any(Instant::now()) {
-            return;
-        }
-        peer.budget.take(EXCHANGE_COST);
-        let reach = peer.reach();
-        let others = self.addresses.draw(reach, &node, &mut self.rng);
-        // The own records first: they must not fall off the end of a full list.
-        let records = Bounded::first_of(self.own_records(reach).into_iter().chain(others));
-        // An error means that the peer is gone, and that comes as an event of its own.
-        _ = self
-            .swarm
-            .behaviour_mut()
-            .peers
-            .send_response(channel, PeersReply { records });
-        self.learn(node, request.mine.into_vec());
-    }
-
-    /// Enters the records of wanted nodes and makes the dialer try those nodes.
-    fn learn(&mut self, from: NodeId, records: Vec<SignedRecord>) {
-        if !self.peers.get(&from).is_some_and(super::Peer::is_welcome) {
-            return;
-        }
-        let now = crate::clock::now();
-        for record in records {
-            let is_one = |node: &NodeId| is_wanted(node, self.own, &self.config, &self.standing);
-            match self
-                .addresses
-                .enter(record, from, self.config.federation, now, is_one)
-            {
-                Ok(node) => self.dialer.add_told(node, Instant::now()),
-                Err(error) if error.is_innocent() => {}
-                // One false record is evidence enough; the rest of the list is not worth verifying.
-                Err(error) => return self.strike(from, format!("passed on {error}")),
-            }
-        }
-    }
-
-    fn own_records(&self, reach: Reach) -> Vec<SignedRecord> {
-        // Most claimed first: one peer can claim anything, several that agree are probably right.
-        let mut observed: Vec<(&Multiaddr, &u32)> = self.observed.iter().collect();
-        observed.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
-        let observed = observed
-            .into_iter()
-            .take(TOLD_OBSERVED)
-            .map(|(address, _)| address);
-        let all = self
-            .config
-            .external
-            .iter()
-            .chain(self.swarm.listeners())
-            .chain(observed);
-        let mut addresses: Vec<Multiaddr> = Vec::new();
-        for address in all.map(bare) {
-            // To a reader elsewhere a loopback address would point at the reader itself.
-            let here_only = crate::addresses::is_loopback(&address) && reach == Reach::Elsewhere;
-            if !here_only && !addresses.contains(&address) {
-                addresses.push(address);
-            }
-        }
-        own_records(
-            &self.identity,
-            self.config.federation,
-            &addresses,
-            crate::clock::now(),
-        )
-    }
-
-    pub(super) fn on_mdns(&mut self, event: mdns::Event) {
-        let mdns::Event::Discovered(found) = event else {
-            return;
-        };
-        let now = crate::clock::now();
-        for (peer, address) in found {
-            let Some(node) = node_id(&peer) else { continue };
-            // Anything on the local network can answer mDNS; the handshake proves who is there.
-            if is_wanted(&node, self.own, &self.config, &self.standing) {
-                self.addresses.hint(node, bare(&address), now);
-                self.dialer.add_heard(node, self.own, Instant::now());
-            }
-        }
-    }
-
-    pub(super) fn on_observed(&mut self, address: Multiaddr) {
-        // An observed address is of no use if this node does not listen. It may also be no address at all: a peer can claim
-        // to have seen anything.
-        if self.swarm.listeners().next().is_none() || !crate::addresses::is_tellable(&address) {
-            return;
-        }
-        if let Some(times) = self.observed.get_mut(&address) {
-            *times = times.saturating_add(1);
-        } else if self.observed.len() < MAX_OBSERVED {
-            self.observed.insert(address, 1);
-        }
-    }
-
-    pub(super) fn on_listening(&mut self, address: Multiaddr) {
-        let address = self.with_own_id(&address);
-        let mut listeners = self
-            .shared
-            .listeners
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if listeners.contains(&address) {
-            return;
-        }
-        listeners.push(address.clone());
-        drop(listeners);
-        self.tell(Event::Listening(address));
-    }
-
-    pub(super) fn on_listening_no_more(&mut self, address: &Multiaddr) {
-        let address = self.with_own_id(address);
-        let mut listeners = self
-            .shared
-            .listeners
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        listeners.retain(|known| *known != address);
-    }
-
-    fn with_own_id(&self, address: &Multiaddr) -> Multiaddr {
-        let own: PeerId = peer_id(&self.own);
-        bare(address).with(libp2p::multiaddr::Protocol::P2p(own))
+    /// Returns the peers whose deadline has passed.
+    pub(super) fn overdue(&self, now: Instant) -> Vec<NodeId> {
+        let is_overdue = |peer: &Peer| peer.deadline.is_some_and(|deadline| deadline <= now);
+        self.iter()
+            .filter(|(_, peer)| is_overdue(peer))
+            .map(|(node, _)| *node)
+            .collect()
     }
 }
 
-/// Tells whether to connect to a node: it is not this node, is allowed and is not banned.
-fn is_wanted(node: &NodeId, own: NodeId, config: &Config, standing: &Standing) -> bool {
-    let allowed = config
-        .allow
-        .as_ref()
-        .is_none_or(|allow| allow.contains(node));
-    *node != own && allowed && !standing.is_banned(node)
+impl Peer {
+    fn new(now: Instant) -> Self {
+        Self {
+            connections: Vec::new(),
+            hello: Hello::Waiting,
+            since: now,
+            up_since: Timestamp(0),
+            rtt: None,
+            sync: SyncState::default(),
+            budget: Bucket::new(REPLY_BURST, REPLY_RATE, now),
+            deadline: Some(now + HELLO_PATIENCE),
+        }
+    }
+
+    pub(super) fn is_welcome(&self) -> bool {
+        matches!(self.hello, Hello::Welcome { .. })
+    }
+
+    /// Tells by the address of its oldest connection whether the peer runs on the same machine.
+    pub(super) fn reach(&self) -> Reach {
+        self.connections
+            .first()
+            .map_or(Reach::Elsewhere, |connection| {
+                Reach::of(&connection.address)
+            })
+    }
+
+    pub(super) fn is_outbound(&self) -> bool {
+        self.connections
+            .iter()
+            .any(|connection| connection.direction == Direction::Outbound)
+    }
+
+    /// Notes the result of a ping. Tells whether the connection counts as dead now.
+    pub(super) fn note_ping(
+        &mut self,
+        id: ConnectionId,
+        result: Result<Duration, ping::Failure>,
+    ) -> bool {
+        let mut connections = self.connections.iter_mut();
+        let Some(connection) = connections.find(|connection| connection.id == id) else {
+            return false;
+        };
+        match result {
+            Ok(rtt) => {
+                self.rtt = Some(rtt);
+                connection.ping_failures = 0;
+            }
+            Err(_) => connection.ping_failures += 1,
+        }
+        connection.ping_failures >= MAX_PING_FAILURES
+    }
+
+    /// Describes the peer for people, if it is welcome.
+    pub(super) fn info(&self, node: NodeId, score: f64, holds: usize) -> Option<PeerInfo> {
+        let Hello::Welcome { role, software } = &self.hello else {
+            return None;
+        };
+        let oldest = self.connections.first();
+        Some(PeerInfo {
+            node,
+            role: *role,
+            addresses: self
+                .connections
+                .iter()
+                .map(|connection| connection.address.clone())
+                .collect(),
+            since: self.since.elapsed(),
+            rtt: self.rtt,
+            direction: oldest.map_or(Direction::Inbound, |connection| connection.direction),
+            score,
+            software: software.clone(),
+            holds,
+        })
+    }
+}
+
+impl Connection {
+    pub(super) fn new(
+        id: ConnectionId,
+        address: Multiaddr,
+        direction: Direction,
+        target: Option<Target>,
+    ) -> Self {
+        Self {
+            id,
+            address,
+            direction,
+            target,
+            ping_failures: 0,
+        }
+    }
 }

@@ -1,0 +1,125 @@
+//! What all parts of the swarm task work with: who this node is, the swarm, the connected peers and their standing.
+//!
+//! The parts own their state and are lent this. The peers are common ground because every protocol asks first whether its
+//! peer is welcome. The standing is, because bans count in dialing, in peer exchange and for adverts alike.
+
+use std::sync::{Arc, PoisonError, RwLockWriteGuard};
+use std::time::Instant;
+
+use fednode_core::NodeId;
+use libp2p::multiaddr::Protocol;
+use libp2p::swarm::Swarm;
+use libp2p::{Multiaddr, PeerId, ping};
+use rand::rngs::StdRng;
+
+use super::peers::{Peer, Peers};
+use crate::addresses::bare;
+use crate::behaviour::Behaviour;
+use crate::config::Config;
+use crate::event::{Event, Outbox};
+use crate::handle::{PeerInfo, Shared};
+use crate::identity::{Identity, node_id, peer_id};
+use crate::score::Standing;
+
+/// The common ground of the parts.
+pub(super) struct Base {
+    pub(super) swarm: Swarm<Behaviour>,
+    pub(super) config: Config,
+    pub(super) identity: Identity,
+    pub(super) own: NodeId,
+    pub(super) peers: Peers,
+    pub(super) standing: Standing,
+    pub(super) outbox: Outbox,
+    pub(super) shared: Arc<Shared>,
+    pub(super) rng: StdRng,
+}
+
+impl Base {
+    /// Tells the application.
+    pub(super) fn tell(&mut self, event: Event) {
+        self.outbox.send(event);
+    }
+
+    /// Tells whether to connect to a node: it is not this node, is allowed and is not banned.
+    pub(super) fn is_wanted(&self, node: &NodeId) -> bool {
+        let allow = self.config.allow.as_ref();
+        let is_allowed = allow.is_none_or(|allow| allow.contains(node));
+        *node != self.own && is_allowed && !self.standing.is_banned(node)
+    }
+
+    /// Closes all connections to a peer.
+    pub(super) fn disconnect(&mut self, node: &NodeId) {
+        if let Some(peer) = self.peers.get_mut(node) {
+            peer.deadline = None;
+        }
+        // An error only means that the peer is not connected any more.
+        _ = self.swarm.disconnect_peer_id(peer_id(node));
+    }
+
+    /// Closes connections whose time is up: no hello, refused, or beyond `max_peers`.
+    pub(super) fn check_deadlines(&mut self, now: Instant) {
+        for node in self.peers.overdue(now) {
+            self.disconnect(&node);
+        }
+    }
+
+    pub(super) fn on_ping(&mut self, event: ping::Event) {
+        let Some(peer) = node_id(&event.peer).and_then(|node| self.peers.get_mut(&node)) else {
+            return;
+        };
+        let is_dead = peer.note_ping(event.connection, event.result);
+        if is_dead {
+            tracing::debug!(peer = %event.peer, "no answer to pings: closing the connection");
+            self.swarm.close_connection(event.connection);
+        }
+    }
+
+    /// Lets peers in again whose ban is over.
+    pub(super) fn lift_bans(&mut self) {
+        self.standing.lift(crate::clock::now());
+        // By what is blocked and not by what was lifted: a forgotten account must not leave its peer blocked for ever.
+        let blocked = self.swarm.behaviour().banned.blocked_peers();
+        let over = blocked
+            .iter()
+            .filter(|peer| node_id(peer).is_none_or(|node| !self.standing.is_banned(&node)));
+        let over: Vec<PeerId> = over.copied().collect();
+        over.into_iter()
+            .for_each(|peer| _ = self.swarm.behaviour_mut().banned.unblock_peer(peer));
+    }
+
+    /// Describes the welcome peers.
+    pub(super) fn peer_infos(&self) -> Vec<PeerInfo> {
+        let now = crate::clock::now();
+        let info = |(node, peer): (&NodeId, &Peer)| {
+            let score = self.standing.score(node, now);
+            peer.info(*node, score, self.shared.roster.n_holds(node))
+        };
+        self.peers.iter().filter_map(info).collect()
+    }
+
+    pub(super) fn on_listening(&mut self, address: Multiaddr) {
+        let address = self.with_own_id(&address);
+        let mut listeners = self.listeners();
+        if listeners.contains(&address) {
+            return;
+        }
+        listeners.push(address.clone());
+        // Unlocked before the event: whoever receives it reads the list.
+        drop(listeners);
+        self.tell(Event::Listening(address));
+    }
+
+    pub(super) fn on_listening_no_more(&mut self, address: &Multiaddr) {
+        let address = self.with_own_id(address);
+        self.listeners().retain(|known| *known != address);
+    }
+
+    fn listeners(&self) -> RwLockWriteGuard<'_, Vec<Multiaddr>> {
+        let listeners = self.shared.listeners.write();
+        listeners.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with_own_id(&self, address: &Multiaddr) -> Multiaddr {
+        bare(address).with(Protocol::P2p(peer_id(&self.own)))
+    }
+}
