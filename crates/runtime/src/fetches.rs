@@ -33,7 +33,7 @@ pub(crate) enum NotFetched {
     #[error("too many fetches wait")]
     QueueFull,
     #[error(transparent)]
-    Network(#[from] FetchError),
+    Network(Box<FetchError>),
 }
 
 /// Fetches that run and fetches that wait.
@@ -200,7 +200,7 @@ async fn fetch_and_check(
         }
         Err(error) => Answer::Fetched {
             fetch,
-            result: Err(error.into()),
+            result: Err(NotFetched::Network(Box::new(error))),
             received: None,
         },
     }
