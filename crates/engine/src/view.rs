@@ -93,6 +93,7 @@ impl View {
     fn record_local(&mut self, advert: &Arc<Advert>) -> bool {
         let keep = self.keep_rounds;
         let node = self.node(advert.author);
+        // Adverts of a banned node still travel by gossip, since others may not have banned it.
         if node.banned {
             return false;
         }
@@ -109,6 +110,7 @@ impl View {
             self.contradictory.insert(advert.author);
         }
         if is_back {
+            // Who is counted on changes, so whatever waits for neighbours must look again.
             self.neighbours.insert(advert.author);
             self.changes_of_company += 1;
         }
@@ -271,6 +273,7 @@ impl View {
     /// Forgets whoever is neither connected nor followed and has said nothing since a round. In a federation in which
     /// others speak in every round the view would otherwise hold them all.
     pub(crate) fn forget_strangers(&mut self, since: Round, followed: &BTreeSet<NodeId>) {
+        // A ban is kept even for strangers: forgotten, it would be lifted by the next advert.
         self.nodes.retain(|node, view| {
             view.connected.is_some()
                 || view.banned
@@ -286,6 +289,7 @@ impl View {
 
     /// Visits the private modules on offer, and the shared parts that they fit; those of banned nodes are left out.
     pub(crate) fn modules(&self) -> impl Iterator<Item = (NodeId, Lineage, BlobRef)> {
+        // A liar whose module was used would decide what this node predicts.
         let trusted = self.nodes.iter().filter(|(_, view)| !view.banned);
         trusted.filter_map(|(node, view)| {
             let offer = view.offer()?;

@@ -1,6 +1,5 @@
 //! What becomes of answers: each is an input of the machine, a line in the books, or both.
 
-use std::fmt::Display;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -210,16 +209,18 @@ impl<M: Machine> Driver<M> {
         if fetch.kind == FetchKind::Expert {
             self.desk.book.expert_settled(self.base.now());
         }
-        match result {
+        let reason = match result {
             Ok(Checked::Params) => {
                 self.feed(Input::Fetched(fetch.blob.id));
                 // What the machine waits for must not make room for what it waits for, too.
-                self.base.blobs.protect(self.kept_blobs());
+                return self.base.blobs.protect(self.kept_blobs());
             }
-            Ok(Checked::Proxies(proxies)) => self.feed(Input::Proxies {
-                blob: fetch.blob.id,
-                proxies,
-            }),
+            Ok(Checked::Proxies(proxies)) => {
+                return self.feed(Input::Proxies {
+                    blob: fetch.blob.id,
+                    proxies,
+                });
+            }
             Ok(Checked::Malformed(reason)) => {
                 // The first provider is the author, who signed what the blob should be. Those who
                 // pass it on cannot know better.
@@ -227,14 +228,11 @@ impl<M: Machine> Driver<M> {
                     let text = format!("announced a blob that is not what it said: {reason}");
                     self.base.strike(*author, text);
                 }
-                self.fetch_failed(fetch, &reason);
+                reason
             }
-            Ok(Checked::Lost(reason)) => self.fetch_failed(fetch, &reason),
-            Err(error) => self.fetch_failed(fetch, &error),
-        }
-    }
-
-    fn fetch_failed(&mut self, fetch: &Fetch, reason: &dyn Display) {
+            Ok(Checked::Lost(reason)) => reason,
+            Err(error) => error.to_string(),
+        };
         debug!(blob = %fetch.blob.id, kind = ?fetch.kind, %reason, "fetch failed");
         self.feed(Input::FetchFailed(fetch.blob.id));
     }

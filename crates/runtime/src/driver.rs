@@ -116,7 +116,10 @@ impl<M: Machine> Driver<M> {
             self.standing.heard(&advert);
             self.feed(Input::Advert(Arc::new(advert)));
         }
-        self.announce_own();
+        // Own blobs of earlier rounds can be had here again.
+        let mut own: Vec<BlobId> = self.kept_blobs().into_iter().collect();
+        own.retain(|blob| self.base.blobs.held(blob).is_some());
+        self.base.announce(own);
     }
 
     fn react(&mut self, happening: Happening) -> Result<(), RunError> {
@@ -161,6 +164,8 @@ impl<M: Machine> Driver<M> {
     /// Tells the machine what happened and does what it says.
     pub(crate) fn feed(&mut self, input: Input) {
         let now = self.base.now();
+        // Each output runs in the span of its own round: one input may end a round and begin the
+        // next.
         for (span, output) in self.machine.feed(now, input) {
             span.in_scope(|| self.carry_out(output));
         }
@@ -335,12 +340,5 @@ impl<M: Machine> Driver<M> {
         let advert = Arc::new(signed.0.clone());
         self.base.journal.add(Entry::Advert(signed));
         self.feed(Input::Advert(advert));
-    }
-
-    /// Own blobs of earlier rounds can be had here again.
-    fn announce_own(&mut self) {
-        let mut own: Vec<BlobId> = self.kept_blobs().into_iter().collect();
-        own.retain(|blob| self.base.blobs.held(blob).is_some());
-        self.base.announce(own);
     }
 }

@@ -231,23 +231,16 @@ impl Opened {
         } = self;
         let clock = Clock::start();
         let notebook = healed(&store, restored.as_ref(), clock.now());
+        // Read before the network starts, which must know at once what it has heard and said
+        // before.
         let memories = Memories::read(&store.ledger)?;
-        let past = Past {
-            known: memories.adverts(),
-            written,
-        };
+        let known = memories.adverts();
         let network = start_network(&config, role, &store, identity, memories).await?;
+        // After the network, so that an answer to `status` never shows a member without one.
         let control = start_control(&config).await?;
         let journal = Journal::start(store.ledger, &config.state).map_err(no_journal)?;
-        let recorder = Recorder::start(Origin {
-            folder: recording::path_in(&config.state),
-            bytes: config.recording_bytes,
-            spec: Arc::clone(&config.spec),
-            node: me,
-            role,
-        });
+        let recorder = start_recorder(&config, me, role)?;
         let (own, book) = books(me, &config, restored);
-        let standing = Standing::new(config.peers.clone(), Round(config.spec.rounds));
         let base = Base {
             spec: Arc::clone(&config.spec),
             config,
@@ -262,15 +255,15 @@ impl Opened {
             tasks: JoinSet::new(),
         };
         let driver = Driver {
-            machine: Watched::new(machine, recorder.map_err(no_recorder)?),
+            machine: Watched::new(machine, recorder),
             next_tick: base.now(),
+            standing: Standing::new(base.config.peers.clone(), Round(base.spec.rounds)),
             base,
             desk: Desk::new(trainer, card, book),
             keeper: Keeper::new(store.checkpoints, own),
             fetches: Fetches::default(),
             publisher: Publisher::default(),
             timers: Timers::default(),
-            standing,
             wait_log: WaitLog::new(),
             ending: Ending::new(),
             control,
@@ -278,7 +271,7 @@ impl Opened {
             net_task: network.task,
             stop,
         };
-        driver.run(past).await
+        driver.run(Past { known, written }).await
     }
 }
 
@@ -304,6 +297,7 @@ fn healed(store: &Store, restored: Option<&Restored>, now: Timestamp) -> Noteboo
 
 /// Writes a small file, whole or not at all; one that says the same stays, so that a full disk is no obstacle to a restart.
 fn keep(path: &Path, text: &str) -> Result<(), RunError> {
+    // Compared first: a disk that is full of checkpoints must not keep a member from starting.
     if std::fs::read_to_string(path).is_ok_and(|kept| kept == text) {
         return Ok(());
     }
@@ -318,8 +312,15 @@ fn no_journal(error: std::io::Error) -> RunError {
     RunError::Internal(format!("no thread for the journal: {error}"))
 }
 
-fn no_recorder(error: std::io::Error) -> RunError {
-    RunError::Internal(format!("no thread for the recorder: {error}"))
+fn start_recorder(config: &MemberConfig, me: NodeId, role: Role) -> Result<Recorder, RunError> {
+    let recorder = Recorder::start(Origin {
+        folder: recording::path_in(&config.state),
+        bytes: config.recording_bytes,
+        spec: Arc::clone(&config.spec),
+        node: me,
+        role,
+    });
+    recorder.map_err(|error| RunError::Internal(format!("no thread for the recorder: {error}")))
 }
 
 /// What was heard in earlier lives.

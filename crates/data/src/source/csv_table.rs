@@ -134,11 +134,9 @@ impl CsvTable {
             }
             (None, None) => columns - 1,
         };
-        let has_header = if by_name.is_some() || !first.iter().any(is_number) {
-            true
-        } else {
-            numbers_columns(&first, label) && !self.is_a_class(&first[label], label)?
-        };
+        let has_header = by_name.is_some()
+            || !first.iter().any(is_number)
+            || numbers_columns(&first, label) && !self.is_a_class(&first[label], label)?;
         let mut features: Vec<usize> = (0..columns).filter(|column| *column != label).collect();
         if !has_header {
             return Ok(Layout {

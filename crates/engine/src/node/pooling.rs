@@ -162,6 +162,7 @@ impl Pooling {
         choose(shared, &mut fitting);
         self.enter(Stage::Fetching, shared.now);
         let missing = std::mem::take(&mut self.awaited).into_iter().collect();
+        // Owners that are gone get this long, for another node may hold their module.
         let grace = shared.now + shared.spec.round.grace();
         let timer = Timer::Pool(shared.memory.round);
         shared.outbox.set_timer(timer, grace);
@@ -202,6 +203,7 @@ impl Pooling {
         if self.stage != Stage::Assembling {
             return Phase::Pooling(self);
         }
+        // A module is made by its owner alone, so nobody else can be to blame for it.
         for (node, reason) in &report.refused {
             let reason = format!("module refused: {reason}");
             shared.outbox.strike(*node, reason);
@@ -237,6 +239,7 @@ fn choose(shared: &Shared, modules: &mut Vec<(NodeId, BlobRef)>) {
         let found = ranking.iter().position(|known| known == node);
         found.unwrap_or(ranking.len())
     };
+    // Cached, since every comparison would hash anew.
     modules.sort_by_cached_key(|(node, _)| {
         let lot = draw(&purpose, shared.draws, shared.memory.round, *node);
         (place(node), lot)

@@ -83,6 +83,7 @@ fn beginning_of(hash: &BlobId) -> u64 {
 /// Writes a record: its length, the beginning of its hash, itself.
 pub(super) fn record<T: Serialize>(value: &T) -> Vec<u8> {
     let body = codec::encode(value);
+    // No record is so long. If one were, its check would fail and the reader would stop before it.
     let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
     let check = BlobId::of(&body);
     [&length.to_le_bytes(), &check.as_bytes()[..4], &body].concat()
@@ -114,6 +115,7 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (prefix, rest) = bytes.split_at_checked(PREFIX)?;
     let (length, check) = prefix.split_first_chunk()?;
     let (body, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    // Four bytes suffice: they tell a torn write from a whole one, not a forger from an owner.
     (BlobId::of(body).as_bytes()[..4] == *check).then_some((body, rest))
 }
 
@@ -157,6 +159,7 @@ pub(super) fn segments(folder: &Path) -> std::io::Result<Vec<(u64, u64)>> {
             found.push((first, about.len()));
         }
     }
+    // The disk lists files in any order.
     found.sort_unstable();
     Ok(found)
 }

@@ -194,6 +194,8 @@ impl Recording {
                 // The member that runs has made room meanwhile.
                 Err(ReadError::Disk { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(ReadError::Version { file, found }) => {
+                    // Only the newest segments without a break can be played, and other versions
+                    // are older.
                     recording.segments.clear();
                     recording.remarks = vec![Remark::OtherVersion {
                         file: file.clone(),
@@ -209,6 +211,7 @@ impl Recording {
                     nothing = ReadError::CutOff(file);
                 }
                 Ok(Look::Whole(segment)) => recording.segments.push(segment),
+                // Torn is no error: the newest segment of a running member ends anywhere.
                 Ok(Look::Torn(segment)) => {
                     let last = segment.last();
                     recording.remarks.push(Remark::Torn { file, last });
@@ -243,6 +246,7 @@ impl Recording {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for segment in &self.segments {
             let (first, last) = (segment.header.first, segment.last());
+            // Segments that follow each other without a gap are one run to a reader.
             match runs.last_mut().filter(|run| run.1 + 1 == first) {
                 Some(run) => run.1 = last,
                 None => runs.push((first, last)),
@@ -276,6 +280,7 @@ fn disk(path: &Path, error: io::Error) -> ReadError {
 
 /// Reads a segment.
 fn look(path: &PathBuf, federation: FederationId) -> Result<Look, ReadError> {
+    // Whole segments fit into memory, since a ring is bounded by its owner.
     let bytes = std::fs::read(path).map_err(|error| disk(path, error))?;
     let file = path.display().to_string();
     let Some(mut rest) = bytes.strip_prefix(MAGIC) else {
@@ -289,6 +294,7 @@ fn look(path: &PathBuf, federation: FederationId) -> Result<Look, ReadError> {
         }
         Some(Ok(header)) => header,
     };
+    // The image has no format to keep, so another version cannot be read by guessing.
     if header.version != VERSION {
         let found = header.version;
         return Err(ReadError::Version { file, found });

@@ -155,6 +155,8 @@ impl<'r> Player<'r> {
         let Some(segment) = self.later.next() else {
             return Ok(None);
         };
+        // A machine of its own for every segment: what one segment got wrong must not spoil the
+        // next.
         let next = Playing::begin(segment)?;
         let expected = self.playing.as_ref().map(|before| before.number);
         if let Some(before) = self
@@ -203,6 +205,7 @@ impl<'r> Playing<'r> {
 
     /// Compares the machine that was replayed with the one that the next segment begins with.
     fn compare(&self, next: &Self) -> Result<(), ReplayError> {
+        // Bytes are compared and not fields, so that a field that is added later counts by itself.
         let [replayed, recorded] = [self, next].map(|one| codec::encode(&one.machine.image()));
         if replayed == recorded {
             Ok(())
@@ -228,6 +231,8 @@ impl<'r> Playing<'r> {
             gap: None,
             before,
             input,
+            // A hash is enough to tell that they differ. What they were then is not kept; it would
+            // double the file.
             is_same: format::answer_of(&outputs) == answer,
             outputs,
             after: self.standing(),

@@ -100,6 +100,8 @@ impl Recorder {
             self.skipped += 1;
             return machine.handle(at, input);
         }
+        // Copied before, since the machine consumes its input. What an input holds is shared, so a
+        // copy is cheap.
         let kept = input.clone();
         let outputs = machine.handle(at, input);
         let answered = Answered {
@@ -107,6 +109,8 @@ impl Recorder {
             input: kept,
             outputs: outputs.clone(),
         };
+        // A line that was lost breaks the chain of inputs. The next one begins a segment with a
+        // fresh image.
         if !self.send(Line::Answered(Box::new(answered))) {
             self.skipped += 1;
         }
@@ -118,6 +122,7 @@ impl Recorder {
         if self.lines.is_none() {
             return false;
         }
+        // The image is taken here, between two inputs: the thread never sees the machine.
         let is_due = self.is_image_due.swap(false, Ordering::Relaxed);
         if !is_due && self.skipped == 0 {
             return true;
@@ -129,6 +134,7 @@ impl Recorder {
         if begun {
             self.skipped = 0;
         } else {
+            // Nobody has seen the wish for an image yet, so it must be heard again.
             self.is_image_due.store(true, Ordering::Relaxed);
         }
         begun
@@ -216,6 +222,8 @@ impl Writer {
     /// Makes the folder, and goes on counting where an earlier life stopped.
     fn prepare(&mut self) -> Result<(), WriteError> {
         fs::create_dir_all(&self.origin.folder)?;
+        // Numbers go on over restarts: an input has one number for good, whatever was removed
+        // before it.
         if let Some((first, _)) = format::segments(&self.origin.folder)?.last() {
             let bytes = fs::read(format::file_of(&self.origin.folder, *first))?;
             let records = bytes.strip_prefix(MAGIC).map_or(0, format::count);
@@ -266,20 +274,25 @@ impl Writer {
         let start = [MAGIC, &header, &image].concat();
         let bytes = start.len() as u64;
         let share = origin.bytes / SHARES;
+        // Larger, and a ring of so few bytes would hold images and hardly any history.
         if bytes > 2 * share {
             return Err(WriteError::TooLarge {
                 state: bytes,
                 bytes: origin.bytes,
             });
         }
+        // Room first: the folder is never larger than was allowed, not even for a moment.
         self.make_room()?;
         let path = format::file_of(&self.origin.folder, self.next);
         let mut options = OpenOptions::new();
+        // A number may be there already, if a crash tore all its inputs off. Then it holds nothing
+        // worth keeping.
         let mut file = options.create(true).write(true).truncate(true).open(path)?;
         file.write_all(&start)?;
         self.segment = Some(Segment {
             file,
             bytes,
+            // A large image is paid for by as many inputs again, before the next one is due.
             full: (bytes + share).max(2 * share),
             has_asked: false,
         });
@@ -302,6 +315,7 @@ impl Writer {
     fn write(&mut self, moment: &Moment) -> Result<(), WriteError> {
         let record = format::record(moment);
         let (n_bytes, most) = (record.len() as u64, self.origin.bytes / 2);
+        // Before the first image there is no machine to which the input could be given.
         let Some(segment) = &mut self.segment else {
             return Ok(());
         };

@@ -113,6 +113,8 @@ pub(in crate::node) fn can_act(shared: &Shared, round: Round) -> bool {
 
 /// Returns how many nodes act before this one.
 pub(in crate::node) fn place_in_line(shared: &Shared, round: Round) -> u32 {
+    // Every node computes the same line, so at most the first in it act, and nobody need agree on a
+    // leader.
     let own = rank(shared, round, shared.me);
     candidates(shared, round)
         .filter(|node| rank(shared, round, *node) < own)
@@ -122,6 +124,7 @@ pub(in crate::node) fn place_in_line(shared: &Shared, round: Round) -> u32 {
 /// Tells whether there is nothing to wait for: the updates of all that all hear are here, and this node is the first.
 pub(in crate::node) fn is_first_of_all(shared: &Shared, round: Round) -> bool {
     let counts = |node| shared.audience.hears(node, round) && shared.cohort.contains(node);
+    // A neighbour whose update nobody hears cannot hold up the round.
     let is_in = |node| !counts(node) || shared.view.local(node, round).is_some();
     can_act(shared, round)
         && shared.view.neighbours().all(is_in)
