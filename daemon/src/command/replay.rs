@@ -240,7 +240,7 @@ impl Report for Replayed {
         );
         let whose = self.node.map(|node| node.short()).unwrap_or_default();
         format!(
-            "\nreplayed {} inputs of {whose}, {first} to {last}, in a recording of {} segments: every answer is the same as \
+            "\nreplayed {} inputs of {whose}, {first} to {last} (segments: {}): every answer is the same as \
              it was then\n",
             self.inputs, self.segments
         )
