@@ -4,6 +4,7 @@
 
 mod division;
 mod mine;
+mod shard_facts;
 
 use fednode_core::FederationSpec;
 use fednode_data::{DataSource, Facts, Samples, source};
@@ -14,6 +15,7 @@ use crate::federation::DataFacts;
 
 pub use division::{Divided, Division, check_hash, partition_help, partition_text};
 pub use mine::Mine;
+pub use shard_facts::ShardFacts;
 
 /// The partition with which each node brings its own data.
 pub const OWN: &str = "own";

@@ -4,7 +4,7 @@
 //! [`ParamSet`]s. Everything is determined by the spec, the node's seed and the data: two learners with the same three
 //! hold the same bits after the same calls.
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
@@ -13,24 +13,24 @@ use fednode_core::work::{Update, Watch};
 use fednode_core::{FederationSpec, Layout, ParamSet, ProxySet, Round, Slot};
 use fednode_data::{Samples, Split};
 
-use crate::algorithm::{self, Algorithm, Part, Role, RoundContext};
+use crate::algorithm::{self, Algorithm, Role, RoundContext};
 use crate::batch;
-use crate::class_statistics::ClassStatistics;
 use crate::device::ComputeDevice;
 use crate::error::LearnError;
 use crate::evaluate::{self, Evaluation, Prediction};
 use crate::feature_cache::CacheBudget;
-use crate::memory::NodeMemory;
 use crate::model::multiply_adds;
 use crate::pool::{Mixture, PoolSettings};
 use crate::train::{self, Epochs, Schedule};
-use crate::weights::Weights;
 
-use ahead::Ahead;
+use self::ahead::Ahead;
+use self::parts::Parts;
 
 mod ahead;
 mod initial;
+mod parts;
 mod pool;
+mod state;
 mod statistics;
 
 /// One of the three divisions of a node's data.
@@ -55,9 +55,8 @@ type Train = fn(
 
 /// A node's model and data.
 pub struct Learner {
-    algorithm: Box<dyn Algorithm>,
+    parts: Parts,
     data: Arc<Split>,
-    device: ComputeDevice,
     training: TrainingSpec,
     model: ModelSpec,
     fingerprints: Fingerprints,
@@ -69,8 +68,6 @@ pub struct Learner {
     pub(crate) pool_settings: PoolSettings,
     budget: CacheBudget,
     initial_shared: Option<ParamSet>,
-    /// The statistics expert, if the spec wants one, and the round in which its sums are gathered.
-    statistics: Option<(Round, ClassStatistics)>,
     /// What is served instead of the own module alone, after the pool stage.
     pool: Option<Mixture>,
     /// The epochs of the next local update that are trained already.
@@ -80,7 +77,7 @@ pub struct Learner {
 impl std::fmt::Debug for Learner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Learner")
-            .field("device", &self.device)
+            .field("device", &self.parts.device)
             .finish_non_exhaustive()
     }
 }
@@ -106,9 +103,12 @@ impl Learner {
             return Err(LearnError::NoTrainingSamples);
         }
         let mut learner = Self {
-            algorithm: device.run(|| algorithm::build(spec, device.tensors()))?,
+            parts: Parts {
+                algorithm: device.run(|| algorithm::build(spec, device.tensors()))?,
+                device: device.clone(),
+                statistics: None,
+            },
             data,
-            device: device.clone(),
             training: spec.training.clone(),
             model: spec.model.clone(),
             fingerprints: spec.fingerprints.clone(),
@@ -119,13 +119,12 @@ impl Learner {
             pool_settings: PoolSettings::of(&spec.pool),
             budget: CacheBudget::default(),
             initial_shared: None,
-            statistics: None,
             pool: None,
             ahead: None,
         };
         learner.initial_shared = learner.shared();
         if let Some(round) = fednode_core::Schedule::of(spec).statistics_round() {
-            learner.statistics = Some((round, learner.empty_statistics(spec)?));
+            learner.parts.statistics = Some((round, learner.empty_statistics(spec)?));
         }
         Ok(learner)
     }
@@ -160,12 +159,12 @@ impl Learner {
                 .run(round, Epochs::All, watch, train::train)
                 .map(|outcome| self.report(outcome));
         };
-        let received = self.weights();
+        let received = self.parts.weights();
         let (first, epochs) = self.catch_up(ahead);
         match self.run(round, epochs, watch, train::train) {
             Ok(rest) => Ok(self.report(first.and_then(rest))),
             Err(error) => {
-                self.put_back(received);
+                self.parts.put_back(received);
                 Err(error)
             }
         }
@@ -192,7 +191,7 @@ impl Learner {
         watch: &mut Watch<'_>,
         train: Train,
     ) -> Result<train::Outcome, LearnError> {
-        let (before, memory) = (self.weights(), self.algorithm.memory());
+        let (before, memory) = (self.parts.weights(), self.parts.algorithm.memory());
         let ctx = RoundContext {
             round,
             rounds: self.rounds,
@@ -206,17 +205,17 @@ impl Learner {
             epochs,
             budget: &self.budget,
         };
-        let (samples, algorithm) = (&self.data.train, &mut self.algorithm);
-        let tensors = self.device.tensors();
+        let (samples, algorithm) = (&self.data.train, &mut self.parts.algorithm);
+        let tensors = self.parts.device.tensors();
         let work = || train(algorithm.as_mut(), samples, schedule, tensors, watch);
-        let (result, multiply_adds) = self.device.run(|| multiply_adds::counted(work));
+        let (result, multiply_adds) = self.parts.device.run(|| multiply_adds::counted(work));
         if result.as_ref().is_ok_and(|outcome| outcome.steps > 0) {
             self.pool = None;
         }
         if result.is_err() {
-            self.put_back(before);
+            self.parts.put_back(before);
             let nothing = ParamSet::new();
-            self.algorithm.recall(memory.as_ref(), &nothing)?;
+            self.parts.algorithm.recall(memory.as_ref(), &nothing)?;
         }
         result.map(|outcome| train::Outcome {
             multiply_adds,
@@ -255,40 +254,27 @@ impl Learner {
 
     /// Returns the current shared part, if the algorithm averages anything.
     pub fn shared(&self) -> Option<ParamSet> {
-        let parts = self.parts(|role| role == Role::Shared);
-        let joined = |parts: Vec<&Part>| join(parts.into_iter().map(Part::params));
-        (!parts.is_empty()).then(|| self.device.run(|| joined(parts)))
+        self.parts.shared()
     }
 
     /// Returns the current experts in slot order.
     pub fn experts(&self) -> Vec<ParamSet> {
-        let parts = self.parts(|role| matches!(role, Role::Expert(_)));
-        self.device
-            .run(|| parts.into_iter().map(Part::params).collect())
+        self.parts.experts()
     }
 
     /// Returns the current gating proxies, if there is a gate.
     pub fn proxies(&self) -> Option<ProxySet> {
-        let gate = self.parts(|role| role == Role::Gate).pop()?;
-        let params = self.device.run(|| gate.params());
-        let (_, proxies) = params.into_tensors().next()?;
-        // A gate's weight is `[K, n]` as in PyTorch: its rows are the proxies.
-        let dimension = *proxies.shape().last()?;
-        let proxies = ProxySet::new(dimension, proxies.into_values());
-        Some(proxies.expect("the spec bounds the number of experts"))
+        self.parts.proxies()
     }
 
     /// Returns names and shapes of the shared part.
     pub fn shared_layout(&self) -> Option<Layout> {
-        let parts = self.parts(|role| role == Role::Shared);
-        (!parts.is_empty()).then(|| parts.into_iter().flat_map(Part::layout).collect())
+        self.parts.shared_layout()
     }
 
     /// Returns names and shapes of one expert; all experts have the same.
     pub fn expert_layout(&self) -> Option<Layout> {
-        self.parts(|role| matches!(role, Role::Expert(_)))
-            .first()
-            .map(|part| part.layout())
+        self.parts.expert_layout()
     }
 
     /// Takes over a shared part and experts, all or none of them. A pool that was assembled over others is dropped.
@@ -301,28 +287,32 @@ impl Learner {
         experts: Vec<(Slot, P)>,
     ) -> Result<(), LearnError> {
         let mut changes = Vec::new();
-        let adopts_statistics = shared.is_some() && self.shares_statistics();
+        let adopts_statistics = shared.is_some() && self.parts.shares_statistics();
         if let Some(shared) = &shared {
             let shared = shared.borrow();
             let layout = self
                 .shared_layout()
                 .ok_or_else(|| LearnError::NoSuchPart("shared part".into()))?;
             check("the shared part", shared, &layout)?;
-            changes.extend(self.pick(shared, |role| role == Role::Shared, |_| String::new()));
+            changes.extend(
+                self.parts
+                    .pick(shared, |role| role == Role::Shared, |_| String::new()),
+            );
         }
         for (slot, expert) in &experts {
             let (slot, expert) = (*slot, expert.borrow());
             let is_slot = |role| role == Role::Expert(slot);
             let part = self
-                .parts(is_slot)
+                .parts
+                .of_role(is_slot)
                 .pop()
                 .ok_or_else(|| LearnError::NoSuchPart(format!("expert {slot}")))?;
             check(&part.title(), expert, &part.layout())?;
-            changes.extend(self.pick(expert, is_slot, |_| String::new()));
+            changes.extend(self.parts.pick(expert, is_slot, |_| String::new()));
         }
         // Statistics are no parts of the model; a pool stays as it is beside them.
         let changes_model = !changes.is_empty() && !adopts_statistics;
-        self.load(changes);
+        self.parts.load(changes);
         if changes_model {
             self.pool = None;
         }
@@ -352,14 +342,15 @@ impl Learner {
     }
 
     fn score(&self, samples: &Samples) -> Evaluation {
-        let (classes, tensors) = (self.model.classes, self.device.tensors());
-        self.device
+        let (classes, tensors) = (self.model.classes, self.parts.device.tensors());
+        self.parts
+            .device
             .run(|| evaluate::evaluate(&|inputs| self.forward(inputs), samples, classes, tensors))
     }
 
     /// Runs the model, with the pool if one is served, mixed with the statistics expert if there is one.
     fn forward(&self, inputs: Tensor<2>) -> algorithm::Output {
-        match &self.statistics {
+        match &self.parts.statistics {
             Some((_, statistics)) => statistics.forward(&self.predictor(), inputs),
             None => self.predictor().forward(inputs),
         }
@@ -371,212 +362,13 @@ impl Learner {
     /// Fails on samples that do not fit the model.
     pub fn predict(&self, samples: &Samples) -> Result<Vec<Prediction>, LearnError> {
         batch::check_inputs(samples, &self.model, &self.fingerprints)?;
-        Ok(self.device.run(|| {
+        Ok(self.parts.device.run(|| {
             evaluate::predict(
                 &|inputs| self.forward(inputs),
                 samples,
-                self.device.tensors(),
+                self.parts.device.tensors(),
             )
         }))
-    }
-
-    /// Returns everything this node has learned, for checkpoints and export.
-    ///
-    /// Experts are under `experts.<slot>.`, the gate under `gate.`; a model without experts has the names that it has in
-    /// PyTorch. A pool that is served is under `pool.`.
-    pub fn state(&self) -> ParamSet {
-        let prefixed = |part: &Part| {
-            let mut params = ParamSet::new();
-            let result = params.extend_prefixed(&part.prefix(), part.params());
-            result
-                .map(|()| params)
-                .expect("prefixes are short and keep names distinct")
-        };
-        let own = self
-            .device
-            .run(|| join(self.parts(|_| true).into_iter().map(prefixed)));
-        let mut state = join([own, self.pool_state()].into_iter());
-        self.memory().write(&mut state);
-        state
-    }
-
-    /// Takes over a complete state, with a pool or without.
-    ///
-    /// # Errors
-    /// Names the first parameter that is missing, too many, of another shape or not finite; nothing is changed then.
-    pub fn restore(&mut self, state: &ParamSet) -> Result<(), LearnError> {
-        let layout = |part: &Part| {
-            let prefix = part.prefix();
-            part.layout()
-                .into_iter()
-                .map(move |(name, shape)| (format!("{prefix}{name}"), shape))
-                .collect::<Layout>()
-        };
-        let memory = NodeMemory::of(state)?;
-        let (pool, own) = self.read_pool(state, memory.pool.as_ref())?;
-        let (own, retired) = self.without_retired(own);
-        check(
-            "the state",
-            &own,
-            &self.parts(|_| true).into_iter().flat_map(layout).collect(),
-        )?;
-        let changes = self.pick(&own, |_| true, Part::prefix);
-        let statistics_memory = memory.statistics.map(|memory| memory.read()).transpose()?;
-        let algorithm = memory.algorithm.as_ref();
-        self.algorithm.recall(algorithm, &retired)?;
-        self.load(changes);
-        (self.pool, self.ahead) = (pool, None);
-        let tensors = self.device.tensors();
-        if let Some((_, statistics)) = &mut self.statistics {
-            self.device.run(|| {
-                statistics.recall(statistics_memory);
-                statistics.solve(tensors);
-            });
-        }
-        Ok(())
-    }
-
-    /// Returns the part of the state that is neither averaged nor an expert, under the names of [`Self::state`]; a pool
-    /// that is served is in it.
-    pub fn private_state(&self) -> ParamSet {
-        let parts = self.parts(|role| matches!(role, Role::Gate | Role::Private));
-        let own = self
-            .device
-            .run(|| join(parts.into_iter().map(Part::params)));
-        let mut state = join([own, self.pool_state()].into_iter());
-        self.memory().write(&mut state);
-        state
-    }
-
-    /// Becomes another node of the same federation: its data, its seed, and everything it has learned. One learner per
-    /// thread is enough for a simulation of many nodes.
-    ///
-    /// # Errors
-    /// As [`Self::new`] and [`Self::restore`]; nothing is changed then.
-    pub fn become_node(
-        &mut self,
-        node_seed: u64,
-        data: Arc<Split>,
-        private: &ParamSet,
-        shared: Option<&ParamSet>,
-        experts: &[Arc<ParamSet>],
-    ) -> Result<(), LearnError> {
-        for samples in [&data.train, &data.validation, &data.test] {
-            batch::check(samples, &self.model, &self.fingerprints)?;
-        }
-        let mut state = private.clone();
-        if let Some(shared) = shared {
-            state.extend_prefixed("", shared.clone())?;
-        }
-        for (slot, expert) in (0..).map(Slot).zip(experts) {
-            state.extend_prefixed(&Role::Expert(slot).prefix(), ParamSet::clone(expert))?;
-        }
-        self.restore(&state)?;
-        (self.node_seed, self.data) = (node_seed, data);
-        Ok(())
-    }
-
-    /// Returns what the node remembers besides its numbers.
-    fn memory(&self) -> NodeMemory {
-        let statistics = self.statistics.as_ref();
-        NodeMemory {
-            algorithm: self.algorithm.memory(),
-            statistics: statistics.and_then(|(_, statistics)| statistics.memory()),
-            pool: self.pool.as_ref().map(Mixture::memory),
-        }
-    }
-
-    /// Takes out of a state the arrays that an older version kept in place of a memory.
-    fn without_retired<'a>(&self, state: Cow<'a, ParamSet>) -> (Cow<'a, ParamSet>, ParamSet) {
-        let is_retired = |name: &str| self.algorithm.retired().contains(&name);
-        let mut retired = ParamSet::new();
-        if !state.iter().any(|(name, _)| is_retired(name)) {
-            return (state, retired);
-        }
-        let mut own = ParamSet::new();
-        for (name, tensor) in state.iter() {
-            let set = if is_retired(name) {
-                &mut retired
-            } else {
-                &mut own
-            };
-            set.insert(name, tensor.shape(), tensor.values().to_vec())
-                .expect("a part of a set is a set");
-        }
-        (Cow::Owned(own), retired)
-    }
-
-    /// Returns the numbers of all parts.
-    fn weights(&self) -> Vec<Weights> {
-        self.algorithm
-            .parts()
-            .iter()
-            .map(|part| part.weights.clone())
-            .collect()
-    }
-
-    fn put_back(&mut self, weights: Vec<Weights>) {
-        for (part, weights) in self.algorithm.parts_mut().iter_mut().zip(weights) {
-            part.weights = weights;
-        }
-        self.algorithm.on_parts_replaced();
-    }
-
-    /// Returns the parts with a role, in order.
-    fn parts(&self, has_role: impl Fn(Role) -> bool) -> Vec<&Part> {
-        self.roles()
-            .into_iter()
-            .filter(|(role, _)| has_role(*role))
-            .map(|(_, part)| part)
-            .collect()
-    }
-
-    /// Picks from `params` what belongs to each part with a role, given the prefix of the part's names.
-    fn pick(
-        &self,
-        params: &ParamSet,
-        has_role: impl Fn(Role) -> bool,
-        prefix: impl Fn(&Part) -> String,
-    ) -> Vec<(usize, ParamSet)> {
-        let parts = self
-            .roles()
-            .into_iter()
-            .enumerate()
-            .filter(|(_, (role, _))| has_role(*role));
-        let picked = parts.map(|(at, (_, part))| {
-            let mut own = ParamSet::new();
-            for (name, shape) in part.layout() {
-                let tensor = params
-                    .get(&format!("{}{name}", prefix(part)))
-                    .expect("the layout was checked");
-                own.insert(name, &shape, tensor.values().to_vec())
-                    .expect("a layout is a valid set");
-            }
-            (at, own)
-        });
-        picked.collect()
-    }
-
-    fn load(&mut self, changes: Vec<(usize, ParamSet)>) {
-        let tensors = self.device.tensors();
-        let statistics = self.statistics.iter_mut();
-        let statistics =
-            statistics.flat_map(|(_, statistics)| [&mut statistics.sums, &mut statistics.choice]);
-        let mut parts: Vec<&mut Part> = self
-            .algorithm
-            .parts_mut()
-            .iter_mut()
-            .chain(statistics)
-            .collect();
-        self.device.run(|| {
-            for (at, params) in changes {
-                parts[at]
-                    .load(&params, tensors)
-                    .expect("the layout was checked");
-            }
-        });
-        let algorithm = self.algorithm.as_mut();
-        self.device.run(|| algorithm.on_parts_replaced());
     }
 }
 
@@ -587,17 +379,6 @@ fn count(samples: &Samples, classes: usize) -> Vec<u32> {
         counts[usize::from(*label)] += 1;
     }
     counts
-}
-
-/// Joins sets with distinct names.
-fn join(sets: impl Iterator<Item = ParamSet>) -> ParamSet {
-    let mut joined = ParamSet::new();
-    for set in sets {
-        joined
-            .extend_prefixed("", set)
-            .expect("the parts of a model have distinct names");
-    }
-    joined
 }
 
 /// Checks layout and finiteness.

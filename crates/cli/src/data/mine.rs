@@ -8,8 +8,8 @@ use fednode_learn::last_stage;
 use fednode_runtime::TrainerCard;
 use fednode_runtime::exit::ExitCode;
 
-use super::OWN;
 use super::division::{check_hash, partition_text, refuse_too_few};
+use super::{OWN, ShardFacts};
 use crate::config::Config;
 use crate::failure::{OrFail, fail};
 use crate::shard::Shard;
@@ -23,8 +23,7 @@ pub struct Mine {
     pub node_seed: u64,
     /// Which shard it has, counting from 0.
     pub position: usize,
-    partition_hash: String,
-    classes_present: Vec<u16>,
+    facts: ShardFacts,
 }
 
 impl Mine {
@@ -49,38 +48,25 @@ impl Mine {
         let ClassCounts { train, .. } = &loaded.counts;
         let shard = config.shard.map(tracing::field::display);
         tracing::info!(shard, classes = ?train, "data loaded");
+        // With `own` all shards are the first: what tells nodes apart is then their data.
+        let node_seed = if spec.data.partition == OWN {
+            seed_of(&loaded.split.train)
+        } else {
+            position as u64
+        };
+        let (split, facts) = ShardFacts::split_from(loaded);
         Ok(Self {
-            // With `own` all shards are the first: what tells nodes apart is then their data.
-            node_seed: if spec.data.partition == OWN {
-                seed_of(&loaded.split.train)
-            } else {
-                position as u64
-            },
+            split,
+            node_seed,
             position,
-            split: Arc::new(loaded.split),
-            partition_hash: loaded.partition_hash,
-            classes_present: loaded.classes_present,
+            facts,
         })
     }
 
     /// Describes data, model and device.
     pub fn card(&self, spec: &FederationSpec, device: &str, n_parameters: u64) -> TrainerCard {
-        let count = |samples: &Samples| u32::try_from(samples.len()).unwrap_or(u32::MAX);
-        TrainerCard {
-            device: device.to_owned(),
-            model: spec.model.name.clone(),
-            n_parameters,
-            train_samples: count(&self.split.train),
-            validation_samples: count(&self.split.validation),
-            test_samples: count(&self.split.test),
-            classes: self
-                .classes_present
-                .iter()
-                .copied()
-                .map(u32::from)
-                .collect(),
-            partition_hash: self.partition_hash.clone(),
-        }
+        let model = spec.model.name.clone();
+        self.facts.card(device, model, n_parameters)
     }
 }
 
@@ -157,7 +143,7 @@ mod tests {
         spec.fingerprints.partition = Some(division.hash.clone());
         let mine = Mine::load(&config(Some("2/3")), &spec).unwrap();
         assert_eq!(
-            (mine.node_seed, mine.partition_hash.as_str()),
+            (mine.node_seed, mine.facts.partition_hash.as_str()),
             (1, division.hash.as_str())
         );
         let card = mine.card(&spec, "cpu", 7);

@@ -8,7 +8,7 @@
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::{Activation, LEAST_COLUMNS, Layer, by_columns, pack, share, store_present};
+use super::{Activation, Layer, Operand, pack, share, share_out, store_present};
 use crate::Wants;
 use crate::layout::transpose;
 use crate::tile::{self, Lines, MAX_ROWS, Registers, Span, Tile, padded};
@@ -85,7 +85,6 @@ impl Layer {
         weight
     }
 
-    /// Threads share the samples of a narrow layer and the columns of a wide one, as in the forward pass.
     fn input_gradient(&self, weight: &[f32], gradient: &[f32]) -> Vec<f32> {
         let n_samples = gradient.len() / self.outputs;
         let mut target = vec![0.0; n_samples * self.inputs];
@@ -99,21 +98,15 @@ impl Layer {
             };
             tile::dispatch(padded(gradient.len() / self.outputs), task);
         };
-        if self.inputs < 2 * LEAST_COLUMNS {
-            let columns = Span {
-                start: 0,
-                count: self.inputs,
-            };
-            let share = share(n_samples);
-            let shares = target
-                .par_chunks_mut(share * self.inputs)
-                .zip(gradient.par_chunks(share * self.outputs));
-            shares.for_each(|(target, gradient)| compute(gradient, columns, target));
-        } else {
-            by_columns(n_samples, self.inputs, &mut target, |columns, target| {
-                compute(gradient, columns, target);
-            });
-        }
+        share_out(
+            Operand {
+                values: gradient,
+                width: self.outputs,
+            },
+            self.inputs,
+            &mut target,
+            compute,
+        );
         target
     }
 }

@@ -3,11 +3,9 @@
 // Loops over rows and vectors index several arrays at once.
 #![allow(clippy::needless_range_loop)]
 
-use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
-
-use super::{Activation, LEAST_COLUMNS, Layer, by_columns, pack, share, store_present};
+use super::{Activation, Layer, Operand, pack, share_out, store_present};
 use crate::tile::{self, Lines, MAX_ROWS, Registers, Span, Tile, padded};
+use pulp::{Simd, WithSimd};
 
 impl Layer {
     /// Returns the outputs `[batch, outputs]` of a batch `[batch, inputs]`, with weights `[inputs, outputs]`.
@@ -35,22 +33,15 @@ impl Layer {
             };
             tile::dispatch(width, task);
         };
-        // Threads share the samples of a narrow layer and the columns of a wide one: small batches have few samples.
-        if self.outputs < 2 * LEAST_COLUMNS {
-            let columns = Span {
-                start: 0,
-                count: self.outputs,
-            };
-            let share = share(n_samples);
-            let shares = output
-                .par_chunks_mut(share * self.outputs)
-                .zip(input.par_chunks(share * self.inputs));
-            shares.for_each(|(output, input)| compute(input, columns, output));
-        } else {
-            by_columns(n_samples, self.outputs, &mut output, |columns, output| {
-                compute(input, columns, output);
-            });
-        }
+        share_out(
+            Operand {
+                values: input,
+                width: self.inputs,
+            },
+            self.outputs,
+            &mut output,
+            compute,
+        );
         if self.activation == Activation::Relu {
             // Not `max`, which would turn a NaN into 0 and hide that a run diverges.
             output

@@ -44,6 +44,39 @@ fn share(n_rows: usize) -> usize {
 /// Fewest rows that are worth another thread, because each thread packs the other operand anew.
 const LEAST_SHARE: usize = 32;
 
+/// Rows that a product reads, one per sample.
+#[derive(Clone, Copy)]
+struct Operand<'a> {
+    values: &'a [f32],
+    width: usize,
+}
+
+/// Computes `[samples, columns]` of an operand, by many threads.
+///
+/// Threads share the samples of a narrow result and the columns of a wide one: small batches have few samples.
+fn share_out(
+    operand: Operand<'_>,
+    columns: usize,
+    result: &mut [f32],
+    compute: impl Fn(&[f32], Span, &mut [f32]) + Sync,
+) {
+    let n_samples = operand.values.len() / operand.width;
+    if columns >= 2 * LEAST_COLUMNS {
+        return by_columns(n_samples, columns, result, |columns, result| {
+            compute(operand.values, columns, result);
+        });
+    }
+    let all = Span {
+        start: 0,
+        count: columns,
+    };
+    let share = share(n_samples);
+    let shares = result
+        .par_chunks_mut(share * columns)
+        .zip(operand.values.par_chunks(share * operand.width));
+    shares.for_each(|(result, values)| compute(values, all, result));
+}
+
 /// Computes a result whose many columns are shared out among threads.
 ///
 /// Each thread computes `[rows, its columns]`, and a copy brings them into place. So each thread reads only its share of

@@ -290,18 +290,9 @@ mod tests {
     use super::super::fixtures;
     use super::*;
 
-    fn run() -> Run {
-        Run::finished(
-            std::path::Path::new("x"),
-            "x".into(),
-            fixtures::summary(1),
-            fixtures::records(1),
-        )
-    }
-
     #[test]
     fn every_plot_that_has_numbers_is_drawn() {
-        let plots = all(&run());
+        let plots = all(&fixtures::run());
         let slugs: Vec<&str> = plots.iter().map(|plot| plot.slug.as_str()).collect();
         let want = [
             "accuracy",
@@ -335,7 +326,7 @@ mod tests {
 
     #[test]
     fn each_group_of_runs_has_its_curve() {
-        let runs = [run()];
+        let runs = [fixtures::run()];
         let text = side_by_side(&runs, &super::super::compare::compare(&runs, None).groups)
             .unwrap()
             .inline();
@@ -347,7 +338,7 @@ mod tests {
 
     #[test]
     fn many_nodes_are_several_plots() {
-        let mut run = run();
+        let mut run = fixtures::run();
         let node = run.nodes[0].clone();
         run.nodes = (1..=45)
             .map(|shard| Node {

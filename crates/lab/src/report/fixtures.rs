@@ -4,17 +4,22 @@
 use std::fs;
 use std::path::Path;
 
-use fednode_core::{
-    Controls, NodeId, PoolMember, PoolOutcome, Round, Score, Scores, Served, Timestamp,
-};
-use fednode_runtime::status::{Bytes, RoundRecord, Waited};
+use fednode_core::{Controls, NodeId, PoolMember, PoolOutcome, Score, Scores, Served};
+use fednode_runtime::status::{Bytes, RoundRecord};
 
+use super::run::Run;
+use crate::swarm::fixtures as of_swarm;
 use crate::swarm::summary::{self, BytesPerRound, Node, Overhead, Summary};
 
 /// Accuracies of the nodes after the last exchange; a seed adds thousandths to them.
 const ACCURACIES: [f64; 3] = [0.5, 0.75, 0.9];
 /// Test samples of the nodes.
 const SAMPLES: [u32; 3] = [10, 20, 30];
+
+/// Returns the whole run as it is read from a folder.
+pub(super) fn run() -> Run {
+    Run::finished(Path::new("x"), "x".into(), summary(1), records(1))
+}
 
 /// Returns a node's name.
 pub(super) fn node_id(shard: usize) -> NodeId {
@@ -125,34 +130,22 @@ pub(super) fn summary(seed: u64) -> Summary {
 
 /// Returns the rounds of the same run.
 pub(super) fn records(seed: u64) -> Vec<RoundRecord> {
-    let record = |round: u32, at: usize| RoundRecord {
-        train_loss: 1.5 / f64::from(round),
-        n_samples: 4 * SAMPLES[at],
-        train_seconds: 8.0,
-        round_seconds: 10.0,
-        waited_seconds: Waited {
-            experts: 1.0,
-            ..Waited::default()
-        },
-        accuracy: Some(accuracy(seed, at) - if round == 2 { 0.0 } else { 0.25 }),
-        accuracy_after_local_training: (round == 2).then(|| accuracy(seed, at) - 0.125),
-        loss: Some(1.0 / f64::from(round)),
-        test_samples: SAMPLES[at],
-        test_expert_share: vec![0.25, 0.75],
-        bytes_sent: Bytes {
-            aggregator: 10,
-            peer_to_peer: 100,
-            gossip: 5,
-            ..Bytes::default()
-        },
-        bytes_received: Bytes {
-            aggregator: 30,
-            peer_to_peer: 200,
-            gossip: 7,
-            control: 1,
-            ..Bytes::default()
-        },
-        ..RoundRecord::new(Round(round), node_id(at + 1), Timestamp(0))
+    let record = |round: u32, at: usize| {
+        let usual = of_swarm::record(round);
+        RoundRecord {
+            node_id: node_id(at + 1),
+            train_loss: 1.5 / f64::from(round),
+            n_samples: 4 * SAMPLES[at],
+            accuracy: Some(accuracy(seed, at) - if round == 2 { 0.0 } else { 0.25 }),
+            accuracy_after_local_training: (round == 2).then(|| accuracy(seed, at) - 0.125),
+            loss: Some(1.0 / f64::from(round)),
+            test_samples: SAMPLES[at],
+            bytes_received: Bytes {
+                control: 1,
+                ..usual.bytes_received
+            },
+            ..usual
+        }
     };
     (1..=2)
         .flat_map(|round| (0..3).map(move |at| record(round, at)))

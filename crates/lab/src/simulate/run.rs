@@ -1,32 +1,34 @@
 //! One simulation, from its settings to its summary.
 
+mod interruption;
+mod result;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::{FederationSpec, MAX_INLINE_PROXY_BYTES};
-use fednode_data::{ClassCounts, Shard, ShardParams, Split, load_shard, load_shards};
+use fednode_data::{Shard, ShardParams, Split, load_shard, load_shards};
 use fednode_engine::book::Calendar;
 use fednode_learn::{CacheBudget, ComputeDevice, Learner, own_model};
 use fednode_runtime::exit::ExitCode;
-use fednode_runtime::trainer::TrainerCard;
-use fednode_sim::{self as sim, Past, Scenario};
+use fednode_sim::{self as sim, Scenario};
 
+use self::interruption::{go_on, interrupted, saver};
+use self::result::Finished;
 use super::job::Knowledge;
 use super::memory::{Load, Parts};
-use super::models::{Kept, Models, Settings};
+use super::models::{Models, Settings};
 use super::play::Play;
 use super::pool::Pool;
 use super::progress::{Counts, Progress};
-use super::saver::{self, Saver};
-use super::snapshot::{self, Snapshot};
+use super::saver::Saver;
+use super::snapshot;
 use super::table::Learned;
-use crate::swarm::collect::{self, Observed};
 use crate::swarm::folder::Folder;
 use crate::swarm::summary::Summary;
-use fednode_cli::data::{self, Division};
+use fednode_cli::data::{self, Division, ShardFacts};
 use fednode_cli::device::Choice;
-use fednode_cli::everyone::EveryonesTest;
 use fednode_cli::failure::{OrFail, fail, no_learner};
 use fednode_cli::federation;
 use fednode_cli::initial;
@@ -68,12 +70,6 @@ pub(crate) struct Prepared {
     spec: FederationSpec,
     division: Division,
     run: Run,
-}
-
-/// What came of a run: the result, and the records of all nodes.
-struct Finished {
-    summary: Summary,
-    records: Vec<fednode_runtime::status::RoundRecord>,
 }
 
 impl Run {
@@ -151,62 +147,10 @@ impl Play for Prepared {
     }
 }
 
-/// A shard without its samples.
-struct About {
-    partition_hash: String,
-    classes_present: Vec<u16>,
-    counts: ClassCounts,
-}
-
-impl About {
-    /// Takes the samples out of a shard. They go to the node as they are: there is one copy of them.
-    fn split_from(shard: Shard) -> (Arc<Split>, Self) {
-        let about = Self {
-            partition_hash: shard.partition_hash,
-            classes_present: shard.classes_present,
-            counts: shard.counts,
-        };
-        (Arc::new(shard.split), about)
-    }
-
-    /// Describes a node with this shard.
-    fn card(&self, device: &str, model: String, n_parameters: u64) -> TrainerCard {
-        let count =
-            |classes: &[usize]| u32::try_from(classes.iter().sum::<usize>()).unwrap_or(u32::MAX);
-        TrainerCard {
-            device: device.to_owned(),
-            model,
-            n_parameters,
-            train_samples: count(&self.counts.train),
-            validation_samples: count(&self.counts.validation),
-            test_samples: count(&self.counts.test),
-            classes: self
-                .classes_present
-                .iter()
-                .copied()
-                .map(u32::from)
-                .collect(),
-            partition_hash: self.partition_hash.clone(),
-        }
-    }
-
-    /// Returns how many samples of each class the node has that it does not test on.
-    fn own(&self) -> Vec<usize> {
-        let ClassCounts {
-            train, validation, ..
-        } = &self.counts;
-        train
-            .iter()
-            .zip(validation)
-            .map(|(train, kept)| train + kept)
-            .collect()
-    }
-}
-
 /// A federation that is played, or was.
 struct Played {
     models: Models,
-    shards: Vec<About>,
+    shards: Vec<ShardFacts>,
     /// How many values each of the models has.
     sizes: Vec<usize>,
     /// The device, for people.
@@ -246,8 +190,11 @@ impl Prepared {
         saver: impl FnOnce() -> Saver,
     ) -> anyhow::Result<Played> {
         let spec = &self.spec;
-        let (data, shards): (Vec<_>, Vec<_>) =
-            self.shards()?.into_iter().map(About::split_from).unzip();
+        let (data, shards): (Vec<_>, Vec<_>) = self
+            .shards()?
+            .into_iter()
+            .map(ShardFacts::split_from)
+            .unzip();
         let learners = self.learners(&data, means, &cache_budget(file, means))?;
         let sizes = learners[0]
             .iter()
@@ -365,74 +312,6 @@ impl Prepared {
             data: self.division.samples as u64 * per_sample,
         })
     }
-
-    fn finish(&self, played: &Played) -> Finished {
-        let took = played.models.saver().took();
-        let nodes = played.shards.len();
-        let memory = fednode_runtime::memory().peak_rss_bytes.unwrap_or(0) / nodes as u64;
-        let observed: Vec<Observed> = (0..nodes)
-            .map(|member| self.observe(played, member, memory))
-            .collect();
-        let records = observed
-            .iter()
-            .flat_map(|observed| observed.records.clone())
-            .collect();
-        let run = collect::Run {
-            spec: &self.spec,
-            data: &self.run.data,
-            device: &played.device,
-            cores: None,
-            wall_seconds: took.as_secs_f64(),
-            effective_config: self.effective(),
-        };
-        Finished {
-            summary: collect::summarise(run, &observed, Vec::new()),
-            records,
-        }
-    }
-
-    /// Returns what is known of a node in the end; `memory` is its share of the whole.
-    fn observe(&self, played: &Played, member: usize, memory: u64) -> Observed {
-        let Played {
-            models,
-            shards,
-            sizes,
-            device,
-        } = played;
-        let (shard, traffic) = (&shards[member], models.traffic(member));
-        let model = own_model::by_number(&self.spec, member).model.name;
-        Observed {
-            shard: member as u32 + 1,
-            node_id: sim::node_id(self.spec.seed, member),
-            card: shard.card(device, model, sizes[member % sizes.len()] as u64),
-            bytes_sent: traffic.sent.wire,
-            bytes_received: traffic.received.wire,
-            peak_rss_bytes: memory,
-            last_stage: models.last_stage(member).clone(),
-            everyones_test: models
-                .on_everyone(member)
-                .map(|classes| EveryonesTest::new(classes, &shard.own())),
-            parameters_hash: Some(models.parameters_hash(member)),
-            records: models.records(member).to_vec(),
-            majority_class_accuracy: self.division.floors.get(member).copied().unwrap_or(0.0),
-        }
-    }
-}
-
-/// Makes the saver of a run; it remembers what an interrupted run knew.
-fn saver(
-    file: &Path,
-    settings: serde_json::Value,
-    earlier: Option<&Snapshot>,
-    interrupts: &Interrupts,
-) -> Saver {
-    let known = earlier.map(|earlier| (earlier.history.clone(), earlier.state.took));
-    Saver::new(
-        file.to_owned(),
-        settings,
-        interrupts.clone(),
-        known.unwrap_or_default(),
-    )
 }
 
 /// Shares the memory for caches among the threads. What does not fit goes beside the snapshot.
@@ -462,47 +341,6 @@ fn failure(outcome: sim::Outcome, models: &Models, file: &Path) -> Option<anyhow
         None => models.failure()?.to_string(),
     };
     Some(fail(ExitCode::Training, reason))
-}
-
-/// Makes the nodes what they were, and returns what the simulator needs of the interrupted run.
-fn go_on(earlier: Snapshot, models: &mut Models, means: &Means<'_>) -> Past {
-    let Snapshot {
-        state,
-        history,
-        params,
-    } = earlier;
-    let mut at = |place: u32| Arc::clone(&params[place as usize]);
-    let nodes: Vec<Kept> = state
-        .nodes
-        .into_iter()
-        .map(|node| node.map(&mut at))
-        .collect();
-    if !means.quiet {
-        let done: usize = nodes.iter().map(|node| node.mind.done.len()).sum();
-        eprintln!("going on after an interruption: {done} rounds of nodes are done");
-    }
-    let contents = state
-        .contents
-        .iter()
-        .map(|(blob, place)| (*blob, at(*place)))
-        .collect();
-    models.go_on(nodes);
-    Past {
-        events: state.events,
-        answers: Box::new(saver::answers(history)),
-        contents,
-    }
-}
-
-fn interrupted(file: &Path, saver: &Saver) -> anyhow::Error {
-    let folder = file.parent().unwrap_or(Path::new("")).display();
-    let text = match saver.failure() {
-        Some(reason) => reason.to_owned(),
-        None => format!(
-            "interrupted: saved in `{folder}`, the same command with the same --out goes on from there"
-        ),
-    };
-    fail(ExitCode::Interrupted, text)
 }
 
 /// Returns what is played: nothing goes wrong, and everything weighs what it weighs on the wire.

@@ -54,7 +54,7 @@ pub(super) fn status(done: u32) -> Status {
 }
 
 /// A round that took ten seconds, eight of them training.
-pub(super) fn record(round: u32) -> RoundRecord {
+pub(crate) fn record(round: u32) -> RoundRecord {
     RoundRecord {
         train_loss: 0.5,
         train_seconds: 8.0,

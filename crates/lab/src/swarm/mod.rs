@@ -14,7 +14,7 @@
 pub(crate) mod child;
 pub(crate) mod collect;
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 pub(crate) mod folder;
 pub(crate) mod progress;
 pub(crate) mod run;

@@ -47,10 +47,10 @@ impl Learner {
         if epochs == 0 || self.gathers_statistics_in(round) {
             return Ok(());
         }
-        let before = self.weights();
+        let before = self.parts.weights();
         let outcome = self.run(round, Epochs::First(epochs), watch, train::train)?;
-        let after = self.weights();
-        self.put_back(before.clone());
+        let after = self.parts.weights();
+        self.parts.put_back(before.clone());
         self.ahead = Some(Ahead {
             round,
             epochs,
@@ -70,8 +70,8 @@ impl Learner {
             outcome,
             ..
         } = ahead;
-        let parts = self.algorithm.parts_mut();
-        self.device.run(|| {
+        let parts = self.parts.algorithm.parts_mut();
+        self.parts.device.run(|| {
             for ((part, before), after) in parts.iter_mut().zip(before).zip(after) {
                 match part.role {
                     Role::Shared | Role::Expert(_) => part.weights.shift(&before, &after),

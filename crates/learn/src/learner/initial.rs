@@ -14,9 +14,9 @@ impl Learner {
     /// # Errors
     /// Refuses parameters of which the model has none, and such as are not finite.
     pub fn start_from(&mut self, initial: &ParamSet) -> Result<usize, LearnError> {
-        let tensors = self.device.tensors();
+        let tensors = self.parts.device.tensors();
         let (mut taken, mut is_given) = (0, Vec::new());
-        for part in self.algorithm.parts_mut() {
+        for part in self.parts.algorithm.parts_mut() {
             let (prefix, mut params, before) = (part.prefix(), part.params(), taken);
             for (name, tensor) in params.iter_mut() {
                 let Some(given) = initial.get(&format!("{prefix}{name}")) else {
@@ -35,15 +35,16 @@ impl Learner {
                 taken += 1;
             }
             if taken > before {
-                self.device
+                self.parts
+                    .device
                     .run(|| part.load(&params, tensors))
                     .expect("names and shapes are the part's own");
             }
             is_given.push(taken > before);
         }
-        for [copy, original] in self.algorithm.copies() {
+        for [copy, original] in self.parts.algorithm.copies() {
             if is_given[*original] && !is_given[*copy] {
-                let parts = self.algorithm.parts_mut();
+                let parts = self.parts.algorithm.parts_mut();
                 parts[*copy].weights = parts[*original].weights.clone();
             }
         }

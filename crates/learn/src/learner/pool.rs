@@ -21,8 +21,8 @@ impl Learner {
     /// Returns the private module as it is now, with its accuracy on the validation samples; nothing if the algorithm
     /// has none.
     pub fn module(&self) -> Option<PrivateModule> {
-        let modular = self.algorithm.modular()?;
-        let algorithm = self.algorithm.as_ref();
+        let modular = self.parts.algorithm.modular()?;
+        let algorithm = self.parts.algorithm.as_ref();
         let save = || {
             pool::save(
                 pool::parts(algorithm, modular),
@@ -31,15 +31,18 @@ impl Learner {
         };
         Some(PrivateModule {
             kind: modular.module().kind.name().to_owned(),
-            params: Arc::new(self.device.run(save)),
+            params: Arc::new(self.parts.device.run(save)),
             score: self.evaluate(Subset::Validation).score.accuracy,
         })
     }
 
     /// Returns names and shapes of a private module; all nodes' have the same.
     pub fn module_layout(&self) -> Option<Layout> {
-        let modular = self.algorithm.modular()?;
-        Some(pool::layout(pool::parts(self.algorithm.as_ref(), modular)))
+        let modular = self.parts.algorithm.modular()?;
+        Some(pool::layout(pool::parts(
+            self.parts.algorithm.as_ref(),
+            modular,
+        )))
     }
 
     /// Tells whether a mixture of modules is served.
@@ -77,9 +80,12 @@ impl Learner {
                 },
             )
         };
-        let (tuned, steps) = self.device.run(tune)?;
+        let (tuned, steps) = self.parts.device.run(tune)?;
         let parts = node.modular.module().parts;
-        for (part, weights) in self.algorithm.parts_mut()[parts].iter_mut().zip(tuned) {
+        for (part, weights) in self.parts.algorithm.parts_mut()[parts]
+            .iter_mut()
+            .zip(tuned)
+        {
             part.weights = weights;
         }
         self.pool = None;
@@ -107,6 +113,7 @@ impl Learner {
     ) -> Result<PoolOutcome, LearnError> {
         let node = self.node()?;
         let (outcome, mixture) = self
+            .parts
             .device
             .run(|| pool::assemble(&node, spec, members, watch))?;
         debug_assert_eq!(
@@ -120,7 +127,7 @@ impl Learner {
     }
 
     fn node(&self) -> Result<Node<'_>, LearnError> {
-        let algorithm = self.algorithm.as_ref();
+        let algorithm = self.parts.algorithm.as_ref();
         let modular = algorithm
             .modular()
             .ok_or_else(|| LearnError::NoSuchPart("private module".into()))?;
@@ -130,7 +137,7 @@ impl Learner {
             data: &self.data,
             training: &self.training,
             classes: self.model.classes,
-            device: self.device.tensors(),
+            device: self.parts.device.tensors(),
             seeds: [self.seed, self.node_seed],
             budget: &self.budget,
             max_norm_ratio: self.max_norm_ratio,
@@ -140,7 +147,7 @@ impl Learner {
     /// Returns what predicts, before statistics.
     pub(super) fn predictor(&self) -> Predictor<'_> {
         Predictor {
-            algorithm: self.algorithm.as_ref(),
+            algorithm: self.parts.algorithm.as_ref(),
             pool: self.pool.as_ref(),
         }
     }
@@ -149,23 +156,24 @@ impl Learner {
     fn choose_statistics(&mut self) {
         let class_counts = count(&self.data.train, self.model.classes);
         let predictor = Predictor {
-            algorithm: self.algorithm.as_ref(),
+            algorithm: self.parts.algorithm.as_ref(),
             pool: self.pool.as_ref(),
         };
-        let (validation, tensors) = (&self.data.validation, self.device.tensors());
-        if let Some((_, statistics)) = &mut self.statistics {
-            self.device
+        let (validation, tensors) = (&self.data.validation, self.parts.device.tensors());
+        if let Some((_, statistics)) = &mut self.parts.statistics {
+            self.parts
+                .device
                 .run(|| statistics.choose_again(&predictor, &class_counts, validation, tensors));
         }
     }
 
     /// Returns the pool's share in the state.
     pub(super) fn pool_state(&self) -> ParamSet {
-        let (Some(pool), Some(modular)) = (&self.pool, self.algorithm.modular()) else {
+        let (Some(pool), Some(modular)) = (&self.pool, self.parts.algorithm.modular()) else {
             return ParamSet::new();
         };
-        let parts = pool::parts(self.algorithm.as_ref(), modular);
-        self.device.run(|| pool.save(parts))
+        let parts = pool::parts(self.parts.algorithm.as_ref(), modular);
+        self.parts.device.run(|| pool.save(parts))
     }
 
     /// Reads the pool of a state, if it has one; returns the rest of the state with it.
@@ -174,7 +182,7 @@ impl Learner {
         state: &'a ParamSet,
         memory: Option<&Memory>,
     ) -> Result<(Option<Mixture>, Cow<'a, ParamSet>), LearnError> {
-        let modular = match self.algorithm.modular() {
+        let modular = match self.parts.algorithm.modular() {
             Some(modular) if state.iter().any(|(name, _)| name.starts_with(PREFIX)) => modular,
             // Without a private module, a pool is simply too much of a state.
             _ => return Ok((None, Cow::Borrowed(state))),
@@ -191,10 +199,10 @@ impl Learner {
         check("the pool", &params, &params.layout())?;
         let memory = memory.map(Memory::read).transpose()?;
         let (parts, tensors) = (
-            pool::parts(self.algorithm.as_ref(), modular),
-            self.device.tensors(),
+            pool::parts(self.parts.algorithm.as_ref(), modular),
+            self.parts.device.tensors(),
         );
-        let loaded = self.device.run(|| {
+        let loaded = self.parts.device.run(|| {
             Mixture::load(
                 &params,
                 memory,
@@ -214,9 +222,9 @@ impl Learner {
     fn gate_inputs(&self, modular: &dyn Modular, input: GateInput) -> usize {
         let one = Tensor::zeros(
             [1, self.model.input.iter().product()],
-            self.device.tensors(),
+            self.parts.device.tensors(),
         );
         let opened = modular.open(one.clone()).gate_input;
-        pool::gate_input(input, self.algorithm.as_ref(), &one, opened).dims()[1]
+        pool::gate_input(input, self.parts.algorithm.as_ref(), &one, opened).dims()[1]
     }
 }

@@ -7,7 +7,6 @@ use fednode_core::work::Update;
 use fednode_core::{FederationSpec, Round};
 
 use super::{Learner, count};
-use crate::algorithm::{Part, Role};
 use crate::class_statistics::ClassStatistics;
 use crate::error::LearnError;
 use crate::last_stage;
@@ -21,8 +20,9 @@ impl Learner {
         &self,
         spec: &FederationSpec,
     ) -> Result<ClassStatistics, LearnError> {
-        let (algorithm, tensors) = (self.algorithm.as_ref(), self.device.tensors());
+        let (algorithm, tensors) = (self.parts.algorithm.as_ref(), self.parts.device.tensors());
         let (source, width) = self
+            .parts
             .device
             .run(|| last_stage::statistics_features(algorithm, spec, tensors))?;
         last_stage::check_dimensions(width, spec)?;
@@ -31,7 +31,8 @@ impl Learner {
 
     /// Tells whether a round adds up statistics instead of training.
     pub(super) fn gathers_statistics_in(&self, round: Round) -> bool {
-        self.statistics
+        self.parts
+            .statistics
             .as_ref()
             .is_some_and(|(last, _)| *last == round)
     }
@@ -39,14 +40,14 @@ impl Learner {
     /// Adds up the statistics instead of training; from then on they are what this node shares.
     pub(super) fn gather_statistics(&mut self) -> Update {
         let (algorithm, samples, tensors) = (
-            self.algorithm.as_ref(),
+            self.parts.algorithm.as_ref(),
             &self.data.train,
-            self.device.tensors(),
+            self.parts.device.tensors(),
         );
         let mut multiply_adds = 0;
-        if let Some((_, statistics)) = &mut self.statistics {
+        if let Some((_, statistics)) = &mut self.parts.statistics {
             let work = || statistics.gather(algorithm, samples, tensors);
-            ((), multiply_adds) = self.device.run(|| multiply_adds::counted(work));
+            ((), multiply_adds) = self.parts.device.run(|| multiply_adds::counted(work));
         }
         let train_loss = self.score(&self.data.train).score.loss;
         self.report(train::Outcome {
@@ -60,47 +61,14 @@ impl Learner {
     pub(super) fn adopt_statistics(&mut self) {
         let class_counts = count(&self.data.train, self.model.classes);
         let own = Predictor {
-            algorithm: self.algorithm.as_ref(),
+            algorithm: self.parts.algorithm.as_ref(),
             pool: self.pool.as_ref(),
         };
-        let (validation, tensors) = (&self.data.validation, self.device.tensors());
-        if let Some((_, statistics)) = &mut self.statistics {
-            self.device
+        let (validation, tensors) = (&self.data.validation, self.parts.device.tensors());
+        if let Some((_, statistics)) = &mut self.parts.statistics {
+            self.parts
+                .device
                 .run(|| statistics.adopt(&own, &class_counts, validation, tensors));
         }
-    }
-
-    /// Tells whether statistics are what is shared now.
-    pub(super) fn shares_statistics(&self) -> bool {
-        self.statistics
-            .as_ref()
-            .is_some_and(|(_, statistics)| statistics.is_gathered())
-    }
-
-    /// Returns all parts with what they are to the federation now: once statistics are shared, nothing else is.
-    pub(super) fn roles(&self) -> Vec<(Role, &Part)> {
-        let shares_statistics = self.shares_statistics();
-        let now = |part: &Part| match part.role {
-            Role::Shared if shares_statistics => Role::Private,
-            role => role,
-        };
-        let mut roles: Vec<_> = self
-            .algorithm
-            .parts()
-            .iter()
-            .map(|part| (now(part), part))
-            .collect();
-        if let Some((_, statistics)) = &self.statistics {
-            let role = if shares_statistics {
-                Role::Shared
-            } else {
-                Role::Private
-            };
-            roles.extend([
-                (role, &statistics.sums),
-                (Role::Private, &statistics.choice),
-            ]);
-        }
-        roles
     }
 }

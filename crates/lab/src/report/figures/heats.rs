@@ -178,24 +178,15 @@ mod tests {
     use super::*;
     use crate::report::fixtures;
 
-    fn run() -> Run {
-        Run::finished(
-            std::path::Path::new("x"),
-            "x".into(),
-            fixtures::summary(1),
-            fixtures::records(1),
-        )
-    }
-
     #[test]
     fn own_lies_on_the_diagonal_and_what_was_dropped_is_marked() {
-        let text = gate_mass(&run()).unwrap().inline();
+        let text = gate_mass(&fixtures::run()).unwrap().inline();
         assert!(
             text.contains("node 2, module of node 2: 70<")
                 && text.contains("node 2, module of node 3: 15, left out"),
             "{text}"
         );
-        let text = scores(&run()).unwrap().inline();
+        let text = scores(&fixtures::run()).unwrap().inline();
         assert!(
             text.contains("node 1, module of node 1: its own")
                 && text.contains("node 3, module of node 2: 2.12"),
@@ -231,6 +222,6 @@ mod tests {
             cells.iter().all(|cell| text.contains(cell)) && !text.contains(": 0.90"),
             "{text}"
         );
-        assert!(similarity(&self::run()).is_none(), "nothing was mixed");
+        assert!(similarity(&fixtures::run()).is_none(), "nothing was mixed");
     }
 }

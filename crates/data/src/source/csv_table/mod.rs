@@ -10,6 +10,10 @@
 //!   of a table with a header by their names, whatever else it has.
 //! - **Values** are taken as they are; scale them beforehand.
 
+mod classes;
+mod header;
+mod unlabelled;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,12 +21,17 @@ use std::sync::Arc;
 use csv::{ReaderBuilder, StringRecord};
 use fednode_config::{TableDoc, config};
 
+use self::classes::classes_of;
+use self::header::{check_label, find, is_number, numbers_columns};
 use super::kind::Reader;
 use super::options::{Classes, Column};
 use super::records::Wanted;
-use super::{Facts, Pool, Source, numbered};
+use super::{Facts, Pool, Source};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
+
+pub(super) use self::classes::class_names;
+pub use self::unlabelled::numbers;
 
 /// Headers that name the label column.
 pub(super) const LABEL_NAMES: [&str; 3] = ["label", "class", "target"];
@@ -77,22 +86,6 @@ impl Reader for Options {
             wanted: columns.to_vec(),
         }))
     }
-}
-
-fn is_number(cell: &str) -> bool {
-    cell.parse::<f64>().is_ok()
-}
-
-/// Tells whether a first row is the numbers of the columns, with a name for the label.
-fn numbers_columns(first: &StringRecord, label: usize) -> bool {
-    let others = first
-        .iter()
-        .enumerate()
-        .filter(|(column, _)| *column != label);
-    let is_count = others
-        .zip(0u32..)
-        .all(|((_, cell), number)| *cell == *number.to_string());
-    is_count && !is_number(&first[label])
 }
 
 impl CsvTable {
@@ -236,119 +229,6 @@ fn line_of(bytes: &[u8], row: &StringRecord) -> usize {
         .count()
 }
 
-/// Returns where each of these columns is, by the names of a header.
-fn find(wanted: &[String], header: &StringRecord) -> Result<Vec<usize>, String> {
-    let position = |name: &String| {
-        let places = |is_it: &dyn Fn(&str) -> bool| -> Vec<usize> {
-            header
-                .iter()
-                .enumerate()
-                .filter(|(_, cell)| is_it(cell))
-                .map(|(column, _)| column)
-                .collect()
-        };
-        // As it is written, else whatever the case of its letters.
-        let exact = places(&|cell| cell == name);
-        let places = if exact.is_empty() {
-            places(&|cell| cell.eq_ignore_ascii_case(name))
-        } else {
-            exact
-        };
-        match (places.first().copied(), places.get(1)) {
-            (Some(column), None) => Ok(column),
-            (None, _) => Err(format!(
-                "has no column `{name}`, one of `fingerprints.columns` of the federation's spec"
-            )),
-            (Some(_), Some(_)) => Err(format!(
-                "has two columns `{name}`, one of `fingerprints.columns` of the federation's spec"
-            )),
-        }
-    };
-    wanted.iter().map(position).collect()
-}
-
-/// Refuses a label that is a feature, or may be some other column that nobody wants.
-fn check_label(
-    header: &StringRecord,
-    label: usize,
-    features: &[usize],
-    is_guessed: bool,
-) -> Result<(), String> {
-    let others: Vec<&str> = (0..header.len())
-        .filter(|column| !features.contains(column))
-        .map(|column| &header[column])
-        .collect();
-    if features.contains(&label) {
-        let taken = &header[label];
-        return Err(format!(
-            "takes `{taken}` for the label, which is one of `fingerprints.columns` of the federation's spec: name the label's column \
-             with `,label=COLUMN`"
-        ));
-    }
-    if is_guessed && others.len() > 1 {
-        return Err(format!(
-            "may have its label in any of {}: name it with `,label=COLUMN`",
-            others.join(", ")
-        ));
-    }
-    Ok(())
-}
-
-/// Reads rows of numbers without any label, one after the other; a first row without any number, or with all these columns'
-/// names, is a header. With a header the columns are found by their names, and others are left out.
-///
-/// # Errors
-/// Names the line that is no row of so many finite numbers, or the column that is not there.
-pub fn numbers(bytes: &[u8], width: usize, columns: &[String]) -> Result<Vec<f32>, String> {
-    let mut reader = ReaderBuilder::new()
-        .has_headers(false)
-        .flexible(true)
-        .trim(csv::Trim::All)
-        .from_reader(bytes);
-    let (mut values, mut places) = (Vec::new(), None);
-    for (at, row) in reader.records().enumerate() {
-        let row = row.map_err(|_| "is no UTF-8 text".to_owned())?;
-        let names_all = || {
-            !columns.is_empty()
-                && columns
-                    .iter()
-                    .all(|name| row.iter().any(|cell| cell == name))
-        };
-        if at == 0 && (!row.iter().any(is_number) || names_all()) {
-            places = (!columns.is_empty())
-                .then(|| find(columns, &row))
-                .transpose()?
-                .map(|found| (row.len(), found));
-            continue;
-        }
-        let line = line_of(bytes, &row);
-        let expected = places.as_ref().map_or(width, |(cells, _)| *cells);
-        if row.len() != expected {
-            let who = if places.is_some() {
-                "its header has"
-            } else {
-                "the model takes"
-            };
-            return Err(format!(
-                "has {} values in line {line}, but {who} {expected}",
-                row.len()
-            ));
-        }
-        let cells: Vec<&str> = match &places {
-            Some((_, places)) => places.iter().map(|column| &row[*column]).collect(),
-            None => row.iter().collect(),
-        };
-        for cell in cells {
-            let number = cell.parse::<f32>().ok().filter(|value| value.is_finite());
-            values
-                .push(number.ok_or_else(|| {
-                    format!("holds `{cell}` in line {line}, not a finite number")
-                })?);
-        }
-    }
-    Ok(values)
-}
-
 impl Source for CsvTable {
     fn describe(&self) -> Result<Facts, DataError> {
         let names = self.layout()?.names;
@@ -430,52 +310,6 @@ impl Source for CsvTable {
             Ok(())
         })?;
         pool.samples(indices, Pixels::Floats(values))
-    }
-}
-
-/// Derives the classes of a table, unless its first row looks like a header that was not recognised.
-fn classes_of(
-    layout: &Layout,
-    labels: &[Arc<str>],
-    distinct: &BTreeSet<Arc<str>>,
-) -> Result<Arc<[String]>, String> {
-    match lone_word(labels).filter(|_| !layout.has_header) {
-        Some(name) => Err(format!(
-            "has the label `{name}` in its first row and numbers in all others: if that row is a header, name the column \
-             with `,label={name}`"
-        )),
-        None => match distinct.iter().find(|label| is_fraction(label)) {
-            Some(label) if distinct.iter().all(|label| is_number(label)) => Err(format!(
-                "has the label `{label}`, a number with a fraction: name the column of the classes with `,label=COLUMN`"
-            )),
-            _ => class_names(distinct),
-        },
-    }
-}
-
-fn is_fraction(label: &str) -> bool {
-    label.parse::<f64>().is_ok_and(|value| value.fract() != 0.0)
-}
-
-/// Returns the first label if it is the only one that is no whole number: most likely the name of the column.
-fn lone_word(labels: &[Arc<str>]) -> Option<&str> {
-    let is_class = |label: &Arc<str>| label.parse::<u16>().is_ok();
-    let (first, rest) = labels.split_first()?;
-    (!rest.is_empty() && !is_class(first) && rest.iter().all(is_class)).then_some(first)
-}
-
-/// Derives the classes from the labels that occur.
-pub(super) fn class_names(distinct: &BTreeSet<Arc<str>>) -> Result<Arc<[String]>, String> {
-    let numbers: Option<Vec<u16>> = distinct.iter().map(|text| text.parse().ok()).collect();
-    if distinct.len() >= usize::from(u16::MAX) {
-        return Err(format!(
-            "has {} different labels: is this the label column?",
-            distinct.len()
-        ));
-    }
-    match numbers.and_then(|numbers| numbers.into_iter().max()) {
-        Some(highest) => Ok(numbered(usize::from(highest) + 1)),
-        None => Ok(distinct.iter().map(|text| text.to_string()).collect()),
     }
 }
 

@@ -1,0 +1,78 @@
+//! What a first row says: whether it is a header, and where a named column is.
+
+use csv::StringRecord;
+
+/// Tells whether a cell is a number.
+pub(super) fn is_number(cell: &str) -> bool {
+    cell.parse::<f64>().is_ok()
+}
+
+/// Tells whether a first row is the numbers of the columns, with a name for the label.
+pub(super) fn numbers_columns(first: &StringRecord, label: usize) -> bool {
+    let others = first
+        .iter()
+        .enumerate()
+        .filter(|(column, _)| *column != label);
+    let is_count = others
+        .zip(0u32..)
+        .all(|((_, cell), number)| *cell == *number.to_string());
+    is_count && !is_number(&first[label])
+}
+
+/// Returns where each of these columns is, by the names of a header.
+pub(super) fn find(wanted: &[String], header: &StringRecord) -> Result<Vec<usize>, String> {
+    let position = |name: &String| {
+        let places = |is_it: &dyn Fn(&str) -> bool| -> Vec<usize> {
+            header
+                .iter()
+                .enumerate()
+                .filter(|(_, cell)| is_it(cell))
+                .map(|(column, _)| column)
+                .collect()
+        };
+        // As it is written, else whatever the case of its letters.
+        let exact = places(&|cell| cell == name);
+        let places = if exact.is_empty() {
+            places(&|cell| cell.eq_ignore_ascii_case(name))
+        } else {
+            exact
+        };
+        match (places.first().copied(), places.get(1)) {
+            (Some(column), None) => Ok(column),
+            (None, _) => Err(format!(
+                "has no column `{name}`, one of `fingerprints.columns` of the federation's spec"
+            )),
+            (Some(_), Some(_)) => Err(format!(
+                "has two columns `{name}`, one of `fingerprints.columns` of the federation's spec"
+            )),
+        }
+    };
+    wanted.iter().map(position).collect()
+}
+
+/// Refuses a label that is a feature, or may be some other column that nobody wants.
+pub(super) fn check_label(
+    header: &StringRecord,
+    label: usize,
+    features: &[usize],
+    is_guessed: bool,
+) -> Result<(), String> {
+    let others: Vec<&str> = (0..header.len())
+        .filter(|column| !features.contains(column))
+        .map(|column| &header[column])
+        .collect();
+    if features.contains(&label) {
+        let taken = &header[label];
+        return Err(format!(
+            "takes `{taken}` for the label, which is one of `fingerprints.columns` of the federation's spec: name the label's column \
+             with `,label=COLUMN`"
+        ));
+    }
+    if is_guessed && others.len() > 1 {
+        return Err(format!(
+            "may have its label in any of {}: name it with `,label=COLUMN`",
+            others.join(", ")
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! What came of a run, put together from what its nodes keep.
+
+use fednode_cli::everyone::EveryonesTest;
+use fednode_learn::own_model;
+use fednode_sim as sim;
+
+use super::{Played, Prepared};
+use crate::simulate::play::Play;
+use crate::swarm::collect::{self, Observed};
+use crate::swarm::summary::Summary;
+
+/// What came of a run: the result, and the records of all nodes.
+pub(super) struct Finished {
+    pub(super) summary: Summary,
+    pub(super) records: Vec<fednode_runtime::status::RoundRecord>,
+}
+
+impl Prepared {
+    /// Puts the result together.
+    pub(super) fn finish(&self, played: &Played) -> Finished {
+        let took = played.models.saver().took();
+        let nodes = played.shards.len();
+        let memory = fednode_runtime::memory().peak_rss_bytes.unwrap_or(0) / nodes as u64;
+        let observed: Vec<Observed> = (0..nodes)
+            .map(|member| self.observe(played, member, memory))
+            .collect();
+        let records = observed
+            .iter()
+            .flat_map(|observed| observed.records.clone())
+            .collect();
+        let run = collect::Run {
+            spec: &self.spec,
+            data: &self.run.data,
+            device: &played.device,
+            cores: None,
+            wall_seconds: took.as_secs_f64(),
+            effective_config: self.effective(),
+        };
+        Finished {
+            summary: collect::summarise(run, &observed, Vec::new()),
+            records,
+        }
+    }
+
+    /// Returns what is known of a node in the end; `memory` is its share of the whole.
+    fn observe(&self, played: &Played, member: usize, memory: u64) -> Observed {
+        let Played {
+            models,
+            shards,
+            sizes,
+            device,
+        } = played;
+        let (shard, traffic) = (&shards[member], models.traffic(member));
+        let model = own_model::by_number(&self.spec, member).model.name;
+        Observed {
+            shard: member as u32 + 1,
+            node_id: sim::node_id(self.spec.seed, member),
+            card: shard.card(device, model, sizes[member % sizes.len()] as u64),
+            bytes_sent: traffic.sent.wire,
+            bytes_received: traffic.received.wire,
+            peak_rss_bytes: memory,
+            last_stage: models.last_stage(member).clone(),
+            everyones_test: models
+                .on_everyone(member)
+                .map(|classes| EveryonesTest::new(classes, &shard.own())),
+            parameters_hash: Some(models.parameters_hash(member)),
+            records: models.records(member).to_vec(),
+            majority_class_accuracy: self.division.floors.get(member).copied().unwrap_or(0.0),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The parts of a node's model: what each is to the federation now, and how numbers go in and out.
+//!
+//! Parameters travel as [`ParamSet`]s, and the tensors stay here, on the device.
+
+use fednode_core::{Layout, ParamSet, ProxySet, Round};
+
+use crate::algorithm::{Algorithm, Part, Role};
+use crate::class_statistics::ClassStatistics;
+use crate::device::ComputeDevice;
+use crate::weights::Weights;
+
+/// A node's model on its device.
+pub(super) struct Parts {
+    pub(super) algorithm: Box<dyn Algorithm>,
+    pub(super) device: ComputeDevice,
+    /// The statistics expert, if the spec wants one, and the round in which its sums are gathered.
+    pub(super) statistics: Option<(Round, ClassStatistics)>,
+}
+
+impl Parts {
+    /// Tells whether statistics are what is shared now.
+    pub(super) fn shares_statistics(&self) -> bool {
+        self.statistics
+            .as_ref()
+            .is_some_and(|(_, statistics)| statistics.is_gathered())
+    }
+
+    /// Returns all parts with what they are to the federation now: once statistics are shared, nothing else is.
+    pub(super) fn roles(&self) -> Vec<(Role, &Part)> {
+        let shares_statistics = self.shares_statistics();
+        let now = |part: &Part| match part.role {
+            Role::Shared if shares_statistics => Role::Private,
+            role => role,
+        };
+        let mut roles: Vec<_> = self
+            .algorithm
+            .parts()
+            .iter()
+            .map(|part| (now(part), part))
+            .collect();
+        if let Some((_, statistics)) = &self.statistics {
+            let role = if shares_statistics {
+                Role::Shared
+            } else {
+                Role::Private
+            };
+            roles.extend([
+                (role, &statistics.sums),
+                (Role::Private, &statistics.choice),
+            ]);
+        }
+        roles
+    }
+
+    /// Returns the parts with a role, in order.
+    pub(super) fn of_role(&self, has_role: impl Fn(Role) -> bool) -> Vec<&Part> {
+        self.roles()
+            .into_iter()
+            .filter(|(role, _)| has_role(*role))
+            .map(|(_, part)| part)
+            .collect()
+    }
+
+    /// Returns the current shared part, if the algorithm averages anything.
+    pub(super) fn shared(&self) -> Option<ParamSet> {
+        let parts = self.of_role(|role| role == Role::Shared);
+        let joined = |parts: Vec<&Part>| join(parts.into_iter().map(Part::params));
+        (!parts.is_empty()).then(|| self.device.run(|| joined(parts)))
+    }
+
+    /// Returns the current experts in slot order.
+    pub(super) fn experts(&self) -> Vec<ParamSet> {
+        let parts = self.of_role(|role| matches!(role, Role::Expert(_)));
+        self.device
+            .run(|| parts.into_iter().map(Part::params).collect())
+    }
+
+    /// Returns the current gating proxies, if there is a gate.
+    pub(super) fn proxies(&self) -> Option<ProxySet> {
+        let gate = self.of_role(|role| role == Role::Gate).pop()?;
+        let params = self.device.run(|| gate.params());
+        let (_, proxies) = params.into_tensors().next()?;
+        // A gate's weight is `[K, n]` as in PyTorch: its rows are the proxies.
+        let dimension = *proxies.shape().last()?;
+        let proxies = ProxySet::new(dimension, proxies.into_values());
+        Some(proxies.expect("the spec bounds the number of experts"))
+    }
+
+    /// Returns names and shapes of the shared part.
+    pub(super) fn shared_layout(&self) -> Option<Layout> {
+        let parts = self.of_role(|role| role == Role::Shared);
+        (!parts.is_empty()).then(|| parts.into_iter().flat_map(Part::layout).collect())
+    }
+
+    /// Returns names and shapes of one expert; all experts have the same.
+    pub(super) fn expert_layout(&self) -> Option<Layout> {
+        self.of_role(|role| matches!(role, Role::Expert(_)))
+            .first()
+            .map(|part| part.layout())
+    }
+
+    /// Returns the numbers of all parts.
+    pub(super) fn weights(&self) -> Vec<Weights> {
+        self.algorithm
+            .parts()
+            .iter()
+            .map(|part| part.weights.clone())
+            .collect()
+    }
+
+    pub(super) fn put_back(&mut self, weights: Vec<Weights>) {
+        for (part, weights) in self.algorithm.parts_mut().iter_mut().zip(weights) {
+            part.weights = weights;
+        }
+        self.algorithm.on_parts_replaced();
+    }
+
+    /// Picks from `params` what belongs to each part with a role, given the prefix of the part's names.
+    pub(super) fn pick(
+        &self,
+        params: &ParamSet,
+        has_role: impl Fn(Role) -> bool,
+        prefix: impl Fn(&Part) -> String,
+    ) -> Vec<(usize, ParamSet)> {
+        let parts = self
+            .roles()
+            .into_iter()
+            .enumerate()
+            .filter(|(_, (role, _))| has_role(*role));
+        let picked = parts.map(|(at, (_, part))| {
+            let mut own = ParamSet::new();
+            for (name, shape) in part.layout() {
+                let tensor = params
+                    .get(&format!("{}{name}", prefix(part)))
+                    .expect("the layout was checked");
+                own.insert(name, &shape, tensor.values().to_vec())
+                    .expect("a layout is a valid set");
+            }
+            (at, own)
+        });
+        picked.collect()
+    }
+
+    pub(super) fn load(&mut self, changes: Vec<(usize, ParamSet)>) {
+        let tensors = self.device.tensors();
+        let statistics = self.statistics.iter_mut();
+        let statistics =
+            statistics.flat_map(|(_, statistics)| [&mut statistics.sums, &mut statistics.choice]);
+        let mut parts: Vec<&mut Part> = self
+            .algorithm
+            .parts_mut()
+            .iter_mut()
+            .chain(statistics)
+            .collect();
+        self.device.run(|| {
+            for (at, params) in changes {
+                parts[at]
+                    .load(&params, tensors)
+                    .expect("the layout was checked");
+            }
+        });
+        let algorithm = self.algorithm.as_mut();
+        self.device.run(|| algorithm.on_parts_replaced());
+    }
+}
+
+/// Joins sets with distinct names.
+pub(super) fn join(sets: impl Iterator<Item = ParamSet>) -> ParamSet {
+    let mut joined = ParamSet::new();
+    for set in sets {
+        joined
+            .extend_prefixed("", set)
+            .expect("the parts of a model have distinct names");
+    }
+    joined
+}
