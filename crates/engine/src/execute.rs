@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fednode_core::{
     BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Slot,
 };
-use fednode_mix::{Part, merge as mix, rule, screen};
+use fednode_mix::{Part, matching, merge as mix, rule, screen};
 
 use crate::event::{AverageOrder, AverageReport, MergeOrder, MergeReport, Purpose};
 
@@ -147,19 +147,20 @@ fn screen_row(
     spec: &FederationSpec,
     report: &mut MergeReport,
 ) -> BTreeMap<ExpertId, Arc<ParamSet>> {
+    let experts = spec.exchange.experts.as_ref();
+    let matching = experts.and_then(|experts| matching::find(experts.matching.name()));
+    let admits = matching.and_then(|matching| matching.admits);
     let mut accepted = Vec::new();
     for (expert, params) in candidates {
-        match screen::screen(&params, own, spec.limits.max_norm_ratio) {
+        let screened = screen::screen(&params, own, spec.limits.max_norm_ratio);
+        let judged = screened.map_err(|fault| fault.to_string());
+        match judged.and_then(|()| admits.map_or(Ok(()), |admits| admits(own, &params))) {
             Ok(()) => accepted.push((expert, params)),
-            Err(fault) => report.rejected.push((expert, fault.to_string())),
+            Err(fault) => report.rejected.push((expert, fault)),
         }
     }
     // Distances are judged among those that passed: a huge expert must not stretch the median.
-    let max_distance = spec
-        .exchange
-        .experts
-        .as_ref()
-        .and_then(|experts| experts.max_distance);
+    let max_distance = experts.and_then(|experts| experts.max_distance);
     let far = max_distance
         .map(|multiple| screen::far_sources(own, &accepted, multiple))
         .unwrap_or_default();

@@ -41,9 +41,9 @@ use crate::random::{Purpose, nearly_normal, stream};
 use crate::weights::{self, Weights};
 
 /// What the temperature is chosen from.
-const TEMPERATURES: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
+pub(crate) const TEMPERATURES: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
 /// What the weight of the statistics is chosen from.
-const WEIGHTS: [f64; 7] = [0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0];
+pub(crate) const WEIGHTS: [f64; 7] = [0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0];
 /// Where the arrays are in the part that is shared.
 const COUNTS: usize = 0;
 const SUMS: usize = 1;
@@ -94,6 +94,8 @@ pub(crate) enum Features {
     Extractor,
     /// Random maps, the same for everybody.
     Random(RandomMaps),
+    /// The samples as they are.
+    Inputs,
 }
 
 impl Features {
@@ -102,6 +104,7 @@ impl Features {
         match self {
             Self::Extractor => algorithm.features(inputs),
             Self::Random(maps) => Some(maps.features(inputs)),
+            Self::Inputs => Some(inputs),
         }
     }
 }
@@ -477,13 +480,17 @@ fn projection(from: usize, to: usize, seed: u64, device: &Device) -> Tensor<2> {
     upload(&values, device).reshape([from, to])
 }
 
-fn upload(values: &[f64], device: &Device) -> Tensor<1> {
+pub(crate) fn upload(values: &[f64], device: &Device) -> Tensor<1> {
     let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
     let count = values.len();
     Tensor::from_data(TensorData::new(values, [count]), device)
 }
 
-fn for_each_batch(samples: &Samples, device: &Device, mut visit: impl FnMut(&[u32], Tensor<2>)) {
+pub(crate) fn for_each_batch(
+    samples: &Samples,
+    device: &Device,
+    mut visit: impl FnMut(&[u32], Tensor<2>),
+) {
     let positions: Vec<u32> = (0..samples.len() as u32).collect();
     for chunk in positions.chunks(BATCH) {
         visit(chunk, batch::inputs(samples, chunk, device));

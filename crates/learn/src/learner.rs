@@ -13,6 +13,7 @@ use fednode_core::work::{Update, Watch};
 use fednode_core::{FederationSpec, Layout, ParamSet, ProxySet, Round, Slot};
 use fednode_data::{Samples, Split};
 
+use crate::agreement::Agreement;
 use crate::algorithm::{self, Algorithm, Role, RoundContext};
 use crate::batch;
 use crate::device::ComputeDevice;
@@ -26,6 +27,7 @@ use crate::train::{self, Epochs, Schedule};
 use self::ahead::Ahead;
 use self::parts::Parts;
 
+mod agreeing;
 mod ahead;
 mod initial;
 mod parts;
@@ -107,6 +109,7 @@ impl Learner {
                 algorithm: device.run(|| algorithm::build(spec, device.tensors()))?,
                 device: device.clone(),
                 statistics: None,
+                agreement: None,
             },
             data,
             training: spec.training.clone(),
@@ -125,6 +128,9 @@ impl Learner {
         learner.initial_shared = learner.shared();
         if let Some(round) = fednode_core::Schedule::of(spec).statistics_round() {
             learner.parts.statistics = Some((round, learner.empty_statistics(spec)?));
+        }
+        if Agreement::is_wanted(spec.exchange.experts.as_ref()) {
+            learner.parts.agreement = Some(learner.new_agreement(spec)?);
         }
         Ok(learner)
     }
@@ -154,20 +160,17 @@ impl Learner {
         if self.gathers_statistics_in(round) {
             return Ok(self.gather_statistics());
         }
-        let Some(ahead) = ahead else {
-            return self
-                .run(round, Epochs::All, watch, train::train)
-                .map(|outcome| self.report(outcome));
-        };
-        let received = self.parts.weights();
-        let (first, epochs) = self.catch_up(ahead);
-        match self.run(round, epochs, watch, train::train) {
-            Ok(rest) => Ok(self.report(first.and_then(rest))),
-            Err(error) => {
-                self.parts.put_back(received);
-                Err(error)
+        let outcome = match ahead {
+            None => self.run(round, Epochs::All, watch, train::train)?,
+            Some(ahead) => {
+                let received = self.parts.weights();
+                let (first, epochs) = self.catch_up(ahead);
+                let rest = self.run(round, epochs, watch, train::train);
+                first.and_then(rest.inspect_err(|_| self.parts.put_back(received))?)
             }
-        }
+        };
+        self.renew_agreement();
+        Ok(self.report(outcome))
     }
 
     /// Trains for this node alone after the last round, if the algorithm has such a stage: FedBABU tunes its head then.
@@ -299,16 +302,12 @@ impl Learner {
                     .pick(shared, |role| role == Role::Shared, |_| String::new()),
             );
         }
-        for (slot, expert) in &experts {
-            let (slot, expert) = (*slot, expert.borrow());
-            let is_slot = |role| role == Role::Expert(slot);
-            let part = self
-                .parts
-                .of_role(is_slot)
-                .pop()
-                .ok_or_else(|| LearnError::NoSuchPart(format!("expert {slot}")))?;
-            check(&part.title(), expert, &part.layout())?;
-            changes.extend(self.parts.pick(expert, is_slot, |_| String::new()));
+        if self.replaces_experts() {
+            for (slot, expert) in &experts {
+                changes.extend(self.replaced(*slot, expert.borrow())?);
+            }
+        } else {
+            self.check_mixed(&experts)?;
         }
         // Statistics are no parts of the model; a pool stays as it is beside them.
         let changes_model = !changes.is_empty() && !adopts_statistics;
@@ -319,7 +318,23 @@ impl Learner {
         if adopts_statistics {
             self.adopt_statistics();
         }
+        if !self.replaces_experts() {
+            self.adopt_mixed(&experts);
+        }
         Ok(())
+    }
+
+    /// Returns what an adopted expert replaces.
+    fn replaced(
+        &self,
+        slot: Slot,
+        expert: &ParamSet,
+    ) -> Result<Vec<(usize, ParamSet)>, LearnError> {
+        let is_slot = |role| role == Role::Expert(slot);
+        let part = self.parts.of_role(is_slot).pop();
+        let part = part.ok_or_else(|| LearnError::NoSuchPart(format!("expert {slot}")))?;
+        check(&part.title(), expert, &part.layout())?;
+        Ok(self.parts.pick(expert, is_slot, |_| String::new()))
     }
 
     /// Evaluates on one division of the node's data.
@@ -350,9 +365,11 @@ impl Learner {
 
     /// Runs the model, with the pool if one is served, mixed with the statistics expert if there is one.
     fn forward(&self, inputs: Tensor<2>) -> algorithm::Output {
-        match &self.parts.statistics {
-            Some((_, statistics)) => statistics.forward(&self.predictor(), inputs),
-            None => self.predictor().forward(inputs),
+        let predictor = self.predictor();
+        match (&self.parts.statistics, &self.parts.agreement) {
+            (Some((_, statistics)), _) => statistics.forward(&predictor, inputs),
+            (None, Some(agreement)) => agreement.forward(&predictor, inputs),
+            (None, None) => predictor.forward(inputs),
         }
     }
 

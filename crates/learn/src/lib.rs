@@ -62,6 +62,7 @@ pub mod optimizer;
 pub mod own_model;
 pub mod probe;
 
+mod agreement;
 mod augment;
 mod batch;
 mod class_statistics;

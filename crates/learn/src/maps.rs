@@ -28,6 +28,8 @@ const FILTERS: usize = 64;
 const KERNEL: usize = 5;
 /// Side of the squares of places of which the strongest counts.
 const POOL: usize = 2;
+/// The smallest side of an image that has maps.
+const SMALLEST: usize = KERNEL + POOL - 1;
 
 /// Averages the maps that a net ends with over the smallest squares of places that leave no more than 1,024 numbers; what
 /// fills no square at the right and at the bottom is left out. Features that are no maps stay as they are.
@@ -44,6 +46,12 @@ pub(crate) fn condensed(net: &Net, features: Tensor<2>) -> Tensor<2> {
     avg_pool2d(images, AvgPoolOptions::new([side, side])).reshape([n_samples, left(&side)])
 }
 
+/// Tells whether a model's inputs are images that are large enough.
+pub(crate) fn suit(model: &ModelSpec) -> bool {
+    let [_, height, width] = model.input;
+    model.vocabulary == 0 && height.min(width) >= SMALLEST
+}
+
 /// A convolution of random filters, each of mean 0 and length 1.
 #[derive(Debug)]
 pub(crate) struct RandomMaps {
@@ -57,9 +65,9 @@ impl RandomMaps {
     /// # Errors
     /// Refuses texts, and images that are too small.
     pub(crate) fn new(model: &ModelSpec, seed: u64, device: &Device) -> Result<Self, ConfigError> {
-        let [channels, height, width] = model.input;
-        let smallest = KERNEL + POOL - 1;
-        if model.vocabulary > 0 || height.min(width) < smallest {
+        let channels = model.input[0];
+        if !suit(model) {
+            let smallest = SMALLEST;
             let text = format!(
                 "`statistics.features=random` is for images of at least {smallest}x{smallest} pixels: use `extractor`"
             );

@@ -47,6 +47,8 @@ pub(crate) struct NodeMemory {
     pub(crate) statistics: Option<Memory>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pool: Option<Memory>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) agreement: Option<Memory>,
 }
 
 impl NodeMemory {

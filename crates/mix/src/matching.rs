@@ -3,16 +3,19 @@
 //! Core and engine see a matching as a name ([`fednode_core::Matching`]). What proxies mean, and how rows of a plan come
 //! from them, is here alone.
 
+mod agreement;
 mod similarity;
 mod statistics;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fednode_core::{ExpertExchange, ExpertId, NodeId, PlanRow, ProxySet};
+use fednode_core::{ExpertExchange, ExpertId, NodeId, ParamSet, PlanRow, ProxySet};
+
+pub use agreement::ClassMeans;
 
 /// All matchings.
-pub const TABLE: &[MatchingRow] = &[similarity::ROW, statistics::ROW];
+pub const TABLE: &[MatchingRow] = &[similarity::ROW, statistics::ROW, agreement::ROW];
 
 /// One matching.
 #[derive(Debug, Clone, Copy)]
@@ -25,10 +28,15 @@ pub struct MatchingRow {
     pub reference: &'static str,
     /// Makes the rows of one node's own experts, which are all in `known`.
     pub rows: Rows,
+    /// Judges what was fetched against the own expert of that slot, where proxies can be copied.
+    pub admits: Option<Admits>,
 }
 
 /// Makes a row for each own expert from the proxies that are known.
 pub type Rows = fn(&[ExpertId], &BTreeMap<NodeId, Arc<ProxySet>>, &ExpertExchange) -> Vec<PlanRow>;
+
+/// Judges an expert that was fetched, given the own one and it; says in one line why it is refused.
+pub type Admits = fn(&ParamSet, &ParamSet) -> Result<(), String>;
 
 /// Returns the row of a name.
 pub fn find(name: &str) -> Option<&'static MatchingRow> {

@@ -165,6 +165,15 @@ pub struct Discriminant {
 }
 
 impl Discriminant {
+    /// Makes a classifier of weights `[classes, D]` and offsets `[classes]` that were solved before.
+    pub fn new(weights: Vec<f64>, offsets: Vec<f64>) -> Self {
+        Self {
+            width: weights.len() / offsets.len().max(1),
+            weights,
+            offsets,
+        }
+    }
+
     /// Returns `A r + b`, one number per class.
     pub fn logits(&self, features: &[f32]) -> Vec<f64> {
         let rows = self.weights.chunks_exact(self.width).zip(&self.offsets);

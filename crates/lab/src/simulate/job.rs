@@ -169,8 +169,10 @@ impl Knowledge {
             Outcome::Adopted => {
                 let Received { shared, experts } = received.unwrap_or_default();
                 self.shared = shared.or(self.shared.take());
-                for (slot, params) in experts {
-                    self.experts[usize::from(slot.0)] = params;
+                if learner.replaces_experts() {
+                    for (slot, params) in experts {
+                        self.experts[usize::from(slot.0)] = params;
+                    }
                 }
                 self.private = Arc::new(learner.private_state());
             }

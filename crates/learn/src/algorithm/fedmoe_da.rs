@@ -24,15 +24,18 @@
 //! With `statistics.enabled` the last round adds up statistics of the embedding: its maps, too many numbers
 //! as they are, are averaged over squares of places first. Experts are neither trained nor mixed in that round.
 
+use std::collections::BTreeMap;
+
 use burn::tensor::Tensor;
 use fednode_core::{Averaging, ConfigError, Exchange, ExpertExchange, Matching, Slot, Weighting};
 
-use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
+use super::hyper::{AGGREGATION, Hyper, Kind, Profile, Values};
 use super::part::{Part, Role};
 use super::{
     Algorithm, Modular, Module, ModuleKind, Opened, Optimizers, Output, Row, Setup, Stage, Step,
     StepContext,
 };
+use crate::agreement::{self, MATCHING as AGREEMENT};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::{self, Gated};
@@ -65,6 +68,10 @@ pub(super) const ROW: Row = Row {
             ],
         },
         Profile {
+            name: "agreement",
+            sets: &[("matching", AGREEMENT), ("peers_per_expert", "20")],
+        },
+        Profile {
             name: "personal",
             sets: &[
                 ("load_balance", "0.01"),
@@ -74,7 +81,23 @@ pub(super) const ROW: Row = Row {
             ],
         },
     ],
-    exchange: |values| Exchange {
+    exchange: |values| match values.text("matching") {
+        AGREEMENT => by_agreement(values),
+        _ => by_similarity(values),
+    },
+    build: |setup| match setup.hyper.text("matching") {
+        AGREEMENT => {
+            let base = super::find(setup.hyper.text("base"))?;
+            let hyper = &base.values(&BTreeMap::new())?;
+            (base.build)(&Setup { hyper, ..*setup })
+        }
+        _ => FedMoeDa::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
+    },
+};
+
+/// Own experts are mixed with those of similar proxies.
+fn by_similarity(values: &Values) -> Exchange {
+    Exchange {
         averaging: (values.text("embedding") == AVERAGED).then(|| Averaging {
             weighting: Weighting::Uniform,
             rule: values.rule(),
@@ -92,9 +115,28 @@ pub(super) const ROW: Row = Row {
             matching: Matching::default(),
         }),
         everybody_first: false,
-    },
-    build: |setup| FedMoeDa::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
-};
+    }
+}
+
+/// Statistics are mixed with those of agreeing peers; the base algorithm shares what it shares.
+fn by_agreement(values: &Values) -> Exchange {
+    let base = super::find(values.text("base")).and_then(|row| {
+        let hyper = row.values(&BTreeMap::new())?;
+        Ok((row.exchange)(&hyper))
+    });
+    Exchange {
+        experts: Some(ExpertExchange {
+            peers_per_expert: values.peers("peers_per_expert"),
+            refresh_every: values.count("refresh_every"),
+            temperature: 1.0,
+            weighting: Weighting::Uniform,
+            slots_per_node: None,
+            max_distance: None,
+            matching: Matching::named(agreement::MATCHING),
+        }),
+        ..base.expect("the choices of `base` are rows without conditions")
+    }
+}
 
 const HYPER: &[Hyper] = &[
     Hyper {
@@ -162,6 +204,26 @@ const HYPER: &[Hyper] = &[
         kind: Kind::Choice(&["mixed", PRIVATE]),
         default: "mixed",
         doc: "`private` keeps the last layer of every expert at its node; the layers before it are mixed all the same",
+    },
+    Hyper {
+        name: "matching",
+        kind: Kind::Choice(&["similarity", AGREEMENT]),
+        default: "similarity",
+        doc: "`agreement`: statistics of peers whose class means agree, in closed form, times the model of `base`; the paper mixes experts by similarity",
+    },
+    Hyper {
+        name: "base",
+        kind: Kind::Choice(&[
+            "local",
+            "fedavg",
+            "fedper",
+            "fedrep",
+            "lg-fedavg",
+            "fedprox",
+            "fedbn",
+        ]),
+        default: "local",
+        doc: "the algorithm that trains a node's own model beside `matching=agreement`",
     },
     AGGREGATION,
 ];

@@ -4,6 +4,7 @@
 
 use fednode_core::{Layout, ParamSet, ProxySet, Round};
 
+use crate::agreement::Agreement;
 use crate::algorithm::{Algorithm, Part, Role};
 use crate::class_statistics::ClassStatistics;
 use crate::device::ComputeDevice;
@@ -15,6 +16,8 @@ pub(super) struct Parts {
     pub(super) device: ComputeDevice,
     /// The statistics expert, if the spec wants one, and the round in which its sums are gathered.
     pub(super) statistics: Option<(Round, ClassStatistics)>,
+    /// The statistics of the peers that agree, if the exchange wants them.
+    pub(super) agreement: Option<Agreement>,
 }
 
 impl Parts {
@@ -49,6 +52,8 @@ impl Parts {
                 (Role::Private, &statistics.choice),
             ]);
         }
+        let agreement = self.agreement.iter().flat_map(Agreement::parts);
+        roles.extend(agreement.map(|part| (part.role, part)));
         roles
     }
 
@@ -146,11 +151,13 @@ impl Parts {
         let statistics = self.statistics.iter_mut();
         let statistics =
             statistics.flat_map(|(_, statistics)| [&mut statistics.sums, &mut statistics.choice]);
+        let agreement = self.agreement.iter_mut().flat_map(Agreement::parts_mut);
         let mut parts: Vec<&mut Part> = self
             .algorithm
             .parts_mut()
             .iter_mut()
             .chain(statistics)
+            .chain(agreement)
             .collect();
         self.device.run(|| {
             for (at, params) in changes {

@@ -8,6 +8,7 @@ use fednode_data::Split;
 
 use super::parts::join;
 use super::{Learner, check};
+use crate::agreement::Agreement;
 use crate::algorithm::{Part, Role};
 use crate::batch;
 use crate::error::LearnError;
@@ -74,6 +75,12 @@ impl Learner {
                 statistics.solve(tensors);
             });
         }
+        if let Some(agreement) = &mut self.parts.agreement {
+            let memory = memory.agreement.as_ref();
+            self.parts
+                .device
+                .run(|| agreement.recall(memory, tensors))?;
+        }
         Ok(())
     }
 
@@ -127,6 +134,7 @@ impl Learner {
             algorithm: self.parts.algorithm.memory(),
             statistics: statistics.and_then(|(_, statistics)| statistics.memory()),
             pool: self.pool.as_ref().map(Mixture::memory),
+            agreement: self.parts.agreement.as_ref().and_then(Agreement::memory),
         }
     }
 

@@ -23,6 +23,7 @@ pub(super) const ROW: MatchingRow = MatchingRow {
     summary: "the experts with the most similar proxies, softmax-weighted",
     reference: "FedMoE-DA, arXiv 2411.02115",
     rows,
+    admits: None,
 };
 
 fn rows(

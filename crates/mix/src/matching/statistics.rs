@@ -31,6 +31,7 @@ pub(super) const ROW: MatchingRow = MatchingRow {
         let row = |own: &ExpertId| row(*own, known, exchange);
         own.iter().map(row).collect()
     },
+    admits: None,
 };
 
 /// Most heads that one programme is solved over, the own one among them: a tenth of a second's work.

@@ -1,0 +1,503 @@
+//! Whose statistics are added to the own ones, and how much each counts: peers whose class means agree with the node's.
+//!
+//! ```text
+//! node j says    n_jc, mu_jc      its samples of class c, and their mean feature
+//! node i judges  over the classes c that both have at least 5 samples of
+//!                a_ij = share of those c whose own mean mu_ic is nearest to mu_jc among all mu_jc'
+//!                w_ij = max(0, (a_ij - 1/C) / (1 - 1/C)) · n_j         w_ii = n_i
+//! ```
+//!
+//! So a peer counts as far as it calls things by the node's names. A peer that names the classes otherwise agrees about as
+//! often as chance does, and gets nothing. That holds for a liar with exchanged labels too. With fewer than two classes in
+//! common there is nothing to compare, and `a_ij` is [`UNKNOWN`].
+//!
+//! A node's samples are what it says of itself. They count for at most [`MOST_SAMPLES`] times the median of all nodes.
+//!
+//! What travels as the proxy is one row of numbers: C, then the counts, then the means class by class. Counts are in
+//! millions. So the cosine of two proxies, by which large federations look for neighbours, is one of their means.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fednode_core::{ExpertExchange, ExpertId, NodeId, ParamSet, PlanRow, ProxySet, Source};
+
+use super::MatchingRow;
+
+pub(super) const ROW: MatchingRow = MatchingRow {
+    name: "agreement",
+    summary: "statistics of the peers whose class means agree with the own ones, as far as they agree",
+    reference: "FedMoE-DA's rows (arXiv 2411.02115) with a similarity that sees labels",
+    rows: |own, known, exchange| {
+        let first = own.first().map(|own| row(*own, known, exchange));
+        first.into_iter().collect()
+    },
+    admits: Some(admits),
+};
+
+/// Fewest samples of a class whose mean is compared.
+const FEWEST_SAMPLES: f64 = 5.0;
+/// Fewest classes that two nodes must have in common to be compared.
+const FEWEST_CLASSES: usize = 2;
+/// The agreement of nodes that cannot be compared.
+const UNKNOWN: f64 = 0.51;
+/// How many times the median number of samples a node counts at most.
+const MOST_SAMPLES: f64 = 10.0;
+/// What counts are divided by in a proxy.
+const COUNT_UNIT: f64 = 1e6;
+
+/// What a node says of its classes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClassMeans {
+    /// Samples of each class, `[C]`.
+    pub counts: Vec<f64>,
+    /// Their mean feature, `[C, D]`; zeros where there are none.
+    pub means: Vec<f32>,
+}
+
+impl ClassMeans {
+    /// Divides sums over samples by their number.
+    pub fn of_sums(counts: Vec<f64>, sums: &[f64]) -> Self {
+        let width = sums.len() / counts.len().max(1);
+        let classes = counts.iter().zip(sums.chunks(width.max(1)));
+        let mean = |(count, sums): (&f64, &[f64])| {
+            let count = if *count > 0.0 { *count } else { 1.0 };
+            let means = sums.iter().map(|sum| (sum / count) as f32);
+            means.collect::<Vec<_>>()
+        };
+        let means = classes.flat_map(mean).collect();
+        Self { counts, means }
+    }
+
+    /// Writes them as a proxy, `1 + C + C · D` numbers.
+    pub fn to_proxy(&self) -> Vec<f32> {
+        let in_millions = |number: f64| (number / COUNT_UNIT) as f32;
+        let mut proxy = vec![in_millions(self.counts.len() as f64)];
+        proxy.extend(self.counts.iter().copied().map(in_millions));
+        proxy.extend(&self.means);
+        proxy
+    }
+
+    /// Reads a proxy; `None` if it is none, or holds a number that is not finite or a negative count.
+    pub fn of_proxy(proxy: &[f32]) -> Option<Self> {
+        let in_ones = |number: f32| f64::from(number) * COUNT_UNIT;
+        let (first, rest) = proxy.split_first()?;
+        let classes = in_ones(*first).round();
+        if !(1.0..=rest.len() as f64).contains(&classes) {
+            return None;
+        }
+        let (counts, means) = rest.split_at(classes as usize);
+        let is_sound = means.len().is_multiple_of(counts.len())
+            && counts.iter().all(|count| *count >= 0.0)
+            && rest.iter().all(|number| number.is_finite());
+        is_sound.then(|| Self {
+            counts: counts.iter().copied().map(in_ones).collect(),
+            means: means.to_vec(),
+        })
+    }
+
+    /// Returns the number of samples.
+    fn total(&self) -> f64 {
+        self.counts.iter().sum()
+    }
+
+    fn mean(&self, class: usize) -> &[f32] {
+        let width = self.means.len() / self.counts.len();
+        &self.means[class * width..][..width]
+    }
+
+    /// Returns the classes that both nodes have enough samples of.
+    fn common(&self, other: &Self) -> Vec<usize> {
+        let is_compared = |class: &usize| {
+            self.counts[*class] >= FEWEST_SAMPLES && other.counts[*class] >= FEWEST_SAMPLES
+        };
+        (0..self.counts.len()).filter(is_compared).collect()
+    }
+
+    /// Returns how far another node calls things by this node's names, 0 to 1.
+    pub fn agreement(&self, other: &Self) -> f64 {
+        let common = self.common(other);
+        if common.len() < FEWEST_CLASSES {
+            return UNKNOWN;
+        }
+        let is_nearest = |class: &&usize| {
+            let own = self.mean(**class);
+            let distance = |other_class: usize| squared_distance(own, other.mean(other_class));
+            let to_same = distance(**class);
+            common
+                .iter()
+                .all(|other_class| other_class == *class || distance(*other_class) > to_same)
+        };
+        common.iter().filter(is_nearest).count() as f64 / common.len() as f64
+    }
+
+    /// Returns the weight of a sample of another node: 0 where it agrees no more than chance would.
+    pub fn weight_of(&self, other: &Self) -> f64 {
+        let chance = 1.0 / self.counts.len() as f64;
+        ((self.agreement(other) - chance) / (1.0 - chance)).max(0.0)
+    }
+
+    /// Tells whether they are of as many classes and features.
+    fn fits(&self, other: &Self) -> bool {
+        self.counts.len() == other.counts.len() && self.means.len() == other.means.len()
+    }
+}
+
+fn squared_distance(a: &[f32], b: &[f32]) -> f64 {
+    let pairs = a.iter().zip(b);
+    pairs
+        .map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2))
+        .sum()
+}
+
+/// Returns the sources of a node's statistics: the own ones first, then the others by weight.
+fn row(
+    own: ExpertId,
+    known: &BTreeMap<NodeId, Arc<ProxySet>>,
+    exchange: &ExpertExchange,
+) -> PlanRow {
+    let of = |owner: &NodeId| ClassMeans::of_proxy(known.get(owner)?.iter().next()?);
+    let mut sources = vec![Source {
+        expert: own,
+        similarity: 1.0,
+        weight: 1.0,
+    }];
+    if let Some(mine) = of(&own.owner) {
+        let others = known.keys().filter(|owner| **owner != own.owner);
+        let others = others.filter_map(|owner| Some((*owner, of(owner)?)));
+        let others: Vec<_> = others.filter(|(_, theirs)| mine.fits(theirs)).collect();
+        let most = MOST_SAMPLES * median(&mine, &others);
+        sources[0].weight = mine.total();
+        sources.extend(others.iter().map(|(owner, theirs)| Source {
+            expert: ExpertId {
+                owner: *owner,
+                slot: own.slot,
+            },
+            similarity: mine.agreement(theirs),
+            weight: mine.weight_of(theirs) * theirs.total().min(most),
+        }));
+    }
+    let mut others = sources.split_off(1);
+    others.retain(|source| source.weight > 0.0);
+    others.sort_by(|a, b| {
+        let by_weight = b.weight.total_cmp(&a.weight);
+        by_weight.then_with(|| a.expert.cmp(&b.expert))
+    });
+    others.truncate(exchange.peers_per_expert.limit());
+    sources.extend(others);
+    let total: f64 = sources.iter().map(|source| source.weight).sum();
+    if total > 0.0 {
+        sources.iter_mut().for_each(|source| source.weight /= total);
+    }
+    PlanRow {
+        slot: own.slot,
+        sources,
+    }
+}
+
+/// Returns the median number of samples, which no minority of liars can choose.
+fn median(mine: &ClassMeans, others: &[(NodeId, ClassMeans)]) -> f64 {
+    let others = others.iter().map(|(_, means)| means.total());
+    let mut totals: Vec<f64> = others.chain([mine.total()]).collect();
+    totals.sort_by(f64::total_cmp);
+    totals[totals.len() / 2]
+}
+
+/// Why statistics that were fetched are not added up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum Lie {
+    #[error("its statistics are not counts, sums and scatter of features")]
+    Form,
+    #[error(
+        "its statistics are those of no samples: a count or a square is negative, or a product too large"
+    )]
+    Impossible,
+    #[error("its features vary more than ten times as much as the own ones, or less than a tenth")]
+    Spread,
+    #[error("its class means disagree with the own ones, though its proxies agreed")]
+    Disagreement,
+}
+
+/// How many times the own features' squares those of another may be, or the reverse.
+const MOST_SPREAD: f64 = 10.0;
+/// Fewest classes whose disagreement shows that a node lied in its proxies.
+const CLASSES_OF_PROOF: usize = 3;
+/// The smallest share of the samples whose class is compared in fetched statistics.
+const LEAST_SHARE: f64 = 0.05;
+/// What rounding may add to a square.
+const ROUNDING: f64 = 1e-4;
+
+/// Judges fetched statistics by what they say: proxies can be copied, and statistics that do not agree are refused.
+///
+/// `own` and `theirs` hold counts `[C]`, sums `[C, D]` and the upper triangle of the scatter, in this order, divided by
+/// the node's number of samples.
+fn admits(own: &ParamSet, theirs: &ParamSet) -> Result<(), String> {
+    judge(own, theirs).map_err(|lie| lie.to_string())
+}
+
+fn judge(own: &ParamSet, theirs: &ParamSet) -> Result<(), Lie> {
+    let (mine, other) = (Sums::of(own)?, Sums::of(theirs)?);
+    if !other.are_possible() {
+        return Err(Lie::Impossible);
+    }
+    let spread = other.squares().sum::<f64>() / mine.squares().sum::<f64>();
+    if !(1.0 / MOST_SPREAD..=MOST_SPREAD).contains(&spread) {
+        return Err(Lie::Spread);
+    }
+    // Of few and small classes disagreement is no proof, and a refusal counts against its sender.
+    let [mine, other] = [mine, other].map(|sums| sums.means());
+    let is_proof = mine.common(&other).len() >= CLASSES_OF_PROOF;
+    if is_proof && mine.weight_of(&other) == 0.0 {
+        Err(Lie::Disagreement)
+    } else {
+        Ok(())
+    }
+}
+
+/// Statistics as they travel.
+#[derive(Clone, Copy)]
+struct Sums<'a> {
+    counts: &'a [f32],
+    sums: &'a [f32],
+    scatter: &'a [f32],
+}
+
+impl<'a> Sums<'a> {
+    fn of(params: &'a ParamSet) -> Result<Self, Lie> {
+        let mut arrays = [&[][..]; 3];
+        let names = ["counts", "sums", "scatter"];
+        for (name, array) in names.iter().zip(&mut arrays) {
+            let is_it = |(whole, _): &(&str, _)| whole.rsplit('.').next() == Some(*name);
+            let (_, tensor) = params.iter().find(is_it).ok_or(Lie::Form)?;
+            *array = tensor.values();
+        }
+        let [counts, sums, scatter] = arrays;
+        let width = sums.len() / counts.len().max(1);
+        let fits = width * counts.len() == sums.len() && scatter.len() == width * (width + 1) / 2;
+        let found = Self {
+            counts,
+            sums,
+            scatter,
+        };
+        (fits && width > 0).then_some(found).ok_or(Lie::Form)
+    }
+
+    fn width(self) -> usize {
+        self.sums.len() / self.counts.len()
+    }
+
+    /// Visits the squares of all features, summed: the diagonal of the scatter.
+    fn squares(self) -> impl Iterator<Item = f64> + 'a {
+        let width = self.width();
+        let mut at = 0;
+        (0..width).map(move |row| {
+            let square = self.scatter[at];
+            at += width - row;
+            f64::from(square)
+        })
+    }
+
+    /// Tells whether any samples have these sums: `s_c² <= n_c G` for squares, `G_kl² <= G_kk G_ll` for products.
+    fn are_possible(self) -> bool {
+        if self.counts.iter().any(|count| *count < 0.0) {
+            return false;
+        }
+        let squares: Vec<f64> = self.squares().collect();
+        let classes = || self.counts.iter().zip(self.sums.chunks(self.width()));
+        let explained = |feature: usize| -> f64 {
+            let part = |(count, sums): (&f32, &[f32])| {
+                let sum = f64::from(sums[feature]);
+                if sum == 0.0 {
+                    0.0
+                } else {
+                    sum * sum / f64::from(*count)
+                }
+            };
+            classes().map(part).sum()
+        };
+        let slack = ROUNDING * squares.iter().sum::<f64>() / squares.len() as f64;
+        let holds = |(feature, square): (usize, &f64)| explained(feature) <= square + slack;
+        if !squares.iter().enumerate().all(holds) {
+            return false;
+        }
+        let mut products = self.scatter.iter();
+        squares.iter().enumerate().all(|(row, square)| {
+            let mut others = squares[row..].iter().zip(products.by_ref());
+            others.all(|(other, product)| {
+                let most = square.max(0.0) * other.max(0.0);
+                f64::from(*product).powi(2) <= most + slack * slack
+            })
+        })
+    }
+
+    /// Returns the class means. Statistics are divided by the number of samples, so classes of a share are compared.
+    fn means(self) -> ClassMeans {
+        let present = |count: &f32| f64::from(*count) / LEAST_SHARE * FEWEST_SAMPLES;
+        let numbers = |values: &[f32]| values.iter().copied().map(f64::from).collect::<Vec<_>>();
+        let means = ClassMeans::of_sums(numbers(self.counts), &numbers(self.sums));
+        ClassMeans {
+            counts: self.counts.iter().map(present).collect(),
+            means: means.means,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fednode_core::{Matching, PeersPerExpert, Slot, Weighting};
+
+    fn node(byte: u8) -> NodeId {
+        NodeId::from_bytes([byte; 32])
+    }
+
+    /// Three classes of two features at the corners of a triangle, called by these names.
+    fn means(names: [usize; 3], counts: [f64; 3]) -> ClassMeans {
+        let corners = [[0.0, 0.0], [4.0, 0.0], [0.0, 4.0]];
+        let mut means = vec![0.0; 6];
+        for (name, corner) in names.iter().zip(corners) {
+            means[2 * name..2 * name + 2].copy_from_slice(&corner);
+        }
+        let counts = counts.to_vec();
+        ClassMeans { counts, means }
+    }
+
+    fn weights(nodes: &[ClassMeans], peers: PeersPerExpert) -> Vec<(u8, f64)> {
+        let set = |means: &ClassMeans| {
+            let proxy = means.to_proxy();
+            Arc::new(ProxySet::new(proxy.len(), proxy).unwrap())
+        };
+        let known = (1..).map(node).zip(nodes.iter().map(set)).collect();
+        let own = ExpertId {
+            owner: node(1),
+            slot: Slot(0),
+        };
+        let exchange = ExpertExchange {
+            peers_per_expert: peers,
+            refresh_every: 1,
+            temperature: 1.0,
+            weighting: Weighting::Uniform,
+            slots_per_node: None,
+            max_distance: None,
+            matching: Matching::named(ROW.name),
+        };
+        let row = row(own, &known, &exchange);
+        let weight = |source: &Source| (source.expert.owner.as_bytes()[0], source.weight);
+        row.sources.iter().map(weight).collect()
+    }
+
+    #[track_caller]
+    fn assert_close(got: &[(u8, f64)], expected: &[(u8, f64)]) {
+        let is_close = |(a, b): (&(u8, f64), &(u8, f64))| a.0 == b.0 && (a.1 - b.1).abs() < 1e-6;
+        let are_close = got.len() == expected.len() && got.iter().zip(expected).all(is_close);
+        assert!(are_close, "{got:?} is not {expected:?}");
+    }
+
+    #[test]
+    fn a_proxy_is_read_as_it_was_written() {
+        let means = means([0, 1, 2], [5.0, 0.0, 120.0]);
+        let read = ClassMeans::of_proxy(&means.to_proxy()).unwrap();
+        assert_eq!(read.means, means.means);
+        let is_close = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-4;
+        assert!(read.counts.iter().zip(&means.counts).all(is_close));
+        for broken in [
+            &[][..],
+            &[0.0],
+            &[3e-6, 1e-6],
+            &[1e-6, f32::NAN, 1.0],
+            &[1e-6, -1e-6, 1.0],
+            &[f32::INFINITY, 1.0],
+            &[2e-6, 0.0, 0.0, 1.0, 1.0, 1.0],
+        ] {
+            assert_eq!(ClassMeans::of_proxy(broken), None, "{broken:?}");
+        }
+    }
+
+    /// Node 2 has the same names, node 3 exchanged two of three, node 4 turned all of them. By hand, with 1/C = 1/3:
+    /// weights 1, (1/3 - 1/3) = 0 and 0.
+    #[test]
+    fn who_calls_the_classes_otherwise_gets_nothing() {
+        let nodes = [
+            means([0, 1, 2], [10.0; 3]),
+            means([0, 1, 2], [20.0; 3]),
+            means([0, 2, 1], [10.0; 3]),
+            means([1, 2, 0], [10.0; 3]),
+        ];
+        let got = weights(&nodes, PeersPerExpert::ALL);
+        assert_close(&got, &[(1, 1.0 / 3.0), (2, 2.0 / 3.0)]);
+    }
+
+    /// Classes of fewer than five samples are not compared. One class in common says nothing: (0.51 - 1/3) / (2/3).
+    #[test]
+    fn too_few_classes_in_common_count_by_half() {
+        let nodes = [
+            means([0, 1, 2], [10.0, 4.0, 0.0]),
+            means([0, 2, 1], [14.0, 0.0, 0.0]),
+        ];
+        let half = (0.51 - 1.0 / 3.0) / (2.0 / 3.0);
+        let total = 14.0 + 14.0 * half;
+        let got = weights(&nodes, PeersPerExpert::ALL);
+        assert_close(&got, &[(1, 14.0 / total), (2, 14.0 * half / total)]);
+    }
+
+    #[test]
+    fn a_boast_counts_as_ten_medians() {
+        let nodes = [
+            means([0, 1, 2], [10.0; 3]),
+            means([0, 1, 2], [10.0; 3]),
+            means([0, 1, 2], [1e9; 3]),
+        ];
+        let got = weights(&nodes, PeersPerExpert::ALL);
+        assert_close(&got, &[(1, 1.0 / 12.0), (3, 10.0 / 12.0), (2, 1.0 / 12.0)]);
+        let nearest = weights(&nodes, PeersPerExpert::Count(1));
+        assert_close(&nearest, &[(1, 1.0 / 11.0), (3, 10.0 / 11.0)]);
+        assert_close(&weights(&nodes, PeersPerExpert::Count(0)), &[(1, 1.0)]);
+    }
+
+    /// The statistics of two samples a class, half a step to both sides of the class's corner, divided by six.
+    fn statistics(names: [usize; 3], change: impl Fn(&mut [Vec<f32>; 3])) -> ParamSet {
+        let means = means(names, [2.0; 3]);
+        let mut arrays = [vec![1.0 / 3.0; 3], vec![0.0; 6], vec![0.0; 3]];
+        for mean in means.means.chunks(2).enumerate() {
+            let (class, mean) = mean;
+            for side in [-0.5, 0.5] {
+                let [x, y] = [mean[0] + side, mean[1] - side];
+                arrays[1][2 * class] += x / 6.0;
+                arrays[1][2 * class + 1] += y / 6.0;
+                for (at, product) in [x * x, x * y, y * y].into_iter().enumerate() {
+                    arrays[2][at] += product / 6.0;
+                }
+            }
+        }
+        change(&mut arrays);
+        let mut params = ParamSet::new();
+        let shapes: [&[usize]; 3] = [&[3], &[3, 2], &[3]];
+        let names = ["agreement.counts", "agreement.sums", "agreement.scatter"];
+        for ((name, shape), values) in names.iter().zip(shapes).zip(arrays) {
+            params.insert(*name, shape, values).unwrap();
+        }
+        params
+    }
+
+    #[test]
+    fn statistics_are_judged_by_what_they_say() {
+        let own = statistics([0, 1, 2], |_| {});
+        let judge = |names, change: &dyn Fn(&mut [Vec<f32>; 3])| {
+            judge(&own, &statistics(names, change)).err()
+        };
+        assert_eq!(judge([0, 1, 2], &|_| {}), None);
+        // The proxies were copied, the labels were exchanged.
+        assert_eq!(judge([1, 2, 0], &|_| {}), Some(Lie::Disagreement));
+        assert_eq!(judge([0, 2, 1], &|_| {}), Some(Lie::Disagreement));
+        let impossible = Some(Lie::Impossible);
+        assert_eq!(judge([0, 1, 2], &|arrays| arrays[0][1] = -0.1), impossible);
+        assert_eq!(judge([0, 1, 2], &|arrays| arrays[2][0] = 0.0), impossible);
+        assert_eq!(judge([0, 1, 2], &|arrays| arrays[2][1] = 9.0), impossible);
+        let huge = |arrays: &mut [Vec<f32>; 3]| {
+            arrays[2].iter_mut().for_each(|product| *product *= 11.0);
+        };
+        assert_eq!(judge([0, 1, 2], &huge), Some(Lie::Spread));
+        let mut other = ParamSet::new();
+        other.insert("weight", &[1], vec![0.0]).unwrap();
+        assert_eq!(super::judge(&own, &other), Err(Lie::Form));
+    }
+}
