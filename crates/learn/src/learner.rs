@@ -205,9 +205,10 @@ impl Learner {
             epochs,
             budget: &self.budget,
         };
-        let (samples, algorithm) = (&self.data.train, &mut self.parts.algorithm);
+        let samples = self.data.train.in_round(round.0, self.rounds);
+        let algorithm = &mut self.parts.algorithm;
         let tensors = self.parts.device.tensors();
-        let work = || train(algorithm.as_mut(), samples, schedule, tensors, watch);
+        let work = || train(algorithm.as_mut(), &samples, schedule, tensors, watch);
         let (result, multiply_adds) = self.parts.device.run(|| multiply_adds::counted(work));
         if result.as_ref().is_ok_and(|outcome| outcome.steps > 0) {
             self.pool = None;
