@@ -13,7 +13,9 @@ use fednode_runtime::exit::ExitCode;
 use crate::failure::{OrFail, fail};
 use crate::federation::DataFacts;
 
-pub use division::{Divided, Division, check_hash, partition_help, partition_text};
+pub use division::{
+    Division, check_hash, divided, is_of_lists, partition_help, partition_text, shard_params,
+};
 pub use mine::Mine;
 pub use shard_facts::ShardFacts;
 

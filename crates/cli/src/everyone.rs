@@ -7,7 +7,7 @@ use fednode_data::{DataSource, Samples};
 use fednode_learn::ClassCount;
 use fednode_runtime::exit::ExitCode;
 
-use crate::data::{self, Divided};
+use crate::data;
 use crate::failure::OrFail;
 use crate::model::Model;
 use serde::{Deserialize, Serialize};
@@ -63,26 +63,15 @@ impl Everyone {
         file: Option<&Path>,
     ) -> anyhow::Result<Self> {
         data::refuse_own(spec, "everyone's test")?;
-        let divided = Divided::new(source, spec, file)?;
-        let Divided {
-            opened,
-            pool,
-            partition,
-            ..
-        } = &divided;
-        data::check_hash(spec, &partition.hash())?;
-        let tests: Vec<u32> = partition
-            .nodes()
-            .iter()
-            .flat_map(|node| node.test.iter().copied())
-            .collect();
+        let divided = data::divided(source, spec, file)?;
+        data::check_hash(spec, &divided.partition().hash())?;
+        let own = (0..divided.partition().nodes().len()).map(|node| {
+            let [train, _] = divided.class_counts(node);
+            train
+        });
         Ok(Self {
-            samples: opened.read(pool, &tests).or_fail(ExitCode::Data)?,
-            own: partition
-                .nodes()
-                .iter()
-                .map(|node| divided.count(&node.train))
-                .collect(),
+            samples: divided.tests().or_fail(ExitCode::Data)?,
+            own: own.collect(),
         })
     }
 
@@ -111,6 +100,36 @@ mod tests {
         let test = EveryonesTest::new(&[class(9), class(8), class(5)], &[5, 3, 2]);
         assert!((test.accuracy_on_own_classes - 0.79).abs() < 1e-12);
         assert!((test.accuracy - 22.0 / 30.0).abs() < 1e-12);
+    }
+
+    /// Node 1 of two clusters calls classes otherwise: so do its test samples, and so are its classes counted.
+    #[test]
+    fn everyones_samples_are_as_each_node_has_them() {
+        let mut spec = FederationSpec {
+            nodes: 3,
+            ..FederationSpec::default()
+        };
+        spec.data.partition = "dirichlet:0.5+renamed:2:3+rotated:4:2".into();
+        let digits = data::source("digits").unwrap();
+        let everyone = Everyone::load(&digits, &spec, None).unwrap();
+        let mut from = 0;
+        for node in 0..3 {
+            let config = crate::config::Config {
+                shard: Some(format!("{}/3", node + 1).parse().unwrap()),
+                ..crate::config::Config::default()
+            };
+            let mine = data::Mine::load(&config, &spec).unwrap();
+            let (learned, validated) = (&mine.split.train, &mine.split.validation);
+            let counts = learned.class_counts().into_iter();
+            let counts = counts.zip(validated.class_counts());
+            let own: Vec<usize> = counts.map(|(train, kept)| train + kept).collect();
+            assert_eq!(everyone.own[node], own);
+            let test = &mine.split.test;
+            let range: Vec<u32> = (from..from + test.len() as u32).collect();
+            assert_eq!(everyone.samples.subset(&range), *test);
+            from += test.len() as u32;
+        }
+        assert_eq!(from as usize, everyone.samples.len());
     }
 
     #[test]

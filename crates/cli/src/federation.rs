@@ -164,10 +164,8 @@ pub fn keys_of_flags(args: &Args) -> Vec<String> {
 /// Refuses a flag and a `--set` of the same key that say different things. Of two `--set` of one key the later one wins, as
 /// of two flags of one name.
 fn refuse_contradictions(args: &Args) -> Result<(), ConfigError> {
-    let flags = typed(&Args {
-        set: Vec::new(),
-        ..args.clone()
-    });
+    let mut flags = typed(args);
+    flags.truncate(flags.len() - args.set.len()); // those of --set come last
     let is_last =
         |(at, set): &(usize, &Assignment)| !args.set[at + 1..].iter().any(|later| later.is_of(set));
     let last = args
@@ -215,7 +213,7 @@ fn assignments(args: &Args) -> Vec<Assignment> {
         "data.partition",
         args.partition_file
             .as_ref()
-            .map(|_| "file".to_owned())
+            .map(|_| lists_of(args))
             .or(args.partition.clone()),
     );
     put("data.samples_per_node", text(args.samples_per_node));
@@ -233,6 +231,15 @@ fn assignments(args: &Args) -> Vec<Assignment> {
     put(POOL, args.pool.clone());
     assignments.extend(args.set.iter().cloned());
     assignments
+}
+
+/// Returns what the partition is called where there are index lists: `file`, with transforms if a setting has any behind it.
+fn lists_of(args: &Args) -> String {
+    let settings = args.defaults.iter().chain(&args.set);
+    settings
+        .filter(|set| set.key == "data.partition" && data::is_of_lists(&set.value))
+        .last()
+        .map_or_else(|| "file".to_owned(), |set| set.value.clone())
 }
 
 /// Settings that learn visibly within a few rounds on data like this.
@@ -301,6 +308,23 @@ mod tests {
             defaults: set(&["training.batch_size=7", "rounds=9"]),
             ..Args::default()
         }
+    }
+
+    #[test]
+    fn index_lists_may_have_transforms() {
+        let partition = |texts: &[&str]| {
+            let args = Args {
+                partition_file: Some("lists.json".into()),
+                set: set(texts),
+                ..Args::default()
+            };
+            spec(&args, &digits()).map(|spec| spec.data.partition)
+        };
+        assert_eq!(partition(&[]).unwrap(), "file");
+        let transformed = "data.partition=file+rotated:4:2";
+        assert_eq!(partition(&[transformed]).unwrap(), "file+rotated:4:2");
+        let other = partition(&["data.partition=iid"]).unwrap_err();
+        assert!(other.0.contains("given twice"), "{other:?}");
     }
 
     #[test]

@@ -175,7 +175,7 @@ crate::config! {
         /// What the data is called; nodes that bring other data must not use the same name.
         name: String = "fashion-mnist".into(),
         /// How one data set is divided among nodes: `iid`, `dirichlet:ALPHA`, `pathological:CLASSES`, `own` (each node
-        /// brings its own) and more; see `fednode init --help`.
+        /// brings its own) and more. `+rotated:4:2` and other changes may follow; see `fednode init --help`.
         partition: String = "dirichlet:0.1".into(),
         /// Samples per node, training and test together; 0 divides everything.
         samples_per_node: usize = 0,

@@ -37,6 +37,14 @@ pub enum DataError {
         /// What is wrong with it, and what is possible.
         cause: String,
     },
+    /// A transform of the partition is not for these data.
+    #[error("`+{transform}` cannot change these data: {cause}")]
+    Transform {
+        /// The transform as it was given.
+        transform: String,
+        /// Why.
+        cause: String,
+    },
     /// There are too few samples to divide.
     #[error("{nodes} nodes need at least {needed} samples, but the data set has {available}")]
     TooFew {

@@ -6,13 +6,16 @@
 //!                                                           └─► Shard { train, validation, test }
 //! ```
 //!
+//! Transforms behind a rule (`iid+rotated:4:2`) change lists before the reading, and images and labels after it.
+//!
 //! [`load_shard`] does all of it in one call. A node holds its own samples and nothing else: files are streamed and
 //! unwanted rows dropped, images stay bytes and texts numbers of tokens until they are trained on. Every draw depends on
 //! the seed alone, so all nodes compute the same [`Partition`] and compare its hash; in the same way they count the same
 //! [`Vocabulary`] of the same texts.
 //!
 //! There is no network here, no tensor library and no clock. A new reader is a file under `source/` and a row of
-//! [`source::KINDS`]; a new division is a file under `partition/` and a row of [`partition::KINDS`].
+//! [`source::KINDS`]; a new division is a file under `partition/` and a row of [`partition::KINDS`]. A new transform is a
+//! file under `transform/` and a row of [`transform::KINDS`].
 //!
 //! ```
 //! use fednode_data::{DataSource, ShardParams, load_shard};
@@ -35,14 +38,14 @@ mod samples;
 mod shard;
 pub mod source;
 mod tokenizer;
+pub mod transform;
 mod vocabulary;
 
 pub use error::DataError;
 pub use partition::{NodeIndices, Partition};
 pub use samples::{Pixels, Samples, SamplesError, Split};
 pub use shard::{
-    ClassCounts, Shard, ShardParams, check_vocabulary, divide, load_shard, load_shards,
-    n_validation,
+    ClassCounts, Divided, Shard, ShardParams, divide, load_shard, load_shards, n_validation,
 };
 pub use source::{DataSource, Facts, Pool, Source};
 pub use tokenizer::normalize;

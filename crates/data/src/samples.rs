@@ -7,6 +7,7 @@
 //! is, between -1 and 1; `white` is 255 for every image format and 16 for the embedded digits. Floats (CSV) are handed
 //! out as they are, and so are the numbers of tokens, which are exact as floats.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::vocabulary::Vocabulary;
@@ -127,6 +128,11 @@ pub struct Samples {
     pub labels: Vec<u16>,
     /// The classes' names, for people.
     pub class_names: Arc<[String]>,
+    /// Which domain each sample has, for example which rotation, where transforms of the partition gave it one. No model
+    /// sees it; it tells afterwards whether a gate found the domains.
+    pub domains: Option<Vec<u16>>,
+    /// What the samples were before they drifted; nothing unless they do.
+    pub(crate) drift: Option<Box<Drift>>,
 }
 
 impl Samples {
@@ -177,6 +183,8 @@ impl Samples {
             pixels,
             labels,
             class_names,
+            domains: None,
+            drift: None,
         })
     }
 
@@ -203,14 +211,15 @@ impl Samples {
         self.shape.iter().product()
     }
 
-    /// Returns the bytes of memory that one sample's values take.
+    /// Returns the bytes of memory that one sample's values take, in both states if it drifts.
     pub fn bytes_per_sample(&self) -> usize {
         let bytes_per_value = match &self.pixels {
             Pixels::Bytes { .. } => size_of::<u8>(),
             Pixels::Floats(_) => size_of::<f32>(),
             Pixels::Tokens { .. } => size_of::<u32>(),
         };
-        bytes_per_value * self.values_per_sample()
+        let n_states = 1 + usize::from(self.drift.is_some());
+        n_states * bytes_per_value * self.values_per_sample()
     }
 
     /// Fills `buffer` with the normalised values of the samples at `indices`, in that order. What the buffer held is
@@ -290,16 +299,23 @@ impl Samples {
                 }
             }
         };
-        let labels = indices
-            .iter()
-            .map(|index| self.labels[*index as usize])
-            .collect();
+        let of = |values: &Vec<u16>| {
+            indices
+                .iter()
+                .map(|index| values[*index as usize])
+                .collect()
+        };
         Self {
             shape: self.shape,
             classes: self.classes,
             pixels,
-            labels,
+            labels: of(&self.labels),
             class_names: Arc::clone(&self.class_names),
+            domains: self.domains.as_ref().map(of),
+            drift: self
+                .drift
+                .as_ref()
+                .map(|drift| Box::new(drift.subset(indices))),
         }
     }
 
@@ -317,6 +333,40 @@ impl Samples {
             pixels,
             labels,
             class_names: Arc::clone(&self.class_names),
+            domains: self.domains.as_mut().map(|domains| domains.split_off(at)),
+            drift: self
+                .drift
+                .as_mut()
+                .map(|drift| Box::new(drift.split_off(at))),
+        }
+    }
+
+    /// Returns the samples as they are in a round of a run of so many, counted from 1. Only those differ that drift: of
+    /// them a share of `(round - 1) / (rounds - 1)` has, which grows from none to all.
+    pub fn in_round(&self, round: u32, rounds: u32) -> Cow<'_, Self> {
+        let share = f64::from(round.saturating_sub(1)) / f64::from(rounds.saturating_sub(1).max(1));
+        match &self.drift {
+            Some(drift) if rounds > 1 && share < 1.0 => Cow::Owned(drift.at(share, self)),
+            _ => Cow::Borrowed(self),
+        }
+    }
+
+    /// Tells whether the samples of one round are not those of another.
+    pub fn drift(&self) -> bool {
+        self.drift.is_some()
+    }
+
+    /// Takes the values of image `at`, its label and its domain from the same sample in another state.
+    fn take_over(&mut self, other: &Self, at: usize) {
+        let range = at * self.values_per_sample()..(at + 1) * self.values_per_sample();
+        if let (Pixels::Bytes { values, .. }, Pixels::Bytes { values: others, .. }) =
+            (&mut self.pixels, &other.pixels)
+        {
+            values[range.clone()].copy_from_slice(&others[range]);
+        }
+        self.labels[at] = other.labels[at];
+        if let (Some(domains), Some(others)) = (&mut self.domains, &other.domains) {
+            domains[at] = others[at];
         }
     }
 
@@ -327,6 +377,47 @@ impl Samples {
             .iter()
             .for_each(|label| counts[usize::from(*label)] += 1);
         counts
+    }
+}
+
+/// What drifting samples were in the beginning, and when each leaves that state.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Drift {
+    /// The same samples as they were; they do not drift.
+    early: Samples,
+    /// For each sample the share of the run after which it is late, between 0 and 1.
+    starts: Vec<f64>,
+}
+
+impl Drift {
+    /// Takes one start for each early sample.
+    pub(crate) fn new(early: Samples, starts: Vec<f64>) -> Self {
+        debug_assert_eq!(early.len(), starts.len(), "a start for each sample");
+        Self { early, starts }
+    }
+
+    /// Returns the samples after this share of the run; `late` are those of its end.
+    fn at(&self, share: f64, late: &Samples) -> Samples {
+        let mut now = self.early.clone();
+        for (at, _) in (0..).zip(&self.starts).filter(|(_, start)| **start < share) {
+            now.take_over(late, at);
+        }
+        now
+    }
+
+    fn subset(&self, indices: &[u32]) -> Self {
+        let starts = indices.iter().map(|index| self.starts[*index as usize]);
+        Self {
+            early: self.early.subset(indices),
+            starts: starts.collect(),
+        }
+    }
+
+    fn split_off(&mut self, at: usize) -> Self {
+        Self {
+            early: self.early.split_off(at),
+            starts: self.starts.split_off(at),
+        }
     }
 }
 
@@ -439,6 +530,40 @@ mod tests {
         let tail = head.split_off(1);
         assert_eq!((head.len(), tail), (1, three().subset(&[1, 2])));
         assert_eq!(three().class_counts(), [1, 2]);
+    }
+
+    /// Four samples with starts 1/8, 3/8, 5/8, 7/8 in five rounds: 0, 1, 2, 3 and 4 of them are late.
+    #[test]
+    fn drifting_samples_are_late_one_after_the_other() {
+        let bytes = |value: u8| Pixels::Bytes {
+            values: vec![value; 4],
+            white: 255,
+        };
+        let of = |value: u8, domain| Samples {
+            domains: Some(vec![domain; 4]),
+            ..Samples::new([1, 1, 1], bytes(value), vec![0, 1, 0, 1], names(2)).unwrap()
+        };
+        let mut samples = of(9, 1);
+        assert_eq!(samples.in_round(1, 5).as_ref(), &samples);
+        let starts = vec![0.125, 0.625, 0.375, 0.875];
+        samples.drift = Some(Box::new(Drift::new(of(3, 0), starts)));
+        let in_round = |samples: &Samples, round| {
+            let now = samples.in_round(round, 5).into_owned();
+            let Pixels::Bytes { values, .. } = now.pixels else {
+                panic!("images stay images");
+            };
+            (values, now.domains.unwrap())
+        };
+        assert_eq!(in_round(&samples, 1), (vec![3; 4], vec![0; 4]));
+        assert_eq!(in_round(&samples, 2), (vec![9, 3, 3, 3], vec![1, 0, 0, 0]));
+        assert_eq!(in_round(&samples, 4), (vec![9, 9, 9, 3], vec![1, 1, 1, 0]));
+        assert_eq!(in_round(&samples, 5), (vec![9; 4], vec![1; 4]));
+        let part = samples.subset(&[3, 0]);
+        assert_eq!(in_round(&part, 2), (vec![3, 9], vec![0, 1]));
+        let tail = samples.split_off(2);
+        assert_eq!(in_round(&tail, 3), (vec![9, 3], vec![1, 0]));
+        assert_eq!(in_round(&samples, 3), (vec![9, 3], vec![1, 0]));
+        assert_eq!(samples.in_round(1, 1).labels, [0, 1]);
     }
 
     #[test]

@@ -1,11 +1,20 @@
 //! One node's shard: the only call a daemon needs.
+//!
+//! ```text
+//! DataSource ─► Divided ── shard ──► Shard      one node
+//!    Rule   ─►         ├── shards ─► Shards     all nodes, for a simulation
+//!                      └── tests ──► Samples    everyone's test samples
+//! ```
+//!
+//! Whoever reads samples of a division reads them here, so that transforms change them in one place.
 
 use std::collections::BTreeSet;
 
 use crate::error::DataError;
 use crate::partition::{NodeIndices, Partition, Request, Rule, stratified};
-use crate::samples::Split;
+use crate::samples::{Samples, Split};
 use crate::source::{DataSource, Facts, Pool, Source};
+use crate::transform::{Dealt, Part};
 
 /// What all nodes of a federation agree on about the division.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,6 +53,162 @@ pub struct Shard {
     pub counts: ClassCounts,
 }
 
+/// A data set and its division among the nodes, before any sample is read.
+#[derive(Debug)]
+pub struct Divided {
+    source: Box<dyn Source>,
+    pool: Pool,
+    rule: Rule,
+    params: ShardParams,
+    partition: Partition,
+}
+
+impl Divided {
+    /// Opens a source and divides it.
+    ///
+    /// # Errors
+    /// One line that names the file or the text that is wrong, or the transform that cannot change these data.
+    pub fn new(source: &DataSource, rule: Rule, params: ShardParams) -> Result<Self, DataError> {
+        let source = source.open()?;
+        check_vocabulary(&rule, source.as_ref())?;
+        let pool = source.pool()?;
+        if !rule.transforms().is_empty() {
+            let (facts, n_classes) = (source.describe()?, pool.class_names.len());
+            rule.transforms().check(facts, pool.shape, n_classes)?;
+        }
+        let partition = divide(&rule, &pool, &params)?;
+        Ok(Self {
+            source,
+            pool,
+            rule,
+            params,
+            partition,
+        })
+    }
+
+    /// Returns which samples each node has.
+    pub fn partition(&self) -> &Partition {
+        &self.partition
+    }
+
+    /// Tells whether this is one node's own data, which nobody else divides.
+    pub fn is_own(&self) -> bool {
+        self.rule.is_own()
+    }
+
+    /// Counts the classes of a node's training (and validation) samples and of its test samples, as the node calls them.
+    ///
+    /// # Panics
+    /// Panics if there is no such node.
+    pub fn class_counts(&self, node: usize) -> [Vec<usize>; 2] {
+        let n_classes = self.pool.class_names.len();
+        [Part::Train, Part::Test].map(|part| {
+            let mut counts = vec![0; n_classes];
+            let labels = self.dealt(node, part).labels(&self.pool.labels, n_classes);
+            labels
+                .into_iter()
+                .for_each(|label| counts[usize::from(label)] += 1);
+            counts
+        })
+    }
+
+    /// Reads the shard of a node, counted from 0.
+    ///
+    /// # Errors
+    /// As [`load_shard`].
+    pub fn shard(&self, shard: usize) -> Result<Shard, DataError> {
+        let nodes = self.partition.nodes().len();
+        let indices = self
+            .partition
+            .nodes()
+            .get(shard)
+            .ok_or(DataError::NoSuchShard { shard, nodes })?;
+        let (train, validation) = hold_out(indices, &self.pool.labels, &self.params, shard)?;
+        let lists = [train.as_slice(), &validation, &indices.test];
+        let samples = self.source.read(&self.pool, &lists.concat())?;
+        Ok(self.finish(shard, samples, lists))
+    }
+
+    /// Reads the shards of all nodes in one go.
+    ///
+    /// # Errors
+    /// As [`load_shards`].
+    pub fn shards(&self) -> Result<Vec<Shard>, DataError> {
+        let nodes = self.partition.nodes();
+        let held_out = nodes
+            .iter()
+            .enumerate()
+            .map(|(shard, indices)| hold_out(indices, &self.pool.labels, &self.params, shard))
+            .collect::<Result<Vec<_>, _>>()?;
+        let lists: Vec<[&[u32]; 3]> = held_out
+            .iter()
+            .zip(nodes)
+            .map(|((train, validation), indices)| {
+                [train.as_slice(), validation, indices.test.as_slice()]
+            })
+            .collect();
+        let wanted: Vec<u32> = lists.iter().flat_map(|lists| lists.concat()).collect();
+        let mut samples = self.source.read(&self.pool, &wanted)?;
+        let mut shards = Vec::with_capacity(nodes.len());
+        // From the last to the first: each is cut off the end.
+        for (shard, lists) in lists.into_iter().enumerate().rev() {
+            let n_samples: usize = lists.iter().map(|list| list.len()).sum();
+            let own = samples.split_off(samples.len() - n_samples);
+            shards.push(self.finish(shard, own, lists));
+        }
+        shards.reverse();
+        Ok(shards)
+    }
+
+    /// Reads the test samples of all nodes, node by node, each as its node has it.
+    ///
+    /// # Errors
+    /// As [`load_shard`].
+    pub fn tests(&self) -> Result<Samples, DataError> {
+        let nodes = self.partition.nodes();
+        let wanted: Vec<u32> = nodes.iter().flat_map(|node| node.test.clone()).collect();
+        let mut samples = self.source.read(&self.pool, &wanted)?;
+        let mut from = 0;
+        for (number, node) in nodes.iter().enumerate() {
+            self.dealt(number, Part::Test)
+                .change(&node.test, &mut samples, from);
+            from += node.test.len();
+        }
+        Ok(samples)
+    }
+
+    /// Changes the samples of a node as the transforms say, and takes them apart: training, validation, test.
+    fn finish(&self, shard: usize, samples: Samples, lists: [&[u32]; 3]) -> Shard {
+        let [train, validation, test] = lists;
+        let learned = self.dealt(shard, Part::Train);
+        let mut train_samples = samples;
+        let mut validation_samples = train_samples.split_off(train.len());
+        let mut test_samples = validation_samples.split_off(validation.len());
+        learned.change_training(train, &mut train_samples);
+        learned.change(validation, &mut validation_samples, 0);
+        self.dealt(shard, Part::Test)
+            .change(test, &mut test_samples, 0);
+        let split = Split {
+            train: train_samples,
+            validation: validation_samples,
+            test: test_samples,
+        };
+        describe(split, self.partition.hash())
+    }
+
+    /// Deals domains to one list of a node.
+    fn dealt(&self, node: usize, part: Part) -> Dealt<'_> {
+        let indices = &self.partition.nodes()[node];
+        let list = match part {
+            Part::Train => &indices.train,
+            Part::Test => &indices.test,
+        };
+        self.rule
+            .transforms()
+            .deal(self.params.seed, node, part, list)
+    }
+}
+
 /// Divides a source and reads one shard of it; nothing else of the source stays in memory.
 ///
 /// With the partition `own` the whole source is the shard, whatever the index.
@@ -56,29 +221,8 @@ pub fn load_shard(
     params: &ShardParams,
     shard: usize,
 ) -> Result<Shard, DataError> {
-    let rule: Rule = partition.parse()?;
-    let source = source.open()?;
-    check_vocabulary(&rule, source.as_ref())?;
-    let pool = source.pool()?;
-    let partition = divide(&rule, &pool, params)?;
-    let shard = if rule.is_own() { 0 } else { shard };
-    let nodes = partition.nodes().len();
-    let indices = partition
-        .nodes()
-        .get(shard)
-        .ok_or(DataError::NoSuchShard { shard, nodes })?;
-    let (train, validation) = hold_out(indices, &pool.labels, params, shard)?;
-
-    let wanted = [train.as_slice(), &validation, &indices.test].concat();
-    let mut train_samples = source.read(&pool, &wanted)?;
-    let mut validation_samples = train_samples.split_off(train.len());
-    let test = validation_samples.split_off(validation.len());
-    let split = Split {
-        train: train_samples,
-        validation: validation_samples,
-        test,
-    };
-    Ok(describe(split, partition.hash()))
+    let divided = Divided::new(source, partition.parse()?, *params)?;
+    divided.shard(if divided.is_own() { 0 } else { shard })
 }
 
 /// Reads the shards of all nodes in one go, for a simulation: the same as [`load_shard`] for each, but the source is read
@@ -91,39 +235,7 @@ pub fn load_shards(
     partition: &str,
     params: &ShardParams,
 ) -> Result<Vec<Shard>, DataError> {
-    let rule: Rule = partition.parse()?;
-    let source = source.open()?;
-    check_vocabulary(&rule, source.as_ref())?;
-    let pool = source.pool()?;
-    let partition = divide(&rule, &pool, params)?;
-    let mut wanted = Vec::new();
-    let mut ends = Vec::new();
-    for (shard, indices) in partition.nodes().iter().enumerate() {
-        let (train, validation) = hold_out(indices, &pool.labels, params, shard)?;
-        for part in [&train, &validation, &indices.test] {
-            ends.push(wanted.len());
-            wanted.extend_from_slice(part);
-        }
-    }
-    let mut samples = source.read(&pool, &wanted)?;
-    let hash = partition.hash();
-    let mut shards = Vec::with_capacity(partition.nodes().len());
-    // From the last to the first: each is cut off the end.
-    while let (Some(test), Some(validation), Some(train)) = (ends.pop(), ends.pop(), ends.pop()) {
-        let test = samples.split_off(test);
-        let validation = samples.split_off(validation);
-        let train = samples.split_off(train);
-        shards.push(describe(
-            Split {
-                train,
-                validation,
-                test,
-            },
-            hash.clone(),
-        ));
-    }
-    shards.reverse();
-    Ok(shards)
+    Divided::new(source, partition.parse()?, *params)?.shards()
 }
 
 /// Divides a pool as [`load_shard`] does, without reading any sample: for who needs only the hash or the counts.
@@ -140,11 +252,16 @@ pub fn divide(rule: &Rule, pool: &Pool, params: &ShardParams) -> Result<Partitio
     rule.divide(&request, params.seed)
 }
 
+/// Returns how many of a node's samples are set aside for validation: at least one if any share is wanted and there are
+/// two to choose from.
+pub fn n_validation(samples: usize, share: f64) -> usize {
+    let share = share.clamp(0.0, 0.5);
+    let fewest = usize::from(share > 0.0 && samples > 1);
+    ((samples as f64 * share).round() as usize).max(fewest)
+}
+
 /// Refuses texts of one's own with a vocabulary of their own: the same number would mean another word on every node.
-///
-/// # Errors
-/// Says that a vocabulary file is needed.
-pub fn check_vocabulary(rule: &Rule, source: &dyn Source) -> Result<(), DataError> {
+fn check_vocabulary(rule: &Rule, source: &dyn Source) -> Result<(), DataError> {
     if !rule.is_own() {
         return Ok(());
     }
@@ -154,14 +271,6 @@ pub fn check_vocabulary(rule: &Rule, source: &dyn Source) -> Result<(), DataErro
         } => Err(DataError::OwnVocabulary),
         _ => Ok(()),
     }
-}
-
-/// Returns how many of a node's samples are set aside for validation: at least one if any share is wanted and there are
-/// two to choose from.
-pub fn n_validation(samples: usize, share: f64) -> usize {
-    let share = share.clamp(0.0, 0.5);
-    let fewest = usize::from(share > 0.0 && samples > 1);
-    ((samples as f64 * share).round() as usize).max(fewest)
 }
 
 /// Sets validation samples aside, by class.

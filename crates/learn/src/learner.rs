@@ -63,6 +63,8 @@ pub struct Learner {
     model: ModelSpec,
     fingerprints: Fingerprints,
     rounds: u32,
+    /// What each round is.
+    schedule: fednode_core::Schedule,
     seed: u64,
     node_seed: u64,
     max_norm_ratio: f64,
@@ -116,6 +118,7 @@ impl Learner {
             model: spec.model.clone(),
             fingerprints: spec.fingerprints.clone(),
             rounds: spec.rounds,
+            schedule: fednode_core::Schedule::of(spec),
             seed: spec.seed,
             node_seed,
             max_norm_ratio: spec.limits.max_norm_ratio,
@@ -126,7 +129,7 @@ impl Learner {
             ahead: None,
         };
         learner.initial_shared = learner.shared();
-        if let Some(round) = fednode_core::Schedule::of(spec).statistics_round() {
+        if let Some(round) = learner.schedule.statistics_round() {
             learner.parts.statistics = Some((round, learner.empty_statistics(spec)?));
         }
         if Agreement::is_wanted(spec.exchange.experts.as_ref()) {
@@ -169,7 +172,7 @@ impl Learner {
                 first.and_then(rest.inspect_err(|_| self.parts.put_back(received))?)
             }
         };
-        self.renew_agreement();
+        self.renew_agreement(round);
         Ok(self.report(outcome))
     }
 
@@ -208,9 +211,10 @@ impl Learner {
             epochs,
             budget: &self.budget,
         };
-        let (samples, algorithm) = (&self.data.train, &mut self.parts.algorithm);
+        let samples = self.data.train.in_round(round.0, self.rounds);
+        let algorithm = &mut self.parts.algorithm;
         let tensors = self.parts.device.tensors();
-        let work = || train(algorithm.as_mut(), samples, schedule, tensors, watch);
+        let work = || train(algorithm.as_mut(), &samples, schedule, tensors, watch);
         let (result, multiply_adds) = self.parts.device.run(|| multiply_adds::counted(work));
         if result.as_ref().is_ok_and(|outcome| outcome.steps > 0) {
             self.pool = None;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use fednode_core::FederationSpec;
-use fednode_data::partition::{self, Partition, Request, Rule};
-use fednode_data::{DataSource, NodeIndices, Pool, Source, check_vocabulary, n_validation};
+use fednode_data::partition::{self, Rule};
+use fednode_data::{DataSource, Divided, NodeIndices, ShardParams, n_validation, transform};
 use fednode_learn::last_stage;
 use fednode_runtime::exit::ExitCode;
 
@@ -20,76 +20,62 @@ pub fn partition_help() -> String {
         .iter()
         .filter(|kind| kind.name != "file")
         .map(|kind| kind.form);
+    let transforms = transform::KINDS
+        .iter()
+        .map(|kind| format!("`+{}`", kind.form));
     format!(
-        "How the data is divided among the nodes: {} (where each brings its own)",
-        forms.collect::<Vec<_>>().join(", ")
+        "How the data is divided among the nodes: {} (where each brings its own). All but the last may be followed by changes: {}",
+        forms.collect::<Vec<_>>().join(", "),
+        transforms.collect::<Vec<_>>().join(", ")
     )
 }
 
 /// Returns the partition as the data crate reads it: a file's path is a node's own business, not the spec's.
 pub fn partition_text(partition: &str, file: Option<&Path>) -> anyhow::Result<String> {
-    match file {
-        Some(path) if partition == FILE => Ok(format!("{FILE}:{}", path.display())),
-        None if partition == FILE => {
+    match (transforms_of_lists(partition), file) {
+        (Some(transforms), Some(path)) => Ok(format!("{FILE}:{}{transforms}", path.display())),
+        (Some(_), None) => {
             let message =
                 "the federation is divided by a file of index lists: name it with --partition-file";
             Err(fail(ExitCode::Configuration, message))
         }
-        _ => Ok(partition.to_owned()),
+        (None, _) => Ok(partition.to_owned()),
     }
 }
 
-/// A data set and its division among the nodes, without any sample.
-#[derive(Debug)]
-pub struct Divided {
-    /// The data set.
-    pub opened: Box<dyn Source>,
-    /// Its labels and shapes.
-    pub pool: Pool,
-    /// Which samples each node has.
-    pub partition: Partition,
-    rule: Rule,
+/// Tells whether a partition is one of index lists, with transforms or without.
+pub fn is_of_lists(partition: &str) -> bool {
+    transforms_of_lists(partition).is_some()
 }
 
-impl Divided {
-    /// Divides as the spec says.
-    ///
-    /// # Errors
-    /// Fails if the data cannot be read or are too few.
-    pub fn new(
-        source: &DataSource,
-        spec: &FederationSpec,
-        file: Option<&Path>,
-    ) -> anyhow::Result<Self> {
-        let rule: Rule = partition_text(&spec.data.partition, file)?
-            .parse()
-            .or_fail(ExitCode::Configuration)?;
-        let opened = source.open().or_fail(ExitCode::Data)?;
-        check_vocabulary(&rule, opened.as_ref()).or_fail(ExitCode::Data)?;
-        let pool = opened.pool().or_fail(ExitCode::Data)?;
-        let (classes, nodes) = (pool.class_names.len(), spec.nodes as usize);
-        let request = Request {
-            labels: &pool.labels,
-            classes,
-            nodes,
-            samples_per_node: spec.data.samples_per_node,
-        };
-        let partition = rule.divide(&request, spec.seed).or_fail(ExitCode::Data)?;
-        Ok(Self {
-            opened,
-            pool,
-            partition,
-            rule,
-        })
-    }
+/// Returns what stands behind the word for index lists; nothing for another partition.
+fn transforms_of_lists(partition: &str) -> Option<&str> {
+    let rest = partition.strip_prefix(FILE)?;
+    (rest.is_empty() || rest.starts_with('+')).then_some(rest)
+}
 
-    /// Counts the classes of some samples.
-    pub fn count(&self, indices: &[u32]) -> Vec<usize> {
-        let mut counts = vec![0; self.pool.class_names.len()];
-        indices
-            .iter()
-            .for_each(|index| counts[usize::from(self.pool.labels[*index as usize])] += 1);
-        counts
+/// Divides a data set among the nodes as the spec says.
+///
+/// # Errors
+/// Fails if the data cannot be read, are too few, or are not for a transform of the partition.
+pub fn divided(
+    source: &DataSource,
+    spec: &FederationSpec,
+    file: Option<&Path>,
+) -> anyhow::Result<Divided> {
+    let rule: Rule = partition_text(&spec.data.partition, file)?
+        .parse()
+        .or_fail(ExitCode::Configuration)?;
+    Divided::new(source, rule, shard_params(spec)).or_fail(ExitCode::Data)
+}
+
+/// Returns what of the spec decides a shard.
+pub fn shard_params(spec: &FederationSpec) -> ShardParams {
+    ShardParams {
+        nodes: spec.nodes as usize,
+        seed: spec.seed,
+        samples_per_node: spec.data.samples_per_node,
+        validation_share: spec.data.validation_share,
     }
 }
 
@@ -114,10 +100,8 @@ impl Division {
         spec: &FederationSpec,
         file: Option<&Path>,
     ) -> anyhow::Result<Self> {
-        let divided = Divided::new(source, spec, file)?;
-        let Divided {
-            partition, rule, ..
-        } = &divided;
+        let divided = divided(source, spec, file)?;
+        let partition = divided.partition();
         let fewest = last_stage::fewest_samples(spec).or_fail(ExitCode::Configuration)?;
         for (shard, indices) in (1..).zip(partition.nodes()) {
             refuse_empty(shard, indices)?;
@@ -125,10 +109,11 @@ impl Division {
                 indices.train.len() - n_validation(indices.train.len(), spec.data.validation_share);
             refuse_too_few(&format!("shard {shard}"), kept, fewest, spec)?;
         }
-        let floor = |node: &NodeIndices| {
-            majority_class_accuracy(&divided.count(&node.train), &divided.count(&node.test))
+        let floor = |node| {
+            let [train, test] = divided.class_counts(node);
+            majority_class_accuracy(&train, &test)
         };
-        let hash = if rule.is_own() {
+        let hash = if divided.is_own() {
             String::new()
         } else {
             partition.hash()
@@ -140,7 +125,7 @@ impl Division {
             .sum();
         Ok(Self {
             hash,
-            floors: partition.nodes().iter().map(floor).collect(),
+            floors: (0..partition.nodes().len()).map(floor).collect(),
             samples,
         })
     }
@@ -222,6 +207,11 @@ mod tests {
             partition_text("file", Some(Path::new("/p.json"))).unwrap(),
             "file:/p.json"
         );
+        assert_eq!(
+            partition_text("file+rotated:4", Some(Path::new("/p.json"))).unwrap(),
+            "file:/p.json+rotated:4"
+        );
+        assert!(partition_text("file+rotated:4", None).is_err());
         assert_eq!(
             partition_text("iid", Some(Path::new("/p.json"))).unwrap(),
             "iid"

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use fednode_core::{BlobId, FederationSpec};
-use fednode_data::{ClassCounts, Samples, ShardParams, Split, load_shard};
+use fednode_data::{ClassCounts, Samples, Split, load_shard};
 use fednode_learn::last_stage;
 use fednode_runtime::TrainerCard;
 use fednode_runtime::exit::ExitCode;
 
-use super::division::{check_hash, partition_text, refuse_too_few};
+use super::division::{check_hash, partition_text, refuse_too_few, shard_params};
 use super::{OWN, ShardFacts};
 use crate::config::Config;
 use crate::failure::{OrFail, fail};
@@ -35,12 +35,7 @@ impl Mine {
         let source = config.data.clone().with_columns(&spec.fingerprints.columns);
         let partition = partition_text(&spec.data.partition, config.partition_file.as_deref())?;
         let position = position(config.shard, spec)?;
-        let params = ShardParams {
-            nodes: spec.nodes as usize,
-            seed: spec.seed,
-            samples_per_node: spec.data.samples_per_node,
-            validation_share: spec.data.validation_share,
-        };
+        let params = shard_params(spec);
         let loaded = load_shard(&source, &partition, &params, position).or_fail(ExitCode::Data)?;
         check_hash(spec, &loaded.partition_hash)?;
         let fewest = last_stage::fewest_samples(spec).or_fail(ExitCode::Configuration)?;

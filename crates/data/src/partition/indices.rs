@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::transform::Transforms;
+
 /// The samples of one node, as indices into the pool, ascending.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeIndices {
@@ -34,6 +36,8 @@ impl NodeIndices {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
     nodes: Vec<NodeIndices>,
+    /// What else nodes must agree on: the transforms and the seed of their draws. Empty without any.
+    transforms: String,
 }
 
 /// What a partition file says about itself, beside the lists.
@@ -62,6 +66,8 @@ struct File<'a> {
 
 /// Separates the hash of a partition from every other hash.
 const DOMAIN: &str = "fednode partition 1";
+/// The same for one with transforms.
+const TRANSFORMED_DOMAIN: &str = "fednode partition with transforms 1";
 
 impl Partition {
     /// Takes the lists of all nodes and puts each into ascending order: the order of a list means nothing.
@@ -70,7 +76,20 @@ impl Partition {
             node.train.sort_unstable();
             node.test.sort_unstable();
         }
-        Self { nodes }
+        Self {
+            nodes,
+            transforms: String::new(),
+        }
+    }
+
+    /// Returns the same lists with the transforms of their samples, which are then part of the hash.
+    pub(crate) fn transformed(mut self, transforms: &Transforms, seed: u64) -> Self {
+        self.transforms = if transforms.is_empty() {
+            String::new()
+        } else {
+            format!("{transforms} seed {seed}")
+        };
+        self
     }
 
     /// Returns the lists in the order of the shards.
@@ -78,7 +97,8 @@ impl Partition {
         &self.nodes
     }
 
-    /// Returns the BLAKE3 hash of the lists in hexadecimal; the same for everybody who divided alike.
+    /// Returns the BLAKE3 hash of the lists in hexadecimal; the same for everybody who divided alike. Where samples are
+    /// transformed, it covers the transforms and their seed.
     pub fn hash(&self) -> String {
         let mut hasher = blake3::Hasher::new_derive_key(DOMAIN);
         let mut list = |indices: &[u32]| {
@@ -91,6 +111,14 @@ impl Partition {
             list(&node.train);
             list(&node.test);
         }
+        let lists = hasher.finalize();
+        if self.transforms.is_empty() {
+            return lists.to_hex().to_string();
+        }
+        let mut hasher = blake3::Hasher::new_derive_key(TRANSFORMED_DOMAIN);
+        hasher
+            .update(lists.as_bytes())
+            .update(self.transforms.as_bytes());
         hasher.finalize().to_hex().to_string()
     }
 
@@ -180,6 +208,28 @@ mod tests {
         assert_eq!(
             two().hash(),
             "8e704c6fa6e104a32e2ec1388f1ab38bddd25ff3bc2e64bbf85ac192bda8bd1b"
+        );
+    }
+
+    #[test]
+    fn hash_depends_on_the_transforms_and_their_seed() {
+        let hash = |text: &str, seed| {
+            let (_, transforms) = Transforms::take_off(text).unwrap();
+            two().transformed(&transforms, seed).hash()
+        };
+        assert_eq!(hash("iid", 1), two().hash());
+        let all = [
+            hash("iid", 1),
+            hash("iid+rotated:4:2", 1),
+            hash("iid+rotated:4:2", 2),
+            hash("iid+rotated:4:1", 1),
+            hash("iid+rotated:4:2+sizes:2", 1),
+        ];
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
+        // Pinned, as the other.
+        assert_eq!(
+            hash("iid+rotated:4:2", 1),
+            "f59df3f3940481d177478cb939f56b9e01e4ae0072241c4b09be107d10f2e271"
         );
     }
 

@@ -6,6 +6,9 @@
 //!
 //! `samples_per_node` counts training and test samples together. The fixed rules and `iid` give each node exactly so
 //! many; `dirichlet` and `pathological` draw so many per node *on average* from the pool and divide those.
+//!
+//! Behind a rule may stand transforms, as in `iid+rotated:4:2`: [`crate::transform`]. Those that change lists are done
+//! here, and the hash of a partition covers all of them.
 
 mod dirichlet;
 mod fixed;
@@ -23,6 +26,7 @@ pub use indices::{Labelling, NodeIndices, Partition};
 pub(crate) use split::stratified;
 
 use crate::error::DataError;
+use crate::transform::Transforms;
 use fednode_core::random::Dice;
 
 /// What a rule divides.
@@ -38,6 +42,8 @@ pub struct Request<'a> {
     pub samples_per_node: usize,
 }
 
+/// The rule by which each node keeps its own data.
+const OWN: &str = "own";
 /// Fewest samples of a node: one to train and one to test on.
 const MIN_SAMPLES: usize = 2;
 
@@ -144,28 +150,34 @@ pub const KINDS: [Kind; 9] = [
         parse: list::parse,
     },
     Kind {
-        name: "own",
+        name: OWN,
         form: "own",
         about: "each node brings its own data and keeps all of it",
         parse: own::parse,
     },
 ];
 
-/// A partition as the user writes it, for example `dirichlet:0.1`.
+/// A partition as the user writes it, for example `dirichlet:0.1` or `iid+rotated:4:2`.
 #[derive(Debug)]
 pub struct Rule {
     text: String,
     kind: &'static Kind,
     divide: Box<dyn Divide>,
+    transforms: Transforms,
 }
 
 impl Rule {
     /// Tells whether each node brings its own data.
     pub fn is_own(&self) -> bool {
-        self.kind.name == "own"
+        self.kind.name == OWN
     }
 
-    /// Divides a pool.
+    /// Returns what changes the division and its samples.
+    pub(crate) fn transforms(&self) -> &Transforms {
+        &self.transforms
+    }
+
+    /// Divides a pool, and changes the lists as the transforms say.
     ///
     /// # Errors
     /// Fails if there are too few samples and if an index list does not fit the pool.
@@ -182,10 +194,11 @@ impl Rule {
                 available,
             });
         }
-        let nodes = self
+        let mut nodes = self
             .divide
             .divide(request, &mut Dice::new("partition", seed, 0))?;
-        Ok(Partition::new(nodes))
+        self.transforms.change_lists(&mut nodes, seed);
+        Ok(Partition::new(nodes).transformed(&self.transforms, seed))
     }
 }
 
@@ -204,17 +217,23 @@ impl FromStr for Rule {
             what: "partition",
             cause,
         };
-        let (name, argument) = text.split_once(':').unwrap_or((text, ""));
+        let (base, transforms) = Transforms::take_off(text)?;
+        let (name, argument) = base.split_once(':').unwrap_or((base, ""));
         let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
             let forms: Vec<&str> = KINDS.iter().map(|kind| kind.form).collect();
             return Err(wrong(format!("expected one of {}", forms.join(", "))));
         };
         let divide =
             (kind.parse)(argument).ok_or_else(|| wrong(format!("expected `{}`", kind.form)))?;
+        if kind.name == OWN && !transforms.is_empty() {
+            let cause = "data that each node brings are taken as they are, without transforms";
+            return Err(wrong(cause.into()));
+        }
         Ok(Self {
             text: text.to_owned(),
             kind,
             divide,
+            transforms,
         })
     }
 }
@@ -258,6 +277,9 @@ mod tests {
             "fixed-pathological:2,unbalanced",
             "file:/some/list.json",
             "own",
+            "iid+rotated:4:2",
+            "dirichlet:0.5+renamed:4:2+sizes:10",
+            "file:/some/list.json+blur:3",
         ];
         for text in texts {
             assert_eq!(text.parse::<Rule>().unwrap().to_string(), text);
@@ -280,6 +302,9 @@ mod tests {
             "own:1",
             "dirichle:1",
             "",
+            "own+rotated:4",
+            "rotated:4",
+            "iid:3+rotated:4",
         ] {
             assert!(text.parse::<Rule>().is_err(), "{text}");
         }

@@ -355,7 +355,7 @@ fn settings(args: &Args, experiment: &Experiment, variant: &Variant, seed: Optio
         .federation
         .set
         .iter()
-        .any(|set| set.key == "data.partition");
+        .any(|set| set.key == "data.partition" && !data::is_of_lists(&set.value));
     let lists = experiment
         .partition_file
         .clone()

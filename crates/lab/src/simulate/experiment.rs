@@ -13,6 +13,10 @@
 //! [grid]                               # every combination of these
 //! algorithm = ["local", "fedavg"]
 //!
+//! [[regime]]                           # named settings, each run with every variant: other data, for example
+//! name = "rotated"
+//! set = { "data.partition" = "iid+rotated:4:2" }
+//!
 //! [[variant]]                          # or settings with a name of their own
 //! name = "FedMoE-DA, P = 5"
 //! set = { algorithm = "fedmoe-da", peers_per_expert = 5 }
@@ -54,17 +58,37 @@ pub(crate) struct Experiment {
     pub(crate) set: Vec<Assignment>,
     /// Axes of the grid: a key and its values.
     pub(crate) grid: Vec<(String, Vec<String>)>,
+    /// Settings with a name that each variant is run with.
+    pub(crate) regimes: Vec<Variant>,
     /// Settings with a name.
     pub(crate) variants: Vec<Variant>,
 }
 
 /// Settings under one name.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Variant {
     /// What the table calls it.
     pub(crate) name: String,
     /// What is set.
     pub(crate) set: Vec<Assignment>,
+}
+
+impl Variant {
+    /// Returns it with more in its name and in what is set.
+    fn with(&self, name: &str, set: &[Assignment]) -> Self {
+        let names = [self.name.as_str(), name].into_iter();
+        let names: Vec<&str> = names.filter(|part| !part.is_empty()).collect();
+        Self {
+            name: names.join(" "),
+            set: [&self.set, set].concat(),
+        }
+    }
+
+    /// Returns the keys that these set.
+    fn keys(variants: &[Self]) -> impl Iterator<Item = &String> {
+        let set = variants.iter().flat_map(|variant| &variant.set);
+        set.map(|set| &set.key)
+    }
 }
 
 impl Experiment {
@@ -98,12 +122,8 @@ impl Experiment {
     /// Names a key that has two places, a seed or a name that is there twice.
     pub(crate) fn check(&self, flags: &[String]) -> Result<(), ConfigError> {
         let axes = self.grid.iter().map(|(key, _)| key);
-        let in_variants = || {
-            self.variants
-                .iter()
-                .flat_map(|variant| &variant.set)
-                .map(|set| &set.key)
-        };
+        let keys_of = Variant::keys;
+        let in_variants = || keys_of(&self.variants).chain(keys_of(&self.regimes));
         let is_set = |key: &&String| flags.iter().any(|flag| bare(flag) == bare(key));
         if let Some(key) = axes.clone().chain(in_variants()).find(is_set) {
             let text = format!(
@@ -116,7 +136,14 @@ impl Experiment {
             .find(|axis| in_variants().any(|key| bare(key) == bare(axis)))
         {
             return Err(ConfigError(format!(
-                "`{key}` is set by a variant and has a list of values too"
+                "`{key}` is set by a variant or a regime and has a list of values too"
+            )));
+        }
+        if let Some(key) = keys_of(&self.regimes)
+            .find(|of_regime| keys_of(&self.variants).any(|key| bare(key) == bare(of_regime)))
+        {
+            return Err(ConfigError(format!(
+                "`{key}` is set by a regime and by a variant too"
             )));
         }
         if !self.seeds.is_empty() && axes.chain(in_variants()).any(|key| key == "seed") {
@@ -165,14 +192,19 @@ impl Experiment {
         }
     }
 
-    /// Returns all settings: each variant with each combination of the grid. Without either, one without a name.
+    /// Returns all settings: each regime with each variant and each combination of the grid. Without any, one without a
+    /// name.
     pub(crate) fn settings(&self) -> Vec<Variant> {
-        let mut settings = self.variants.clone();
-        if settings.is_empty() {
-            settings.push(Variant {
-                name: String::new(),
-                set: Vec::new(),
-            });
+        let mut settings = vec![Variant::default()];
+        for named in [&self.regimes, &self.variants] {
+            if !named.is_empty() {
+                settings = settings
+                    .iter()
+                    .flat_map(|setting| {
+                        named.iter().map(|more| setting.with(&more.name, &more.set))
+                    })
+                    .collect();
+            }
         }
         for (key, values) in &self.grid {
             let with = |variant: &Variant, value: &String| {
@@ -182,15 +214,7 @@ impl Experiment {
                 } else {
                     format!("{short}={value}")
                 };
-                let name = [variant.name.as_str(), &added]
-                    .into_iter()
-                    .filter(|part| !part.is_empty());
-                let mut set = variant.set.clone();
-                set.push(Assignment::new(key, value));
-                Variant {
-                    name: name.collect::<Vec<_>>().join(" "),
-                    set,
-                }
+                variant.with(&added, &[Assignment::new(key, value)])
             };
             settings = settings
                 .iter()
@@ -262,6 +286,35 @@ mod tests {
             ]
         );
         assert_eq!(Experiment::default().settings().len(), 1);
+    }
+
+    #[test]
+    fn every_regime_is_run_with_every_variant() {
+        let regimes = "[[regime]]\nname = 'skewed'\nset = { nodes = 4, data.partition = 'dirichlet:0.1' }\n\
+                       [[regime]]\nname = 'rotated'\nset = { data.partition = 'iid+rotated:4:2' }\n";
+        let variants = "[[variant]]\nname = 'a'\nset = { rounds = 1 }\n[[variant]]\nname = 'b'\nset = { rounds = 2 }";
+        let parse = |text: &str| Experiment::parse(text, Path::new("")).unwrap();
+        let settings = parse(&format!("{regimes}{variants}")).settings();
+        let names: Vec<&str> = settings
+            .iter()
+            .map(|setting| setting.name.as_str())
+            .collect();
+        assert_eq!(names, ["skewed a", "skewed b", "rotated a", "rotated b"]);
+        let set: Vec<&str> = settings[1].set.iter().map(|set| set.key.as_str()).collect();
+        assert_eq!(set, ["data.partition", "nodes", "rounds"]);
+        assert_eq!(parse(regimes).settings().len(), 2);
+
+        let refused = |text: &str, flags: &[String]| parse(text).check(flags).unwrap_err().0;
+        let twice = format!("{regimes}[[variant]]\nname = 'c'\nset = {{ nodes = 5 }}");
+        assert_eq!(
+            refused(&twice, &[]),
+            "`nodes` is set by a regime and by a variant too"
+        );
+        assert!(
+            refused(regimes, &["nodes".into()]).starts_with("`nodes` is what the rows differ in")
+        );
+        let listed = format!("{regimes}[grid]\nnodes = [1, 2]");
+        assert!(refused(&listed, &[]).contains("has a list of values too"));
     }
 
     #[test]

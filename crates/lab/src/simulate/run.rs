@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::{FederationSpec, MAX_INLINE_PROXY_BYTES};
-use fednode_data::{Shard, ShardParams, Split, load_shard, load_shards};
+use fednode_data::{Shard, Split, load_shard, load_shards};
 use fednode_engine::book::Calendar;
 use fednode_learn::{CacheBudget, ComputeDevice, Learner, own_model};
 use fednode_runtime::exit::ExitCode;
@@ -266,7 +266,8 @@ impl Prepared {
 
     fn shards(&self) -> anyhow::Result<Vec<Shard>> {
         let source = data::source(&self.run.data)?.with_columns(&self.spec.fingerprints.columns);
-        load_shards(&source, &self.partition()?, &self.shard_params()).or_fail(ExitCode::Data)
+        load_shards(&source, &self.partition()?, &data::shard_params(&self.spec))
+            .or_fail(ExitCode::Data)
     }
 
     fn partition(&self) -> anyhow::Result<String> {
@@ -274,21 +275,12 @@ impl Prepared {
         data::partition_text(&self.spec.data.partition, file.as_deref())
     }
 
-    fn shard_params(&self) -> ShardParams {
-        ShardParams {
-            nodes: self.spec.nodes as usize,
-            seed: self.spec.seed,
-            samples_per_node: self.spec.data.samples_per_node,
-            validation_share: self.spec.data.validation_share,
-        }
-    }
-
     /// Weighs the models on the first node's data.
     fn load(&self) -> anyhow::Result<Load> {
         let spec = &self.spec;
         let source = data::source(&self.run.data)?.with_columns(&self.spec.fingerprints.columns);
-        let first = load_shard(&source, &self.partition()?, &self.shard_params(), 0)
-            .or_fail(ExitCode::Data)?;
+        let params = data::shard_params(spec);
+        let first = load_shard(&source, &self.partition()?, &params, 0).or_fail(ExitCode::Data)?;
         let per_sample = first.split.train.bytes_per_sample() as u64;
         let initial = initial::of(spec, self.run.federation.initial.as_deref())?;
         let (first, device) = (

@@ -4,7 +4,7 @@
 
 use std::borrow::Borrow;
 
-use fednode_core::{FederationSpec, ParamSet, Slot};
+use fednode_core::{FederationSpec, ParamSet, Round, Slot};
 
 use super::{Learner, check};
 use crate::agreement::{self, Agreement};
@@ -24,11 +24,16 @@ impl Learner {
         device.run(|| Agreement::new(&spec.model, spec.seed, device.tensors()))
     }
 
-    /// Adds up the own statistics, if that is not done yet, and chooses anew how they are joined with the own model.
-    pub(super) fn renew_agreement(&mut self) {
-        let (samples, device) = (&self.data.train, &self.parts.device);
+    /// Adds up the own statistics and chooses anew how they are joined with the own model.
+    ///
+    /// Samples that stay the same are added up once. Others are where proxies are published: statistics and proxies then
+    /// say the same.
+    pub(super) fn renew_agreement(&mut self, round: Round) {
+        let samples = self.data.train.in_round(round.0, self.rounds);
+        let are_others = self.data.train.drift() && self.schedule.refreshes_in(round);
+        let device = &self.parts.device;
         if let Some(agreement) = &mut self.parts.agreement {
-            device.run(|| agreement.gather(samples, device.tensors()));
+            device.run(|| agreement.gather(&samples, are_others, device.tensors()));
         }
         self.choose_agreement();
     }

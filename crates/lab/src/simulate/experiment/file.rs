@@ -8,7 +8,7 @@ use fednode_core::config::{ConfigError, unknown_name};
 use super::{Experiment, Variant};
 use fednode_cli::dotted::Assignment;
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "data",
     "partition_file",
     "seeds",
@@ -20,6 +20,7 @@ const KEYS: [&str; 12] = [
     "toy_floats",
     "set",
     "grid",
+    "regime",
     "variant",
 ];
 
@@ -92,27 +93,35 @@ impl Experiment {
                     self.add_axis(key, values)?;
                 }
             }
-            "variant" => {
-                let variants = value.as_array().filter(|variants| !variants.is_empty());
-                for variant in variants.ok_or_else(|| wrong("`[[variant]]` tables"))? {
-                    self.variants.push(read_variant(variant)?);
-                }
-            }
+            "regime" => self.regimes = read_named(key, &value)?,
+            "variant" => self.variants = read_named(key, &value)?,
             _ => return Err(ConfigError(unknown_name("key", key, &KEYS))),
         }
         Ok(())
     }
 }
 
-fn read_variant(value: &toml::Value) -> Result<Variant, ConfigError> {
-    let wrong = || ConfigError("a variant is `name = \"…\"` and `set = { key = value }`".into());
+/// Reads the tables `[[variant]]` or `[[regime]]`, whichever the key is.
+fn read_named(key: &str, value: &toml::Value) -> Result<Vec<Variant>, ConfigError> {
+    let tables = value.as_array().filter(|tables| !tables.is_empty());
+    let wrong = || ConfigError(format!("`{key}`: expected `[[{key}]]` tables"));
+    let tables = tables.ok_or_else(wrong)?.iter();
+    tables.map(|table| read_variant(key, table)).collect()
+}
+
+fn read_variant(kind: &str, value: &toml::Value) -> Result<Variant, ConfigError> {
+    let wrong = || {
+        ConfigError(format!(
+            "a {kind} is `name = \"…\"` and `set = {{ key = value }}`"
+        ))
+    };
     let table = value.as_table().ok_or_else(wrong)?;
     if let Some(key) = table
         .keys()
         .find(|key| !["name", "set"].contains(&key.as_str()))
     {
         return Err(ConfigError(unknown_name(
-            "key of a variant",
+            &format!("key of a {kind}"),
             key,
             &["name", "set"],
         )));
@@ -219,6 +228,10 @@ mod tests {
         assert_eq!(
             error("[set]\nrounds = [[1]]"),
             "`rounds`: expected a single value"
+        );
+        assert_eq!(
+            error("[[regime]]\nname = \"x\""),
+            "a regime is `name = \"…\"` and `set = { key = value }`"
         );
         assert!(error("[[variant]]\nnames = \"x\"").contains("did you mean `name`"));
     }
