@@ -27,6 +27,7 @@ mod fd;
 mod fed_syn_moe;
 mod fedapen;
 mod fedavg;
+mod fedavg_ft;
 mod fedbabu;
 mod fedbn;
 mod fedcp;
@@ -166,6 +167,7 @@ pub static TABLE: &[Row] = &[
     fedmix::ROW,
     fedjets::ROW,
     fedbn::ROW,
+    fedavg_ft::ROW,
 ];
 
 /// What an algorithm is built from.
