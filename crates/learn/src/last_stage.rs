@@ -223,7 +223,8 @@ mod tests {
                 "fedkd",
                 "fedapen",
                 "fedpac",
-                "fedbn"
+                "fedbn",
+                "ditto"
             ]
         );
     }

@@ -13,7 +13,7 @@ use fednode_core::{FederationSpec, HyperValue, ParamSet, Round, Score};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm, last_stage};
 
 /// The rows whose nodes differ in more than their data, and those that train otherwise than FedAvg.
-const PERSONAL: [&str; 27] = [
+const PERSONAL: [&str; 28] = [
     "fedper",
     "lg-fedavg",
     "fedrep",
@@ -41,6 +41,7 @@ const PERSONAL: [&str; 27] = [
     "fedmix",
     "fedjets",
     "fedavg-ft",
+    "ditto",
 ];
 
 const BASE: [&str; 4] = ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"];

@@ -196,6 +196,7 @@ fn whole_and_auxiliary_models_share_and_keep_what_their_papers_say() {
     assert_layouts(vec![
         ("fedprox", whole(""), Vec::new()),
         ("fedavg-ft", whole(""), Vec::new()),
+        ("ditto", whole(""), whole("personal.")),
         (
             "scaffold",
             [whole(""), whole("control.")].concat(),

@@ -23,6 +23,7 @@ mod companion;
 mod context;
 mod dbe;
 mod distances;
+mod ditto;
 mod fd;
 mod fed_syn_moe;
 mod fedapen;
@@ -168,6 +169,7 @@ pub static TABLE: &[Row] = &[
     fedjets::ROW,
     fedbn::ROW,
     fedavg_ft::ROW,
+    ditto::ROW,
 ];
 
 /// What an algorithm is built from.
