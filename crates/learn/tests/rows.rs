@@ -246,6 +246,7 @@ fn mixtures_share_and_keep_what_their_papers_say() {
             [whole("common."), linear("gate", WIDTH, 4), experts(4)].concat(),
             Vec::new(),
         ),
+        ("ifca", experts(2), Vec::new()),
     ]);
 }
 

@@ -49,6 +49,7 @@ mod gpfl;
 mod guide;
 mod halves;
 mod hyper;
+mod ifca;
 mod lg_fedavg;
 mod local;
 mod module;
@@ -170,6 +171,7 @@ pub static TABLE: &[Row] = &[
     fedbn::ROW,
     fedavg_ft::ROW,
     ditto::ROW,
+    ifca::ROW,
 ];
 
 /// What an algorithm is built from.
