@@ -244,7 +244,7 @@ mod tests {
             .map(|row| row.name)
             .filter(gained)
             .collect();
-        assert_eq!(names, ["lg-fedavg", "fedproto", "fd"]);
+        assert_eq!(names, ["lg-fedavg", "fedproto", "fd", "fedem"]);
         let mut spec = with_random("local");
         (spec.statistics.enabled, spec.pool.preset) = (true, None);
         let error = check(&spec).unwrap_err().to_string();

@@ -247,6 +247,13 @@ fn mixtures_share_and_keep_what_their_papers_say() {
             Vec::new(),
         ),
         ("ifca", experts(2), Vec::new()),
+        (
+            "fedem",
+            (0..3)
+                .flat_map(|at| whole(&format!("components.{at}.")))
+                .collect(),
+            array("component_weights", &[3]),
+        ),
     ]);
 }
 

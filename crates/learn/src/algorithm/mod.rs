@@ -32,6 +32,7 @@ mod fedavg_ft;
 mod fedbabu;
 mod fedbn;
 mod fedcp;
+mod fedem;
 mod fedgen;
 mod fedgh;
 mod fedjets;
@@ -172,6 +173,7 @@ pub static TABLE: &[Row] = &[
     fedavg_ft::ROW,
     ditto::ROW,
     ifca::ROW,
+    fedem::ROW,
 ];
 
 /// What an algorithm is built from.
