@@ -56,6 +56,7 @@ mod local;
 mod module;
 mod moon;
 mod part;
+mod peers;
 mod pfedmoe;
 mod pfl_moe;
 mod plain;
@@ -83,6 +84,7 @@ pub use guide::{guide, weighting};
 pub use hyper::{Hyper, Kind, Profile, Values};
 pub use module::{Modular, Module, ModuleKind, Opened};
 pub use part::{Gradients, Part, Role};
+pub use peers::{HeldOut, Peer};
 
 /// One algorithm, as it is listed and built.
 #[derive(Debug, Clone, Copy)]
@@ -351,6 +353,10 @@ pub trait Algorithm: Send + Sync {
     /// Prepares a pass after the last round, before its first batch. A node may be fine-tuned more than once, each time
     /// from the parts as they are.
     fn begin_fine_tuning(&mut self, _pass: usize, _ctx: &RoundContext<'_>) {}
+
+    /// Judges experts of other nodes that were handed over as they are, and changes its parts accordingly; only where the
+    /// exchange hands them over (matching `each`).
+    fn judge(&mut self, _peers: &[Peer], _held_out: &HeldOut<'_>) {}
 
     /// Returns what the extractor that all nodes share makes of a batch, `[batch, D]`, without training it; `None` where
     /// nodes have no extractor in common.
