@@ -13,7 +13,7 @@ use fednode_core::{FederationSpec, HyperValue, ParamSet, Round, Score};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm, last_stage};
 
 /// The rows whose nodes differ in more than their data, and those that train otherwise than FedAvg.
-const PERSONAL: [&str; 30] = [
+const PERSONAL: [&str; 31] = [
     "fedper",
     "lg-fedavg",
     "fedrep",
@@ -44,6 +44,7 @@ const PERSONAL: [&str; 30] = [
     "ditto",
     "ifca",
     "fedem",
+    "fedfomo",
 ];
 
 const BASE: [&str; 4] = ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"];

@@ -33,6 +33,7 @@ mod fedbabu;
 mod fedbn;
 mod fedcp;
 mod fedem;
+mod fedfomo;
 mod fedgen;
 mod fedgh;
 mod fedjets;
@@ -176,6 +177,7 @@ pub static TABLE: &[Row] = &[
     ditto::ROW,
     ifca::ROW,
     fedem::ROW,
+    fedfomo::ROW,
 ];
 
 /// What an algorithm is built from.
