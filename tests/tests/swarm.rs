@@ -138,7 +138,7 @@ fn every_algorithm_of_the_table_runs() {
             "{algorithm} moved {averaged} bytes with the aggregator"
         );
         let finished = &summary["per_node"][0]["accuracy_after_finishing"];
-        let tunes = algorithm == "fedbabu" || algorithm.starts_with("pfl-");
+        let tunes = ["fedbabu", "fedavg-ft"].contains(&algorithm) || algorithm.starts_with("pfl-");
         assert_eq!(
             finished.is_number(),
             tunes,
