@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{NodeId, ParamSet, PoolOutcome, ProxySet, Round, Score, Slot};
+use crate::{ExpertId, NodeId, ParamSet, PoolOutcome, ProxySet, Round, Score, Slot};
 
 /// Private modules and their owners, in node order. Modules of the same content are one in memory.
 pub type Modules<P = Arc<ParamSet>> = Vec<(NodeId, P)>;
@@ -124,6 +124,9 @@ pub struct Received<P = Arc<ParamSet>> {
     pub shared: Option<P>,
     /// The experts that others were mixed into.
     pub experts: Vec<(Slot, P)>,
+    /// Experts of others as they are, for an algorithm that judges them itself.
+    #[serde(default = "Vec::new")]
+    pub peers: Vec<(ExpertId, P)>,
 }
 
 /// What a node offers to the pools of others (PM-MoE).
@@ -316,12 +319,17 @@ impl<P> Received<P> {
                 .into_iter()
                 .map(|(slot, params)| (slot, to(params)))
                 .collect(),
+            peers: self
+                .peers
+                .into_iter()
+                .map(|(expert, params)| (expert, to(params)))
+                .collect(),
         }
     }
 
     /// Tells whether the exchange brought nothing.
     pub fn is_empty(&self) -> bool {
-        self.shared.is_none() && self.experts.is_empty()
+        self.shared.is_none() && self.experts.is_empty() && self.peers.is_empty()
     }
 }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use fednode_core::{
     BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Slot,
 };
-use fednode_mix::{Part, matching, merge as mix, rule, screen};
+use fednode_mix::matching::{self, Gives};
+use fednode_mix::{Part, merge as mix, rule, screen};
 
 use crate::event::{AverageOrder, AverageReport, MergeOrder, MergeReport, Purpose};
 
@@ -21,6 +22,8 @@ pub type Load<'a> = &'a mut dyn FnMut(&BlobId) -> Option<Arc<ParamSet>>;
 pub struct Adoption {
     /// The mixed experts by slot; those that nothing was mixed into are left out.
     pub experts: Vec<(Slot, Arc<ParamSet>)>,
+    /// Experts of others that nothing was done to, for an algorithm that judges them itself.
+    pub peers: Vec<(ExpertId, Arc<ParamSet>)>,
     /// The new shared part.
     pub shared: Option<Arc<ParamSet>>,
     /// The weights that were really used, by slot, after what was missing or refused.
@@ -44,6 +47,7 @@ pub fn merge(
         round: order.round,
         ..MergeReport::default()
     };
+    let gives = spec.exchange.experts.as_ref().map(matching::gives);
     for row in &order.rows {
         let Some(own) = order
             .own
@@ -59,6 +63,12 @@ pub fn merge(
             owner: me,
             slot: row.slot,
         };
+        if gives == Some(Gives::Each) {
+            let (peers, used) = hand_over(row, own_id, &accepted);
+            adoption.peers.extend(peers);
+            adoption.used.push((row.slot, used));
+            continue;
+        }
         let mut available = |expert: ExpertId| match expert {
             _ if expert == own_id => Some(Arc::clone(&own)),
             _ => accepted.get(&expert).cloned(),
@@ -86,6 +96,26 @@ pub fn merge(
     report.rejected.sort_by_key(|(expert, _)| *expert);
     report.rejected.dedup_by(|a, b| a.0 == b.0);
     (adoption, report)
+}
+
+/// An expert with its parameters.
+type Given = (ExpertId, Arc<ParamSet>);
+
+/// Returns the experts of a row that arrived and passed, in the order of the row, and how much each counts, the own one
+/// among them, as if all counted alike.
+fn hand_over(
+    row: &PlanRow,
+    own: ExpertId,
+    accepted: &BTreeMap<ExpertId, Arc<ParamSet>>,
+) -> (Vec<Given>, Vec<(ExpertId, f64)>) {
+    let planned = row.sources.iter().map(|source| source.expert);
+    let peers: Vec<Given> = planned
+        .filter_map(|expert| Some((expert, Arc::clone(accepted.get(&expert)?))))
+        .collect();
+    let weight = 1.0 / (peers.len() + 1) as f64;
+    let used = std::iter::once(own).chain(peers.iter().map(|(expert, _)| *expert));
+    let used = used.map(|expert| (expert, weight)).collect();
+    (peers, used)
 }
 
 /// Adds up by owner what was used of others.
@@ -294,7 +324,10 @@ fn reference_part(parts: &[Measured]) -> Option<BlobId> {
 
 #[cfg(test)]
 mod tests {
-    use fednode_core::{Averaging, BlobRef, Exchange, Round, Rule, Source, Weighting};
+    use fednode_core::{
+        Averaging, BlobRef, Exchange, ExpertExchange, Matching, PeersPerExpert, Round, Rule,
+        Source, Weighting,
+    };
 
     use super::*;
 
@@ -360,6 +393,65 @@ mod tests {
             assert_eq!(error > 4.0, row.name == "mean", "{}: {error}", row.name);
             assert_eq!(error < 0.2, row.name != "mean", "{}: {error}", row.name);
         }
+    }
+
+    /// Slot 0 of this node at (1, 2, 2), of Ann nearby, of Bob not finite, of Cid not there.
+    #[test]
+    fn experts_to_be_judged_are_screened_and_not_mixed() {
+        let [me, ann, bob, cid] = [1, 2, 3, 4].map(|byte| NodeId::from_bytes([byte; 32]));
+        let expert = |owner| ExpertId {
+            owner,
+            slot: Slot(0),
+        };
+        let blobs: Vec<(BlobRef, Arc<ParamSet>)> =
+            [[1.0, 2.0, 2.0], [2.0, 2.0, 1.0], [f32::NAN, 0.0, 0.0]]
+                .map(|values| {
+                    let params = part(values);
+                    (BlobRef::of(&params.to_bytes()), Arc::new(params))
+                })
+                .into();
+        let source = |owner| Source {
+            expert: expert(owner),
+            similarity: 1.0,
+            weight: 0.25,
+        };
+        let order = MergeOrder {
+            round: Round(2),
+            rows: vec![PlanRow {
+                slot: Slot(0),
+                sources: [me, ann, bob, cid].map(source).into(),
+            }],
+            own: vec![blobs[0].0],
+            sources: BTreeMap::from([(expert(ann), blobs[1].0), (expert(bob), blobs[2].0)]),
+            adopt: None,
+        };
+        let mut spec = FederationSpec::default();
+        let mut merged = |matching: &str| {
+            spec.exchange.experts = Some(ExpertExchange {
+                peers_per_expert: PeersPerExpert::ALL,
+                refresh_every: 1,
+                temperature: 1.0,
+                weighting: Weighting::Uniform,
+                slots_per_node: None,
+                max_distance: None,
+                matching: Matching::named(matching),
+            });
+            let load = &mut |id: &BlobId| {
+                let found = blobs.iter().find(|(blob, _)| blob.id == *id);
+                found.map(|(_, params)| Arc::clone(params))
+            };
+            merge(&order, &spec, me, None, load)
+        };
+        let (mixed, _) = merged("similarity");
+        assert_eq!((mixed.experts.len(), mixed.peers.len()), (1, 0));
+        let (each, report) = merged("each");
+        assert_eq!(each.peers, [(expert(ann), Arc::clone(&blobs[1].1))]);
+        assert!(each.experts.is_empty() && each.shared.is_none());
+        let used = vec![(expert(me), 0.5), (expert(ann), 0.5)];
+        assert_eq!(each.used, [(Slot(0), used)]);
+        assert_eq!(each.mixed.len(), 1);
+        assert_eq!(report.rejected.len(), 1);
+        assert_eq!(report.rejected[0].0, expert(bob));
     }
 
     #[test]

@@ -223,7 +223,8 @@ mod tests {
                 "fedkd",
                 "fedapen",
                 "fedpac",
-                "fedbn"
+                "fedbn",
+                "ditto"
             ]
         );
     }
@@ -243,7 +244,7 @@ mod tests {
             .map(|row| row.name)
             .filter(gained)
             .collect();
-        assert_eq!(names, ["lg-fedavg", "fedproto", "fd"]);
+        assert_eq!(names, ["lg-fedavg", "fedproto", "fd", "fedem"]);
         let mut spec = with_random("local");
         (spec.statistics.enabled, spec.pool.preset) = (true, None);
         let error = check(&spec).unwrap_err().to_string();

@@ -31,6 +31,7 @@ mod agreeing;
 mod ahead;
 mod initial;
 mod parts;
+mod peers;
 mod pool;
 mod state;
 mod statistics;

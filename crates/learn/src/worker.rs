@@ -17,8 +17,13 @@ impl Worker for Learner {
                 Outcome::TrainedAhead
             }
             Order::Train(round) => Outcome::Trained(self.local_update(round, watch)?),
-            Order::Adopt(Received { shared, experts }) => {
+            Order::Adopt(Received {
+                shared,
+                experts,
+                peers,
+            }) => {
                 self.adopt(shared, experts)?;
+                self.adopt_peers(&peers)?;
                 Outcome::Adopted
             }
             Order::Evaluate(splits) => Outcome::Evaluated(self.evaluations(splits)),

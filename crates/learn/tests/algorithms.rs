@@ -13,7 +13,7 @@ use fednode_core::{FederationSpec, HyperValue, ParamSet, Round, Score};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm, last_stage};
 
 /// The rows whose nodes differ in more than their data, and those that train otherwise than FedAvg.
-const PERSONAL: [&str; 26] = [
+const PERSONAL: [&str; 31] = [
     "fedper",
     "lg-fedavg",
     "fedrep",
@@ -40,6 +40,11 @@ const PERSONAL: [&str; 26] = [
     "fedpac",
     "fedmix",
     "fedjets",
+    "fedavg-ft",
+    "ditto",
+    "ifca",
+    "fedem",
+    "fedfomo",
 ];
 
 const BASE: [&str; 4] = ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"];

@@ -44,9 +44,9 @@ fn array(name: &str, shape: &[usize]) -> Names {
     vec![(name.to_owned(), shape.to_vec())]
 }
 
-fn experts() -> Names {
-    let all = (0..4).flat_map(|expert| whole(&format!("experts.{expert}.")));
-    all.chain(array("usage", &[4])).collect()
+fn experts(count: usize) -> Names {
+    let all = (0..count).flat_map(|expert| whole(&format!("experts.{expert}.")));
+    all.chain(array("usage", &[count])).collect()
 }
 
 fn generator() -> Names {
@@ -195,6 +195,8 @@ fn personal_layers_share_and_keep_what_their_papers_say() {
 fn whole_and_auxiliary_models_share_and_keep_what_their_papers_say() {
     assert_layouts(vec![
         ("fedprox", whole(""), Vec::new()),
+        ("fedavg-ft", whole(""), Vec::new()),
+        ("ditto", whole(""), whole("personal.")),
         (
             "scaffold",
             [whole(""), whole("control.")].concat(),
@@ -238,11 +240,19 @@ fn mixtures_share_and_keep_what_their_papers_say() {
             base("small."),
             [whole(""), switch_gate()].concat(),
         ),
-        ("fedmix", experts(), linear("gate", 64, 4)),
+        ("fedmix", experts(4), linear("gate", 64, 4)),
         (
             "fedjets",
-            [whole("common."), linear("gate", WIDTH, 4), experts()].concat(),
+            [whole("common."), linear("gate", WIDTH, 4), experts(4)].concat(),
             Vec::new(),
+        ),
+        ("ifca", experts(2), Vec::new()),
+        (
+            "fedem",
+            (0..3)
+                .flat_map(|at| whole(&format!("components.{at}.")))
+                .collect(),
+            array("component_weights", &[3]),
         ),
     ]);
 }

@@ -4,6 +4,7 @@
 //! from them, is here alone.
 
 mod agreement;
+mod each;
 mod similarity;
 mod statistics;
 
@@ -15,7 +16,7 @@ use fednode_core::{ExpertExchange, ExpertId, NodeId, ParamSet, PlanRow, ProxySet
 pub use agreement::ClassMeans;
 
 /// All matchings.
-pub const TABLE: &[MatchingRow] = &[similarity::ROW, statistics::ROW, agreement::ROW];
+pub const TABLE: &[MatchingRow] = &[similarity::ROW, statistics::ROW, agreement::ROW, each::ROW];
 
 /// One matching.
 #[derive(Debug, Clone, Copy)]
@@ -26,10 +27,21 @@ pub struct MatchingRow {
     pub summary: &'static str,
     /// Where it is from.
     pub reference: &'static str,
+    /// What the node gets of the sources.
+    pub gives: Gives,
     /// Makes the rows of one node's own experts, which are all in `known`.
     pub rows: Rows,
     /// Judges what was fetched against the own expert of that slot, where proxies can be copied.
     pub admits: Option<Admits>,
+}
+
+/// What a node gets of the sources of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gives {
+    /// One expert, mixed by the weights of the row.
+    Mixture,
+    /// All of them as they are; the algorithm judges them itself.
+    Each,
 }
 
 /// Makes a row for each own expert from the proxies that are known.
@@ -41,4 +53,9 @@ pub type Admits = fn(&ParamSet, &ParamSet) -> Result<(), String>;
 /// Returns the row of a name.
 pub fn find(name: &str) -> Option<&'static MatchingRow> {
     TABLE.iter().find(|row| row.name == name)
+}
+
+/// Tells what a node gets in an exchange: a mixture, unless the exchange's matching says otherwise.
+pub fn gives(exchange: &ExpertExchange) -> Gives {
+    find(exchange.matching.name()).map_or(Gives::Mixture, |row| row.gives)
 }

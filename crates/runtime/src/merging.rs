@@ -61,6 +61,7 @@ impl Mixing {
         let received = Received {
             shared: adoption.shared,
             experts: adoption.experts,
+            peers: adoption.peers,
         };
         if received.is_empty() {
             let evaluating = due.if_unchanged.map(evaluate);

@@ -167,7 +167,16 @@ impl Knowledge {
                 self.experts = experts.map(|(params, _)| Arc::clone(params)).collect();
             }
             Outcome::Adopted => {
-                let Received { shared, experts } = received.unwrap_or_default();
+                let Received {
+                    shared,
+                    experts,
+                    peers,
+                } = received.unwrap_or_default();
+                if !peers.is_empty() {
+                    // What became of the own experts is the algorithm's judgement.
+                    *self = Self::of(learner);
+                    return;
+                }
                 self.shared = shared.or(self.shared.take());
                 if learner.replaces_experts() {
                     for (slot, params) in experts {

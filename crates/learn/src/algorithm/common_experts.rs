@@ -1,4 +1,4 @@
-//! Experts that all nodes have in common, of which a node uses a few: what `fedmix` and `fedjets` build on.
+//! Experts that all nodes have in common, of which a node uses a few: what `fedmix`, `fedjets` and `ifca` build on.
 //!
 //! Every expert is a whole model and a shared part, `experts.K.*`; beside them each node shares how much it used each,
 //! and the aggregator averages each over those that used it (rule `usage` of `fednode_mix::rule`). All experts travel: a part
@@ -37,10 +37,9 @@ pub(super) fn check_selected(selected: u32, experts: usize) -> Result<(), LearnE
     Err(ConfigError(text).into())
 }
 
-/// Makes the experts, each with a start of its own that all nodes have in common, and the shares of their use.
-pub(super) fn parts(setup: &Setup<'_>) -> Result<Vec<Part>, LearnError> {
+/// Makes so many experts, each with a start of its own that all nodes have in common, and the shares of their use.
+pub(super) fn parts(setup: &Setup<'_>, n_experts: usize) -> Result<Vec<Part>, LearnError> {
     let net = model::build(setup.model)?;
-    let n_experts = setup.model.experts;
     let expert = |slot: usize| {
         let part = Part::new(
             Role::Shared,

@@ -153,7 +153,7 @@ impl FedJets {
         };
         let mut parts: Vec<Part> = common.into_iter().map(prefixed).collect();
         parts.push(part(Net::new(vec![gate])));
-        parts.extend(common_experts::parts(setup)?);
+        parts.extend(common_experts::parts(setup, n_experts)?);
         if let Some(usage) = parts.last_mut() {
             // Nobody uses experts yet; by that a node that joins late tells what it received.
             usage.weights = Tally::new(n_experts).shares(setup.device);

@@ -101,7 +101,7 @@ impl FedMix {
         common_experts::check_selected(n_selected, n_experts)?;
         let part = |net| Part::new(Role::Private, net, setup.seed, 0, setup.device);
         let mut parts = vec![part(Net::new(vec![gate]))];
-        parts.extend(common_experts::parts(setup)?);
+        parts.extend(common_experts::parts(setup, n_experts)?);
         Ok(Self {
             parts,
             n_selected: n_selected as usize,

@@ -83,21 +83,7 @@ impl Algorithm for FedProx {
         let tape = ctx.record(&self.parts);
         let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
         let mut found = ctx.differentiate(tape, cross_entropy(logits, batch.targets));
-        for ((gradients, part), received) in found
-            .gradients
-            .iter_mut()
-            .zip(&self.parts)
-            .zip(&self.received)
-        {
-            for ((gradient, now), then) in gradients
-                .iter_mut()
-                .zip(part.weights.tensors())
-                .zip(received.tensors())
-            {
-                let pull = (now.clone() - then.clone()).mul_scalar(self.mu);
-                *gradient = gradient.take().map(|gradient| gradient + pull);
-            }
-        }
+        whole::pull_towards(&self.received, self.mu, &mut found.gradients, &self.parts);
         let loss = ctx.apply(&mut self.parts, found);
         Step {
             loss,

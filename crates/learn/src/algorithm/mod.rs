@@ -23,13 +23,17 @@ mod companion;
 mod context;
 mod dbe;
 mod distances;
+mod ditto;
 mod fd;
 mod fed_syn_moe;
 mod fedapen;
 mod fedavg;
+mod fedavg_ft;
 mod fedbabu;
 mod fedbn;
 mod fedcp;
+mod fedem;
+mod fedfomo;
 mod fedgen;
 mod fedgh;
 mod fedjets;
@@ -47,11 +51,13 @@ mod gpfl;
 mod guide;
 mod halves;
 mod hyper;
+mod ifca;
 mod lg_fedavg;
 mod local;
 mod module;
 mod moon;
 mod part;
+mod peers;
 mod pfedmoe;
 mod pfl_moe;
 mod plain;
@@ -79,6 +85,7 @@ pub use guide::{guide, weighting};
 pub use hyper::{Hyper, Kind, Profile, Values};
 pub use module::{Modular, Module, ModuleKind, Opened};
 pub use part::{Gradients, Part, Role};
+pub use peers::{HeldOut, Peer};
 
 /// One algorithm, as it is listed and built.
 #[derive(Debug, Clone, Copy)]
@@ -166,6 +173,11 @@ pub static TABLE: &[Row] = &[
     fedmix::ROW,
     fedjets::ROW,
     fedbn::ROW,
+    fedavg_ft::ROW,
+    ditto::ROW,
+    ifca::ROW,
+    fedem::ROW,
+    fedfomo::ROW,
 ];
 
 /// What an algorithm is built from.
@@ -343,6 +355,10 @@ pub trait Algorithm: Send + Sync {
     /// Prepares a pass after the last round, before its first batch. A node may be fine-tuned more than once, each time
     /// from the parts as they are.
     fn begin_fine_tuning(&mut self, _pass: usize, _ctx: &RoundContext<'_>) {}
+
+    /// Judges experts of other nodes that were handed over as they are, and changes its parts accordingly; only where the
+    /// exchange hands them over (matching `each`).
+    fn judge(&mut self, _peers: &[Peer], _held_out: &HeldOut<'_>) {}
 
     /// Returns what the extractor that all nodes share makes of a batch, `[batch, D]`, without training it; `None` where
     /// nodes have no extractor in common.

@@ -1,4 +1,4 @@
-//! One whole model trained by cross-entropy: what `fedavg` and `local` have in common.
+//! One whole model trained by cross-entropy: what `fedavg`, `fedavg-ft` and `local` have in common.
 
 use burn::tensor::Tensor;
 
@@ -13,13 +13,30 @@ use crate::weights::Weights;
 /// A model that is one part.
 struct Plain {
     part: [Part; 1],
+    /// Epochs that a node trains for itself after the last round, if there is such a stage.
+    fine_tuning: Option<u32>,
 }
 
 /// Builds it; the role says whether the model is averaged.
 pub(super) fn build(setup: &Setup<'_>, role: Role) -> Result<Box<dyn Algorithm>, LearnError> {
+    Ok(Box::new(plain(setup, role, None)?))
+}
+
+/// Builds it averaged, with so many epochs for the node alone after the last round.
+pub(super) fn build_tuned(
+    setup: &Setup<'_>,
+    epochs: u32,
+) -> Result<Box<dyn Algorithm>, LearnError> {
+    Ok(Box::new(plain(setup, Role::Shared, Some(epochs))?))
+}
+
+fn plain(setup: &Setup<'_>, role: Role, fine_tuning: Option<u32>) -> Result<Plain, LearnError> {
     let net = model::build(setup.model)?;
     let part = Part::new(role, net, setup.seed, 0, setup.device);
-    Ok(Box::new(Plain { part: [part] }))
+    Ok(Plain {
+        part: [part],
+        fine_tuning,
+    })
 }
 
 impl Algorithm for Plain {
@@ -39,6 +56,10 @@ impl Algorithm for Plain {
             loss,
             routed: Vec::new(),
         }
+    }
+
+    fn fine_tuning_passes(&self) -> Vec<u32> {
+        self.fine_tuning.into_iter().collect()
     }
 
     fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {

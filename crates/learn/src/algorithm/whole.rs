@@ -1,5 +1,5 @@
-//! A whole model in base and head, all of it shared or all of it the node's own: what `fedprox`, `scaffold`, `moon`,
-//! `fedproto` and `fd` build on. They differ in what they add to the cross-entropy.
+//! A whole model in base and head, all of it shared or all of it the node's own: what `fedprox`, `ditto`, `scaffold`,
+//! `moon`, `fedproto` and `fd` build on. They differ in what they add to the cross-entropy.
 
 use burn::tensor::Tensor;
 
@@ -34,6 +34,23 @@ pub(super) fn run(
 /// Returns what the base makes of a batch.
 pub(super) fn features(parts: &[Part], inputs: Tensor<2>) -> Tensor<2> {
     parts[BASE].net.forward(&parts[BASE].weights, inputs)
+}
+
+/// Adds to the gradient of every parameter `strength` times its distance from an anchor, `strength (w - anchor)`: the
+/// gradient of `strength / 2 |w - anchor|^2`. Parameters without a gradient stay without one.
+pub(super) fn pull_towards(
+    anchors: &[Weights],
+    strength: f64,
+    gradients: &mut [Vec<Option<Tensor<1>>>],
+    parts: &[Part],
+) {
+    for ((gradients, part), anchor) in gradients.iter_mut().zip(parts).zip(anchors) {
+        let both = part.weights.tensors().zip(anchor.tensors());
+        for (gradient, (now, then)) in gradients.iter_mut().zip(both) {
+            let pull = (now.clone() - then.clone()).mul_scalar(strength);
+            *gradient = gradient.take().map(|gradient| gradient + pull);
+        }
+    }
 }
 
 /// Predicts by base and head.

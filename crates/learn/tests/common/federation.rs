@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use fednode_core::work::Update;
 use fednode_core::{
-    BlobId, ExpertId, FederationSpec, HyperValue, NodeId, ParamSet, PlanRow, Round, Slot, Weighting,
+    AggregationPlan, BlobId, ExpertId, FederationSpec, HyperValue, NodeId, ParamSet, PlanRow,
+    Round, Slot, Weighting,
 };
 use fednode_data::{DataSource, ShardParams, Split, load_shard};
 use fednode_learn::{ComputeDevice, Learner, algorithm};
+use fednode_mix::matching::{self, Gives};
 use fednode_mix::{Part, average, merge_row, plan};
 
 /// Hidden units of `mlp`, the width of its features.
@@ -108,19 +110,10 @@ pub fn combine_in(round: Round, spec: &FederationSpec, updates: &[Update]) -> Op
 
 /// Mixes one node's experts with all others' as the algorithm's exchange says, by the proxies of the same round.
 pub fn mix(spec: &FederationSpec, updates: &[Update], own: usize) -> Vec<(Slot, ParamSet)> {
-    let Some(exchange) = &spec.exchange.experts else {
+    let Some(plan) = planned(spec, updates, own, Gives::Mixture) else {
         return Vec::new();
     };
-    let node = |index: usize| NodeId::from_bytes([index as u8; 32]);
-    let known = updates.iter().enumerate();
-    let known = known
-        .map(|(index, update)| (node(index), Arc::new(update.proxies.clone().unwrap())))
-        .collect();
-    let plan = plan(node(own), Round(1), BlobId::of(b""), &known, exchange);
-    let mut available = |id: ExpertId| {
-        let update = &updates[usize::from(id.owner.as_bytes()[0])];
-        Some(Arc::clone(&update.experts[usize::from(id.slot.0)].0))
-    };
+    let mut available = |id: ExpertId| Some(expert(updates, id));
     let mixed = |row: &PlanRow| {
         (
             row.slot,
@@ -128,6 +121,43 @@ pub fn mix(spec: &FederationSpec, updates: &[Update], own: usize) -> Vec<(Slot, 
         )
     };
     plan.rows.iter().map(mixed).collect()
+}
+
+/// Returns the experts of others that the algorithm of one node judges itself.
+pub fn peers(
+    spec: &FederationSpec,
+    updates: &[Update],
+    own: usize,
+) -> Vec<(ExpertId, Arc<ParamSet>)> {
+    let plan = planned(spec, updates, own, Gives::Each);
+    let rows = plan.into_iter().flat_map(|plan| plan.rows);
+    rows.flat_map(|row| row.sources.into_iter().skip(1))
+        .map(|source| (source.expert, expert(updates, source.expert)))
+        .collect()
+}
+
+fn expert(updates: &[Update], id: ExpertId) -> Arc<ParamSet> {
+    let update = &updates[usize::from(id.owner.as_bytes()[0])];
+    Arc::clone(&update.experts[usize::from(id.slot.0)].0)
+}
+
+/// Plans an exchange of experts by the proxies of the same round, if the algorithm's exchange gives this of them.
+fn planned(
+    spec: &FederationSpec,
+    updates: &[Update],
+    own: usize,
+    wanted: Gives,
+) -> Option<AggregationPlan> {
+    let exchange = spec.exchange.experts.as_ref()?;
+    if matching::gives(exchange) != wanted {
+        return None;
+    }
+    let node = |index: usize| NodeId::from_bytes([index as u8; 32]);
+    let known = updates.iter().enumerate();
+    let known = known
+        .map(|(index, update)| (node(index), Arc::new(update.proxies.clone().unwrap())))
+        .collect();
+    Some(plan(node(own), Round(1), BlobId::of(b""), &known, exchange))
 }
 
 /// Runs whole rounds: train, average, mix, adopt.
@@ -146,6 +176,7 @@ pub fn rounds(
             learner
                 .adopt(mean.clone(), mix(spec, &updates, own))
                 .unwrap();
+            learner.adopt_peers(&peers(spec, &updates, own)).unwrap();
         }
     }
 }

@@ -21,12 +21,13 @@ use std::sync::Arc;
 
 use fednode_core::{ExpertExchange, ExpertId, NodeId, ParamSet, PlanRow, ProxySet, Source};
 
-use super::MatchingRow;
+use super::{Gives, MatchingRow};
 
 pub(super) const ROW: MatchingRow = MatchingRow {
     name: "agreement",
     summary: "statistics of the peers whose class means agree with the own ones, as far as they agree",
     reference: "FedMoE-DA's rows (arXiv 2411.02115) with a similarity that sees labels",
+    gives: Gives::Mixture,
     rows: |own, known, exchange| {
         let first = own.first().map(|own| row(*own, known, exchange));
         first.into_iter().collect()

@@ -15,13 +15,14 @@ use std::sync::Arc;
 
 use fednode_core::{ExpertExchange, ExpertId, NodeId, PlanRow, ProxySet, Source};
 
-use super::MatchingRow;
+use super::{Gives, MatchingRow};
 use crate::similarity::Proxies;
 
 pub(super) const ROW: MatchingRow = MatchingRow {
     name: "similarity",
     summary: "the experts with the most similar proxies, softmax-weighted",
     reference: "FedMoE-DA, arXiv 2411.02115",
+    gives: Gives::Mixture,
     rows,
     admits: None,
 };

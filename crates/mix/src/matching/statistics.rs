@@ -20,13 +20,14 @@ use std::sync::Arc;
 
 use fednode_core::{ExpertExchange, ExpertId, NodeId, PlanRow, ProxySet, Source};
 
-use super::MatchingRow;
+use super::{Gives, MatchingRow};
 use crate::similarity::cosine;
 
 pub(super) const ROW: MatchingRow = MatchingRow {
     name: "statistics",
     summary: "a quadratic programme over statistics of the features, which travel as the proxies",
     reference: "FedPAC (Xu et al., ICLR 2023, arXiv 2306.11867)",
+    gives: Gives::Mixture,
     rows: |own, known, exchange| {
         let row = |own: &ExpertId| row(*own, known, exchange);
         own.iter().map(row).collect()

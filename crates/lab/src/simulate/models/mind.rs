@@ -157,6 +157,7 @@ impl Mind {
         let received = Received {
             shared: adoption.shared,
             experts: adoption.experts,
+            peers: adoption.peers,
         };
         if received.is_empty() {
             return;
