@@ -27,16 +27,21 @@ pub struct Assignment {
     pub value: String,
 }
 
-impl FromStr for Assignment {
-    type Err = String;
+/// A text is no assignment.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not of the form key=value")]
+pub struct NoAssignment(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Assignment {
+    type Err = NoAssignment;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once('=') {
             Some((key, value)) if !key.trim().is_empty() => Ok(Self {
                 key: key.trim().to_owned(),
                 value: value.trim().to_owned(),
             }),
-            _ => Err(format!("`{text}` is not of the form key=value")),
+            _ => Err(NoAssignment(text.to_owned())),
         }
     }
 }

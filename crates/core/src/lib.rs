@@ -66,7 +66,7 @@ pub use blob::{
     SegmentList, VerifiedSegment,
 };
 pub use exchange::{
-    All, Averaging, Exchange, ExpertExchange, Matching, ParamName, PeersPerExpert, Rule,
+    All, Averaging, Exchange, ExpertExchange, Matching, NoCount, ParamName, PeersPerExpert, Rule,
     RuleParams, Weighting,
 };
 pub use fednode_config::{self as config, ConfigError, config};

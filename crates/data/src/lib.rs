@@ -37,7 +37,7 @@ pub mod source;
 mod tokenizer;
 mod vocabulary;
 
-pub use error::DataError;
+pub use error::{DataError, TextError};
 pub use partition::{NodeIndices, Partition};
 pub use samples::{Pixels, Samples, SamplesError, Split};
 pub use shard::{
