@@ -12,7 +12,7 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use fednode_core::spec::{Fingerprints, ModelSpec};
+use fednode_core::spec::{Architecture, Fingerprints};
 use fednode_data::source::{self, RowsError};
 use fednode_data::{Pixels, Samples, Vocabulary};
 use fednode_runtime::exit::ExitCode;
@@ -69,7 +69,7 @@ fn sizes(shape: &[usize; 3]) -> String {
 /// Names the file and what is wrong with it.
 pub(crate) fn read(
     path: &Path,
-    model: &ModelSpec,
+    model: &Architecture,
     known: &Fingerprints,
     vocabulary: Option<&Arc<Vocabulary>>,
 ) -> anyhow::Result<Samples> {
@@ -211,7 +211,7 @@ fn texts(bytes: &[u8], input: [usize; 3], vocabulary: &Arc<Vocabulary>) -> Resul
     })
 }
 
-fn csv(bytes: &[u8], model: &ModelSpec, columns: &[String]) -> Result<Pixels, Unfit> {
+fn csv(bytes: &[u8], model: &Architecture, columns: &[String]) -> Result<Pixels, Unfit> {
     let width: usize = model.input.iter().product();
     let values = source::numbers(bytes, width, columns)?;
     if values.is_empty() {
@@ -226,11 +226,11 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    fn model(input: [usize; 3]) -> ModelSpec {
-        ModelSpec {
+    fn model(input: [usize; 3]) -> Architecture {
+        Architecture {
             input,
             classes: 3,
-            ..ModelSpec::default()
+            ..Architecture::default()
         }
     }
 

@@ -127,7 +127,7 @@ pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError
                        each with --partition-file";
         return Err(ConfigError(message.into()));
     }
-    fednode_learn::model::build(&own_model::by_number(&spec, 0).model)?;
+    fednode_learn::model::build(&spec.architecture())?;
     own_model::check(&spec).map_err(|error| ConfigError(error.to_string()))?;
     Ok(spec)
 }
@@ -204,12 +204,9 @@ fn assignments(args: &Args) -> Vec<Assignment> {
     put(ALGORITHM, args.algorithm.clone());
     put("nodes", args.nodes.map(|nodes| nodes.to_string()));
     put("rounds", args.rounds.map(|rounds| rounds.to_string()));
-    put("model.name", args.model.first().cloned());
-    let quoted = |name: &String| format!("\"{name}\"");
-    let several = args.model.iter().map(quoted).collect::<Vec<_>>().join(", ");
     put(
-        "model.by_node",
-        (args.model.len() > 1).then(|| format!("[{several}]")),
+        "model.name",
+        (!args.model.is_empty()).then(|| args.model.join(",")),
     );
     put(
         "data.partition",
@@ -240,11 +237,11 @@ fn recipe(data: &DataFacts) -> FederationSpec {
     let mut spec = FederationSpec::default();
     spec.name.clone_from(&data.name);
     spec.data.name.clone_from(&data.name);
-    spec.model.input = data.input;
-    spec.model.classes = data.classes;
+    spec.fingerprints.input = data.input;
+    spec.fingerprints.classes = data.classes;
     spec.fingerprints.class_names.clone_from(&data.class_names);
     spec.fingerprints.columns.clone_from(&data.columns);
-    spec.model.vocabulary = data.vocabulary;
+    spec.fingerprints.vocabulary_size = data.vocabulary;
     spec.fingerprints
         .vocabulary
         .clone_from(&data.vocabulary_hash);
@@ -319,7 +316,10 @@ mod tests {
             (0.1, 3, 9)
         );
         assert_eq!(made.hyper["load_balance"], HyperValue::Real(0.25));
-        assert_eq!((made.model.input, made.model.classes), ([1, 8, 8], 10));
+        assert_eq!(
+            (made.fingerprints.input, made.fingerprints.classes),
+            ([1, 8, 8], 10)
+        );
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
         Some(name) => own_model::chosen(&spec, name).or_fail(ExitCode::Configuration)?,
     };
     let trainer = trainer(&config, &own, &mine)?;
-    member.facts = facts(&config, &spec, &own.model.name, &mine.split.train)?;
+    member.facts = facts(&config, &spec, own.model.name.first(), &mine.split.train)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder
         .worker_threads(NETWORK_THREADS)

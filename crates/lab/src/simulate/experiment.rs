@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_grid_multiplies_the_variants() {
-        let text = "seeds = [1, 2]\n[set]\nmodel = { by_node = ['cnn-1', 'cnn-2'] }\nrounds = 3\ntraining = { learning_rate = 0.5 }\n\
+        let text = "seeds = [1, 2]\n[set]\nmodel = { name = ['cnn-1', 'cnn-2'] }\nrounds = 3\ntraining = { learning_rate = 0.5 }\n\
                     [grid]\nalgorithm = [\"local\", \"fedavg\"]\n\"data.partition\" = [\"iid\"]\n\
                     [[variant]]\nname = \"a\"\nset = { nodes = 4 }\n[[variant]]\nname = \"b\"\nset = { nodes = 5 }";
         let experiment = Experiment::parse(text, Path::new("")).unwrap();
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(
             set,
             [
-                "model.by_node=[\"cnn-1\", \"cnn-2\"]",
+                "model.name=[\"cnn-1\", \"cnn-2\"]",
                 "rounds=3",
                 "training.learning_rate=0.5"
             ]
