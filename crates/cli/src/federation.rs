@@ -8,6 +8,7 @@
 
 use std::path::Path;
 
+use fednode_config::flags::dropped;
 use fednode_core::spec::Preset;
 use fednode_core::{ConfigError, FederationSpec};
 use fednode_learn::{algorithm, last_stage, own_model};
@@ -56,9 +57,9 @@ pub struct Args {
     /// Passes over a node's training samples per round (E).
     #[arg(long)]
     pub local_epochs: Option<u32>,
-    /// Share of the nodes that train in a round (C).
-    #[arg(long, value_name = "C")]
-    pub participation: Option<f64>,
+    #[arg(long = "participation", value_name = "C", hide = true, value_parser = dropped("--set round.participation=C"))]
+    #[expect(missing_docs, reason = "nothing is ever in it")]
+    pub dropped_participation: Option<String>,
     /// Samples per step.
     #[arg(long)]
     pub batch_size: Option<usize>,
@@ -220,10 +221,6 @@ fn assignments(args: &Args) -> Vec<Assignment> {
     put(
         "training.local_epochs",
         args.local_epochs.map(|epochs| epochs.to_string()),
-    );
-    put(
-        "round.participation",
-        args.participation.map(|share| share.to_string()),
     );
     put("training.batch_size", text(args.batch_size));
     put("training.learning_rate", args.lr.map(|lr| lr.to_string()));

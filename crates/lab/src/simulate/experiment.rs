@@ -18,7 +18,7 @@
 //! set = { algorithm = "fedmoe-da", peers_per_expert = 5 }
 //! ```
 //!
-//! Or the protocol alone, `no_training = true`, for which there is no data. A key has one place: what a row of the table
+//! Or the protocol alone, `toy_floats = 0`, for which there is no data. A key has one place: what a row of the table
 //! is named after cannot be set for all of them too.
 
 mod file;
@@ -44,11 +44,9 @@ pub(crate) struct Experiment {
     pub(crate) evaluate_every: Option<u32>,
     /// Whether every node's result is evaluated on everyone's test samples too.
     pub(crate) global_test: Option<bool>,
-    /// Whether the protocol is played alone.
-    pub(crate) no_training: bool,
     /// Whether its plans are compared with those of somebody who knows all proxies.
     pub(crate) compare_plans: bool,
-    /// Floats in each part of the toys that take the models' place there.
+    /// Floats in each part of the toys that take the models' place, if the protocol is played alone; 0 for a few.
     pub(crate) toy_floats: Option<u32>,
     /// Settings of all runs.
     pub(crate) set: Vec<Assignment>,
@@ -152,14 +150,11 @@ impl Experiment {
             ("global_test", self.global_test.is_some()),
         ];
         match of_training.into_iter().find(|(_, is_there)| *is_there) {
-            Some((key, _)) if self.no_training => {
+            Some((key, _)) if self.toy_floats.is_some() => {
                 Err(ConfigError(format!("without training there is no `{key}`")))
             }
-            _ if self.compare_plans && !self.no_training => Err(ConfigError(
-                "plans are compared without training: `no_training`".into(),
-            )),
-            _ if self.toy_floats.is_some() && !self.no_training => Err(ConfigError(
-                "`toy_floats` is of what is not trained: `no_training`".into(),
+            _ if self.compare_plans && self.toy_floats.is_none() => Err(ConfigError(
+                "plans are compared without training: `toy_floats`".into(),
             )),
             _ => Ok(()),
         }
