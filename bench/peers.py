@@ -23,7 +23,7 @@ def flower(page, options):
 def without_learning(nodes):
     """A simulation that trains nothing, of models as large as the rival's."""
     rounds = 20
-    summary, _, command = simulate("--no-training", "--nodes", nodes, "--rounds", rounds, "--algorithm", "fedavg", "--toy-floats", FLOATS)
+    summary, _, command = simulate("--nodes", nodes, "--rounds", rounds, "--algorithm", "fedavg", "--toy-floats", FLOATS)
     return summary["wall_seconds"] / rounds, command
 
 

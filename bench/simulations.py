@@ -34,7 +34,7 @@ def scale(page, options):
     """The protocol alone: seconds, and for the largest also memory and messages."""
     for nodes, limit in ((1000, 10), (10_000, 120)):
         rounds = 2 if options.quick else 20
-        summary, _, command = simulate("--no-training", "--nodes", nodes, "--rounds", rounds)
+        summary, _, command = simulate("--toy-floats", 0, "--nodes", nodes, "--rounds", rounds)
         page.row(f"{nodes:,} nodes × {rounds} rounds without training", summary["wall_seconds"], "s", at_most(limit), command)
     page.row(f"{nodes:,} nodes: peak memory", summary["peak_rss_bytes"] / 1e9, "GB", at_most(4), command)
     page.row(f"{nodes:,} nodes: messages per node and round", summary["messages_per_round"], "", None, command)
@@ -43,7 +43,7 @@ def scale(page, options):
 def plans(page, options):
     """How near a node's choice of peers comes to the choice with complete knowledge, in the last refresh."""
     rounds = 6 if options.quick else 16
-    summary, _, command = simulate("--no-training", "--compare-plans", "--nodes", 1000, "--rounds", rounds)
+    summary, _, command = simulate("--toy-floats", 0, "--compare-plans", "--nodes", 1000, "--rounds", rounds)
     last = summary["plans"][-1]
     what = f"1,000 nodes, round {last['round']}"
     page.row(f"{what}: the best sources that were found", 100 * last["recall"], "%", None, command)

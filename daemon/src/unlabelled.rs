@@ -8,12 +8,13 @@
 //!   columns, they are found by it, and others are left out. Values are taken as they are.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use fednode_core::spec::{Fingerprints, ModelSpec};
-use fednode_data::{Pixels, Samples, Vocabulary, source};
+use fednode_core::spec::{Architecture, Fingerprints};
+use fednode_data::source::{self, RowsError};
+use fednode_data::{Pixels, Samples, Vocabulary};
 use fednode_runtime::exit::ExitCode;
 use flate2::read::GzDecoder;
 use image::imageops::FilterType;
@@ -32,13 +33,43 @@ const MAX_IMAGE_BYTES: u64 = 1 << 28;
 /// Most bytes of an unpacked IDX or CSV file.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 
+/// Tells why a file holds no samples for a model.
+#[derive(Debug, thiserror::Error)]
+enum Unfit {
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+    #[error("is no image: {0}")]
+    NoImage(#[from] image::ImageError),
+    #[error("is an image, but the model takes {0} channels")]
+    Channels(usize),
+    #[error("is neither PNG, JPEG, CSV nor a file of images in IDX form")]
+    UnknownForm,
+    #[error("has images of {}, but the model takes {}", sizes(.images), sizes(.model))]
+    Size {
+        images: [usize; 3],
+        model: [usize; 3],
+    },
+    #[error("is truncated: its header promises {0} images")]
+    Truncated(u32),
+    #[error("is no UTF-8 text")]
+    NoText(#[from] std::str::Utf8Error),
+    #[error(transparent)]
+    Rows(#[from] RowsError),
+    #[error("holds no rows of numbers")]
+    NoRows,
+}
+
+fn sizes(shape: &[usize; 3]) -> String {
+    shape.map(|size| size.to_string()).join("x")
+}
+
 /// Reads all samples of a file.
 ///
 /// # Errors
 /// Names the file and what is wrong with it.
 pub(crate) fn read(
     path: &Path,
-    model: &ModelSpec,
+    model: &Architecture,
     known: &Fingerprints,
     vocabulary: Option<&Arc<Vocabulary>>,
 ) -> anyhow::Result<Samples> {
@@ -92,18 +123,14 @@ fn unpacked(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn image(path: &Path, input: [usize; 3]) -> Result<Pixels, String> {
+fn image(path: &Path, input: [usize; 3]) -> Result<Pixels, Unfit> {
     let [channels, height, width] = input;
-    let mut reader = ImageReader::open(path)
-        .and_then(ImageReader::with_guessed_format)
-        .map_err(|error| format!("cannot be read: {error}"))?;
+    let mut reader = ImageReader::open(path).and_then(ImageReader::with_guessed_format)?;
     let mut limits = Limits::default();
     (limits.max_image_width, limits.max_image_height) = (Some(MAX_SIDE), Some(MAX_SIDE));
     limits.max_alloc = Some(MAX_IMAGE_BYTES);
     reader.limits(limits);
-    let decoded: DynamicImage = reader
-        .decode()
-        .map_err(|error| format!("is no image: {error}"))?;
+    let decoded: DynamicImage = reader.decode()?;
     let is_size = (decoded.width() as usize, decoded.height() as usize) == (width, height);
     let fitting = if is_size {
         decoded
@@ -126,11 +153,7 @@ fn image(path: &Path, input: [usize; 3]) -> Result<Pixels, String> {
                 })
                 .collect()
         }
-        _ => {
-            return Err(format!(
-                "is an image, but the model takes {channels} channels"
-            ));
-        }
+        _ => return Err(Unfit::Channels(channels)),
     };
     Ok(Pixels::Bytes {
         values,
@@ -138,7 +161,7 @@ fn image(path: &Path, input: [usize; 3]) -> Result<Pixels, String> {
     })
 }
 
-fn idx(bytes: &[u8], input: [usize; 3], is_transposed: bool) -> Result<Pixels, String> {
+fn idx(bytes: &[u8], input: [usize; 3], is_transposed: bool) -> Result<Pixels, Unfit> {
     let number = |at: usize| {
         bytes
             .get(at..at + 4)
@@ -147,17 +170,18 @@ fn idx(bytes: &[u8], input: [usize; 3], is_transposed: bool) -> Result<Pixels, S
     let header = (number(4), number(8), number(12));
     let (true, (Some(count), Some(height), Some(width))) = (bytes.starts_with(&IDX_IMAGES), header)
     else {
-        return Err("is neither PNG, JPEG, CSV nor a file of images in IDX form".into());
+        return Err(Unfit::UnknownForm);
     };
-    if input != [1, height as usize, width as usize] {
-        let [channels, h, w] = input;
-        return Err(format!(
-            "has images of 1x{height}x{width}, but the model takes {channels}x{h}x{w}"
-        ));
+    let images = [1, height as usize, width as usize];
+    if images != input {
+        return Err(Unfit::Size {
+            images,
+            model: input,
+        });
     }
     let values = &bytes[16..];
     if values.len() as u64 != u64::from(count) * u64::from(height) * u64::from(width) {
-        return Err(format!("is truncated: its header promises {count} images"));
+        return Err(Unfit::Truncated(count));
     }
     let values = if is_transposed {
         source::transposed(values, height as usize, width as usize)
@@ -170,8 +194,8 @@ fn idx(bytes: &[u8], input: [usize; 3], is_transposed: bool) -> Result<Pixels, S
     })
 }
 
-fn texts(bytes: &[u8], input: [usize; 3], vocabulary: &Arc<Vocabulary>) -> Result<Pixels, String> {
-    let text = str::from_utf8(bytes).map_err(|_| "is no UTF-8 text".to_owned())?;
+fn texts(bytes: &[u8], input: [usize; 3], vocabulary: &Arc<Vocabulary>) -> Result<Pixels, Unfit> {
+    let text = str::from_utf8(bytes)?;
     let length: usize = input.iter().product();
     let lines: Vec<&str> = text
         .lines()
@@ -187,11 +211,11 @@ fn texts(bytes: &[u8], input: [usize; 3], vocabulary: &Arc<Vocabulary>) -> Resul
     })
 }
 
-fn csv(bytes: &[u8], model: &ModelSpec, columns: &[String]) -> Result<Pixels, String> {
+fn csv(bytes: &[u8], model: &Architecture, columns: &[String]) -> Result<Pixels, Unfit> {
     let width: usize = model.input.iter().product();
     let values = source::numbers(bytes, width, columns)?;
     if values.is_empty() {
-        Err("holds no rows of numbers".into())
+        Err(Unfit::NoRows)
     } else {
         Ok(Pixels::Floats(values))
     }
@@ -202,11 +226,11 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    fn model(input: [usize; 3]) -> ModelSpec {
-        ModelSpec {
+    fn model(input: [usize; 3]) -> Architecture {
+        Architecture {
             input,
             classes: 3,
-            ..ModelSpec::default()
+            ..Architecture::default()
         }
     }
 
@@ -314,16 +338,19 @@ mod tests {
         assert!(
             idx(&bytes[..19], [1, 1, 2], false)
                 .unwrap_err()
+                .to_string()
                 .contains("truncated")
         );
         assert!(
             idx(&bytes, [1, 2, 2], false)
                 .unwrap_err()
+                .to_string()
                 .contains("but the model takes 1x2x2")
         );
         assert!(
             idx(b"\x00\x00", [1, 1, 1], false)
                 .unwrap_err()
+                .to_string()
                 .contains("neither")
         );
     }
@@ -341,12 +368,14 @@ mod tests {
         ] {
             let error = csv(text.as_bytes(), &model([1, 1, 2]), &[]).unwrap_err();
             assert_eq!(
-                error,
+                error.to_string(),
                 format!("holds `{cell}` in line {line}, not a finite number")
             );
         }
         assert_eq!(
-            csv(b"1,2,3", &model([1, 1, 2]), &[]).unwrap_err(),
+            csv(b"1,2,3", &model([1, 1, 2]), &[])
+                .unwrap_err()
+                .to_string(),
             "has 3 values in line 1, but the model takes 2"
         );
         assert!(csv(b"a,b", &model([1, 1, 2]), &[]).is_err());

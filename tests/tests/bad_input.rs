@@ -51,6 +51,28 @@ fn start(federation: &Federation, arguments: &[&str]) -> Command {
 }
 
 #[test]
+fn a_flag_that_was_dropped_says_what_to_write_instead() {
+    for (line, instead) in [
+        ("start --mdns", "--set network.mdns=VALUE"),
+        ("start --quota-mib 5", "--set storage.quota_mib=VALUE"),
+        ("start --share-module=false", "--set share_module=VALUE"),
+        ("init --participation 0.5", "--set round.participation=C"),
+        ("simulate --no-training", "--toy-floats 0"),
+    ] {
+        let mut command = fednode();
+        command.args(line.split(' '));
+        let output = run(command);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {stderr}");
+        assert!(
+            stderr.starts_with("error: unexpected argument")
+                && stderr.contains(&format!("tip: write {instead}\n")),
+            "{line}: {stderr}"
+        );
+    }
+}
+
+#[test]
 fn unknown_names_offer_the_nearest() {
     assert_fails(
         swarm(&["--algorithm", "fedmoe-ad"]),

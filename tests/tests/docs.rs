@@ -166,8 +166,8 @@ fn the_keys_of_federation_toml_are_those_of_the_book() {
     let head = "# Keys of federation.toml\n\n\
         `federation.toml` is the spec: what all members must share. `fednode init` writes it with every key explained. The\n\
         keys that differ from their defaults are hashed into the id of the federation. `--set TABLE.KEY=VALUE` of `init`,\n\
-        `swarm` and `simulate` sets a key. Only `fednode init` writes `version`, `[fingerprints]` and `[exchange]`. This page\n\
-        is made from the code.\n";
+        `swarm` and `simulate` sets a key. `version`, `[fingerprints]` and `[exchange]` are\n\
+        written by `fednode init`. This page is made from the code.\n";
     holds(
         "federation-toml.md",
         &page(head, &FederationSpec::default().to_toml()),
@@ -190,7 +190,7 @@ fn the_keys_of_node_toml_are_those_of_the_book() {
     );
     let sample = fs::read_to_string(home.path().join("node.toml")).unwrap();
     let head = "# Keys of node.toml\n\n\
-        `node.toml` holds the settings of one node. Every key is also a flag of `fednode start` and a variable\n\
+        `node.toml` holds the settings of one node. `fednode start --set TABLE.KEY=VALUE` sets a key, and so does its variable\n\
         ([how](../how-to/variables.md)). This page is made from the code.\n";
     holds("node-toml.md", &page(head, &sample));
 }

@@ -54,7 +54,7 @@ fn every_experiment_can_be_started() {
         command.arg("--out").arg(folder.path().join("runs"));
         if !fs::read_to_string(&path)
             .unwrap()
-            .contains("no_training = true")
+            .contains("toy_floats = 0")
         {
             command.args(["--data", &data]);
         }

@@ -38,7 +38,7 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "scaffold-participation",
-        "--algorithm scaffold --participation 0.5 --rounds 5",
+        "--algorithm scaffold --set round.participation=0.5 --rounds 5",
     ),
     ("fedper-pool", "--algorithm fedper --pool"),
     (

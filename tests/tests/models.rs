@@ -87,7 +87,7 @@ fn models_that_do_not_go_together_are_refused_before_anything_starts() {
     // Features of 500 and of 84 numbers, in a file that was edited by hand after `fednode init` had checked it.
     let federation = Federation::new(2, 2, &["--algorithm", "fedproto"]);
     let spec = std::fs::read_to_string(federation.spec()).unwrap();
-    let edited = spec.replace("by_node = []", "by_node = [\"cnn-1\", \"lenet5\"]");
+    let edited = spec.replace("name = \"cnn\"", "name = [\"cnn-1\", \"lenet5\"]");
     assert_ne!(edited, spec);
     std::fs::write(federation.spec(), edited).unwrap();
     let mut node = federation.start_node(1, &[], &[]);

@@ -45,18 +45,17 @@ fn hex(digit: u8) -> u8 {
 
 #[test]
 fn a_death_between_the_stages_leaves_the_others_a_pool_that_predicts() {
+    // Without a guard, as in the paper, every node serves its mixture, better or not.
     let settings = [
         "--algorithm",
         "fedper",
-        "--pool",
+        "--pool=paper",
         "--set",
         "pool.epochs=60",
         "--set",
         "round.grace_seconds=1",
     ];
-    // Without the guard every node serves its mixture, better or not.
-    let unguarded = ["--set", "pool.guard=false"];
-    let federation = Federation::new(4, 2, &[&settings[..], &unguarded].concat());
+    let federation = Federation::new(4, 2, &settings);
     let (_fedboot, address) = federation.start_aggregator();
     let mut nodes: Vec<Process> = (1..=4)
         .map(|shard| federation.start_node(shard, &[&address], &[]))

@@ -64,14 +64,14 @@ fn assert_whole(state: &Path, inputs: &[Value], verdict: &Value) {
 
 /// Rounds of the federation that is recorded: enough to fill several small segments.
 const ROUNDS: u32 = 24;
-/// Mebibytes of a recording whose segments are full after some rounds.
-const SMALL: &str = "0.5";
+/// A recording whose segments are full after some rounds.
+const SMALL: &str = "storage.recording_mib=0.5";
 
 #[test]
 fn a_recording_is_replayed_across_full_segments_and_a_restart() {
     let federation = Federation::new(2, ROUNDS, &["--samples-per-node", "60"]);
     let (aggregator, address) = federation.start_aggregator();
-    let recorded = ["--recording-mib", SMALL, "--linger-seconds", "600"];
+    let recorded = ["--set", SMALL, "--set", "linger_seconds=600"];
     let start = |shard| federation.start_node(shard, &[&address], &recorded);
     let (mut node, other) = (start(1), start(2));
     node.wait_for_records(3);
@@ -146,8 +146,11 @@ fn log_lines_name_round_and_phase(node: &Process) {
 /// A node of a federation of its own that has done its rounds: the quickest recording.
 fn lonely(rounds: u32) -> (Federation, PathBuf) {
     let federation = Federation::new(1, rounds, &["--samples-per-node", "30"]);
-    let mut node =
-        federation.start_node(1, &[], &["--exit-when-finished", "--linger-seconds", "0"]);
+    let mut node = federation.start_node(
+        1,
+        &[],
+        &["--exit-when-finished", "--set", "linger_seconds=0"],
+    );
     assert!(node.wait().success(), "{}", node.log());
     let state = node.state.clone();
     (federation, state)
@@ -302,10 +305,10 @@ fn without_a_recording_the_reason_is_named() {
     let federation = Federation::new(1, 1, &["--samples-per-node", "30"]);
     let quiet = [
         "--exit-when-finished",
-        "--linger-seconds",
-        "0",
-        "--recording-mib",
-        "0",
+        "--set",
+        "linger_seconds=0",
+        "--set",
+        "storage.recording_mib=0",
     ];
     let mut node = federation.start_node(1, &[], &quiet);
     assert!(node.wait().success(), "{}", node.log());
@@ -316,15 +319,15 @@ fn without_a_recording_the_reason_is_named() {
         &["holds no recording", "recording_mib"],
     );
     let mut wrong: Command = fednode();
-    wrong.args(["start", "--recording-mib", "-1"]);
+    wrong.args(["start", "--set", "storage.recording_mib=-1"]);
     let refused = run(wrong);
     assert!(!refused.status.success());
     let tiny = [
         "--exit-when-finished",
-        "--linger-seconds",
-        "0",
-        "--recording-mib",
-        "0.004",
+        "--set",
+        "linger_seconds=0",
+        "--set",
+        "storage.recording_mib=0.004",
     ];
     let mut node = federation.start_node(1, &[], &tiny);
     assert!(node.wait().success(), "{}", node.log());

@@ -195,8 +195,8 @@ fn a_share_of_the_nodes_trains_in_a_round() {
         "4",
         "--algorithm",
         "fedper",
-        "--participation",
-        "0.4",
+        "--set",
+        "round.participation=0.4",
     ];
     let simulated = json_of(&run(simulate(&folder.path().join("simulated"), &settings)));
     let mut swarm = fednode();
@@ -246,8 +246,8 @@ fn every_algorithm_learns_with_a_share_of_the_nodes() {
         "4",
         "--rounds",
         "8",
-        "--participation",
-        "0.5",
+        "--set",
+        "round.participation=0.5",
         "--lr",
         "0.1",
         "--sweep",
@@ -467,11 +467,11 @@ fn a_wrong_sweep_is_refused_before_anything_runs() {
     }
     for (arguments, wanted) in [
         (
-            ["--no-training", "--sweep", "nodes=3,0"].as_slice(),
+            ["--toy-floats", "0", "--sweep", "nodes=3,0"].as_slice(),
             "`nodes`",
         ),
         (
-            &["--no-training", "--nodes", "3", "--sweep", "nodes=4,5"],
+            &["--toy-floats", "0", "--nodes", "3", "--sweep", "nodes=4,5"],
             "`nodes` is what the rows differ in",
         ),
         (
@@ -480,13 +480,12 @@ fn a_wrong_sweep_is_refused_before_anything_runs() {
         ),
         (&["--seeds", "1,1"], "seed 1 is there twice"),
         (&["--compare-plans"], "without training"),
-        (&["--toy-floats", "9"], "`no_training`"),
         (
             &[
                 "--nodes",
                 "257",
-                "--participation",
-                "0.004",
+                "--set",
+                "round.participation=0.004",
                 "--samples-per-node",
                 "6",
             ],
@@ -552,13 +551,7 @@ fn more_nodes_than_the_memory_holds_are_refused_with_the_estimate() {
         many,
     ];
     // Twelve parts of 16 GB for each toy: 19 PB.
-    let toys = [
-        "--no-training",
-        "--nodes",
-        many,
-        "--toy-floats",
-        "4000000000",
-    ];
+    let toys = ["--nodes", many, "--toy-floats", "4000000000"];
     for arguments in [learners.as_slice(), &toys] {
         let (code, error) = refusal(&mut simulate(&out, arguments));
         let parts = ["100000 nodes need about ", " TB of memory", " are free"];
@@ -574,7 +567,14 @@ fn more_nodes_than_the_memory_holds_are_refused_with_the_estimate() {
 fn the_protocol_alone_needs_no_data_and_has_its_plot() {
     let folder = tempfile::tempdir().unwrap();
     let (out, plots) = (folder.path().join("runs"), folder.path().join("plots"));
-    let sweep = ["--no-training", "--rounds", "3", "--sweep", "nodes=4,8,16"];
+    let sweep = [
+        "--toy-floats",
+        "0",
+        "--rounds",
+        "3",
+        "--sweep",
+        "nodes=4,8,16",
+    ];
     let table = json_of(&run(simulate(&out, &sweep)));
     let messages = |row: &Value| row["messages_per_round"].as_f64().unwrap();
     let rows = table["rows"].as_array().unwrap();
@@ -600,7 +600,8 @@ fn the_protocol_alone_needs_no_data_and_has_its_plot() {
     );
 
     let planned = [
-        "--no-training",
+        "--toy-floats",
+        "0",
         "--nodes",
         "8",
         "--rounds",
@@ -616,7 +617,6 @@ fn the_protocol_alone_needs_no_data_and_has_its_plot() {
     // A shared part of 1,000 floats goes up and comes back in each of the three rounds, a header beside it; now and then it
     // comes from a peer.
     let large = [
-        "--no-training",
         "--nodes",
         "8",
         "--rounds",
@@ -732,8 +732,8 @@ fn a_run_may_be_interrupted_more_than_once_and_after_its_last_round() {
         "3",
         "--rounds",
         "3",
-        "--participation",
-        "0.7",
+        "--set",
+        "round.participation=0.7",
         "--algorithm",
         "fedper",
         "--pool",

@@ -19,8 +19,8 @@ use crate::shard::Shard;
 
 config! {
     /// One node's own settings. Nothing here need be the same on other nodes; what must be is in federation.toml.
-    /// Flags of `fednode start` override FEDNODE_* variables (FEDNODE_DEVICE=cpu), those override this file. Flags and
-    /// variables know no tables: `key` of [network] is --network-key and FEDNODE_NETWORK_KEY.
+    /// Flags of `fednode start` override FEDNODE_* variables (FEDNODE_DEVICE=cpu), those override this file. A key without a
+    /// flag is set by `--set network.mdns=true`. Variables know no tables: `key` of [network] is FEDNODE_NETWORK_KEY.
     /// Paths are relative to the folder of this file. An empty text stands for none.
     pub struct Config {
         /// The federation's spec, the same file for all members.
@@ -78,6 +78,24 @@ config! {
     }
 }
 
+/// The keys that have a flag of their own: what is typed every day.
+const FLAGS: [&str; 14] = [
+    "spec",
+    "shard",
+    "partition_file",
+    "initial",
+    "model",
+    "device",
+    "threads",
+    "exit_when_finished",
+    "data",
+    "listen",
+    "peers",
+    "network_key",
+    "allow",
+    "state",
+];
+
 impl Settings for Config {
     const VARIABLES: Variables = Variables {
         prefix: "FEDNODE_",
@@ -124,12 +142,12 @@ impl Settings for Config {
         Ok(moved.to_table().into())
     }
 
-    fn help(key: &str) -> Option<String> {
-        (key == "data").then(crate::data::help)
+    fn has_flag(key: &str) -> bool {
+        FLAGS.contains(&key)
     }
 
-    fn old_flag(key: &str) -> Option<&'static str> {
-        (key == "log_format").then_some("log")
+    fn help(key: &str) -> Option<String> {
+        (key == "data").then(crate::data::help)
     }
 }
 

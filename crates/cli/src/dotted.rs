@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use fednode_core::config::{ConfigError, explain, unknown_name};
+use fednode_core::spec::Fingerprints;
 use fednode_core::{FederationSpec, HyperValue};
 
 /// Where the algorithm's own hyper-parameters are.
@@ -17,6 +18,8 @@ const POOL: [&str; 2] = ["pool", "pool.preset"];
 const NONE: &str = "none";
 /// What `fednode init` writes itself; nobody sets it by hand.
 const MACHINE_WRITTEN: [&str; 3] = ["version", "fingerprints", "exchange"];
+/// The fingerprints that a simulation without data may be given all the same.
+const FACTS: [&str; 3] = ["input", "classes", "vocabulary_size"];
 
 /// One `key=value` as typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,16 +30,21 @@ pub struct Assignment {
     pub value: String,
 }
 
-impl FromStr for Assignment {
-    type Err = String;
+/// A text is no assignment.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not of the form key=value")]
+pub struct NoAssignment(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Assignment {
+    type Err = NoAssignment;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once('=') {
             Some((key, value)) if !key.trim().is_empty() => Ok(Self {
                 key: key.trim().to_owned(),
                 value: value.trim().to_owned(),
             }),
-            _ => Err(format!("`{text}` is not of the form key=value")),
+            _ => Err(NoAssignment(text.to_owned())),
         }
     }
 }
@@ -96,9 +104,11 @@ pub fn assign(
     let mut root = toml::Table::try_from(spec).map_err(|error| ConfigError(error.to_string()))?;
     let mut hyper: BTreeMap<String, HyperValue> = spec.hyper.clone();
     root.remove("hyper");
-    MACHINE_WRITTEN
-        .iter()
-        .for_each(|key| drop(root.remove(*key)));
+    let written = MACHINE_WRITTEN.map(|key| root.remove(key));
+    if let [_, Some(toml::Value::Table(mut known)), _] = written {
+        known.retain(|key, _| FACTS.contains(&key));
+        root.insert("fingerprints".to_owned(), known.into());
+    }
     for assignment in assignments {
         let assignment = &assignment.in_full();
         match hyper_name(&assignment.key, &root) {
@@ -122,7 +132,12 @@ pub fn assign(
     let mut assigned = read_back(&root).map_err(ConfigError)?;
     assigned.hyper = hyper;
     assigned.exchange = spec.exchange.clone();
-    assigned.fingerprints = spec.fingerprints.clone();
+    assigned.fingerprints = Fingerprints {
+        input: assigned.fingerprints.input,
+        classes: assigned.fingerprints.classes,
+        vocabulary_size: assigned.fingerprints.vocabulary_size,
+        ..spec.fingerprints.clone()
+    };
     Ok(assigned)
 }
 
@@ -173,10 +188,10 @@ fn put(
     }
 }
 
-/// Reads a value; where a text stands now, everything is a text.
+/// Reads a value; where a text stands now, everything but a list is a text.
 fn read(text: &str, current: &toml::Value) -> toml::Value {
     let as_text = toml::Value::String(text.to_owned());
-    if current.is_str() {
+    if current.is_str() && !text.starts_with('[') {
         return as_text;
     }
     let parsed = format!("value = {text}")
@@ -247,7 +262,7 @@ mod tests {
             "training.learning_rate=0.5",
             "training.batch_size = 7",
             "round.quorum=1",
-            "model.input=[3, 32, 32]",
+            "fingerprints.input=[3, 32, 32]",
             "name=5",
         ]);
         let spec = spec.unwrap();
@@ -256,7 +271,11 @@ mod tests {
             (0.5, 7)
         );
         assert_eq!(
-            (spec.round.quorum, spec.model.input, spec.name.as_str()),
+            (
+                spec.round.quorum,
+                spec.fingerprints.input,
+                spec.name.as_str()
+            ),
             (1.0, [3, 32, 32], "5")
         );
     }
@@ -275,10 +294,10 @@ mod tests {
 
     #[test]
     fn keys_without_a_value_are_set_and_taken_away() {
-        let spec = set(&["pool=code", "pool.epochs=3", "pool.guard=true"]).unwrap();
+        let spec = set(&["pool=code", "pool.epochs=3"]).unwrap();
         assert_eq!(
-            (spec.pool.preset, spec.pool.epochs, spec.pool.guard),
-            (Some(Preset::Code), Some(3), Some(true))
+            (spec.pool.preset, spec.pool.epochs),
+            (Some(Preset::Code), Some(3))
         );
         assert!(!set(&["pool=code", "pool=none"]).unwrap().pool.is_enabled());
         assert_eq!(

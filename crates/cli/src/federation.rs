@@ -8,6 +8,7 @@
 
 use std::path::Path;
 
+use fednode_config::flags::dropped;
 use fednode_core::spec::Preset;
 use fednode_core::{ConfigError, FederationSpec};
 use fednode_learn::{algorithm, last_stage, own_model};
@@ -56,9 +57,9 @@ pub struct Args {
     /// Passes over a node's training samples per round (E).
     #[arg(long)]
     pub local_epochs: Option<u32>,
-    /// Share of the nodes that train in a round (C).
-    #[arg(long, value_name = "C")]
-    pub participation: Option<f64>,
+    #[arg(long = "participation", value_name = "C", hide = true, value_parser = dropped("--set round.participation=C"))]
+    #[expect(missing_docs, reason = "nothing is ever in it")]
+    pub dropped_participation: Option<String>,
     /// Samples per step.
     #[arg(long)]
     pub batch_size: Option<usize>,
@@ -127,7 +128,7 @@ pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError
                        each with --partition-file";
         return Err(ConfigError(message.into()));
     }
-    fednode_learn::model::build(&own_model::by_number(&spec, 0).model)?;
+    fednode_learn::model::build(&spec.architecture())?;
     own_model::check(&spec).map_err(|error| ConfigError(error.to_string()))?;
     Ok(spec)
 }
@@ -202,12 +203,9 @@ fn assignments(args: &Args) -> Vec<Assignment> {
     put(ALGORITHM, args.algorithm.clone());
     put("nodes", args.nodes.map(|nodes| nodes.to_string()));
     put("rounds", args.rounds.map(|rounds| rounds.to_string()));
-    put("model.name", args.model.first().cloned());
-    let quoted = |name: &String| format!("\"{name}\"");
-    let several = args.model.iter().map(quoted).collect::<Vec<_>>().join(", ");
     put(
-        "model.by_node",
-        (args.model.len() > 1).then(|| format!("[{several}]")),
+        "model.name",
+        (!args.model.is_empty()).then(|| args.model.join(",")),
     );
     put(
         "data.partition",
@@ -222,10 +220,6 @@ fn assignments(args: &Args) -> Vec<Assignment> {
         "training.local_epochs",
         args.local_epochs.map(|epochs| epochs.to_string()),
     );
-    put(
-        "round.participation",
-        args.participation.map(|share| share.to_string()),
-    );
     put("training.batch_size", text(args.batch_size));
     put("training.learning_rate", args.lr.map(|lr| lr.to_string()));
     put(POOL, args.pool.clone());
@@ -237,8 +231,8 @@ fn assignments(args: &Args) -> Vec<Assignment> {
 fn lists_of(args: &Args) -> String {
     let settings = args.defaults.iter().chain(&args.set);
     settings
-        .filter(|set| set.key == "data.partition" && data::is_of_lists(&set.value))
-        .last()
+        .rev()
+        .find(|set| set.key == "data.partition" && data::is_of_lists(&set.value))
         .map_or_else(|| "file".to_owned(), |set| set.value.clone())
 }
 
@@ -247,11 +241,11 @@ fn recipe(data: &DataFacts) -> FederationSpec {
     let mut spec = FederationSpec::default();
     spec.name.clone_from(&data.name);
     spec.data.name.clone_from(&data.name);
-    spec.model.input = data.input;
-    spec.model.classes = data.classes;
+    spec.fingerprints.input = data.input;
+    spec.fingerprints.classes = data.classes;
     spec.fingerprints.class_names.clone_from(&data.class_names);
     spec.fingerprints.columns.clone_from(&data.columns);
-    spec.model.vocabulary = data.vocabulary;
+    spec.fingerprints.vocabulary_size = data.vocabulary;
     spec.fingerprints
         .vocabulary
         .clone_from(&data.vocabulary_hash);
@@ -343,7 +337,10 @@ mod tests {
             (0.1, 3, 9)
         );
         assert_eq!(made.hyper["load_balance"], HyperValue::Real(0.25));
-        assert_eq!((made.model.input, made.model.classes), ([1, 8, 8], 10));
+        assert_eq!(
+            (made.fingerprints.input, made.fingerprints.classes),
+            ([1, 8, 8], 10)
+        );
     }
 
     #[test]

@@ -218,7 +218,7 @@ impl Model {
     /// # Errors
     /// Fails if its card does not hold the vocabulary that the spec names.
     pub fn vocabulary(&self) -> anyhow::Result<Option<Arc<Vocabulary>>> {
-        if self.spec().model.vocabulary == 0 {
+        if self.spec().fingerprints.vocabulary_size == 0 {
             return Ok(None);
         }
         let tokens: Vec<&str> = self.card.vocabulary.iter().map(String::as_str).collect();
@@ -287,7 +287,7 @@ impl About {
     fn card(self, model: ModelCard) -> Card {
         let mut spec = self.spec;
         if !self.own_model.is_empty() {
-            spec.model.name = self.own_model;
+            spec.model.name = self.own_model.as_str().into();
         }
         Card {
             model,

@@ -21,12 +21,16 @@ impl Shard {
     }
 }
 
-impl FromStr for Shard {
-    type Err = String;
+/// A text is no shard.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("shard `{0}` is not of the form I/N with I from 1 to N, as 2/5")]
+pub struct NoShard(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let malformed =
-            || format!("shard `{text}` is not of the form I/N with I from 1 to N, as 2/5");
+impl FromStr for Shard {
+    type Err = NoShard;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let malformed = || NoShard(text.to_owned());
         let (index, of) = text.split_once('/').ok_or_else(malformed)?;
         let number = |text: &str| text.trim().parse::<u32>().map_err(|_| malformed());
         let shard = Self {

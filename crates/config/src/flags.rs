@@ -1,16 +1,23 @@
-//! Flags of a command line, made of the definition of the settings: one flag a key, with its documentation as help.
+//! Flags of a command line, made of the definition of the settings, with the documentation of a key as help.
 //!
-//! A key `feature_memory_mib` is the flag `--feature-memory-mib`. A key of a table has its flat name, so that flags know no
-//! tables. What is typed becomes a layer; whether it is right is said where all layers meet.
+//! A key `partition_file` is the flag `--partition-file`. A key of a table has its flat name, so that flags know no
+//! tables. A program may leave keys without a flag ([`Settings::has_flag`]); `--set TABLE.KEY=VALUE` reaches all of
+//! them. What is typed becomes a layer; whether it is right is said where all layers meet.
 
 use std::fmt;
 use std::marker::PhantomData;
 
+use clap::builder::{StyledStr, UnknownArgumentValueParser};
+use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::doc::{Entry, KeyDoc};
-use crate::layers::Settings;
-use crate::read::to_table;
+use crate::layers::{Settings, expected, typed as typed_as};
+use crate::read::{ConfigError, to_table};
+use crate::spelling::unknown_name;
+
+/// The flag that sets any key.
+const SET: &str = "set";
 
 /// What was typed of the settings of a program.
 #[derive(Clone)]
@@ -55,6 +62,31 @@ impl Kind {
             _ => Self::Text,
         }
     }
+}
+
+/// Refuses a flag that was dropped, as any other that there is not, and says what to write instead.
+pub fn dropped(instead: &str) -> UnknownArgumentValueParser {
+    UnknownArgumentValueParser::suggest(StyledStr::from(format!("write {instead}")))
+}
+
+/// Returns a key's flag where there is none any more: it only says how the key is set.
+fn no_flag(entry: &Entry<'_>) -> Arg {
+    let instead = format!("--set {}=VALUE", entry.dotted());
+    Arg::new(entry.doc.flat)
+        .long(entry.doc.flat.replace('_', "-"))
+        .hide(true)
+        .value_name("VALUE")
+        .num_args(0..=1)
+        .default_missing_value("")
+        .value_parser(dropped(&instead))
+}
+
+fn set_flag() -> Arg {
+    Arg::new(SET)
+        .long(SET)
+        .value_name("KEY=VALUE")
+        .action(ArgAction::Append)
+        .help("Any key of the file, as `network.mdns=true`; may be repeated")
 }
 
 fn flag<T: Settings>(doc: &KeyDoc, default: Option<&toml::Value>) -> Arg {
@@ -130,10 +162,14 @@ impl<T: Settings> clap::Args for Flags<T> {
     fn augment_args(command: Command) -> Command {
         let (doc, defaults) = (T::table(), to_table(&T::default()));
         let entries = doc.entries();
-        let flags = entries
-            .iter()
-            .map(|entry| flag::<T>(entry.doc, entry.of(&defaults)));
-        command.args(flags)
+        let flags = entries.iter().map(|entry| {
+            if T::has_flag(entry.doc.flat) {
+                flag::<T>(entry.doc, entry.of(&defaults))
+            } else {
+                no_flag(entry)
+            }
+        });
+        command.args(flags).arg(set_flag())
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -150,14 +186,59 @@ impl<T: Settings> clap::FromArgMatches for Flags<T> {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         let (doc, defaults) = (T::table(), to_table(&T::default()));
-        for entry in doc.entries() {
+        let entries = doc.entries();
+        for entry in entries.iter().filter(|entry| T::has_flag(entry.doc.flat)) {
             let kind = Kind::of(entry.of(&defaults));
-            if let Some(value) = typed(matches, &entry, kind) {
+            if let Some(value) = typed(matches, entry, kind) {
                 entry.put(&mut self.layer, value);
             }
         }
+        let of_flags = self.layer.clone();
+        for assignment in matches.get_many::<String>(SET).into_iter().flatten() {
+            let (entry, value) = assigned(assignment, &entries, &defaults)
+                .and_then(|(entry, value)| match entry.of(&of_flags) {
+                    Some(typed) if *typed != value => Err(twice(entry)),
+                    _ => Ok((entry, value)),
+                })
+                .map_err(|error| clap::Error::raw(ErrorKind::ValueValidation, error))?;
+            entry.put(&mut self.layer, value);
+        }
         Ok(())
     }
+}
+
+/// Reads one `key=value`; the value has the type that its key has.
+fn assigned<'a>(
+    text: &str,
+    entries: &'a [Entry<'a>],
+    defaults: &toml::Table,
+) -> Result<(&'a Entry<'a>, toml::Value), ConfigError> {
+    let Some((key, value)) = text.split_once('=') else {
+        return Err(ConfigError(format!(
+            "`{text}` is not of the form key=value"
+        )));
+    };
+    let (key, value) = (key.trim(), value.trim());
+    let Some(entry) = entries.iter().find(|entry| entry.dotted() == key) else {
+        let valid: Vec<String> = entries.iter().map(Entry::dotted).collect();
+        let valid: Vec<&str> = valid.iter().map(String::as_str).collect();
+        return Err(ConfigError(unknown_name("key", key, &valid)));
+    };
+    let default = entry.of(defaults);
+    match typed_as(value, default) {
+        Some(value) => Ok((entry, value)),
+        None => {
+            let expected = expected(default);
+            Err(ConfigError(format!("`{key}={value}`: expected {expected}")))
+        }
+    }
+}
+
+fn twice(entry: &Entry<'_>) -> ConfigError {
+    ConfigError(format!(
+        "`{}` is given twice, by its flag and by --set: drop one of them",
+        entry.dotted()
+    ))
 }
 
 #[cfg(test)]
@@ -212,6 +293,10 @@ mod tests {
             Ok(())
         }
 
+        fn has_flag(key: &str) -> bool {
+            key != "peers"
+        }
+
         fn help(key: &str) -> Option<String> {
             (key == "folder").then(|| "Somewhere".into())
         }
@@ -227,10 +312,41 @@ mod tests {
         resolve(&flags.layer, [], None).unwrap().settings
     }
 
+    fn refusal(line: &str) -> String {
+        let line = std::iter::once("program").chain(line.split(' '));
+        let matches = command().try_get_matches_from(line);
+        let refused = matches.and_then(|matches| Flags::<Program>::from_arg_matches(&matches));
+        refused.unwrap_err().to_string()
+    }
+
     #[test]
-    fn every_key_is_a_flag_of_its_type() {
-        let line =
-            "--threads 3 --linger-seconds=2 --quiet --peers a,b c --folder f --log-format json";
+    fn set_reaches_every_key_and_says_what_is_wrong() {
+        assert_eq!(parsed("--set threads=3").threads, 3);
+        assert_eq!(parsed("--set log.format=json").log.format, "json");
+        for (line, wanted) in [
+            (
+                "--set threads=two",
+                "`threads=two`: expected a whole number",
+            ),
+            (
+                "--set format=x",
+                "unknown key `format`: did you mean `log.format`?",
+            ),
+            ("--set quiet", "`quiet` is not of the form key=value"),
+            ("--threads 2 --set threads=3", "`threads` is given twice"),
+            ("--peers a", "tip: write --set peers=VALUE"),
+            ("--peers", "unexpected argument '--peers"),
+        ] {
+            let error = refusal(line);
+            assert!(error.contains(wanted), "{line}: {error}");
+        }
+        let help = command().render_help().to_string();
+        assert!(!help.contains("--peers"), "{help}");
+    }
+
+    #[test]
+    fn flags_have_the_type_of_their_key() {
+        let line = "--threads 3 --linger-seconds=2 --quiet --set peers=a,b --set peers=a,b,c --folder f --log-format json";
         let expected = Program {
             threads: 3,
             linger_seconds: 2.0,

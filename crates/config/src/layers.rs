@@ -58,6 +58,11 @@ pub trait Settings: Serialize + DeserializeOwned + Default {
         Ok(value)
     }
 
+    /// Tells whether a key has a flag of its own; the others are set by `--set`.
+    fn has_flag(_key: &str) -> bool {
+        true
+    }
+
     /// Returns the help of a flag, where it is more than the key's documentation.
     fn help(_key: &str) -> Option<String> {
         None
@@ -302,7 +307,7 @@ fn variable<T: Settings>(entry: &Entry<'_>) -> String {
 }
 
 /// Reads a text as the type of a default; lists are separated by commas.
-fn typed(text: &str, like: Option<&toml::Value>) -> Option<toml::Value> {
+pub(crate) fn typed(text: &str, like: Option<&toml::Value>) -> Option<toml::Value> {
     let list = || {
         text.split(',')
             .map(str::trim)
@@ -319,7 +324,8 @@ fn typed(text: &str, like: Option<&toml::Value>) -> Option<toml::Value> {
     }
 }
 
-fn expected(like: Option<&toml::Value>) -> &'static str {
+/// Says what was expected of a text that is no value like this.
+pub(crate) fn expected(like: Option<&toml::Value>) -> &'static str {
     match like {
         Some(toml::Value::Integer(_)) => "a whole number",
         Some(toml::Value::Float(_)) => "a number",

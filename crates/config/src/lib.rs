@@ -48,7 +48,7 @@ pub use spelling::unknown_name;
 ///
 /// Fields are `name: Type = default`, and may go on with `=> "VALUE"`, what help calls the value. A field that opens a
 /// documented table is marked `@table`. A field whose name outside its table is another one, as a flag or in an old file
-/// without tables, is marked `@flat("name")`.
+/// without tables, is marked `@flat("name")`. A field that is no key is marked `@hidden`, and serde must skip it.
 #[macro_export]
 macro_rules! config {
     (
@@ -81,22 +81,28 @@ macro_rules! config {
             $vis fn doc() -> $crate::TableDoc {
                 $crate::TableDoc {
                     lines: vec![$(String::from($struct_doc)),*],
-                    keys: vec![$(
-                        $crate::KeyDoc {
+                    keys: Vec::<Option<$crate::KeyDoc>>::from([$(
+                        $crate::config!(@is_key $($mark)?).then(|| $crate::KeyDoc {
                             key: stringify!($field),
                             flat: $crate::config!(@flat $($mark $(($flat))?)? $field),
                             lines: vec![$(String::from($doc)),*],
                             value: $crate::config!(@value $($value)?),
                             is_path: $crate::is_path::<$type>(),
                             table: $crate::config!(@table $($mark $(($flat))?)? $type),
-                        }
-                    ),*],
+                        })
+                    ),*])
+                    .into_iter()
+                    .flatten()
+                    .collect(),
                 }
             }
         }
     };
+    (@is_key hidden) => { false };
+    (@is_key $($mark:ident)?) => { true };
     (@table table $type:ty) => { Some(<$type>::doc()) };
     (@table $mark:ident ($flat:literal) $type:ty) => { None };
+    (@table hidden $type:ty) => { None };
     (@table $type:ty) => { None };
     (@flat flat ($flat:literal) $field:ident) => { $flat };
     (@flat $mark:ident $field:ident) => { stringify!($field) };

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::CLOCK_SKEW;
 use crate::{
     BlobId, BlobRef, FederationId, FederationSpec, Lineage, MAX_BLOB_BYTES, MAX_EXPERTS, NodeId,
     Round, Sketches, Timestamp,
@@ -234,8 +235,7 @@ impl Advert {
         if self.expires_at < now || self.expires_at.since(self.issued_at) > 2 * ADVERT_LIFE {
             return Err(AdvertError::Expired);
         }
-        let skew = spec.limits.clock_skew();
-        if self.issued_at > now + skew {
+        if self.issued_at > now + CLOCK_SKEW {
             return Err(AdvertError::ClockSkew(self.issued_at.since(now)));
         }
         if self.round.0 > spec.rounds {

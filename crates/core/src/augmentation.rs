@@ -31,10 +31,10 @@ impl Augmentation {
         matches!(self, Self::Flip | Self::CropFlip)
     }
 
-    /// Tells whether it is possible with a model: texts have no sides, and a row of a table has no height.
-    pub(crate) fn suits(self, model: &crate::spec::ModelSpec) -> bool {
-        let [_, height, width] = model.input;
-        self == Self::None || (model.vocabulary == 0 && height.min(width) > CROP_SHIFT)
+    /// Tells whether it is possible with samples: texts have no sides, and a row of a table has no height.
+    pub(crate) fn suits(self, known: &crate::spec::Fingerprints) -> bool {
+        let [_, height, width] = known.input;
+        self == Self::None || (known.vocabulary_size == 0 && height.min(width) > CROP_SHIFT)
     }
 }
 
@@ -48,11 +48,12 @@ mod tests {
         let training = FederationSpec::from_toml(text).unwrap().training;
         assert!(training.augmentation.crops() && training.augmentation.flips());
         for other in [
-            "vocabulary = 9",
+            "vocabulary_size = 9",
             "input = [1, 1, 784]",
             "input = [3, 4, 32]",
         ] {
-            let error = FederationSpec::from_toml(&format!("{text}[model]\n{other}")).unwrap_err();
+            let error =
+                FederationSpec::from_toml(&format!("{text}[fingerprints]\n{other}")).unwrap_err();
             let expected = "`training.augmentation` is out of range: it must be `none` unless inputs are images of 5×5 pixels or more";
             assert_eq!(error.0, expected, "{other}");
         }

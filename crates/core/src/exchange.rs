@@ -174,16 +174,21 @@ impl PeersPerExpert {
     }
 }
 
-impl std::str::FromStr for PeersPerExpert {
-    type Err = String;
+/// A text is no number of peers.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is neither a number nor `all`")]
+pub struct NoCount(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl std::str::FromStr for PeersPerExpert {
+    type Err = NoCount;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "all" => Ok(Self::ALL),
             _ => text
                 .parse()
                 .map(Self::Count)
-                .map_err(|_| format!("`{text}` is neither a number nor `all`")),
+                .map_err(|_| NoCount(text.to_owned())),
         }
     }
 }

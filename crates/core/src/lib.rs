@@ -8,13 +8,14 @@
 //! | [`ParamSet`], [`Precision`] | parameters as plain numbers, with one canonical byte form; how many bits they have on their way |
 //! | [`BlobRef`], [`SegmentList`], [`BlobStore`] | immutable bytes named by their hash, verified piece by piece |
 //! | [`ProxySet`], [`Sketches`] | where a node's experts are good, exactly and nearly |
-//! | [`Advert`], [`Audience`] | what nodes say to each other, and who hears it |
+//! | [`Advert`], [`BroadcastSet`] | what nodes say to each other, and who receives it |
 //! | [`AggregationPlan`] | whose experts are mixed into one's own |
 //! | [`FederationSpec`], [`Exchange`], [`Augmentation`] | what all members agree on, and what its algorithm shares |
 //! | [`mod@work`] | what is ordered of a node's worker, and what comes of it |
 //! | [`Schedule`] | what each round is, and what comes after the last one |
 //! | [`LocalReport`], [`Score`] | what a trainer reports |
 //! | [`Hello`] | what two nodes tell each other when they meet |
+//! | [`limits`] | bounds that every member has alike |
 //! | [`mod@config`] | configuration that documents itself |
 //! | [`random`] | draws that are the same everywhere |
 //!
@@ -34,13 +35,14 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod advert;
-mod audience;
 mod augmentation;
 pub mod blob;
+mod broadcast_set;
 pub mod draw;
 mod exchange;
 pub mod hello;
 mod id;
+pub mod limits;
 mod params;
 mod plan;
 mod pool;
@@ -59,14 +61,14 @@ pub use advert::{
     MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, MAX_PEERS, Member, PoolOffer, ProxyOffer, Sequence,
     SignedAdvert, Withdraw,
 };
-pub use audience::Audience;
 pub use augmentation::{Augmentation, CROP_SHIFT};
 pub use blob::{
     BlobRef, BlobStore, ChainingValue, MAX_BLOB_BYTES, Partial, SEGMENT_BYTES, SegmentError,
     SegmentList, VerifiedSegment,
 };
+pub use broadcast_set::BroadcastSet;
 pub use exchange::{
-    All, Averaging, Exchange, ExpertExchange, Matching, ParamName, PeersPerExpert, Rule,
+    All, Averaging, Exchange, ExpertExchange, Matching, NoCount, ParamName, PeersPerExpert, Rule,
     RuleParams, Weighting,
 };
 pub use fednode_config::{self as config, ConfigError, config};

@@ -8,8 +8,10 @@
 //! default never changes: another behaviour is another word, or another version. Files of version 1 are read too, see
 //! [`FederationSpec::read`].
 
+mod architecture;
 mod pool;
 mod rules;
+mod schedule;
 mod statistics;
 mod version1;
 
@@ -19,10 +21,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::architecture::{Architecture, ModelNames};
 pub use self::pool::{PoolSpec, Preset};
+pub use self::schedule::Schedule;
 pub use self::statistics::{StatisticsFeatures, StatisticsGate, StatisticsSpec};
 use crate::config::{self, ConfigError};
 use crate::draw::DrawSeed;
+use crate::limits::{FEWEST_MEMBERS, FULL_PROXIES};
 use crate::{Augmentation, BlobId, Exchange, FederationId, Precision};
 
 /// Separates the hash of a spec from every other hash.
@@ -43,19 +48,6 @@ pub enum OptimizerKind {
     Adam,
     /// Adam; weight decay is apart from the gradient.
     Adamw,
-}
-
-/// How the learning rate changes from round to round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Schedule {
-    /// Not at all.
-    #[default]
-    Constant,
-    /// By a factor after every few rounds.
-    Step,
-    /// Along half a cosine, from the full rate in the first round to nearly nothing in the last.
-    Cosine,
 }
 
 /// A value of an algorithm's own hyper-parameter.
@@ -102,7 +94,7 @@ crate::config! {
         rounds: u32 = 10,
         /// How many nodes the data is divided among; also whom the first round waits for (see `round.quorum`).
         nodes: u32 = 5,
-        /// Seed of everything that all nodes must draw alike: initial parameters, partition, cohorts, speakers.
+        /// Seed of everything that all nodes must draw alike: initial parameters, partition, cohorts, broadcast sets.
         seed: u64 = 1,
         /// The model.
         @table model: ModelSpec = ModelSpec::default(),
@@ -112,10 +104,6 @@ crate::config! {
         @table training: TrainingSpec = TrainingSpec::default(),
         /// How a round closes.
         @table round: RoundSpec = RoundSpec::default(),
-        /// What a large federation does otherwise than a small one.
-        @table scale: ScaleSpec = ScaleSpec::default(),
-        /// Bounds on what a member accepts from others.
-        @table limits: LimitsSpec = LimitsSpec::default(),
         /// How parameters travel.
         @table transfer: TransferSpec = TransferSpec::default(),
         /// The statistics expert, made in the last round.
@@ -128,31 +116,33 @@ crate::config! {
         @table fingerprints: Fingerprints = Fingerprints::default(),
         /// What the algorithm shares; `fednode init` derives it from algorithm and hyper-parameters, and every start checks it.
         @table exchange: Exchange = Exchange::default(),
+        /// From which sizes on a federation sends less. Only tests change it.
+        #[serde(skip)]
+        @hidden scale: Scale = Scale::default(),
     }
 }
 
 crate::config! {
     /// The model.
     pub struct ModelSpec {
-        /// Its architecture: `cnn`, `lenet5`, `mlp` and more, `fasttext` for texts; docs/algorithms.md lists them.
-        name: String = "cnn".into(),
-        /// Models of the nodes in turn, by the number of their shard, for algorithms that share none of it; empty if all
-        /// have `name`. A node may also choose its own in node.toml.
-        by_node: Vec<String> = Vec::new(),
-        /// Channels, height and width of one sample (1 to 4096 each).
-        input: [usize; 3] = [1, 28, 28],
-        /// Number of classes (2 to 100000).
-        classes: usize = 10,
+        /// Its architecture: `cnn`, `lenet5`, `mlp` and more, `fasttext` for texts; docs/algorithms.md lists them. A list of
+        /// names falls to the nodes in turn, by the number of their shard, where the algorithm shares nothing of them. A
+        /// node may also choose its own in node.toml.
+        name: ModelNames = "cnn".into(),
         /// K: experts per node, for algorithms that have any (1 to 64).
         experts: usize = 4,
-        /// Entries of the vocabulary of models of texts, 0 for other models (0 to 1000000); `fednode init` takes it from the data.
-        vocabulary: usize = 0,
     }
 }
 
 crate::config! {
     /// What a federation's data and models are recognised by. `fednode init` writes it; nothing here is for people.
     pub struct Fingerprints {
+        /// Channels, height and width of one sample (1 to 4096 each).
+        input: [usize; 3] = [1, 28, 28],
+        /// Number of classes (2 to 100000).
+        classes: usize = 10,
+        /// Entries of the vocabulary of models of texts, 0 for other models (0 to 1000000).
+        vocabulary_size: usize = 0,
         /// The partition; absent while each node brings its own data. A node whose shard comes from another division is refused.
         partition: Option<String> = None,
         /// The parameters that all nodes start from (BLAKE3 of their canonical bytes), those of the same name and shape;
@@ -202,13 +192,10 @@ crate::config! {
         optimizer: OptimizerKind = OptimizerKind::Sgd,
         /// What share of the last step a step of `sgd` keeps (0 to below 1, 0 for plain SGD).
         momentum: f64 = 0.0,
-        /// How the learning rate changes from round to round: `constant` (the default), `step` (times `schedule_factor`
-        /// after every `schedule_every` rounds) or `cosine` (down to nearly 0 in the last round).
+        /// How the learning rate changes from round to round: `constant` (the default), `step:EVERY:FACTOR` (times FACTOR, above
+        /// 0 to 1, after every so many rounds) or `cosine` (down to nearly 0 in the last round). `step` alone is
+        /// `step:1:0.99`.
         schedule: Schedule = Schedule::Constant,
-        /// Rounds of one learning rate under `schedule = "step"` (1 to 100000, 1 by default).
-        schedule_every: u32 = 1,
-        /// What the learning rate is multiplied by under `schedule = "step"` (above 0 to 1, 0.99 by default).
-        schedule_factor: f64 = 0.99,
         /// Rounds before the schedule begins, in which the learning rate rises in equal steps (0 to below `rounds`, 0 by
         /// default).
         warmup_rounds: u32 = 0,
@@ -225,15 +212,13 @@ crate::config! {
 crate::config! {
     /// How a round closes.
     pub struct RoundSpec {
-        /// C: share of the nodes that train in a round, at least `min_members` of them (above 0 to 1). A draw that everybody
+        /// C: share of the nodes that train in a round, at least two of them (above 0 to 1). A draw that everybody
         /// repeats names them: that many of up to 64 nodes; of more, each with this probability. The others rest, and fetch
         /// the mean only before a round of theirs and in the end.
         participation: f64 = 1.0,
         /// Share of the expected nodes whose updates must be there before the grace time starts (above 0 to 1); the
         /// first round starts when this share of `nodes` has met.
         quorum: f64 = 0.8,
-        /// Fewest members a closed round may have; a part of the federation that cannot reach it trains on locally.
-        min_members: u32 = 2,
         /// Seconds a node waits for a round to close, and for the experts it wants, before it goes on without.
         deadline_seconds: f64 = 600.0,
         /// Seconds that a round stays open for stragglers once the quorum is there; also how long each acting
@@ -241,30 +226,29 @@ crate::config! {
         grace_seconds: f64 = 3.0,
         /// Probability that a node recomputes the mean of a round it did not close itself (0 to 1).
         audit: f64 = 0.05,
+        /// About how many nodes' updates everybody receives in a round (64 to 512). In a larger federation a draw names them;
+        /// they alone are averaged. The updates of the others reach those who follow them, and a node follows a quarter as
+        /// many at most.
+        broadcast_set: u32 = 256,
     }
 }
 
-crate::config! {
-    /// What a large federation does otherwise than a small one.
-    pub struct ScaleSpec {
-        /// Up to this many nodes everybody fetches everybody's gating proxies (0 to 100000). In a larger federation adverts
-        /// carry sketches of 128 bytes each, and a node fetches only the proxies that its sketches resemble most.
-        full_proxies: u32 = 200,
-        /// About how many nodes everybody hears of in a round (64 to 512). In a larger federation a draw names them; they alone
-        /// are averaged, and what the others say reaches those who follow them.
-        speakers: u32 = 256,
-        /// Most nodes that a node follows in a federation of more than `speakers` nodes (16 to 256).
-        follows: u32 = 64,
-    }
+/// From which sizes on a federation sends less than everything to everybody: not a part of its agreement, since everybody
+/// has the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scale {
+    /// Most nodes among which everybody fetches everybody's gating proxies; beyond, adverts carry sketches.
+    pub full_proxies: u32,
+    /// Most nodes that a node follows; nothing for a quarter of `round.broadcast_set`.
+    pub follows: Option<u32>,
 }
 
-crate::config! {
-    /// Bounds on what a member accepts from others.
-    pub struct LimitsSpec {
-        /// Seconds that two clocks may differ.
-        clock_skew_seconds: u64 = 300,
-        /// Largest accepted norm of a received part, as a multiple of our own part's norm (above 1).
-        max_norm_ratio: f64 = 10.0,
+impl Default for Scale {
+    fn default() -> Self {
+        Self {
+            full_proxies: FULL_PROXIES,
+            follows: None,
+        }
     }
 }
 
@@ -344,9 +328,28 @@ impl FederationSpec {
         config::sample(self, &Self::doc())
     }
 
-    /// Returns how many members a round needs to be closed: no more than there are nodes.
+    /// Returns the model of a node: that which its spec names first, with what the data makes of it.
+    pub fn architecture(&self) -> Architecture {
+        let known = &self.fingerprints;
+        Architecture {
+            name: self.model.name.first().to_owned(),
+            input: known.input,
+            classes: known.classes,
+            experts: self.model.experts,
+            vocabulary: known.vocabulary_size,
+        }
+    }
+
+    /// Returns how many members a round needs to be closed: no more than there are nodes. A part of the federation that
+    /// cannot reach it trains on locally.
     pub fn fewest_members(&self) -> u32 {
-        self.round.min_members.min(self.nodes)
+        FEWEST_MEMBERS.min(self.nodes)
+    }
+
+    /// Returns how many nodes a node follows at most, where a broadcast set is drawn.
+    pub fn most_followed(&self) -> usize {
+        let follows = self.scale.follows;
+        follows.unwrap_or(self.round.broadcast_set / 4) as usize
     }
 
     /// Returns how many of so many nodes train in a round.
@@ -363,7 +366,7 @@ impl FederationSpec {
 
     /// Returns how many nodes train in a round whatever chance decides, but for one round of a thousand.
     pub fn surely_trained(&self) -> usize {
-        let heard = self.nodes.min(self.scale.speakers) as usize;
+        let heard = self.nodes.min(self.round.broadcast_set) as usize;
         if !self.is_cohort_by_chance() || self.round.participation >= 1.0 {
             return self.cohort_of(heard);
         }
@@ -463,13 +466,6 @@ impl RoundSpec {
     }
 }
 
-impl LimitsSpec {
-    /// Returns the accepted difference of clocks.
-    pub const fn clock_skew(&self) -> Duration {
-        Duration::from_secs(self.clock_skew_seconds)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -542,8 +538,8 @@ mod tests {
         for key in ["optimizer", "schedule", "warmup"] {
             assert!(!written.contains(key), "{key} is in {written}");
         }
-        let text = "[training]\noptimizer = \"adamw\"\nschedule = \"step\"\nschedule_every = 3\n\
-                    schedule_factor = 0.5\nwarmup_rounds = 2";
+        let text =
+            "[training]\noptimizer = \"adamw\"\nschedule = \"step:3:0.5\"\nwarmup_rounds = 2";
         let spec = FederationSpec::from_toml(text).unwrap();
         assert_ne!(spec.id(), default.id());
         assert_eq!(FederationSpec::from_toml(&spec.to_toml()), Ok(spec));

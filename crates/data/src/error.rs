@@ -3,7 +3,34 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fednode_core::ConfigError;
+
 use crate::samples::SamplesError;
+
+/// Tells why a text names no data source or partition.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TextError {
+    /// There is no such kind.
+    #[error("expected one of {}", .0.join(", "))]
+    Kind(Vec<String>),
+    /// The argument of the kind is wrong or missing.
+    #[error("expected `{0}`")]
+    Form(String),
+    /// The kind has no such option.
+    #[error("unknown option `{name}`, expected one of {}", known.join(", "))]
+    Option {
+        /// What was given.
+        name: String,
+        /// What there is.
+        known: Vec<&'static str>,
+    },
+    /// The transforms behind a partition are none, or do not go together.
+    #[error("{0}")]
+    Transforms(String),
+    /// An option has a wrong value.
+    #[error(transparent)]
+    Value(#[from] ConfigError),
+}
 
 /// Tells why data could not be read or divided.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +62,7 @@ pub enum DataError {
         /// `data source` or `partition`.
         what: &'static str,
         /// What is wrong with it, and what is possible.
-        cause: String,
+        cause: TextError,
     },
     /// A transform of the partition is not for these data.
     #[error("`+{transform}` cannot change these data: {cause}")]

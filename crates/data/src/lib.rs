@@ -41,7 +41,7 @@ mod tokenizer;
 pub mod transform;
 mod vocabulary;
 
-pub use error::DataError;
+pub use error::{DataError, TextError};
 pub use partition::{NodeIndices, Partition};
 pub use samples::{Pixels, Samples, SamplesError, Split};
 pub use shard::{

@@ -2,7 +2,7 @@
 //!
 //! It listens to local updates, fetches the shared parts, closes the round and says so. The round closes when everybody
 //! expected is in, or at quorum and the end of the grace time. At the deadline it closes with whoever is there (at
-//! least `min_members`). It trains nothing and decides nothing that its signed announcement does not allow anybody to
+//! least two of them). It trains nothing and decides nothing that its signed announcement does not allow anybody to
 //! recompute. When another node has acted in its place, it recomputes that and takes up the chain from there.
 
 mod image;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use fednode_core::draw::DrawSeed;
 use fednode_core::{
-    Advert, Audience, BlobId, Body, FederationSpec, Global, Lineage, Local, NodeId, Round,
+    Advert, BlobId, Body, BroadcastSet, FederationSpec, Global, Lineage, Local, NodeId, Round,
     Schedule, Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ pub struct Aggregator {
     spec: Arc<FederationSpec>,
     schedule: Arc<Schedule>,
     draws: DrawSeed,
-    audience: Audience,
+    broadcast_set: BroadcastSet,
     me: NodeId,
     view: View,
     chain: Follower,
@@ -110,7 +110,7 @@ impl Aggregator {
         let schedule = Arc::new(Schedule::of(&spec));
         Self {
             draws: spec.draw_seed(),
-            audience: Audience::of(&spec),
+            broadcast_set: BroadcastSet::of(&spec),
             me,
             view: View::new(2),
             chain: Follower::new(head),
@@ -322,7 +322,8 @@ impl Aggregator {
     fn expected(&self) -> Vec<NodeId> {
         let round = self.open_round();
         let cohort = Cohort::draw(&self.spec, &self.schedule, round, self.view.known());
-        let counts = |node: &NodeId| self.audience.hears(*node, round) && cohort.contains(*node);
+        let counts =
+            |node: &NodeId| self.broadcast_set.contains(*node, round) && cohort.contains(*node);
         self.view.neighbours().filter(counts).collect()
     }
 
@@ -345,7 +346,7 @@ impl Aggregator {
     fn planned(&self) -> usize {
         match self.head().round {
             Round::ZERO => self.spec.surely_trained(),
-            _ if self.audience.is_partial() => self.n_members.min(self.spec.surely_trained()),
+            _ if self.broadcast_set.is_partial() => self.n_members.min(self.spec.surely_trained()),
             _ => 0,
         }
     }

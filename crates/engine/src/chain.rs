@@ -82,7 +82,7 @@ fn bounds_broken(
     let members = global.members.len() as u64;
     if members < u64::from(spec.fewest_members()) {
         return Some(format!(
-            "a round of {members} members, fewer than min_members"
+            "a round of {members} members, fewer than are needed"
         ));
     }
     // No more than MAX_MEMBERS are counted in a round, so history has a ceiling that nobody can talk away.
@@ -240,7 +240,7 @@ mod tests {
         let is_false = |global| matches!(judge(global), Verdict::False(_));
         assert_eq!(judge(global(7, 5, 35)), Verdict::Next);
         assert!(is_false(global(7, 5, 36)));
-        assert!(is_false(global(7, 1, 31)), "below min_members");
+        assert!(is_false(global(7, 1, 31)), "too few members");
         assert_eq!(judge(global(5, 5, 30)), Verdict::Old);
         assert_eq!(
             judge(global(6, 6, 31)),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fednode_core::{Audience, FederationSpec, Schedule};
+use fednode_core::{BroadcastSet, FederationSpec, Schedule};
 
 /// Writes a map as a list of pairs, since JSON objects have text keys only.
 pub(crate) mod as_list {
@@ -143,7 +143,7 @@ pub(crate) fn schedule_of_default_spec() -> Arc<Schedule> {
     Arc::new(Schedule::of(&FederationSpec::default()))
 }
 
-/// Stands in for the audience of a machine that is read from a file, until it is given its spec.
-pub(crate) fn audience_of_default_spec() -> Audience {
-    Audience::of(&FederationSpec::default())
+/// Stands in for the broadcast set of a machine that is read from a file, until it is given its spec.
+pub(crate) fn broadcast_set_of_default_spec() -> BroadcastSet {
+    BroadcastSet::of(&FederationSpec::default())
 }

@@ -87,7 +87,7 @@ pub(crate) enum Arrival {
 /// Something to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Output {
-    /// Sign and gossip this, to those whom [`fednode_core::Audience`] names.
+    /// Sign and gossip this, to those whom [`fednode_core::BroadcastSet`] names.
     Publish {
         /// The round it is about.
         round: Round,

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fednode_core::limits::MAX_NORM_RATIO;
 use fednode_core::{
     BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Slot,
 };
@@ -84,9 +85,7 @@ pub fn merge(
     }
     adoption.mixed = by_owner(&order.rows, &adoption.used, me);
     if let (Some(blob), Some(own)) = (order.adopt, own_shared) {
-        match load(&blob.id)
-            .map(|mean| (screen::screen(&mean, own, spec.limits.max_norm_ratio), mean))
-        {
+        match load(&blob.id).map(|mean| (screen::screen(&mean, own, MAX_NORM_RATIO), mean)) {
             Some((Ok(()), mean)) => adoption.shared = Some(mean),
             Some((Err(fault), _)) => report.refused_mean = Some(fault.to_string()),
             None => report.lost_mean = true,
@@ -182,7 +181,7 @@ fn screen_row(
     let admits = matching.and_then(|matching| matching.admits);
     let mut accepted = Vec::new();
     for (expert, params) in candidates {
-        let screened = screen::screen(&params, own, spec.limits.max_norm_ratio);
+        let screened = screen::screen(&params, own, MAX_NORM_RATIO);
         let judged = screened.map_err(|fault| fault.to_string());
         match judged.and_then(|()| admits.map_or(Ok(()), |admits| admits(own, &params))) {
             Ok(()) => accepted.push((expert, params)),
@@ -235,7 +234,6 @@ pub fn average(
     let mut admitted = Admitted {
         waiting: measured.into_iter(),
         reference,
-        max_norm_ratio: spec.limits.max_norm_ratio,
         load,
         report: &mut report,
         is_incomplete: false,
@@ -250,7 +248,6 @@ struct Admitted<'a> {
     waiting: std::vec::IntoIter<Measured>,
     /// What parts are judged against; nothing where all of them must be there, as they were when the round was closed.
     reference: Option<Arc<ParamSet>>,
-    max_norm_ratio: f64,
     load: Load<'a>,
     report: &'a mut AverageReport,
     /// Whether a part is gone that had to be there.
@@ -272,7 +269,7 @@ impl Iterator for Admitted<'_> {
                 return None;
             };
             let judge =
-                |reference: &Arc<ParamSet>| screen::screen(&params, reference, self.max_norm_ratio);
+                |reference: &Arc<ParamSet>| screen::screen(&params, reference, MAX_NORM_RATIO);
             if let Some(Err(fault)) = self.reference.as_ref().map(judge) {
                 self.report.rejected.push((member.node, fault.to_string()));
                 continue;

@@ -272,7 +272,7 @@ impl View {
 
     /// Forgets whoever is neither connected nor followed and has said nothing since a round. In a federation in which
     /// others speak in every round the view would otherwise hold them all.
-    pub(crate) fn forget_strangers(&mut self, since: Round, followed: &BTreeSet<NodeId>) {
+    pub(crate) fn forget_unfollowed(&mut self, since: Round, followed: &BTreeSet<NodeId>) {
         // A ban is kept even for strangers: forgotten, it would be lifted by the next advert.
         self.nodes.retain(|node, view| {
             view.connected.is_some()

@@ -19,7 +19,7 @@
 
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Tensor};
-use fednode_core::spec::ModelSpec;
+use fednode_core::spec::Architecture;
 use fednode_core::{BlobId, ConfigError, ExpertExchange, ParamSet, Slot};
 use fednode_data::Samples;
 use fednode_mix::Statistics;
@@ -123,7 +123,11 @@ impl Agreement {
     ///
     /// # Errors
     /// Refuses models of texts.
-    pub(crate) fn new(model: &ModelSpec, seed: u64, device: &Device) -> Result<Self, LearnError> {
+    pub(crate) fn new(
+        model: &Architecture,
+        seed: u64,
+        device: &Device,
+    ) -> Result<Self, LearnError> {
         let features = features(model, seed, device)?;
         let (classes, inputs) = (model.classes, model.input.iter().product());
         let width = match &features {
@@ -452,7 +456,7 @@ impl Candidate {
 }
 
 /// Returns what is added up of the samples of a model.
-fn features(model: &ModelSpec, seed: u64, device: &Device) -> Result<Features, ConfigError> {
+fn features(model: &Architecture, seed: u64, device: &Device) -> Result<Features, ConfigError> {
     if model.vocabulary > 0 {
         let text = "profile `agreement` adds up features of images and tables, and these are texts: choose \
                     `hyper.profile=personal` or another algorithm";

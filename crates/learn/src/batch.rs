@@ -1,7 +1,7 @@
 //! Samples on their way to the device, a bounded number at a time.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use fednode_core::spec::{Fingerprints, ModelSpec};
+use fednode_core::spec::{Architecture, Fingerprints};
 use fednode_data::Samples;
 
 use crate::augment::Augmenter;
@@ -84,7 +84,7 @@ pub(crate) fn inputs(samples: &Samples, positions: &[u32], device: &Device) -> T
 /// Checks that samples fit a model's input: their shape, and for texts what their tokens are numbered by.
 pub(crate) fn check_inputs(
     samples: &Samples,
-    model: &ModelSpec,
+    model: &Architecture,
     known: &Fingerprints,
 ) -> Result<(), LearnError> {
     if samples.shape != model.input {
@@ -115,7 +115,7 @@ pub(crate) fn check_inputs(
 /// promise; a shard may lack classes that others have.
 pub(crate) fn check(
     samples: &Samples,
-    model: &ModelSpec,
+    model: &Architecture,
     known: &Fingerprints,
 ) -> Result<(), LearnError> {
     check_inputs(samples, model, known)?;

@@ -157,11 +157,11 @@ impl ClassStatistics {
     ) -> Self {
         let FederationSpec {
             statistics: spec,
-            model,
+            fingerprints: known,
             seed,
             ..
         } = spec;
-        let (classes, seed) = (model.classes, *seed);
+        let (classes, seed) = (known.classes, *seed);
         let projects = spec.dimensions > 0;
         let width = if projects { spec.dimensions } else { features };
         let projection = projects.then(|| projection(features, width, seed, device));

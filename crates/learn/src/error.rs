@@ -14,7 +14,7 @@ pub enum LearnError {
     )]
     NoTrainingSamples,
     /// The data has classes that the model cannot name.
-    #[error("the data has {got} classes, but `model.classes` is {expected}")]
+    #[error("the data has {got} classes, but `fingerprints.classes` is {expected}")]
     Classes {
         /// Classes of the data.
         got: usize,
@@ -35,7 +35,9 @@ pub enum LearnError {
         expected: String,
     },
     /// The samples do not fit the model's input.
-    #[error("samples are {got:?} (channels, height, width), but `model.input` is {expected:?}")]
+    #[error(
+        "samples are {got:?} (channels, height, width), but `fingerprints.input` is {expected:?}"
+    )]
     SampleShape {
         /// Shape of the samples.
         got: [usize; 3],
@@ -44,7 +46,7 @@ pub enum LearnError {
     },
     /// The samples' tokens are numbered by another vocabulary than the model's, or are none.
     #[error(
-        "the data has a vocabulary of {got}, but `model.vocabulary` is {expected}: read the same texts with the same \
+        "the data has a vocabulary of {got}, but `fingerprints.vocabulary_size` is {expected}: read the same texts with the same \
          options as whoever made the spec, or the same `vocabulary_file`"
     )]
     Vocabulary {

@@ -149,7 +149,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use fednode_core::spec::{ModelSpec, TrainingSpec};
+    use fednode_core::spec::TrainingSpec;
     use fednode_core::{Augmentation, FederationSpec, Round};
     use fednode_data::Pixels;
 
@@ -234,13 +234,8 @@ mod tests {
             algorithm: name.into(),
             ..FederationSpec::default()
         };
-        spec.model = ModelSpec {
-            name: "mlp".into(),
-            input: [1, 2, 2],
-            classes: 2,
-            experts: 1,
-            ..ModelSpec::default()
-        };
+        (spec.model.name, spec.model.experts) = ("mlp".into(), 1);
+        (spec.fingerprints.input, spec.fingerprints.classes) = ([1, 2, 2], 2);
         spec.hyper = hyper
             .iter()
             .map(|(key, value)| ((*key).to_owned(), value.parse().unwrap()))

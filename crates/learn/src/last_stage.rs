@@ -9,7 +9,6 @@ use crate::algorithm::{self, Algorithm, Stage};
 use crate::class_statistics::Features;
 use crate::error::LearnError;
 use crate::maps::RandomMaps;
-use crate::own_model;
 
 /// Checks that the algorithm of a spec has what its last stages need.
 ///
@@ -20,7 +19,7 @@ pub fn check(spec: &FederationSpec) -> Result<(), LearnError> {
         return Ok(());
     }
     let device = Device::flex();
-    let algorithm = built(spec, &device)?;
+    let algorithm = algorithm::build(spec, &device)?;
     if spec.pool.is_enabled() && algorithm.modular().is_none() {
         let name = &spec.algorithm;
         let text = format!(
@@ -56,13 +55,8 @@ pub(crate) fn check_dimensions(width: usize, spec: &FederationSpec) -> Result<()
 /// As [`crate::Learner::new`], if the cause lies in the spec.
 pub fn suits_statistics(spec: &FederationSpec) -> Result<bool, LearnError> {
     let device = Device::flex();
-    let algorithm = built(spec, &device)?;
+    let algorithm = algorithm::build(spec, &device)?;
     Ok(statistics_features(algorithm.as_ref(), spec, &device).is_ok())
-}
-
-/// Builds the algorithm as the first node has it: where nodes have models of their own, `model.name` may be nobody's.
-fn built(spec: &FederationSpec, device: &Device) -> Result<Box<dyn Algorithm>, LearnError> {
-    algorithm::build(&own_model::by_number(spec, 0), device)
 }
 
 /// Returns the fewest training samples of which every stage after the last round gets one.
@@ -70,7 +64,7 @@ fn built(spec: &FederationSpec, device: &Device) -> Result<Box<dyn Algorithm>, L
 /// # Errors
 /// As [`crate::Learner::new`], if the cause lies in the spec.
 pub fn fewest_samples(spec: &FederationSpec) -> Result<usize, LearnError> {
-    let algorithm = built(spec, &Device::flex())?;
+    let algorithm = algorithm::build(spec, &Device::flex())?;
     let passes = (0..)
         .zip(algorithm.fine_tuning_passes())
         .filter(|(_, epochs)| *epochs > 0);
@@ -101,11 +95,11 @@ pub(crate) fn statistics_features(
     };
     let source = match spec.statistics.features {
         StatisticsFeatures::Random => {
-            Features::Random(RandomMaps::new(&spec.model, spec.seed, device)?)
+            Features::Random(RandomMaps::new(&spec.architecture(), spec.seed, device)?)
         }
         StatisticsFeatures::Extractor => Features::Extractor,
     };
-    let one = Tensor::zeros([1, spec.model.input.iter().product()], device);
+    let one = Tensor::zeros([1, spec.fingerprints.input.iter().product()], device);
     let Some(features) = source.of(algorithm, one) else {
         return refuse(
             "its nodes have no extractor in common (`statistics.features=random` needs none)",
@@ -143,7 +137,7 @@ mod tests {
             algorithm: algorithm.into(),
             ..FederationSpec::default()
         };
-        spec.model.input = [1, 8, 8];
+        spec.fingerprints.input = [1, 8, 8];
         spec.pool.preset = Some(fednode_core::spec::Preset::Fixed);
         algorithm::fill_exchange(&mut spec).unwrap();
         spec

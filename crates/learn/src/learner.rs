@@ -8,7 +8,7 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use fednode_core::spec::{Fingerprints, ModelSpec, TrainingSpec};
+use fednode_core::spec::{Architecture, Fingerprints, TrainingSpec};
 use fednode_core::work::{Update, Watch};
 use fednode_core::{FederationSpec, Layout, ParamSet, ProxySet, Round, Slot};
 use fednode_data::{Samples, Split};
@@ -61,14 +61,13 @@ pub struct Learner {
     parts: Parts,
     data: Arc<Split>,
     training: TrainingSpec,
-    model: ModelSpec,
+    model: Architecture,
     fingerprints: Fingerprints,
     rounds: u32,
     /// What each round is.
     schedule: fednode_core::Schedule,
     seed: u64,
     node_seed: u64,
-    max_norm_ratio: f64,
     /// How the pool stage goes; what is served after it is in `pool`.
     pub(crate) pool_settings: PoolSettings,
     budget: CacheBudget,
@@ -101,8 +100,9 @@ impl Learner {
         device: &ComputeDevice,
     ) -> Result<Self, LearnError> {
         algorithm::check_exchange(spec)?;
+        let model = spec.architecture();
         for samples in [&data.train, &data.validation, &data.test] {
-            batch::check(samples, &spec.model, &spec.fingerprints)?;
+            batch::check(samples, &model, &spec.fingerprints)?;
         }
         if data.train.is_empty() {
             return Err(LearnError::NoTrainingSamples);
@@ -116,13 +116,12 @@ impl Learner {
             },
             data,
             training: spec.training.clone(),
-            model: spec.model.clone(),
+            model,
             fingerprints: spec.fingerprints.clone(),
             rounds: spec.rounds,
             schedule: fednode_core::Schedule::of(spec),
             seed: spec.seed,
             node_seed,
-            max_norm_ratio: spec.limits.max_norm_ratio,
             pool_settings: PoolSettings::of(&spec.pool),
             budget: CacheBudget::default(),
             initial_shared: None,

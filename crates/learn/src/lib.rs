@@ -33,8 +33,8 @@
 //!
 //! let mut spec = FederationSpec::default();
 //! spec.model.name = "mlp".into();
-//! spec.model.input = [1, 2, 2];
-//! spec.model.classes = 2;
+//! spec.fingerprints.input = [1, 2, 2];
+//! spec.fingerprints.classes = 2;
 //! spec.model.experts = 2;
 //! algorithm::fill_exchange(&mut spec)?;
 //!

@@ -14,7 +14,7 @@ use burn::tensor::module::avg_pool2d;
 use burn::tensor::ops::AvgPoolOptions;
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::ConfigError;
-use fednode_core::spec::ModelSpec;
+use fednode_core::spec::Architecture;
 
 use crate::model::{Conv, Net, leaf};
 use crate::random::{Purpose, nearly_normal, stream};
@@ -47,7 +47,7 @@ pub(crate) fn condensed(net: &Net, features: Tensor<2>) -> Tensor<2> {
 }
 
 /// Tells whether a model's inputs are images that are large enough.
-pub(crate) fn suit(model: &ModelSpec) -> bool {
+pub(crate) fn suit(model: &Architecture) -> bool {
     let [_, height, width] = model.input;
     model.vocabulary == 0 && height.min(width) >= SMALLEST
 }
@@ -64,7 +64,11 @@ impl RandomMaps {
     ///
     /// # Errors
     /// Refuses texts, and images that are too small.
-    pub(crate) fn new(model: &ModelSpec, seed: u64, device: &Device) -> Result<Self, ConfigError> {
+    pub(crate) fn new(
+        model: &Architecture,
+        seed: u64,
+        device: &Device,
+    ) -> Result<Self, ConfigError> {
         let channels = model.input[0];
         if !suit(model) {
             let smallest = SMALLEST;
@@ -123,9 +127,9 @@ mod tests {
 
     fn maps(input: [usize; 3], seed: u64) -> RandomMaps {
         RandomMaps::new(
-            &ModelSpec {
+            &Architecture {
                 input,
-                ..ModelSpec::default()
+                ..Architecture::default()
             },
             seed,
             &Device::flex(),
@@ -145,7 +149,7 @@ mod tests {
             [[1, 28, 28], [3, 32, 32], [1, 8, 8]].map(width),
             [1024, 1024, 256]
         );
-        let (net, _) = crate::model::build(&ModelSpec::default())
+        let (net, _) = crate::model::build(&Architecture::default())
             .unwrap()
             .split(crate::model::Cut::Embedding);
         let features = Tensor::<2>::ones([2, net.n_outputs()], &Device::flex());
@@ -159,7 +163,7 @@ mod tests {
     /// A map of 1 to 4,608 in order: of the first, the mean over the first three of its first three rows of 12.
     #[test]
     fn squares_are_averaged() {
-        let (net, _) = crate::model::build(&ModelSpec::default())
+        let (net, _) = crate::model::build(&Architecture::default())
             .unwrap()
             .split(crate::model::Cut::Embedding);
         let numbers: Vec<f32> = (1..=4608).map(|value| value as f32).collect();
@@ -193,15 +197,15 @@ mod tests {
 
     #[test]
     fn model_without_maps_is_refused() {
-        let refused = |model: ModelSpec| RandomMaps::new(&model, 1, &Device::flex()).is_err();
-        assert!(refused(ModelSpec {
+        let refused = |model: Architecture| RandomMaps::new(&model, 1, &Device::flex()).is_err();
+        assert!(refused(Architecture {
             input: [1, 1, 30],
-            ..ModelSpec::default()
+            ..Architecture::default()
         }));
-        assert!(refused(ModelSpec {
+        assert!(refused(Architecture {
             input: [1, 28, 28],
             vocabulary: 10,
-            ..ModelSpec::default()
+            ..Architecture::default()
         }));
     }
 }

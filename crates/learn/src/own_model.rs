@@ -10,11 +10,7 @@ use crate::error::LearnError;
 /// from 0.
 pub fn by_number(spec: &FederationSpec, number: usize) -> FederationSpec {
     let mut own = spec.clone();
-    if !spec.model.by_node.is_empty() {
-        own.model
-            .name
-            .clone_from(&spec.model.by_node[number % spec.model.by_node.len()]);
-    }
+    own.model.name = spec.model.name.of_node(number).into();
     own
 }
 
@@ -25,13 +21,8 @@ pub fn by_number(spec: &FederationSpec, number: usize) -> FederationSpec {
 pub fn chosen(spec: &FederationSpec, model: &str) -> Result<FederationSpec, LearnError> {
     let mut own = by_number(spec, 0);
     let common = shared(&own)?;
-    model.clone_into(&mut own.model.name);
-    compare(
-        &common,
-        &shared(&own)?,
-        &own,
-        &by_number(spec, 0).model.name,
-    )?;
+    own.model.name = model.into();
+    compare(&common, &shared(&own)?, &own, spec.model.name.first())?;
     Ok(own)
 }
 
@@ -40,9 +31,9 @@ pub fn chosen(spec: &FederationSpec, model: &str) -> Result<FederationSpec, Lear
 /// # Errors
 /// As [`chosen`].
 pub fn check(spec: &FederationSpec) -> Result<(), LearnError> {
-    shared(&by_number(spec, 0))?;
+    shared(spec)?;
     spec.model
-        .by_node
+        .name
         .iter()
         .try_for_each(|name| chosen(spec, name).map(drop))
 }
@@ -89,7 +80,7 @@ fn compare(
     } else {
         ""
     };
-    let (algorithm, own) = (&spec.algorithm, &spec.model.name);
+    let (algorithm, own) = (&spec.algorithm, spec.model.name.first());
     Err(ConfigError(format!(
         "a node cannot have model `{own}` where others have `{model}`: algorithm `{algorithm}` shares `{name}`, which is not \
          the same in both{advice}"
@@ -107,7 +98,7 @@ mod tests {
             algorithm: algorithm.into(),
             ..FederationSpec::default()
         };
-        spec.model.by_node = ["cnn-1", "cnn-3", "cnn-5"].map(str::to_owned).into();
+        spec.model.name = "cnn-1,cnn-3,cnn-5".into();
         spec.hyper.extend(
             small_model.map(|name| ("small_model".to_owned(), HyperValue::Text(name.into()))),
         );
@@ -138,10 +129,11 @@ mod tests {
 
     #[test]
     fn nodes_have_their_models_in_turn() {
-        let names: Vec<_> = (0..4)
-            .map(|number| by_number(&spec("local", None), number).model.name)
-            .collect();
-        assert_eq!(names, ["cnn-1", "cnn-3", "cnn-5", "cnn-1"]);
+        let names = ["cnn-1", "cnn-3", "cnn-5", "cnn-1"];
+        for (number, name) in names.into_iter().enumerate() {
+            let own = by_number(&spec("local", None), number).model.name;
+            assert_eq!(own, name.into());
+        }
         let plain = FederationSpec::default();
         assert_eq!(by_number(&plain, 3), plain);
         let error = chosen(&spec("local", None), "cnn-6")

@@ -360,7 +360,7 @@ pub fn probe_in_process(choice: DeviceChoice) -> Result<ProbeReport, String> {
 
 /// Returns the loss and all gradients of a small convolutional network on one batch.
 fn worked_example(device: &Device) -> Vec<f32> {
-    let spec = fednode_core::spec::ModelSpec {
+    let spec = fednode_core::spec::Architecture {
         name: "cnn".into(),
         input: [1, 8, 8],
         classes: 4,

@@ -255,15 +255,15 @@ fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fednode_core::spec::ModelSpec;
+    use fednode_core::spec::Architecture;
 
     fn net() -> Net {
-        crate::model::build(&ModelSpec {
+        crate::model::build(&Architecture {
             name: "cnn".into(),
             input: [1, 8, 8],
             classes: 3,
             experts: 1,
-            ..ModelSpec::default()
+            ..Architecture::default()
         })
         .unwrap()
     }

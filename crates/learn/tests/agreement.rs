@@ -1,5 +1,7 @@
 //! FedMoE-DA, profile `agreement`: statistics of the peers that agree, multiplied with the node's own model.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::sync::Arc;

@@ -72,7 +72,7 @@ fn a_pool_that_spills_to_disk_is_the_same_pool() {
             ..FederationSpec::default()
         };
         spec.model.name = "mlp".into();
-        spec.model.input = [1, 8, 8];
+        spec.fingerprints.input = [1, 8, 8];
         (spec.training.learning_rate, spec.training.batch_size) = (0.1, 10);
         algorithm::fill_exchange(&mut spec).unwrap();
         let mut nodes: Vec<Learner> = (0..NODES).map(|index| trained(&spec, index)).collect();

@@ -54,7 +54,7 @@ fn spec(algorithm: &str, model: &str) -> FederationSpec {
         ..FederationSpec::default()
     };
     spec.model.name = model.into();
-    spec.model.input = [1, 7, 7];
+    spec.fingerprints.input = [1, 7, 7];
     spec.model.experts = 2;
     (
         spec.training.learning_rate,

@@ -450,10 +450,10 @@ fn refuses_what_cannot_work_when_it_is_built() {
         "unknown model `lenet`: did you mean `lenet5`?"
     );
     changed = spec.clone();
-    changed.model.classes = 9;
+    changed.fingerprints.classes = 9;
     assert_eq!(
         error(&changed, &data),
-        "the data has 10 classes, but `model.classes` is 9"
+        "the data has 10 classes, but `fingerprints.classes` is 9"
     );
     changed = spec.clone();
     changed.exchange.averaging = None;
@@ -467,7 +467,8 @@ fn refuses_what_cannot_work_when_it_is_built() {
     );
     changed.fingerprints.class_names.reverse();
     Learner::new(&changed, 0, Arc::clone(&data), &device()).unwrap();
-    let shape = "samples are [1, 28, 28] (channels, height, width), but `model.input` is [1, 7, 7]";
+    let shape =
+        "samples are [1, 28, 28] (channels, height, width), but `fingerprints.input` is [1, 7, 7]";
     assert_eq!(error(&spec, &common::split(&common::fashion(), 10)), shape);
     assert!(error(&spec, &common::split(&samples, 0)).starts_with("the training set is empty"));
 }

@@ -34,7 +34,7 @@ fn spec(algorithm: &str) -> FederationSpec {
         ..FederationSpec::default()
     };
     spec.model.name = "mlp".into();
-    (spec.model.input, spec.model.experts) = ([1, 8, 8], 2);
+    (spec.fingerprints.input, spec.model.experts) = ([1, 8, 8], 2);
     (
         spec.training.learning_rate,
         spec.training.batch_size,
@@ -414,20 +414,20 @@ fn members_that_do_not_fit_are_left_out_with_a_reason() {
     let nodes: Vec<_> = outcome.members.iter().map(|member| member.node).collect();
     assert_eq!(nodes, [None, Some(owner(1)), Some(owner(4))]);
 
-    let mut lenient = spec("fedper");
-    lenient.limits.max_norm_ratio = 1e300;
+    // Where most modules are huge, the usual norm is huge as well, and their outputs give them away.
     let members = vec![
         (owner(1), Arc::new(good())),
         (owner(2), Arc::new(filled(f32::MAX))),
+        (owner(3), Arc::new(filled(f32::MAX / 2.0))),
+        (owner(4), Arc::new(filled(f32::MAX))),
     ];
-    let outcome = assemble(&mut learner(&lenient, 0), &pool, members);
-    assert_eq!(
-        outcome.refused,
-        [(
-            owner(2),
-            "its outputs are not finite, or too large to work with".to_owned()
-        )]
-    );
+    let outcome = assemble(&mut learner(&spec("fedper"), 0), &pool, members);
+    let reason = "its outputs are not finite, or too large to work with";
+    let mut expected = [2, 3, 4].map(|index| (owner(index), reason.to_owned()));
+    expected.sort();
+    let mut refused = outcome.refused;
+    refused.sort();
+    assert_eq!(refused, expected);
 }
 
 /// Of twice as many modules as there is room for, the two that are most like the own one come in; nobody is blamed for the rest.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use common::federation::{finish, rounds, update};
-use fednode_core::spec::{ModelSpec, Preset, TrainingSpec};
+use fednode_core::spec::{Preset, TrainingSpec};
 use fednode_core::{FederationSpec, NodeId, Round};
 use fednode_data::{Pixels, Samples, Split, Vocabulary};
 use fednode_learn::{ComputeDevice, LearnError, Learner, PoolSettings, Subset, algorithm};
@@ -82,14 +82,10 @@ fn spec(algorithm: &str, model: &str) -> FederationSpec {
         algorithm: algorithm.into(),
         ..FederationSpec::default()
     };
-    spec.model = ModelSpec {
-        name: model.into(),
-        input: samples.shape,
-        classes: CLASSES,
-        experts: 2,
-        vocabulary: words.len(),
-        ..ModelSpec::default()
-    };
+    (spec.model.name, spec.model.experts) = (model.into(), 2);
+    spec.fingerprints.input = samples.shape;
+    spec.fingerprints.classes = CLASSES;
+    spec.fingerprints.vocabulary_size = words.len();
     spec.fingerprints.vocabulary = Some(words.hash().into());
     spec.training = TrainingSpec {
         learning_rate: 0.2,
@@ -248,12 +244,14 @@ fn other_vocabularies_and_images_are_refused() {
     };
     let other = error(&|spec| spec.fingerprints.vocabulary = Some("ab".repeat(16)));
     assert!(
-        other.contains("but `model.vocabulary` is 102 entries (abababab): read the same texts"),
+        other.contains(
+            "but `fingerprints.vocabulary_size` is 102 entries (abababab): read the same texts"
+        ),
         "{other}"
     );
     assert!(
-        error(&|spec| spec.model.vocabulary = 103)
-            .contains("but `model.vocabulary` is 103 entries")
+        error(&|spec| spec.fingerprints.vocabulary_size = 103)
+            .contains("but `fingerprints.vocabulary_size` is 103 entries")
     );
     let mut unnamed = spec("fedavg", "fasttext");
     unnamed.fingerprints.vocabulary = None;
@@ -304,7 +302,7 @@ fn a_step_of_ten_texts_with_32000_words() {
         )
         .unwrap();
         let mut spec = spec("fedper", "fasttext");
-        (spec.model.input, spec.model.vocabulary) = ([1, 1, length], 32_000);
+        (spec.fingerprints.input, spec.fingerprints.vocabulary_size) = ([1, 1, length], 32_000);
         spec.fingerprints.vocabulary = None;
         let few = train.subset(&[0]);
         let split = Split {

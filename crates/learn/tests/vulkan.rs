@@ -225,7 +225,7 @@ fn compare_texts_with_cpu() {
     let cpu = ComputeDevice::cpu(1).unwrap();
     for model in ["fasttext", "fasttext-pfllib"] {
         let mut spec = common::spec("fedavg", model, &split.train);
-        spec.model.vocabulary = 32;
+        spec.fingerprints.vocabulary_size = 32;
         let [on_gpu, on_cpu] = [&gpu, &cpu].map(|device| {
             let mut learner = Learner::new(&spec, 0, Arc::clone(&split), device).unwrap();
             learner

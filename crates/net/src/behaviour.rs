@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{Advert, Audience, FederationId, NodeId};
+use fednode_core::{Advert, BroadcastSet, FederationId, NodeId};
 use libp2p::allow_block_list::{self, AllowedPeers, BlockedPeers};
 use libp2p::connection_limits::{self, ConnectionLimits};
 use libp2p::gossipsub::{
@@ -75,10 +75,12 @@ impl Topics {
     }
 
     /// Returns the topic on which an advert travels.
-    pub(crate) fn of_advert(&self, audience: &Audience, advert: &Advert) -> IdentTopic {
+    pub(crate) fn of_advert(&self, broadcast_set: &BroadcastSet, advert: &Advert) -> IdentTopic {
         match &advert.body {
             body if body.is_control() => self.control.clone(),
-            body if audience.is_everybody(advert.author, advert.round, body) => self.advert.clone(),
+            body if broadcast_set.is_for_everybody(advert.author, advert.round, body) => {
+                self.advert.clone()
+            }
             _ => self.of_author(&advert.author),
         }
     }
@@ -195,13 +197,13 @@ fn limits(max_peers: usize) -> ConnectionLimits {
 /// Messages carry no signature of gossipsub. Every advert has that of its author, which is checked before forwarding.
 pub(crate) fn gossip(
     topics: &Topics,
-    audience: Audience,
+    broadcast_set: BroadcastSet,
     registry: &mut Registry,
 ) -> Result<Gossip, String> {
     let filter = gossipsub::MaxCountSubscriptionFilter {
         filter: TopicFilter {
             topics: topics.clone(),
-            by_author: audience.is_partial(),
+            by_author: broadcast_set.is_partial(),
         },
         // A node that changes all authors that it follows names the old and the new ones in one request.
         max_subscribed_topics: MAX_FOLLOWED + 2,

@@ -20,7 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fednode_core::{Advert, Audience, Body, NodeId, Round, Sequence, SignedAdvert, Timestamp};
+use fednode_core::{Advert, Body, BroadcastSet, NodeId, Round, Sequence, SignedAdvert, Timestamp};
 
 use crate::bounded::Bounded;
 use crate::wire::{Digest, Heard, MAX_DIGEST, MAX_SYNC_ADVERTS};
@@ -58,7 +58,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Book {
     authors: BTreeMap<NodeId, Author>,
     /// The broadcast set; all nodes if absent.
-    audience: Option<Audience>,
+    broadcast_set: Option<BroadcastSet>,
     kept_bytes: usize,
     /// Grows with every insertion, and orders authors by their last advert.
     moment: u64,
@@ -97,9 +97,9 @@ fn advert_bytes(signed: &SignedAdvert) -> usize {
 
 impl Book {
     /// Makes an empty book of a federation.
-    pub(crate) fn of(audience: Audience) -> Self {
+    pub(crate) fn of(broadcast_set: BroadcastSet) -> Self {
         Self {
-            audience: Some(audience),
+            broadcast_set: Some(broadcast_set),
             ..Self::default()
         }
     }
@@ -123,8 +123,8 @@ impl Book {
     pub(crate) fn insert(&mut self, signed: Arc<SignedAdvert>, advert: &Advert, now: Timestamp) {
         let fleeting = matches!(advert.body, Body::Local(_));
         let whispered = self
-            .audience
-            .is_some_and(|all| !all.is_everybody(advert.author, advert.round, &advert.body));
+            .broadcast_set
+            .is_some_and(|all| !all.is_for_everybody(advert.author, advert.round, &advert.body));
         let kept = Kept {
             signed,
             expires_at: advert.expires_at,

@@ -217,7 +217,7 @@ impl Handle {
     }
 
     /// Follows these nodes and no others: receives their updates beside those of the broadcast set
-    /// ([`fednode_core::Audience`]). Of more than [`crate::MAX_FOLLOWED`] nodes it follows the first ones.
+    /// ([`fednode_core::BroadcastSet`]). Of more than [`crate::MAX_FOLLOWED`] nodes it follows the first ones.
     pub async fn follow(&self, nodes: Vec<NodeId>) {
         self.send(Command::Follow(nodes)).await;
     }

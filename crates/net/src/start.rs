@@ -5,7 +5,7 @@ use std::net::{IpAddr, TcpListener};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use fednode_core::{Advert, Audience, BlobStore, NodeId, SignedAdvert, Timestamp};
+use fednode_core::{Advert, BlobStore, BroadcastSet, NodeId, SignedAdvert, Timestamp};
 use futures::StreamExt;
 use libp2p::core::transport::ListenerId;
 use libp2p::multiaddr::Protocol;
@@ -76,7 +76,7 @@ pub async fn start(
     let setup = |error: io::Error| StartError::Setup(error.to_string());
     let topics = Topics::of(config.federation);
     let mut registry = Registry::default();
-    let gossip = behaviour::gossip(&topics, Audience::of(&config.spec), &mut registry)
+    let gossip = behaviour::gossip(&topics, BroadcastSet::of(&config.spec), &mut registry)
         .map_err(StartError::Setup)?;
     let transport =
         transport::build(&identity, config.network_key.as_ref(), &mut registry).map_err(setup)?;
@@ -273,7 +273,7 @@ async fn recall(config: &Config) -> Book {
         verified.sort_by_key(|(_, advert)| (advert.author, advert.sequence));
         verified
     });
-    let mut book = Book::of(Audience::of(&config.spec));
+    let mut book = Book::of(BroadcastSet::of(&config.spec));
     // Entered at time 0, so that they count as settled and sync offers them at once.
     for (signed, advert) in verified.await.unwrap_or_default() {
         book.insert(Arc::new(signed), &advert, Timestamp::default());

@@ -31,7 +31,7 @@ mod syncing;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fednode_core::{Audience, NodeId};
+use fednode_core::{BroadcastSet, NodeId};
 use futures::StreamExt;
 use libp2p::core::ConnectedPoint;
 use libp2p::swarm::{ConnectionError, ConnectionId, Swarm, SwarmEvent};
@@ -114,12 +114,12 @@ pub(crate) struct Task {
 impl Task {
     pub(crate) fn new(beginning: Beginning, outlets: Outlets, shared: Arc<Shared>) -> Self {
         let now = Instant::now();
-        let audience = Audience::of(&beginning.config.spec);
+        let broadcast_set = BroadcastSet::of(&beginning.config.spec);
         let mut task = Self {
             reception: Reception::default(),
             dialing: Dialing::default(),
             exchange: Exchange::new(now),
-            adverts: Adverts::new(audience, beginning.book, outlets.gate),
+            adverts: Adverts::new(broadcast_set, beginning.book, outlets.gate),
             gossip: Gossip::new(beginning.topics),
             syncing: Syncing::new(beginning.config.sync_every, now),
             next_prune: now + PRUNE_EVERY,

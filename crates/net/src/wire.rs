@@ -30,7 +30,7 @@ pub(crate) const MAX_DIGEST: usize = 1024;
 pub(crate) const MAX_HOLDS: usize = 256;
 /// Adverts in one sync reply, so that tiny ones do not make a long list.
 pub(crate) const MAX_SYNC_ADVERTS: usize = 4096;
-/// Largest number of nodes that one node follows, the largest `scale.follows` of a spec.
+/// Largest number of nodes that one node follows, at least a quarter of the largest `round.broadcast_set`.
 pub const MAX_FOLLOWED: usize = 256;
 /// Bytes of adverts in one sync reply. If there are more, another request follows.
 pub(crate) const SYNC_REPLY_BUDGET: usize = 1 << 20;

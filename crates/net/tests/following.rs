@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{Node, config};
-use fednode_core::{Audience, BlobId, Body, FederationSpec, Local, NodeId, Round};
+use fednode_core::{BlobId, Body, BroadcastSet, FederationSpec, Local, NodeId, Round};
 use fednode_net::{Config, Event, Identity};
 
 /// A federation of ten thousand in which 256 speak to everybody in a round.
@@ -34,10 +34,10 @@ async fn knowing(peers: &[&Node]) -> Node {
 
 /// Returns the first round from `from` on in which a node speaks to everybody, or does not.
 fn round_in_which(node: NodeId, speaks: bool, from: u32) -> Round {
-    let audience = Audience::of(&large().spec);
+    let broadcast_set = BroadcastSet::of(&large().spec);
     (from..)
         .map(Round)
-        .find(|round| audience.hears(node, *round) == speaks)
+        .find(|round| broadcast_set.contains(node, *round) == speaks)
         .unwrap()
 }
 

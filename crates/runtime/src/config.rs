@@ -84,16 +84,19 @@ impl Default for Control {
     }
 }
 
-impl std::str::FromStr for Control {
-    type Err = String;
+/// A text is no place for the control API.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no address as `127.0.0.1:0`, nor `off`")]
+pub struct NoControl(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl std::str::FromStr for Control {
+    type Err = NoControl;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.parse() {
             _ if text == "off" => Ok(Self::Off),
             Ok(address) => Ok(Self::At(address)),
-            Err(_) => Err(format!(
-                "`{text}` is no address as `127.0.0.1:0`, nor `off`"
-            )),
+            Err(_) => Err(NoControl(text.to_owned())),
         }
     }
 }

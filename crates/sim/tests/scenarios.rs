@@ -528,7 +528,10 @@ fn sketches_find_nearly_what_all_proxies_would() {
 #[test]
 fn friends_of_friends_are_found_where_not_everybody_is_heard() {
     let mut scenario = Scenario::new(seed(), 400, 14);
-    (scenario.spec.scale.speakers, scenario.spec.scale.follows) = (64, 48);
+    (
+        scenario.spec.round.broadcast_set,
+        scenario.spec.scale.follows,
+    ) = (64, Some(48));
     let outcome = play(&scenario);
     let agreement = outcome.agreement(scenario.spec.exchange.experts.as_ref().unwrap(), 4);
     let recalls: Vec<f64> = agreement
@@ -549,11 +552,11 @@ fn friends_of_friends_are_found_where_not_everybody_is_heard() {
     );
 }
 
-/// The aggregator dies, and those who act in its place are among the speakers.
+/// The aggregator dies, and those who act in its place are in the broadcast set.
 #[test]
 fn a_large_federation_survives_its_aggregator() {
     let mut scenario = Scenario::new(seed(), 200, 4).at(8.0, Incident::Kill(200));
-    scenario.spec.scale.speakers = 64;
+    scenario.spec.round.broadcast_set = 64;
     let outcome = play(&scenario);
     assert_one_lineage(&outcome);
     let acting = outcome.count(|note| matches!(note, Note::Acting(_)));

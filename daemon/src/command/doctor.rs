@@ -246,7 +246,7 @@ fn disk(config: &Config) -> Finding {
         () if free < wanted => Finding::new(
             Verdict::Warn,
             "disk",
-            format!("{detail}: lower --quota-mib"),
+            format!("{detail}: lower `storage.quota_mib`"),
         ),
         () => Finding::new(Verdict::Ok, "disk", detail),
     }

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     for path in &args.files {
         let samples = unlabelled::read(
             path,
-            &model.spec().model,
+            &model.spec().architecture(),
             &model.spec().fingerprints,
             vocabulary.as_ref(),
         )?;

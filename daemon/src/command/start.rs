@@ -39,7 +39,7 @@ const ADDRESSES: usize = 64;
 /// How long tasks that block may take to end after the last word.
 const LAST_PATIENCE: Duration = Duration::from_millis(500);
 
-/// What is typed. Every key of node.toml is a flag, described there.
+/// What is typed. `--set` reaches every key of node.toml, described there.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -77,7 +77,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
         Some(name) => own_model::chosen(&spec, name).or_fail(ExitCode::Configuration)?,
     };
     let trainer = trainer(&config, &own, &mine)?;
-    member.facts = facts(&config, &spec, &own.model.name, &mine.split.train)?;
+    member.facts = facts(&config, &spec, own.model.name.first(), &mine.split.train)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder
         .worker_threads(NETWORK_THREADS)
@@ -248,7 +248,8 @@ mod tests {
             "/ip4/1.2.3.4/tcp/2",
             "--shard",
             "2/5",
-            "--mdns",
+            "--set",
+            "network.mdns=true",
             "--network-key=k",
             "--data=csv:x",
         ]);
@@ -256,9 +257,7 @@ mod tests {
         assert_eq!(config.network.key, Some("k".into()));
         assert_eq!(config.shard.map(|shard| shard.position()), Some(1));
         assert_eq!(config.data.to_string(), "csv:x");
-        for log in ["--log", "--log-format"] {
-            assert_eq!(resolved(&[log, "json"]).log.format, Format::Json);
-        }
-        assert!(!resolved(&["--mdns=false"]).network.mdns);
+        let json = resolved(&["--set", "log.format=json"]);
+        assert_eq!(json.log.format, Format::Json);
     }
 }

@@ -60,7 +60,7 @@ impl Mine {
 
     /// Describes data, model and device.
     pub fn card(&self, spec: &FederationSpec, device: &str, n_parameters: u64) -> TrainerCard {
-        let model = spec.model.name.clone();
+        let model = spec.model.name.first().to_owned();
         self.facts.card(device, model, n_parameters)
     }
 }
@@ -182,7 +182,7 @@ mod tests {
         };
         let mut spec = crate::federation::spec(&args, &facts).unwrap();
         assert_eq!(
-            (spec.model.name.as_str(), spec.model.vocabulary),
+            (spec.model.name.first(), spec.fingerprints.vocabulary_size),
             ("fasttext", 8)
         );
         assert_eq!(spec.fingerprints.vocabulary, facts.vocabulary_hash);

@@ -37,11 +37,6 @@ crate::config! {
         /// Most modules that a node takes in, its own among them (1 to 1000). If more are offered, it takes those of the nodes
         /// with the most similar proxies. Without proxies it draws twice as many, and keeps those that fit best.
         max_members: usize = 20,
-        /// Whether the epoch is the best by validation loss, and the mixture is served only if it is no worse than the node's own
-        /// module on the validation samples; absent as the preset has it.
-        guard: Option<bool> = None,
-        /// Whether a node fine-tunes its own module on its own samples before it publishes it; absent as the preset has it.
-        fine_tune: Option<bool> = None,
         /// Whether the comparators of a study are computed and reported too: own module fine-tuned, uniform average of all
         /// modules, mixture of all of them.
         controls: bool = false,

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::{
-    FederationSpec, LimitsSpec, OptimizerKind, PoolSpec, RoundSpec, ScaleSpec, StatisticsSpec,
+    FederationSpec, Fingerprints, OptimizerKind, PoolSpec, RoundSpec, Schedule, StatisticsSpec,
     TrainingSpec, VERSION,
 };
 use crate::config::ConfigError;
+use crate::limits::FEWEST_MEMBERS;
 use crate::{Exchange, MAX_EXPERTS};
 
 /// Whether a key is in its range, which key, and which range.
@@ -19,10 +20,10 @@ impl FederationSpec {
     /// Names the first key out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let mut rules = general(self);
+        rules.extend(facts(&self.fingerprints));
         rules.extend(epochs_and_batches(&self.training, self));
         rules.extend(descent(&self.training, self.rounds));
         rules.extend(round(&self.round, self));
-        rules.extend(bounds(&self.scale, &self.limits));
         rules.extend(statistics(&self.statistics));
         rules.extend(pool(&self.pool));
         rules.extend(exchange(&self.exchange));
@@ -37,7 +38,6 @@ impl FederationSpec {
 
 fn general(spec: &FederationSpec) -> Vec<Rule> {
     let (model, data) = (&spec.model, &spec.data);
-    let known = &spec.fingerprints;
     vec![
         (
             spec.version == VERSION,
@@ -56,39 +56,45 @@ fn general(spec: &FederationSpec) -> Vec<Rule> {
         ),
         ((1..=100_000).contains(&spec.nodes), "nodes", "1 to 100000"),
         (
-            model.input.iter().all(|n| (1..=4096).contains(n)),
-            "model.input",
-            "three numbers from 1 to 4096",
-        ),
-        (
-            (2..=100_000).contains(&model.classes),
-            "model.classes",
-            "2 to 100000",
-        ),
-        (
-            known.class_names.is_empty() || known.class_names.len() == model.classes,
-            "fingerprints.class_names",
-            "as many names as `model.classes` says, or none",
-        ),
-        (
-            known.columns.is_empty() || are_distinct(&known.columns, model.input.iter().product()),
-            "fingerprints.columns",
-            "as many names as a sample has values (`model.input`), no two the same, or none",
-        ),
-        (
             (1..=MAX_EXPERTS).contains(&model.experts),
             "model.experts",
             "1 to 64",
         ),
         (
-            model.vocabulary <= 1_000_000,
-            "model.vocabulary",
-            "0 to 1000000",
-        ),
-        (
             (0.0..=0.5).contains(&data.validation_share),
             "data.validation_share",
             "0 to 0.5",
+        ),
+    ]
+}
+
+/// What `fednode init` takes from the data.
+fn facts(known: &Fingerprints) -> Vec<Rule> {
+    vec![
+        (
+            known.input.iter().all(|n| (1..=4096).contains(n)),
+            "fingerprints.input",
+            "three numbers from 1 to 4096",
+        ),
+        (
+            (2..=100_000).contains(&known.classes),
+            "fingerprints.classes",
+            "2 to 100000",
+        ),
+        (
+            known.class_names.is_empty() || known.class_names.len() == known.classes,
+            "fingerprints.class_names",
+            "as many names as `fingerprints.classes` says, or none",
+        ),
+        (
+            known.columns.is_empty() || are_distinct(&known.columns, known.input.iter().product()),
+            "fingerprints.columns",
+            "as many names as a sample has values (`fingerprints.input`), no two the same, or none",
+        ),
+        (
+            known.vocabulary_size <= 1_000_000,
+            "fingerprints.vocabulary_size",
+            "0 to 1000000",
         ),
     ]
 }
@@ -121,7 +127,7 @@ fn epochs_and_batches(training: &TrainingSpec, spec: &FederationSpec) -> Vec<Rul
             "1 to 65536",
         ),
         (
-            training.augmentation.suits(&spec.model),
+            training.augmentation.suits(&spec.fingerprints),
             "training.augmentation",
             "`none` unless inputs are images of 5×5 pixels or more",
         ),
@@ -147,14 +153,9 @@ fn descent(training: &TrainingSpec, rounds: u32) -> Vec<Rule> {
             "0 unless `training.optimizer` is `sgd`: Adam has a momentum of its own",
         ),
         (
-            (1..=100_000).contains(&training.schedule_every),
-            "training.schedule_every",
-            "1 to 100000",
-        ),
-        (
-            positive(training.schedule_factor) && training.schedule_factor <= 1.0,
-            "training.schedule_factor",
-            "above 0 to 1",
+            is_in_range(training.schedule),
+            "training.schedule",
+            "`step:EVERY:FACTOR` with EVERY from 1 to 100000 and FACTOR above 0 to 1",
         ),
         (
             training.warmup_rounds < rounds,
@@ -179,6 +180,15 @@ fn descent(training: &TrainingSpec, rounds: u32) -> Vec<Rule> {
     ]
 }
 
+fn is_in_range(schedule: Schedule) -> bool {
+    match schedule {
+        Schedule::Constant | Schedule::Cosine => true,
+        Schedule::Step { every, factor } => {
+            (1..=100_000).contains(&every) && positive(factor) && factor <= 1.0
+        }
+    }
+}
+
 fn round(round: &RoundSpec, spec: &FederationSpec) -> Vec<Rule> {
     vec![
         (
@@ -189,14 +199,9 @@ fn round(round: &RoundSpec, spec: &FederationSpec) -> Vec<Rule> {
         (
             round.participation >= 1.0 || !spec.is_cohort_by_chance() || chance_suffices(spec),
             "round.participation",
-            "so large that of `nodes`, or of the `scale.speakers` that are heard, 4 + 3 × `round.min_members` train in a round",
+            "so large that of `nodes`, or of the `round.broadcast_set`, 10 train in a round",
         ),
         (share(round.quorum), "round.quorum", "above 0, at most 1"),
-        (
-            (1..=spec.nodes.max(2)).contains(&round.min_members),
-            "round.min_members",
-            "1 to `nodes`",
-        ),
         (
             seconds(round.deadline_seconds),
             "round.deadline_seconds",
@@ -208,43 +213,18 @@ fn round(round: &RoundSpec, spec: &FederationSpec) -> Vec<Rule> {
             "above 0, at most a week",
         ),
         ((0.0..=1.0).contains(&round.audit), "round.audit", "0 to 1"),
-    ]
-}
-
-/// Chance leaves fewer than `min_members` in one round of thousands then.
-fn chance_suffices(spec: &FederationSpec) -> bool {
-    let (heard, round) = (spec.nodes.min(spec.scale.speakers), &spec.round);
-    round.participation * f64::from(heard) + 1e-9 >= 4.0 + 3.0 * f64::from(round.min_members)
-}
-
-fn bounds(scale: &ScaleSpec, limits: &LimitsSpec) -> Vec<Rule> {
-    vec![
         (
-            scale.full_proxies <= 100_000,
-            "scale.full_proxies",
-            "0 to 100000",
-        ),
-        (
-            (64..=512).contains(&scale.speakers),
-            "scale.speakers",
+            (64..=512).contains(&round.broadcast_set),
+            "round.broadcast_set",
             "64 to 512",
         ),
-        (
-            (16..=256).contains(&scale.follows),
-            "scale.follows",
-            "16 to 256",
-        ),
-        (
-            limits.clock_skew_seconds >= 1,
-            "limits.clock_skew_seconds",
-            "at least 1",
-        ),
-        (
-            limits.max_norm_ratio > 1.0,
-            "limits.max_norm_ratio",
-            "a number above 1",
-        ),
     ]
+}
+
+/// Chance leaves fewer than [`FEWEST_MEMBERS`] in one round of thousands then.
+fn chance_suffices(spec: &FederationSpec) -> bool {
+    let (heard, round) = (spec.nodes.min(spec.round.broadcast_set), &spec.round);
+    round.participation * f64::from(heard) + 1e-9 >= 4.0 + 3.0 * f64::from(FEWEST_MEMBERS)
 }
 
 fn statistics(statistics: &StatisticsSpec) -> Vec<Rule> {

@@ -69,6 +69,30 @@ const DOMAIN: &str = "fednode partition 1";
 /// The same for one with transforms.
 const TRANSFORMED_DOMAIN: &str = "fednode partition with transforms 1";
 
+/// Tells what is wrong with a file of index lists.
+#[derive(Debug, thiserror::Error)]
+pub enum PartitionFileError {
+    /// It is not of the form.
+    #[error("is no partition file: {0}")]
+    Form(#[from] serde_json::Error),
+    /// It does not list as many clients as it says.
+    #[error("speaks of {clients} clients, but lists {listed}")]
+    Clients {
+        /// How many it says.
+        clients: usize,
+        /// How many it lists.
+        listed: usize,
+    },
+    /// It lists a sample more than once.
+    #[error("lists sample {sample} a second time, at node {node}")]
+    Twice {
+        /// Which.
+        sample: u32,
+        /// Where, the second time.
+        node: usize,
+    },
+}
+
 impl Partition {
     /// Takes the lists of all nodes and puts each into ascending order: the order of a list means nothing.
     pub fn new(mut nodes: Vec<NodeIndices>) -> Self {
@@ -137,22 +161,20 @@ impl Partition {
     ///
     /// # Errors
     /// Says what is wrong: no JSON, no lists, a sample that appears twice.
-    pub fn from_json(text: &str) -> Result<(Self, Labelling), String> {
-        let file: File<'_> =
-            serde_json::from_str(text).map_err(|error| format!("is no partition file: {error}"))?;
+    pub fn from_json(text: &str) -> Result<(Self, Labelling), PartitionFileError> {
+        let file: File<'_> = serde_json::from_str(text)?;
         let nodes = file.nodes.into_owned();
         if let Some(clients) = file.clients.filter(|clients| *clients != nodes.len()) {
-            return Err(format!(
-                "speaks of {clients} clients, but lists {}",
-                nodes.len()
-            ));
+            let listed = nodes.len();
+            return Err(PartitionFileError::Clients { clients, listed });
         }
         let mut seen = HashSet::new();
         for (node, indices) in nodes.iter().enumerate() {
             if let Some(twice) = indices.all().find(|index| !seen.insert(*index)) {
-                return Err(format!(
-                    "lists sample {twice} a second time, at node {node}"
-                ));
+                return Err(PartitionFileError::Twice {
+                    sample: twice,
+                    node,
+                });
             }
         }
         Ok((Self::new(nodes), file.labelling))
@@ -179,8 +201,8 @@ mod tests {
             seed: 7,
         };
         assert_eq!(
-            Partition::from_json(&two().to_json(&labelling)),
-            Ok((two(), labelling))
+            Partition::from_json(&two().to_json(&labelling)).unwrap(),
+            (two(), labelling)
         );
     }
 
@@ -238,15 +260,16 @@ mod tests {
         let error =
             Partition::from_json(r#"{"nodes":[{"train":[1],"test":[2]},{"train":[2],"test":[]}]}"#);
         assert_eq!(
-            error.unwrap_err(),
+            error.unwrap_err().to_string(),
             "lists sample 2 a second time, at node 1"
         );
         let error = Partition::from_json(r#"{"clients":3,"nodes":[{"train":[1],"test":[2]}]}"#)
             .unwrap_err();
-        assert_eq!(error, "speaks of 3 clients, but lists 1");
+        assert_eq!(error.to_string(), "speaks of 3 clients, but lists 1");
         assert!(
             Partition::from_json("{}")
                 .unwrap_err()
+                .to_string()
                 .starts_with("is no partition file: missing field `nodes`")
         );
         assert!(Partition::from_json(r#"{"nodes":[{"train":[-1],"test":[]}]}"#).is_err());

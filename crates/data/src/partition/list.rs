@@ -38,7 +38,8 @@ impl Divide for List {
             )));
         }
         let text = std::fs::read_to_string(&self.path).map_err(DataError::read(&self.path))?;
-        let (partition, _) = Partition::from_json(&text).map_err(malformed)?;
+        let (partition, _) =
+            Partition::from_json(&text).map_err(|error| malformed(error.to_string()))?;
         let nodes = partition.nodes();
         if nodes.len() != request.nodes {
             return Err(malformed(format!(

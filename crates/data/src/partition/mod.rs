@@ -22,10 +22,10 @@ mod split;
 use std::fmt;
 use std::str::FromStr;
 
-pub use indices::{Labelling, NodeIndices, Partition};
+pub use indices::{Labelling, NodeIndices, Partition, PartitionFileError};
 pub(crate) use split::stratified;
 
-use crate::error::DataError;
+use crate::error::{DataError, TextError};
 use crate::transform::Transforms;
 use fednode_core::random::Dice;
 
@@ -212,7 +212,7 @@ impl FromStr for Rule {
     type Err = DataError;
 
     fn from_str(text: &str) -> Result<Self, DataError> {
-        let wrong = |cause: String| DataError::Text {
+        let wrong = |cause: TextError| DataError::Text {
             text: text.to_owned(),
             what: "partition",
             cause,
@@ -220,14 +220,14 @@ impl FromStr for Rule {
         let (base, transforms) = Transforms::take_off(text)?;
         let (name, argument) = base.split_once(':').unwrap_or((base, ""));
         let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
-            let forms: Vec<&str> = KINDS.iter().map(|kind| kind.form).collect();
-            return Err(wrong(format!("expected one of {}", forms.join(", "))));
+            let forms = KINDS.iter().map(|kind| kind.form.to_owned()).collect();
+            return Err(wrong(TextError::Kind(forms)));
         };
         let divide =
-            (kind.parse)(argument).ok_or_else(|| wrong(format!("expected `{}`", kind.form)))?;
+            (kind.parse)(argument).ok_or_else(|| wrong(TextError::Form(kind.form.to_owned())))?;
         if kind.name == OWN && !transforms.is_empty() {
             let cause = "data that each node brings are taken as they are, without transforms";
-            return Err(wrong(cause.into()));
+            return Err(wrong(TextError::Transforms(cause.into())));
         }
         Ok(Self {
             text: text.to_owned(),

@@ -21,7 +21,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::kind::Kind;
 use super::options::{short, typed};
 use super::{KINDS, Source};
-use crate::error::DataError;
+use crate::error::{DataError, TextError};
 
 /// The key that names the reader.
 const KIND: &str = "kind";
@@ -169,21 +169,22 @@ impl FromStr for DataSource {
     type Err = DataError;
 
     fn from_str(text: &str) -> Result<Self, DataError> {
-        let wrong = |cause: String| DataError::Text {
+        let wrong = |cause: TextError| DataError::Text {
             text: text.to_owned(),
             what: "data source",
             cause,
         };
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
         let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
-            let forms: Vec<String> = KINDS.iter().map(Kind::form).collect();
-            return Err(wrong(format!("expected one of {}", forms.join(", "))));
+            return Err(wrong(TextError::Kind(
+                KINDS.iter().map(Kind::form).collect(),
+            )));
         };
         if kind.argument().is_none() != rest.is_empty() {
-            return Err(wrong(format!("expected `{}`", kind.form())));
+            return Err(wrong(TextError::Form(kind.form())));
         }
         let options = options(kind, rest).map_err(wrong)?;
-        let options = kind.checked(options).map_err(|error| wrong(error.0))?;
+        let options = kind.checked(options).map_err(|error| wrong(error.into()))?;
         Ok(Self {
             kind,
             options,
@@ -193,7 +194,7 @@ impl FromStr for DataSource {
 }
 
 /// Takes options off the end of the short form, as long as there are any; the rest is the argument, commas and all.
-fn options(kind: &Kind, text: &str) -> Result<toml::Table, String> {
+fn options(kind: &Kind, text: &str) -> Result<toml::Table, TextError> {
     let doc = kind.doc();
     let Some(argument) = kind.argument() else {
         return Ok(toml::Table::new());
@@ -205,11 +206,10 @@ fn options(kind: &Kind, text: &str) -> Result<toml::Table, String> {
         && let Some((name, value)) = option.split_once('=')
     {
         let Some(key) = known.iter().find(|key| key.key == name) else {
-            let names: Vec<&str> = known.iter().map(|key| key.key).collect();
-            return Err(format!(
-                "unknown option `{name}`, expected one of {}",
-                names.join(", ")
-            ));
+            return Err(TextError::Option {
+                name: name.to_owned(),
+                known: known.iter().map(|key| key.key).collect(),
+            });
         };
         options.insert(name.to_owned(), typed(value, key));
         rest = head;

@@ -33,7 +33,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use csv_table::numbers;
+pub use csv_table::{HeaderError, RowsError, numbers};
 pub use data_source::DataSource;
 pub use idx::{is_transposed, transposed};
 pub use kind::Kind;

@@ -37,7 +37,7 @@ use std::fmt;
 use domains::Domains;
 use image::Image;
 
-use crate::error::DataError;
+use crate::error::{DataError, TextError};
 use crate::partition::NodeIndices;
 use crate::samples::{Drift, Pixels, Samples};
 use crate::source::Facts;
@@ -447,7 +447,7 @@ fn wrong(text: &str, cause: String) -> DataError {
     DataError::Text {
         text: text.to_owned(),
         what: "partition",
-        cause,
+        cause: TextError::Transforms(cause),
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fednode_core::draw::DrawSeed;
-use fednode_core::{Audience, BlobId, FederationId, FederationSpec, NodeId, Schedule, Timestamp};
+use fednode_core::{
+    BlobId, BroadcastSet, FederationId, FederationSpec, NodeId, Schedule, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{Aggregator, OpenRound};
@@ -38,7 +40,7 @@ impl Aggregator {
         let Self {
             spec,
             schedule: _,
-            audience: _,
+            broadcast_set: _,
             // Empty between two inputs.
             outbox: _,
             draws,
@@ -81,7 +83,7 @@ impl Aggregator {
         let schedule = Arc::new(Schedule::of(&spec));
         image.open.adopt_spec(&spec, &schedule);
         Ok(Self {
-            audience: Audience::of(&spec),
+            broadcast_set: BroadcastSet::of(&spec),
             spec,
             schedule,
             draws: image.draws,

@@ -6,8 +6,8 @@
 //!        └── updates of those followed ◄── follow ◄── friends of friends ◄─────┘
 //! ```
 //!
-//! Beyond `scale.full_proxies` nodes a node fetches the proxies of a shortlist only (`fednode-mix`, `sketch`). Beyond
-//! `scale.speakers` it hears a changing sample of the others. It looks for its kind as in nearest-neighbour descent
+//! Beyond 200 nodes (`limits::FULL_PROXIES`) a node fetches the proxies of a shortlist only (`fednode-mix`, `sketch`). Beyond
+//! `round.broadcast_set` it receives a changing sample of the others. It looks for its kind as in nearest-neighbour descent
 //! (Dong, Charikar and Li 2011; T-Man, Jelasity et al. 2009). Whoever is like me knows others who are like me. Every
 //! update recommends its author's nearest; those that were not heard of are followed until the next refresh, and stay
 //! if their experts prove nearer than what was known.
@@ -75,10 +75,10 @@ pub(super) fn follow_nearest(
     refresh: Round,
     known: &BTreeMap<NodeId, Arc<ProxySet>>,
 ) {
-    if !shared.audience.is_partial() {
+    if !shared.broadcast_set.is_partial() {
         return;
     }
-    let most = shared.spec.scale.follows as usize;
+    let most = shared.spec.most_followed();
     let mut nearest = planned_owners(shared);
     for (node, _) in fednode_mix::plan::ranking(shared.me, known) {
         if nearest.len() < MAX_PEERS.min(most / 2) && !nearest.contains(&node) {
@@ -96,17 +96,17 @@ pub(super) fn follow_nearest(
 }
 
 /// Forgets whom this node neither follows nor is connected with, once they have been silent for a round.
-pub(super) fn forget_strangers(shared: &mut Shared) {
-    if shared.audience.is_partial() {
+pub(super) fn forget_unfollowed(shared: &mut Shared) {
+    if shared.broadcast_set.is_partial() {
         let since = Round(shared.memory.round.0.saturating_sub(1));
-        shared.view.forget_strangers(since, &shared.following.all);
+        shared.view.forget_unfollowed(since, &shared.following.all);
     }
 }
 
 /// Follows those whom the plan names: after a restart nothing else says whom to follow.
 pub(super) fn follow_planned(shared: &mut Shared) {
     let is_restarted = shared.following.all.is_empty() && shared.memory.plan.is_some();
-    if shared.audience.is_partial() && is_restarted {
+    if shared.broadcast_set.is_partial() && is_restarted {
         let nearest = planned_owners(shared);
         shared.outbox.push(Output::Follow(nearest.clone()));
         let all = nearest.iter().copied().collect();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use fednode_core::draw::DrawSeed;
 use fednode_core::{
-    Audience, BlobId, BlobRef, Body, FederationSpec, Lineage, Local, LocalReport, NodeId, ParamSet,
-    ProxyOffer, ProxySet, Round, Schedule, Timestamp,
+    BlobId, BlobRef, Body, BroadcastSet, FederationSpec, Lineage, Local, LocalReport, NodeId,
+    ParamSet, ProxyOffer, ProxySet, Round, Schedule, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use super::memory::Memory;
 use super::proxies::Proxies;
 use crate::chain::{self, Rank};
 use crate::cohort::Cohort;
-use crate::encoding::{audience_of_default_spec, schedule_of_default_spec};
+use crate::encoding::{broadcast_set_of_default_spec, schedule_of_default_spec};
 use crate::event::{Fetch, FetchKind, Note, Output};
 use crate::follower::{Closed, Follower};
 use crate::outbox::Outbox;
@@ -36,8 +36,8 @@ pub(super) struct Shared {
     #[serde(skip, default = "schedule_of_default_spec")]
     pub(super) schedule: Arc<Schedule>,
     pub(super) draws: DrawSeed,
-    #[serde(skip, default = "audience_of_default_spec")]
-    pub(super) audience: Audience,
+    #[serde(skip, default = "broadcast_set_of_default_spec")]
+    pub(super) broadcast_set: BroadcastSet,
     pub(super) me: NodeId,
     /// What everybody starts from.
     initial: Lineage,
@@ -67,7 +67,7 @@ impl Shared {
         let initial = initial_shared.map(|blob| blob.id);
         Self {
             draws: spec.draw_seed(),
-            audience: Audience::of(&spec),
+            broadcast_set: BroadcastSet::of(&spec),
             me,
             initial: initial.unwrap_or_else(|| BlobId::of(&spec.canonical_bytes())),
             now: Timestamp::default(),
@@ -88,7 +88,7 @@ impl Shared {
     /// Takes the spec back, which no image holds, and what follows from it.
     pub(super) fn adopt_spec(&mut self, spec: Arc<FederationSpec>) {
         self.schedule = Arc::new(Schedule::of(&spec));
-        self.audience = Audience::of(&spec);
+        self.broadcast_set = BroadcastSet::of(&spec);
         self.spec = spec;
     }
 

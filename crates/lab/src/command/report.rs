@@ -42,16 +42,22 @@ pub struct Args {
     target: Option<f64>,
 }
 
-fn per_cent(text: &str) -> Result<f64, String> {
-    let number: f64 = text
-        .trim_end_matches('%')
-        .trim()
-        .parse()
-        .map_err(|_| "expected a number, like 80".to_owned())?;
+/// A text is no share in per cent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum NoPerCent {
+    #[error("expected a number, like 80")]
+    NoNumber,
+    #[error("expected more than 0 and at most 100")]
+    OutOfRange,
+}
+
+fn per_cent(text: &str) -> Result<f64, NoPerCent> {
+    let number = text.trim_end_matches('%').trim().parse::<f64>();
+    let number = number.map_err(|_| NoPerCent::NoNumber)?;
     if number > 0.0 && number <= 100.0 {
         Ok(number / 100.0)
     } else {
-        Err("expected more than 0 and at most 100".into())
+        Err(NoPerCent::OutOfRange)
     }
 }
 

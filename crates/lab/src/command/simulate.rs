@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use fednode_config::flags::dropped;
 use fednode_core::ConfigError;
 use fednode_runtime::exit::ExitCode;
 
@@ -52,15 +53,15 @@ pub struct Args {
     /// Evaluate every node's result on everyone's test samples too.
     #[arg(long)]
     global_test: bool,
-    /// Play the protocol alone, with toys of a few floats instead of models: messages, bytes and time with many nodes.
-    #[arg(long, conflicts_with_all = ["data", "partition_file", "evaluate_every", "global_test"])]
-    no_training: bool,
-    /// With `--no-training`: compare the nodes' plans with those of somebody who knows all proxies; slower, more memory.
+    /// Play the protocol alone: messages, bytes and time with many nodes. Toys take the models' place, with so many floats in
+    /// the shared part and in every expert; 0 for a few.
+    #[arg(long, value_name = "N", conflicts_with_all = ["data", "partition_file", "evaluate_every", "global_test"])]
+    toy_floats: Option<u32>,
+    #[arg(long = "no-training", value_name = "VALUE", hide = true, num_args = 0..=1, default_missing_value = "", value_parser = dropped("--toy-floats 0"))]
+    dropped_no_training: Option<String>,
+    /// With `--toy-floats`: compare the nodes' plans with those of somebody who knows all proxies; slower, more memory.
     #[arg(long)]
     compare_plans: bool,
-    /// With `--no-training`: floats in the shared part and in every expert of a toy [default: a few].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    toy_floats: Option<u32>,
     /// Check all settings and list the runs, but play none.
     #[arg(long)]
     dry_run: bool,
@@ -82,7 +83,7 @@ const EVALUATE_EVERY: u32 = 10;
 /// Runs everything and prints the result.
 pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let experiment = experiment(args)?;
-    if !experiment.no_training {
+    if experiment.toy_floats.is_none() {
         fednode_runtime::allocator::settle();
     }
     layers::warn_of_variables("simulate");
@@ -90,14 +91,14 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         .data
         .as_ref()
         .or(experiment.data.as_ref())
-        .filter(|_| !experiment.no_training)
+        .filter(|_| experiment.toy_floats.is_none())
     {
         data::warn_of_table(&data::source(source)?, &[])?;
     }
-    if experiment.no_training {
+    if let Some(toy_floats) = experiment.toy_floats {
         let wanted = protocol::Wanted {
             compare_plans: experiment.compare_plans,
-            toy_floats: experiment.toy_floats,
+            toy_floats,
         };
         let prepare = |run: Run| protocol::Prepared::new(&run.federation, run.aggregator, wanted);
         play_all(args, plan(args, &experiment, prepare)?, form)
@@ -278,7 +279,6 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
     if !args.seeds.is_empty() {
         experiment.seeds.clone_from(&args.seeds);
     }
-    experiment.no_training |= args.no_training;
     experiment.compare_plans |= args.compare_plans;
     experiment.toy_floats = args.toy_floats.or(experiment.toy_floats);
     experiment

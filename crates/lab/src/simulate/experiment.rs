@@ -22,7 +22,7 @@
 //! set = { algorithm = "fedmoe-da", peers_per_expert = 5 }
 //! ```
 //!
-//! Or the protocol alone, `no_training = true`, for which there is no data. A key has one place: what a row of the table
+//! Or the protocol alone, `toy_floats = 0`, for which there is no data. A key has one place: what a row of the table
 //! is named after cannot be set for all of them too.
 
 mod file;
@@ -48,11 +48,9 @@ pub(crate) struct Experiment {
     pub(crate) evaluate_every: Option<u32>,
     /// Whether every node's result is evaluated on everyone's test samples too.
     pub(crate) global_test: Option<bool>,
-    /// Whether the protocol is played alone.
-    pub(crate) no_training: bool,
     /// Whether its plans are compared with those of somebody who knows all proxies.
     pub(crate) compare_plans: bool,
-    /// Floats in each part of the toys that take the models' place there.
+    /// Floats in each part of the toys that take the models' place, if the protocol is played alone; 0 for a few.
     pub(crate) toy_floats: Option<u32>,
     /// Settings of all runs.
     pub(crate) set: Vec<Assignment>,
@@ -179,14 +177,11 @@ impl Experiment {
             ("global_test", self.global_test.is_some()),
         ];
         match of_training.into_iter().find(|(_, is_there)| *is_there) {
-            Some((key, _)) if self.no_training => {
+            Some((key, _)) if self.toy_floats.is_some() => {
                 Err(ConfigError(format!("without training there is no `{key}`")))
             }
-            _ if self.compare_plans && !self.no_training => Err(ConfigError(
-                "plans are compared without training: `no_training`".into(),
-            )),
-            _ if self.toy_floats.is_some() && !self.no_training => Err(ConfigError(
-                "`toy_floats` is of what is not trained: `no_training`".into(),
+            _ if self.compare_plans && self.toy_floats.is_none() => Err(ConfigError(
+                "plans are compared without training: `toy_floats`".into(),
             )),
             _ => Ok(()),
         }
@@ -254,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_grid_multiplies_the_variants() {
-        let text = "seeds = [1, 2]\n[set]\nmodel = { by_node = ['cnn-1', 'cnn-2'] }\nrounds = 3\ntraining = { learning_rate = 0.5 }\n\
+        let text = "seeds = [1, 2]\n[set]\nmodel = { name = ['cnn-1', 'cnn-2'] }\nrounds = 3\ntraining = { learning_rate = 0.5 }\n\
                     [grid]\nalgorithm = [\"local\", \"fedavg\"]\n\"data.partition\" = [\"iid\"]\n\
                     [[variant]]\nname = \"a\"\nset = { nodes = 4 }\n[[variant]]\nname = \"b\"\nset = { nodes = 5 }";
         let experiment = Experiment::parse(text, Path::new("")).unwrap();
@@ -266,7 +261,7 @@ mod tests {
         assert_eq!(
             set,
             [
-                "model.by_node=[\"cnn-1\", \"cnn-2\"]",
+                "model.name=[\"cnn-1\", \"cnn-2\"]",
                 "rounds=3",
                 "training.learning_rate=0.5"
             ]

@@ -10,7 +10,7 @@
 //! Only the clock is invented. Adverts, plans, screening, means and merges are those of a live federation, so a table
 //! made here says what a swarm would have learned. The result depends on the settings and the seed, not on the number
 //! of threads. A local update depends on nothing but its node's model, data and seed. The order of updates is that of
-//! virtual time. With `--no-training`, toys of a few floats take the learners' place ([`protocol`]). Seconds in records
+//! virtual time. With `--toy-floats`, toys of a few floats take the learners' place ([`protocol`]). Seconds in records
 //! and summary are those spent computing; the network takes none.
 
 pub(crate) mod experiment;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! No data set is read. Adverts weigh what they weigh on the wire. Blobs are those of toys, a few floats each unless
-//! `--toy-floats` says otherwise. So their bytes tell how often something travels, not how much a model weighs.
+//! `--toy-floats` names another number than 0. So their bytes tell how often something travels, not how much a model weighs.
 
 use std::path::Path;
 use std::time::Instant;
@@ -88,8 +88,8 @@ pub(crate) struct Prepared {
 pub(crate) struct Wanted {
     /// Whether plans are compared with those of somebody who knows all proxies.
     pub(crate) compare_plans: bool,
-    /// Floats in each part of a toy; a few if nobody says.
-    pub(crate) toy_floats: Option<u32>,
+    /// Floats in each part of a toy; 0 for a few.
+    pub(crate) toy_floats: u32,
 }
 
 impl Prepared {
@@ -110,7 +110,7 @@ impl Prepared {
             ..DataFacts::default()
         };
         let spec = federation::spec(federation, &facts).or_fail(ExitCode::Configuration)?;
-        memory::check_toys(spec.nodes as usize, wanted.toy_floats.unwrap_or(0) as usize)?;
+        memory::check_toys(spec.nodes as usize, wanted.toy_floats as usize)?;
         Ok(Self {
             spec,
             aggregator,
@@ -153,8 +153,8 @@ impl Play for Prepared {
         let (spec, nodes) = (&self.spec, self.spec.nodes as usize);
         let mut counted = Counted {
             toys: match self.wanted.toy_floats {
-                None => Toys::new(spec.seed, nodes + 1),
-                Some(floats) => Toys::of_floats(spec.seed, nodes + 1, floats as usize),
+                0 => Toys::new(spec.seed, nodes + 1),
+                floats => Toys::of_floats(spec.seed, nodes + 1, floats as usize),
             },
             traffic: vec![<(sim::Bytes, sim::Bytes)>::default(); nodes],
             progress: Progress::new(nodes, spec.rounds, Counts::Closings, means.quiet),

@@ -257,7 +257,7 @@ impl Prepared {
         };
         let worker = |_| -> anyhow::Result<Vec<Learner>> {
             let device = means.device.open(1)?;
-            (0..spec.model.by_node.len().max(1))
+            (0..spec.model.name.iter().len())
                 .map(|model| learner(&device, model))
                 .collect()
         };
@@ -296,7 +296,7 @@ impl Prepared {
         };
         Ok(Load {
             nodes: spec.nodes as usize,
-            models: (0..spec.model.by_node.len().max(1))
+            models: (0..spec.model.name.iter().len())
                 .map(weigh)
                 .collect::<anyhow::Result<_>>()?,
             kept_rounds: sim::KEPT_ROUNDS,

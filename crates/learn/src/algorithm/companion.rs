@@ -4,7 +4,7 @@
 //! The node's own model may be any; only the companion must be the same on all nodes.
 
 use fednode_core::ConfigError;
-use fednode_core::spec::ModelSpec;
+use fednode_core::spec::Architecture;
 
 use super::Setup;
 use super::hyper::{Hyper, Kind};
@@ -42,7 +42,7 @@ pub(super) fn halves(setup: &Setup<'_>) -> Result<[Part; 2], ConfigError> {
         "same" => setup.model.name.clone(),
         name => name.to_owned(),
     };
-    let spec = ModelSpec {
+    let spec = Architecture {
         name,
         ..setup.model.clone()
     };

@@ -368,7 +368,7 @@ impl Algorithm for FedJets {
 
 #[cfg(test)]
 mod tests {
-    use fednode_core::spec::ModelSpec;
+    use fednode_core::spec::Architecture;
 
     use super::*;
     use crate::algorithm::testing::{Driven, assert_close, batch, build, numbers, setup};
@@ -380,7 +380,7 @@ mod tests {
             "fedjets",
             &[hyper, &[("common_rounds", 1.0)]].concat(),
             |setup| {
-                let model = ModelSpec {
+                let model = Architecture {
                     experts: 3,
                     ..setup.model.clone()
                 };

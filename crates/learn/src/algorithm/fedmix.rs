@@ -269,7 +269,7 @@ impl Algorithm for FedMix {
 
 #[cfg(test)]
 mod tests {
-    use fednode_core::spec::ModelSpec;
+    use fednode_core::spec::Architecture;
 
     use super::*;
     use crate::algorithm::testing::{Driven, assert_close, batch, matrix, numbers, setup};
@@ -278,7 +278,7 @@ mod tests {
     /// A node with three experts, of which it selects two.
     fn node() -> FedMix {
         setup("fedmix", &[], |setup| {
-            let model = ModelSpec {
+            let model = Architecture {
                 experts: 3,
                 ..setup.model.clone()
             };

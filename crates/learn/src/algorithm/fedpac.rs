@@ -15,7 +15,7 @@
 //! round old: the heads of a round are mixed by the statistics of the round before, and in round 1 none are. Both sets
 //! were measured under one base, the one that the round began with, as there. Where only some nodes train in a round
 //! (`round.participation`), a node that did not train in the round before has no statistics of it, and keeps its head.
-//! So does one that `peers_per_expert` leaves nobody. In a federation of more than `scale.full_proxies` nodes and with
+//! So does one that `peers_per_expert` leaves nobody. In a federation of more than 200 nodes (`limits::FULL_PROXIES`) and with
 //! a number of `peers_per_expert`, those take part whose statistics have the sketches most like the node's own.
 //!
 //! The paper was not at hand; the authors' code is followed. There is no alignment in the first round, and the head's

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use fednode_core::spec::ModelSpec;
+use fednode_core::spec::Architecture;
 use fednode_core::{HyperValue, Weighting};
 use fednode_mix::{matching, rule};
 
@@ -151,10 +151,10 @@ fn size(row: &model::Row, channels: usize) -> String {
     } else {
         [3, 32, 32]
     };
-    let spec = ModelSpec {
+    let spec = Architecture {
         input,
         classes: 10,
-        ..ModelSpec::default()
+        ..Architecture::default()
     };
     let Ok(layers) = (row.layers)(&spec) else {
         return "–".into();

@@ -71,7 +71,7 @@ use std::ops::Range;
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::config::unknown_name;
-use fednode_core::spec::{ModelSpec, TrainingSpec};
+use fednode_core::spec::{Architecture, TrainingSpec};
 use fednode_core::{Averaging, ConfigError, Exchange, FederationSpec, ParamSet, Weighting};
 
 use crate::batch::Batch;
@@ -184,7 +184,7 @@ pub static TABLE: &[Row] = &[
 #[derive(Debug)]
 pub struct Setup<'a> {
     /// The model of this node.
-    pub model: &'a ModelSpec,
+    pub model: &'a Architecture,
     /// The local update.
     pub training: &'a TrainingSpec,
     /// The algorithm's hyper-parameters.
@@ -209,7 +209,7 @@ pub fn build(spec: &FederationSpec, device: &Device) -> Result<Box<dyn Algorithm
     row.optimizers.check(row.name, &spec.training)?;
     let (participation, rounds) = (spec.trained_share(), spec.rounds);
     (row.build)(&Setup {
-        model: &spec.model,
+        model: &spec.architecture(),
         training: &spec.training,
         hyper,
         participation,

@@ -216,7 +216,7 @@ mod tests {
             .unwrap();
         let built = |name: &str| {
             setup("pfedmoe", &[], |setup| {
-                let model = fednode_core::spec::ModelSpec {
+                let model = fednode_core::spec::Architecture {
                     name: name.into(),
                     input: [1, 8, 8],
                     ..setup.model.clone()

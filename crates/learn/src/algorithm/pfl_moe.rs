@@ -479,7 +479,7 @@ impl Algorithm for PflMoe {
 
 #[cfg(test)]
 mod tests {
-    use fednode_core::spec::ModelSpec;
+    use fednode_core::spec::Architecture;
 
     use super::*;
     use crate::algorithm::testing::{Driven, assert_close, batch, build, matrix, numbers, setup};
@@ -544,7 +544,7 @@ mod tests {
     fn gates_have_the_sizes_of_the_paper() {
         let size = |name: &str, model: &str, input| {
             setup(name, &[], |setup| {
-                let model = ModelSpec {
+                let model = Architecture {
                     name: model.into(),
                     input,
                     ..setup.model.clone()

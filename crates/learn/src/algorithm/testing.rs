@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use fednode_core::spec::{ModelSpec, TrainingSpec};
+use fednode_core::spec::{Architecture, TrainingSpec};
 use fednode_core::{FederationSpec, HyperValue, Round};
 
 use super::{Algorithm, RoundContext, Row, Setup, Stage, Step, StepContext, TABLE, find};
@@ -117,12 +117,12 @@ pub(super) fn setup<T>(name: &str, hyper: &[(&str, f64)], build: impl Fn(&Setup<
     let hyper = row
         .values(&given)
         .expect("tests give hyper-parameters in range");
-    let model = ModelSpec {
+    let model = Architecture {
         name: "mlp".into(),
         input: [1, 2, 2],
         classes: 2,
         experts: 1,
-        ..ModelSpec::default()
+        ..Architecture::default()
     };
     let (training, device) = (TrainingSpec::default(), Device::flex());
     build(&Setup {
@@ -200,13 +200,8 @@ pub(crate) fn trained() -> Vec<(&'static str, Box<dyn Algorithm>)> {
         seed: 1,
         ..FederationSpec::default()
     };
-    spec.model = ModelSpec {
-        name: "cnn".into(),
-        input: [1, 8, 8],
-        classes: 3,
-        experts: 2,
-        ..ModelSpec::default()
-    };
+    (spec.model.name, spec.model.experts) = ("cnn".into(), 2);
+    (spec.fingerprints.input, spec.fingerprints.classes) = ([1, 8, 8], 3);
     spec.training.learning_rate = 0.05;
     let build = |row: &'static Row| {
         let spec = FederationSpec {

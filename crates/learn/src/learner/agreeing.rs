@@ -21,7 +21,7 @@ impl Learner {
     pub(super) fn new_agreement(&self, spec: &FederationSpec) -> Result<Agreement, LearnError> {
         agreement::check(spec, self.parts.algorithm.as_ref())?;
         let device = &self.parts.device;
-        device.run(|| Agreement::new(&spec.model, spec.seed, device.tensors()))
+        device.run(|| Agreement::new(&spec.architecture(), spec.seed, device.tensors()))
     }
 
     /// Adds up the own statistics and chooses anew how they are joined with the own model.

@@ -51,7 +51,7 @@ impl Learner {
     }
 
     /// Fine-tunes the private module on the node's own samples before it is published, the rest of the model frozen; the
-    /// step size and batch size are those of local updates, the epochs the pool's. With `pool.guard` the epoch of the
+    /// step size and batch size are those of local updates, the epochs the pool's. With the guard the epoch of the
     /// lowest validation loss stays, or the module as it was if none is lower, or if there are no validation samples.
     /// `watch` is called after every batch, epoch 0 being the computation of the module's inputs.
     ///
@@ -140,7 +140,6 @@ impl Learner {
             device: self.parts.device.tensors(),
             seeds: [self.seed, self.node_seed],
             budget: &self.budget,
-            max_norm_ratio: self.max_norm_ratio,
         })
     }
 

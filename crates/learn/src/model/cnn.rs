@@ -5,7 +5,7 @@
 //! kernels are 3×3 with padding 1, which keeps the map's size up to the poolings (8×8 digits end as 2×2).
 
 use fednode_core::ConfigError;
-use fednode_core::spec::ModelSpec;
+use fednode_core::spec::Architecture;
 
 use super::layer::{Activation, Conv, Linear};
 use super::net::{Block, leaf};
@@ -23,8 +23,8 @@ const SMALLEST_UNPADDED: usize = 16;
 /// Smallest side that two poolings leave something of.
 const SMALLEST: usize = 4;
 
-fn layers(spec: &ModelSpec) -> Result<Vec<Block>, ConfigError> {
-    let ModelSpec { input, classes, .. } = *spec;
+fn layers(spec: &Architecture) -> Result<Vec<Block>, ConfigError> {
+    let Architecture { input, classes, .. } = *spec;
     let side = input[1].min(input[2]);
     if side < SMALLEST {
         return Err(too_small("cnn", input, SMALLEST));

@@ -7,7 +7,7 @@
 //! padded, but for images with a side below 16 they are 3×3 with padding 1.
 
 use fednode_core::ConfigError;
-use fednode_core::spec::ModelSpec;
+use fednode_core::spec::Architecture;
 
 use super::layer::{Activation, Conv, Linear};
 use super::net::{Block, leaf};
@@ -55,11 +55,11 @@ pub(super) const ROWS: [Row; 5] = [
 
 /// Makes a member of the family by the maps of its second convolution and the units of its first hidden layer.
 fn layers(
-    spec: &ModelSpec,
+    spec: &Architecture,
     model: &str,
     [filters, units]: [usize; 2],
 ) -> Result<Vec<Block>, ConfigError> {
-    let ModelSpec { input, classes, .. } = *spec;
+    let Architecture { input, classes, .. } = *spec;
     let side = input[1].min(input[2]);
     if side < SMALLEST {
         return Err(too_small(model, input, SMALLEST));
@@ -109,10 +109,10 @@ mod tests {
     use super::*;
     use crate::model::{Cut, Net, Parameter};
 
-    fn spec(input: [usize; 3]) -> ModelSpec {
-        ModelSpec {
+    fn spec(input: [usize; 3]) -> Architecture {
+        Architecture {
             input,
-            ..ModelSpec::default()
+            ..Architecture::default()
         }
     }
 

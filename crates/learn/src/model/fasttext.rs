@@ -5,7 +5,7 @@
 //! ```
 //!
 //! There is no activation between the two fully connected layers. V, the entries of the vocabulary, is
-//! `model.vocabulary`, which comes with the data. The embedding is the first layer, what FedMoE-DA shares and its gate
+//! `fingerprints.vocabulary_size`, which comes with the data. The embedding is the first layer, what FedMoE-DA shares and its gate
 //! reads; the head of FedPer and its like is the last one.
 //!
 //! `fasttext-pfllib` is the same with what their code does besides. The mean is over all places of a text, padding
@@ -15,7 +15,7 @@
 //! vocabulary of 98,635 entries is `vocabulary=98635` of the data source, less the words that only the test texts have.
 
 use fednode_core::ConfigError;
-use fednode_core::spec::ModelSpec;
+use fednode_core::spec::Architecture;
 
 use super::embedding::{Embedding, Mean};
 use super::layer::{Activation, Linear};
@@ -40,8 +40,12 @@ pub(super) const ROWS: [Row; 2] = [
 /// Numbers of a word's row, and of the features (PM-MoE's d).
 const WIDTH: usize = 32;
 
-fn layers(spec: &ModelSpec, mean: Mean, after_base: Activation) -> Result<Vec<Block>, ConfigError> {
-    let ModelSpec {
+fn layers(
+    spec: &Architecture,
+    mean: Mean,
+    after_base: Activation,
+) -> Result<Vec<Block>, ConfigError> {
+    let Architecture {
         input,
         classes,
         vocabulary,
@@ -50,7 +54,7 @@ fn layers(spec: &ModelSpec, mean: Mean, after_base: Activation) -> Result<Vec<Bl
     let [channels, height, length] = input;
     if (channels, height) != (1, 1) {
         return Err(ConfigError(format!(
-            "texts are 1x1xlength, but `model.input` is {input:?}"
+            "texts are 1x1xlength, but `fingerprints.input` is {input:?}"
         )));
     }
     let linear = |name, outputs, activation| {
@@ -84,13 +88,13 @@ mod tests {
     use crate::model::{Cut, Net, Parameter, build};
     use crate::weights::{self, Weights, values};
 
-    fn spec(name: &str, length: usize, vocabulary: usize) -> ModelSpec {
-        ModelSpec {
+    fn spec(name: &str, length: usize, vocabulary: usize) -> Architecture {
+        Architecture {
             name: name.into(),
             input: [1, 1, length],
             classes: 4,
             vocabulary,
-            ..ModelSpec::default()
+            ..Architecture::default()
         }
     }
 
@@ -156,22 +160,22 @@ mod tests {
 
     #[test]
     fn texts_and_models_of_texts_belong_together() {
-        let error = |spec: ModelSpec| build(&spec).unwrap_err().0;
+        let error = |spec: Architecture| build(&spec).unwrap_err().0;
         assert_eq!(
             error(spec("fasttext", 5, 0)),
-            "model `fasttext` is for texts: `model.vocabulary` must be at least 3, got 0"
+            "model `fasttext` is for texts: `fingerprints.vocabulary_size` must be at least 3, got 0"
         );
         assert_eq!(
             error(spec("cnn", 5, 50)),
-            "model `cnn` cannot read texts (`model.vocabulary` is 50): use `fasttext` or `fasttext-pfllib`"
+            "model `cnn` cannot read texts (`fingerprints.vocabulary_size` is 50): use `fasttext` or `fasttext-pfllib`"
         );
-        let images = ModelSpec {
+        let images = Architecture {
             input: [1, 28, 28],
             ..spec("fasttext", 5, 50)
         };
         assert_eq!(
             error(images),
-            "texts are 1x1xlength, but `model.input` is [1, 28, 28]"
+            "texts are 1x1xlength, but `fingerprints.input` is [1, 28, 28]"
         );
     }
 }

@@ -5,7 +5,7 @@
 //! LeCun et al. did), which changes no weight's shape. PFL-MoE's code scales them up instead.
 
 use fednode_core::ConfigError;
-use fednode_core::spec::ModelSpec;
+use fednode_core::spec::Architecture;
 
 use super::layer::{Activation, Conv, Linear};
 use super::net::{Block, leaf};
@@ -21,8 +21,8 @@ pub(super) const ROW: Row = Row {
 /// Side of the images that the network was made for.
 const SIDE: usize = 32;
 
-fn layers(spec: &ModelSpec) -> Result<Vec<Block>, ConfigError> {
-    let ModelSpec { input, classes, .. } = *spec;
+fn layers(spec: &Architecture) -> Result<Vec<Block>, ConfigError> {
+    let Architecture { input, classes, .. } = *spec;
     let padding = [input[1], input[2]].map(|side| SIDE.saturating_sub(side).div_ceil(2));
     let first = Conv {
         name: "conv1",

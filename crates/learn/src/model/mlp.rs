@@ -2,7 +2,7 @@
 //! classes. Its first layer is what FedMoE-DA would share.
 
 use fednode_core::ConfigError;
-use fednode_core::spec::ModelSpec;
+use fednode_core::spec::Architecture;
 
 use super::layer::{Activation, Linear};
 use super::net::{Block, leaf};
@@ -18,8 +18,8 @@ pub(super) const ROW: Row = Row {
 /// Units of a hidden layer.
 const HIDDEN: usize = 200;
 
-fn layers(spec: &ModelSpec) -> Result<Vec<Block>, ConfigError> {
-    let ModelSpec { input, classes, .. } = *spec;
+fn layers(spec: &Architecture) -> Result<Vec<Block>, ConfigError> {
+    let Architecture { input, classes, .. } = *spec;
     let inputs = input.iter().product();
     let (relu, identity) = (Activation::Relu, Activation::Identity);
     Ok(vec![

@@ -19,7 +19,7 @@ mod vgg16;
 
 use fednode_core::ConfigError;
 use fednode_core::config::unknown_name;
-use fednode_core::spec::ModelSpec;
+use fednode_core::spec::Architecture;
 
 pub(crate) use cpu::sgd_step;
 pub use embedding::{Embedding, Mean};
@@ -37,7 +37,7 @@ pub struct Row {
     /// What it reads.
     pub reads: Reads,
     /// Makes its blocks for an input and a number of classes.
-    pub layers: fn(&ModelSpec) -> Result<Vec<Block>, ConfigError>,
+    pub layers: fn(&Architecture) -> Result<Vec<Block>, ConfigError>,
 }
 
 /// What a model reads.
@@ -72,7 +72,7 @@ pub static TABLE: &[Row] = &[
 /// # Errors
 /// Fails on an unknown name (offering the nearest), on an input that is too small for the model, on texts for a model of
 /// images and the reverse.
-pub fn build(spec: &ModelSpec) -> Result<Net, ConfigError> {
+pub fn build(spec: &Architecture) -> Result<Net, ConfigError> {
     let Some(row) = TABLE.iter().find(|row| row.name == spec.name) else {
         let names: Vec<&str> = TABLE.iter().map(|row| row.name).collect();
         return Err(ConfigError(unknown_name("model", &spec.name, &names)));
@@ -82,22 +82,22 @@ pub fn build(spec: &ModelSpec) -> Result<Net, ConfigError> {
 }
 
 /// Checks that a model of texts is given words, and any other none.
-fn check_vocabulary(row: &Row, spec: &ModelSpec) -> Result<(), ConfigError> {
-    let ModelSpec {
+fn check_vocabulary(row: &Row, spec: &Architecture) -> Result<(), ConfigError> {
+    let Architecture {
         name, vocabulary, ..
     } = spec;
     let least = embedding::FIRST_WORD + 1;
     let message = match row.reads {
         Reads::Texts if *vocabulary < least => {
             format!(
-                "model `{name}` is for texts: `model.vocabulary` must be at least {least}, got {vocabulary}"
+                "model `{name}` is for texts: `fingerprints.vocabulary_size` must be at least {least}, got {vocabulary}"
             )
         }
         Reads::Images | Reads::Numbers if *vocabulary > 0 => {
             let texts = TABLE.iter().filter(|row| row.reads == Reads::Texts);
             let models: Vec<String> = texts.map(|row| format!("`{}`", row.name)).collect();
             format!(
-                "model `{name}` cannot read texts (`model.vocabulary` is {vocabulary}): use {}",
+                "model `{name}` cannot read texts (`fingerprints.vocabulary_size` is {vocabulary}): use {}",
                 models.join(" or ")
             )
         }
@@ -107,7 +107,7 @@ fn check_vocabulary(row: &Row, spec: &ModelSpec) -> Result<(), ConfigError> {
 }
 
 /// Refuses texts where an algorithm computes with the raw input: numbers of words are names, not amounts.
-pub(crate) fn refuse_texts(spec: &ModelSpec, algorithm: &str) -> Result<(), ConfigError> {
+pub(crate) fn refuse_texts(spec: &Architecture, algorithm: &str) -> Result<(), ConfigError> {
     match spec.vocabulary {
         0 => Ok(()),
         _ => Err(ConfigError(format!(
@@ -129,12 +129,12 @@ mod tests {
     use super::*;
 
     fn n_parameters(name: &str, input: [usize; 3], classes: usize) -> usize {
-        let spec = ModelSpec {
+        let spec = Architecture {
             name: name.into(),
             input,
             classes,
             experts: 1,
-            ..ModelSpec::default()
+            ..Architecture::default()
         };
         let net = build(&spec).unwrap();
         net.parameters().iter().map(Parameter::n_values).sum()
@@ -168,18 +168,18 @@ mod tests {
 
     #[test]
     fn names_what_is_wrong() {
-        let mut spec = ModelSpec {
+        let mut spec = Architecture {
             name: "cnn5".into(),
-            ..ModelSpec::default()
+            ..Architecture::default()
         };
         assert_eq!(
             build(&spec).unwrap_err().0,
             "unknown model `cnn5`: did you mean `cnn-5`?"
         );
-        spec = ModelSpec {
+        spec = Architecture {
             name: "cnn".into(),
             input: [1, 3, 28],
-            ..ModelSpec::default()
+            ..Architecture::default()
         };
         assert_eq!(
             build(&spec).unwrap_err().0,

@@ -49,17 +49,17 @@ fn is_on_tape<const D: usize>(tensor: &Tensor<D>) -> bool {
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
-    use fednode_core::spec::ModelSpec;
+    use fednode_core::spec::Architecture;
 
     use super::*;
     use crate::model::{self, Cut, Net};
     use crate::weights::{self, Weights};
 
     fn net(name: &str, input: [usize; 3]) -> Net {
-        model::build(&ModelSpec {
+        model::build(&Architecture {
             name: name.into(),
             input,
-            ..ModelSpec::default()
+            ..Architecture::default()
         })
         .unwrap()
     }

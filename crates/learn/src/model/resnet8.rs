@@ -11,7 +11,7 @@
 //! with its BN; the head is the last layer. How the running statistics of BN are shared is the affair of the algorithm.
 
 use fednode_core::ConfigError;
-use fednode_core::spec::ModelSpec;
+use fednode_core::spec::Architecture;
 
 use super::layer::{Activation, AveragePool, BatchNorm, Convolution, Linear};
 use super::net::{Block, leaf};
@@ -69,8 +69,8 @@ const STAGES: [Stage; 3] = [
     ),
 ];
 
-fn layers(spec: &ModelSpec) -> Result<Vec<Block>, ConfigError> {
-    let ModelSpec { input, classes, .. } = *spec;
+fn layers(spec: &Architecture) -> Result<Vec<Block>, ConfigError> {
+    let Architecture { input, classes, .. } = *spec;
     if input[1].min(input[2]) < SMALLEST {
         return Err(too_small(ROW.name, input, SMALLEST));
     }

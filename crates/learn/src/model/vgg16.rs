@@ -7,7 +7,7 @@
 //! code's (He's normal distribution for convolutions) but as every model here, which is a slow start for so many layers.
 
 use fednode_core::ConfigError;
-use fednode_core::spec::ModelSpec;
+use fednode_core::spec::Architecture;
 
 use super::layer::{Activation, Conv, Linear};
 use super::net::{Block, leaf};
@@ -41,8 +41,8 @@ const CONVOLUTIONS: [(&str, usize, usize); 13] = [
     ("features.28", 512, 2),
 ];
 
-fn layers(spec: &ModelSpec) -> Result<Vec<Block>, ConfigError> {
-    let ModelSpec { input, classes, .. } = *spec;
+fn layers(spec: &Architecture) -> Result<Vec<Block>, ConfigError> {
+    let Architecture { input, classes, .. } = *spec;
     if input[1].min(input[2]) < SMALLEST {
         return Err(too_small("vgg16", input, SMALLEST));
     }
@@ -93,10 +93,10 @@ mod tests {
     use crate::model::{Cut, Net, Parameter, cpu};
     use crate::weights::{self, Weights};
 
-    fn spec(input: [usize; 3]) -> ModelSpec {
-        ModelSpec {
+    fn spec(input: [usize; 3]) -> Architecture {
+        Architecture {
             input,
-            ..ModelSpec::default()
+            ..Architecture::default()
         }
     }
 

@@ -23,11 +23,9 @@ pub(crate) fn factor(training: &TrainingSpec, round: u32, rounds: u32) -> f64 {
     let position = at - warmup;
     match training.schedule {
         Schedule::Constant => 1.0,
-        Schedule::Step => {
-            let drops = position / training.schedule_every.max(1);
-            training
-                .schedule_factor
-                .powi(drops.min(i32::MAX as u32) as i32)
+        Schedule::Step { every, factor } => {
+            let drops = position / every.max(1);
+            factor.powi(drops.min(i32::MAX as u32) as i32)
         }
         Schedule::Cosine => {
             let length = f64::from(rounds.saturating_sub(warmup).max(1));

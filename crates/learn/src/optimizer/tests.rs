@@ -234,9 +234,13 @@ fn schedules_agree_with_pytorch() {
     let golden = golden();
     for expected in &golden.schedules {
         let training = TrainingSpec {
-            schedule: expected.schedule,
-            schedule_every: 2,
-            schedule_factor: 0.5,
+            schedule: match expected.schedule {
+                Schedule::Step { .. } => Schedule::Step {
+                    every: 2,
+                    factor: 0.5,
+                },
+                other => other,
+            },
             warmup_rounds: expected.warmup,
             ..TrainingSpec::default()
         };

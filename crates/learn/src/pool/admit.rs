@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use fednode_core::limits::MAX_NORM_RATIO;
 use fednode_core::{LayoutMismatch, MAX_TENSORS, NodeId, ParamSet};
 
 use super::Node;
@@ -26,7 +27,7 @@ enum NotAdmitted {
     Misfit(#[from] LayoutMismatch),
     #[error("it has a value in `{0}` that is not a finite number")]
     NotFinite(String),
-    #[error("its norm is {norm:.3e}, and {most:.3e} is the most (`limits.max_norm_ratio`)")]
+    #[error("its norm is {norm:.3e}, and {most:.3e} is the most")]
     TooLarge { norm: f64, most: f64 },
 }
 
@@ -127,7 +128,7 @@ fn judge(node: &Node<'_>, params: &ParamSet, usual: f64) -> Result<Member, NotAd
     {
         return Err(NotAdmitted::NotFinite(name.to_owned()));
     }
-    let (norm, most) = (norm(params), node.max_norm_ratio * usual);
+    let (norm, most) = (norm(params), MAX_NORM_RATIO * usual);
     if usual > 0.0 && norm > most {
         return Err(NotAdmitted::TooLarge { norm, most });
     }

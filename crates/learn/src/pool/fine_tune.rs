@@ -1,4 +1,4 @@
-//! A module that is trained on, before it is published or to compare with (`pool.fine_tune`, `pool.controls`).
+//! A module that is trained on, before it is published or to compare with (preset `best`, `pool.controls`).
 //!
 //! The rest of the model is frozen, so the module's inputs are computed once. Learning rate and batch size are the
 //! federation's. With the guard the epoch of the lowest validation loss is taken, the module as it was among them;

@@ -53,8 +53,6 @@ pub(crate) struct Node<'a> {
     /// The federation's seed and the node's.
     pub(crate) seeds: [u64; 2],
     pub(crate) budget: &'a CacheBudget,
-    /// How much larger than usual a foreign module may be.
-    pub(crate) max_norm_ratio: f64,
 }
 
 impl Node<'_> {

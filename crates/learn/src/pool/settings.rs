@@ -110,8 +110,6 @@ impl PoolSettings {
         Self {
             max_members: spec.max_members,
             epochs: spec.epochs.unwrap_or(preset.epochs),
-            guard: spec.guard.unwrap_or(preset.guard),
-            fine_tune: spec.fine_tune.unwrap_or(preset.fine_tune),
             controls: spec.controls,
             ..preset
         }
@@ -199,17 +197,16 @@ mod tests {
         let spec = PoolSpec {
             preset: Some(Preset::Code),
             epochs: Some(3),
-            guard: Some(true),
             ..PoolSpec::default()
         };
         let expected = PoolSettings {
             epochs: 3,
-            guard: true,
             ..PoolSettings::preset(Preset::Code)
         };
         assert_eq!(PoolSettings::of(&spec), expected);
         assert_eq!(expected.gate.first_activation, Activation::Relu);
         let best = PoolSettings::preset(Preset::Best);
         assert!(best.fine_tune && best.guard && best.epochs == 50);
+        assert!(!expected.fine_tune && !expected.guard, "the preset decides");
     }
 }

@@ -25,7 +25,7 @@ pub fn spec(algorithm: &str, hyper: &[(&str, HyperValue)]) -> FederationSpec {
         ..FederationSpec::default()
     };
     spec.model.name = "mlp".into();
-    spec.model.input = [1, 8, 8];
+    spec.fingerprints.input = [1, 8, 8];
     (
         spec.training.learning_rate,
         spec.training.batch_size,

@@ -82,7 +82,7 @@ pub fn spec(algorithm: &str, model: &str, samples: &Samples) -> FederationSpec {
         ..FederationSpec::default()
     };
     spec.model.name = model.into();
-    spec.model.input = samples.shape;
+    spec.fingerprints.input = samples.shape;
     spec.training.learning_rate = 0.1;
     fednode_learn::algorithm::fill_exchange(&mut spec).unwrap();
     spec

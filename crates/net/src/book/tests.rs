@@ -380,11 +380,11 @@ fn whispers_are_told_to_those_who_follow_their_author() {
         nodes: 10_000,
         ..Default::default()
     };
-    let audience = fednode_core::Audience::of(&spec);
-    let (mut book, quiet) = (Book::of(audience), node(1));
+    let broadcast_set = fednode_core::BroadcastSet::of(&spec);
+    let (mut book, quiet) = (Book::of(broadcast_set), node(1));
     let (whispered, spoken) = (1..10_000)
         .map(Round)
-        .partition::<Vec<_>, _>(|round| !audience.hears(quiet, *round));
+        .partition::<Vec<_>, _>(|round| !broadcast_set.contains(quiet, *round));
     for (counter, round) in [(1, whispered[0]), (2, spoken[0])] {
         let (signed, said) = advert(quiet, at(1, counter), round.0, local());
         book.insert(signed, &said, NOW);

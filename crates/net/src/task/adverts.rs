@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fednode_core::{
-    ADVERT_LIFE, Advert, Audience, Body, MAX_ADVERT_BYTES, NodeId, Round, Sequence, SignedAdvert,
+    ADVERT_LIFE, Advert, Body, BroadcastSet, MAX_ADVERT_BYTES, NodeId, Round, Sequence,
+    SignedAdvert,
 };
 use tokio::sync::mpsc;
 
@@ -31,7 +32,7 @@ pub(super) enum Admission {
 /// The adverts that are known, and what decides about new ones.
 #[derive(Debug)]
 pub(super) struct Adverts {
-    pub(super) audience: Audience,
+    pub(super) broadcast_set: BroadcastSet,
     /// The authors outside the broadcast set whose adverts this node wants.
     pub(super) follows: BTreeSet<NodeId>,
     pub(super) book: Book,
@@ -49,9 +50,13 @@ pub(super) struct Change {
 }
 
 impl Adverts {
-    pub(super) fn new(audience: Audience, book: Book, gate: mpsc::Sender<Candidate>) -> Self {
+    pub(super) fn new(
+        broadcast_set: BroadcastSet,
+        book: Book,
+        gate: mpsc::Sender<Candidate>,
+    ) -> Self {
         Self {
-            audience,
+            broadcast_set,
             follows: BTreeSet::new(),
             book,
             gate,
@@ -141,8 +146,8 @@ impl Adverts {
 
     /// Tells whether an advert is for all nodes and not only for followers of its author.
     pub(super) fn is_for_everybody(&self, advert: &Advert) -> bool {
-        self.audience
-            .is_everybody(advert.author, advert.round, &advert.body)
+        self.broadcast_set
+            .is_for_everybody(advert.author, advert.round, &advert.body)
     }
 
     /// Follows these nodes and no others.

@@ -68,7 +68,10 @@ impl Gossip {
         body: Body,
     ) -> Result<(Advert, SignedAdvert), PublishError> {
         let (advert, signed) = adverts.make(base, round, body)?;
-        let topic = self.topics.of_advert(&adverts.audience, &advert).hash();
+        let topic = self
+            .topics
+            .of_advert(&adverts.broadcast_set, &advert)
+            .hash();
         self.send(base, topic, codec::encode(&signed));
         Ok((advert, signed))
     }
@@ -188,7 +191,7 @@ impl Gossip {
     }
 
     fn topic_of(&self, adverts: &Adverts, advert: &Advert) -> TopicHash {
-        self.topics.of_advert(&adverts.audience, advert).hash()
+        self.topics.of_advert(&adverts.broadcast_set, advert).hash()
     }
 
     /// Accepts an advert for forwarding after a moment. In that moment most peers announce that they have it.

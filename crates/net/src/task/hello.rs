@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use fednode_core::limits::CLOCK_SKEW;
 use fednode_core::{Hello, NodeId, PROTOCOL_VERSION, Refusal, Role};
 use libp2p::PeerId;
 use libp2p::request_response::{Event as RpcEvent, Message, OutboundFailure};
@@ -103,7 +104,7 @@ impl Reception {
     /// Checks a hello, and lets its sender in or refuses it.
     fn check(&mut self, base: &mut Base, node: NodeId, hello: Hello) -> Entrance {
         let hello = tidy(hello);
-        let max_skew = base.config.spec.limits.clock_skew();
+        let max_skew = CLOCK_SKEW;
         match own_hello(base).check(&hello, max_skew, crate::clock::now()) {
             Ok(()) => self.welcome(base, node, hello.role, hello.software),
             Err(refusal) => {

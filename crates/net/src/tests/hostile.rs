@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fednode_core::{
-    Advert, Audience, BlobId, BlobRef, BlobStore, Body, FederationSpec, Hello, PROTOCOL_VERSION,
-    Partial, Role, Round, SegmentList, Sequence, SignedAdvert,
+    Advert, BlobId, BlobRef, BlobStore, Body, BroadcastSet, FederationSpec, Hello,
+    PROTOCOL_VERSION, Partial, Role, Round, SegmentList, Sequence, SignedAdvert,
 };
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use libp2p::StreamProtocol;
@@ -122,7 +122,7 @@ fn attack(victim: &Network, identity: &Identity, script: Script) -> Hostile {
     let config = config();
     let topics = Topics::of(config.federation);
     let mut registry = Registry::default();
-    let gossip = behaviour::gossip(&topics, Audience::of(&config.spec), &mut registry).unwrap();
+    let gossip = behaviour::gossip(&topics, BroadcastSet::of(&config.spec), &mut registry).unwrap();
     let transport = transport::build(identity, None, &mut registry).unwrap();
     let behaviour =
         Behaviour::new(&config, identity, gossip, &Arc::new(Traffic::default())).unwrap();

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fednode_core::{Audience, FederationId, FederationSpec, MAX_ADVERT_BYTES, SignedAdvert};
+use fednode_core::{BroadcastSet, FederationId, FederationSpec, MAX_ADVERT_BYTES, SignedAdvert};
 use futures::StreamExt;
 use libp2p::gossipsub::{Event, IdentTopic};
 use libp2p::swarm::{self, Swarm, SwarmEvent};
@@ -30,7 +30,7 @@ fn swarm(topics: &Topics) -> Swarm<Gossip> {
     let (identity, mut registry) = (Identity::generate(), Registry::default());
     let gossip = behaviour::gossip(
         topics,
-        Audience::of(&FederationSpec::default()),
+        BroadcastSet::of(&FederationSpec::default()),
         &mut registry,
     )
     .unwrap();

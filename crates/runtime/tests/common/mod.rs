@@ -271,7 +271,6 @@ pub fn spec(nodes: u32, rounds: u32) -> FederationSpec {
         ..FederationSpec::default()
     };
     spec.round.quorum = 1.0;
-    spec.round.min_members = 2;
     spec.round.grace_seconds = 1.0;
     spec.round.deadline_seconds = 8.0;
     spec.exchange = Exchange {

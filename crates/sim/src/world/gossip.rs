@@ -126,9 +126,10 @@ impl Gossip {
     /// Sends an advert to those whom it is for: everybody, or the author's followers.
     fn broadcast(&mut self, ground: &mut Ground<'_>, published: Arc<Published>) {
         let advert = &published.advert;
-        let is_for_all = ground
-            .audience
-            .is_everybody(advert.author, advert.round, &advert.body);
+        let is_for_all =
+            ground
+                .broadcast_set
+                .is_for_everybody(advert.author, advert.round, &advert.body);
         if is_for_all {
             for other in 0..ground.members.len() {
                 self.send(ground, &published, other);
@@ -249,8 +250,9 @@ impl Gossip {
         let newest_first = self.published.iter().rev();
         for published in newest_first.take(LOOKED_THROUGH * ground.members.len()) {
             let (author, advert) = (published.author, &published.advert);
-            let audience = &ground.audience;
-            let is_for_all = audience.is_everybody(advert.author, advert.round, &advert.body);
+            let broadcast_set = &ground.broadcast_set;
+            let is_for_all =
+                broadcast_set.is_for_everybody(advert.author, advert.round, &advert.body);
             if !is_for_all && !ground.members[member].follows.contains(&author) {
                 continue;
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::{
-    Audience, BlobRef, FederationId, FederationSpec, NodeId, Role, Schedule, Timestamp,
+    BlobRef, BroadcastSet, FederationId, FederationSpec, NodeId, Role, Schedule, Timestamp,
 };
 use fednode_engine::Input;
 use fednode_engine::names::NameMap;
@@ -26,7 +26,7 @@ pub(super) struct Ground<'a> {
     pub(super) spec: Arc<FederationSpec>,
     pub(super) schedule: Schedule,
     pub(super) federation: FederationId,
-    pub(super) audience: Audience,
+    pub(super) broadcast_set: BroadcastSet,
     /// The shared part that all nodes start from.
     pub(super) initial: Option<BlobRef>,
     pub(super) rng: ChaCha8Rng,
@@ -59,7 +59,7 @@ impl<'a> Ground<'a> {
             observer,
             schedule: Schedule::of(&spec),
             federation: spec.id(),
-            audience: Audience::of(&spec),
+            broadcast_set: BroadcastSet::of(&spec),
             spec,
             initial,
             rng,

@@ -1,6 +1,7 @@
 //! The scenarios whose transcripts are kept: one of each kind that the protocol has an answer to.
 
 use fednode_core::Weighting;
+use fednode_core::spec::Scale;
 use fednode_sim::{Behaviour, Incident, Scenario};
 
 pub(crate) fn good_weather(seed: u64) -> Scenario {
@@ -101,8 +102,11 @@ pub(crate) fn experts_weigh_by_use_and_modules_are_pooled(seed: u64) -> Scenario
 
 pub(crate) fn sketches_and_few_speakers(seed: u64) -> Scenario {
     let mut scenario = Scenario::new(seed, 120, 6).at(12.0, Incident::Kill(120));
-    (scenario.spec.scale.speakers, scenario.spec.scale.follows) = (32, 24);
-    scenario.spec.scale.full_proxies = 0;
+    scenario.spec.round.broadcast_set = 32;
+    scenario.spec.scale = Scale {
+        full_proxies: 0,
+        follows: Some(24),
+    };
     scenario.link.loss = 0.02;
     scenario
 }

@@ -19,8 +19,28 @@ pub(super) fn numbers_columns(first: &StringRecord, label: usize) -> bool {
     is_count && !is_number(&first[label])
 }
 
+/// Tells why a header does not name the columns that are wanted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    /// A column is not there.
+    #[error("has no column `{0}`, one of `fingerprints.columns` of the federation's spec")]
+    NoColumn(String),
+    /// A column is there twice.
+    #[error("has two columns `{0}`, one of `fingerprints.columns` of the federation's spec")]
+    TwoColumns(String),
+    /// The label is a feature.
+    #[error(
+        "takes `{0}` for the label, which is one of `fingerprints.columns` of the federation's spec: name the label's column \
+         with `,label=COLUMN`"
+    )]
+    LabelIsFeature(String),
+    /// The label may be any of several columns.
+    #[error("may have its label in any of {}: name it with `,label=COLUMN`", .0.join(", "))]
+    AnyLabel(Vec<String>),
+}
+
 /// Returns where each of these columns is, by the names of a header.
-pub(super) fn find(wanted: &[String], header: &StringRecord) -> Result<Vec<usize>, String> {
+pub(super) fn find(wanted: &[String], header: &StringRecord) -> Result<Vec<usize>, HeaderError> {
     let position = |name: &String| {
         let places = |is_it: &dyn Fn(&str) -> bool| -> Vec<usize> {
             header
@@ -39,12 +59,8 @@ pub(super) fn find(wanted: &[String], header: &StringRecord) -> Result<Vec<usize
         };
         match (places.first().copied(), places.get(1)) {
             (Some(column), None) => Ok(column),
-            (None, _) => Err(format!(
-                "has no column `{name}`, one of `fingerprints.columns` of the federation's spec"
-            )),
-            (Some(_), Some(_)) => Err(format!(
-                "has two columns `{name}`, one of `fingerprints.columns` of the federation's spec"
-            )),
+            (None, _) => Err(HeaderError::NoColumn(name.clone())),
+            (Some(_), Some(_)) => Err(HeaderError::TwoColumns(name.clone())),
         }
     };
     wanted.iter().map(position).collect()
@@ -56,23 +72,16 @@ pub(super) fn check_label(
     label: usize,
     features: &[usize],
     is_guessed: bool,
-) -> Result<(), String> {
-    let others: Vec<&str> = (0..header.len())
+) -> Result<(), HeaderError> {
+    let others: Vec<String> = (0..header.len())
         .filter(|column| !features.contains(column))
-        .map(|column| &header[column])
+        .map(|column| header[column].to_owned())
         .collect();
     if features.contains(&label) {
-        let taken = &header[label];
-        return Err(format!(
-            "takes `{taken}` for the label, which is one of `fingerprints.columns` of the federation's spec: name the label's column \
-             with `,label=COLUMN`"
-        ));
+        return Err(HeaderError::LabelIsFeature(header[label].to_owned()));
     }
     if is_guessed && others.len() > 1 {
-        return Err(format!(
-            "may have its label in any of {}: name it with `,label=COLUMN`",
-            others.join(", ")
-        ));
+        return Err(HeaderError::AnyLabel(others));
     }
     Ok(())
 }

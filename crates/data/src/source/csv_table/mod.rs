@@ -31,7 +31,8 @@ use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
 
 pub(super) use self::classes::class_names;
-pub use self::unlabelled::numbers;
+pub use self::header::HeaderError;
+pub use self::unlabelled::{RowsError, numbers};
 
 /// Headers that name the label column.
 pub(super) const LABEL_NAMES: [&str; 3] = ["label", "class", "target"];
@@ -140,7 +141,8 @@ impl CsvTable {
             });
         }
         if !self.wanted.is_empty() {
-            let malformed = |cause| DataError::malformed(&self.path, cause);
+            let malformed =
+                |cause: HeaderError| DataError::malformed(&self.path, cause.to_string());
             features = find(&self.wanted, &first).map_err(malformed)?;
             let is_guessed = self.label.is_none() && by_name.is_none();
             check_label(&first, label, &features, is_guessed).map_err(malformed)?;

@@ -34,11 +34,11 @@ impl Acting {
             // Where only some train in a round, those of a later one have given this one up.
             newest: (shared.spec.round.participation < 1.0).then_some(round),
         };
-        let audience = shared.audience;
+        let broadcast_set = shared.broadcast_set;
         // Newest updates of whatever round: who is ahead because it gave up waiting is counted, too.
         let newest = shared.view.newest_locals();
         let counted = newest.filter(|(node, newest, local)| {
-            local.parent == parent && audience.hears(*node, *newest)
+            local.parent == parent && broadcast_set.contains(*node, *newest)
         });
         let wanted: Vec<(NodeId, BlobRef)> = counted
             .filter_map(|(node, newest, local)| Some((node, acting.offer(node, newest, local)?)))
@@ -108,7 +108,7 @@ impl Acting {
 
 /// Tells whether this node may close a round: its own update is among those that all hear.
 pub(in crate::node) fn can_act(shared: &Shared, round: Round) -> bool {
-    shared.audience.hears(shared.me, round) && shared.view.local(shared.me, round).is_some()
+    shared.broadcast_set.contains(shared.me, round) && shared.view.local(shared.me, round).is_some()
 }
 
 /// Returns how many nodes act before this one.
@@ -123,7 +123,7 @@ pub(in crate::node) fn place_in_line(shared: &Shared, round: Round) -> u32 {
 
 /// Tells whether there is nothing to wait for: the updates of all that all hear are here, and this node is the first.
 pub(in crate::node) fn is_first_of_all(shared: &Shared, round: Round) -> bool {
-    let counts = |node| shared.audience.hears(node, round) && shared.cohort.contains(node);
+    let counts = |node| shared.broadcast_set.contains(node, round) && shared.cohort.contains(node);
     // A neighbour whose update nobody hears cannot hold up the round.
     let is_in = |node| !counts(node) || shared.view.local(node, round).is_some();
     can_act(shared, round)
@@ -139,7 +139,7 @@ fn candidates(shared: &Shared, round: Round) -> impl Iterator<Item = NodeId> + '
     let fitting = locals.filter(move |(_, local)| local.parent == parent);
     fitting
         .map(|(node, _)| node)
-        .filter(move |node| shared.audience.hears(*node, round))
+        .filter(move |node| shared.broadcast_set.contains(*node, round))
 }
 
 fn rank(shared: &Shared, round: Round, node: NodeId) -> Rank {

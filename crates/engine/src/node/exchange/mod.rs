@@ -82,7 +82,7 @@ impl Exchange {
     pub(super) fn open(shared: &mut Shared) -> Box<Self> {
         planning::renew(shared);
         following::follow_planned(shared);
-        following::forget_strangers(shared);
+        following::forget_unfollowed(shared);
         let mut exchange = Self::new(shared);
         if let Some(plan) = &shared.memory.plan {
             // Who has left, or rests in this round, publishes no update that could be waited for.

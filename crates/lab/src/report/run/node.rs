@@ -99,7 +99,7 @@ impl Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Comparator {
-    /// The baseline: the model with its own module as it was pooled. `pool.fine_tune` says whether that is fine-tuned.
+    /// The baseline: the model with its own module as it was pooled. The preset says whether that is fine-tuned.
     Own,
     /// The model with the mixture.
     Mixture,

@@ -8,14 +8,13 @@ use fednode_core::config::{ConfigError, unknown_name};
 use super::{Experiment, Variant};
 use fednode_cli::dotted::Assignment;
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 12] = [
     "data",
     "partition_file",
     "seeds",
     "aggregator",
     "evaluate_every",
     "global_test",
-    "no_training",
     "compare_plans",
     "toy_floats",
     "set",
@@ -48,12 +47,12 @@ impl Experiment {
         let wrong = |expected: &str| ConfigError(format!("`{key}`: expected {expected}"));
         let yes_or_no =
             |value: &toml::Value| value.as_bool().ok_or_else(|| wrong("`true` or `false`"));
-        let at_least_one = |value: &toml::Value| {
+        let count = |value: &toml::Value, least: u32| {
             let count = value
                 .as_integer()
                 .and_then(|count| u32::try_from(count).ok())
-                .filter(|count| *count > 0);
-            count.ok_or_else(|| wrong("a whole number of at least 1"))
+                .filter(|count| *count >= least);
+            count.ok_or_else(|| wrong(&format!("a whole number of at least {least}")))
         };
         match key {
             "data" => self.data = Some(value.as_str().ok_or_else(|| wrong("a text"))?.to_owned()),
@@ -63,10 +62,9 @@ impl Experiment {
             }
             "aggregator" => self.aggregator = Some(yes_or_no(&value)?),
             "global_test" => self.global_test = Some(yes_or_no(&value)?),
-            "no_training" => self.no_training = yes_or_no(&value)?,
             "compare_plans" => self.compare_plans = yes_or_no(&value)?,
-            "evaluate_every" => self.evaluate_every = Some(at_least_one(&value)?),
-            "toy_floats" => self.toy_floats = Some(at_least_one(&value)?),
+            "evaluate_every" => self.evaluate_every = Some(count(&value, 1)?),
+            "toy_floats" => self.toy_floats = Some(count(&value, 0)?),
             "seeds" => {
                 let seed = |value: &toml::Value| {
                     value.as_integer().and_then(|seed| u64::try_from(seed).ok())
@@ -216,14 +214,13 @@ mod tests {
             "the grid has `1` twice for `rounds`"
         );
         assert_eq!(
-            error("no_training = true\ndata = 'digits'"),
+            error("toy_floats = 0\ndata = 'digits'"),
             "without training there is no `data`"
         );
-        assert!(error("compare_plans = true").contains("`no_training`"));
-        assert!(error("toy_floats = 9").contains("`no_training`"));
+        assert!(error("compare_plans = true").contains("`toy_floats`"));
         assert_eq!(
-            error("no_training = true\ntoy_floats = 0"),
-            "`toy_floats`: expected a whole number of at least 1"
+            error("toy_floats = -1"),
+            "`toy_floats`: expected a whole number of at least 0"
         );
         assert_eq!(
             error("[set]\nrounds = [[1]]"),

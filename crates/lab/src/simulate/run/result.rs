@@ -1,7 +1,6 @@
 //! What came of a run, put together from what its nodes keep.
 
 use fednode_cli::everyone::EveryonesTest;
-use fednode_learn::own_model;
 use fednode_sim as sim;
 
 use super::{Played, Prepared};
@@ -51,7 +50,7 @@ impl Prepared {
             device,
         } = played;
         let (shard, traffic) = (&shards[member], models.traffic(member));
-        let model = own_model::by_number(&self.spec, member).model.name;
+        let model = self.spec.model.name.of_node(member).to_owned();
         Observed {
             shard: member as u32 + 1,
             node_id: sim::node_id(self.spec.seed, member),

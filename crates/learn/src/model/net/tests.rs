@@ -8,7 +8,7 @@ use crate::weights::{self, values};
 
 #[test]
 fn splits_where_algorithms_need_it() {
-    let spec = fednode_core::spec::ModelSpec::default();
+    let spec = fednode_core::spec::Architecture::default();
     let net = crate::model::build(&spec).unwrap();
     let sizes = |cut| {
         let (front, back) = net.split(cut);

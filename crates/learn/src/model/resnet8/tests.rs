@@ -10,10 +10,10 @@ use crate::train::cross_entropy;
 use crate::weights::{Weights, values};
 
 fn net(input: [usize; 3]) -> Net {
-    build(&ModelSpec {
+    build(&Architecture {
         name: "resnet-8".into(),
         input,
-        ..ModelSpec::default()
+        ..Architecture::default()
     })
     .unwrap()
 }
@@ -29,9 +29,9 @@ fn has_the_size_of_the_literature_and_takes_every_image() {
         let images = Tensor::ones([2, input.iter().product()], &device);
         assert_eq!(net.forward(&weights, images).dims(), [2, 10]);
     }
-    let small = layers(&ModelSpec {
+    let small = layers(&Architecture {
         input: [1, 3, 8],
-        ..ModelSpec::default()
+        ..Architecture::default()
     });
     assert_eq!(
         small.unwrap_err().0,
