@@ -69,6 +69,12 @@ fn a_simulation_trains_ahead_as_a_swarm_does() {
     assert!(ahead.iter().all(|seconds| *seconds > 0.0));
 }
 
+/// Statistics are fetched once, by the members that agree.
+#[test]
+fn a_federation_by_agreement_learns_live_what_it_learns_simulated() {
+    compare_with_a_swarm(&["--set", "profile=agreement"]);
+}
+
 fn compare_with_a_swarm(more: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let settings = [&["--nodes", "3", "--rounds", "3", "--seed", "4"], more].concat();
