@@ -7,10 +7,10 @@
 //! ```
 //!
 //! L_i: the mean cross-entropy on the node's validation samples. theta_i^{t-1}: its model as the round began. The candidates
-//! j are the models that arrived and the one that the node has trained itself, as in the paper's sum over all clients and
-//! in PFLlib. So its own progress is weighed against the models of others. If no candidate is better than the model from
-//! before, nothing changes: the node goes on with what it has trained. A node without validation samples judges by its training
-//! samples. Nothing is averaged over all nodes, and there is no common model.
+//! j are the models that arrived and the one that the node has trained itself. So its own progress is weighed against the
+//! models of others. The paper's full text was not at hand: whether its sum holds the own model too could not be checked.
+//! If no candidate is better than the model from before, the node goes on with what it has trained. A node without
+//! validation samples judges by its training samples. Nothing is averaged over all nodes, and there is no common model.
 //!
 //! The paper's server sends each client M models. It draws them by affinities, the sums of the weights so far, and with some
 //! chance at random. Here nobody sees these weights but the node itself, and plans are made before the models arrive.
