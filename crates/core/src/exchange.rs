@@ -247,6 +247,21 @@ pub struct ExpertExchange {
     pub matching: Matching,
 }
 
+impl ExpertExchange {
+    /// Returns an exchange in every round, of experts that count as the matching says and by nothing else.
+    pub const fn by(matching: Matching, peers_per_expert: PeersPerExpert) -> Self {
+        Self {
+            peers_per_expert,
+            refresh_every: 1,
+            temperature: 1.0,
+            weighting: Weighting::Uniform,
+            slots_per_node: None,
+            max_distance: None,
+            matching,
+        }
+    }
+}
+
 /// What an algorithm shares.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -424,15 +424,10 @@ mod tests {
         };
         let mut spec = FederationSpec::default();
         let mut merged = |matching: &str| {
-            spec.exchange.experts = Some(ExpertExchange {
-                peers_per_expert: PeersPerExpert::ALL,
-                refresh_every: 1,
-                temperature: 1.0,
-                weighting: Weighting::Uniform,
-                slots_per_node: None,
-                max_distance: None,
-                matching: Matching::named(matching),
-            });
+            spec.exchange.experts = Some(ExpertExchange::by(
+                Matching::named(matching),
+                PeersPerExpert::ALL,
+            ));
             let load = &mut |id: &BlobId| {
                 let found = blobs.iter().find(|(blob, _)| blob.id == *id);
                 found.map(|(_, params)| Arc::clone(params))

@@ -20,14 +20,16 @@
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Tensor};
 use fednode_core::spec::Architecture;
-use fednode_core::{BlobId, ConfigError, ExpertExchange, ParamSet, Slot};
+use fednode_core::{
+    BlobId, ConfigError, ExpertExchange, FederationSpec, ParamSet, Precision, Slot,
+};
 use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::matching::ClassMeans;
 use fednode_mix::statistics::{Discriminant, EPSILON, PRIOR_FLOOR, tempered};
 use serde::{Deserialize, Serialize};
 
-use crate::algorithm::{Algorithm, Output, Part, Role};
+use crate::algorithm::{Output, Part, Role};
 use crate::class_statistics::{Features, TEMPERATURES, WEIGHTS, for_each_batch, upload};
 use crate::error::LearnError;
 use crate::maps::{self, RandomMaps};
@@ -52,6 +54,9 @@ const USUAL: Choice = Choice {
 const CLEARLY: f64 = 2.0;
 /// Keeps a probability of 0 from ruling a class out.
 const SMALLEST: f64 = 1e-6;
+
+/// Most numbers of a sample that is no image.
+const MOST_INPUTS: usize = 1024;
 
 /// Where the arrays of the classifiers are.
 const WEIGHTS_ARRAY: usize = 0;
@@ -122,7 +127,7 @@ impl Agreement {
     /// Makes the expert of a node that has added up nothing yet.
     ///
     /// # Errors
-    /// Refuses models of texts.
+    /// As [`check`].
     pub(crate) fn new(
         model: &Architecture,
         seed: u64,
@@ -457,11 +462,6 @@ impl Candidate {
 
 /// Returns what is added up of the samples of a model.
 fn features(model: &Architecture, seed: u64, device: &Device) -> Result<Features, ConfigError> {
-    if model.vocabulary > 0 {
-        let text = "profile `agreement` adds up features of images and tables, and these are texts: choose \
-                    `hyper.profile=personal` or another algorithm";
-        return Err(ConfigError(text.to_owned()));
-    }
     if maps::suit(model) {
         RandomMaps::new(model, seed, device).map(Features::Random)
     } else {
@@ -469,21 +469,27 @@ fn features(model: &Architecture, seed: u64, device: &Device) -> Result<Features
     }
 }
 
-/// Checks that a base algorithm leaves room for the expert.
+/// Checks that the samples of a federation can be added up, and that nothing else is wanted that cannot be.
 ///
 /// # Errors
 /// Names the key to change.
-pub(crate) fn check(
-    spec: &fednode_core::FederationSpec,
-    base: &dyn Algorithm,
-) -> Result<(), LearnError> {
-    let is_taken = |part: &Part| matches!(part.role, Role::Expert(_) | Role::Gate);
-    let text = if base.parts().iter().any(is_taken) {
-        "`hyper.base` has experts of its own: choose `local`, `fedavg` or `fedper`"
-    } else if spec.statistics.enabled {
-        "profile `agreement` has a statistics expert already: leave `statistics.enabled` at false"
+pub(crate) fn check(spec: &FederationSpec) -> Result<(), ConfigError> {
+    let model = spec.architecture();
+    let inputs: usize = model.input.iter().product();
+    let text = if model.vocabulary > 0 {
+        "profile `agreement` adds up features of images and tables, and these are texts: choose \
+         `hyper.profile=personal` or another algorithm"
+            .to_owned()
+    } else if !maps::suit(&model) && inputs > MOST_INPUTS {
+        format!(
+            "profile `agreement` adds up products of all columns, {MOST_INPUTS} at most, and a sample has {inputs}: \
+             choose fewer columns, or another algorithm"
+        )
+    } else if spec.transfer.precision != Precision::F32 {
+        // The scatter less the means is a small difference of large numbers: half of the bits do not hold it.
+        "profile `agreement` needs exact sums: leave `transfer.precision` at `f32`".to_owned()
     } else {
         return Ok(());
     };
-    Err(ConfigError(text.to_owned()).into())
+    Err(ConfigError(text))
 }

@@ -5,6 +5,7 @@ use burn::tensor::{Device, Tensor};
 use fednode_core::spec::StatisticsFeatures;
 use fednode_core::{ConfigError, FederationSpec, Rule};
 
+use crate::agreement::Agreement;
 use crate::algorithm::{self, Algorithm, Stage};
 use crate::class_statistics::Features;
 use crate::error::LearnError;
@@ -93,6 +94,9 @@ pub(crate) fn statistics_features(
         );
         Err(ConfigError(text).into())
     };
+    if Agreement::is_wanted(spec.exchange.experts.as_ref()) {
+        return refuse("profile `agreement` has a statistics expert already");
+    }
     let source = match spec.statistics.features {
         StatisticsFeatures::Random => {
             Features::Random(RandomMaps::new(&spec.architecture(), spec.seed, device)?)

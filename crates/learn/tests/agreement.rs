@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use common::federation::{self as fed, data, learner, mix, update};
-use fednode_core::{FederationSpec, HyperValue, ParamSet, Slot};
+use fednode_core::{FederationSpec, HyperValue, ParamSet, Precision, Slot};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm};
 
 fn spec(hyper: &[(&str, &str)]) -> FederationSpec {
@@ -131,7 +131,7 @@ fn what_does_not_go_together_is_refused_in_one_line() {
     };
     let mut twice = spec(&[("base", "fedavg")]);
     twice.statistics.enabled = true;
-    assert!(refused(&twice).contains("leave `statistics.enabled` at false"));
+    assert!(refused(&twice).contains("has a statistics expert already"));
     let mut unknown = spec(&[]);
     unknown
         .hyper
@@ -143,4 +143,54 @@ fn what_does_not_go_together_is_refused_in_one_line() {
         error.starts_with("`hyper.base` is `fedpac`, but must be local"),
         "{error}"
     );
+}
+
+/// What would be ignored is said, not ignored.
+#[test]
+fn settings_that_agreement_cannot_honour_are_refused() {
+    let refused = |change: &dyn Fn(&mut FederationSpec)| {
+        let mut spec = spec(&[]);
+        change(&mut spec);
+        algorithm::fill_exchange(&mut spec).unwrap_err().to_string()
+    };
+    let hyper = |name: &'static str, value: HyperValue| {
+        move |spec: &mut FederationSpec| drop(spec.hyper.insert(name.into(), value.clone()))
+    };
+    let gate = refused(&hyper("load_balance", HyperValue::Real(0.1)));
+    assert!(gate.starts_with("`hyper.load_balance` belongs to `matching=similarity`"));
+    let paper = |spec: &mut FederationSpec| {
+        let text = |text: &str| HyperValue::Text(text.into());
+        spec.hyper.insert("profile".into(), text("paper"));
+        spec.hyper.insert("base".into(), text("fedper"));
+    };
+    assert!(refused(&paper).starts_with("`hyper.base` belongs to `matching=agreement`"));
+    let halved = |spec: &mut FederationSpec| spec.transfer.precision = Precision::F16;
+    assert!(refused(&halved).contains("leave `transfer.precision` at `f32`"));
+    let texts = |spec: &mut FederationSpec| spec.fingerprints.vocabulary_size = 100;
+    assert!(refused(&texts).contains("these are texts"));
+    let wide = |spec: &mut FederationSpec| spec.fingerprints.input = [1, 1, 1025];
+    assert!(refused(&wide).contains("1024 at most, and a sample has 1025"));
+    let ahead = |spec: &mut FederationSpec| {
+        spec.training.ahead_epochs = 1;
+        spec.hyper
+            .insert("base".into(), HyperValue::Text("fedrep".into()));
+    };
+    assert!(refused(&ahead).contains("must be 0 with `hyper.base=fedrep`"));
+}
+
+/// Every base that may be named trains beside the statistics, and a rule against liars goes to its averages.
+#[test]
+fn every_base_can_be_had() {
+    let row = algorithm::find("fedmoe-da").unwrap();
+    let base = row.hyper.iter().find(|hyper| hyper.name == "base").unwrap();
+    let algorithm::Kind::Choice(names) = base.kind else {
+        panic!("a base is one of some names");
+    };
+    for name in names {
+        let spec = spec(&[("base", name), ("aggregation", "median")]);
+        let rule = spec.exchange.averaging.as_ref().map(|one| one.rule.name());
+        assert_eq!(rule, (*name != "local").then_some("median"), "{name}");
+        let mut node = learner(&spec, 0);
+        assert_eq!(update(&mut node, 1).experts.len(), 1, "{name}");
+    }
 }

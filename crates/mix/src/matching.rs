@@ -15,6 +15,8 @@ use fednode_core::{ExpertExchange, ExpertId, NodeId, ParamSet, PlanRow, ProxySet
 
 pub use agreement::ClassMeans;
 
+use crate::similarity::Proxies;
+
 /// All matchings.
 pub const TABLE: &[MatchingRow] = &[similarity::ROW, statistics::ROW, agreement::ROW, each::ROW];
 
@@ -49,6 +51,18 @@ pub type Rows = fn(&[ExpertId], &BTreeMap<NodeId, Arc<ProxySet>>, &ExpertExchang
 
 /// Judges an expert that was fetched, given the own one and it; says in one line why it is refused.
 pub type Admits = fn(&ParamSet, &ParamSet) -> Result<(), String>;
+
+/// Makes a row for each own expert, given the proxies that are of the own ones' dimension.
+fn by_cosine(
+    own: &[ExpertId],
+    known: &BTreeMap<NodeId, Arc<ProxySet>>,
+    row: impl Fn(&Proxies<'_>, ExpertId) -> PlanRow,
+) -> Vec<PlanRow> {
+    let own_set = own.first().and_then(|expert| known.get(&expert.owner));
+    let dimension = own_set.map_or(0, |set| set.dimension());
+    let proxies = Proxies::collect(known, dimension);
+    own.iter().map(|own| row(&proxies, *own)).collect()
+}
 
 /// Returns the row of a name.
 pub fn find(name: &str) -> Option<&'static MatchingRow> {

@@ -32,7 +32,7 @@ pub(super) const NAME: &str = "snapshot";
 /// Its name while it is written.
 pub(super) const PARTIAL: &str = "snapshot.partial";
 
-const MAGIC: &[u8] = b"fednode simulation\n";
+const MAGIC: &[u8] = b"fednode simulation 2\n";
 const HASH_BYTES: u64 = blake3::OUT_LEN as u64;
 
 #[derive(Serialize, Deserialize)]
@@ -145,7 +145,9 @@ pub(super) fn read(path: &Path, settings: &Value) -> anyhow::Result<Option<Snaps
         }
         _ => fail(
             ExitCode::State,
-            format!("`{shown}` is cut off or damaged: remove it to begin anew"),
+            format!(
+                "`{shown}` is cut off or damaged, or of another fednode: remove it to begin anew"
+            ),
         ),
     };
     let mut frames = Frames::open(file).map_err(damaged)?;

@@ -10,7 +10,7 @@
 //! is the plainest personalised model, and the one that others have to beat. Two epochs are this project's choice; the
 //! paper searches the learning rate, the batch size and the number of epochs. With 0 epochs it is FedAvg.
 
-use super::hyper::{AGGREGATION, Hyper, Kind};
+use super::hyper::{AGGREGATION, FINE_TUNING_EPOCHS, fine_tuning_epochs};
 use super::{Optimizers, Row, averaged, plain};
 
 pub(super) const ROW: Row = Row {
@@ -22,25 +22,15 @@ pub(super) const ROW: Row = Row {
     keeps_private: "the model that it tunes after the last round",
     trains_ahead: true,
     optimizers: Optimizers::Any,
-    hyper: &[
-        Hyper {
-            name: "fine_tuning_epochs",
-            kind: Kind::Integer {
-                min: 0,
-                max: 100_000,
-            },
-            default: "2",
-            doc: "epochs that every node trains for itself after the last round",
-        },
-        AGGREGATION,
-    ],
+    hyper: &[fine_tuning_epochs("2"), AGGREGATION],
     profiles: &[],
     exchange: averaged,
-    build: |setup| plain::build_tuned(setup, setup.hyper.count("fine_tuning_epochs")),
+    build: |setup| plain::build_tuned(setup, setup.hyper.count(FINE_TUNING_EPOCHS)),
 };
 
 #[cfg(test)]
 mod tests {
+    use super::FINE_TUNING_EPOCHS;
     use crate::algorithm::Stage;
     use crate::algorithm::testing::{Driven, batch, build, numbers};
 
@@ -67,7 +57,7 @@ mod tests {
     #[test]
     fn tuning_has_the_epochs_that_were_asked_for() {
         assert_eq!(build("fedavg-ft", &[]).fine_tuning_passes(), [2]);
-        let longer = build("fedavg-ft", &[("fine_tuning_epochs", 7.0)]);
+        let longer = build("fedavg-ft", &[(FINE_TUNING_EPOCHS, 7.0)]);
         assert_eq!(longer.fine_tuning_passes(), [7]);
         assert!(build("fedavg", &[]).fine_tuning_passes().is_empty());
     }

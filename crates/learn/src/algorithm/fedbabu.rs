@@ -7,7 +7,7 @@
 //! here; in PFLlib from the base that the node itself trained last, since nothing is sent after the last average.
 
 use super::halves::{self, BASE, HEAD, Pass, Plan};
-use super::hyper::{AGGREGATION, Hyper, Kind};
+use super::hyper::{AGGREGATION, FINE_TUNING_EPOCHS, Hyper, Kind, fine_tuning_epochs};
 use super::part::Role;
 use super::{Optimizers, Row, averaged};
 
@@ -21,15 +21,7 @@ pub(super) const ROW: Row = Row {
     trains_ahead: false,
     optimizers: Optimizers::Any,
     hyper: &[
-        Hyper {
-            name: "fine_tuning_epochs",
-            kind: Kind::Integer {
-                min: 0,
-                max: 100_000,
-            },
-            default: "10",
-            doc: "epochs that every node trains for itself after the last round",
-        },
+        fine_tuning_epochs("10"),
         Hyper {
             name: "fine_tuning",
             kind: Kind::Choice(&["all", "head"]),
@@ -52,7 +44,7 @@ pub(super) const ROW: Row = Row {
         };
         let fine_tuning = Some(Pass {
             trains,
-            epochs: setup.hyper.count("fine_tuning_epochs"),
+            epochs: setup.hyper.count(FINE_TUNING_EPOCHS),
         });
         halves::build(
             setup,

@@ -19,7 +19,7 @@
 //! model is judged, as in the paper's first variant.
 
 use burn::tensor::Tensor;
-use fednode_core::{Exchange, ExpertExchange, Matching, Slot, Weighting};
+use fednode_core::{Exchange, ExpertExchange, Matching, Slot};
 
 use super::hyper::{Hyper, Kind};
 use super::part::{Part, Role};
@@ -51,15 +51,10 @@ pub(super) const ROW: Row = Row {
     profiles: &[],
     exchange: |values| Exchange {
         averaging: None,
-        experts: Some(ExpertExchange {
-            peers_per_expert: values.peers("peers_per_expert"),
-            refresh_every: 1,
-            temperature: 1.0,
-            weighting: Weighting::Uniform,
-            slots_per_node: None,
-            max_distance: None,
-            matching: Matching::named("each"),
-        }),
+        experts: Some(ExpertExchange::by(
+            Matching::named("each"),
+            values.peers("peers_per_expert"),
+        )),
         everybody_first: false,
     },
     build: |setup| FedFomo::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),

@@ -27,7 +27,9 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
-use fednode_core::{Averaging, ConfigError, Exchange, ExpertExchange, Matching, Slot, Weighting};
+use fednode_core::{
+    Averaging, ConfigError, Exchange, ExpertExchange, FederationSpec, Matching, Slot, Weighting,
+};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile, Values};
 use super::part::{Part, Role};
@@ -124,19 +126,72 @@ fn by_agreement(values: &Values) -> Exchange {
         let hyper = row.values(&BTreeMap::new())?;
         Ok((row.exchange)(&hyper))
     });
+    let base = base.expect("the choices of `base` are rows without conditions");
     Exchange {
         experts: Some(ExpertExchange {
-            peers_per_expert: values.peers("peers_per_expert"),
             refresh_every: values.count("refresh_every"),
-            temperature: 1.0,
-            weighting: Weighting::Uniform,
-            slots_per_node: None,
-            max_distance: None,
-            matching: Matching::named(agreement::MATCHING),
+            ..ExpertExchange::by(
+                Matching::named(agreement::MATCHING),
+                values.peers("peers_per_expert"),
+            )
         }),
-        ..base.expect("the choices of `base` are rows without conditions")
+        averaging: base.averaging.map(|averaging| Averaging {
+            rule: values.rule(),
+            ..averaging
+        }),
+        ..base
     }
 }
+
+/// Checks what a spec says of the exchange: what would be ignored is refused.
+///
+/// # Errors
+/// Names the key to change.
+pub(super) fn check(spec: &FederationSpec) -> Result<(), ConfigError> {
+    if spec.algorithm != ROW.name {
+        return Ok(());
+    }
+    let values = ROW.values(&spec.hyper)?;
+    let base = super::find(values.text("base"))?;
+    let is_by_agreement = values.text("matching") == AGREEMENT;
+    let unused = if is_by_agreement {
+        &OF_THE_GATE[..]
+    } else {
+        &["base"]
+    };
+    if let Some(name) = unused.iter().find(|name| spec.hyper.contains_key(**name)) {
+        let others = if is_by_agreement {
+            "similarity"
+        } else {
+            AGREEMENT
+        };
+        return Err(ConfigError(format!(
+            "`hyper.{name}` belongs to `matching={others}`: leave it out, or choose another `hyper.profile`"
+        )));
+    }
+    if !is_by_agreement {
+        return Ok(());
+    }
+    if spec.training.ahead_epochs > 0 && !base.trains_ahead {
+        return Err(ConfigError(format!(
+            "`training.ahead_epochs` must be 0 with `hyper.base={}`",
+            base.name
+        )));
+    }
+    agreement::check(spec)
+}
+
+/// What only a gate and its experts have.
+const OF_THE_GATE: [&str; 8] = [
+    "temperature",
+    "load_balance",
+    "weighting",
+    "slots_per_node",
+    "max_distance",
+    "init",
+    "embedding",
+    "head",
+];
 
 const HYPER: &[Hyper] = &[
     Hyper {

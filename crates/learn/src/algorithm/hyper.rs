@@ -20,6 +20,22 @@ pub(super) const AGGREGATION: Hyper = Hyper {
     doc: "how the shared parts of the nodes become one; all but the mean resist liars",
 };
 
+/// Makes the hyper-parameter of an algorithm that every node tunes for itself after the last round.
+pub(super) const fn fine_tuning_epochs(default: &'static str) -> Hyper {
+    Hyper {
+        name: FINE_TUNING_EPOCHS,
+        kind: Kind::Integer {
+            min: 0,
+            max: 100_000,
+        },
+        default,
+        doc: "epochs that every node trains for itself after the last round",
+    }
+}
+
+/// The name of that hyper-parameter.
+pub(super) const FINE_TUNING_EPOCHS: &str = "fine_tuning_epochs";
+
 /// One hyper-parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hyper {

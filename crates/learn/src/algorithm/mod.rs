@@ -424,7 +424,8 @@ pub fn find(name: &str) -> Result<&'static Row, ConfigError> {
 /// Writes into a spec what its algorithm shares; for whoever makes a new spec.
 ///
 /// # Errors
-/// Fails on an unknown algorithm, on unknown or impossible hyper-parameters, and on epochs ahead where there can be none.
+/// Fails on an unknown algorithm, on unknown or impossible hyper-parameters, on epochs ahead where there can be none, and on
+/// what does not go with statistics of peers that agree.
 pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     let row = find(&spec.algorithm)?;
     if spec.training.ahead_epochs > 0 && !row.trains_ahead {
@@ -441,7 +442,7 @@ pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
         return Err(ConfigError(text));
     }
     spec.exchange = (row.exchange)(&row.values(&spec.hyper)?);
-    Ok(())
+    fedmoe_da::check(spec)
 }
 
 /// Checks that a spec's exchange is what its algorithm shares.

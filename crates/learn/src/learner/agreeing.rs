@@ -7,7 +7,7 @@ use std::borrow::Borrow;
 use fednode_core::{FederationSpec, ParamSet, Round, Slot};
 
 use super::{Learner, check};
-use crate::agreement::{self, Agreement};
+use crate::agreement::Agreement;
 use crate::error::LearnError;
 use crate::pool::Predictor;
 
@@ -19,7 +19,6 @@ impl Learner {
 
     /// Makes the expert of a node that has added up nothing yet.
     pub(super) fn new_agreement(&self, spec: &FederationSpec) -> Result<Agreement, LearnError> {
-        agreement::check(spec, self.parts.algorithm.as_ref())?;
         let device = &self.parts.device;
         device.run(|| Agreement::new(&spec.architecture(), spec.seed, device.tensors()))
     }

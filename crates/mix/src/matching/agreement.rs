@@ -345,7 +345,7 @@ impl<'a> Sums<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fednode_core::{Matching, PeersPerExpert, Slot, Weighting};
+    use fednode_core::{Matching, PeersPerExpert, Slot};
 
     fn node(byte: u8) -> NodeId {
         NodeId::from_bytes([byte; 32])
@@ -372,15 +372,7 @@ mod tests {
             owner: node(1),
             slot: Slot(0),
         };
-        let exchange = ExpertExchange {
-            peers_per_expert: peers,
-            refresh_every: 1,
-            temperature: 1.0,
-            weighting: Weighting::Uniform,
-            slots_per_node: None,
-            max_distance: None,
-            matching: Matching::named(ROW.name),
-        };
+        let exchange = ExpertExchange::by(Matching::named(ROW.name), peers);
         let row = row(own, &known, &exchange);
         let weight = |source: &Source| (source.expert.owner.as_bytes()[0], source.weight);
         row.sources.iter().map(weight).collect()

@@ -9,10 +9,7 @@
 //! the algorithm has judged them; a plan knows no better. What arrives passes the screens of every mixed expert and goes to
 //! the algorithm one by one (FedFomo: Zhang et al., ICLR 2021).
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use fednode_core::{ExpertExchange, ExpertId, NodeId, PlanRow, ProxySet, Source};
+use fednode_core::{ExpertId, PlanRow, Source};
 
 use super::{Gives, MatchingRow};
 use crate::similarity::Proxies;
@@ -22,21 +19,12 @@ pub(super) const ROW: MatchingRow = MatchingRow {
     summary: "peers' experts of the same slot, unmixed, for the algorithm to judge",
     reference: "FedFomo (Zhang et al., ICLR 2021, arXiv 2012.08565)",
     gives: Gives::Each,
-    rows,
+    rows: |own, known, exchange| {
+        let limit = exchange.peers_per_expert.limit();
+        super::by_cosine(own, known, |proxies, own| row(proxies, own, limit))
+    },
     admits: None,
 };
-
-fn rows(
-    own: &[ExpertId],
-    known: &BTreeMap<NodeId, Arc<ProxySet>>,
-    exchange: &ExpertExchange,
-) -> Vec<PlanRow> {
-    let own_set = own.first().and_then(|expert| known.get(&expert.owner));
-    let dimension = own_set.map_or(0, |set| set.dimension());
-    let proxies = Proxies::collect(known, dimension);
-    let limit = exchange.peers_per_expert.limit();
-    own.iter().map(|own| row(&proxies, *own, limit)).collect()
-}
 
 fn row(proxies: &Proxies<'_>, own: ExpertId, limit: usize) -> PlanRow {
     let position = proxies
@@ -65,7 +53,10 @@ fn row(proxies: &Proxies<'_>, own: ExpertId, limit: usize) -> PlanRow {
 
 #[cfg(test)]
 mod tests {
-    use fednode_core::{Matching, PeersPerExpert, Slot, Weighting};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use fednode_core::{ExpertExchange, Matching, NodeId, PeersPerExpert, ProxySet, Slot};
 
     use super::*;
 
@@ -77,15 +68,7 @@ mod tests {
     }
 
     fn exchange(peers_per_expert: PeersPerExpert) -> ExpertExchange {
-        ExpertExchange {
-            peers_per_expert,
-            refresh_every: 1,
-            temperature: 1.0,
-            weighting: Weighting::Uniform,
-            slots_per_node: None,
-            max_distance: None,
-            matching: Matching::named("each"),
-        }
+        ExpertExchange::by(Matching::named("each"), peers_per_expert)
     }
 
     /// Four nodes with two slots of directions in a plane, and one of another dimension. Seen from node 1, slot 0: node 3 is
@@ -102,7 +85,7 @@ mod tests {
                 Arc::new(ProxySet::new(1, vec![1.0]).unwrap()),
             ),
         ]);
-        let rows = rows(&[expert(1, 0), expert(1, 1)], &known, &exchange(peers));
+        let rows = (ROW.rows)(&[expert(1, 0), expert(1, 1)], &known, &exchange(peers));
         assert_eq!(rows[1].slot, Slot(1));
         let sources = rows[0].sources.iter();
         sources

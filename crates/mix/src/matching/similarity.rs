@@ -11,9 +11,8 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use fednode_core::{ExpertExchange, ExpertId, NodeId, PlanRow, ProxySet, Source};
+use fednode_core::{ExpertExchange, ExpertId, NodeId, PlanRow, Source};
 
 use super::{Gives, MatchingRow};
 use crate::similarity::Proxies;
@@ -23,22 +22,11 @@ pub(super) const ROW: MatchingRow = MatchingRow {
     summary: "the experts with the most similar proxies, softmax-weighted",
     reference: "FedMoE-DA, arXiv 2411.02115",
     gives: Gives::Mixture,
-    rows,
+    rows: |own, known, exchange| {
+        super::by_cosine(own, known, |proxies, own| row(proxies, own, exchange))
+    },
     admits: None,
 };
-
-fn rows(
-    own: &[ExpertId],
-    known: &BTreeMap<NodeId, Arc<ProxySet>>,
-    exchange: &ExpertExchange,
-) -> Vec<PlanRow> {
-    let own_set = own.first().and_then(|expert| known.get(&expert.owner));
-    let dimension = own_set.map_or(0, |set| set.dimension());
-    let proxies = Proxies::collect(known, dimension);
-    own.iter()
-        .map(|own| row(&proxies, *own, exchange))
-        .collect()
-}
 
 fn row(proxies: &Proxies<'_>, own: ExpertId, exchange: &ExpertExchange) -> PlanRow {
     let position = proxies

@@ -186,18 +186,10 @@ fn minimise(matrix: &[f64], n: usize) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fednode_core::{Matching, PeersPerExpert, Slot, Weighting};
+    use fednode_core::{Matching, PeersPerExpert, Slot};
 
     fn exchange(peers_per_expert: PeersPerExpert) -> ExpertExchange {
-        ExpertExchange {
-            peers_per_expert,
-            refresh_every: 1,
-            temperature: 1.0,
-            weighting: Weighting::Uniform,
-            slots_per_node: None,
-            max_distance: None,
-            matching: Matching::named("statistics"),
-        }
+        ExpertExchange::by(Matching::named("statistics"), peers_per_expert)
     }
 
     fn node(byte: u8) -> NodeId {
