@@ -283,7 +283,9 @@ impl Node {
         if is_listed && shared.trains() && is_comparable {
             shared.want_proxies(author, round, local);
         }
-        if author != shared.me {
+        if author == shared.me {
+            self.phase.on_own_update(author, round);
+        } else {
             self.phase.on_update(shared, author, round, local);
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! Elsewhere the closed round tells who took part in it and how long stragglers are waited for. Here every node looks
 //! for itself. The plans of the next rounds need the proxies of refresh rounds. So in those rounds it waits for the
-//! updates of all who are there and have not got as far. In every round the grace time starts when a quorum of them
-//! has.
+//! updates of all who are there and have not got as far. It waits for its own to come back, too: a plan compares the
+//! others' proxies with those. In every round the grace time starts when a quorum of them has.
 
 use fednode_core::{NodeId, Round};
 
@@ -30,9 +30,11 @@ pub(super) fn wait_for_others(shared: &mut Shared, exchange: &mut Exchange) {
     if !sees_no_closed_rounds(shared) {
         return;
     }
-    if shared.schedule.refreshes_in(exchange.round()) {
-        let (_, late) = progress_of_others(shared, exchange.round());
-        exchange.await_updates(late.into_iter());
+    let round = exchange.round();
+    if shared.schedule.refreshes_in(round) {
+        let (_, late) = progress_of_others(shared, round);
+        let own = Some(shared.me).filter(|me| shared.view.local(*me, round).is_none());
+        exchange.await_updates(late.into_iter().chain(own));
     }
     look(shared, exchange);
 }

@@ -193,6 +193,13 @@ impl Phase {
         }
     }
 
+    /// The node's own update came back.
+    pub(super) fn on_own_update(&mut self, me: NodeId, round: Round) {
+        if let Some(exchange) = self.exchange_mut() {
+            exchange.on_own_update(me, round);
+        }
+    }
+
     /// Looks for a closed round to follow, a better one than the candidate if there is one. A node that trains or merges
     /// looks later: what it is about to publish, or has just mixed, belongs to the round that it is in.
     pub(super) fn consider_globals(&mut self, shared: &mut Shared) {

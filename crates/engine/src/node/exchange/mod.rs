@@ -37,7 +37,7 @@ pub(super) struct Exchange {
     /// This node closes the round itself.
     pub(super) acting: Option<Acting>,
     /// Whose update is not known yet, and with it their proxies: members of the closed round or, where none is closed, all
-    /// who are there.
+    /// who are there and the node itself.
     updates_awaited: BTreeSet<NodeId>,
     /// Whether the proxies of those who are alike were asked for, where not everybody's are.
     shortlisted: bool,
@@ -155,6 +155,13 @@ impl Exchange {
             shared.fetch(blob, FetchKind::Shared, vec![author]);
         }
         self.look_at(shared, author, round);
+    }
+
+    /// The node's own update came back: it is not waited for any longer.
+    pub(super) fn on_own_update(&mut self, me: NodeId, round: Round) {
+        if self.round == round {
+            self.updates_awaited.remove(&me);
+        }
     }
 
     /// Starts fetching the planned experts of a node whose update of this round has arrived.
