@@ -219,10 +219,14 @@ pub struct Federation {
 }
 
 impl Federation {
-    /// Writes the spec with `fednode init`; `arguments` are its flags.
+    /// Writes the spec with `fednode init`; `arguments` are its flags. Unless they name an algorithm, it is FedMoE-DA as in
+    /// its paper, which shares most: means of a common part and experts.
     pub fn new(nodes: u32, rounds: u32, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = fednode();
+        let paper = ["--algorithm", "fedmoe-da"];
+        let is_named = arguments.contains(&paper[0]);
+        let algorithm = if is_named { &[][..] } else { &paper };
         command
             .args(["init", "--json", "--data", "digits"])
             .arg(folder.path());
@@ -233,6 +237,7 @@ impl Federation {
                 "--rounds",
                 &rounds.to_string(),
             ])
+            .args(algorithm)
             .args(arguments);
         json_of(&run(command));
         Self { folder, nodes }

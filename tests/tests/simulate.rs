@@ -50,7 +50,7 @@ fn records(out: &Path) -> Vec<Value> {
 
 #[test]
 fn a_simulation_learns_what_a_swarm_learns() {
-    compare_with_a_swarm(&["--global-test"]);
+    compare_with_a_swarm(&["--algorithm", "fedmoe-da", "--global-test"]);
 }
 
 /// The same where nodes train while they wait.
@@ -69,10 +69,10 @@ fn a_simulation_trains_ahead_as_a_swarm_does() {
     assert!(ahead.iter().all(|seconds| *seconds > 0.0));
 }
 
-/// Statistics are fetched once, by the members that agree.
+/// Without a word about the algorithm. Statistics are fetched once, by the members that agree.
 #[test]
 fn a_federation_by_agreement_learns_live_what_it_learns_simulated() {
-    compare_with_a_swarm(&["--set", "profile=agreement"]);
+    compare_with_a_swarm(&[]);
 }
 
 fn compare_with_a_swarm(more: &[&str]) -> tempfile::TempDir {
@@ -551,6 +551,8 @@ fn more_nodes_than_the_memory_holds_are_refused_with_the_estimate() {
         many,
         "--partition",
         "iid",
+        "--algorithm",
+        "fedmoe-da",
         "--set",
         "model.experts=64",
         "--threads",

@@ -21,7 +21,16 @@ fn four_nodes_finish_and_learn() {
     let out = folder.path().join("run");
     let summary = json_of(&run(swarm(
         &out,
-        &["--nodes", "4", "--rounds", "3", "--seed", "3"],
+        &[
+            "--algorithm",
+            "fedmoe-da",
+            "--nodes",
+            "4",
+            "--rounds",
+            "3",
+            "--seed",
+            "3",
+        ],
     )));
 
     for key in [

@@ -19,6 +19,12 @@ use crate::initial;
 
 /// The key of the algorithm.
 const ALGORITHM: &str = "algorithm";
+/// The key of the algorithm's profile.
+const PROFILE: &str = "hyper.profile";
+/// The key of what a profile is mostly about.
+const MATCHING: &str = "hyper.matching";
+/// The profile that is taken where nobody says anything: the best over all regimes by its worst (experiments/README.md).
+const BY_DEFAULT: &str = "agreement";
 /// The key of a preset of the pool.
 const POOL: &str = "pool.preset";
 
@@ -102,18 +108,37 @@ pub struct DataFacts {
 
 /// Makes the spec that flags and data describe; the partition's hash is still empty.
 ///
+/// Where nobody names an algorithm or its profile, it is FedMoE-DA by [`BY_DEFAULT`], if everything else that is said can
+/// be had with that: texts, a pool and a gate's settings cannot.
+///
 /// # Errors
 /// Names the first key that is unknown or out of range.
 pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError> {
     refuse_contradictions(args)?;
     let mut spec = recipe(data);
     let all = assignments(args);
-    if let Some(named) = all.iter().rfind(|assignment| assignment.key == ALGORITHM) {
+    let of_key = |key: &str| all.iter().rfind(|set| set.is_of(&Assignment::new(key, "")));
+    if let Some(named) = of_key(ALGORITHM) {
         spec.algorithm.clone_from(&named.value);
+    } else if of_key(PROFILE).or(of_key(MATCHING)).is_none() {
+        let profile = Assignment::new(PROFILE, BY_DEFAULT);
+        let with_profile = [&[profile][..], &all].concat();
+        if let Ok(made) = complete(args, &spec, &with_profile) {
+            return Ok(made);
+        }
     }
+    complete(args, &spec, &all)
+}
+
+/// Assigns to a spec that has its algorithm, and checks the result.
+fn complete(
+    args: &Args,
+    spec: &FederationSpec,
+    all: &[Assignment],
+) -> Result<FederationSpec, ConfigError> {
     let row = algorithm::find(&spec.algorithm)?;
     let hyper_names = row.hyper_names();
-    spec = dotted::assign(&spec, &all, &hyper_names)?;
+    let mut spec = dotted::assign(spec, all, &hyper_names)?;
     if let Some(path) = &args.initial {
         spec.fingerprints.initial = Some(initial::read(path)?.1);
     }
@@ -341,6 +366,42 @@ mod tests {
             (made.fingerprints.input, made.fingerprints.classes),
             ([1, 8, 8], 10)
         );
+    }
+
+    /// The profile where nobody names one, and what takes it away.
+    #[test]
+    fn peers_agree_unless_something_else_is_wanted() {
+        let profile = |texts: &[&str], facts: &DataFacts| {
+            let args = Args {
+                set: set(texts),
+                ..Args::default()
+            };
+            let made = spec(&args, facts).unwrap();
+            made.hyper.get("profile").cloned()
+        };
+        let text = |name: &str| HyperValue::Text(name.to_owned());
+        let by_default = Some(text(BY_DEFAULT));
+        for harmless in ["rounds=3", "peers_per_expert=4", "hyper.base=fedper"] {
+            assert_eq!(profile(&[harmless], &digits()), by_default, "{harmless}");
+        }
+        for other in [
+            "algorithm=fedmoe-da",
+            "hyper.matching=similarity",
+            "load_balance=0.1",
+            "pool.preset=fixed",
+            "statistics.enabled=true",
+            "transfer.precision=f16",
+        ] {
+            assert_eq!(profile(&[other], &digits()), None, "{other}");
+        }
+        let named = profile(&["hyper.profile=robust"], &digits());
+        assert_eq!(named, Some(text("robust")));
+        let texts = DataFacts {
+            input: [1, 1, 200],
+            vocabulary: 500,
+            ..digits()
+        };
+        assert_eq!(profile(&[], &texts), None);
     }
 
     #[test]

@@ -26,6 +26,7 @@ use super::run::{Means, scenario};
 use super::table::Row;
 use crate::swarm::folder::Folder;
 use crate::swarm::summary::{BytesPerRound, mean};
+use fednode_cli::dotted::Assignment;
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::federation::{self, DataFacts};
 use fednode_cli::interrupt::Interrupts;
@@ -109,7 +110,11 @@ impl Prepared {
             classes: 10,
             ..DataFacts::default()
         };
-        let spec = federation::spec(federation, &facts).or_fail(ExitCode::Configuration)?;
+        // Toys have no samples to add up: without a word about the algorithm they exchange experts, as in the paper.
+        let mut federation = federation.clone();
+        let paper = Assignment::new("algorithm", FederationSpec::default().algorithm);
+        federation.defaults.insert(0, paper);
+        let spec = federation::spec(&federation, &facts).or_fail(ExitCode::Configuration)?;
         memory::check_toys(spec.nodes as usize, wanted.toy_floats as usize)?;
         Ok(Self {
             spec,
