@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::CLOCK_SKEW;
 use crate::{
-    BlobId, BlobRef, FederationId, FederationSpec, Lineage, MAX_BLOB_BYTES, MAX_EXPERTS, NodeId,
-    Round, Sketches, Timestamp,
+    BlobId, BlobRef, FederationId, FederationSpec, InlineProxies, Lineage, MAX_BLOB_BYTES,
+    MAX_EXPERTS, NodeId, Round, Sketches, Timestamp,
 };
 
 /// Largest encoded advert. Gossip costs every byte once per mesh link, so what is larger travels as a blob.
@@ -116,8 +116,8 @@ pub struct ExpertOffer {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProxyOffer {
-    /// The canonical bytes of [`crate::ProxySet::to_params`].
-    Inline(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// The proxies themselves, at most [`MAX_INLINE_PROXY_BYTES`].
+    Inline(InlineProxies),
     /// The blob that holds them.
     Blob(BlobRef),
 }
@@ -329,7 +329,7 @@ impl Local {
 
     fn check(&self) -> Result<(), AdvertError> {
         let inline_bytes = match &self.proxies {
-            Some(ProxyOffer::Inline(bytes)) => bytes.len(),
+            Some(ProxyOffer::Inline(inline)) => inline.bytes().len(),
             _ => 0,
         };
         match () {

@@ -80,7 +80,7 @@ pub use params::{
 pub use plan::{AggregationPlan, PlanRow, Source};
 pub use pool::{Controls, PoolMember, PoolOutcome, Scores, Served};
 pub use precision::Precision;
-pub use proxy::{MAX_EXPERTS, ProxySet};
+pub use proxy::{InlineProxies, MAX_EXPERTS, ProxySet};
 pub use report::{LocalReport, MixedIn, Score};
 pub use schedule::{Schedule, Stage, Trainees, Training};
 pub use sketch::Sketches;

@@ -402,19 +402,22 @@ impl ParamSet {
     /// # Errors
     /// Fails on a damaged file, on other element types and beyond the limits of [`ParamSet::insert`].
     pub fn import(bytes: &[u8]) -> Result<Self, ParamsError> {
-        let file = SafeTensors::deserialize(bytes).map_err(ParamsError::Format)?;
+        // The header is parsed once: `SafeTensors::deserialize` would not give its notes.
+        let (header_bytes, header) =
+            SafeTensors::read_metadata(bytes).map_err(ParamsError::Format)?;
+        let data = &bytes[size_of::<u64>() + header_bytes..];
         let mut params = Self::new();
-        for (name, view) in file.iter() {
-            let precision = Precision::of_dtype(view.dtype());
+        for (name, info) in header.tensors() {
             let unknown = || ParamsError::Dtype {
-                name: name.to_owned(),
-                dtype: view.dtype(),
+                name: name.clone(),
+                dtype: info.dtype,
             };
-            let values = precision.ok_or_else(unknown)?.read(view.data());
-            params.insert(name, view.shape(), values)?;
+            let precision = Precision::of_dtype(info.dtype).ok_or_else(unknown)?;
+            let (start, end) = info.data_offsets;
+            let values = precision.read(&data[start..end]);
+            params.insert(name, &info.shape, values)?;
         }
-        let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(ParamsError::Format)?;
-        let notes = metadata.metadata().as_ref();
+        let notes = header.metadata().as_ref();
         params.set_note(notes.and_then(|notes| notes.get(NOTE).cloned()))?;
         Ok(params)
     }

@@ -14,7 +14,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fednode_core::{
-    ADVERT_LIFE, Advert, BlobId, BlobRef, Body, ExpertOffer, FederationId, Local,
+    ADVERT_LIFE, Advert, BlobId, BlobRef, Body, ExpertOffer, FederationId, InlineProxies, Local,
     MAX_INLINE_PROXY_BYTES, NodeId, ProxyOffer, Round, Sequence, Timestamp,
 };
 use fednode_net::{Identity, encoded_len, verify};
@@ -31,11 +31,11 @@ fn advert(author: NodeId) -> Advert {
     let local = Local {
         shared: Some(blob(b"shared")),
         experts: (0..4).map(expert).collect(),
-        proxies: Some(ProxyOffer::Inline(
+        proxies: Some(ProxyOffer::Inline(InlineProxies::new(
             (0..MAX_INLINE_PROXY_BYTES)
                 .map(|at| (at % 251) as u8)
                 .collect(),
-        )),
+        ))),
         ..Local::new(BlobId::of(b"lineage"), 500)
     };
     Advert {

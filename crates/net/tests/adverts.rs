@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use common::{Node, config, noise};
 use fednode_core::{
-    Advert, Body, Local, PoolOffer, ProxyOffer, Round, Sequence, SignedAdvert, Withdraw,
+    Advert, Body, InlineProxies, Local, PoolOffer, ProxyOffer, Round, Sequence, SignedAdvert,
+    Withdraw,
 };
 use fednode_net::{Event, Identity, PublishError, verify};
 
@@ -282,7 +283,10 @@ async fn rounds_of_five(nodes: &mut [Node], turn: u64) -> f64 {
     let (before, mut needed) = (received(nodes), 0);
     for round in 1..=7 {
         for node in nodes.iter() {
-            let proxies = Some(ProxyOffer::Inline(noise(8192, 10 * turn + round)));
+            let proxies = Some(ProxyOffer::Inline(InlineProxies::new(noise(
+                8192,
+                10 * turn + round,
+            ))));
             let local = Local {
                 proxies,
                 ..Local::new(fednode_core::BlobId::of(b""), 1)

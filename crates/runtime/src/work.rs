@@ -12,8 +12,8 @@ use std::time::Instant;
 use fednode_core::draw::DrawSeed;
 use fednode_core::work::Update;
 use fednode_core::{
-    BlobId, BlobRef, ExpertOffer, FederationSpec, Lineage, LocalReport, MAX_INLINE_PROXY_BYTES,
-    NodeId, ParamSet, Precision, ProxyOffer, ProxySet, Round,
+    BlobId, BlobRef, ExpertOffer, FederationSpec, InlineProxies, Lineage, LocalReport,
+    MAX_INLINE_PROXY_BYTES, NodeId, ParamSet, Precision, ProxyOffer, ProxySet, Round,
 };
 use fednode_engine::execute::{self, Adoption};
 use fednode_engine::{AverageOrder, AverageReport, Fetch, FetchKind, MergeOrder, MergeReport};
@@ -256,7 +256,7 @@ fn put_all(parts: &[(&ParamSet, Precision)], blobs: &Blobs) -> io::Result<Vec<Bl
 fn offer(proxies: &ProxySet, blobs: &Blobs) -> io::Result<ProxyOffer> {
     let bytes = proxies.to_params().to_bytes();
     if bytes.len() <= MAX_INLINE_PROXY_BYTES {
-        Ok(ProxyOffer::Inline(bytes))
+        Ok(ProxyOffer::Inline(InlineProxies::new(bytes)))
     } else {
         blobs.put(&bytes).map(ProxyOffer::Blob)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fednode_core::draw::DrawSeed;
 use fednode_core::{
     BlobId, BlobRef, Body, BroadcastSet, FederationSpec, Lineage, Local, LocalReport, NodeId,
-    ParamSet, ProxyOffer, ProxySet, Round, Schedule, Timestamp,
+    ProxyOffer, Round, Schedule, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -158,16 +158,13 @@ impl Shared {
         }
         match &local.proxies {
             None => {}
-            Some(ProxyOffer::Inline(bytes)) => {
-                let params = ParamSet::decode(bytes);
-                match params.and_then(|params| ProxySet::from_params(&params)) {
-                    Ok(proxies) => self.view.keep_proxies(author, round, Arc::new(proxies)),
-                    Err(error) => {
-                        let reason = format!("malformed proxies: {error}");
-                        self.outbox.strike(author, reason);
-                    }
+            Some(ProxyOffer::Inline(inline)) => match inline.decoded() {
+                Ok(proxies) => self.view.keep_proxies(author, round, proxies),
+                Err(error) => {
+                    let reason = format!("malformed proxies: {error}");
+                    self.outbox.strike(author, reason);
                 }
-            }
+            },
             Some(ProxyOffer::Blob(blob)) => {
                 let is_new = self.proxies.want(blob.id, author, round);
                 if is_new {

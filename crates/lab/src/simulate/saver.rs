@@ -136,7 +136,9 @@ pub(super) fn answers(history: Vec<u8>) -> impl Iterator<Item = Answer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fednode_core::{BlobId, BlobRef, ExpertOffer, LocalReport, ProxyOffer, Round};
+    use fednode_core::{
+        BlobId, BlobRef, ExpertOffer, InlineProxies, LocalReport, ProxyOffer, Round,
+    };
     use fednode_sim::{Made, Told};
 
     #[test]
@@ -154,7 +156,7 @@ mod tests {
                 samples_routed: 4,
             }],
             own_experts: vec![blob],
-            proxies: Some(ProxyOffer::Inline(vec![1, 2])),
+            proxies: Some(ProxyOffer::Inline(InlineProxies::new(vec![1, 2]))),
             sketches: None,
             n_samples: 5,
             train_loss: f64::NAN,

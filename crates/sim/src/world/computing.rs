@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use fednode_core::work::{Order, WorkError};
 use fednode_core::{
-    BlobId, BlobRef, ExpertOffer, LocalReport, ParamSet, Precision, ProxyOffer, ProxySet, Round,
+    BlobId, BlobRef, ExpertOffer, InlineProxies, LocalReport, ParamSet, Precision, ProxyOffer,
+    ProxySet, Round,
 };
 use fednode_engine::{
     AverageOrder, AverageReport, Input, MergeOrder, MergeReport, Purpose, execute,
@@ -293,7 +294,7 @@ fn offer(
     let params = proxies.to_params();
     let bytes = params.to_bytes();
     if bytes.len() <= ground.scenario.inline_proxy_bytes {
-        ProxyOffer::Inline(bytes)
+        ProxyOffer::Inline(InlineProxies::new(bytes))
     } else {
         ProxyOffer::Blob(blobs.put_proxies(member, round, params))
     }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::{
-    ADVERT_LIFE, Advert, BlobId, Body, Fault, NodeId, ParamSet, ProxyOffer, ProxySet, Round,
-    Sequence, Timestamp,
+    ADVERT_LIFE, Advert, BlobId, Body, Fault, NodeId, ProxyOffer, ProxySet, Round, Sequence,
+    Timestamp,
 };
 use fednode_engine::Input;
 
@@ -316,17 +316,16 @@ fn observe_proxies(ground: &mut Ground<'_>, blobs: &Blobs, advert: &Advert) {
         return;
     };
     let set = match &local.proxies {
-        Some(ProxyOffer::Inline(bytes)) => ParamSet::decode(bytes)
-            .and_then(|params| ProxySet::from_params(&params))
-            .ok(),
+        Some(ProxyOffer::Inline(inline)) => inline.decoded().ok(),
         Some(ProxyOffer::Blob(blob)) => blobs
             .content(&blob.id)
-            .and_then(|params| ProxySet::from_params(params).ok()),
+            .and_then(|params| ProxySet::from_params(params).ok())
+            .map(Arc::new),
         None => None,
     };
     if let Some(set) = set {
         let seen = &mut ground.outcome.observed.proxies;
         let of_round = seen.entry((advert.round, local.lineage)).or_default();
-        of_round.insert(advert.author, Arc::new(set));
+        of_round.insert(advert.author, set);
     }
 }
