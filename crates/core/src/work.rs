@@ -126,7 +126,18 @@ pub struct Received<P = Arc<ParamSet>> {
     pub experts: Vec<(Slot, P)>,
     /// Experts of others as they are, for an algorithm that judges them itself.
     #[serde(default = "Vec::new")]
-    pub peers: Vec<(ExpertId, P)>,
+    pub peers: Vec<PeerExpert<P>>,
+}
+
+/// An expert of another node, to which nothing was done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PeerExpert<P = Arc<ParamSet>> {
+    /// Whose it is.
+    pub expert: ExpertId,
+    /// How much it counts by the plan, 0 to 1: the weights of the peers of a slot and that of the own expert sum to 1.
+    pub weight: f64,
+    /// Its parameters.
+    pub params: P,
 }
 
 /// What a node offers to the pools of others (PM-MoE).
@@ -319,17 +330,23 @@ impl<P> Received<P> {
                 .into_iter()
                 .map(|(slot, params)| (slot, to(params)))
                 .collect(),
-            peers: self
-                .peers
-                .into_iter()
-                .map(|(expert, params)| (expert, to(params)))
-                .collect(),
+            peers: self.peers.into_iter().map(|peer| peer.map(to)).collect(),
         }
     }
 
     /// Tells whether the exchange brought nothing.
     pub fn is_empty(&self) -> bool {
         self.shared.is_none() && self.experts.is_empty() && self.peers.is_empty()
+    }
+}
+
+impl<P> PeerExpert<P> {
+    fn map<Q>(self, to: &mut impl FnMut(P) -> Q) -> PeerExpert<Q> {
+        PeerExpert {
+            expert: self.expert,
+            weight: self.weight,
+            params: to(self.params),
+        }
     }
 }
 

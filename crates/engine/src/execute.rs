@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::limits::MAX_NORM_RATIO;
+use fednode_core::work::PeerExpert;
 use fednode_core::{
     BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Slot,
+    Source,
 };
 use fednode_mix::matching::{self, Gives};
 use fednode_mix::{Part, merge as mix, rule, screen};
@@ -24,7 +26,7 @@ pub struct Adoption {
     /// The mixed experts by slot; those that nothing was mixed into are left out.
     pub experts: Vec<(Slot, Arc<ParamSet>)>,
     /// Experts of others that nothing was done to, for an algorithm that judges them itself.
-    pub peers: Vec<(ExpertId, Arc<ParamSet>)>,
+    pub peers: Vec<PeerExpert>,
     /// The new shared part.
     pub shared: Option<Arc<ParamSet>>,
     /// The weights that were really used, by slot, after what was missing or refused.
@@ -65,9 +67,9 @@ pub fn merge(
             slot: row.slot,
         };
         if gives == Some(Gives::Each) {
-            let (peers, used) = hand_over(row, own_id, &accepted);
+            let peers = hand_over(row, own_id, &accepted);
+            adoption.used.push((row.slot, weights(own_id, &peers)));
             adoption.peers.extend(peers);
-            adoption.used.push((row.slot, used));
             continue;
         }
         let mut available = |expert: ExpertId| match expert {
@@ -97,24 +99,35 @@ pub fn merge(
     (adoption, report)
 }
 
-/// An expert with its parameters.
-type Given = (ExpertId, Arc<ParamSet>);
-
-/// Returns the experts of a row that arrived and passed, in the order of the row, and how much each counts, the own one
-/// among them, as if all counted alike.
+/// Returns the experts of a row that arrived and passed, in the order of the row. What did not come has no weight: the
+/// others and the own one have the more.
 fn hand_over(
     row: &PlanRow,
     own: ExpertId,
     accepted: &BTreeMap<ExpertId, Arc<ParamSet>>,
-) -> (Vec<Given>, Vec<(ExpertId, f64)>) {
-    let planned = row.sources.iter().map(|source| source.expert);
-    let peers: Vec<Given> = planned
-        .filter_map(|expert| Some((expert, Arc::clone(accepted.get(&expert)?))))
-        .collect();
-    let weight = 1.0 / (peers.len() + 1) as f64;
-    let used = std::iter::once(own).chain(peers.iter().map(|(expert, _)| *expert));
-    let used = used.map(|expert| (expert, weight)).collect();
-    (peers, used)
+) -> Vec<PeerExpert> {
+    let is_here = |expert| expert == own || accepted.contains_key(&expert);
+    let here = row.sources.iter().filter(|source| is_here(source.expert));
+    let total: f64 = here.clone().map(|source| source.weight).sum();
+    let peer = |source: &Source| {
+        let params = Arc::clone(accepted.get(&source.expert)?);
+        let weight = source.weight / total;
+        weight.is_finite().then_some(PeerExpert {
+            expert: source.expert,
+            weight,
+            params,
+        })
+    };
+    here.filter_map(peer).collect()
+}
+
+/// Returns how much each counts, the own expert first.
+fn weights(own: ExpertId, peers: &[PeerExpert]) -> Vec<(ExpertId, f64)> {
+    let of_peers = peers.iter().map(|peer| (peer.expert, peer.weight));
+    let total: f64 = peers.iter().map(|peer| peer.weight).sum();
+    std::iter::once((own, 1.0 - total))
+        .chain(of_peers)
+        .collect()
 }
 
 /// Adds up by owner what was used of others.
@@ -437,7 +450,12 @@ mod tests {
         let (mixed, _) = merged("similarity");
         assert_eq!((mixed.experts.len(), mixed.peers.len()), (1, 0));
         let (each, report) = merged("each");
-        assert_eq!(each.peers, [(expert(ann), Arc::clone(&blobs[1].1))]);
+        let of_ann = PeerExpert {
+            expert: expert(ann),
+            weight: 0.5,
+            params: Arc::clone(&blobs[1].1),
+        };
+        assert_eq!(each.peers, [of_ann]);
         assert!(each.experts.is_empty() && each.shared.is_none());
         let used = vec![(expert(me), 0.5), (expert(ann), 0.5)];
         assert_eq!(each.used, [(Slot(0), used)]);

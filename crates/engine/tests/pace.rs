@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, BlobId, BlobRef, Body, ExpertExchange, ExpertOffer, FederationSpec, Local, LocalReport,
-    Matching, NodeId, PeersPerExpert, ProxyOffer, ProxySet, Role, Round, Sequence, Timestamp,
+    Advert, BlobId, BlobRef, Body, ExpertExchange, ExpertOffer, FederationSpec, InlineProxies,
+    Local, LocalReport, Matching, NodeId, PeersPerExpert, ProxyOffer, ProxySet, Role, Round,
+    Sequence, Timestamp,
 };
 use fednode_engine::{Input, MergeReport, Node, Output};
 
@@ -42,7 +43,7 @@ fn proxies() -> Option<ProxyOffer> {
     let proxies = ProxySet::new(2, vec![1.0, 0.5]).unwrap();
     let (blob, bytes) = proxies.to_params().to_blob();
     assert_eq!(blob.size as usize, bytes.len());
-    Some(ProxyOffer::Inline(bytes.into()))
+    Some(ProxyOffer::Inline(InlineProxies::new(bytes)))
 }
 
 /// The update of round 1 as everybody hears it.

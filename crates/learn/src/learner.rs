@@ -306,12 +306,8 @@ impl Learner {
                     .pick(shared, |role| role == Role::Shared, |_| String::new()),
             );
         }
-        if self.replaces_experts() {
-            for (slot, expert) in &experts {
-                changes.extend(self.replaced(*slot, expert.borrow())?);
-            }
-        } else {
-            self.check_mixed(&experts)?;
+        for (slot, expert) in &experts {
+            changes.extend(self.replaced(*slot, expert.borrow())?);
         }
         // Statistics are no parts of the model; a pool stays as it is beside them.
         let changes_model = !changes.is_empty() && !adopts_statistics;
@@ -322,9 +318,7 @@ impl Learner {
         if adopts_statistics {
             self.adopt_statistics();
         }
-        if !self.replaces_experts() {
-            self.adopt_mixed(&experts);
-        }
+        self.choose_agreement();
         Ok(())
     }
 

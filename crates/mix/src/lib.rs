@@ -9,6 +9,7 @@
 //! | [`merge`] | Eq. 11 | an own expert mixed with what arrived of its row |
 //! | [`rule`] | Eq. 5, FedAvg, Krum … | a table of ways in which many members' parameters become one |
 //! | [`names`] | | names of tensors that a rule recognises |
+//! | [`slots`] | here, after mixture discriminant analysis | experts in closed form: parts within the classes |
 //! | [`energy`] | PM-MoE Eq. 10 to 12 | how well others' modules fit a node, and which it drops |
 //! | [`blend`] | here | how much of the statistics expert, sample by sample |
 //! | [`mod@screen`] | | what a received part must fulfil before it is mixed |
@@ -63,6 +64,7 @@ pub mod rule;
 pub mod screen;
 pub mod similarity;
 pub mod sketch;
+pub mod slots;
 pub mod statistics;
 
 pub use energy::Measure;

@@ -16,7 +16,7 @@ pub const PRIOR_FLOOR: f64 = 1e-3;
 /// The regularisation of the covariance, relative to its mean variance.
 pub const EPSILON: f64 = 0.01;
 /// The offset of a class that nobody has.
-const IMPOSSIBLE: f64 = -1e30;
+pub(crate) const IMPOSSIBLE: f64 = -1e30;
 
 /// Tells why there is no classifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -55,17 +55,25 @@ impl Statistics {
         }
     }
 
-    /// Adds one sample.
+    /// Adds one sample to counts and sums, and not to the scatter.
     ///
     /// # Panics
-    /// Panics if the features are not D numbers or the class is none.
-    pub fn add(&mut self, features: &[f32], class: usize) {
+    /// As [`Self::add`].
+    pub fn count(&mut self, features: &[f32], class: usize) {
         assert_eq!(features.len(), self.width, "features of this width");
         self.counts[class] += 1.0;
         let sums = &mut self.sums[class * self.width..][..self.width];
         sums.iter_mut()
             .zip(features)
             .for_each(|(sum, value)| *sum += f64::from(*value));
+    }
+
+    /// Adds one sample.
+    ///
+    /// # Panics
+    /// Panics if the features are not D numbers or the class is none.
+    pub fn add(&mut self, features: &[f32], class: usize) {
+        self.count(features, class);
         let mut row = 0;
         for (at, value) in features.iter().enumerate() {
             let others = &features[at..];
@@ -96,23 +104,70 @@ impl Statistics {
         all.for_each(|value| *value *= factor);
     }
 
+    /// Adds another node's sums, each times a weight.
+    ///
+    /// # Panics
+    /// Panics if they are of other classes or features.
+    pub fn add_weighted(&mut self, other: &Self, weight: f64) {
+        let own = [&mut self.counts, &mut self.sums, &mut self.scatter];
+        let theirs = [&other.counts, &other.sums, &other.scatter];
+        for (own, theirs) in own.into_iter().zip(theirs) {
+            assert_eq!(own.len(), theirs.len(), "sums of the same form");
+            let pairs = own.iter_mut().zip(theirs);
+            pairs.for_each(|(own, value)| *own += weight * value);
+        }
+    }
+
+    /// Adds up every `parts` classes that follow each other, which are parts of one.
+    pub fn joined(&self, parts: usize) -> Self {
+        let width = self.width;
+        let counts = self.counts.chunks(parts).map(|part| part.iter().sum());
+        let sums = self.sums.chunks(parts * width).flat_map(|part| {
+            let total = |feature: usize| part.iter().skip(feature).step_by(width).sum();
+            (0..width).map(total).collect::<Vec<f64>>()
+        });
+        Self {
+            width,
+            counts: counts.collect(),
+            sums: sums.collect(),
+            scatter: self.scatter.clone(),
+        }
+    }
+
+    /// Returns D.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Returns the means of the classes; zeros where there are no samples.
+    pub fn means(&self) -> Vec<Vec<f64>> {
+        let mean = |(count, sums): (&f64, &[f64])| {
+            let share = |sum: &f64| if *count > 0.0 { sum / count } else { 0.0 };
+            sums.iter().map(share).collect()
+        };
+        let classes = self.counts.iter().zip(self.sums.chunks_exact(self.width));
+        classes.map(mean).collect()
+    }
+
     /// Solves for the classifier.
     ///
     /// # Errors
     /// Fails without any sample, and if the covariance is not finite and positive.
     pub fn solve(&self, epsilon: f64) -> Result<Discriminant, StatisticsError> {
-        let (width, total) = (self.width, self.total());
-        if total.is_nan() || total <= 0.0 {
-            return Err(StatisticsError::Empty);
-        }
-        let means: Vec<Vec<f64>> = (self.counts.iter().zip(self.sums.chunks_exact(width)))
-            .map(|(count, sums)| {
-                sums.iter()
-                    .map(|sum| if *count > 0.0 { sum / count } else { 0.0 })
-                    .collect()
-            })
-            .collect();
-        let factor = cholesky(self.covariance(&means, epsilon), width)?;
+        self.solve_for(&self.means(), epsilon)
+    }
+
+    /// Solves for a classifier that has these means in place of the classes' own, which the covariance is taken around.
+    ///
+    /// # Errors
+    /// As [`Self::solve`].
+    pub fn solve_for(
+        &self,
+        means: &[Vec<f64>],
+        epsilon: f64,
+    ) -> Result<Discriminant, StatisticsError> {
+        let width = self.width;
+        let factor = cholesky(self.covariance(epsilon)?, width)?;
         let mut weights = Vec::with_capacity(self.sums.len());
         let mut offsets = Vec::with_capacity(means.len());
         for (mean, count) in means.iter().zip(&self.counts) {
@@ -132,9 +187,15 @@ impl Statistics {
         })
     }
 
-    /// Returns W as its lower triangle, row by row in a square.
-    fn covariance(&self, means: &[Vec<f64>], epsilon: f64) -> Vec<f64> {
-        let (width, total) = (self.width, self.total());
+    /// Returns W as its lower triangle, row by row in a square of zeros.
+    ///
+    /// # Errors
+    /// Fails without any sample.
+    pub(crate) fn covariance(&self, epsilon: f64) -> Result<Vec<f64>, StatisticsError> {
+        let (width, total, means) = (self.width, self.total(), self.means());
+        if total.is_nan() || total <= 0.0 {
+            return Err(StatisticsError::Empty);
+        }
         let mut matrix = vec![0.0; width * width];
         let mut next = self.scatter.iter();
         for (row, column) in
@@ -150,7 +211,7 @@ impl Statistics {
         let mean_variance =
             (0..width).map(|at| matrix[at * width + at]).sum::<f64>() / width as f64;
         (0..width).for_each(|at| matrix[at * width + at] += epsilon * mean_variance);
-        matrix
+        Ok(matrix)
     }
 }
 

@@ -34,6 +34,8 @@ pub enum Purpose {
     Dropout = 10,
     /// The same in an epoch after the last round.
     FineTuningDropout = 11,
+    /// Where the search for the directions of a variance starts.
+    Directions = 12,
     /// The initial parameters of a pool's gate.
     PoolGate = 16,
     /// The order of samples in an epoch of the pool stage.

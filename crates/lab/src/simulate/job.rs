@@ -178,10 +178,8 @@ impl Knowledge {
                     return;
                 }
                 self.shared = shared.or(self.shared.take());
-                if learner.replaces_experts() {
-                    for (slot, params) in experts {
-                        self.experts[usize::from(slot.0)] = params;
-                    }
+                for (slot, params) in experts {
+                    self.experts[usize::from(slot.0)] = params;
                 }
                 self.private = Arc::new(learner.private_state());
             }

@@ -1,11 +1,12 @@
-//! Experts of other nodes that nothing was done to: the algorithm judges them (matching `each`).
+//! Experts of other nodes that nothing was done to: the algorithm judges them, or they are statistics of peers that agree.
 
 use std::borrow::Borrow;
 
-use fednode_core::{ExpertId, ParamSet};
+use fednode_core::ParamSet;
+use fednode_core::work::PeerExpert;
 
 use super::{Learner, check};
-use crate::algorithm::{HeldOut, Peer, Role};
+use crate::algorithm::{HeldOut, Part, Peer, Role};
 use crate::error::LearnError;
 use crate::weights::Weights;
 
@@ -15,26 +16,29 @@ impl Learner {
     ///
     /// # Errors
     /// As [`Self::adopt`]; nothing is changed then.
-    pub fn adopt_peers<P: Borrow<ParamSet>>(
+    pub fn adopt_peers<P: Borrow<ParamSet> + Sync>(
         &mut self,
-        peers: &[(ExpertId, P)],
+        peers: &[PeerExpert<P>],
     ) -> Result<(), LearnError> {
+        let parts = peers.iter().map(|peer| self.part_of(peer));
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
         if peers.is_empty() {
             return Ok(());
         }
-        let device = self.parts.device.clone();
-        let mut given = Vec::new();
-        for (expert, params) in peers {
-            let (slot, params) = (expert.slot, params.borrow());
-            let part = self.parts.of_role(|role| role == Role::Expert(slot)).pop();
-            let part = part.ok_or_else(|| LearnError::NoSuchPart(format!("expert {slot}")))?;
-            check(&part.title(), params, &part.layout())?;
-            let loaded = device.run(|| Weights::load(&part.net, params, device.tensors()));
-            given.push(Peer {
-                expert: *expert,
-                weights: loaded.expect("the layout was checked"),
-            });
+        if self.parts.agreement.is_some() {
+            self.adopt_agreeing(peers);
+            return Ok(());
         }
+        let device = self.parts.device.clone();
+        let given = peers.iter().zip(parts).map(|(peer, part)| {
+            let params = peer.params.borrow();
+            let loaded = device.run(|| Weights::load(&part.net, params, device.tensors()));
+            Peer {
+                expert: peer.expert,
+                weights: loaded.expect("the layout was checked"),
+            }
+        });
+        let given: Vec<Peer> = given.collect();
         let samples = if self.data.validation.is_empty() {
             &self.data.train
         } else {
@@ -45,5 +49,14 @@ impl Learner {
         device.run(|| algorithm.judge(&given, &held_out));
         self.pool = None;
         Ok(())
+    }
+
+    /// Returns the own part that a peer's expert is like.
+    fn part_of<P: Borrow<ParamSet>>(&self, peer: &PeerExpert<P>) -> Result<&Part, LearnError> {
+        let slot = peer.expert.slot;
+        let part = self.parts.of_role(|role| role == Role::Expert(slot)).pop();
+        let part = part.ok_or_else(|| LearnError::NoSuchPart(format!("expert {slot}")))?;
+        check(&part.title(), peer.params.borrow(), &part.layout())?;
+        Ok(part)
     }
 }

@@ -3,10 +3,10 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use fednode_core::work::Update;
+use fednode_core::work::{PeerExpert, Update};
 use fednode_core::{
     AggregationPlan, BlobId, ExpertId, FederationSpec, HyperValue, NodeId, ParamSet, PlanRow,
-    Round, Slot, Weighting,
+    Round, Slot, Source, Weighting,
 };
 use fednode_data::{DataSource, ShardParams, Split, load_shard};
 use fednode_learn::{ComputeDevice, Learner, algorithm};
@@ -124,15 +124,16 @@ pub fn mix(spec: &FederationSpec, updates: &[Update], own: usize) -> Vec<(Slot, 
 }
 
 /// Returns the experts of others that the algorithm of one node judges itself.
-pub fn peers(
-    spec: &FederationSpec,
-    updates: &[Update],
-    own: usize,
-) -> Vec<(ExpertId, Arc<ParamSet>)> {
+pub fn peers(spec: &FederationSpec, updates: &[Update], own: usize) -> Vec<PeerExpert> {
     let plan = planned(spec, updates, own, Gives::Each);
     let rows = plan.into_iter().flat_map(|plan| plan.rows);
+    let peer = |source: Source| PeerExpert {
+        expert: source.expert,
+        weight: source.weight,
+        params: expert(updates, source.expert),
+    };
     rows.flat_map(|row| row.sources.into_iter().skip(1))
-        .map(|source| (source.expert, expert(updates, source.expert)))
+        .map(peer)
         .collect()
 }
 

@@ -22,12 +22,13 @@ use std::sync::Arc;
 use fednode_core::{ExpertExchange, ExpertId, NodeId, ParamSet, PlanRow, ProxySet, Source};
 
 use super::{Gives, MatchingRow};
+use crate::statistics::Statistics;
 
 pub(super) const ROW: MatchingRow = MatchingRow {
     name: "agreement",
     summary: "statistics of the peers whose class means agree with the own ones, as far as they agree",
     reference: "FedMoE-DA's rows (arXiv 2411.02115) with a similarity that sees labels",
-    gives: Gives::Mixture,
+    gives: Gives::Each,
     rows: |own, known, exchange| {
         let first = own.first().map(|own| row(*own, known, exchange));
         first.into_iter().collect()
@@ -229,8 +230,8 @@ const ROUNDING: f64 = 1e-4;
 
 /// Judges fetched statistics by what they say: proxies can be copied, and statistics that do not agree are refused.
 ///
-/// `own` and `theirs` hold counts `[C]`, sums `[C, D]` and the upper triangle of the scatter, in this order, divided by
-/// the node's number of samples.
+/// `own` and `theirs` hold counts `[C, groups]`, sums `[C, groups, D]` and the upper triangle of the scatter, in this
+/// order, divided by the node's number of samples.
 fn admits(own: &ParamSet, theirs: &ParamSet) -> Result<(), String> {
     judge(own, theirs).map_err(|lie| lie.to_string())
 }
@@ -257,6 +258,8 @@ fn judge(own: &ParamSet, theirs: &ParamSet) -> Result<(), Lie> {
 /// Statistics as they travel.
 #[derive(Clone, Copy)]
 struct Sums<'a> {
+    /// Groups of a class; counts and sums are of groups, those of a class behind each other.
+    groups: usize,
     counts: &'a [f32],
     sums: &'a [f32],
     scatter: &'a [f32],
@@ -264,17 +267,18 @@ struct Sums<'a> {
 
 impl<'a> Sums<'a> {
     fn of(params: &'a ParamSet) -> Result<Self, Lie> {
-        let mut arrays = [&[][..]; 3];
-        let names = ["counts", "sums", "scatter"];
-        for (name, array) in names.iter().zip(&mut arrays) {
-            let is_it = |(whole, _): &(&str, _)| whole.rsplit('.').next() == Some(*name);
-            let (_, tensor) = params.iter().find(is_it).ok_or(Lie::Form)?;
-            *array = tensor.values();
-        }
-        let [counts, sums, scatter] = arrays;
+        let tensor = |name: &str| {
+            let is_it = |(whole, _): &(&str, _)| whole.rsplit('.').next() == Some(name);
+            let found = params.iter().find(is_it);
+            found.map(|(_, tensor)| tensor).ok_or(Lie::Form)
+        };
+        let (counts, sums, scatter) = (tensor("counts")?, tensor("sums")?, tensor("scatter")?);
+        let groups = counts.shape().get(1).copied().unwrap_or(1).max(1);
+        let [counts, sums, scatter] = [counts, sums, scatter].map(|tensor| tensor.values());
         let width = sums.len() / counts.len().max(1);
         let fits = width * counts.len() == sums.len() && scatter.len() == width * (width + 1) / 2;
         let found = Self {
+            groups,
             counts,
             sums,
             scatter,
@@ -332,11 +336,15 @@ impl<'a> Sums<'a> {
 
     /// Returns the class means. Statistics are divided by the number of samples, so classes of a share are compared.
     fn means(self) -> ClassMeans {
-        let present = |count: &f32| f64::from(*count) / LEAST_SHARE * FEWEST_SAMPLES;
-        let numbers = |values: &[f32]| values.iter().copied().map(f64::from).collect::<Vec<_>>();
-        let means = ClassMeans::of_sums(numbers(self.counts), &numbers(self.sums));
+        let numbers = |values: &[f32]| values.iter().copied().map(f64::from).collect();
+        let mut groups = Statistics::new(0, self.width());
+        groups.counts = numbers(self.counts);
+        groups.sums = numbers(self.sums);
+        let classes = groups.joined(self.groups);
+        let means = ClassMeans::of_sums(classes.counts, &classes.sums);
+        let present = |count: &f64| count / LEAST_SHARE * FEWEST_SAMPLES;
         ClassMeans {
-            counts: self.counts.iter().map(present).collect(),
+            counts: means.counts.iter().map(present).collect(),
             means: means.means,
         }
     }

@@ -1,0 +1,147 @@
+//! The classifiers of the peers' statistics, and whether slots pay.
+//!
+//! Slots are tried on samples that had no part in them. The node makes two classifiers of its peers' statistics alone, with
+//! slots and without. Both say how likely the classes of its own samples are, of training and validation together. Slots
+//! are served where they are better by a standard error. Where images are turned by hidden angles nearly all nodes then
+//! have them (78.1 % beside 75.2 %, three seeds of 8 nodes). Where they would cost up to 0.7 points, hardly any has.
+
+use std::borrow::Borrow;
+
+use burn::tensor::Device;
+use fednode_core::work::PeerExpert;
+use fednode_core::{BlobId, ParamSet};
+use fednode_data::Samples;
+use fednode_mix::Statistics;
+use fednode_mix::slots::{DIRECTIONS, Directions, Grouped, Slots, classes_of};
+use fednode_mix::statistics::{EPSILON, StatisticsError, tempered};
+
+use super::{Agreement, PRIOR_ARRAY, SMALLEST, Source};
+use crate::class_statistics::TEMPERATURES;
+
+/// Standard errors by which slots must be better.
+const ENOUGH: f64 = 1.0;
+
+/// Tells whether slots are served, given by how many standard errors they were better.
+pub(super) fn slots_pay(standard_errors: Option<f64>) -> bool {
+    standard_errors.is_some_and(|better| better > ENOUGH)
+}
+
+impl Agreement {
+    /// Solves for the classifiers of the own statistics and those of the peers, which are of the same layout; the same
+    /// ones are solved once. `own_samples` are all that the node may look at.
+    pub(crate) fn adopt<P: Borrow<ParamSet>>(
+        &mut self,
+        peers: &[PeerExpert<P>],
+        own_samples: [&Samples; 2],
+        device: &Device,
+    ) {
+        let key = key_of(peers);
+        if self.remembered.solved == Some(key) {
+            return;
+        }
+        let own = self.read(&self.own.params());
+        let theirs: Vec<Statistics> = peers
+            .iter()
+            .map(|peer| self.read(peer.params.borrow()))
+            .collect();
+        // Weights are of samples: what the own ones weigh says what all do.
+        let own_weight = 1.0 - peers.iter().map(|peer| peer.weight).sum::<f64>();
+        let n_samples = own_samples[0].len() as f64;
+        let total = n_samples / own_weight;
+        if !total.is_finite() || total <= 0.0 {
+            return;
+        }
+        let grouped = |(peer, statistics): (&PeerExpert<P>, _)| Grouped {
+            statistics,
+            weight: peer.weight * total,
+        };
+        let mut nodes: Vec<Grouped<'_>> = peers.iter().zip(&theirs).map(grouped).collect();
+        nodes.push(Grouped {
+            statistics: &own,
+            weight: n_samples,
+        });
+        let Ok(classes) = classes_of(&nodes) else {
+            return;
+        };
+        let Ok(solved) = classes.solve(EPSILON) else {
+            return;
+        };
+        self.write(Source::Peers, &solved.into(), device);
+        self.remembered.solved = Some(key);
+        self.remembered.slots = self
+            .try_slots(&classes, &nodes, own_samples, device)
+            .unwrap_or_default();
+    }
+
+    /// Fits slots where they pay. Returns by how many standard errors they were better on the own samples.
+    fn try_slots(
+        &mut self,
+        classes: &Statistics,
+        nodes: &[Grouped<'_>],
+        own_samples: [&Samples; 2],
+        device: &Device,
+    ) -> Result<Option<f64>, StatisticsError> {
+        let directions = Directions::within_classes(classes, DIRECTIONS)?;
+        let (_, peers) = nodes.split_last().ok_or(StatisticsError::Empty)?;
+        let with = Slots::fit(peers, &directions)?;
+        let without = classes_of(peers)?.solve(EPSILON)?.into();
+        let better = self.compare(&with, &without, own_samples, device);
+        if slots_pay(better) {
+            let slots = Slots::fit(nodes, &directions)?;
+            self.write(Source::Slots, &slots, device);
+        }
+        Ok(better)
+    }
+
+    /// Returns by how many standard errors one classifier's mean log loss is smaller than another's, each at its best
+    /// temperature.
+    fn compare(
+        &self,
+        first: &Slots,
+        second: &Slots,
+        own_samples: [&Samples; 2],
+        device: &Device,
+    ) -> Option<f64> {
+        let prior = self.array(PRIOR_ARRAY);
+        let mut losses = [first, second].map(|_| TEMPERATURES.map(|_| Vec::new()));
+        for samples in own_samples {
+            self.visit(samples, device, |_, class, features| {
+                for (slots, losses) in [first, second].iter().zip(&mut losses) {
+                    let logits = slots.rows.logits(features);
+                    for (temperature, losses) in TEMPERATURES.iter().zip(losses) {
+                        let scores = slots.scores(&logits, *temperature);
+                        let probability = tempered(&scores, 1.0, &prior)[class];
+                        losses.push(-(probability + SMALLEST).ln());
+                    }
+                }
+            });
+        }
+        let total = |losses: &Vec<f64>| losses.iter().sum::<f64>();
+        let best = losses.map(|of_temperatures| {
+            let all = of_temperatures.into_iter();
+            all.min_by(|a, b| total(a).total_cmp(&total(b)))
+        });
+        let [Some(first), Some(second)] = best else {
+            return None;
+        };
+        standard_errors(second.iter().zip(&first).map(|(b, a)| b - a))
+    }
+}
+
+/// Returns the mean of differences, in its standard errors; nothing for fewer than two.
+pub(super) fn standard_errors(differences: impl Iterator<Item = f64> + Clone) -> Option<f64> {
+    let n = differences.clone().count() as f64;
+    let mean = differences.clone().sum::<f64>() / n;
+    let variance = differences.map(|d| (d - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    let error = (variance / n).sqrt();
+    (n > 1.0).then(|| mean / error.max(f64::MIN_POSITIVE))
+}
+
+/// Returns a name of these statistics with these weights.
+fn key_of<P: Borrow<ParamSet>>(peers: &[PeerExpert<P>]) -> BlobId {
+    let of_one = |peer: &PeerExpert<P>| {
+        let (blob, _) = peer.params.borrow().to_blob();
+        [blob.id.as_bytes().as_slice(), &peer.weight.to_le_bytes()].concat()
+    };
+    BlobId::of(&peers.iter().flat_map(of_one).collect::<Vec<u8>>())
+}

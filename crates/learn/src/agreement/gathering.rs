@@ -1,0 +1,98 @@
+//! What a node adds up of its samples: counts and sums of the groups that its classes fall into, and the scatter of all.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::Device;
+use fednode_data::Samples;
+use fednode_mix::Statistics;
+use fednode_mix::matching::ClassMeans;
+use fednode_mix::slots::{Directions, GROUPING_DIRECTIONS, GROUPS, group};
+use fednode_mix::statistics::EPSILON;
+
+use super::{Agreement, PRIOR_ARRAY, Source};
+use crate::class_statistics::{for_each_batch, upload};
+use crate::weights::{self, Weights};
+
+impl Agreement {
+    /// Adds up over the training samples, if that is not done yet or they are others now.
+    pub(crate) fn gather(&mut self, samples: &Samples, are_others: bool, device: &Device) {
+        if self.remembered.gathered && !are_others {
+            return;
+        }
+        let mut classes = Statistics::new(self.classes, self.width);
+        self.visit(samples, device, |_, class, features| {
+            classes.add(features, class);
+        });
+        let mut grouped = self.grouped(&classes, samples, device);
+        let n_samples = samples.len().max(1) as f64;
+        let prior: Vec<f64> = classes.counts.iter().map(|n| n / n_samples).collect();
+        let means = ClassMeans::of_sums(classes.counts.clone(), &classes.sums);
+        let means: Vec<f64> = means.to_proxy().into_iter().map(f64::from).collect();
+        grouped.scale(1.0 / n_samples);
+        let tensor = |values: &[f64]| upload(values, device);
+        self.proxies.weights = Weights::new(vec![tensor(&means)]);
+        let arrays = [&grouped.counts, &grouped.sums, &grouped.scatter];
+        self.own.weights = Weights::new(arrays.map(|values| tensor(values)).to_vec());
+        self.remembered.gathered = true;
+        let mut arrays = [0, 1, 2, 3].map(|array| self.array(array));
+        arrays[PRIOR_ARRAY] = prior;
+        self.put(arrays, device);
+        if let Ok(solved) = classes.solve(EPSILON) {
+            self.write(Source::Own, &solved.into(), device);
+        }
+    }
+
+    /// Calls `visit` with position, class and features of every sample.
+    pub(super) fn visit(
+        &self,
+        samples: &Samples,
+        device: &Device,
+        mut visit: impl FnMut(usize, usize, &[f32]),
+    ) {
+        for_each_batch(samples, device, |positions, inputs| {
+            let features = weights::values(&self.features_of(inputs));
+            let features = features.chunks_exact(self.width);
+            for (at, features) in positions.iter().zip(features) {
+                let at = *at as usize;
+                visit(at, usize::from(samples.labels[at]), features);
+            }
+        });
+    }
+
+    /// Adds up by group.
+    fn grouped(&self, classes: &Statistics, samples: &Samples, device: &Device) -> Statistics {
+        let groups = self.groups(classes, samples, device);
+        let mut grouped = Statistics::new(self.classes * GROUPS, self.width);
+        grouped.scatter.clone_from(&classes.scatter);
+        self.visit(samples, device, |at, class, features| {
+            grouped.count(features, class * GROUPS + groups[at]);
+        });
+        grouped
+    }
+
+    /// Returns the group of each sample within its class; all of them in one where there is nothing to compare.
+    fn groups(&self, classes: &Statistics, samples: &Samples, device: &Device) -> Vec<usize> {
+        let mut groups = vec![0; samples.len()];
+        let Ok(directions) = Directions::within_classes(classes, GROUPING_DIRECTIONS) else {
+            return groups;
+        };
+        let means: Vec<Vec<f64>> = classes.means();
+        let means: Vec<Vec<f64>> = means.iter().map(|mean| directions.project(mean)).collect();
+        let mut points: BTreeMap<usize, (Vec<usize>, Vec<Vec<f64>>)> = BTreeMap::new();
+        self.visit(samples, device, |at, class, features| {
+            let features: Vec<f64> = features.iter().copied().map(f64::from).collect();
+            let mut point = directions.project(&features);
+            let pairs = point.iter_mut().zip(&means[class]);
+            pairs.for_each(|(value, mean)| *value -= mean);
+            let (positions, points) = points.entry(class).or_default();
+            positions.push(at);
+            points.push(point);
+        });
+        for (positions, points) in points.values() {
+            for (at, own) in positions.iter().zip(group(points)) {
+                groups[*at] = own;
+            }
+        }
+        groups
+    }
+}
