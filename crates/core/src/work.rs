@@ -175,6 +175,9 @@ pub struct Evaluations {
     pub test: Option<Score>,
     /// Share of the test samples routed to each expert, 0 to 1.
     pub expert_share: Vec<f64>,
+    /// How much the choice of the expert says of a test sample's domain, 0 to 1; `None` where domains are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain_information: Option<f64>,
 }
 
 /// What came after the last round.

@@ -40,6 +40,7 @@ use serde::{Deserialize, Serialize};
 use crate::algorithm::{Output, Part, Role};
 use crate::class_statistics::{Features, upload};
 use crate::error::LearnError;
+use crate::gate::argmax;
 use crate::maps::{self, RandomMaps};
 use crate::memory::Memory;
 use crate::model::{Initial, Net, affine};
@@ -319,27 +320,38 @@ impl Agreement {
         let Some(served) = &self.served else {
             return own;
         };
-        let scores = served.scores(self.features_of(inputs), self.classes);
+        let (scores, slots) = served.scores(self.features_of(inputs), self.classes);
         let logarithm = |logits| softmax(logits, 1).add_scalar(SMALLEST).log();
         let statistics = logarithm(scores).mul_scalar(served.weight);
         let alone = logarithm(own.logits).mul_scalar(1.0 - served.weight);
-        Output {
-            logits: statistics + alone,
-            ..own
+        let logits = statistics + alone;
+        match slots {
+            None => Output { logits, ..own },
+            Some(chosen) => Output {
+                logits,
+                chosen: Some(chosen),
+                n_experts: SLOTS,
+            },
         }
     }
 }
 
 impl Served {
-    /// Returns the scores of the classes, `[batch, classes]`.
-    fn scores(&self, features: Tensor<2>, classes: usize) -> Tensor<2> {
+    /// Returns the scores of the classes, `[batch, classes]`, and the slot that fits each sample best, where there are slots.
+    fn scores(&self, features: Tensor<2>, classes: usize) -> (Tensor<2>, Option<Vec<usize>>) {
         let rows = affine(features, self.weights.clone(), Some(self.offsets.clone()));
         let [batch, n_rows] = rows.dims();
         let rows = rows.reshape([batch, classes, n_rows / classes]);
         let best = rows.clone().max_dim(2);
-        let sum = (rows - best.clone()).exp().sum_dim(2);
-        let scores = (sum.log() + best).reshape([batch, classes]);
-        scores + self.prior.clone().unsqueeze()
+        let sum = (rows.clone() - best.clone()).exp().sum_dim(2);
+        let prior = self.prior.clone().reshape([1, classes, 1]);
+        let slots = (n_rows > classes).then(|| {
+            let scores = (rows + prior.clone()).reshape([batch, n_rows]);
+            let best = argmax(&weights::values(&scores), n_rows);
+            best.into_iter().map(|row| row % SLOTS).collect()
+        });
+        let scores = (sum.log() + best + prior).reshape([batch, classes]);
+        (scores, slots)
     }
 }
 

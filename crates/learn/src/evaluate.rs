@@ -1,5 +1,7 @@
 //! Evaluation and prediction, in batches so that memory stays bounded whatever the size of the data.
 
+use std::collections::BTreeMap;
+
 use burn::tensor::{Device, Tensor};
 use fednode_core::{Score, Slot};
 use fednode_data::Samples;
@@ -31,6 +33,10 @@ pub struct Evaluation {
     pub classes: Vec<ClassCount>,
     /// Share of the samples that chose each expert; empty without experts.
     pub expert_share: Vec<f64>,
+    /// How much the choice of the expert says of a sample's domain, 0 (nothing) to 1 (all): their mutual information, divided
+    /// by the entropy of the domains. `None` without experts, and where the domains are not known or are only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain_information: Option<f64>,
 }
 
 /// What a model says about one sample.
@@ -56,6 +62,7 @@ pub(crate) fn evaluate(
 ) -> Evaluation {
     let mut classes = vec![ClassCount::default(); n_classes];
     let mut routed: Vec<u32> = Vec::new();
+    let mut by_domain = BTreeMap::new();
     let mut loss = 0.0;
     for_each(forward, samples, device, |at, prediction, n_experts| {
         let label = usize::from(samples.labels[at]);
@@ -66,6 +73,8 @@ pub(crate) fn evaluate(
         routed.resize(n_experts, 0);
         if let Some(expert) = prediction.expert {
             routed[usize::from(expert.0)] += 1;
+            let domain = samples.domains.as_ref().map(|domains| domains[at]);
+            *by_domain.entry((expert, domain)).or_default() += 1;
         }
     });
     let n_samples = samples.len() as u32;
@@ -84,7 +93,28 @@ pub(crate) fn evaluate(
         score,
         classes,
         expert_share,
+        domain_information: information(&by_domain),
     }
+}
+
+/// Returns the mutual information of expert and domain, divided by the entropy of the domains; nothing where that is zero.
+fn information(counts: &BTreeMap<(Slot, Option<u16>), u32>) -> Option<f64> {
+    let total: f64 = counts.values().copied().map(f64::from).sum();
+    let (mut experts, mut domains) = (BTreeMap::new(), BTreeMap::new());
+    for ((expert, domain), count) in counts {
+        let share = f64::from(*count) / total;
+        *experts.entry(*expert).or_insert(0.0) += share;
+        *domains.entry(*domain).or_insert(0.0) += share;
+    }
+    let entropy: f64 = domains
+        .values()
+        .map(|share: &f64| -share * share.ln())
+        .sum();
+    let shared = counts.iter().map(|((expert, domain), count)| {
+        let share = f64::from(*count) / total;
+        share * (share / (experts[expert] * domains[domain])).ln()
+    });
+    (domains.len() > 1).then(|| (shared.sum::<f64>() / entropy).clamp(0.0, 1.0))
 }
 
 /// Predicts every sample.
@@ -140,4 +170,27 @@ fn softmax(logits: &[f32]) -> Vec<f32> {
         .into_iter()
         .map(|power| (power / total) as f32)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand: an expert for each domain says all, a single expert nothing. With shares 3/8, 1/8, 1/8, 3/8 the mutual
+    /// information is 3/4 ln(3/2) + 1/4 ln(1/2) = 0.1308, of an entropy of ln 2.
+    #[test]
+    fn the_choice_of_an_expert_tells_of_the_domain() {
+        let information = |counts: &[(u16, u16, u32)]| {
+            let entry =
+                |(expert, domain, n): &(u16, u16, u32)| ((Slot(*expert), Some(*domain)), *n);
+            information(&counts.iter().map(entry).collect())
+        };
+        let close = |got: Option<f64>, expected: f64| (got.unwrap() - expected).abs() < 1e-4;
+        assert!(close(information(&[(0, 0, 5), (1, 1, 3)]), 1.0));
+        assert!(close(information(&[(0, 0, 5), (0, 1, 3)]), 0.0));
+        let mixed = information(&[(0, 0, 3), (0, 1, 1), (1, 0, 1), (1, 1, 3)]);
+        assert!(close(mixed, 0.1308 / 2.0f64.ln()), "{mixed:?}");
+        assert_eq!(information(&[(0, 0, 5), (1, 0, 3)]), None, "one domain");
+        assert_eq!(information(&[]), None);
+    }
 }

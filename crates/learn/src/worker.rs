@@ -71,6 +71,7 @@ impl Learner {
             validation,
             test: of_any(test.score),
             expert_share: test.expert_share,
+            domain_information: test.domain_information,
         }
     }
 

@@ -180,6 +180,7 @@ mod tests {
             data: "digits".into(),
             evaluation: Evaluation {
                 expert_share: vec![0.25, 0.75],
+                domain_information: None,
                 ..Evaluation::default()
             },
             classes: vec![class("cat", 1, 4), class("dog", 0, 0)],

@@ -158,6 +158,7 @@ fn enter(model: &mut Model, spec: FederationSpec, learner: &Learner, after: Scor
         validation: after.validation,
         test: after.test,
         expert_share: Vec::new(),
+        domain_information: None,
     });
     model.card.spec = spec;
 }

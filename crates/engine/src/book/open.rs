@@ -61,6 +61,7 @@ impl OpenRecord {
         record
             .test_expert_share
             .clone_from(&evaluations.expert_share);
+        record.test_domain_information = evaluations.domain_information;
         record.test_samples = test.map_or(0, |score: Score| score.n_samples);
     }
 

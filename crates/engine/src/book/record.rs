@@ -122,6 +122,9 @@ pub struct RoundRecord {
     pub expert_share: Vec<f64>,
     /// Share of test samples routed to each expert after the merge.
     pub test_expert_share: Vec<f64>,
+    /// How much the choice of the expert says of a test sample's domain, 0 to 1; absent where domains are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test_domain_information: Option<f64>,
     /// Distinct foreign experts that were mixed in.
     pub n_sources_used: u32,
     /// Whose they were.
@@ -164,6 +167,7 @@ impl RoundRecord {
             test_samples: 0,
             expert_share: Vec::new(),
             test_expert_share: Vec::new(),
+            test_domain_information: None,
             n_sources_used: 0,
             mixed: Vec::new(),
             members: 0,

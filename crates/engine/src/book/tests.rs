@@ -26,6 +26,7 @@ fn evaluations(accuracy: f64) -> Evaluations {
         validation: Some(score),
         test: Some(score),
         expert_share: vec![1.0],
+        domain_information: None,
     }
 }
 

@@ -200,6 +200,7 @@ fn node(observed: &Observed) -> Option<Node> {
         parameters_hash: observed.parameters_hash,
         majority_class_accuracy: observed.majority_class_accuracy,
         expert_share: record.test_expert_share.clone(),
+        domain_information: record.test_domain_information,
         bytes_sent: observed.bytes_sent,
         bytes_received: observed.bytes_received,
         peak_rss_bytes: observed.peak_rss_bytes,

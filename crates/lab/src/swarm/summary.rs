@@ -164,6 +164,9 @@ pub(crate) struct Node {
     pub(crate) majority_class_accuracy: f64,
     /// Share of its test samples that each of its experts decided.
     pub(crate) expert_share: Vec<f64>,
+    /// How much the choice of the expert says of a test sample's domain, 0 to 1; absent where domains are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) domain_information: Option<f64>,
     /// Bytes it sent, everything counted.
     pub(crate) bytes_sent: u64,
     /// Bytes it received, everything counted.

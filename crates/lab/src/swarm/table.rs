@@ -4,6 +4,8 @@ use crate::swarm::summary::{Node, Summary};
 use fednode_cli::output::Report;
 use fednode_cli::table::{bytes, duration, number, percent, render, text};
 
+/// From which share of the samples on one expert decides nearly everything.
+const COLLAPSED: f64 = 0.95;
 /// How many classes are listed before "and so on".
 const CLASSES_SHOWN: usize = 10;
 
@@ -13,6 +15,7 @@ impl Report for Summary {
             self.title(),
             self.nodes_table(),
             self.conclusions(),
+            self.use_of_experts(),
             self.failures(),
         ]
         .concat()
@@ -128,6 +131,36 @@ impl Summary {
         }
     }
 
+    /// Says of how many nodes one expert decides nearly everything, and what the choice of the expert knows.
+    fn use_of_experts(&self) -> String {
+        let share = |node: &&Node| node.expert_share.iter().copied().fold(0.0, f64::max);
+        let gates: Vec<&Node> = self
+            .per_node
+            .iter()
+            .filter(|node| node.expert_share.len() > 1)
+            .collect();
+        let n_collapsed = gates.iter().filter(|node| share(node) >= COLLAPSED).count();
+        let collapsed = (n_collapsed > 0).then(|| {
+            format!(
+                "experts        collapsed at {n_collapsed} of {} nodes: one of several decides {} or more of the test samples\n",
+                gates.len(),
+                percent(COLLAPSED)
+            )
+        });
+        let known: Vec<f64> = gates
+            .iter()
+            .filter_map(|node| node.domain_information)
+            .collect();
+        let information = (!known.is_empty()).then(|| {
+            let mean = known.iter().sum::<f64>() / known.len() as f64;
+            format!(
+                "domains        the choice of the expert tells {} of what there is to know of a sample's hidden domain\n",
+                percent(mean)
+            )
+        });
+        [collapsed, information].into_iter().flatten().collect()
+    }
+
     fn failures(&self) -> String {
         self.failed_nodes
             .iter()
@@ -197,6 +230,7 @@ mod tests {
             parameters_hash: None,
             majority_class_accuracy: 0.25,
             expert_share: vec![],
+            domain_information: None,
             bytes_sent: 1500,
             bytes_received: 20,
             peak_rss_bytes: 50_000_000,
@@ -251,6 +285,23 @@ mod tests {
             "1.0 kB with the aggregator, 2.0 MB from peer to peer, 30 B gossip",
         ] {
             assert!(text.contains(part), "`{part}` is not in {text}");
+        }
+    }
+
+    #[test]
+    fn a_collapsed_gate_is_said_in_one_line() {
+        let mut summary = summary();
+        assert!(!summary.human().contains("\nexperts "), "without experts");
+        summary.per_node[0].expert_share = vec![0.5, 0.5];
+        summary.per_node[1].expert_share = vec![0.0, 1.0];
+        summary.per_node[0].domain_information = Some(0.5);
+        summary.per_node[1].domain_information = Some(0.0);
+        let text = summary.human();
+        for line in [
+            "\nexperts        collapsed at 1 of 2 nodes: one of several decides 95.0 % or more of the test samples\n",
+            "\ndomains        the choice of the expert tells 25.0 % of what there is to know of a sample's hidden domain\n",
+        ] {
+            assert!(text.contains(line), "`{line}` is not in {text}");
         }
     }
 

@@ -198,6 +198,7 @@ impl Toy {
             validation: Some(score),
             test: Some(score),
             expert_share: vec![0.5, 0.5],
+            domain_information: None,
         }
     }
 }

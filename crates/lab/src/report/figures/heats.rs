@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fednode_core::PoolMember;
+use fednode_core::{MixedIn, PoolMember};
 
 use super::MOST_ROWS;
 use crate::report::heat::{Cell, Heat, Unit};
@@ -11,9 +11,8 @@ use crate::report::svg::Plot;
 
 /// Draws those for which a run has numbers.
 pub(super) fn all(run: &Run) -> impl Iterator<Item = Plot> {
-    [similarity(run), gate_mass(run), scores(run), experts(run)]
-        .into_iter()
-        .flatten()
+    let all = [similarity, peer_weights, gate_mass, scores, experts];
+    all.map(|draw| draw(run)).into_iter().flatten()
 }
 
 /// Makes the rows and columns of a heat map of nodes by owners of modules.
@@ -105,6 +104,40 @@ fn scores(run: &Run) -> Option<Plot> {
 }
 
 fn similarity(run: &Run) -> Option<Plot> {
+    let (columns, rows) = peers(run, |mixed| mixed.similarity);
+    Heat {
+        title: "Whose experts each node mixed in, and how similar they are",
+        description: "Highest similarity between a proxy of the column's node and one of the row's node: their cosine or, of \
+                      class means, their agreement. It is that of the last round in which the row's node mixed in experts \
+                      of others. “–”: it mixed in none of that node's.",
+        slug: "similarity",
+        columns_label: "experts of node",
+        columns,
+        rows,
+        range: None,
+        unit: Unit::Score,
+    }
+    .draw()
+}
+
+fn peer_weights(run: &Run) -> Option<Plot> {
+    let (columns, rows) = peers(run, |mixed| mixed.weight);
+    Heat {
+        title: "How much the experts of each peer count (per cent)",
+        description: "Weight of the column's node in the experts of the row's node, in the last round in which that mixed in \
+                      experts of others. The rest is its own. “–”: it mixed in none of that node's.",
+        slug: "peer-weights",
+        columns_label: "experts of node",
+        columns,
+        rows,
+        range: Some((0.0, 1.0)),
+        unit: Unit::Share,
+    }
+    .draw()
+}
+
+/// Returns for each node what it last had of each other, with the labels of the columns.
+fn peers(run: &Run, value: impl Fn(&MixedIn) -> f64) -> (Vec<String>, Vec<(String, Vec<Cell>)>) {
     let ids: Vec<(&str, &str)> = run
         .nodes
         .iter()
@@ -113,33 +146,21 @@ fn similarity(run: &Run) -> Option<Plot> {
         .collect();
     let mut newest: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
     for record in run.records.iter().filter(|record| !record.mixed.is_empty()) {
-        let mixed = record
-            .mixed
-            .iter()
-            .map(|mixed| (mixed.node.to_string(), mixed.similarity));
+        let mixed = record.mixed.iter();
+        let mixed = mixed.map(|mixed| (mixed.node.to_string(), value(mixed)));
         newest.insert(record.node_id.to_string(), mixed.collect());
     }
     let row = |(id, label): &(&str, &str)| {
         let mixed = newest.get(*id)?;
         let cell = |(owner, _): &(&str, &str)| match mixed.get(*owner) {
             _ if owner == id => Cell::Own,
-            Some(similarity) => Cell::Value(*similarity),
+            Some(value) => Cell::Value(*value),
             None => Cell::Absent,
         };
         Some(((*label).to_owned(), ids.iter().map(cell).collect()))
     };
-    Heat {
-        title: "Whose experts each node mixed in, and how similar they are",
-        description: "Highest cosine similarity between a proxy of the column's node and one of the row's node, in the last \
-                      round in which the row's node mixed in experts of others. “–”: it mixed in none of that node's.",
-        slug: "similarity",
-        columns_label: "experts of node",
-        columns: ids.iter().map(|(_, label)| (*label).to_owned()).collect(),
-        rows: ids.iter().filter_map(row).collect(),
-        range: None,
-        unit: Unit::Score,
-    }
-    .draw()
+    let columns = ids.iter().map(|(_, label)| (*label).to_owned()).collect();
+    (columns, ids.iter().filter_map(row).collect())
 }
 
 fn experts(run: &Run) -> Option<Plot> {
@@ -222,6 +243,8 @@ mod tests {
             cells.iter().all(|cell| text.contains(cell)) && !text.contains(": 0.90"),
             "{text}"
         );
+        let text = peer_weights(&run).unwrap().inline();
+        assert!(text.contains("node 1, experts of node 2: 10<"), "{text}");
         assert!(similarity(&fixtures::run()).is_none(), "nothing was mixed");
     }
 }
