@@ -176,7 +176,7 @@ pub struct Evaluations {
     /// Share of the test samples routed to each expert, 0 to 1.
     pub expert_share: Vec<f64>,
     /// How much the choice of the expert says of a test sample's domain, 0 to 1; `None` where domains are not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub domain_information: Option<f64>,
 }
 

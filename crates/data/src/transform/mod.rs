@@ -5,7 +5,7 @@
 //!   └ rule   └ labels   └ lists
 //!
 //! lists of all nodes ── change_lists ─► shorter or other lists                 sizes, cut
-//! samples of a node ─── deal a domain to each ─► change_image, change_label    rotated, renamed, contrast, blur, drift
+//! samples of a node ─── deal a domain to each ─► change_image, change_label    rotated, renamed, flipped, contrast, blur, drift
 //! ```
 //!
 //! A transform of lists works before any sample is read. A transform of samples has *domains*, for example four
@@ -27,6 +27,7 @@ mod contrast;
 mod cut;
 mod domains;
 mod drift;
+mod flipped;
 mod image;
 mod renamed;
 mod rotated;
@@ -65,9 +66,10 @@ pub struct Kind {
 }
 
 /// All transforms.
-pub const KINDS: [Kind; 7] = [
+pub const KINDS: [Kind; 8] = [
     rotated::KIND,
     renamed::KIND,
+    flipped::KIND,
     contrast::KIND,
     blur::KIND,
     drift::KIND,

@@ -123,7 +123,7 @@ pub struct RoundRecord {
     /// Share of test samples routed to each expert after the merge.
     pub test_expert_share: Vec<f64>,
     /// How much the choice of the expert says of a test sample's domain, 0 to 1; absent where domains are not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub test_domain_information: Option<f64>,
     /// Distinct foreign experts that were mixed in.
     pub n_sources_used: u32,
