@@ -108,7 +108,7 @@ pub struct DataFacts {
 
 /// Makes the spec that flags and data describe; the partition's hash is still empty.
 ///
-/// Where nobody names an algorithm or its profile, it is FedMoE-DA by [`BY_DEFAULT`], if everything else that is said can
+/// Where nobody names an algorithm or its profile, it is FedMoE-DA by agreement, if everything else that is said can
 /// be had with that: texts, a pool and a gate's settings cannot.
 ///
 /// # Errors

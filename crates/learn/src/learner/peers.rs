@@ -14,6 +14,8 @@ impl Learner {
     /// Hands experts of other nodes over to the algorithm, which judges them by the node's validation samples, or by its
     /// training samples if it has no others, and changes the model accordingly. A pool that was assembled is dropped.
     ///
+    /// By agreement they are statistics, which change nothing of the model: classifiers are solved of them, and a pool stays.
+    ///
     /// # Errors
     /// As [`Self::adopt`]; nothing is changed then.
     pub fn adopt_peers<P: Borrow<ParamSet> + Sync>(
