@@ -39,7 +39,8 @@ pub struct Args {
     /// Number of rounds.
     #[arg(long)]
     pub rounds: Option<u32>,
-    /// The federated algorithm; `fednode algorithms` lists them.
+    /// The federated algorithm; `fednode algorithms` lists them. Without it, nodes learn from the peers that agree, where
+    /// data and settings allow that.
     #[arg(long)]
     pub algorithm: Option<String>,
     /// The model: cnn, lenet5, mlp, …, fasttext for texts; several, separated by commas, fall to the nodes in turn.
@@ -109,7 +110,7 @@ pub struct DataFacts {
 /// Makes the spec that flags and data describe; the partition's hash is still empty.
 ///
 /// Where nobody names an algorithm or its profile, it is FedMoE-DA by agreement, if everything else that is said can
-/// be had with that: texts, a pool and a gate's settings cannot.
+/// be had with that: texts, a pool and a gate's settings cannot. Then one line says why.
 ///
 /// # Errors
 /// Names the first key that is unknown or out of range.
@@ -123,9 +124,15 @@ pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError
     } else if of_key(PROFILE).or(of_key(MATCHING)).is_none() {
         let profile = Assignment::new(PROFILE, BY_DEFAULT);
         let with_profile = [&[profile][..], &all].concat();
-        if let Ok(made) = complete(args, &spec, &with_profile) {
-            return Ok(made);
-        }
+        let reason = match complete(args, &spec, &with_profile) {
+            Ok(made) => return Ok(made),
+            Err(reason) => reason,
+        };
+        let made = complete(args, &spec, &all)?;
+        eprintln!(
+            "note: fedmoe-da as in its paper, and not by agreement, which is the default: {reason}"
+        );
+        return Ok(made);
     }
     complete(args, &spec, &all)
 }

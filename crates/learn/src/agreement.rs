@@ -30,7 +30,7 @@ use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Tensor};
 use fednode_core::spec::Architecture;
 use fednode_core::{
-    BlobId, ConfigError, ExpertExchange, FederationSpec, ParamSet, Precision, Slot,
+    BlobId, ConfigError, ExpertExchange, FederationSpec, ParamSet, Precision, Round, Slot,
 };
 use fednode_mix::Statistics;
 use fednode_mix::slots::{GROUPS, SLOTS, Slots};
@@ -118,8 +118,8 @@ const ROWS: usize = 2 + SLOTS;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Remembered {
-    /// Whether the own samples were added up.
-    gathered: bool,
+    /// The round of which the own samples were added up.
+    gathered: Option<Round>,
     /// Which statistics were solved last, with which weights.
     solved: Option<BlobId>,
     /// By how many standard errors slots were better, where they were tried.
@@ -201,9 +201,8 @@ impl Agreement {
 
     /// Returns what is remembered besides numbers.
     pub(crate) fn memory(&self) -> Option<Memory> {
-        self.remembered
-            .gathered
-            .then(|| Memory::of(&self.remembered))
+        let gathered = self.remembered.gathered;
+        gathered.map(|_| Memory::of(&self.remembered))
     }
 
     /// Remembers what a state says, and serves its classifier again.
@@ -258,7 +257,7 @@ impl Agreement {
     fn classifier(&self, source: Source) -> Option<Slots> {
         let is_there = match source {
             Source::Peers => self.remembered.solved.is_some(),
-            Source::Own => self.remembered.gathered,
+            Source::Own => self.remembered.gathered.is_some(),
             Source::Slots => fitting::slots_pay(self.remembered.slots),
         };
         let rows = source.rows(self.classes);

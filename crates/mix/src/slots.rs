@@ -44,6 +44,8 @@ const MOST_IN_GROUP: f64 = 4.0;
 const SHRINKAGE: f64 = 20.0;
 /// The smallest share of its first variance that a direction keeps.
 const LEAST_VARIANCE: f64 = 0.1;
+/// The variance of a direction in which samples vary at all, as a share of the largest: the rest is rounding.
+const LEAST_SHARE: f64 = 1e-9;
 /// Fewest samples of a slot that a class may be recognised by.
 const FEWEST_IN_SLOT: f64 = 2.0;
 /// On which side of the class mean a slot starts, in the two directions of the largest variance.
@@ -58,7 +60,8 @@ pub struct Directions {
 }
 
 impl Directions {
-    /// Finds the directions in which samples vary most within their classes, by orthogonal iteration from a fixed start.
+    /// Finds the directions in which samples vary most within their classes, by orthogonal iteration from a fixed start: so
+    /// many, or fewer where samples do not vary in more.
     ///
     /// # Errors
     /// Fails without any sample.
@@ -75,10 +78,11 @@ impl Directions {
         }
         let images = times(&covariance, &vectors);
         let variances = vectors.iter().zip(&images).map(|(v, image)| dot(v, image));
-        Ok(Self {
-            variances: variances.map(|variance| variance.max(0.0)).collect(),
-            vectors,
-        })
+        let variances: Vec<f64> = variances.collect();
+        let least = LEAST_SHARE * variances.iter().copied().fold(0.0, f64::max);
+        let all = variances.into_iter().zip(vectors);
+        let (variances, vectors) = all.filter(|(variance, _)| *variance > least).unzip();
+        Ok(Self { variances, vectors })
     }
 
     /// Returns the variances along them.

@@ -62,6 +62,39 @@ fn slots_agree_with_the_reference_run() {
 /// has either all of both, or one side of each.
 const SIDES: [[[f32; 2]; 2]; 2] = [[[6.0, 0.0], [-6.0, 0.0]], [[0.0, 4.0], [0.0, -4.0]]];
 
+/// A column that never changes has no direction, and spoils no slot.
+#[test]
+fn a_constant_column_changes_no_score() {
+    let with_column = |sides: &[usize]| {
+        let narrow = node(sides);
+        let mut wide = Statistics::new(4, 3);
+        wide.counts.clone_from(&narrow.counts);
+        wide.sums = narrow
+            .sums
+            .chunks(2)
+            .zip(&narrow.counts)
+            .flat_map(|(sums, count)| [sums[0], sums[1], *count])
+            .collect();
+        let total = |feature: usize| narrow.sums.iter().skip(feature).step_by(2).sum::<f64>();
+        let [xx, xy, yy] = [0, 1, 2].map(|at| narrow.scatter[at]);
+        wide.scatter = vec![xx, xy, total(0), yy, total(1), 1.0];
+        wide
+    };
+    let all = [with_column(&[0, 1]), with_column(&[0]), with_column(&[1])];
+    let nodes = grouped(&all);
+    let directions = Directions::within_classes(&classes_of(&nodes).unwrap(), 3).unwrap();
+    assert_eq!(directions.variances().len(), 2);
+    let slots = Slots::fit(&nodes, &directions).unwrap();
+    let scores = slots.scores(&slots.rows.logits(&[6.0, 0.0, 1.0]), 1.0);
+    assert!(scores[0] - scores[1] > 2.0, "{scores:?}");
+}
+
+fn grouped(all: &[Statistics]) -> Vec<Grouped<'_>> {
+    let weight = 16.0;
+    let grouped = all.iter().map(|statistics| Grouped { statistics, weight });
+    grouped.collect()
+}
+
 /// The statistics of a node with eight samples around each of its sides, divided by their number.
 fn node(sides: &[usize]) -> Statistics {
     let mut all = Statistics::new(4, 2);
@@ -81,13 +114,7 @@ fn node(sides: &[usize]) -> Statistics {
 #[test]
 fn slots_tell_apart_what_class_means_cannot() {
     let all = [node(&[0, 1]), node(&[0]), node(&[1])];
-    let nodes: Vec<Grouped<'_>> = all
-        .iter()
-        .map(|statistics| Grouped {
-            statistics,
-            weight: 16.0,
-        })
-        .collect();
+    let nodes = grouped(&all);
     let classes = classes_of(&nodes).unwrap();
     let directions = Directions::within_classes(&classes, 2).unwrap();
     let slots = Slots::fit(&nodes, &directions).unwrap();

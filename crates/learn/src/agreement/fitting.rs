@@ -2,8 +2,11 @@
 //!
 //! Slots are tried on samples that had no part in them. The node makes two classifiers of its peers' statistics alone, with
 //! slots and without. Both say how likely the classes of its own samples are, of training and validation together. Slots
-//! are served where they are better by a standard error. Where images are turned by hidden angles nearly all nodes then
-//! have them (78.1 % beside 75.2 %, three seeds of 8 nodes). Where they would cost up to 0.7 points, hardly any has.
+//! are served where they are better by a standard error.
+//!
+//! A run in numpy on the study's divisions, of the statistics alone: where images are turned by hidden angles 22 of 24 nodes
+//! then have them (78.1 % beside 75.2 %). Of 40 nodes of clusters and of Dirichlet 0.1 none has. At Dirichlet 0.5, where slots cost 0.6 to
+//! 0.8 points, 7 of 16 have them all the same, for 0.1 to 0.4 points of the mean.
 
 use std::borrow::Borrow;
 
@@ -28,18 +31,19 @@ pub(super) fn slots_pay(standard_errors: Option<f64>) -> bool {
 
 impl Agreement {
     /// Solves for the classifiers of the own statistics and those of the peers, which are of the same layout; the same
-    /// ones are solved once. `own_samples` are all that the node may look at.
+    /// ones are solved once. `own_samples` are those that were added up, and others of the node that had no part in it.
     pub(crate) fn adopt<P: Borrow<ParamSet>>(
         &mut self,
         peers: &[PeerExpert<P>],
         own_samples: [&Samples; 2],
         device: &Device,
     ) {
-        let key = key_of(peers);
+        let own = self.own.params();
+        let key = key_of(&own, peers);
         if self.remembered.solved == Some(key) {
             return;
         }
-        let own = self.read(&self.own.params());
+        let own = self.read(&own);
         let theirs: Vec<Statistics> = peers
             .iter()
             .map(|peer| self.read(peer.params.borrow()))
@@ -68,9 +72,9 @@ impl Agreement {
         };
         self.write(Source::Peers, &solved.into(), device);
         self.remembered.solved = Some(key);
-        self.remembered.slots = self
-            .try_slots(&classes, &nodes, own_samples, device)
-            .unwrap_or_default();
+        // What has no classifier without the node's own statistics has no slots that could be tried.
+        let tried = self.try_slots(&classes, &nodes, own_samples, device);
+        self.remembered.slots = tried.unwrap_or_default();
     }
 
     /// Fits slots where they pay. Returns by how many standard errors they were better on the own samples.
@@ -128,20 +132,25 @@ impl Agreement {
     }
 }
 
+/// A smaller standard error is rounding.
+const LEAST_ERROR: f64 = 1e-12;
+
 /// Returns the mean of differences, in its standard errors; nothing for fewer than two.
 pub(super) fn standard_errors(differences: impl Iterator<Item = f64> + Clone) -> Option<f64> {
     let n = differences.clone().count() as f64;
     let mean = differences.clone().sum::<f64>() / n;
     let variance = differences.map(|d| (d - mean).powi(2)).sum::<f64>() / (n - 1.0);
     let error = (variance / n).sqrt();
-    (n > 1.0).then(|| mean / error.max(f64::MIN_POSITIVE))
+    (n > 1.0).then(|| mean / error.max(LEAST_ERROR))
 }
 
-/// Returns a name of these statistics with these weights.
-fn key_of<P: Borrow<ParamSet>>(peers: &[PeerExpert<P>]) -> BlobId {
-    let of_one = |peer: &PeerExpert<P>| {
-        let (blob, _) = peer.params.borrow().to_blob();
-        [blob.id.as_bytes().as_slice(), &peer.weight.to_le_bytes()].concat()
-    };
-    BlobId::of(&peers.iter().flat_map(of_one).collect::<Vec<u8>>())
+/// Returns a name of the own statistics and of these with their weights.
+fn key_of<P: Borrow<ParamSet>>(own: &ParamSet, peers: &[PeerExpert<P>]) -> BlobId {
+    let name = |params: &ParamSet| params.to_blob().0.id;
+    let mut key = name(own).as_bytes().to_vec();
+    for peer in peers {
+        key.extend_from_slice(name(peer.params.borrow()).as_bytes());
+        key.extend_from_slice(&peer.weight.to_le_bytes());
+    }
+    BlobId::of(&key)
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::Device;
+use fednode_core::Round;
 use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::matching::ClassMeans;
@@ -14,11 +15,13 @@ use crate::class_statistics::{for_each_batch, upload};
 use crate::weights::{self, Weights};
 
 impl Agreement {
-    /// Adds up over the training samples, if that is not done yet or they are others now.
-    pub(crate) fn gather(&mut self, samples: &Samples, are_others: bool, device: &Device) {
-        if self.remembered.gathered && !are_others {
-            return;
-        }
+    /// Tells of which round the samples are that were added up.
+    pub(crate) fn gathered_in(&self) -> Option<Round> {
+        self.remembered.gathered
+    }
+
+    /// Adds up over the training samples of a round.
+    pub(crate) fn gather(&mut self, round: Round, samples: &Samples, device: &Device) {
         let mut classes = Statistics::new(self.classes, self.width);
         self.visit(samples, device, |_, class, features| {
             classes.add(features, class);
@@ -33,7 +36,7 @@ impl Agreement {
         self.proxies.weights = Weights::new(vec![tensor(&means)]);
         let arrays = [&grouped.counts, &grouped.sums, &grouped.scatter];
         self.own.weights = Weights::new(arrays.map(|values| tensor(values)).to_vec());
-        self.remembered.gathered = true;
+        self.remembered.gathered = Some(round);
         let mut arrays = [0, 1, 2, 3].map(|array| self.array(array));
         arrays[PRIOR_ARRAY] = prior;
         self.put(arrays, device);

@@ -1,5 +1,5 @@
 //! A learner whose peers' statistics are multiplied with its own model (FedMoE-DA, profile `agreement`).
-//!
+
 use std::borrow::Borrow;
 
 use fednode_core::work::PeerExpert;
@@ -22,20 +22,25 @@ impl Learner {
     /// Samples that stay the same are added up once. Others are where proxies are published: statistics and proxies then
     /// say the same.
     pub(super) fn renew_agreement(&mut self, round: Round) {
-        let samples = self.data.train.in_round(round.0, self.rounds);
         let are_others = self.data.train.drift() && self.schedule.refreshes_in(round);
         let device = &self.parts.device;
-        if let Some(agreement) = &mut self.parts.agreement {
-            device.run(|| agreement.gather(&samples, are_others, device.tensors()));
+        if let Some(agreement) = &mut self.parts.agreement
+            && (are_others || agreement.gathered_in().is_none())
+        {
+            let samples = self.data.train.in_round(round.0, self.rounds);
+            device.run(|| agreement.gather(round, &samples, device.tensors()));
         }
         self.choose_agreement();
     }
 
     /// Solves for the classifiers of peers' statistics that were checked.
     pub(super) fn adopt_agreeing<P: Borrow<ParamSet> + Sync>(&mut self, peers: &[PeerExpert<P>]) {
-        let samples = [&self.data.train, &self.data.validation];
         let device = &self.parts.device;
-        if let Some(agreement) = &mut self.parts.agreement {
+        if let Some(agreement) = &mut self.parts.agreement
+            && let Some(round) = agreement.gathered_in()
+        {
+            let train = self.data.train.in_round(round.0, self.rounds);
+            let samples = [&*train, &self.data.validation];
             device.run(|| agreement.adopt(peers, samples, device.tensors()));
         }
         self.choose_agreement();
