@@ -67,6 +67,7 @@ fn only_the_drawn_arrows_exist() {
         ("fednode-mix", &["core"]),
         ("fednode-data", &["config", "core"]),
         ("fednode-kernels", &[]),
+        ("fednode-measure", &[]),
         ("fednode-store", &["core"]),
         ("fednode-net", &["core"]),
         ("fednode-engine", &["core", "mix"]),
@@ -151,6 +152,7 @@ fn the_pure_crates_have_no_machinery() {
         "fednode-config",
         "fednode-core",
         "fednode-mix",
+        "fednode-measure",
         "fednode-engine",
         "fednode-sim",
     ] {
