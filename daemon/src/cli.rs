@@ -35,6 +35,8 @@ enum Command {
     Start(Box<command::start::Args>),
     /// Prepare a folder: a key, a commented federation.toml and a commented node.toml.
     Init(Box<command::init::Args>),
+    /// Show what a table holds, column by column, and whether it goes with a federation.
+    Data(command::data::Args),
     /// Say what a running node does and what it waits for.
     Status(command::status::Args),
     /// Stop a running node, as Ctrl-C does, and wait until it has ended.
@@ -79,6 +81,7 @@ impl Cli {
             Command::Report(args) => lab::report::run(&args, form),
             Command::Start(args) => command::start::run(*args, form),
             Command::Init(args) => command::init::run(&args, form),
+            Command::Data(args) => command::data::run(&args, form),
             Command::Status(args) => command::status::run(&args, form),
             Command::Stop(args) => command::stop::run(&args, Farewell::Stop, form),
             Command::Leave(args) => command::stop::run(&args, Farewell::Leave, form),

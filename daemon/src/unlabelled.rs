@@ -5,14 +5,15 @@
 //!   (`emnist-…`) hold their images transposed, which is put right as it is for training.
 //! - **Text**, if the model reads texts: every line that is not empty.
 //! - **CSV**: every row of numbers; a first row without any is a heading, as for training: where the federation names its
-//!   columns, they are found by it, and others are left out. Values are taken as they are.
+//!   columns, they are found by it, and others are left out. Values are taken as they are, unless the federation describes
+//!   its columns: then words and gaps are read as they are for training.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use fednode_core::spec::{Architecture, Fingerprints};
+use fednode_core::spec::{Architecture, Fingerprints, TableColumn};
 use fednode_data::source::{self, RowsError};
 use fednode_data::{Pixels, Samples, Vocabulary};
 use fednode_runtime::exit::ExitCode;
@@ -71,6 +72,7 @@ pub(crate) fn read(
     path: &Path,
     model: &Architecture,
     known: &Fingerprints,
+    columns: &[TableColumn],
     vocabulary: Option<&Arc<Vocabulary>>,
 ) -> anyhow::Result<Samples> {
     let ending = path
@@ -81,20 +83,26 @@ pub(crate) fn read(
     let pixels = match (vocabulary, ending.as_str()) {
         (Some(vocabulary), _) => texts(&unpacked(path)?, model.input, vocabulary),
         (None, "png" | "jpg" | "jpeg") => image(path, model.input),
-        (None, "csv") => csv(&unpacked(path)?, model, &known.columns),
+        (None, "csv" | "tsv") if !columns.is_empty() => raw(&unpacked(path)?, columns),
+        (None, "csv" | "tsv") => csv(&unpacked(path)?, model, &known.columns),
         (None, _) => idx(&unpacked(path)?, model.input, source::is_transposed(path)),
     };
     let pixels =
         pixels.map_err(|cause| fail(ExitCode::Data, format!("`{}` {cause}", path.display())))?;
     // Labels are never looked at, but every sample has one.
-    let n_samples = pixels.len() / model.input.iter().product::<usize>();
+    let shape = if columns.is_empty() {
+        model.input
+    } else {
+        [1, 1, columns.len()]
+    };
+    let n_samples = pixels.len() / shape.iter().product::<usize>();
     let numbered = || (0..model.classes).map(|class| class.to_string()).collect();
     let names: Arc<[String]> = if known.class_names.is_empty() {
         numbered()
     } else {
         known.class_names.iter().cloned().collect()
     };
-    Samples::new(model.input, pixels, vec![0; n_samples], names).or_fail(ExitCode::Data)
+    Samples::new(shape, pixels, vec![0; n_samples], names).or_fail(ExitCode::Data)
 }
 
 fn unpacked(path: &Path) -> anyhow::Result<Vec<u8>> {
@@ -221,6 +229,15 @@ fn csv(bytes: &[u8], model: &Architecture, columns: &[String]) -> Result<Pixels,
     }
 }
 
+fn raw(bytes: &[u8], columns: &[TableColumn]) -> Result<Pixels, Unfit> {
+    let values = source::raw_rows(bytes, columns)?;
+    if values.is_empty() {
+        Err(Unfit::NoRows)
+    } else {
+        Ok(Pixels::Floats(values))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,7 +267,7 @@ mod tests {
             ..Fingerprints::default()
         };
         assert_eq!(
-            batch(&read(&path, &model([1, 1, 2]), &named, None).unwrap()),
+            batch(&read(&path, &model([1, 1, 2]), &named, &[], None).unwrap()),
             [40.0, 20.5, 50.0, 21.5]
         );
         std::fs::write(&path, "2020,2019\n1,2\n").unwrap();
@@ -259,7 +276,7 @@ mod tests {
             ..Fingerprints::default()
         };
         assert_eq!(
-            batch(&read(&path, &model([1, 1, 2]), &years, None).unwrap()),
+            batch(&read(&path, &model([1, 1, 2]), &years, &[], None).unwrap()),
             [2.0, 1.0]
         );
         std::fs::write(&path, "bmi,label,age\n20.5,x,40\n21.5,y,50\n").unwrap();
@@ -268,14 +285,20 @@ mod tests {
             ..Fingerprints::default()
         };
         assert!(
-            read(&path, &model([1, 1, 2]), &other, None)
+            read(&path, &model([1, 1, 2]), &other, &[], None)
                 .unwrap_err()
                 .to_string()
                 .contains("has no column `dose`")
         );
-        let unnamed = read(&path, &model([1, 1, 2]), &Fingerprints::default(), None)
-            .unwrap_err()
-            .to_string();
+        let unnamed = read(
+            &path,
+            &model([1, 1, 2]),
+            &Fingerprints::default(),
+            &[],
+            None,
+        )
+        .unwrap_err()
+        .to_string();
         assert!(
             unnamed.contains("has 3 values in line 2, but the model takes 2"),
             "{unnamed}"
@@ -289,16 +312,36 @@ mod tests {
         image::RgbImage::from_pixel(4, 4, image::Rgb([255, 0, 0]))
             .save_with_format(&path, image::ImageFormat::Png)
             .unwrap();
-        let colour = read(&path, &model([3, 2, 2]), &Fingerprints::default(), None).unwrap();
+        let colour = read(
+            &path,
+            &model([3, 2, 2]),
+            &Fingerprints::default(),
+            &[],
+            None,
+        )
+        .unwrap();
         assert_eq!(batch(&colour), [[1.0; 4], [-1.0; 4], [-1.0; 4]].concat());
-        let grey = read(&path, &model([1, 4, 4]), &Fingerprints::default(), None).unwrap();
+        let grey = read(
+            &path,
+            &model([1, 4, 4]),
+            &Fingerprints::default(),
+            &[],
+            None,
+        )
+        .unwrap();
         assert_eq!((grey.len(), grey.shape), (1, [1, 4, 4]));
         std::fs::write(&path, b"nonsense").unwrap();
         assert!(
-            read(&path, &model([3, 2, 2]), &Fingerprints::default(), None)
-                .unwrap_err()
-                .to_string()
-                .contains("is no image")
+            read(
+                &path,
+                &model([3, 2, 2]),
+                &Fingerprints::default(),
+                &[],
+                None
+            )
+            .unwrap_err()
+            .to_string()
+            .contains("is no image")
         );
     }
 
@@ -318,7 +361,14 @@ mod tests {
         );
         packer.write_all(&bytes).unwrap();
         packer.finish().unwrap();
-        let samples = read(&path, &model([1, 1, 2]), &Fingerprints::default(), None).unwrap();
+        let samples = read(
+            &path,
+            &model([1, 1, 2]),
+            &Fingerprints::default(),
+            &[],
+            None,
+        )
+        .unwrap();
         assert_eq!(
             (samples.len(), batch(&samples)),
             (2, vec![-1.0, 1.0, 1.0, -1.0])
@@ -332,7 +382,16 @@ mod tests {
         .concat();
         std::fs::write(&letters, columns).unwrap();
         assert_eq!(
-            batch(&read(&letters, &model([1, 2, 2]), &Fingerprints::default(), None).unwrap()),
+            batch(
+                &read(
+                    &letters,
+                    &model([1, 2, 2]),
+                    &Fingerprints::default(),
+                    &[],
+                    None
+                )
+                .unwrap()
+            ),
             [-1.0, 1.0, -1.0, -1.0]
         );
         assert!(
@@ -391,6 +450,7 @@ mod tests {
             &path,
             &model([1, 1, 4]),
             &Fingerprints::default(),
+            &[],
             Some(&vocabulary),
         )
         .unwrap();
@@ -405,6 +465,7 @@ mod tests {
                 &path,
                 &model([1, 1, 4]),
                 &Fingerprints::default(),
+                &[],
                 Some(&vocabulary)
             )
             .unwrap_err()

@@ -84,7 +84,8 @@ fn only_the_drawn_arrows_exist() {
         (
             "fednode-lab",
             &[
-                "cli", "config", "core", "data", "engine", "learn", "net", "runtime", "sim",
+                "cli", "config", "core", "data", "engine", "learn", "measure", "net", "runtime",
+                "sim",
             ],
         ),
         (

@@ -127,6 +127,7 @@ fn a_common_model_is_made_personal_without_a_network() {
     swarm
         .args([
             "swarm",
+            "--no-control",
             "--json",
             "--nodes",
             "3",
@@ -220,6 +221,7 @@ fn a_model_of_texts_predicts_lines() {
     let mut swarm = fednode();
     swarm.args([
         "swarm",
+        "--no-control",
         "--json",
         "--nodes",
         "2",

@@ -81,7 +81,14 @@ fn compare_with_a_swarm(more: &[&str]) -> tempfile::TempDir {
     let simulated = json_of(&run(simulate(&folder.path().join("simulated"), &settings)));
     let mut swarm = fednode();
     swarm
-        .args(["swarm", "--json", "--device", "cpu", "--out"])
+        .args([
+            "swarm",
+            "--no-control",
+            "--json",
+            "--device",
+            "cpu",
+            "--out",
+        ])
         .arg(folder.path().join("live"))
         .args(settings);
     let live = json_of(&run(swarm));
@@ -171,7 +178,14 @@ fn rounds_end_in_which_nothing_is_learned() {
         let mut swarm = fednode();
         let out = folder.path().join(format!("live{}", more.len()));
         swarm
-            .args(["swarm", "--json", "--device", "cpu", "--out"])
+            .args([
+                "swarm",
+                "--no-control",
+                "--json",
+                "--device",
+                "cpu",
+                "--out",
+            ])
             .arg(out)
             .args(&settings);
         let simulated = json_of(&run(simulate(
@@ -207,7 +221,14 @@ fn a_share_of_the_nodes_trains_in_a_round() {
     let simulated = json_of(&run(simulate(&folder.path().join("simulated"), &settings)));
     let mut swarm = fednode();
     swarm
-        .args(["swarm", "--json", "--device", "cpu", "--out"])
+        .args([
+            "swarm",
+            "--no-control",
+            "--json",
+            "--device",
+            "cpu",
+            "--out",
+        ])
         .arg(folder.path().join("live"))
         .args(settings);
     for (name, summary) in [("simulated", simulated), ("live", json_of(&run(swarm)))] {

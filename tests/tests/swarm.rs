@@ -9,7 +9,14 @@ use fednode_e2e::{algorithms, fednode, json_of, run, signal};
 fn swarm(out: &std::path::Path, arguments: &[&str]) -> Command {
     let mut command = fednode();
     command
-        .args(["swarm", "--json", "--device", "cpu", "--out"])
+        .args([
+            "swarm",
+            "--json",
+            "--device",
+            "cpu",
+            "--no-control",
+            "--out",
+        ])
         .arg(out)
         .args(arguments);
     command

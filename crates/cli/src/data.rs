@@ -5,9 +5,11 @@
 mod division;
 mod mine;
 mod shard_facts;
+mod sources;
 
 use fednode_core::FederationSpec;
-use fednode_data::{DataSource, Facts, Samples, source};
+use fednode_core::spec::width_of;
+use fednode_data::{Columns, DataSource, Facts, Samples, source};
 use fednode_runtime::exit::ExitCode;
 
 use crate::failure::{OrFail, fail};
@@ -18,9 +20,17 @@ pub use division::{
 };
 pub use mine::Mine;
 pub use shard_facts::ShardFacts;
+pub use sources::Sources;
 
 /// The partition with which each node brings its own data.
 pub const OWN: &str = "own";
+
+/// Tells whether a partition is that with which each node brings its own data.
+pub fn is_own(partition: &str) -> bool {
+    let rest = partition.strip_prefix(OWN);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+}
+
 /// Most classes, and most columns, whose names a spec holds, which people read.
 const MOST_NAMES: usize = 1000;
 
@@ -45,6 +55,8 @@ pub fn source(text: &str) -> anyhow::Result<DataSource> {
 pub fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
     let opened = source.open().or_fail(ExitCode::Data)?;
     let pool = opened.pool().or_fail(ExitCode::Data)?;
+    let survey = opened.survey().or_fail(ExitCode::Data)?;
+    let described = survey.map(|survey| survey.columns()).unwrap_or_default();
     let (mut is_table, mut columns) = (false, Vec::new());
     let (mut vocabulary, mut vocabulary_hash) = (0, None);
     match opened.describe().or_fail(ExitCode::Data)? {
@@ -57,12 +69,17 @@ pub fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
             vocabulary: words, ..
         } => (vocabulary, vocabulary_hash) = (words.len(), Some(words.hash().to_owned())),
     }
-    if columns.len() > MOST_NAMES {
+    if columns.len() > MOST_NAMES || !described.is_empty() {
         columns.clear();
     }
+    let input = if described.is_empty() {
+        pool.shape
+    } else {
+        [1, 1, width_of(&described)]
+    };
     Ok(DataFacts {
         name: source.kind().name.to_owned(),
-        input: pool.shape,
+        input,
         classes: pool.class_names.len(),
         class_names: if pool.class_names.len() <= MOST_NAMES {
             pool.class_names.to_vec()
@@ -71,6 +88,8 @@ pub fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
         },
         is_table,
         columns,
+        described,
+        samples: pool.labels.len(),
         vocabulary,
         vocabulary_hash,
     })
@@ -79,14 +98,21 @@ pub fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
 /// Images that are looked at before anything is trained.
 const SOME: usize = 100;
 
-/// Returns what a source says of itself once some of its samples were read: of a table (these columns) or of texts all, of
-/// images the first.
+/// Returns what a source says of itself once some of its samples were read: of a table or of texts all, of images the
+/// first. A table is read by the columns of a federation if there is one, else by those that are proposed for it.
 ///
 /// # Errors
 /// As [`facts`].
-pub fn look_at(source: DataSource, columns: &[String]) -> anyhow::Result<DataFacts> {
-    let source = &source.with_columns(columns);
-    let facts = facts(source)?;
+pub fn look_at(source: DataSource, spec: Option<&FederationSpec>) -> anyhow::Result<DataFacts> {
+    let source = match spec {
+        Some(spec) => source.for_federation(spec),
+        None => source,
+    };
+    let facts = facts(&source)?;
+    let source = match (spec, facts.described.is_empty()) {
+        (None, false) => source.with_columns(Columns::Described(facts.described.clone())),
+        _ => source,
+    };
     let opened = source.open().or_fail(ExitCode::Data)?;
     let pool = opened.pool().or_fail(ExitCode::Data)?;
     let count = match opened.describe().or_fail(ExitCode::Data)? {
@@ -104,17 +130,28 @@ const ROWS: u32 = 1000;
 /// Largest amount of a value that can be learned from as it is.
 const LARGEST: f32 = 50.0;
 
-/// Says aloud if the columns of a table are so large that training would blow up, since values are taken as they are, or if
+/// Says aloud if the columns of a table are so large that training would blow up, where values are taken as they are, or if
 /// nothing tells that they are those of the federation.
 ///
 /// # Errors
 /// As [`facts`].
-pub fn warn_of_table(source: &DataSource, columns: &[String]) -> anyhow::Result<()> {
-    let opened = source
-        .clone()
-        .with_columns(columns)
-        .open()
-        .or_fail(ExitCode::Data)?;
+pub fn warn_of_table(source: &DataSource, spec: Option<&FederationSpec>) -> anyhow::Result<()> {
+    let source = match spec {
+        Some(spec) => source.clone().for_federation(spec),
+        None => source.clone(),
+    };
+    let opened = source.open().or_fail(ExitCode::Data)?;
+    let is_described = match spec {
+        Some(spec) => !spec.data.columns.is_empty(),
+        None => opened
+            .survey()
+            .or_fail(ExitCode::Data)?
+            .is_some_and(|survey| !survey.columns().is_empty()),
+    };
+    if is_described {
+        return Ok(());
+    }
+    let columns = spec.map_or(&[][..], |spec| &spec.fingerprints.columns);
     let Facts::Table { columns: named } = opened.describe().or_fail(ExitCode::Data)? else {
         return Ok(());
     };
@@ -143,13 +180,13 @@ pub fn warn_of_table(source: &DataSource, columns: &[String]) -> anyhow::Result<
     Ok(())
 }
 
-/// Reads all samples of a source, of a table these columns.
+/// Reads all samples of a source, of a table the columns of a federation.
 ///
 /// # Errors
 /// As [`facts`].
-pub fn everything(text: &str, columns: &[String]) -> anyhow::Result<Samples> {
+pub fn everything(text: &str, spec: &FederationSpec) -> anyhow::Result<Samples> {
     let opened = source(text)?
-        .with_columns(columns)
+        .for_federation(spec)
         .open()
         .or_fail(ExitCode::Data)?;
     let pool = opened.pool().or_fail(ExitCode::Data)?;
@@ -162,9 +199,10 @@ pub fn everything(text: &str, columns: &[String]) -> anyhow::Result<Samples> {
 /// # Errors
 /// Says so.
 pub fn refuse_own(spec: &FederationSpec, what: &str) -> anyhow::Result<()> {
-    if spec.data.partition == OWN {
-        let text =
-            format!("{what} has one data set: partition `{OWN}` is for nodes that bring their own");
+    if is_own(&spec.data.partition) {
+        let text = format!(
+            "{what} has one data set, and partition `{OWN}` is for nodes that bring their own: name each node's with --own"
+        );
         Err(fail(ExitCode::Configuration, text))
     } else {
         Ok(())

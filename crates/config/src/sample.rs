@@ -60,6 +60,11 @@ fn write_value(text: &mut String, name: &str, value: &toml::Value) {
                 .collect();
             text.push_str(&format!("{name} = {{ {} }}\n", entries.join(", ")));
         }
+        // Tables in a list are read one by one.
+        toml::Value::Array(items) if items.iter().any(toml::Value::is_table) => {
+            let lines: String = items.iter().map(|item| format!("    {item},\n")).collect();
+            text.push_str(&format!("{name} = [\n{lines}]\n"));
+        }
         value => text.push_str(&format!("{name} = {value}\n")),
     }
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::HyperValue;
 use crate::config::TableDoc;
+use crate::{HyperValue, Round};
 
 /// How much a member's shared part counts in the average.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -275,6 +275,9 @@ pub struct Exchange {
     /// Whether everybody trains in round 1, however few train in others: something that is averaged there stays for good.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub everybody_first: bool,
+    /// Whether nothing is trained in round 1: nodes agree on the means and deviations of their tables' columns then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub prepares: bool,
 }
 
 impl Exchange {
@@ -283,12 +286,28 @@ impl Exchange {
         TableDoc::default()
     }
 
-    /// Tells whether proxies are published in this round: `(t-1) mod I == 0` (FedMoE-DA, Algorithm 1).
-    pub fn refreshes_in(&self, round: crate::Round) -> bool {
-        let every = self
-            .experts
-            .as_ref()
-            .map(|experts| experts.refresh_every.max(1));
-        every.is_some_and(|every| round.0 > 0 && (round.0 - 1).is_multiple_of(every))
+    /// Returns the first round in which nodes train.
+    pub fn first_training(&self) -> Round {
+        Round(1 + u32::from(self.prepares))
+    }
+
+    /// Tells whether proxies are published in this round: `(t-1) mod I == 0`, counting rounds of training (FedMoE-DA,
+    /// Algorithm 1).
+    pub fn refreshes_in(&self, round: Round) -> bool {
+        let since = round.0.checked_sub(self.first_training().0);
+        let every = self.refresh_every();
+        every.is_some_and(|every| since.is_some_and(|since| since.is_multiple_of(every)))
+    }
+
+    /// Returns the newest round before this one in which proxies were published, if there is one.
+    pub fn refresh_before(&self, round: Round) -> Option<Round> {
+        let (first, every) = (self.first_training(), self.refresh_every()?);
+        let since = round.0.checked_sub(first.0 + 1)?;
+        Some(Round(since / every * every + first.0))
+    }
+
+    fn refresh_every(&self) -> Option<u32> {
+        let experts = self.experts.as_ref()?;
+        Some(experts.refresh_every.max(1))
     }
 }

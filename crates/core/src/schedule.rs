@@ -1,9 +1,9 @@
 //! The stages of a federation: what each round is, and what comes after the last one.
 //!
 //! ```text
-//! round 1 ── … ── round T-1 ── round T ──────────────────► after the last round
-//! train           train        train, or gather           pool, if wanted
-//!                              statistics
+//! round 1 ────────── … ── round T-1 ── round T ──────────► after the last round
+//! train, or agree         train        train, or gather   pool, if wanted
+//! on raw columns                       statistics
 //! ```
 //!
 //! Derived from the spec once. Whoever wants to know what is special about a round asks the schedule, and nobody else
@@ -16,6 +16,8 @@ use crate::{Exchange, FederationSpec, Round, Weighting};
 pub enum Stage {
     /// Nodes train on their own samples and exchange what they learned.
     Train(Training),
+    /// All nodes add up the columns of their raw tables instead of training, so that all make the same features of them.
+    Prepare,
     /// All nodes add up statistics of their features instead of training. Experts stay as they are.
     GatherStatistics,
     /// Nodes exchange private modules and learn a mixture of them; a module is fine-tuned before, if that is wanted.
@@ -65,6 +67,11 @@ impl Schedule {
         };
         let mut stages: Vec<Stage> = (1..=spec.rounds).map(train).collect();
         let n_rounds = stages.len();
+        if let Some(first) = stages.first_mut()
+            && spec.exchange.prepares
+        {
+            *first = Stage::Prepare;
+        }
         if let Some(last) = stages.last_mut()
             && spec.statistics.enabled
         {
@@ -94,6 +101,11 @@ impl Schedule {
         matches!(self.round(round), Some(Stage::Train(training)) if training.refreshes)
     }
 
+    /// Tells whether nodes agree on the columns of their raw tables in a round, and nothing is trained.
+    pub fn prepares_in(&self, round: Round) -> bool {
+        self.round(round) == Some(Stage::Prepare)
+    }
+
     /// Tells whether statistics are gathered in a round, and nothing is trained.
     pub fn gathers_statistics_in(&self, round: Round) -> bool {
         self.round(round) == Some(Stage::GatherStatistics)
@@ -109,16 +121,18 @@ impl Schedule {
     pub fn is_for_everybody(&self, round: Round) -> bool {
         match self.round(round) {
             Some(Stage::Train(training)) => training.trainees == Trainees::Everybody,
-            Some(Stage::GatherStatistics) => true,
+            Some(Stage::Prepare | Stage::GatherStatistics) => true,
             Some(Stage::Pool) | None => false,
         }
     }
 
-    /// Returns how parts of a round are weighted when they are averaged: as the algorithm wants it, but statistics by
-    /// samples, since they are divided by those.
+    /// Returns how parts of a round are weighted when they are averaged: as the algorithm wants it, but what is
+    /// added up by samples, since it is divided by those.
     pub fn weighting(&self, round: Round, exchange: &Exchange) -> Weighting {
         match &exchange.averaging {
-            Some(_) if self.gathers_statistics_in(round) => Weighting::Samples,
+            Some(_) if self.gathers_statistics_in(round) || self.prepares_in(round) => {
+                Weighting::Samples
+            }
             Some(averaging) => averaging.weighting,
             None => Weighting::Uniform,
         }
@@ -164,6 +178,39 @@ mod tests {
         spec.statistics.enabled = true;
         let gathering = Schedule::of(&spec);
         assert_eq!(rounds_in_which(&gathering, Schedule::refreshes_in), [1, 4]);
+    }
+
+    #[test]
+    fn plans_come_from_the_newest_refresh_before_the_round() {
+        // Algorithm 1 of FedMoE-DA by hand: I = 5, rounds 1 to 12.
+        let mut exchange = spec().exchange;
+        exchange.experts.as_mut().unwrap().refresh_every = 5;
+        let before = |exchange: &crate::Exchange, round| {
+            let found = exchange.refresh_before(Round(round));
+            found.map_or(0, |round| round.0)
+        };
+        let all: Vec<u32> = (1..=12).map(|round| before(&exchange, round)).collect();
+        assert_eq!(all, [0, 1, 1, 1, 1, 1, 6, 6, 6, 6, 6, 11]);
+        // A round of preparation moves all of them by one.
+        exchange.prepares = true;
+        let moved: Vec<u32> = (1..=13).map(|round| before(&exchange, round)).collect();
+        assert_eq!(moved, [0, 0, 2, 2, 2, 2, 2, 7, 7, 7, 7, 7, 12]);
+        exchange.experts.as_mut().unwrap().refresh_every = 1;
+        assert_eq!(before(&exchange, 4), 3, "every plan is one round old");
+    }
+
+    #[test]
+    fn the_first_round_prepares_raw_tables_with_everybody_weighted_by_samples() {
+        let mut spec = spec();
+        spec.exchange.prepares = true;
+        let schedule = Schedule::of(&spec);
+        assert_eq!(rounds_in_which(&schedule, Schedule::prepares_in), [1]);
+        assert_eq!(rounds_in_which(&schedule, Schedule::is_for_everybody), [1]);
+        assert_eq!(rounds_in_which(&schedule, Schedule::refreshes_in), [2, 5]);
+        assert_eq!(
+            schedule.weighting(Round(1), &spec.exchange),
+            Weighting::Samples
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! [`FederationSpec::read`].
 
 mod architecture;
+mod columns;
 mod pool;
 mod rules;
 mod schedule;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::architecture::{Architecture, ModelNames};
+pub use self::columns::{ColumnKind, Filling, MOST_COLUMNS, Scaling, TableColumn, width_of};
 pub use self::pool::{PoolSpec, Preset};
 pub use self::schedule::Schedule;
 pub use self::statistics::{StatisticsFeatures, StatisticsGate, StatisticsSpec};
@@ -171,6 +173,9 @@ crate::config! {
         samples_per_node: usize = 0,
         /// Share of a node's training samples that it keeps for validation (0 to 0.5).
         validation_share: f64 = 0.1,
+        /// The columns of a raw table: what each is called and holds, as `fednode data` proposes it. In the first round nodes
+        /// agree on means, deviations and shares, and then all make the same features. Empty takes numbers as they are.
+        columns: Vec<TableColumn> = Vec::new(),
     }
 }
 

@@ -37,6 +37,7 @@ pub mod partition;
 mod samples;
 mod shard;
 pub mod source;
+pub mod table;
 mod tokenizer;
 pub mod transform;
 mod vocabulary;
@@ -47,6 +48,6 @@ pub use samples::{Pixels, Samples, SamplesError, Split};
 pub use shard::{
     ClassCounts, Divided, Shard, ShardParams, divide, load_shard, load_shards, n_validation,
 };
-pub use source::{DataSource, Facts, Pool, Source};
+pub use source::{Columns, DataSource, Facts, Pool, Source};
 pub use tokenizer::normalize;
 pub use vocabulary::Vocabulary;

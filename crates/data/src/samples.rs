@@ -10,6 +10,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::table::Treatment;
 use crate::vocabulary::Vocabulary;
 
 /// Tells why samples could not be built.
@@ -186,6 +187,18 @@ impl Samples {
             domains: None,
             drift: None,
         })
+    }
+
+    /// Returns the features that a treatment makes of raw rows of a table.
+    pub fn treated(&self, treatment: &Treatment) -> Self {
+        let all: Vec<u32> = (0..self.len() as u32).collect();
+        let mut rows = Vec::new();
+        self.write_batch(&all, &mut rows);
+        Self {
+            shape: [1, 1, treatment.width()],
+            pixels: Pixels::Floats(treatment.apply(&rows)),
+            ..self.clone()
+        }
     }
 
     /// Returns the number of samples.

@@ -10,8 +10,10 @@
 
 use std::collections::BTreeSet;
 
+use fednode_core::random::Dice;
+
 use crate::error::DataError;
-use crate::partition::{NodeIndices, Partition, Request, Rule, stratified};
+use crate::partition::{Known, NodeIndices, Partition, Request, Rule, by_group, stratified};
 use crate::samples::{Samples, Split};
 use crate::source::{DataSource, Facts, Pool, Source};
 use crate::transform::{Dealt, Part};
@@ -91,6 +93,16 @@ impl Divided {
         &self.partition
     }
 
+    /// Tells whether no sample is for tests, because that is what was asked for.
+    pub fn keeps_no_test(&self) -> bool {
+        self.is_own()
+            && self
+                .partition
+                .nodes()
+                .iter()
+                .all(|node| node.test.is_empty())
+    }
+
     /// Tells whether this is one node's own data, which nobody else divides.
     pub fn is_own(&self) -> bool {
         self.rule.is_own()
@@ -123,7 +135,7 @@ impl Divided {
             .nodes()
             .get(shard)
             .ok_or(DataError::NoSuchShard { shard, nodes })?;
-        let (train, validation) = hold_out(indices, &self.pool.labels, &self.params, shard)?;
+        let (train, validation) = self.hold_out(indices, shard)?;
         let lists = [train.as_slice(), &validation, &indices.test];
         let samples = self.source.read(&self.pool, &lists.concat())?;
         Ok(self.finish(shard, samples, lists))
@@ -138,7 +150,7 @@ impl Divided {
         let held_out = nodes
             .iter()
             .enumerate()
-            .map(|(shard, indices)| hold_out(indices, &self.pool.labels, &self.params, shard))
+            .map(|(shard, indices)| self.hold_out(indices, shard))
             .collect::<Result<Vec<_>, _>>()?;
         let lists: Vec<[&[u32]; 3]> = held_out
             .iter()
@@ -196,6 +208,39 @@ impl Divided {
         describe(split, self.partition.hash())
     }
 
+    /// Sets validation samples aside: by class, or by group where there are groups.
+    fn hold_out(
+        &self,
+        indices: &NodeIndices,
+        shard: usize,
+    ) -> Result<(Vec<u32>, Vec<u32>), DataError> {
+        let (train, params) = (&indices.train, &self.params);
+        for (part, is_empty) in [
+            ("training", train.is_empty()),
+            ("test", indices.test.is_empty() && !self.keeps_no_test()),
+        ] {
+            if is_empty {
+                return Err(DataError::EmptyShard { shard, part });
+            }
+        }
+        let (count, number) = (
+            n_validation(train.len(), params.validation_share),
+            shard as u64,
+        );
+        if let Some(groups) = &self.pool.groups {
+            let mut dice = Dice::new("validation groups", params.seed, number);
+            let divided = by_group(train, groups, count, &mut dice);
+            return Ok((divided.train, divided.test));
+        }
+        Ok(stratified(
+            train,
+            &self.pool.labels,
+            count,
+            params.seed,
+            number,
+        ))
+    }
+
     /// Deals domains to one list of a node.
     fn dealt(&self, node: usize, part: Part) -> Dealt<'_> {
         let indices = &self.partition.nodes()[node];
@@ -248,6 +293,10 @@ pub fn divide(rule: &Rule, pool: &Pool, params: &ShardParams) -> Result<Partitio
         classes: pool.class_names.len(),
         nodes: params.nodes,
         samples_per_node: params.samples_per_node,
+        known: Known {
+            tests: pool.tests.as_deref(),
+            groups: pool.groups.as_deref(),
+        },
     };
     rule.divide(&request, params.seed)
 }
@@ -271,28 +320,6 @@ fn check_vocabulary(rule: &Rule, source: &dyn Source) -> Result<(), DataError> {
         } => Err(DataError::OwnVocabulary),
         _ => Ok(()),
     }
-}
-
-/// Sets validation samples aside, by class.
-fn hold_out(
-    indices: &NodeIndices,
-    labels: &[u16],
-    params: &ShardParams,
-    shard: usize,
-) -> Result<(Vec<u32>, Vec<u32>), DataError> {
-    for (part, list) in [("training", &indices.train), ("test", &indices.test)] {
-        if list.is_empty() {
-            return Err(DataError::EmptyShard { shard, part });
-        }
-    }
-    let count = n_validation(indices.train.len(), params.validation_share);
-    Ok(stratified(
-        &indices.train,
-        labels,
-        count,
-        params.seed,
-        shard as u64,
-    ))
 }
 
 fn describe(split: Split, partition_hash: String) -> Shard {

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use fednode_data::{DataSource, Facts, Pixels, Samples, Source};
+use fednode_data::{Columns, DataSource, Facts, Pixels, Samples, Source};
 use flate2::{Compression, write::GzEncoder};
 use tempfile::{TempDir, tempdir};
 
@@ -359,7 +359,14 @@ fn table(folder: &TempDir, name: &str, text: &str, wanted: &[&str]) -> Box<dyn S
         .parse()
         .unwrap();
     let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
-    parsed.with_columns(&wanted).open().unwrap()
+    parsed
+        .with_columns(if wanted.is_empty() {
+            Columns::All
+        } else {
+            Columns::Named(wanted)
+        })
+        .open()
+        .unwrap()
 }
 
 /// Reads the first row of a table, or tells what is wrong.
@@ -410,9 +417,7 @@ fn csv_columns_that_are_missing_or_in_doubt_are_refused() {
     };
     let missing = error("hers.csv", "age,bmi,label\n40,21.5,0\n", &["age", "weight"]);
     assert!(
-        missing.ends_with(
-            "has no column `weight`, one of `fingerprints.columns` of the federation's spec"
-        ),
+        missing.ends_with("has no column `weight`, one of the columns of the federation's spec"),
         "{missing}"
     );
     // Which column is the label must be clear where more columns are there than are wanted.
@@ -555,23 +560,23 @@ fn csv_names_line_and_cell() {
     };
     assert_eq!(
         error("a,b,label\n1,2,x\n1,oops,y\n", ""),
-        "holds `oops` in column 1 of line 3, not a number"
+        "holds `oops`, which is no number, in column `b` of line 3"
     );
     assert_eq!(
         error("a,b,label\n1,2,x\n1,nan,y\n", ""),
-        "holds `nan` in column 1 of line 3, not a number"
+        "holds `nan`, which is no number, in column `b` of line 3"
     );
     assert_eq!(
         error("a,b,label\r\n1,2,x\r\n1,oops,y\r\n", ""),
-        "holds `oops` in column 1 of line 3, not a number"
+        "holds `oops`, which is no number, in column `b` of line 3"
     );
     assert_eq!(
         error("a,b,label\n1,2,x\n1,2,\n", ""),
         "has no label in line 3: leave that row out"
     );
     assert_eq!(
-        error("a;b;label\n1;2;x\n", ""),
-        "is separated by ';': write it with commas"
+        error("a;b;label\n1,5;2;x\n1,25;oops;y\n", ""),
+        "holds `oops`, which is no number, in column `b` of line 3"
     );
     let fraction = "has the label `0.5`, a number with a fraction: name the column of the classes with `,label=COLUMN`";
     assert_eq!(error("diagnosis,age,bmi\n1,2,3\n0,2,0.5\n", ""), fraction);

@@ -25,6 +25,7 @@ fn divide(
         classes,
         nodes,
         samples_per_node: per_node,
+        known: fednode_data::partition::Known::default(),
     };
     rule.parse::<Rule>()
         .unwrap()
@@ -353,6 +354,7 @@ fn reads_the_reference_lists() {
             classes: 10,
             nodes,
             samples_per_node: 0,
+            known: fednode_data::partition::Known::default(),
         };
         path.parse::<Rule>()
             .unwrap()

@@ -212,6 +212,7 @@ fn divided(partition: &str, nodes: usize, per_node: usize) -> Partition {
         classes: 10,
         nodes,
         samples_per_node: per_node,
+        known: fednode_data::partition::Known::default(),
     };
     let rule: Rule = partition.parse().unwrap();
     rule.divide(&request, 1).unwrap()

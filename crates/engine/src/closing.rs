@@ -354,6 +354,7 @@ mod tests {
             averaging: Some(averaging),
             experts: None,
             everybody_first: false,
+            prepares: false,
         };
         closer_of(FederationSpec {
             exchange,
@@ -435,6 +436,7 @@ mod tests {
             averaging: Some(averaging),
             experts: None,
             everybody_first: false,
+            prepares: false,
         };
         let mut spec = FederationSpec {
             exchange,

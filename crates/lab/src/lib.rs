@@ -11,6 +11,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod command;
+mod control;
 mod report;
 mod simulate;
 mod swarm;

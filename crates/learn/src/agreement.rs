@@ -51,6 +51,8 @@ use choosing::Choice;
 
 /// The matching under which a node has this expert.
 pub(crate) const MATCHING: &str = "agreement";
+/// The matching of raw tables: one slope for all sites ([`fednode_mix::sites`]) in place of common class means.
+pub(crate) const OF_SITES: &str = "site-agreement";
 
 /// Keeps a probability of 0 from ruling a class out.
 const SMALLEST: f64 = 1e-6;
@@ -75,8 +77,18 @@ pub(crate) struct Agreement {
     features: Features,
     classes: usize,
     width: usize,
+    solving: Solving,
     remembered: Remembered,
     served: Option<Served>,
+}
+
+/// How the statistics of nodes become a classifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Solving {
+    /// Class means are the same everywhere; classes may have slots.
+    Classes,
+    /// Sites differ, classes differ alike at all of them.
+    Sites,
 }
 
 /// Whose statistics are served, and how.
@@ -143,19 +155,18 @@ struct Served {
 impl Agreement {
     /// Tells whether an exchange wants this expert.
     pub(crate) fn is_wanted(experts: Option<&ExpertExchange>) -> bool {
-        experts.is_some_and(|experts| experts.matching.name() == MATCHING)
+        experts.is_some_and(|experts| [MATCHING, OF_SITES].contains(&experts.matching.name()))
     }
 
     /// Makes the expert of a node that has added up nothing yet.
     ///
     /// # Errors
     /// As [`check`].
-    pub(crate) fn new(
-        model: &Architecture,
-        seed: u64,
-        device: &Device,
-    ) -> Result<Self, LearnError> {
-        let features = features(model, seed, device)?;
+    pub(crate) fn new(spec: &FederationSpec, device: &Device) -> Result<Self, LearnError> {
+        let model = &spec.architecture();
+        let features = features(model, spec.seed, device)?;
+        let experts = spec.exchange.experts.as_ref();
+        let by_site = experts.is_some_and(|experts| experts.matching.name() == OF_SITES);
         let (classes, inputs) = (model.classes, model.input.iter().product());
         let width = match &features {
             Features::Random(maps) => maps.features(Tensor::zeros([1, inputs], device)).dims()[1],
@@ -184,6 +195,11 @@ impl Agreement {
             features,
             classes,
             width,
+            solving: if by_site {
+                Solving::Sites
+            } else {
+                Solving::Classes
+            },
             remembered: Remembered::default(),
             served: None,
         })

@@ -4,7 +4,7 @@
 //! [`ParamSet`]s. Everything is determined by the spec, the node's seed and the data: two learners with the same three
 //! hold the same bits after the same calls.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
@@ -26,6 +26,7 @@ use crate::train::{self, Epochs, Schedule};
 
 use self::ahead::Ahead;
 use self::parts::Parts;
+use self::preparing::Preparation;
 
 mod agreeing;
 mod ahead;
@@ -33,6 +34,7 @@ mod initial;
 mod parts;
 mod peers;
 mod pool;
+mod preparing;
 mod state;
 mod statistics;
 
@@ -101,6 +103,10 @@ impl Learner {
     ) -> Result<Self, LearnError> {
         algorithm::check_exchange(spec)?;
         let model = spec.architecture();
+        let is_raw = !spec.data.columns.is_empty();
+        let preparation = is_raw
+            .then(|| device.run(|| Preparation::new(spec, Arc::clone(&data), device.tensors())));
+        let data = preparation.as_ref().map_or(data, Preparation::split);
         for samples in [&data.train, &data.validation, &data.test] {
             batch::check(samples, &model, &spec.fingerprints)?;
         }
@@ -113,6 +119,7 @@ impl Learner {
                 device: device.clone(),
                 statistics: None,
                 agreement: None,
+                preparation,
             },
             data,
             training: spec.training.clone(),
@@ -160,6 +167,9 @@ impl Learner {
         watch: &mut Watch<'_>,
     ) -> Result<Update, LearnError> {
         let ahead = self.ahead.take().filter(|ahead| ahead.is_of(round));
+        if self.prepares_in(round) {
+            return Ok(self.report(train::Outcome::default()));
+        }
         if self.gathers_statistics_in(round) {
             return Ok(self.gather_statistics());
         }
@@ -295,6 +305,7 @@ impl Learner {
     ) -> Result<(), LearnError> {
         let mut changes = Vec::new();
         let adopts_statistics = shared.is_some() && self.parts.shares_statistics();
+        let adopts_shared = shared.is_some();
         if let Some(shared) = &shared {
             let shared = shared.borrow();
             let layout = self
@@ -312,6 +323,9 @@ impl Learner {
         // Statistics are no parts of the model; a pool stays as it is beside them.
         let changes_model = !changes.is_empty() && !adopts_statistics;
         self.parts.load(changes);
+        if adopts_shared {
+            self.adopt_moments();
+        }
         if changes_model {
             self.pool = None;
         }
@@ -350,8 +364,18 @@ impl Learner {
     /// # Errors
     /// Fails on samples that do not fit the model.
     pub fn evaluate_on(&self, samples: &Samples) -> Result<Evaluation, LearnError> {
+        let samples = &*self.features_of(samples)?;
         batch::check(samples, &self.model, &self.fingerprints)?;
         Ok(self.score(samples))
+    }
+
+    /// Returns what the model takes: the features of raw rows, other samples as they are.
+    fn features_of<'a>(&self, samples: &'a Samples) -> Result<Cow<'a, Samples>, LearnError> {
+        let Some(preparation) = &self.parts.preparation else {
+            return Ok(Cow::Borrowed(samples));
+        };
+        preparation.check(samples)?;
+        Ok(Cow::Owned(preparation.features(samples)))
     }
 
     fn score(&self, samples: &Samples) -> Evaluation {
@@ -376,6 +400,7 @@ impl Learner {
     /// # Errors
     /// Fails on samples that do not fit the model.
     pub fn predict(&self, samples: &Samples) -> Result<Vec<Prediction>, LearnError> {
+        let samples = &*self.features_of(samples)?;
         batch::check_inputs(samples, &self.model, &self.fingerprints)?;
         Ok(self.parts.device.run(|| {
             evaluate::predict(

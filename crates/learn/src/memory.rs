@@ -49,6 +49,8 @@ pub(crate) struct NodeMemory {
     pub(crate) pool: Option<Memory>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) agreement: Option<Memory>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) preparation: Option<Memory>,
 }
 
 impl NodeMemory {

@@ -63,6 +63,7 @@ pub mod plan;
 pub mod rule;
 pub mod screen;
 pub mod similarity;
+pub mod sites;
 pub mod sketch;
 pub mod slots;
 pub mod statistics;

@@ -18,7 +18,13 @@ pub use agreement::ClassMeans;
 use crate::similarity::Proxies;
 
 /// All matchings.
-pub const TABLE: &[MatchingRow] = &[similarity::ROW, statistics::ROW, agreement::ROW, each::ROW];
+pub const TABLE: &[MatchingRow] = &[
+    similarity::ROW,
+    statistics::ROW,
+    agreement::ROW,
+    agreement::ROW_OF_SITES,
+    each::ROW,
+];
 
 /// One matching.
 #[derive(Debug, Clone, Copy)]

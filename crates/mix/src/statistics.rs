@@ -267,7 +267,7 @@ pub fn tempered(logits: &[f64], temperature: f64, prior: &[f64]) -> Vec<f64> {
 }
 
 /// Factors a symmetric positive matrix, given by its lower triangle, into `L Lᵀ`.
-fn cholesky(mut matrix: Vec<f64>, width: usize) -> Result<Vec<f64>, StatisticsError> {
+pub(crate) fn cholesky(mut matrix: Vec<f64>, width: usize) -> Result<Vec<f64>, StatisticsError> {
     for row in 0..width {
         let (above, current) = matrix.split_at_mut(row * width);
         for column in 0..=row {
@@ -289,7 +289,7 @@ fn cholesky(mut matrix: Vec<f64>, width: usize) -> Result<Vec<f64>, StatisticsEr
 }
 
 /// Solves `L Lᵀ x = y`.
-fn back_substitute(factor: &[f64], width: usize, y: &[f64]) -> Vec<f64> {
+pub(crate) fn back_substitute(factor: &[f64], width: usize, y: &[f64]) -> Vec<f64> {
     let mut x = y.to_vec();
     for row in 0..width {
         let known: f64 = factor[row * width..][..row]

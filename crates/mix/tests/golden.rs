@@ -134,6 +134,7 @@ fn proxies_refresh_as_in_test_vector_3() {
         averaging: None,
         experts: Some(case.cases[0].exchange()),
         everybody_first: false,
+        prepares: false,
     };
     let mut newest = None;
     let mut used = Vec::new();
@@ -163,6 +164,7 @@ fn an_interval_of_one_refreshes_every_round() {
         averaging: None,
         experts: Some(experts),
         everybody_first: false,
+        prepares: false,
     };
     assert!((1..20).map(Round).all(|round| exchange.refreshes_in(round)));
     assert!(!exchange.refreshes_in(Round::ZERO));

@@ -172,6 +172,7 @@ fn spec(nodes: u32, rounds: u32) -> FederationSpec {
         averaging: Some(averaging),
         experts: None,
         everybody_first: false,
+        prepares: false,
     };
     let mut spec = FederationSpec {
         nodes,

@@ -127,6 +127,7 @@ impl Scenario {
                     matching: Matching::default(),
                 }),
                 everybody_first: false,
+                prepares: false,
             },
             round: RoundSpec {
                 deadline_seconds: 60.0,

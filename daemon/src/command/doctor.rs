@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use fednode_core::FederationSpec;
 use fednode_data::DataSource;
 use fednode_learn::probe;
 use fednode_runtime::exit::ExitCode;
@@ -45,10 +46,10 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     findings.push(now());
     findings.push(disk(&config));
     // A table is read as the node would read it, by the names of its federation.
-    let columns = read_spec(&config).map_or_else(|_| Vec::new(), |spec| spec.fingerprints.columns);
-    findings.push(readable(&config.data, &columns));
+    let spec = read_spec(&config).ok();
+    findings.push(readable(&config.data, spec.as_ref()));
     findings.extend(args.data.iter().map(|text| match data::source(text) {
-        Ok(source) => readable(&source, &columns),
+        Ok(source) => readable(&source, spec.as_ref()),
         Err(error) => Finding::failed("data", ExitCode::Data, one_line(&error)),
     }));
     let failed: Vec<(&str, ExitCode)> = findings
@@ -252,8 +253,8 @@ fn disk(config: &Config) -> Finding {
     }
 }
 
-fn readable(source: &DataSource, columns: &[String]) -> Finding {
-    match data::look_at(source.clone(), columns) {
+fn readable(source: &DataSource, spec: Option<&FederationSpec>) -> Finding {
+    match data::look_at(source.clone(), spec) {
         Ok(facts) => {
             let [channels, height, width] = facts.input;
             let detail = format!(
@@ -283,11 +284,11 @@ mod tests {
     #[test]
     fn missing_data_is_a_failure_and_the_built_in_data_never_is() {
         assert_eq!(
-            readable(&"digits".parse().unwrap(), &[]).verdict,
+            readable(&"digits".parse().unwrap(), None).verdict,
             Verdict::Ok
         );
         assert_eq!(
-            readable(&"idx:/nowhere/at/all".parse().unwrap(), &[]).verdict,
+            readable(&"idx:/nowhere/at/all".parse().unwrap(), None).verdict,
             Verdict::Fail
         );
     }

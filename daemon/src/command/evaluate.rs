@@ -68,11 +68,10 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples)> {
     match (&args.data, &args.shard) {
         (Some(source), None) if !args.everyone => {
-            let columns = &model.spec().fingerprints.columns;
-            data::warn_of_table(&data::source(source)?, columns)?;
+            data::warn_of_table(&data::source(source)?, Some(model.spec()))?;
             Ok((
                 format!("all of {source}"),
-                data::everything(source, columns)?,
+                data::everything(source, model.spec())?,
             ))
         }
         (source, shard) => {
@@ -85,10 +84,7 @@ fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples
             })?;
             if args.everyone {
                 let everyone = Everyone::load(
-                    &config
-                        .data
-                        .clone()
-                        .with_columns(&model.spec().fingerprints.columns),
+                    &config.data.clone().for_federation(model.spec()),
                     model.spec(),
                     config.partition_file.as_deref(),
                 )?;

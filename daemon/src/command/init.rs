@@ -151,9 +151,14 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
     }
     let source = source(args)?;
     let facts = data::facts(&source)?;
-    data::warn_of_table(&source, &[])?;
-    let mut spec = federation::spec(&args.federation, &facts).or_fail(ExitCode::Configuration)?;
-    if facts.is_table && spec.data.partition == data::OWN && spec.fingerprints.columns.is_empty() {
+    data::warn_of_table(&source, None)?;
+    let federation = with_partition(args, &source);
+    let mut spec = federation::spec(&federation, &facts).or_fail(ExitCode::Configuration)?;
+    if facts.is_table
+        && data::is_own(&spec.data.partition)
+        && spec.fingerprints.columns.is_empty()
+        && spec.data.columns.is_empty()
+    {
         eprintln!(
             "warning: the table's columns have no names, or two the same: nothing will tell whether another node's table has them \
              in the same order; a header with distinct names would"
@@ -165,6 +170,23 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
     Ok((spec, entry))
 }
 
+/// Returns the flags with a partition: whoever prepares a federation with a table of its own wants each node to have its own,
+/// unless something else is said.
+fn with_partition(args: &Args, source: &DataSource) -> federation::Args {
+    let federation = &args.federation;
+    let is_said = federation.partition.is_some()
+        || federation.partition_file.is_some()
+        || federation.set.iter().any(|set| set.key == "data.partition");
+    let is_own_table = !is_said && source.kind().name == "csv" && args.shard.is_none();
+    federation::Args {
+        partition: federation
+            .partition
+            .clone()
+            .or_else(|| is_own_table.then(|| data::OWN.to_owned())),
+        ..federation.clone()
+    }
+}
+
 /// Returns the shard to put into node.toml: the one given, else the first, which the user changes on other machines.
 fn shard(args: &Args, spec: &FederationSpec) -> Option<Shard> {
     let first = Shard {
@@ -172,7 +194,7 @@ fn shard(args: &Args, spec: &FederationSpec) -> Option<Shard> {
         of: spec.nodes,
     };
     args.shard
-        .or((spec.data.partition != data::OWN).then_some(first))
+        .or((!data::is_own(&spec.data.partition)).then_some(first))
 }
 
 fn source(args: &Args) -> anyhow::Result<DataSource> {

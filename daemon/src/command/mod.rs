@@ -2,6 +2,7 @@
 
 pub(crate) mod algorithms;
 pub(crate) mod completions;
+pub(crate) mod data;
 pub(crate) mod doctor;
 pub(crate) mod evaluate;
 pub(crate) mod experts;

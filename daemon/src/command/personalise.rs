@@ -83,7 +83,7 @@ fn learner(args: &Args, spec: &FederationSpec) -> anyhow::Result<Learner> {
         partition_file: args.partition_file.as_deref(),
     })?;
     let mine = Mine::load(&config, spec)?;
-    data::warn_of_table(&config.data, &spec.fingerprints.columns)?;
+    data::warn_of_table(&config.data, Some(spec))?;
     let device = Choice::find(&args.model.device)?.open(0)?;
     let mut learner =
         Learner::new(spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;

@@ -32,6 +32,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
             path,
             &model.spec().architecture(),
             &model.spec().fingerprints,
+            &model.spec().data.columns,
             vocabulary.as_ref(),
         )?;
         let learner = model.learner(&samples, &args.model.device)?;

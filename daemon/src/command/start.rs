@@ -66,7 +66,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     let spec = Arc::new(read_spec(&config)?);
     let mut member = member::config(&config, Arc::clone(&spec))?;
     let mine = Mine::load(&config, &spec)?;
-    data::warn_of_table(&config.data, &spec.fingerprints.columns)?;
+    data::warn_of_table(&config.data, Some(&spec))?;
     if let Some(change) = origin::change(&config) {
         tracing::warn!(
             "{change}: its scores are those of the new samples, of which others may have been its own"

@@ -8,7 +8,7 @@ use fednode_data::{DataSource, Divided, NodeIndices, ShardParams, n_validation, 
 use fednode_learn::last_stage;
 use fednode_runtime::exit::ExitCode;
 
-use super::OWN;
+use super::is_own;
 use crate::failure::{OrFail, fail};
 
 /// The partition that a file of index lists describes; each node says for itself where that file is.
@@ -104,7 +104,7 @@ impl Division {
         let partition = divided.partition();
         let fewest = last_stage::fewest_samples(spec).or_fail(ExitCode::Configuration)?;
         for (shard, indices) in (1..).zip(partition.nodes()) {
-            refuse_empty(shard, indices)?;
+            refuse_empty(shard, indices, divided.keeps_no_test())?;
             let kept =
                 indices.train.len() - n_validation(indices.train.len(), spec.data.validation_share);
             refuse_too_few(&format!("shard {shard}"), kept, fewest, spec)?;
@@ -131,6 +131,20 @@ impl Division {
     }
 }
 
+impl Division {
+    /// Puts together the divisions of nodes that each have their own data.
+    pub(super) fn of_own(each: Vec<Self>) -> Self {
+        Self {
+            hash: String::new(),
+            samples: each.iter().map(|division| division.samples).sum(),
+            floors: each
+                .into_iter()
+                .flat_map(|division| division.floors)
+                .collect(),
+        }
+    }
+}
+
 /// Refuses what is too little for a stage after the last round: it would have nothing to learn from.
 pub(super) fn refuse_too_few(
     whose: &str,
@@ -149,9 +163,10 @@ pub(super) fn refuse_too_few(
     Err(fail(ExitCode::Data, text))
 }
 
-fn refuse_empty(shard: u32, indices: &NodeIndices) -> anyhow::Result<()> {
+fn refuse_empty(shard: u32, indices: &NodeIndices, may_lack_test: bool) -> anyhow::Result<()> {
     let missing = match (indices.train.is_empty(), indices.test.is_empty()) {
         (false, false) => return Ok(()),
+        (false, true) if may_lack_test => return Ok(()),
         (true, _) => "training",
         (false, true) => "test",
     };
@@ -165,7 +180,7 @@ fn refuse_empty(shard: u32, indices: &NodeIndices) -> anyhow::Result<()> {
 /// Refuses data of another division: its training samples may be others' test samples.
 pub fn check_hash(spec: &FederationSpec, hash: &str) -> anyhow::Result<()> {
     let expected = spec.partition_hash();
-    if spec.data.partition == OWN || expected.is_empty() || expected == hash {
+    if is_own(&spec.data.partition) || expected.is_empty() || expected == hash {
         return Ok(());
     }
     let advice = "use the same data (and --partition-file) as whoever made federation.toml; if the seed, `nodes` or `data` \
@@ -224,13 +239,14 @@ mod tests {
             train: vec![1],
             test: vec![2],
         };
-        assert!(refuse_empty(1, &full).is_ok());
+        assert!(refuse_empty(1, &full, false).is_ok());
         let error = refuse_empty(
             4,
             &NodeIndices {
                 train: vec![1],
                 test: vec![],
             },
+            false,
         )
         .unwrap_err()
         .to_string();

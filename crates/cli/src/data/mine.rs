@@ -9,7 +9,7 @@ use fednode_runtime::TrainerCard;
 use fednode_runtime::exit::ExitCode;
 
 use super::division::{check_hash, partition_text, refuse_too_few, shard_params};
-use super::{OWN, ShardFacts};
+use super::{ShardFacts, is_own};
 use crate::config::Config;
 use crate::failure::{OrFail, fail};
 use crate::shard::Shard;
@@ -32,7 +32,7 @@ impl Mine {
     /// # Errors
     /// Fails if the data cannot be read, do not fit the spec, or come from another division than the spec's.
     pub fn load(config: &Config, spec: &FederationSpec) -> anyhow::Result<Self> {
-        let source = config.data.clone().with_columns(&spec.fingerprints.columns);
+        let source = config.data.clone().for_federation(spec);
         let partition = partition_text(&spec.data.partition, config.partition_file.as_deref())?;
         let position = position(config.shard, spec)?;
         let params = shard_params(spec);
@@ -44,7 +44,7 @@ impl Mine {
         let shard = config.shard.map(tracing::field::display);
         tracing::info!(shard, classes = ?train, "data loaded");
         // With `own` all shards are the first: what tells nodes apart is then their data.
-        let node_seed = if spec.data.partition == OWN {
+        let node_seed = if is_own(&spec.data.partition) {
             seed_of(&loaded.split.train)
         } else {
             position as u64
@@ -82,7 +82,7 @@ fn seed_of(samples: &Samples) -> u64 {
 /// Returns which shard is meant, counting from 0.
 fn position(shard: Option<Shard>, spec: &FederationSpec) -> anyhow::Result<usize> {
     let wrong = |message: String| fail(ExitCode::Configuration, message);
-    if spec.data.partition == OWN {
+    if is_own(&spec.data.partition) {
         return Ok(0);
     }
     let Some(shard) = shard else {
@@ -103,7 +103,7 @@ fn position(shard: Option<Shard>, spec: &FederationSpec) -> anyhow::Result<usize
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Division, facts, look_at, source};
+    use super::super::{Division, OWN, facts, look_at, source};
     use super::*;
 
     fn spec() -> FederationSpec {
@@ -227,8 +227,16 @@ mod tests {
         };
         let hers = table("a.csv", "age,bmi,label", "#,1#.5,C\n");
         let his = table("b.csv", "bmi,label,ward,age", "1#.5,C,7,#\n");
-        let facts = look_at(source(&hers).unwrap(), &[]).unwrap();
-        assert_eq!(facts.columns, ["age", "bmi"]);
+        let facts = look_at(source(&hers).unwrap(), None).unwrap();
+        let names: Vec<&str> = facts
+            .described
+            .iter()
+            .map(|column| column.name.as_str())
+            .collect();
+        assert_eq!(
+            (names.as_slice(), facts.input),
+            (&["age", "bmi"][..], [1, 1, 2])
+        );
         let args = crate::federation::Args {
             nodes: Some(2),
             partition: Some(OWN.into()),

@@ -21,6 +21,12 @@ impl FederationSpec {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let mut rules = general(self);
         rules.extend(facts(&self.fingerprints));
+        if let Some(fault) = super::columns::fault_of(&self.data.columns) {
+            return Err(ConfigError(format!(
+                "`data.columns` cannot be used: {fault}"
+            )));
+        }
+        rules.extend(table(self));
         rules.extend(epochs_and_batches(&self.training, self));
         rules.extend(descent(&self.training, self.rounds));
         rules.extend(round(&self.round, self));
@@ -95,6 +101,29 @@ fn facts(known: &Fingerprints) -> Vec<Rule> {
             known.vocabulary_size <= 1_000_000,
             "fingerprints.vocabulary_size",
             "0 to 1000000",
+        ),
+    ]
+}
+
+/// What a raw table needs.
+fn table(spec: &FederationSpec) -> Vec<Rule> {
+    let columns = &spec.data.columns;
+    let is_raw = !columns.is_empty();
+    vec![
+        (
+            !is_raw || spec.fingerprints.input == [1, 1, super::width_of(columns)],
+            "fingerprints.input",
+            "as many numbers as `data.columns` have features, as [1, 1, N]",
+        ),
+        (
+            !is_raw || spec.fingerprints.columns.is_empty(),
+            "fingerprints.columns",
+            "empty where `data.columns` has the names",
+        ),
+        (
+            !spec.exchange.prepares || spec.rounds >= 2,
+            "rounds",
+            "2 or more: in the first round of a raw table nodes agree on its means and deviations",
         ),
     ]
 }

@@ -23,7 +23,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use indices::{Labelling, NodeIndices, Partition, PartitionFileError};
-pub(crate) use split::stratified;
+pub(crate) use split::{by_group, stratified};
 
 use crate::error::{DataError, TextError};
 use crate::transform::Transforms;
@@ -40,6 +40,17 @@ pub struct Request<'a> {
     pub nodes: usize,
     /// Samples per node, training and test together; 0 divides everything.
     pub samples_per_node: usize,
+    /// What the data themselves say of how they are to be divided.
+    pub known: Known<'a>,
+}
+
+/// What data say themselves of how one's own samples are to be divided.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Known<'a> {
+    /// Which samples are for tests.
+    pub tests: Option<&'a [bool]>,
+    /// Which group each sample belongs to; groups stay together.
+    pub groups: Option<&'a [u32]>,
 }
 
 /// The rule by which each node keeps its own data.
@@ -322,6 +333,7 @@ mod tests {
             classes: 1,
             nodes: 6,
             samples_per_node: 0,
+            known: Known::default(),
         };
         let error = "iid"
             .parse::<Rule>()

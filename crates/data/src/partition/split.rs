@@ -13,6 +13,46 @@ pub(super) fn train_and_test(mut samples: Vec<u32>, dice: &mut Dice) -> NodeIndi
     }
 }
 
+/// Shuffles a node's samples and cuts so many off for tests.
+pub(super) fn cut_off(mut samples: Vec<u32>, n_test: usize, dice: &mut Dice) -> NodeIndices {
+    dice.shuffle(&mut samples);
+    let test = samples.split_off(samples.len().saturating_sub(n_test));
+    NodeIndices {
+        train: samples,
+        test,
+    }
+}
+
+/// Takes whole groups off for tests, in random order, until there are so many samples or one more group would be too many.
+pub(crate) fn by_group(
+    samples: &[u32],
+    groups: &[u32],
+    n_test: usize,
+    dice: &mut Dice,
+) -> NodeIndices {
+    let mut members: std::collections::BTreeMap<u32, Vec<u32>> = std::collections::BTreeMap::new();
+    for index in samples {
+        let group = groups[*index as usize];
+        members.entry(group).or_default().push(*index);
+    }
+    let mut members: Vec<Vec<u32>> = members.into_values().collect();
+    dice.shuffle(&mut members);
+    let mut node = NodeIndices {
+        train: Vec::new(),
+        test: Vec::new(),
+    };
+    for group in members {
+        let fits = node.test.len() + group.len() <= n_test;
+        let list = if fits {
+            &mut node.test
+        } else {
+            &mut node.train
+        };
+        list.extend(group);
+    }
+    node
+}
+
 /// Returns how many of so many samples are for training.
 pub(super) fn n_train(n: usize) -> usize {
     n * 3 / 4

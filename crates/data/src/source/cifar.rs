@@ -12,7 +12,7 @@ use fednode_config::{TableDoc, config};
 
 use super::kind::Reader;
 use super::records::{RecordFile, Wanted, class};
-use super::{Facts, Pool, Source, numbered, unpacked};
+use super::{Columns, Facts, Pool, Source, numbered, unpacked};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
 
@@ -84,7 +84,7 @@ impl Reader for Cifar10Options {
         Self::doc()
     }
 
-    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+    fn open(self, _columns: &Columns) -> Result<Box<dyn Source>, DataError> {
         let names = CIFAR10_CLASSES.iter().map(|name| (*name).to_owned());
         let opened = Cifar::open(&self.folder, &CIFAR10, names.collect())?;
         Ok(Box::new(opened))
@@ -108,7 +108,7 @@ impl Reader for Cifar100Options {
         Self::doc()
     }
 
-    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+    fn open(self, _columns: &Columns) -> Result<Box<dyn Source>, DataError> {
         let opened = Cifar::open(&self.folder, &CIFAR100, numbered(100))?;
         Ok(Box::new(opened))
     }
@@ -164,6 +164,7 @@ impl Source for Cifar {
             shape: SHAPE,
             labels,
             class_names: Arc::clone(&self.class_names),
+            ..Pool::default()
         })
     }
 

@@ -15,12 +15,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use fednode_config::{ConfigError, KeyDoc, TableDoc, unknown_name};
+use fednode_core::FederationSpec;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::kind::Kind;
 use super::options::{short, typed};
-use super::{KINDS, Source};
+use super::{Columns, KINDS, Source};
 use crate::error::{DataError, TextError};
 
 /// The key that names the reader.
@@ -32,7 +33,7 @@ pub struct DataSource {
     kind: &'static Kind,
     /// All options, as the reader's type writes them.
     options: toml::Table,
-    columns: Vec<String>,
+    columns: Columns,
 }
 
 impl DataSource {
@@ -64,7 +65,7 @@ impl DataSource {
         Ok(Self {
             kind,
             options: kind.checked(table)?,
-            columns: Vec::new(),
+            columns: Columns::All,
         })
     }
 
@@ -93,13 +94,21 @@ impl DataSource {
         }
     }
 
-    /// Returns the same source with these columns of a table, by their names and in this order; none are all, as they are.
+    /// Returns the same source with these columns of a table.
     #[must_use]
-    pub fn with_columns(self, columns: &[String]) -> Self {
-        Self {
-            columns: columns.to_vec(),
-            ..self
-        }
+    pub fn with_columns(self, columns: Columns) -> Self {
+        Self { columns, ..self }
+    }
+
+    /// Returns the same source with the columns that a federation's spec wants of a table.
+    #[must_use]
+    pub fn for_federation(self, spec: &FederationSpec) -> Self {
+        let (described, named) = (&spec.data.columns, &spec.fingerprints.columns);
+        self.with_columns(match (described.is_empty(), named.is_empty()) {
+            (false, _) => Columns::Described(described.clone()),
+            (true, false) => Columns::Named(named.clone()),
+            (true, true) => Columns::All,
+        })
     }
 
     /// Returns the same source with every path changed.
@@ -188,7 +197,7 @@ impl FromStr for DataSource {
         Ok(Self {
             kind,
             options,
-            columns: Vec::new(),
+            columns: Columns::All,
         })
     }
 }
@@ -360,7 +369,10 @@ mod tests {
         };
         assert_eq!(form("digits"), "digits");
         assert_eq!(form("mnist"), "mnist:DIR");
-        assert_eq!(form("csv"), "csv:FILE[,label=COL][,classes=[LABEL=>]A|…]");
+        assert_eq!(
+            form("csv"),
+            "csv:FILE[,label=COL][,classes=[LABEL=>]A|…][,test=FILE][,split=COL][,group=COL]"
+        );
         assert_eq!(
             form("folder"),
             "folder:DIR[,resize=HxW][,channels=1|3][,classes=[LABEL=>]A|…]"

@@ -8,7 +8,7 @@ use fednode_config::{TableDoc, config};
 use flate2::read::GzDecoder;
 
 use super::kind::Reader;
-use super::{Facts, Pool, Source, numbered};
+use super::{Columns, Facts, Pool, Source, numbered};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
 
@@ -35,7 +35,7 @@ impl Reader for Options {
         Self::doc()
     }
 
-    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+    fn open(self, _columns: &Columns) -> Result<Box<dyn Source>, DataError> {
         Ok(Box::new(Digits))
     }
 }
@@ -68,6 +68,7 @@ impl Source for Digits {
             shape: SHAPE,
             labels: unpack()?.1,
             class_names: numbered(10),
+            ..Pool::default()
         })
     }
 

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use fednode_config::{TableDoc, config};
 
-use super::Source;
 use super::idx::Idx;
 use super::kind::Reader;
+use super::{Columns, Source};
 use crate::error::DataError;
 
 /// Where Debian's package puts it.
@@ -44,7 +44,7 @@ impl Reader for Options {
         Self::doc()
     }
 
-    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+    fn open(self, _columns: &Columns) -> Result<Box<dyn Source>, DataError> {
         let own = std::env::var_os(VARIABLE);
         let own = own.map(|folder| PathBuf::from(folder).join("fashion-mnist"));
         let folder = locate([Some(PathBuf::from(DEBIAN)), own])?;

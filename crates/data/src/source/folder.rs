@@ -13,7 +13,7 @@ use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
 
 use super::kind::Reader;
 use super::options::{Channels, Classes, Size};
-use super::{Facts, Pool, Source};
+use super::{Columns, Facts, Pool, Source};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
 
@@ -57,23 +57,19 @@ impl Reader for Options {
         Self::doc()
     }
 
-    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+    fn open(self, _columns: &Columns) -> Result<Box<dyn Source>, DataError> {
         let folders = sorted(&self.folder, |entry| entry.is_dir())?;
         let classes = self.classes.unwrap_or_else(|| {
             Classes::called(folders.iter().map(|folder| name(folder)).collect())
         });
-        let class_names = classes.names;
+        let class_names = Arc::clone(&classes.names);
         let (mut files, mut labels) = (Vec::new(), Vec::new());
         for folder in folders {
-            let Some(class) = classes
-                .labels
-                .iter()
-                .position(|label| *label == name(&folder))
-            else {
+            let Some(class) = classes.of(&name(&folder)) else {
                 return Err(DataError::malformed(&folder, "is none of the classes"));
             };
             let images = sorted(&folder, is_image)?;
-            labels.extend(images.iter().map(|_| class as u16));
+            labels.extend(images.iter().map(|_| class));
             files.extend(images);
         }
         if files.is_empty() || class_names.len() > usize::from(u16::MAX) {
@@ -216,6 +212,7 @@ impl Source for Folder {
             shape: self.shape()?,
             labels: self.labels.clone(),
             class_names,
+            ..Pool::default()
         })
     }
 

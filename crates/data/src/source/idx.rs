@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kind::Reader;
 use super::records::{RecordFile, Wanted, class};
-use super::{Facts, Pool, Source, numbered};
+use super::{Columns, Facts, Pool, Source, numbered};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
 
@@ -121,7 +121,7 @@ impl Reader for Options {
         Self::doc()
     }
 
-    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+    fn open(self, _columns: &Columns) -> Result<Box<dyn Source>, DataError> {
         let layout = choose(&self)?;
         let Some(train) = find(&self.folder, layout.train) else {
             return Err(absent(&self.folder, layout.train));
@@ -155,7 +155,7 @@ impl Reader for MnistOptions {
         Self::doc()
     }
 
-    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+    fn open(self, _columns: &Columns) -> Result<Box<dyn Source>, DataError> {
         Ok(Box::new(Idx::like_mnist(&self.folder, numbered(10))?))
     }
 }
@@ -363,6 +363,7 @@ impl Source for Idx {
             shape,
             labels,
             class_names,
+            ..Pool::default()
         })
     }
 

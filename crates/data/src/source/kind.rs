@@ -4,7 +4,7 @@ use fednode_config::{ConfigError, KeyDoc, TableDoc, from_table, to_table};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Source;
+use super::{Columns, Source};
 use crate::error::DataError;
 
 /// The typed options of one reader: what a table `[data]` says beside `kind`. Declared with `config!`.
@@ -27,15 +27,15 @@ pub(super) trait Reader: Serialize + DeserializeOwned + Default {
         Ok(())
     }
 
-    /// Finds the files. Of a table the samples have these columns, by their names and in this order; none are all of them.
+    /// Finds the files. Of a table the samples have these columns.
     ///
     /// # Errors
     /// Says which files are missing and how to get them.
-    fn open(self, columns: &[String]) -> Result<Box<dyn Source>, DataError>;
+    fn open(self, columns: &Columns) -> Result<Box<dyn Source>, DataError>;
 }
 
 /// Opens a source with these options, a table by these columns.
-type Open = fn(toml::Table, &[String]) -> Result<Box<dyn Source>, DataError>;
+type Open = fn(toml::Table, &Columns) -> Result<Box<dyn Source>, DataError>;
 
 /// A row of the table of readers.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl Kind {
     pub(super) fn open(
         &self,
         options: &toml::Table,
-        columns: &[String],
+        columns: &Columns,
     ) -> Result<Box<dyn Source>, DataError> {
         (self.open)(options.clone(), columns)
     }
@@ -125,7 +125,7 @@ fn read<R: Reader>(options: toml::Table) -> Result<toml::Table, ConfigError> {
     Ok(to_table(&options))
 }
 
-fn open<R: Reader>(options: toml::Table, columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+fn open<R: Reader>(options: toml::Table, columns: &Columns) -> Result<Box<dyn Source>, DataError> {
     let options: R = from_table(options).expect("options were checked when they were read");
     options.open(columns)
 }

@@ -33,17 +33,20 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use csv_table::{HeaderError, RowsError, numbers};
+use fednode_core::spec::TableColumn;
+
+pub use csv_table::{HeaderError, RowsError, numbers, raw_rows};
 pub use data_source::DataSource;
 pub use idx::{is_transposed, transposed};
 pub use kind::Kind;
 
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
+use crate::table::Survey;
 use crate::vocabulary::Vocabulary;
 
 /// What is known of all samples of a source before any of them is read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pool {
     /// Channels, height and width of one sample.
     pub shape: [usize; 3],
@@ -51,6 +54,10 @@ pub struct Pool {
     pub labels: Vec<u16>,
     /// The classes' names; every label is below their number.
     pub class_names: Arc<[String]>,
+    /// Which samples the data themselves say are for tests; partition `own` heeds it.
+    pub tests: Option<Vec<bool>>,
+    /// Which group each sample belongs to, if the data say so; partition `own` keeps groups together.
+    pub groups: Option<Vec<u32>>,
 }
 
 impl Pool {
@@ -61,6 +68,18 @@ impl Pool {
         let class_names = Arc::clone(&self.class_names);
         Ok(Samples::new(self.shape, pixels, labels, class_names)?)
     }
+}
+
+/// Which columns of a table are read, and how.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Columns {
+    /// All of them: numbers as they are, in their order.
+    #[default]
+    All,
+    /// Those of these names, in this order: numbers as they are.
+    Named(Vec<String>),
+    /// Those that are described: raw values, each as [`crate::table::encode`] reads it, a gap as NaN.
+    Described(Vec<TableColumn>),
 }
 
 /// What the samples of a source are.
@@ -95,6 +114,14 @@ pub trait Source: fmt::Debug + Send {
     /// # Errors
     /// Names the file that is missing, truncated, mislabelled or of another format.
     fn pool(&self) -> Result<Pool, DataError>;
+
+    /// Looks at all cells of a table whose header names its columns, but for those of the label; nothing of anything else.
+    ///
+    /// # Errors
+    /// As [`Source::pool`].
+    fn survey(&self) -> Result<Option<Survey>, DataError> {
+        Ok(None)
+    }
 
     /// Reads the samples at `wanted`, in that order; the indices are below the number of labels of `pool`.
     ///

@@ -8,14 +8,20 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::numbered;
+use crate::table::is_gap;
 
 /// What `classes` may be, for messages.
-const CLASSES: &str = "names like `cat|dog`, `0=>cat|1=>dog`, or a number from 2 to 65535";
+const CLASSES: &str =
+    "names like `cat|dog`, `0=>cat|1=>dog`, `0=>healthy|*=>sick`, or a number from 2 to 65535";
 /// Stands between what the data call a class and what the federation calls it.
 const ARROW: &str = "=>";
 
+/// Stands for every label that is not named.
+const OTHERS: &str = "*";
+
 /// The classes of data, in the order of their numbers.
 ///
+/// Several labels may be one class: `0=>healthy|1=>sick|2=>sick`, or `0=>healthy|*=>sick` where all others are sick.
 /// Nodes that bring their own data must agree on the names and their order, else the same label would mean different
 /// things. Written as a number (the labels are 0, 1, …), as a list of names or of `LABEL=>NAME`, which gives the order, or
 /// as a table of labels and names. A table has no order, so its classes are in the alphabetical order of their names.
@@ -23,17 +29,37 @@ const ARROW: &str = "=>";
 pub(super) struct Classes {
     /// What the federation calls them.
     pub(super) names: Arc<[String]>,
-    /// What the data call them.
-    pub(super) labels: Arc<[String]>,
+    /// What the data call them, and which class that is: its place among the names.
+    labels: Arc<[(String, u16)]>,
 }
 
 impl Classes {
     /// Returns classes that data and federation call the same.
     pub(super) fn called(names: Arc<[String]>) -> Self {
+        let labels = names.iter().cloned().zip(0..).collect();
+        Self { names, labels }
+    }
+
+    /// Returns classes that the data call 1, 2, 3 and so on.
+    pub(super) fn numbered_from_one(names: &[&str]) -> Self {
+        let labels = (1_u16..)
+            .zip(names)
+            .map(|(label, _)| (label.to_string(), label - 1));
         Self {
-            labels: Arc::clone(&names),
-            names,
+            labels: labels.collect(),
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
         }
+    }
+
+    /// Returns the class of a label; nothing if it has none.
+    pub(super) fn of(&self, label: &str) -> Option<u16> {
+        let find = |wanted: &str| self.labels.iter().find(|(label, _)| label == wanted);
+        // A gap somewhere in the column makes some programs write `1.0` for `1`.
+        let whole = || find(label.strip_suffix(".0")?);
+        // A gap is no other label.
+        let others = || find(OTHERS).filter(|_| !is_gap(label));
+        let found = find(label).or_else(whole).or_else(others);
+        found.map(|(_, class)| *class)
     }
 
     fn read(value: &toml::Value) -> Option<Self> {
@@ -54,11 +80,19 @@ impl Classes {
             }
             _ => return None,
         };
-        let (labels, names): (Vec<String>, Vec<String>) = pairs.into_iter().unzip();
-        let are_distinct =
-            |texts: &[String]| texts.iter().collect::<BTreeSet<_>>().len() == texts.len();
+        let mut names: Vec<String> = Vec::new();
+        let mut labels = Vec::with_capacity(pairs.len());
+        for (label, name) in &pairs {
+            let known = names.iter().position(|known| known == name);
+            let class = known.unwrap_or(names.len());
+            if known.is_none() {
+                names.push(name.clone());
+            }
+            labels.push((label.clone(), u16::try_from(class).ok()?));
+        }
         let is_valid = names.len() >= 2 && names.len() < usize::from(u16::MAX);
-        (is_valid && are_distinct(&labels) && are_distinct(&names)).then(|| Self {
+        let distinct: BTreeSet<&String> = pairs.iter().map(|(label, _)| label).collect();
+        (is_valid && distinct.len() == labels.len()).then(|| Self {
             names: names.into(),
             labels: labels.into(),
         })
@@ -85,22 +119,24 @@ impl<'de> Deserialize<'de> for Classes {
 
 impl Serialize for Classes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if *self.names == *numbered(self.names.len()) && self.labels == self.names {
+        let name_of = |class: &u16| &self.names[usize::from(*class)];
+        let are_names = self.labels.len() == self.names.len()
+            && self
+                .labels
+                .iter()
+                .all(|(label, class)| label == name_of(class));
+        if *self.names == *numbered(self.names.len()) && are_names {
             return serializer.serialize_u64(self.names.len() as u64);
         }
-        let text = |(label, name): (&String, &String)| {
+        let text = |(label, class): &(String, u16)| {
+            let name = name_of(class);
             if label == name {
                 name.clone()
             } else {
                 format!("{label}{ARROW}{name}")
             }
         };
-        let items: Vec<String> = self
-            .labels
-            .iter()
-            .zip(self.names.iter())
-            .map(text)
-            .collect();
+        let items: Vec<String> = self.labels.iter().map(text).collect();
         items.serialize(serializer)
     }
 }
@@ -236,7 +272,12 @@ mod tests {
     fn classes_are_a_number_names_or_a_table() {
         let lists = |toml: &str| {
             let classes = classes(toml).unwrap();
-            (classes.labels.join(" "), classes.names.join(" "))
+            let labels: Vec<&str> = classes
+                .labels
+                .iter()
+                .map(|(label, _)| label.as_str())
+                .collect();
+            (labels.join(" "), classes.names.join(" "))
         };
         let expected = |labels: &str, names: &str| (labels.to_owned(), names.to_owned());
         assert_eq!(lists("3"), expected("0 1 2", "0 1 2"));
@@ -254,6 +295,17 @@ mod tests {
     }
 
     #[test]
+    fn several_labels_are_one_class() {
+        let heart = classes("'0=>healthy|1=>sick|2=>sick'").unwrap();
+        assert_eq!(&*heart.names, ["healthy", "sick"]);
+        let of = |classes: &Classes, labels: [&str; 4]| labels.map(|label| classes.of(label));
+        let labels = ["0", "2", "1.0", "7"];
+        assert_eq!(of(&heart, labels), [Some(0), Some(1), Some(1), None]);
+        let rest = classes("'0=>healthy|*=>sick'").unwrap();
+        assert_eq!(of(&rest, labels), [Some(0), Some(1), Some(1), Some(1)]);
+    }
+
+    #[test]
     fn doubled_and_lone_classes_are_refused() {
         for toml in [
             "1",
@@ -261,7 +313,6 @@ mod tests {
             "70000",
             "'a|a'",
             "'a'",
-            "['a=>x', 'b=>x']",
             "['a=>x', 'a=>y']",
             "[1, 2]",
             "{ a = 1 }",

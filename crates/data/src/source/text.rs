@@ -21,7 +21,7 @@
 //! words.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ use super::kind::Reader;
 use super::options::{Classes, Number};
 use super::records::Wanted;
 use super::rows::{Row, Rows};
-use super::{Facts, Pool, Source, unpacked};
+use super::{Columns, Facts, Pool, Source, unpacked};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
 use crate::tokenizer::normalize;
@@ -125,7 +125,7 @@ impl Reader for AgNewsOptions {
         refuse_two_vocabularies(self.vocabulary, self.vocabulary_file.as_deref())
     }
 
-    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+    fn open(self, _columns: &Columns) -> Result<Box<dyn Source>, DataError> {
         let folder = unpacked(&self.folder, AG_NEWS_FOLDER);
         let file = |name: &str| {
             let names = [name.to_owned(), format!("{name}.gz")];
@@ -165,7 +165,7 @@ impl Reader for Options {
         refuse_two_vocabularies(self.vocabulary, self.vocabulary_file.as_deref())
     }
 
-    fn open(self, _columns: &[String]) -> Result<Box<dyn Source>, DataError> {
+    fn open(self, _columns: &Columns) -> Result<Box<dyn Source>, DataError> {
         Ok(Box::new(Text {
             files: std::iter::once(self.file).chain(self.test).collect(),
             labels: Labels::Words(self.classes),
@@ -262,33 +262,15 @@ impl Text {
         }
     }
 
-    /// Returns the classes' names, and how files write each class.
-    fn classes(
-        &self,
-        words: &BTreeSet<Arc<str>>,
-    ) -> Result<(Arc<[String]>, Vec<String>), DataError> {
-        let names: Arc<[String]> = match &self.labels {
-            Labels::AgNews => {
-                let written = (1..=AG_NEWS_CLASSES.len())
-                    .map(|class| class.to_string())
-                    .collect();
-                return Ok((
-                    AG_NEWS_CLASSES
-                        .iter()
-                        .map(|name| (*name).to_owned())
-                        .collect(),
-                    written,
-                ));
-            }
-            Labels::Words(Some(classes)) => {
-                return Ok((Arc::clone(&classes.names), classes.labels.to_vec()));
-            }
-            Labels::Words(None) => {
-                class_names(words).map_err(|cause| DataError::malformed(&self.files[0], cause))?
-            }
-        };
-        let written = names.to_vec();
-        Ok((names, written))
+    /// Returns the classes, and how files write each of them.
+    fn classes(&self, words: &BTreeSet<Arc<str>>) -> Result<Classes, DataError> {
+        match &self.labels {
+            Labels::AgNews => Ok(Classes::numbered_from_one(&AG_NEWS_CLASSES)),
+            Labels::Words(Some(classes)) => Ok(classes.clone()),
+            Labels::Words(None) => class_names(words)
+                .map(Classes::called)
+                .map_err(|cause| DataError::malformed(&self.files[0], cause)),
+        }
     }
 
     fn find_vocabulary(&self) -> Result<Arc<Vocabulary>, DataError> {
@@ -325,12 +307,12 @@ impl Source for Text {
         for path in &self.files {
             written.push(self.written_labels(path, &mut words)?);
         }
-        let (class_names, classes) = self.classes(&words)?;
-        let by_word: BTreeMap<&str, u16> = classes.iter().map(String::as_str).zip(0..).collect();
+        let classes = self.classes(&words)?;
+        let class_names = Arc::clone(&classes.names);
         let mut labels = Vec::new();
         for (path, written) in self.files.iter().zip(&written) {
             for (word, line) in written {
-                let class = by_word.get(word.as_ref()).copied().ok_or_else(|| {
+                let class = classes.of(word).ok_or_else(|| {
                     let cause = match self.labels {
                         Labels::AgNews => {
                             format!("has label `{word}` in line {line}, not 1, 2, 3 or 4")
@@ -348,6 +330,7 @@ impl Source for Text {
             shape: [1, 1, self.length],
             labels,
             class_names,
+            ..Pool::default()
         })
     }
 

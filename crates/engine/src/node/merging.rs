@@ -80,7 +80,7 @@ impl Merging {
         // The closed round may be ahead of this one: then the rounds between are skipped.
         let last = self.adopt_candidate(shared, report);
         match shared.schedule.after(last) {
-            Some(Stage::Train(_) | Stage::GatherStatistics) => {
+            Some(Stage::Prepare | Stage::Train(_) | Stage::GatherStatistics) => {
                 shared.note_rejoined(merged, last.next());
                 Training::begin(shared, last.next())
             }

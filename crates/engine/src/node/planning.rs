@@ -5,16 +5,6 @@ use fednode_core::{ExpertOffer, FederationSpec, Local, NodeId, PlanRow, Round, S
 use super::following;
 use super::shared::Shared;
 
-/// Returns the round whose proxies the plan of `round` is computed from: the newest refresh before it.
-///
-/// Refreshes are where `(t-1) mod I == 0` (FedMoE-DA, Algorithm 1); round 1 has no plan yet, so its experts stay as they are.
-fn refresh_before(round: Round, every: u32) -> Option<Round> {
-    round
-        .0
-        .checked_sub(2)
-        .map(|before| Round(before / every * every + 1))
-}
-
 pub(super) fn weighs_by_use(spec: &FederationSpec) -> bool {
     spec.exchange
         .experts
@@ -51,12 +41,12 @@ pub(super) fn use_of(offers: &[ExpertOffer], slot: Slot) -> f64 {
 /// Returns the other nodes whose proxies of the newest refresh are known, those with the most similar expert first;
 /// nobody where there are no proxies.
 pub(super) fn ranked_by_similarity(shared: &Shared) -> Vec<NodeId> {
-    let every = shared.refresh_every();
-    let newest = refresh_before(shared.memory.round.next(), every);
+    let exchange = &shared.spec.exchange;
+    let newest = exchange.refresh_before(shared.memory.round.next());
     // The round of statistics has no proxies.
     let newest = newest.and_then(|round| {
         if shared.schedule.gathers_statistics_in(round) {
-            refresh_before(round, every)
+            exchange.refresh_before(round)
         } else {
             Some(round)
         }
@@ -84,7 +74,7 @@ pub(super) fn renew(shared: &mut Shared) {
     // A node that rested in the last refresh has no newer plan; one that has outlived its rounds is none.
     let plan = &mut shared.memory.plan;
     plan.take_if(|plan| plan.round.0 + exchange.refresh_every < round.0);
-    let Some(last) = refresh_before(round, exchange.refresh_every) else {
+    let Some(last) = shared.spec.exchange.refresh_before(round) else {
         return;
     };
     if plan.as_ref().is_some_and(|plan| plan.round == last) {
@@ -171,33 +161,5 @@ mod tests {
         let weights: Vec<f64> = rows[0].sources.iter().map(|source| source.weight).collect();
         assert_eq!(weights, [0.0625, 0.1875, 0.25, 0.125]);
         assert_eq!(use_of(&boast, Slot(1)), 0.0);
-    }
-
-    #[test]
-    fn plans_come_from_the_newest_refresh_before_the_round() {
-        // Algorithm 1 of FedMoE-DA by hand: I = 5, rounds 1 to 12.
-        let expected = [
-            None,
-            Some(1),
-            Some(1),
-            Some(1),
-            Some(1),
-            Some(1),
-            Some(6),
-            Some(6),
-            Some(6),
-            Some(6),
-            Some(6),
-            Some(11),
-        ];
-        let actual: Vec<Option<u32>> = (1..=12)
-            .map(|round| refresh_before(Round(round), 5).map(|round| round.0))
-            .collect();
-        assert_eq!(actual, expected);
-        assert_eq!(
-            refresh_before(Round(3), 1),
-            Some(Round(2)),
-            "with I = 1 every plan is one round old"
-        );
     }
 }

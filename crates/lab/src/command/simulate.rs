@@ -33,6 +33,9 @@ pub struct Args {
     federation: federation::Args,
     #[arg(long, help = data::help(), value_name = "SOURCE")]
     data: Option<String>,
+    /// A node's own data, once for each node, instead of one data set that is divided.
+    #[arg(long, value_name = "SOURCE", conflicts_with = "data")]
+    own: Vec<String>,
     /// Run with each of these values; may be repeated, every combination is run.
     #[arg(long, value_name = "KEY=VALUE,…")]
     sweep: Vec<Assignment>,
@@ -62,6 +65,9 @@ pub struct Args {
     /// With `--toy-floats`: compare the nodes' plans with those of somebody who knows all proxies; slower, more memory.
     #[arg(long)]
     compare_plans: bool,
+    /// Train each node alone afterwards, to say whether joining was worth it.
+    #[arg(long)]
+    control: bool,
     /// Check all settings and list the runs, but play none.
     #[arg(long)]
     dry_run: bool,
@@ -93,7 +99,7 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         .or(experiment.data.as_ref())
         .filter(|_| experiment.toy_floats.is_none())
     {
-        data::warn_of_table(&data::source(source)?, &[])?;
+        data::warn_of_table(&data::source(source)?, None)?;
     }
     if let Some(toy_floats) = experiment.toy_floats {
         let wanted = protocol::Wanted {
@@ -368,11 +374,17 @@ fn settings(args: &Args, experiment: &Experiment, variant: &Variant, seed: Optio
             .clone()
             .or(experiment.data.clone())
             .unwrap_or_else(|| "digits".into()),
+        own: if args.own.is_empty() && args.data.is_none() {
+            experiment.own.clone()
+        } else {
+            args.own.clone()
+        },
         aggregator: !args.no_aggregator && experiment.aggregator.unwrap_or(true),
         evaluate_every: args
             .evaluate_every
             .or(experiment.evaluate_every)
             .unwrap_or(EVALUATE_EVERY),
+        control: args.control,
         global_test: args.global_test || experiment.global_test.unwrap_or(false),
         threads: threads(args),
     }

@@ -1,10 +1,10 @@
 //! `fednode swarm`: a whole federation on this machine, and what it learned.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use fednode_core::FederationSpec;
-use fednode_data::DataSource;
 use fednode_net::Compression;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::final_model;
@@ -12,13 +12,14 @@ use fednode_runtime::records;
 use fednode_runtime::settings::Network;
 use fednode_runtime::status::RoundRecord;
 
+use crate::control::{self, Compared, Worth};
 use crate::swarm::collect::{self, Observed};
 use crate::swarm::folder::Folder;
 use crate::swarm::run::{self, Outcome, Plan};
 use crate::swarm::summary::Summary;
 use fednode_cli::clock;
 use fednode_cli::config::Config;
-use fednode_cli::data::{self, Division};
+use fednode_cli::data::{self, Division, Sources};
 use fednode_cli::device::Choice;
 use fednode_cli::everyone::Everyone;
 use fednode_cli::failure::{OrFail, fail};
@@ -39,6 +40,9 @@ pub struct Args {
     federation: federation::Args,
     #[arg(long, help = data::help(), value_name = "SOURCE", default_value = "digits")]
     data: String,
+    /// A node's own data, once for each node, instead of one data set that is divided.
+    #[arg(long, value_name = "SOURCE", conflicts_with = "data")]
+    own: Vec<String>,
     /// What to train on: auto, vulkan, vulkan:I, cpu.
     #[arg(long, default_value = "auto")]
     device: String,
@@ -57,6 +61,9 @@ pub struct Args {
     /// Evaluate every node's result on everyone's test samples too.
     #[arg(long)]
     global_test: bool,
+    /// Do not train each node alone afterwards, to say whether joining was worth it.
+    #[arg(long)]
+    no_control: bool,
     /// Start no fedboot: the nodes average among themselves.
     #[arg(long)]
     no_aggregator: bool,
@@ -66,8 +73,8 @@ pub struct Args {
 pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let interrupts = Interrupts::install().or_fail(ExitCode::Internal)?;
     layers::warn_of_variables("swarm");
-    let source = data::source(&args.data)?;
-    let (spec, division) = prepare(args, &source)?;
+    let sources = Sources::read(&args.data, &args.own)?.map(origin::rooted_source);
+    let (spec, division) = prepare(args, &sources)?;
     let aggregator = if args.no_aggregator {
         None
     } else {
@@ -78,14 +85,15 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let folder = folder(args)?;
     folder.write_spec(&spec)?;
     let plan = Plan {
-        node: node_config(args, &source, &spec, &device),
+        node: node_config(args, &spec, &device),
+        sources: sources.clone(),
         nodes: spec.nodes,
         rounds: spec.rounds,
         aggregator,
         keep_going: args.keep_going,
         folder,
     };
-    announce(&plan, &spec, args, choice.reason.as_deref());
+    announce(&plan, &spec, choice.reason.as_deref());
     let outcome = run::run(&plan, &interrupts)?;
     let summary = conclude(args, &plan, &spec, &division, outcome)?;
     output::print(
@@ -98,13 +106,13 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 }
 
 /// Makes the spec and divides the data, which gives the spec its hash.
-fn prepare(args: &Args, source: &DataSource) -> anyhow::Result<(FederationSpec, Division)> {
-    let facts = data::facts(source)?;
-    data::warn_of_table(source, &[])?;
-    let mut spec = federation::spec(&args.federation, &facts).or_fail(ExitCode::Configuration)?;
-    data::refuse_own(&spec, "a swarm")?;
-    let division = Division::make(source, &spec, args.federation.partition_file.as_deref())?;
-    spec.fingerprints.partition = Some(division.hash.clone());
+fn prepare(args: &Args, sources: &Sources) -> anyhow::Result<(FederationSpec, Division)> {
+    let facts = sources.facts()?;
+    data::warn_of_table(sources.of_node(0), None)?;
+    let federation = sources.suit(&args.federation)?;
+    let mut spec = federation::spec(&federation, &facts).or_fail(ExitCode::Configuration)?;
+    let division = sources.division(&spec, federation.partition_file.as_deref())?;
+    spec.fingerprints.partition = Some(division.hash.clone()).filter(|hash| !hash.is_empty());
     Ok((spec, division))
 }
 
@@ -117,12 +125,11 @@ fn folder(args: &Args) -> anyhow::Result<Folder> {
 }
 
 /// Returns what all nodes have in common.
-fn node_config(args: &Args, source: &DataSource, spec: &FederationSpec, device: &str) -> Config {
+fn node_config(args: &Args, spec: &FederationSpec, device: &str) -> Config {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let fair_share = (cores / spec.nodes as usize).max(1);
     let absolute = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
     Config {
-        data: origin::rooted_source(source),
         device: device.to_owned(),
         threads: args.threads.unwrap_or(fair_share),
         partition_file: args.federation.partition_file.as_ref().map(absolute),
@@ -148,7 +155,7 @@ fn aggregator() -> anyhow::Result<PathBuf> {
     ))
 }
 
-fn announce(plan: &Plan, spec: &FederationSpec, args: &Args, reason: Option<&str>) {
+fn announce(plan: &Plan, spec: &FederationSpec, reason: Option<&str>) {
     let Config {
         device, threads, ..
     } = &plan.node;
@@ -157,7 +164,7 @@ fn announce(plan: &Plan, spec: &FederationSpec, args: &Args, reason: Option<&str
         spec.nodes,
         spec.rounds,
         spec.algorithm,
-        args.data,
+        plan.sources,
         spec.data.partition,
         plan.folder.root().join("logs").display()
     );
@@ -182,35 +189,81 @@ fn conclude(
     plan.folder.write_metrics(all)?;
     let everyone = if args.global_test {
         Some(Everyone::load(
-            &data::source(&args.data)?.with_columns(&spec.fingerprints.columns),
+            &plan.sources.of_node(0).clone().for_federation(spec),
             spec,
             args.federation.partition_file.as_deref(),
         )?)
     } else {
         None
     };
+    let mut models = Vec::new();
     for observed in &mut observed {
         let model = keep_model(plan, observed.shard)?;
-        if let (Some(everyone), Some(model)) = (&everyone, model) {
+        if let (Some(everyone), Some(model)) = (&everyone, &model) {
             observed.everyones_test =
-                Some(everyone.test(&model, &plan.node.device, observed.shard as usize - 1)?);
+                Some(everyone.test(model, &plan.node.device, observed.shard as usize - 1)?);
         }
+        models.extend(model.map(|model| (observed.shard, model)));
     }
+    let worth = if args.no_control {
+        None
+    } else {
+        worth(args, plan, spec, &models)?
+    };
     let device = observed
         .iter()
         .map(|observed| observed.card.device.clone())
         .find(|device| !device.is_empty());
     let run = collect::Run {
         spec,
-        data: &args.data,
+        data: &plan.sources.to_string(),
         device: &device.unwrap_or_else(|| plan.node.device.clone()),
         cores: std::thread::available_parallelism().ok().map(usize::from),
         wall_seconds: outcome.wall_seconds,
         effective_config: serde_json::json!({ "federation": spec, "node": plan.node }),
     };
-    let summary = collect::summarise(run, &observed, outcome.failed);
+    let summary = Summary {
+        worth,
+        ..collect::summarise(run, &observed, outcome.failed)
+    };
     plan.folder.write_summary(&summary)?;
     Ok(summary)
+}
+
+/// Compares what the nodes serve with what each does alone.
+fn worth(
+    args: &Args,
+    plan: &Plan,
+    spec: &FederationSpec,
+    models: &[(u32, Model)],
+) -> anyhow::Result<Option<Worth>> {
+    eprintln!(
+        "training each node alone, to say whether joining was worth it (--no-control leaves that out)"
+    );
+    let shards = plan
+        .sources
+        .shards(spec, args.federation.partition_file.as_deref())?;
+    let mut nodes = Vec::new();
+    for (shard, model) in models {
+        let number = *shard as usize - 1;
+        let split = Arc::new(shards[number].split.clone());
+        if split.test.is_empty() {
+            continue;
+        }
+        let learner = model.learner(&split.train.subset(&[0]), &plan.node.device)?;
+        nodes.push(Compared {
+            shard: *shard,
+            node_seed: number as u64,
+            served: learner.predict(&split.test).or_fail(ExitCode::Data)?,
+            split,
+        });
+    }
+    control::compare(
+        spec,
+        &nodes,
+        &Choice::find(&plan.node.device)?,
+        plan.node.threads,
+    )
 }
 
 fn observe(

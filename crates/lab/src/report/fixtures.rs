@@ -104,6 +104,7 @@ pub(super) fn summary(seed: u64) -> Summary {
         nodes: 3,
         rounds: 2,
         device: "cpu".into(),
+        worth: None,
         mean_accuracy: summary::weighted_mean(
             per_node
                 .iter()

@@ -36,6 +36,8 @@ use fednode_cli::dotted::{Assignment, bare};
 pub(crate) struct Experiment {
     /// The data source.
     pub(crate) data: Option<String>,
+    /// Each node's own data source, instead of one that is divided.
+    pub(crate) own: Vec<String>,
     /// Index lists, relative to the current folder.
     pub(crate) partition_file: Option<std::path::PathBuf>,
     /// Where the file is; the paths in it start there.
@@ -172,6 +174,7 @@ impl Experiment {
     pub(crate) fn check_training(&self) -> Result<(), ConfigError> {
         let of_training = [
             ("data", self.data.is_some()),
+            ("own", !self.own.is_empty()),
             ("partition_file", self.partition_file.is_some()),
             ("evaluate_every", self.evaluate_every.is_some()),
             ("global_test", self.global_test.is_some()),

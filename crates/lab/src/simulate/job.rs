@@ -147,7 +147,7 @@ impl Knowledge {
         }
     }
 
-    fn give_to(
+    pub(super) fn give_to(
         &self,
         learner: &mut Learner,
         node_seed: u64,

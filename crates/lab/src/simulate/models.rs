@@ -212,6 +212,16 @@ impl Models {
         self.nodes[member].mind.parameters_hash()
     }
 
+    /// Returns the samples of a node.
+    pub(super) fn data(&self, member: usize) -> Arc<Split> {
+        Arc::clone(&self.nodes[member].data)
+    }
+
+    /// Returns what a node knows.
+    pub(super) fn knowledge(&self, member: usize) -> &Knowledge {
+        &self.nodes[member].mind.knowledge
+    }
+
     /// Returns what came after a node's last round.
     pub(super) fn last_stage(&self, member: usize) -> &LastStage {
         self.nodes[member].mind.book.last_stage()

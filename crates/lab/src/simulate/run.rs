@@ -3,12 +3,12 @@
 mod interruption;
 mod result;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::{FederationSpec, MAX_INLINE_PROXY_BYTES};
-use fednode_data::{Shard, Split, load_shard, load_shards};
+use fednode_data::{Shard, Split};
 use fednode_engine::book::Calendar;
 use fednode_learn::{CacheBudget, ComputeDevice, Learner, own_model};
 use fednode_runtime::exit::ExitCode;
@@ -27,7 +27,7 @@ use super::snapshot;
 use super::table::Learned;
 use crate::swarm::folder::Folder;
 use crate::swarm::summary::Summary;
-use fednode_cli::data::{self, Division, ShardFacts};
+use fednode_cli::data::{Division, ShardFacts, Sources};
 use fednode_cli::device::Choice;
 use fednode_cli::failure::{OrFail, fail, no_learner};
 use fednode_cli::federation;
@@ -41,12 +41,16 @@ pub(crate) struct Run {
     pub(crate) federation: federation::Args,
     /// The data source.
     pub(crate) data: String,
+    /// Each node's own data source, instead of one that is divided.
+    pub(crate) own: Vec<String>,
     /// Whether there is an aggregator; without, the nodes average among themselves.
     pub(crate) aggregator: bool,
     /// Rounds between two complete evaluations.
     pub(crate) evaluate_every: u32,
     /// Whether every node's result is evaluated on everyone's test samples too.
     pub(crate) global_test: bool,
+    /// Whether each node is trained alone afterwards, to say whether joining was worth it.
+    pub(crate) control: bool,
     /// How many nodes compute side by side, at most; changes no result.
     pub(crate) threads: usize,
 }
@@ -69,6 +73,7 @@ pub(crate) struct Means<'a> {
 pub(crate) struct Prepared {
     spec: FederationSpec,
     division: Division,
+    sources: Sources,
     run: Run,
 }
 
@@ -78,16 +83,16 @@ impl Run {
     /// # Errors
     /// Names the first setting that is wrong, or the file that is missing.
     pub(crate) fn prepare(self) -> anyhow::Result<Prepared> {
-        let source = data::source(&self.data)?;
-        let facts = data::facts(&source)?;
-        let mut spec =
-            federation::spec(&self.federation, &facts).or_fail(ExitCode::Configuration)?;
-        data::refuse_own(&spec, "a simulation")?;
-        let division = Division::make(&source, &spec, self.federation.partition_file.as_deref())?;
-        spec.fingerprints.partition = Some(division.hash.clone());
+        let sources = Sources::read(&self.data, &self.own)?;
+        let facts = sources.facts()?;
+        let federation = sources.suit(&self.federation)?;
+        let mut spec = federation::spec(&federation, &facts).or_fail(ExitCode::Configuration)?;
+        let division = sources.division(&spec, self.federation.partition_file.as_deref())?;
+        spec.fingerprints.partition = Some(division.hash.clone()).filter(|hash| !hash.is_empty());
         let prepared = Prepared {
             spec,
             division,
+            sources,
             run: self,
         };
         prepared.load()?.check()?;
@@ -119,14 +124,13 @@ impl Play for Prepared {
 
     fn effective(&self) -> serde_json::Value {
         let Run {
-            data,
             aggregator,
             evaluate_every,
             global_test,
             ..
         } = &self.run;
         let run = serde_json::json!({
-            "data": data,
+            "data": self.sources,
             "aggregator": aggregator,
             "evaluate_every": evaluate_every,
             "global_test": global_test,
@@ -178,7 +182,7 @@ impl Prepared {
         }
         match failure(outcome, models, file) {
             Some(error) => Err(error),
-            None => Ok(self.finish(&played)),
+            None => self.finish(&played, means),
         }
     }
 
@@ -265,22 +269,18 @@ impl Prepared {
     }
 
     fn shards(&self) -> anyhow::Result<Vec<Shard>> {
-        let source = data::source(&self.run.data)?.with_columns(&self.spec.fingerprints.columns);
-        load_shards(&source, &self.partition()?, &data::shard_params(&self.spec))
-            .or_fail(ExitCode::Data)
+        self.sources.shards(&self.spec, self.lists())
     }
 
-    fn partition(&self) -> anyhow::Result<String> {
-        let file: Option<PathBuf> = self.run.federation.partition_file.clone();
-        data::partition_text(&self.spec.data.partition, file.as_deref())
+    /// Returns the file of index lists, if there is one.
+    fn lists(&self) -> Option<&Path> {
+        self.run.federation.partition_file.as_deref()
     }
 
     /// Weighs the models on the first node's data.
     fn load(&self) -> anyhow::Result<Load> {
         let spec = &self.spec;
-        let source = data::source(&self.run.data)?.with_columns(&self.spec.fingerprints.columns);
-        let params = data::shard_params(spec);
-        let first = load_shard(&source, &self.partition()?, &params, 0).or_fail(ExitCode::Data)?;
+        let first = self.sources.first(spec, self.lists())?;
         let per_sample = first.split.train.bytes_per_sample() as u64;
         let initial = initial::of(spec, self.run.federation.initial.as_deref())?;
         let (first, device) = (

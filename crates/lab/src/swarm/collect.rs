@@ -127,6 +127,7 @@ pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<F
         nodes: spec.nodes,
         rounds: spec.rounds,
         device: run.device.to_owned(),
+        worth: None,
         mean_accuracy,
         unweighted_mean_accuracy: summary::mean(&accuracies),
         worst_tenth_accuracy: summary::worst_tenth(&accuracies),

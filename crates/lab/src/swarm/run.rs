@@ -15,6 +15,7 @@ use crate::swarm::stop;
 use crate::swarm::summary::Failed;
 use crate::swarm::watcher::Watcher;
 use fednode_cli::config::Config;
+use fednode_cli::data::Sources;
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::interrupt::Interrupts;
 use fednode_cli::shard::Shard;
@@ -35,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) folder: Folder,
     /// Settings that all nodes share; each gets its own shard, state and peers.
     pub(crate) node: Config,
+    /// Where their samples come from.
+    pub(crate) sources: Sources,
     /// How many nodes.
     pub(crate) nodes: u32,
     /// How many rounds, for the progress.
@@ -165,10 +168,12 @@ impl Swarm<'_> {
         let folder = &self.plan.folder;
         let config = Config {
             spec: "../../federation.toml".into(),
+            data: self.plan.sources.of_node(shard as usize - 1).clone(),
             shard: Some(Shard {
                 index: shard,
                 of: self.plan.nodes,
-            }),
+            })
+            .filter(|_| !self.plan.sources.are_own()),
             network: Network {
                 listen: vec![LOOPBACK.to_owned()],
                 peers: peers.to_vec(),

@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::control::Worth;
 use fednode_cli::everyone::EveryonesTest;
 use fednode_core::{BlobId, PoolOutcome, Served};
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,9 @@ pub(crate) struct Summary {
     pub(crate) rounds: u32,
     /// What was trained on.
     pub(crate) device: String,
+    /// Whether joining was worth it: `served`, `alone`, `difference`, `interval`, `worst_node`; absent if nobody asked.
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub(crate) worth: Option<Worth>,
     /// Accuracy in the last round, weighted by test samples.
     pub(crate) mean_accuracy: f64,
     /// Accuracy in the last round, every node counting the same.

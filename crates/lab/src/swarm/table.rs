@@ -13,6 +13,9 @@ impl Report for Summary {
     fn human(&self) -> String {
         [
             self.title(),
+            self.worth
+                .as_ref()
+                .map_or_else(String::new, |worth| format!("{}\n\n", worth.sentence())),
             self.nodes_table(),
             self.conclusions(),
             self.use_of_experts(),
@@ -248,6 +251,7 @@ mod tests {
             nodes: 2,
             rounds: 3,
             device: "cpu".into(),
+            worth: None,
             mean_accuracy: 0.8,
             unweighted_mean_accuracy: 0.8,
             worst_tenth_accuracy: 0.75,

@@ -1,7 +1,8 @@
 //! How statistics and own model are joined, decided on the validation samples.
 //!
 //! Logarithms are mixed, not probabilities: of few validation samples a product of experts was better than a mean
-//! (84.8 % beside 82.3 % in the study that this follows). The temperature is 4 and lambda 0.65. Others are taken, or the
+//! (84.8 % beside 82.3 % in the study that this follows). The temperature is 4 and lambda 0.65; of raw tables, whose
+//! classifier is calibrated as it is, 1 and 0.5. Others are taken, or the
 //! node's own statistics alone, only if they are better on the validation samples by two standard errors.
 
 use burn::tensor::Device;
@@ -12,7 +13,7 @@ use fednode_mix::statistics::tempered;
 use serde::{Deserialize, Serialize};
 
 use super::fitting::standard_errors;
-use super::{Agreement, PRIOR_ARRAY, SMALLEST, Source};
+use super::{Agreement, PRIOR_ARRAY, SMALLEST, Solving, Source};
 use crate::class_statistics::{TEMPERATURES, WEIGHTS, for_each_batch};
 use crate::pool::Predictor;
 use crate::weights;
@@ -34,11 +35,15 @@ pub(super) struct Choice {
 
 impl Choice {
     /// Where temperature and weight of the statistics lie without better knowledge.
-    const fn usual(source: Source) -> Self {
+    const fn usual(source: Source, solving: Solving) -> Self {
+        let (temperature, weight) = match solving {
+            Solving::Classes => (4.0, 0.65),
+            Solving::Sites => (1.0, 0.5),
+        };
         Self {
             source,
-            temperature: 4.0,
-            weight: 0.65,
+            temperature,
+            weight,
         }
     }
 }
@@ -108,7 +113,7 @@ impl Agreement {
             let losses = losses.collect();
             Candidate { choice, losses }
         };
-        std::iter::once(Choice::usual(source))
+        std::iter::once(Choice::usual(source, self.solving))
             .chain(others)
             .map(candidate)
             .collect()

@@ -15,10 +15,11 @@ use fednode_core::work::PeerExpert;
 use fednode_core::{BlobId, ParamSet};
 use fednode_data::Samples;
 use fednode_mix::Statistics;
-use fednode_mix::slots::{DIRECTIONS, Directions, Grouped, Slots, classes_of};
+use fednode_mix::sites::{self, Site};
+use fednode_mix::slots::{DIRECTIONS, Directions, GROUPS, Grouped, Slots, classes_of};
 use fednode_mix::statistics::{EPSILON, StatisticsError, tempered};
 
-use super::{Agreement, PRIOR_ARRAY, SMALLEST, Source};
+use super::{Agreement, PRIOR_ARRAY, SMALLEST, Solving, Source};
 use crate::class_statistics::TEMPERATURES;
 
 /// Standard errors by which slots must be better.
@@ -55,6 +56,11 @@ impl Agreement {
         if !total.is_finite() || total <= 0.0 {
             return;
         }
+        if self.solving == Solving::Sites {
+            let of_peers = peers.iter().map(|peer| peer.weight * total);
+            self.solve_sites(&own, n_samples, theirs.iter().zip(of_peers), key, device);
+            return;
+        }
         let grouped = |(peer, statistics): (&PeerExpert<P>, _)| Grouped {
             statistics,
             weight: peer.weight * total,
@@ -75,6 +81,32 @@ impl Agreement {
         // What has no classifier without the node's own statistics has no slots that could be tried.
         let tried = self.try_slots(&classes, &nodes, own_samples, device);
         self.remembered.slots = tried.unwrap_or_default();
+    }
+
+    /// Solves for the slope of all sites and the own intercept.
+    fn solve_sites<'a>(
+        &mut self,
+        own: &Statistics,
+        n_samples: f64,
+        peers: impl Iterator<Item = (&'a Statistics, f64)>,
+        key: BlobId,
+        device: &Device,
+    ) {
+        let mut classes: Vec<(Statistics, f64)> = peers
+            .map(|(statistics, weight)| (statistics.joined(GROUPS), weight))
+            .collect();
+        classes.push((own.joined(GROUPS), n_samples));
+        let sites: Vec<Site<'_>> = classes
+            .iter()
+            .map(|(statistics, weight)| Site {
+                statistics,
+                weight: *weight,
+            })
+            .collect();
+        if let Ok(solved) = sites::solve(&sites) {
+            self.write(Source::Peers, &solved.into(), device);
+            (self.remembered.solved, self.remembered.slots) = (Some(key), None);
+        }
     }
 
     /// Fits slots where they pay. Returns by how many standard errors they were better on the own samples.

@@ -7,10 +7,11 @@ use fednode_core::Round;
 use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::matching::ClassMeans;
+use fednode_mix::sites::{self, Site};
 use fednode_mix::slots::{Directions, GROUPING_DIRECTIONS, GROUPS, group};
 use fednode_mix::statistics::EPSILON;
 
-use super::{Agreement, PRIOR_ARRAY, Source};
+use super::{Agreement, PRIOR_ARRAY, Solving, Source};
 use crate::class_statistics::{for_each_batch, upload};
 use crate::weights::{self, Weights};
 
@@ -40,7 +41,14 @@ impl Agreement {
         let mut arrays = [0, 1, 2, 3].map(|array| self.array(array));
         arrays[PRIOR_ARRAY] = prior;
         self.put(arrays, device);
-        if let Ok(solved) = classes.solve(EPSILON) {
+        let solved = match self.solving {
+            Solving::Classes => classes.solve(EPSILON),
+            Solving::Sites => sites::solve(&[Site {
+                statistics: &classes,
+                weight: n_samples,
+            }]),
+        };
+        if let Ok(solved) = solved {
             self.write(Source::Own, &solved.into(), device);
         }
     }
@@ -76,6 +84,9 @@ impl Agreement {
     /// Returns the group of each sample within its class; all of them in one where there is nothing to compare.
     fn groups(&self, classes: &Statistics, samples: &Samples, device: &Device) -> Vec<usize> {
         let mut groups = vec![0; samples.len()];
+        if self.solving == Solving::Sites {
+            return groups;
+        }
         let Ok(directions) = Directions::within_classes(classes, GROUPING_DIRECTIONS) else {
             return groups;
         };

@@ -23,6 +23,7 @@ pub(super) fn exchange() -> Exchange {
         }),
         experts: None,
         everybody_first: false,
+        prepares: false,
     }
 }
 

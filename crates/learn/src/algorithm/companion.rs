@@ -22,6 +22,7 @@ pub(super) const SMALL_MODEL: Hyper = Hyper {
         "cnn",
         "lenet5",
         "mlp",
+        "linear",
         "vgg16",
         "resnet-8",
         "cnn-1",

@@ -65,6 +65,7 @@ pub(super) const ROW: Row = Row {
     ],
     exchange: |values| Exchange {
         everybody_first: true,
+        prepares: false,
         ..averaged(values)
     },
     build: |setup| Dbe::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
@@ -92,7 +93,7 @@ enum Running {
 
 impl Dbe {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
-        let (base, head) = model::build(setup.model)?.split(Cut::Head);
+        let (base, head) = model::halves(setup.model, Cut::Head)?;
         let width = [base.n_outputs()];
         let vector = |name| Net::arrays(&[(name, &width, Initial::Zeros)]);
         let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);

@@ -49,7 +49,7 @@ struct FedSynMoe {
 
 impl FedSynMoe {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
-        let (base, head) = model::build(setup.model)?.split(Cut::Head);
+        let (base, head) = model::halves(setup.model, Cut::Head)?;
         let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
         let gate = part(Role::Private, gate(head.n_inputs()));
         let mut own = part(Role::Private, head.renamed("personal"));

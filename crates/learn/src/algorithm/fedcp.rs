@@ -92,7 +92,7 @@ struct Divided {
 
 impl FedCp {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
-        let (base, head) = model::build(setup.model)?.split(Cut::Head);
+        let (base, head) = model::halves(setup.model, Cut::Head)?;
         let width = base.n_outputs();
         let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
         let mut personal = part(Role::Private, head.renamed("personal"));

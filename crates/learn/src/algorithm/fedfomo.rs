@@ -56,6 +56,7 @@ pub(super) const ROW: Row = Row {
             values.peers("peers_per_expert"),
         )),
         everybody_first: false,
+        prepares: false,
     },
     build: |setup| FedFomo::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

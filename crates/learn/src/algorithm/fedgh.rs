@@ -65,6 +65,7 @@ pub(super) const ROW: Row = Row {
         }),
         experts: None,
         everybody_first: false,
+        prepares: false,
     },
     build: |setup| FedGh::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };
@@ -86,7 +87,7 @@ struct FedGh {
 
 impl FedGh {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
-        let (base, head) = model::build(setup.model)?.split(Cut::Head);
+        let (base, head) = model::halves(setup.model, Cut::Head)?;
         let (width, classes) = (base.n_outputs(), setup.model.classes);
         let (prototypes, present) = ([classes, width], [classes]);
         let zero = Initial::Zeros;

@@ -117,6 +117,7 @@ fn by_similarity(values: &Values) -> Exchange {
             matching: Matching::default(),
         }),
         everybody_first: false,
+        prepares: false,
     }
 }
 
@@ -304,7 +305,7 @@ struct FedMoeDa {
 
 impl FedMoeDa {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
-        let (embedding, expert) = model::build(setup.model)?.split(Cut::Embedding);
+        let (embedding, expert) = model::halves(setup.model, Cut::Embedding)?;
         let n_experts = setup.model.experts;
         let gate = Net::new(vec![leaf(Linear {
             name: "gate",

@@ -91,6 +91,7 @@ pub(super) const ROW: Row = Row {
             values.peers("peers_per_expert"),
         )),
         everybody_first: false,
+        prepares: false,
     },
     build: |setup| FedPac::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

@@ -56,7 +56,7 @@ struct FedRod {
 
 impl FedRod {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
-        let (base, head) = model::build(setup.model)?.split(Cut::Head);
+        let (base, head) = model::halves(setup.model, Cut::Head)?;
         let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
         let mut personal = part(Role::Private, head.renamed("personal"));
         let (base, head) = (part(Role::Shared, base), part(Role::Shared, head));

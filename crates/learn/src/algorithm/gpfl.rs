@@ -95,7 +95,7 @@ struct Gpfl {
 
 impl Gpfl {
     fn new(setup: &Setup<'_>) -> Result<Self, LearnError> {
-        let (base, head) = model::build(setup.model)?.split(Cut::Head);
+        let (base, head) = model::halves(setup.model, Cut::Head)?;
         let (width, classes) = (base.n_outputs(), setup.model.classes);
         let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
         let mu = setup.hyper.real("mu");

@@ -51,7 +51,7 @@ struct Halves {
 
 /// Builds it.
 pub(super) fn build(setup: &Setup<'_>, plan: Plan) -> Result<Box<dyn Algorithm>, LearnError> {
-    let (base, head) = model::build(setup.model)?.split(Cut::Head);
+    let (base, head) = model::halves(setup.model, Cut::Head)?;
     let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
     let parts = [part(plan.base, base), part(plan.head, head)];
     let Plan {

@@ -72,8 +72,11 @@ use std::ops::Range;
 use burn::tensor::{Device, Tensor};
 use fednode_core::config::unknown_name;
 use fednode_core::spec::{Architecture, TrainingSpec};
-use fednode_core::{Averaging, ConfigError, Exchange, FederationSpec, ParamSet, Weighting};
+use fednode_core::{
+    Averaging, ConfigError, Exchange, FederationSpec, Matching, ParamSet, Rule, Weighting,
+};
 
+use crate::agreement;
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::memory::Memory;
@@ -217,6 +220,17 @@ pub fn build(spec: &FederationSpec, device: &Device) -> Result<Box<dyn Algorithm
         seed: spec.seed,
         device,
     })
+}
+
+/// Checks that the algorithm takes the model: one of a single layer cannot be divided in two.
+///
+/// # Errors
+/// Names the model, and what to choose instead.
+pub fn check_model(spec: &FederationSpec) -> Result<(), LearnError> {
+    if crate::model::halves(&spec.architecture(), crate::model::Cut::Head).is_ok() {
+        return Ok(());
+    }
+    build(spec, &Device::flex()).map(drop)
 }
 
 /// What one batch did.
@@ -407,6 +421,7 @@ fn averaged(values: &Values) -> Exchange {
         }),
         experts: None,
         everybody_first: false,
+        prepares: false,
     }
 }
 
@@ -442,7 +457,38 @@ pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
         return Err(ConfigError(text));
     }
     spec.exchange = (row.exchange)(&row.values(&spec.hyper)?);
+    prepare(spec)?;
     fedmoe_da::check(spec)
+}
+
+/// Puts a round before the first one in which nodes agree on the columns of their raw tables. What they agree on is part of
+/// what is averaged from then on, so a latecomer gets it with the mean.
+fn prepare(spec: &mut FederationSpec) -> Result<(), ConfigError> {
+    let is_raw = !spec.data.columns.is_empty();
+    let exchange = &mut spec.exchange;
+    // Who exchanges nothing treats its columns by itself.
+    let exchanges = exchange.averaging.is_some() || exchange.experts.is_some();
+    if !is_raw || !exchanges {
+        return Ok(());
+    }
+    if exchange.everybody_first {
+        let text = format!(
+            "algorithm `{}` cannot have raw tables (`data.columns`): its first round is one of its own",
+            spec.algorithm
+        );
+        return Err(ConfigError(text));
+    }
+    exchange.prepares = true;
+    if let Some(experts) = &mut exchange.experts
+        && experts.matching == Matching::named(agreement::MATCHING)
+    {
+        experts.matching = Matching::named(agreement::OF_SITES);
+    }
+    exchange.averaging.get_or_insert_with(|| Averaging {
+        weighting: Weighting::Uniform,
+        rule: Rule::default(),
+    });
+    Ok(())
 }
 
 /// Checks that a spec's exchange is what its algorithm shares.

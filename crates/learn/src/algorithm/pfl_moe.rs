@@ -203,6 +203,7 @@ fn exchange(values: &Values) -> Exchange {
         }),
         experts: None,
         everybody_first: false,
+        prepares: false,
     }
 }
 
@@ -251,7 +252,7 @@ impl PflMoe {
         if gate_input == Some(GateInput::Samples) {
             model::refuse_texts(setup.model, "pfl-mf")?;
         }
-        let (extractor, classifier) = model::build(setup.model)?.split(Cut::Classifier);
+        let (extractor, classifier) = model::halves(setup.model, Cut::Classifier)?;
         let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
         let gate = gate_input.map(|input| match input {
             GateInput::Samples => gate(setup.model.input.iter().product()),

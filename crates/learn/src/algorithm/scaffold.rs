@@ -53,6 +53,7 @@ pub(super) const ROW: Row = Row {
         }),
         experts: None,
         everybody_first: false,
+        prepares: false,
     },
     build: |setup| Scaffold::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

@@ -16,7 +16,7 @@ pub(super) const HEAD: usize = 1;
 
 /// Makes base and head of the node's model.
 pub(super) fn halves(setup: &Setup<'_>, role: Role) -> Result<[Part; 2], LearnError> {
-    let (base, head) = model::build(setup.model)?.split(Cut::Head);
+    let (base, head) = model::halves(setup.model, Cut::Head)?;
     Ok([base, head].map(|net| Part::new(role, net, setup.seed, 0, setup.device)))
 }
 

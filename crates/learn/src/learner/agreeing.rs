@@ -14,7 +14,7 @@ impl Learner {
     /// Makes the expert of a node that has added up nothing yet.
     pub(super) fn new_agreement(&self, spec: &FederationSpec) -> Result<Agreement, LearnError> {
         let device = &self.parts.device;
-        device.run(|| Agreement::new(&spec.architecture(), spec.seed, device.tensors()))
+        device.run(|| Agreement::new(spec, device.tensors()))
     }
 
     /// Adds up the own statistics and chooses anew how they are joined with the own model.

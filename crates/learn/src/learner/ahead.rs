@@ -44,7 +44,7 @@ impl Learner {
     pub fn train_ahead(&mut self, round: Round, watch: &mut Watch<'_>) -> Result<(), LearnError> {
         self.ahead = None;
         let epochs = self.training.ahead_epochs;
-        if epochs == 0 || self.gathers_statistics_in(round) {
+        if epochs == 0 || self.gathers_statistics_in(round) || self.waits_for_moments() {
             return Ok(());
         }
         let before = self.parts.weights();

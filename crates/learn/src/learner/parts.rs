@@ -10,6 +10,8 @@ use crate::class_statistics::ClassStatistics;
 use crate::device::ComputeDevice;
 use crate::weights::Weights;
 
+use super::preparing::Preparation;
+
 /// A node's model on its device.
 pub(super) struct Parts {
     pub(super) algorithm: Box<dyn Algorithm>,
@@ -18,6 +20,8 @@ pub(super) struct Parts {
     pub(super) statistics: Option<(Round, ClassStatistics)>,
     /// The statistics of the peers that agree, if the exchange wants them.
     pub(super) agreement: Option<Agreement>,
+    /// What is known of the columns of a raw table.
+    pub(super) preparation: Option<Preparation>,
 }
 
 impl Parts {
@@ -54,6 +58,8 @@ impl Parts {
         }
         let agreement = self.agreement.iter().flat_map(Agreement::parts);
         roles.extend(agreement.map(|part| (part.role, part)));
+        let preparation = self.preparation.as_ref();
+        roles.extend(preparation.map(|own| (own.moments.role, &own.moments)));
         roles
     }
 
@@ -152,12 +158,14 @@ impl Parts {
         let statistics =
             statistics.flat_map(|(_, statistics)| [&mut statistics.sums, &mut statistics.choice]);
         let agreement = self.agreement.iter_mut().flat_map(Agreement::parts_mut);
+        let preparation = self.preparation.iter_mut().map(|own| &mut own.moments);
         let mut parts: Vec<&mut Part> = self
             .algorithm
             .parts_mut()
             .iter_mut()
             .chain(statistics)
             .chain(agreement)
+            .chain(preparation)
             .collect();
         self.device.run(|| {
             for (at, params) in changes {

@@ -15,6 +15,8 @@ use crate::error::LearnError;
 use crate::memory::NodeMemory;
 use crate::pool::Mixture;
 
+use super::preparing::Preparation;
+
 impl Learner {
     /// Returns everything this node has learned, for checkpoints and export.
     ///
@@ -42,6 +44,15 @@ impl Learner {
     /// # Errors
     /// Names the first parameter that is missing, too many, of another shape or not finite; nothing is changed then.
     pub fn restore(&mut self, state: &ParamSet) -> Result<(), LearnError> {
+        self.restore_with(state, None)
+    }
+
+    /// As [`Self::restore`], with other raw samples if there are any.
+    fn restore_with(
+        &mut self,
+        state: &ParamSet,
+        raw: Option<Arc<Split>>,
+    ) -> Result<(), LearnError> {
         let layout = |part: &Part| {
             let prefix = part.prefix();
             part.layout()
@@ -68,6 +79,7 @@ impl Learner {
         self.parts.algorithm.recall(algorithm, &retired)?;
         self.parts.load(changes);
         (self.pool, self.ahead) = (pool, None);
+        self.recall_moments(memory.preparation.as_ref(), raw)?;
         let tensors = self.parts.device.tensors();
         if let Some((_, statistics)) = &mut self.parts.statistics {
             self.parts.device.run(|| {
@@ -112,8 +124,12 @@ impl Learner {
         shared: Option<&ParamSet>,
         experts: &[Arc<ParamSet>],
     ) -> Result<(), LearnError> {
+        let is_raw = self.parts.preparation.is_some();
         for samples in [&data.train, &data.validation, &data.test] {
-            batch::check(samples, &self.model, &self.fingerprints)?;
+            match &self.parts.preparation {
+                Some(preparation) => preparation.check(samples)?,
+                None => batch::check(samples, &self.model, &self.fingerprints)?,
+            }
         }
         let mut state = private.clone();
         if let Some(shared) = shared {
@@ -122,8 +138,11 @@ impl Learner {
         for (slot, expert) in (0..).map(Slot).zip(experts) {
             state.extend_prefixed(&Role::Expert(slot).prefix(), ParamSet::clone(expert))?;
         }
-        self.restore(&state)?;
-        (self.node_seed, self.data) = (node_seed, data);
+        self.restore_with(&state, is_raw.then(|| Arc::clone(&data)))?;
+        self.node_seed = node_seed;
+        if !is_raw {
+            self.data = data;
+        }
         Ok(())
     }
 
@@ -135,6 +154,11 @@ impl Learner {
             statistics: statistics.and_then(|(_, statistics)| statistics.memory()),
             pool: self.pool.as_ref().map(Mixture::memory),
             agreement: self.parts.agreement.as_ref().and_then(Agreement::memory),
+            preparation: self
+                .parts
+                .preparation
+                .as_ref()
+                .and_then(Preparation::memory),
         }
     }
 

@@ -11,6 +11,7 @@ mod embedding;
 mod fasttext;
 pub mod layer;
 mod lenet5;
+mod linear;
 mod mlp;
 pub(crate) mod multiply_adds;
 mod net;
@@ -56,6 +57,7 @@ pub static TABLE: &[Row] = &[
     cnn::ROW,
     lenet5::ROW,
     mlp::ROW,
+    linear::ROW,
     vgg16::ROW,
     resnet8::ROW,
     cnn_family::ROWS[0],
@@ -79,6 +81,24 @@ pub fn build(spec: &Architecture) -> Result<Net, ConfigError> {
     };
     check_vocabulary(row, spec)?;
     Ok(Net::new((row.layers)(spec)?))
+}
+
+/// Builds the model that a spec describes, cut in two.
+///
+/// # Errors
+/// As [`build`]. Refuses a model that has nothing on one side of the cut: an algorithm that divides models needs both. Before
+/// the first fully connected layer there may be nothing.
+pub(crate) fn halves(spec: &Architecture, cut: Cut) -> Result<(Net, Net), ConfigError> {
+    let (base, rest) = build(spec)?.split(cut);
+    let lacks_base = cut == Cut::Head && base.parameters().is_empty();
+    if lacks_base || rest.parameters().is_empty() {
+        return Err(ConfigError(format!(
+            "model `{}` has one layer, and this algorithm divides a model in two: choose `mlp` or another model, or an \
+             algorithm that takes it whole, as `fedavg`",
+            spec.name
+        )));
+    }
+    Ok((base, rest))
 }
 
 /// Checks that a model of texts is given words, and any other none.

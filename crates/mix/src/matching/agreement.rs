@@ -13,6 +13,10 @@
 //!
 //! A node's samples are what it says of itself. They count for at most [`MOST_SAMPLES`] times the median of all nodes.
 //!
+//! What is measured at one site differs from another's by more than its patients do. So for tables (`site-agreement`) the
+//! mean of a node's own class means is taken away before they are compared: what counts is how classes differ. For two
+//! classes that is the sign of the product of both differences.
+//!
 //! What travels as the proxy is one row of numbers: C, then the counts, then the means class by class. Counts are in
 //! millions. So the cosine of two proxies, by which large federations look for neighbours, is one of their means.
 
@@ -30,10 +34,44 @@ pub(super) const ROW: MatchingRow = MatchingRow {
     reference: "FedMoE-DA's rows (arXiv 2411.02115) with a similarity that sees labels",
     gives: Gives::Each,
     rows: |own, known, exchange| {
-        let first = own.first().map(|own| row(*own, known, exchange));
+        let first = own
+            .first()
+            .map(|own| row(*own, known, exchange, AS_THEY_ARE));
         first.into_iter().collect()
     },
-    admits: Some(admits),
+    admits: Some(|own, theirs| judge(own, theirs, AS_THEY_ARE).map_err(|lie| lie.to_string())),
+};
+
+pub(super) const ROW_OF_SITES: MatchingRow = MatchingRow {
+    name: "site-agreement",
+    summary: "statistics of the peers whose classes differ as the own ones do, wherever their sites lie",
+    reference: "as `agreement`, with fixed effects of sites",
+    gives: Gives::Each,
+    rows: |own, known, exchange| {
+        let first = own.first().map(|own| row(*own, known, exchange, BY_SITE));
+        first.into_iter().collect()
+    },
+    admits: Some(|own, theirs| judge(own, theirs, BY_SITE).map_err(|lie| lie.to_string())),
+};
+
+/// How the class means of two nodes are compared.
+#[derive(Debug, Clone, Copy)]
+struct Comparison {
+    /// Fewest samples of a class whose mean is compared.
+    fewest_samples: f64,
+    /// Whether each node's class means are compared less their own mean.
+    is_centred: bool,
+}
+
+const AS_THEY_ARE: Comparison = Comparison {
+    fewest_samples: FEWEST_SAMPLES,
+    is_centred: false,
+};
+
+/// Of a table of a hundred rows the rare class may have few.
+const BY_SITE: Comparison = Comparison {
+    fewest_samples: 3.0,
+    is_centred: true,
 };
 
 /// Fewest samples of a class whose mean is compared.
@@ -108,22 +146,41 @@ impl ClassMeans {
     }
 
     /// Returns the classes that both nodes have enough samples of.
-    fn common(&self, other: &Self) -> Vec<usize> {
-        let is_compared = |class: &usize| {
-            self.counts[*class] >= FEWEST_SAMPLES && other.counts[*class] >= FEWEST_SAMPLES
-        };
+    fn common(&self, other: &Self, by: Comparison) -> Vec<usize> {
+        let is_compared =
+            |class: &usize| self.counts[*class].min(other.counts[*class]) >= by.fewest_samples;
         (0..self.counts.len()).filter(is_compared).collect()
     }
 
+    /// Returns the means of classes, less their own mean where that is wanted.
+    fn compared(&self, classes: &[usize], by: Comparison) -> BTreeMap<usize, Vec<f64>> {
+        let mean = |class: &usize| self.mean(*class).iter().copied().map(f64::from);
+        let mut means: BTreeMap<usize, Vec<f64>> = classes
+            .iter()
+            .map(|class| (*class, mean(class).collect()))
+            .collect();
+        if by.is_centred {
+            let width = self.means.len() / self.counts.len();
+            let sum = |at: usize| means.values().map(|mean| mean[at]).sum::<f64>();
+            let centre: Vec<f64> = (0..width)
+                .map(|at| sum(at) / classes.len() as f64)
+                .collect();
+            let all = means.values_mut();
+            all.for_each(|mean| mean.iter_mut().zip(&centre).for_each(|(m, c)| *m -= c));
+        }
+        means
+    }
+
     /// Returns how far another node calls things by this node's names, 0 to 1.
-    pub fn agreement(&self, other: &Self) -> f64 {
-        let common = self.common(other);
+    fn agreement(&self, other: &Self, by: Comparison) -> f64 {
+        let common = self.common(other, by);
         if common.len() < FEWEST_CLASSES {
             return UNKNOWN;
         }
+        let (mine, theirs) = (self.compared(&common, by), other.compared(&common, by));
         let is_nearest = |class: &&usize| {
-            let own = self.mean(**class);
-            let distance = |other_class: usize| squared_distance(own, other.mean(other_class));
+            let own = &mine[*class];
+            let distance = |other_class: usize| squared_distance(own, &theirs[&other_class]);
             let to_same = distance(**class);
             common
                 .iter()
@@ -133,9 +190,9 @@ impl ClassMeans {
     }
 
     /// Returns the weight of a sample of another node: 0 where it agrees no more than chance would.
-    pub fn weight_of(&self, other: &Self) -> f64 {
+    fn weight_of(&self, other: &Self, by: Comparison) -> f64 {
         let chance = 1.0 / self.counts.len() as f64;
-        ((self.agreement(other) - chance) / (1.0 - chance)).max(0.0)
+        ((self.agreement(other, by) - chance) / (1.0 - chance)).max(0.0)
     }
 
     /// Tells whether they are of as many classes and features.
@@ -144,11 +201,9 @@ impl ClassMeans {
     }
 }
 
-fn squared_distance(a: &[f32], b: &[f32]) -> f64 {
+fn squared_distance(a: &[f64], b: &[f64]) -> f64 {
     let pairs = a.iter().zip(b);
-    pairs
-        .map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2))
-        .sum()
+    pairs.map(|(a, b)| (a - b).powi(2)).sum()
 }
 
 /// Returns the sources of a node's statistics: the own ones first, then the others by weight.
@@ -156,6 +211,7 @@ fn row(
     own: ExpertId,
     known: &BTreeMap<NodeId, Arc<ProxySet>>,
     exchange: &ExpertExchange,
+    by: Comparison,
 ) -> PlanRow {
     let of = |owner: &NodeId| ClassMeans::of_proxy(known.get(owner)?.iter().next()?);
     let mut sources = vec![Source {
@@ -174,8 +230,8 @@ fn row(
                 owner: *owner,
                 slot: own.slot,
             },
-            similarity: mine.agreement(theirs),
-            weight: mine.weight_of(theirs) * theirs.total().min(most),
+            similarity: mine.agreement(theirs, by),
+            weight: mine.weight_of(theirs, by) * theirs.total().min(most),
         }));
     }
     let mut others = sources.split_off(1);
@@ -232,11 +288,7 @@ const ROUNDING: f64 = 1e-4;
 ///
 /// `own` and `theirs` hold counts `[C, groups]`, sums `[C, groups, D]` and the upper triangle of the scatter, in this
 /// order, divided by the node's number of samples.
-fn admits(own: &ParamSet, theirs: &ParamSet) -> Result<(), String> {
-    judge(own, theirs).map_err(|lie| lie.to_string())
-}
-
-fn judge(own: &ParamSet, theirs: &ParamSet) -> Result<(), Lie> {
+fn judge(own: &ParamSet, theirs: &ParamSet, by: Comparison) -> Result<(), Lie> {
     let (mine, other) = (Sums::of(own)?, Sums::of(theirs)?);
     if !other.are_possible() {
         return Err(Lie::Impossible);
@@ -247,8 +299,8 @@ fn judge(own: &ParamSet, theirs: &ParamSet) -> Result<(), Lie> {
     }
     // Of few and small classes disagreement is no proof, and a refusal counts against its sender.
     let [mine, other] = [mine, other].map(|sums| sums.means());
-    let is_proof = mine.common(&other).len() >= CLASSES_OF_PROOF;
-    if is_proof && mine.weight_of(&other) == 0.0 {
+    let is_proof = mine.common(&other, by).len() >= CLASSES_OF_PROOF;
+    if is_proof && mine.weight_of(&other, by) == 0.0 {
         Err(Lie::Disagreement)
     } else {
         Ok(())
@@ -381,7 +433,7 @@ mod tests {
             slot: Slot(0),
         };
         let exchange = ExpertExchange::by(Matching::named(ROW.name), peers);
-        let row = row(own, &known, &exchange);
+        let row = row(own, &known, &exchange, AS_THEY_ARE);
         let weight = |source: &Source| (source.expert.owner.as_bytes()[0], source.weight);
         row.sources.iter().map(weight).collect()
     }
@@ -440,6 +492,23 @@ mod tests {
         assert_close(&got, &[(1, 14.0 / total), (2, 14.0 * half / total)]);
     }
 
+    /// Two sites measure everything ten units higher: as they are no mean is nearest to its own class. Less their own mean
+    /// they agree, and a site that exchanged its two classes does not.
+    #[test]
+    fn sites_are_compared_by_how_their_classes_differ() {
+        let site = |shift: f32, names: [usize; 2]| {
+            let mut means = vec![0.0; 4];
+            means[2 * names[0]..][..2].copy_from_slice(&[shift, shift]);
+            means[2 * names[1]..][..2].copy_from_slice(&[shift + 1.0, shift - 0.5]);
+            let counts = vec![3.0, 9.0];
+            ClassMeans { counts, means }
+        };
+        let (mine, far, liar) = (site(0.0, [0, 1]), site(10.0, [0, 1]), site(10.0, [1, 0]));
+        assert_eq!(mine.weight_of(&far, BY_SITE), 1.0);
+        assert_eq!(mine.weight_of(&liar, BY_SITE), 0.0);
+        assert!(mine.weight_of(&far, AS_THEY_ARE) < 0.1);
+    }
+
     #[test]
     fn a_boast_counts_as_ten_medians() {
         let nodes = [
@@ -483,7 +552,7 @@ mod tests {
     fn statistics_are_judged_by_what_they_say() {
         let own = statistics([0, 1, 2], |_| {});
         let judge = |names, change: &dyn Fn(&mut [Vec<f32>; 3])| {
-            judge(&own, &statistics(names, change)).err()
+            judge(&own, &statistics(names, change), AS_THEY_ARE).err()
         };
         assert_eq!(judge([0, 1, 2], &|_| {}), None);
         // The proxies were copied, the labels were exchanged.
@@ -499,6 +568,6 @@ mod tests {
         assert_eq!(judge([0, 1, 2], &huge), Some(Lie::Spread));
         let mut other = ParamSet::new();
         other.insert("weight", &[1], vec![0.0]).unwrap();
-        assert_eq!(super::judge(&own, &other), Err(Lie::Form));
+        assert_eq!(super::judge(&own, &other, AS_THEY_ARE), Err(Lie::Form));
     }
 }

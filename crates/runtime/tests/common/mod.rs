@@ -289,6 +289,7 @@ pub fn spec(nodes: u32, rounds: u32) -> FederationSpec {
             matching: Matching::default(),
         }),
         everybody_first: false,
+        prepares: false,
     };
     spec
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Layout;
+use super::file::Layout;
 use super::header::is_number;
 use crate::source::numbered;
 

@@ -23,14 +23,14 @@ pub(super) fn numbers_columns(first: &StringRecord, label: usize) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// A column is not there.
-    #[error("has no column `{0}`, one of `fingerprints.columns` of the federation's spec")]
+    #[error("has no column `{0}`, one of the columns of the federation's spec")]
     NoColumn(String),
     /// A column is there twice.
-    #[error("has two columns `{0}`, one of `fingerprints.columns` of the federation's spec")]
+    #[error("has two columns `{0}`, one of the columns of the federation's spec")]
     TwoColumns(String),
     /// The label is a feature.
     #[error(
-        "takes `{0}` for the label, which is one of `fingerprints.columns` of the federation's spec: name the label's column \
+        "takes `{0}` for the label, which is one of the columns of the federation's spec: name the label's column \
          with `,label=COLUMN`"
     )]
     LabelIsFeature(String),

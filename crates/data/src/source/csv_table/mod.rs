@@ -8,58 +8,51 @@
 //!   order. Nodes that each bring their own table must give `classes=`, or the same class may get different numbers.
 //! - **Columns:** all but the label's, in their order; where a federation names its columns, those
 //!   of a table with a header by their names, whatever else it has.
-//! - **Values** are taken as they are; scale them beforehand.
+//! - **Values:** where the spec describes the columns (`data.columns`), words, gaps and truth values are read as
+//!   [`crate::table`] says. Otherwise all are numbers, taken as they are.
+//! - **Tests:** rows of a file of their own (`test=FILE`), or those of which a column says so (`split=COLUMN`); rows of which
+//!   a column says the same (`group=COLUMN`), as the visits of one patient, stay together.
+//! - **Separators:** commas, semicolons, tabs or bars, whichever the first row has most of. Where it is no comma, numbers may
+//!   have decimal commas.
 
 mod classes;
+mod file;
 mod header;
 mod unlabelled;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use csv::{ReaderBuilder, StringRecord};
-use fednode_config::{TableDoc, config};
+use fednode_config::{ConfigError, TableDoc, config};
+use fednode_core::spec::MOST_COLUMNS;
 
 use self::classes::classes_of;
-use self::header::{check_label, find, is_number, numbers_columns};
+use self::file::{Layout, Rows, Table};
 use super::kind::Reader;
 use super::options::{Classes, Column};
 use super::records::Wanted;
-use super::{Facts, Pool, Source};
+use super::{Columns, Facts, Pool, Source};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
+use crate::table::Survey;
 
 pub(super) use self::classes::class_names;
+pub(super) use self::file::LABEL_NAMES;
 pub use self::header::HeaderError;
-pub use self::unlabelled::{RowsError, numbers};
+pub use self::unlabelled::{RowsError, numbers, raw_rows};
 
-/// Headers that name the label column.
-pub(super) const LABEL_NAMES: [&str; 3] = ["label", "class", "target"];
-
+/// A table, and one of rows for tests if there is one.
 #[derive(Debug)]
 struct CsvTable {
-    path: PathBuf,
-    label: Option<String>,
+    tables: Vec<Table>,
     classes: Option<Classes>,
-    /// The columns that are wanted; none are all.
-    wanted: Vec<String>,
-}
-
-/// What the first row tells.
-struct Layout {
-    has_header: bool,
-    label: usize,
-    /// The columns of a sample's values.
-    features: Vec<usize>,
-    /// What they are called, if there is a header.
-    names: Vec<String>,
 }
 
 config! {
-    /// A table of numbers.
+    /// A table.
     pub(super) struct Options {
-        /// The table, separated by commas.
+        /// The table, separated by commas, semicolons, tabs or bars.
         file: PathBuf = PathBuf::new() => "FILE",
         /// The column of the classes: its name, or its number from 0. Without it, the column that is called `label`, `class`
         /// or `target`, else the last one.
@@ -67,173 +60,99 @@ config! {
         /// The classes, where every node brings its own table: how many, names in order, or `LABEL=>NAME`, or a table of
         /// labels and names. Without it, the labels that are there.
         classes: Option<Classes> = None => "[LABEL=>]A|…",
+        /// A table of rows for tests, with the same columns.
+        test: Option<PathBuf> = None => "FILE",
+        /// The column that says which rows are for tests: `test`, `true`, `yes` or `1`.
+        split: Option<Column> = None => "COL",
+        /// The column that says which rows belong together, as the visits of one patient: they are all for tests or all not.
+        group: Option<Column> = None => "COL",
     }
 }
 
 impl Reader for Options {
     const NAME: &'static str = "csv";
-    const ABOUT: &'static str = "a table of numbers with a label column";
+    const ABOUT: &'static str = "a table with a label column";
     const ARGUMENT: Option<&'static str> = Some("file");
 
     fn table() -> TableDoc {
         Self::doc()
     }
 
-    fn open(self, columns: &[String]) -> Result<Box<dyn Source>, DataError> {
-        Ok(Box::new(CsvTable {
+    fn check(&self) -> Result<(), ConfigError> {
+        let ways = [
+            self.test.is_some(),
+            self.split.is_some(),
+            self.group.is_some() && self.test.is_some(),
+        ];
+        if ways.into_iter().filter(|is_given| *is_given).count() > 1 {
+            let text = "`test` and `split` both say which rows are for tests, and with `test` no `group` can: leave one out";
+            return Err(ConfigError(text.into()));
+        }
+        Ok(())
+    }
+
+    fn open(self, columns: &Columns) -> Result<Box<dyn Source>, DataError> {
+        let name = |column: Option<Column>| column.map(|Column(column)| column);
+        let table = Table {
             path: self.file,
-            label: self.label.map(|Column(column)| column),
+            label: name(self.label),
+            split: name(self.split),
+            group: name(self.group),
+            wanted: columns.clone(),
+        };
+        let test = self.test.map(|path| Table {
+            path,
+            ..table.clone()
+        });
+        Ok(Box::new(CsvTable {
+            tables: [table].into_iter().chain(test).collect(),
             classes: self.classes,
-            wanted: columns.to_vec(),
         }))
     }
 }
 
 impl CsvTable {
-    fn reader(&self, has_header: bool) -> Result<csv::Reader<std::fs::File>, DataError> {
-        let mut builder = ReaderBuilder::new();
-        builder.has_headers(has_header).trim(csv::Trim::All);
-        builder
-            .from_path(&self.path)
-            .map_err(|error| damaged(&self.path, error))
-    }
-
-    fn layout(&self) -> Result<Layout, DataError> {
-        let first = self.reader(false)?.records().next();
-        let first = first.ok_or_else(|| DataError::malformed(&self.path, "is empty"))?;
-        let first = first.map_err(|error| damaged(&self.path, error))?;
-        let columns = first.len();
-        if columns < 2 {
-            let separator = [';', '\t']
-                .into_iter()
-                .find(|separator| first.iter().any(|cell| cell.contains(*separator)));
-            let cause = match separator {
-                Some(separator) => format!("is separated by {separator:?}: write it with commas"),
-                None => "needs at least a label and one value per row".to_owned(),
-            };
-            return Err(DataError::malformed(&self.path, cause));
-        }
-        let by_name = self.named_column(&first);
-        let label = match (&self.label, by_name) {
-            (_, Some(column)) => column,
-            (Some(text), None) => {
-                let number = text.parse().ok().filter(|column| *column < columns);
-                number.ok_or_else(|| {
-                    let cause = format!(
-                        "has no column `{text}` (names from the header, or 0 to {})",
-                        columns - 1
-                    );
-                    DataError::malformed(&self.path, cause)
-                })?
-            }
-            (None, None) => columns - 1,
-        };
-        let has_header = by_name.is_some()
-            || !first.iter().any(is_number)
-            || numbers_columns(&first, label) && !self.is_a_class(&first[label], label)?;
-        let mut features: Vec<usize> = (0..columns).filter(|column| *column != label).collect();
-        if !has_header {
-            return Ok(Layout {
-                has_header,
-                label,
-                features,
-                names: Vec::new(),
-            });
-        }
-        if !self.wanted.is_empty() {
-            let malformed =
-                |cause: HeaderError| DataError::malformed(&self.path, cause.to_string());
-            features = find(&self.wanted, &first).map_err(malformed)?;
-            let is_guessed = self.label.is_none() && by_name.is_none();
-            check_label(&first, label, &features, is_guessed).map_err(malformed)?;
-        }
-        let names = features
-            .iter()
-            .map(|column| first[*column].to_owned())
-            .collect();
-        Ok(Layout {
-            has_header,
-            label,
-            features,
-            names,
-        })
-    }
-
-    /// Tells whether the label of the first row is that of another one too.
-    fn is_a_class(&self, name: &str, label: usize) -> Result<bool, DataError> {
-        let mut rows = 0;
-        self.for_each(false, |_, row| {
-            rows += usize::from(&row[label] == name);
-            Ok(())
-        })?;
-        Ok(rows > 1)
-    }
-
-    fn named_column(&self, first: &StringRecord) -> Option<usize> {
-        let position = |name: &str| {
-            first
-                .iter()
-                .position(|cell| cell.eq_ignore_ascii_case(name) && !is_number(cell))
-        };
-        match &self.label {
-            Some(name) => position(name),
-            None => LABEL_NAMES.iter().find_map(|name| position(name)),
-        }
-    }
-
-    /// Shows each row, with its place among the samples.
-    fn for_each(
+    /// Returns the classes: those that are named, else those of the labels that occur.
+    fn classes(
         &self,
-        has_header: bool,
-        mut visit: impl FnMut(usize, &StringRecord) -> Result<(), DataError>,
-    ) -> Result<(), DataError> {
-        let mut reader = self.reader(has_header)?;
-        let mut row = StringRecord::new();
-        let mut at = 0;
-        while reader
-            .read_record(&mut row)
-            .map_err(|error| damaged(&self.path, error))?
-        {
-            visit(at, &row)?;
-            at += 1;
+        layout: &Layout,
+        labels: &[Arc<str>],
+        distinct: &BTreeSet<Arc<str>>,
+    ) -> Result<Classes, DataError> {
+        match &self.classes {
+            Some(classes) => Ok(classes.clone()),
+            None => classes_of(layout, labels, distinct)
+                .map(Classes::called)
+                .map_err(|cause| DataError::malformed(&self.tables[0].path, cause)),
         }
-        Ok(())
     }
 
-    fn number(&self, row: &StringRecord, column: usize) -> Result<f32, DataError> {
-        let cell = &row[column];
-        cell.parse::<f32>()
-            .ok()
-            .filter(|value| value.is_finite())
-            .ok_or_else(|| {
-                let line = std::fs::read(&self.path).map_or(0, |bytes| line_of(&bytes, row));
-                DataError::malformed(
-                    &self.path,
-                    format!("holds `{cell}` in column {column} of line {line}, not a number"),
-                )
-            })
+    /// Returns the classes of rows, of which each file has so many.
+    fn labels(&self, classes: &Classes, files: &[Vec<Arc<str>>]) -> Result<Vec<u16>, DataError> {
+        let mut known: BTreeMap<&Arc<str>, u16> = BTreeMap::new();
+        let mut labels = Vec::new();
+        for (table, texts) in self.tables.iter().zip(files) {
+            for (at, text) in texts.iter().enumerate() {
+                if !known.contains_key(text) {
+                    let class = classes.of(text).ok_or_else(|| {
+                        let cause = format!(
+                            "has label `{text}` in row {at}, which is none of its {} classes",
+                            classes.names.len()
+                        );
+                        DataError::malformed(&table.path, cause)
+                    })?;
+                    known.insert(text, class);
+                }
+                labels.push(known[text]);
+            }
+        }
+        Ok(labels)
     }
-}
-
-/// Returns the line of a row, counting from 1: the reader's own count is one too low where lines end with CR and LF.
-fn line_of(bytes: &[u8], row: &StringRecord) -> usize {
-    let start = row
-        .position()
-        .map_or(0, |position| position.byte() as usize)
-        .min(bytes.len());
-    let ends = bytes[start..]
-        .iter()
-        .take_while(|byte| b"\r\n".contains(byte))
-        .count();
-    1 + bytes[..start + ends]
-        .iter()
-        .filter(|byte| **byte == b'\n')
-        .count()
 }
 
 impl Source for CsvTable {
     fn describe(&self) -> Result<Facts, DataError> {
-        let names = self.layout()?.names;
+        let names = self.tables[0].layout()?.names;
         let distinct: BTreeSet<&String> = names.iter().collect();
         let are_names = !names.is_empty() && distinct.len() == names.len();
         Ok(Facts::Table {
@@ -241,97 +160,77 @@ impl Source for CsvTable {
         })
     }
 
-    fn pool(&self) -> Result<Pool, DataError> {
-        let layout = self.layout()?;
-        let mut texts: Vec<Arc<str>> = Vec::new();
-        let mut distinct: BTreeSet<Arc<str>> = BTreeSet::new();
-        self.for_each(layout.has_header, |_, row| {
-            let text = &row[layout.label];
-            if text.is_empty() {
-                let line = std::fs::read(&self.path).map_or(0, |bytes| line_of(&bytes, row));
-                return Err(DataError::malformed(
-                    &self.path,
-                    format!("has no label in line {line}: leave that row out"),
-                ));
-            }
-            let text = distinct
-                .get(text)
-                .cloned()
-                .unwrap_or_else(|| Arc::from(text));
-            distinct.insert(Arc::clone(&text));
-            texts.push(text);
+    fn survey(&self) -> Result<Option<Survey>, DataError> {
+        let layout = self.tables[0].layout()?;
+        let distinct: BTreeSet<&String> = layout.names.iter().collect();
+        let n_columns = layout.names.len();
+        if n_columns == 0 || distinct.len() < n_columns || n_columns > MOST_COLUMNS {
+            return Ok(None);
+        }
+        let mut survey = Survey::of(layout.names.iter().cloned());
+        self.tables[0].for_each(layout.has_header, |_, row| {
+            let cells = layout.features.iter().map(|column| &row[*column]);
+            survey.add(cells, layout.decimal);
             Ok(())
         })?;
-        let Classes {
-            names,
-            labels: written,
-        } = match &self.classes {
-            Some(classes) => classes.clone(),
-            None => {
-                let found = classes_of(&layout, &texts, &distinct);
-                Classes::called(found.map_err(|cause| DataError::malformed(&self.path, cause))?)
-            }
-        };
-        let by_name: BTreeMap<&str, u16> = written.iter().map(String::as_str).zip(0..).collect();
-        let label = |(at, text): (usize, &Arc<str>)| {
-            by_name.get(text.as_ref()).copied().ok_or_else(|| {
-                let cause = format!(
-                    "has label `{text}` in row {at}, which is none of its {} classes",
-                    names.len()
-                );
-                DataError::malformed(&self.path, cause)
-            })
-        };
-        let labels = texts
+        survey.finish();
+        Ok(Some(survey))
+    }
+
+    fn pool(&self) -> Result<Pool, DataError> {
+        let layout = self.tables[0].layout()?;
+        let mut distinct = BTreeSet::new();
+        let files: Vec<Rows> = self
+            .tables
             .iter()
-            .enumerate()
-            .map(label)
+            .map(|table| table.rows(&mut distinct))
             .collect::<Result<_, _>>()?;
+        let classes = self.classes(&layout, &files[0].labels, &distinct)?;
+        let mut tests = files[0].tests.clone();
+        if let [train, test] = files.as_slice() {
+            let of = |rows: &Rows, is_test| vec![is_test; rows.labels.len()];
+            tests = Some([of(train, false), of(test, true)].concat());
+        }
+        let groups = files[0]
+            .groups
+            .as_ref()
+            .map(|groups| numbered_groups(groups));
+        let texts: Vec<Vec<Arc<str>>> = files.into_iter().map(|rows| rows.labels).collect();
         Ok(Pool {
             shape: [1, 1, layout.features.len()],
-            labels,
-            class_names: names,
+            labels: self.labels(&classes, &texts)?,
+            class_names: classes.names,
+            tests,
+            groups,
         })
     }
 
     fn read(&self, pool: &Pool, indices: &[u32]) -> Result<Samples, DataError> {
-        let layout = self.layout()?;
         let width = pool.shape[2];
         let wanted = Wanted::new(indices);
-        let mut cursor = wanted.within(0..u32::MAX);
         let mut values = vec![0.0; indices.len() * width];
-        self.for_each(layout.has_header, |at, row| {
-            for place in cursor.places(at) {
-                for (value, column) in values[place * width..(place + 1) * width]
-                    .iter_mut()
-                    .zip(&layout.features)
-                {
-                    *value = self.number(row, *column)?;
+        let mut start = 0;
+        for table in &self.tables {
+            let layout = table.layout()?;
+            let mut cursor = wanted.within(start..u32::MAX);
+            table.for_each(layout.has_header, |at, row| {
+                start += 1;
+                for place in cursor.places(at) {
+                    let sample = &mut values[place * width..(place + 1) * width];
+                    for (feature, value) in sample.iter_mut().enumerate() {
+                        *value = table.value(row, &layout, feature)?;
+                    }
                 }
-            }
-            Ok(())
-        })?;
+                Ok(())
+            })?;
+        }
         pool.samples(indices, Pixels::Floats(values))
     }
 }
 
-fn damaged(path: &Path, error: csv::Error) -> DataError {
-    match error.into_kind() {
-        csv::ErrorKind::Io(source) => DataError::Read {
-            path: path.to_owned(),
-            source,
-        },
-        csv::ErrorKind::UnequalLengths {
-            pos,
-            expected_len,
-            len,
-        } => {
-            let line = pos.map_or(0, |pos| pos.line());
-            DataError::malformed(
-                path,
-                format!("has {len} cells in line {line}, but {expected_len} before"),
-            )
-        }
-        _ => DataError::malformed(path, "is no UTF-8 text"),
-    }
+/// Numbers groups in the order of their words.
+fn numbered_groups(groups: &[Arc<str>]) -> Vec<u32> {
+    let distinct: BTreeSet<&Arc<str>> = groups.iter().collect();
+    let numbers: BTreeMap<&Arc<str>, u32> = distinct.into_iter().zip(0..).collect();
+    groups.iter().map(|group| numbers[group]).collect()
 }

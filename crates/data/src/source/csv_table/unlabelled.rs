@@ -1,9 +1,11 @@
 //! Tables without labels, for predictions.
 
-use csv::ReaderBuilder;
+use csv::{ReaderBuilder, StringRecord};
+use fednode_core::spec::TableColumn;
 
+use super::file::{line_of, most_frequent_separator};
 use super::header::{HeaderError, find, is_number};
-use super::line_of;
+use crate::table::{CellError, Decimal, encode};
 
 /// Tells why bytes are no rows of numbers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +28,19 @@ pub enum RowsError {
         /// How many that are.
         expected: usize,
     },
+    /// A value is not of its column.
+    #[error("{cause}, in column `{column}` of line {line}")]
+    Cell {
+        /// What is wrong.
+        cause: CellError,
+        /// The column.
+        column: String,
+        /// Where it is.
+        line: usize,
+    },
+    /// There is no header.
+    #[error("has no header: its first line must name the columns `{}`", .0.join("`, `"))]
+    NoHeader(Vec<String>),
     /// A value is no finite number.
     #[error("holds `{cell}` in line {line}, not a finite number")]
     NoNumber {
@@ -93,4 +108,62 @@ pub fn numbers(bytes: &[u8], width: usize, columns: &[String]) -> Result<Vec<f32
         }
     }
     Ok(values)
+}
+
+/// Reads rows of a raw table without any label, one after the other, by the names in its header: a gap is NaN.
+///
+/// # Errors
+/// Names the column that is not there, or the cell that is not of its column.
+pub fn raw_rows(bytes: &[u8], columns: &[TableColumn]) -> Result<Vec<f32>, RowsError> {
+    let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
+    let first_line = bytes
+        .split(|byte| *byte == b'\n')
+        .next()
+        .unwrap_or_default();
+    let separator = most_frequent_separator(first_line);
+    let mut reader = ReaderBuilder::new()
+        .delimiter(separator)
+        .trim(csv::Trim::All)
+        .from_reader(bytes);
+    let no_text = |_| RowsError::NoText;
+    let header = reader.headers().map_err(no_text)?.clone();
+    let is_known = |name: &String| header.iter().any(|cell| cell.eq_ignore_ascii_case(name));
+    if !names.iter().any(is_known) {
+        return Err(RowsError::NoHeader(names));
+    }
+    let places = find(&names, &header)?;
+    let rows = reader
+        .records()
+        .map(|row| row.map_err(|error| unequal(&error, header.len())))
+        .collect::<Result<Vec<StringRecord>, _>>()?;
+    let has_commas = separator != b',' && rows.iter().flatten().any(Decimal::is_needed_by);
+    let decimal = if has_commas {
+        Decimal::Comma
+    } else {
+        Decimal::Point
+    };
+    let mut values = Vec::with_capacity(rows.len() * columns.len());
+    for row in &rows {
+        for (column, place) in columns.iter().zip(&places) {
+            let value = encode(column, &row[*place], decimal);
+            values.push(value.map_err(|cause| RowsError::Cell {
+                cause,
+                column: column.name.clone(),
+                line: line_of(bytes, row),
+            })?);
+        }
+    }
+    Ok(values)
+}
+
+fn unequal(error: &csv::Error, expected: usize) -> RowsError {
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { pos, len, .. } => RowsError::Width {
+            values: *len as usize,
+            line: pos.as_ref().map_or(0, |pos| pos.line() as usize),
+            who: "its header has",
+            expected,
+        },
+        _ => RowsError::NoText,
+    }
 }

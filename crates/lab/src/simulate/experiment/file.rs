@@ -8,8 +8,9 @@ use fednode_core::config::{ConfigError, unknown_name};
 use super::{Experiment, Variant};
 use fednode_cli::dotted::Assignment;
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "data",
+    "own",
     "partition_file",
     "seeds",
     "aggregator",
@@ -56,6 +57,14 @@ impl Experiment {
         };
         match key {
             "data" => self.data = Some(value.as_str().ok_or_else(|| wrong("a text"))?.to_owned()),
+            "own" => {
+                let texts = value.as_array().map(|items| {
+                    let text = |item: &toml::Value| item.as_str().map(str::to_owned);
+                    items.iter().map(text).collect::<Option<Vec<String>>>()
+                });
+                let texts = texts.flatten().filter(|texts| !texts.is_empty());
+                self.own = texts.ok_or_else(|| wrong("a list of texts, a source for each node"))?;
+            }
             "partition_file" => {
                 self.partition_file =
                     Some(folder.join(value.as_str().ok_or_else(|| wrong("a path"))?));

@@ -1,9 +1,15 @@
 //! What came of a run, put together from what its nodes keep.
 
+use std::sync::Arc;
+
 use fednode_cli::everyone::EveryonesTest;
+use fednode_cli::failure::{OrFail, no_learner};
+use fednode_learn::{Learner, own_model};
+use fednode_runtime::exit::ExitCode;
 use fednode_sim as sim;
 
-use super::{Played, Prepared};
+use super::{Means, Played, Prepared};
+use crate::control::{self, Compared, Worth};
 use crate::simulate::play::Play;
 use crate::swarm::collect::{self, Observed};
 use crate::swarm::summary::Summary;
@@ -16,7 +22,10 @@ pub(super) struct Finished {
 
 impl Prepared {
     /// Puts the result together.
-    pub(super) fn finish(&self, played: &Played) -> Finished {
+    ///
+    /// # Errors
+    /// Fails if a node cannot be trained alone, where that is wanted.
+    pub(super) fn finish(&self, played: &Played, means: &Means<'_>) -> anyhow::Result<Finished> {
         let took = played.models.saver().took();
         let nodes = played.shards.len();
         let memory = fednode_runtime::memory().peak_rss_bytes.unwrap_or(0) / nodes as u64;
@@ -29,16 +38,47 @@ impl Prepared {
             .collect();
         let run = collect::Run {
             spec: &self.spec,
-            data: &self.run.data,
+            data: &self.sources.to_string(),
             device: &played.device,
             cores: None,
             wall_seconds: took.as_secs_f64(),
             effective_config: self.effective(),
         };
-        Finished {
-            summary: collect::summarise(run, &observed, Vec::new()),
+        let worth = if self.run.control {
+            self.worth(played, means)?
+        } else {
+            None
+        };
+        Ok(Finished {
+            summary: Summary {
+                worth,
+                ..collect::summarise(run, &observed, Vec::new())
+            },
             records,
+        })
+    }
+
+    /// Compares what the nodes serve with what each does alone.
+    fn worth(&self, played: &Played, means: &Means<'_>) -> anyhow::Result<Option<Worth>> {
+        let device = means.device.open(means.threads)?;
+        let mut nodes = Vec::new();
+        for member in 0..played.shards.len() {
+            let own = own_model::by_number(&self.spec, member);
+            let split = played.models.data(member);
+            let mut learner = Learner::new(&own, member as u64, Arc::clone(&split), &device)
+                .map_err(no_learner)?;
+            let knowledge = played.models.knowledge(member);
+            knowledge
+                .give_to(&mut learner, member as u64, Arc::clone(&split))
+                .or_fail(ExitCode::Internal)?;
+            nodes.push(Compared {
+                shard: member as u32 + 1,
+                node_seed: member as u64,
+                served: learner.predict(&split.test).or_fail(ExitCode::Data)?,
+                split,
+            });
         }
+        control::compare(&self.spec, &nodes, means.device, means.threads)
     }
 
     /// Returns what is known of a node in the end; `memory` is its share of the whole.

@@ -1,0 +1,229 @@
+//! The data of all nodes, for who has it all on one machine: one data set that is divided, or files of each node's own.
+
+use std::path::Path;
+
+use fednode_core::FederationSpec;
+use fednode_core::spec::width_of;
+use fednode_data::table::Survey;
+use fednode_data::{DataSource, Shard, load_shard, load_shards};
+use fednode_runtime::exit::ExitCode;
+use serde::{Serialize, Serializer};
+
+use super::division::{Division, partition_text, shard_params};
+use super::{OWN, facts, is_own, refuse_own, source};
+use crate::failure::{OrFail, fail};
+use crate::federation::{Args, DataFacts};
+
+/// Where the data of all nodes comes from.
+#[derive(Debug, Clone)]
+pub enum Sources {
+    /// One data set, which is divided among them.
+    Divided(DataSource),
+    /// Each node's own.
+    Own(Vec<DataSource>),
+}
+
+impl Sources {
+    /// Reads one source for all, or one for each node.
+    ///
+    /// # Errors
+    /// Says what is possible.
+    pub fn read(data: &str, own: &[String]) -> anyhow::Result<Self> {
+        if own.is_empty() {
+            return source(data).map(Self::Divided);
+        }
+        let sources: anyhow::Result<Vec<DataSource>> =
+            own.iter().map(|text| source(text)).collect();
+        sources.map(Self::Own)
+    }
+
+    /// Returns the same sources with every path changed.
+    #[must_use]
+    pub fn map(self, change: impl Fn(&DataSource) -> DataSource) -> Self {
+        match self {
+            Self::Divided(source) => Self::Divided(change(&source)),
+            Self::Own(sources) => Self::Own(sources.iter().map(change).collect()),
+        }
+    }
+
+    /// Returns where a node's samples come from, counted from 0.
+    ///
+    /// # Panics
+    /// Panics if there are fewer sources of one's own.
+    pub fn of_node(&self, node: usize) -> &DataSource {
+        match self {
+            Self::Divided(source) => source,
+            Self::Own(sources) => &sources[node],
+        }
+    }
+
+    /// Tells whether each node has its own.
+    pub fn are_own(&self) -> bool {
+        matches!(self, Self::Own(_))
+    }
+
+    /// Returns what they say of themselves. Raw tables of several nodes are described by what all of them hold.
+    ///
+    /// # Errors
+    /// Names the file that is missing or damaged, or does not go with the first.
+    pub fn facts(&self) -> anyhow::Result<DataFacts> {
+        match self {
+            Self::Divided(source) => facts(source),
+            Self::Own(sources) => of_all(sources),
+        }
+    }
+
+    /// Refuses a spec that is for other data than these, and adapts flags to data of the nodes' own: there are as many nodes
+    /// as sources.
+    ///
+    /// # Errors
+    /// Says what contradicts what.
+    pub fn suit(&self, args: &Args) -> anyhow::Result<Args> {
+        let Self::Own(sources) = self else {
+            return Ok(args.clone());
+        };
+        let n_nodes = sources.len() as u32;
+        if args.nodes.is_some_and(|nodes| nodes != n_nodes) {
+            let text =
+                format!("--own is given {n_nodes} times: leave out --nodes, or say {n_nodes}");
+            return Err(fail(ExitCode::Configuration, text));
+        }
+        if args
+            .partition
+            .as_deref()
+            .is_some_and(|partition| !is_own(partition))
+            || args.partition_file.is_some()
+        {
+            let text = "with --own nothing is divided: the partition is `own`, or `own:SHARE` for the share of test rows";
+            return Err(fail(ExitCode::Configuration, text));
+        }
+        Ok(Args {
+            nodes: Some(n_nodes),
+            partition: args.partition.clone().or_else(|| Some(OWN.into())),
+            ..args.clone()
+        })
+    }
+
+    /// Divides as a spec says.
+    ///
+    /// # Errors
+    /// As [`Division::make`].
+    pub fn division(&self, spec: &FederationSpec, file: Option<&Path>) -> anyhow::Result<Division> {
+        match self {
+            Self::Divided(source) => {
+                refuse_own(spec, "one data set")?;
+                Division::make(source, spec, file)
+            }
+            Self::Own(sources) => {
+                let each = sources
+                    .iter()
+                    .map(|source| Division::make(source, spec, file));
+                Ok(Division::of_own(each.collect::<anyhow::Result<_>>()?))
+            }
+        }
+    }
+
+    /// Reads the shards of all nodes.
+    ///
+    /// # Errors
+    /// Names the file that is missing or damaged.
+    pub fn shards(&self, spec: &FederationSpec, file: Option<&Path>) -> anyhow::Result<Vec<Shard>> {
+        let (partition, params) = (
+            partition_text(&spec.data.partition, file)?,
+            shard_params(spec),
+        );
+        match self {
+            Self::Divided(source) => {
+                load_shards(&source.clone().for_federation(spec), &partition, &params)
+                    .or_fail(ExitCode::Data)
+            }
+            Self::Own(sources) => sources
+                .iter()
+                .map(|source| {
+                    load_shard(&source.clone().for_federation(spec), &partition, &params, 0)
+                })
+                .collect::<Result<_, _>>()
+                .or_fail(ExitCode::Data),
+        }
+    }
+
+    /// Reads the shard of the first node.
+    ///
+    /// # Errors
+    /// As [`Self::shards`].
+    pub fn first(&self, spec: &FederationSpec, file: Option<&Path>) -> anyhow::Result<Shard> {
+        let source = self.of_node(0).clone().for_federation(spec);
+        let (partition, params) = (
+            partition_text(&spec.data.partition, file)?,
+            shard_params(spec),
+        );
+        load_shard(&source, &partition, &params, 0).or_fail(ExitCode::Data)
+    }
+}
+
+/// Puts together what the nodes' own sources say of themselves.
+fn of_all(sources: &[DataSource]) -> anyhow::Result<DataFacts> {
+    let each: Vec<DataFacts> = sources.iter().map(facts).collect::<anyhow::Result<_>>()?;
+    let (mut all, first) = (each[0].clone(), &sources[0]);
+    for (source, facts) in sources.iter().zip(&each).skip(1) {
+        let differs = if facts.class_names != all.class_names || facts.classes != all.classes {
+            Some("other classes: name them for both with `,classes=LABEL=>NAME|…`")
+        } else if facts.described.is_empty() != all.described.is_empty()
+            || facts.described.is_empty() && facts.input != all.input
+        {
+            Some("samples of another shape")
+        } else {
+            None
+        };
+        if let Some(difference) = differs {
+            let text = format!(
+                "`{source}` has not the classes or samples of `{first}`: it has {difference}"
+            );
+            return Err(fail(ExitCode::Data, text));
+        }
+    }
+    // Of nodes of different sizes, what suits the middle one.
+    let mut sizes: Vec<usize> = each.iter().map(|facts| facts.samples).collect();
+    sizes.sort_unstable();
+    all.samples = sizes[sizes.len() / 2];
+    if !all.described.is_empty() {
+        all.described = surveyed(sources)?.columns();
+        all.input = [1, 1, width_of(&all.described)];
+    }
+    Ok(all)
+}
+
+/// Looks at all tables together.
+fn surveyed(sources: &[DataSource]) -> anyhow::Result<Survey> {
+    let mut all: Option<Survey> = None;
+    for source in sources {
+        let survey = source
+            .open()
+            .and_then(|opened| opened.survey())
+            .or_fail(ExitCode::Data)?
+            .unwrap_or_default();
+        match &mut all {
+            None => all = Some(survey),
+            Some(all) => all.join(&survey),
+        }
+    }
+    Ok(all.unwrap_or_default())
+}
+
+impl std::fmt::Display for Sources {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Divided(source) => source.fmt(f),
+            Self::Own(sources) => write!(f, "{} own data sets", sources.len()),
+        }
+    }
+}
+
+impl Serialize for Sources {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Divided(source) => serializer.collect_str(source),
+            Self::Own(sources) => serializer.collect_seq(sources.iter().map(ToString::to_string)),
+        }
+    }
+}

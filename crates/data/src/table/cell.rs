@@ -1,0 +1,172 @@
+//! What the words of a cell mean.
+
+use fednode_core::spec::{ColumnKind, TableColumn};
+
+/// Words that stand for no value, whatever the case of their letters.
+const GAPS: [&str; 7] = ["", "na", "n/a", "nan", "null", "?", "-"];
+/// What Python writes for no value; `none` may be a level, as of pains.
+const GAP_OF_PYTHON: &str = "None";
+const YES: [&str; 4] = ["true", "yes", "t", "y"];
+const NO: [&str; 4] = ["false", "no", "f", "n"];
+
+/// What stands before the fraction of a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Decimal {
+    /// A point, as in `2.5`.
+    #[default]
+    Point,
+    /// A comma, as in `2,5`.
+    Comma,
+}
+
+/// Tells why a cell is no value of its column.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CellError {
+    /// A word stands where a number should.
+    #[error("holds `{0}`, which is no number")]
+    NoNumber(String),
+    /// A word stands where yes or no should.
+    #[error("holds `{0}`, which is neither yes nor no")]
+    NoBoolean(String),
+}
+
+/// Tells whether a cell has no value.
+pub(crate) fn is_gap(cell: &str) -> bool {
+    is_any(cell, &GAPS) || cell == GAP_OF_PYTHON
+}
+
+fn is_any(cell: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| cell.eq_ignore_ascii_case(word))
+}
+
+impl Decimal {
+    /// Tells whether a cell is a number with a decimal comma, and none with a point.
+    pub(crate) fn is_needed_by(cell: &str) -> bool {
+        cell.contains(',') && parsed(cell, Self::Comma).is_some()
+    }
+}
+
+/// Reads a finite number.
+///
+/// # Errors
+/// Says that it is none.
+pub(crate) fn number(cell: &str, decimal: Decimal) -> Result<f32, CellError> {
+    let value = parsed(cell, decimal).map(|value| value as f32);
+    value
+        .filter(|value| value.is_finite())
+        .ok_or_else(|| CellError::NoNumber(cell.to_owned()))
+}
+
+/// Reads a finite number.
+pub(super) fn parsed(cell: &str, decimal: Decimal) -> Option<f64> {
+    let parsed = match decimal {
+        Decimal::Point => cell.parse::<f64>(),
+        Decimal::Comma => cell.replace('.', "").replace(',', ".").parse::<f64>(),
+    };
+    parsed.ok().filter(|value| value.is_finite())
+}
+
+/// Reads a word for yes or no.
+pub(super) fn truth(cell: &str) -> Option<bool> {
+    match (is_any(cell, &YES), is_any(cell, &NO)) {
+        (true, _) => Some(true),
+        (_, true) => Some(false),
+        _ => None,
+    }
+}
+
+/// Makes a number of a cell: itself, 1 for yes and 0 for no, or the place of a word among the levels, behind them for any
+/// other word. A gap is NaN.
+///
+/// # Errors
+/// Says what is expected instead.
+pub fn encode(column: &TableColumn, cell: &str, decimal: Decimal) -> Result<f32, CellError> {
+    if is_gap(cell) {
+        return Ok(f32::NAN);
+    }
+    match column.kind {
+        ColumnKind::Number => match truth(cell) {
+            Some(truth) => Ok(f32::from(u8::from(truth))),
+            None => number(cell, decimal),
+        },
+        ColumnKind::Boolean => {
+            let by_number = || parsed(cell, decimal).filter(|value| [0.0, 1.0].contains(value));
+            let value = truth(cell).map(|truth| f32::from(u8::from(truth)));
+            value
+                .or_else(|| by_number().map(|value| value as f32))
+                .ok_or_else(|| CellError::NoBoolean(cell.to_owned()))
+        }
+        ColumnKind::Category => Ok(level(&column.levels, cell, decimal) as f32),
+    }
+}
+
+/// Returns the place of a word among levels: as it is written, else whatever its case, else as the same number.
+fn level(levels: &[String], cell: &str, decimal: Decimal) -> usize {
+    let place = |is_it: &dyn Fn(&String) -> bool| levels.iter().position(is_it);
+    let by_number = || {
+        let value = parsed(cell, decimal)?;
+        place(&|level| parsed(level, Decimal::Point) == Some(value))
+    };
+    place(&|level| level == cell)
+        .or_else(|| place(&|level| level.eq_ignore_ascii_case(cell)))
+        .or_else(by_number)
+        .unwrap_or(levels.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(kind: ColumnKind, levels: &[&str]) -> TableColumn {
+        TableColumn {
+            kind,
+            levels: levels.iter().map(|level| (*level).to_owned()).collect(),
+            ..TableColumn::default()
+        }
+    }
+
+    #[test]
+    fn every_word_for_a_gap_is_one() {
+        let number = column(ColumnKind::Number, &[]);
+        for cell in ["", "NA", "NaN", "?", "Null", "None", "N/A", "-"] {
+            assert!(
+                encode(&number, cell, Decimal::Point).unwrap().is_nan(),
+                "{cell}"
+            );
+        }
+    }
+
+    #[test]
+    fn none_is_a_word_like_others() {
+        let category = column(ColumnKind::Category, &["mild", "none"]);
+        assert_eq!(encode(&category, "none", Decimal::Point), Ok(1.0));
+    }
+
+    #[test]
+    fn numbers_have_points_or_commas() {
+        let number = column(ColumnKind::Number, &[]);
+        assert_eq!(encode(&number, "-2.5e1", Decimal::Point), Ok(-25.0));
+        assert_eq!(encode(&number, "1.234,5", Decimal::Comma), Ok(1234.5));
+        assert_eq!(encode(&number, "TRUE", Decimal::Point), Ok(1.0));
+        let error = encode(&number, "high", Decimal::Point).unwrap_err();
+        assert_eq!(error.to_string(), "holds `high`, which is no number");
+        assert!(encode(&number, "inf", Decimal::Point).is_err());
+    }
+
+    #[test]
+    fn truth_values_are_words_or_zero_and_one() {
+        let boolean = column(ColumnKind::Boolean, &[]);
+        for (cell, value) in [("TRUE", 1.0), ("no", 0.0), ("1.0", 1.0), ("0", 0.0)] {
+            assert_eq!(encode(&boolean, cell, Decimal::Point), Ok(value), "{cell}");
+        }
+        assert!(encode(&boolean, "2", Decimal::Point).is_err());
+    }
+
+    #[test]
+    fn a_word_that_is_no_level_stands_behind_them() {
+        let category = column(ColumnKind::Category, &["Male", "female", "3"]);
+        for (cell, place) in [("Male", 0.0), ("FEMALE", 1.0), ("3.0", 2.0), ("other", 3.0)] {
+            assert_eq!(encode(&category, cell, Decimal::Point), Ok(place), "{cell}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What a node adds up of a column: means over its training rows, so that their mean weighted by rows is that of everybody.
+//!
+//! | kind | numbers |
+//! |---|---|
+//! | number | share of rows with a value; mean of u and of u² over all rows, 0 where there is none; shares of 32 bins |
+//! | boolean | share of rows with a value; share of rows with yes |
+//! | category | share of rows at each level, and at any other word |
+//!
+//! `u` is the number moved and scaled so that the column's range is from -1 to 1, and cut at ±8: no row can say more.
+
+use fednode_core::spec::{ColumnKind, Scaling, TableColumn};
+
+/// Bins of a number's range, from which medians and quartiles are read.
+pub const BINS: usize = 32;
+/// How far outside its range a value counts, in halves of the range.
+const FARTHEST: f64 = 8.0;
+
+/// Returns how many numbers are added up of these columns.
+pub fn n_moments(columns: &[TableColumn]) -> usize {
+    columns.iter().map(of_column).sum()
+}
+
+/// Returns how many numbers are added up of a column.
+pub(super) fn of_column(column: &TableColumn) -> usize {
+    match column.kind {
+        ColumnKind::Number => 3 + BINS,
+        ColumnKind::Boolean => 2,
+        ColumnKind::Category => column.levels.len() + 1,
+    }
+}
+
+/// Where a number's range lies, and how its values are moved there.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Unit {
+    middle: f64,
+    half: f64,
+    is_log: bool,
+}
+
+impl Unit {
+    pub(super) fn of(column: &TableColumn) -> Self {
+        let is_log = column.scaling == Scaling::Log;
+        let [low, high] = column.range.map(|end| if is_log { log(end) } else { end });
+        Self {
+            middle: (low + high) / 2.0,
+            half: ((high - low) / 2.0).max(f64::MIN_POSITIVE),
+            is_log,
+        }
+    }
+
+    /// Returns where a value lies in the range, from -1 to 1.
+    pub(super) fn place(&self, value: f32) -> f64 {
+        let value = f64::from(value);
+        let value = if self.is_log { log(value) } else { value };
+        ((value - self.middle) / self.half).clamp(-FARTHEST, FARTHEST)
+    }
+
+    /// Returns the value at a place, which of a logarithm is the logarithm.
+    pub(super) fn value(&self, place: f64) -> f64 {
+        self.middle + self.half * place
+    }
+}
+
+/// The logarithm of one plus the amount, with the sign of the number.
+fn log(value: f64) -> f64 {
+    value.signum() * libm::log1p(value.abs())
+}
+
+/// Returns the moments of rows, column after column: `rows` holds as many values a row as there are columns, a gap is NaN.
+pub fn moments(columns: &[TableColumn], rows: &[f32]) -> Vec<f64> {
+    let n_rows = (rows.len() / columns.len().max(1)).max(1) as f64;
+    let mut all = Vec::with_capacity(n_moments(columns));
+    for (at, column) in columns.iter().enumerate() {
+        let values = rows.iter().skip(at).step_by(columns.len()).copied();
+        let mut sums = add_up(column, values.filter(|value| !value.is_nan()));
+        sums.iter_mut().for_each(|sum| *sum /= n_rows);
+        all.extend(sums);
+    }
+    all
+}
+
+fn add_up(column: &TableColumn, values: impl Iterator<Item = f32>) -> Vec<f64> {
+    let mut sums = vec![0.0; of_column(column)];
+    let unit = Unit::of(column);
+    for value in values {
+        match column.kind {
+            ColumnKind::Number => {
+                let place = unit.place(value);
+                sums[0] += 1.0;
+                sums[1] += place;
+                sums[2] += place * place;
+                sums[3 + bin(place)] += 1.0;
+            }
+            ColumnKind::Boolean => {
+                sums[0] += 1.0;
+                sums[1] += f64::from(value);
+            }
+            ColumnKind::Category => sums[(value as usize).min(column.levels.len())] += 1.0,
+        }
+    }
+    sums
+}
+
+/// Returns the bin of a place; what is outside the range is in the first or the last.
+fn bin(place: f64) -> usize {
+    (((place + 1.0) / 2.0 * BINS as f64).max(0.0) as usize).min(BINS - 1)
+}

@@ -1,0 +1,258 @@
+//! Raw tables of several owners: words, gaps and truth values as they are, from files to a model that answers.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use fednode_e2e::{fednode, json_of, run};
+use serde_json::Value;
+
+/// A hospital's table: an age around a mean, a word, a truth value, gaps. What is sick depends on all three.
+fn hospital(folder: &Path, name: &str, n: usize, age: usize, separator: char) -> PathBuf {
+    let row = |row: usize| {
+        let (years, kind, smokes) = (age + row * 7 % 20, row * 5 % 3, row * 11 % 2 == 0);
+        let sick = usize::from(years > age + 10) + usize::from(kind == 1) + usize::from(smokes);
+        let years = if row % 9 == 4 {
+            "?".to_owned()
+        } else {
+            format!("{years}.5")
+        };
+        let years = if separator == ';' {
+            years.replace('.', ",")
+        } else {
+            years
+        };
+        let kind = ["typical", "none", "other kind"][kind];
+        [
+            row.to_string(),
+            years,
+            kind.to_owned(),
+            smokes.to_string(),
+            sick.to_string(),
+        ]
+    };
+    let head = ["id", "age", "pain", "smokes", "grade"].map(str::to_owned);
+    let rows = std::iter::once(head).chain((0..n).map(row));
+    let lines: Vec<String> = rows
+        .map(|cells| cells.join(&separator.to_string()))
+        .collect();
+    let path = folder.join(name);
+    std::fs::write(&path, lines.join("\n")).unwrap();
+    path
+}
+
+/// Names a table as a source: grades 0 and 1 are healthy.
+fn source(path: &Path) -> String {
+    format!(
+        "csv:{},label=grade,classes=0=>healthy|1=>healthy|*=>sick",
+        path.display()
+    )
+}
+
+fn federation(command: &str, folder: &Path, tables: &[PathBuf], more: &[&str]) -> Output {
+    let mut fednode = fednode();
+    fednode
+        .args([command, "--json", "--device", "cpu", "--out"])
+        .arg(folder.join(command));
+    for table in tables {
+        fednode.args(["--own", &source(table)]);
+    }
+    fednode.args(more);
+    run(fednode)
+}
+
+fn three_hospitals(folder: &Path) -> Vec<PathBuf> {
+    vec![
+        hospital(folder, "north.csv", 120, 40, ','),
+        hospital(folder, "south.csv", 60, 55, ';'),
+        hospital(folder, "west.tsv", 200, 30, '\t'),
+    ]
+}
+
+fn accuracies(summary: &Value) -> Vec<f64> {
+    let nodes = summary["per_node"].as_array().unwrap();
+    nodes
+        .iter()
+        .map(|node| node["accuracy"].as_f64().unwrap())
+        .collect()
+}
+
+fn predict(model: &Path, table: &Path) -> Command {
+    let mut command = fednode();
+    command
+        .args(["predict", "--json", "--state"])
+        .arg(model)
+        .arg(table);
+    command
+}
+
+#[test]
+fn files_of_three_owners_become_models_that_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let tables = three_hospitals(folder.path());
+    let live = json_of(&federation("swarm", folder.path(), &tables, &[]));
+    assert_eq!(live["partition"], "own");
+    let of = |key: &str| live[key].as_f64().unwrap();
+    assert!(of("served") > of("majority_class_accuracy") + 0.1, "{live}");
+    assert!((of("served") - of("alone") - of("difference")).abs() < 1e-9);
+    assert!(live["interval"][0].as_f64().unwrap() <= of("difference"));
+    assert!((1..=3).contains(&live["worst_node"]["shard"].as_u64().unwrap()));
+    assert!(
+        live["measures"]["auroc"][0].as_f64().unwrap() > 0.8,
+        "{live}"
+    );
+    // The same samples are divided and trained in the same way in one process.
+    let simulated = json_of(&federation(
+        "simulate",
+        folder.path(),
+        &tables,
+        &["--control"],
+    ));
+    for (live, simulated) in accuracies(&live).into_iter().zip(accuracies(&simulated)) {
+        assert!(
+            (live - simulated).abs() < 0.2,
+            "{live}, simulated {simulated}"
+        );
+    }
+
+    // New patients, columns in another order, a word that nobody knew, gaps.
+    let state = folder.path().join("swarm/nodes/1/state");
+    let patients = folder.path().join("new.csv");
+    std::fs::write(
+        &patients,
+        "pain,smokes,age,ward\nnone,yes,58,7\ntypical,no,41,7\nnever heard,,NA,\n",
+    )
+    .unwrap();
+    let predicted = json_of(&run(predict(&state, &patients)));
+    let names: Vec<&str> = predicted
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names[..2], ["sick", "healthy"]);
+    assert_eq!(names.len(), 3);
+}
+
+#[track_caller]
+fn assert_fails(output: &Output, code: i32, words: &[&str]) {
+    let message = String::from_utf8_lossy(&output.stderr);
+    let last = message.lines().last().unwrap_or_default();
+    assert_eq!(output.status.code(), Some(code), "{message}");
+    let missing: Vec<&&str> = words.iter().filter(|word| !last.contains(**word)).collect();
+    assert!(missing.is_empty(), "`{last}` lacks {missing:?}");
+}
+
+#[test]
+fn what_would_break_a_round_is_said_with_column_and_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let tables = three_hospitals(folder.path());
+    let init = |dir: &str, data: &str| {
+        let mut command = fednode();
+        command
+            .arg("init")
+            .arg(folder.path().join(dir))
+            .args(["--nodes", "3", "--data", data]);
+        run(command)
+    };
+    assert!(init("organiser", &source(&tables[0])).status.success());
+    let spec = folder.path().join("organiser/federation.toml");
+    let text = std::fs::read_to_string(&spec).unwrap();
+    assert!(
+        text.contains("partition = \"own\"") && text.contains("typical"),
+        "{text}"
+    );
+
+    let check = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let mut command = fednode();
+        command.args(["data", &source(&path), "--spec"]).arg(&spec);
+        run(command)
+    };
+    let head = "age,pain,smokes,grade\n";
+    let rows = "41.5,none,true,2
+,typical,no,0
+60,rare,1,3
+"
+    .repeat(4);
+    let good = check("good.csv", &format!("{head}{rows}"));
+    assert!(
+        good.status.success(),
+        "{}",
+        String::from_utf8_lossy(&good.stderr)
+    );
+    let said = String::from_utf8_lossy(&good.stdout).into_owned();
+    assert!(
+        said.contains("`pain` has words that count as `other`: `rare`"),
+        "{said}"
+    );
+    let words = check(
+        "words.csv",
+        &format!("{head}41.5,none,true,2\nold,typical,no,0\n"),
+    );
+    assert_fails(&words, 4, &["`old`", "column `age`", "line 3"]);
+    let fewer = check("fewer.csv", "age,smokes,grade\n41,true,2\n42,false,0\n");
+    assert_fails(&fewer, 4, &["no column `pain`"]);
+    // Without names for its own labels a table has other classes than the federation.
+    let mut command = fednode();
+    command
+        .args([
+            "data",
+            &format!("csv:{},label=grade", tables[1].display()),
+            "--spec",
+        ])
+        .arg(&spec);
+    assert_fails(&run(command), 4, &["do not go with the federation"]);
+}
+
+#[test]
+fn sources_that_do_not_go_together_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let tables = three_hospitals(folder.path());
+    let nodes = federation("swarm", folder.path(), &tables, &["--nodes", "5"]);
+    assert_fails(&nodes, 3, &["--own is given 3 times"]);
+    let divided = federation("swarm", folder.path(), &tables, &["--partition", "iid"]);
+    assert_fails(&divided, 3, &["nothing is divided"]);
+    let mut command = fednode();
+    let other = format!(
+        "csv:{},label=grade,classes=0=>well|*=>ill",
+        tables[1].display()
+    );
+    command.args([
+        "swarm",
+        "--own",
+        &source(&tables[0]),
+        "--own",
+        &other,
+        "--out",
+    ]);
+    command.arg(folder.path().join("x"));
+    assert_fails(&run(command), 4, &["other classes"]);
+}
+
+#[test]
+fn test_rows_are_those_that_the_owner_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let tables = three_hospitals(folder.path());
+    let test = hospital(folder.path(), "later.csv", 40, 45, ',');
+    let mut command = fednode();
+    command.args(["simulate", "--json", "--own"]);
+    command.arg(format!("{},test={}", source(&tables[0]), test.display()));
+    command.args([
+        "--own",
+        &source(&tables[1]),
+        "--partition",
+        "own:0.5",
+        "--out",
+    ]);
+    command.arg(folder.path().join("run"));
+    let summary = json_of(&run(command));
+    let of = |node: usize, key: &str| summary["per_node"][node][key].as_u64().unwrap();
+    assert_eq!((of(0, "test_samples"), of(1, "test_samples")), (40, 30));
+    assert_eq!(
+        of(0, "train_samples"),
+        108,
+        "all 120 rows, less a tenth for validation"
+    );
+}
