@@ -68,6 +68,7 @@ fn only_the_drawn_arrows_exist() {
         ("fednode-data", &["config", "core"]),
         ("fednode-kernels", &[]),
         ("fednode-measure", &[]),
+        ("fednode-backbone", &[]),
         ("fednode-store", &["core"]),
         ("fednode-net", &["core"]),
         ("fednode-engine", &["core", "mix"]),
@@ -129,6 +130,7 @@ fn each_heavy_library_lives_in_one_crate() {
     let homes = [
         ("burn", "fednode-learn"),
         ("pulp", "fednode-kernels"),
+        ("rten", "fednode-backbone"),
         ("libp2p", "fednode-net"),
         ("serde_cbor", "fednode-net"),
         ("rusqlite", "fednode-store"),
@@ -170,6 +172,11 @@ fn the_pure_crates_have_no_machinery() {
     assert_eq!(
         actual["fednode-kernels"], kernels,
         "the inner loops need instructions and threads, nothing else"
+    );
+    let backbone = ["blake3", "rten", "thiserror"].map(str::to_owned).into();
+    assert_eq!(
+        actual["fednode-backbone"], backbone,
+        "a reader of hostile files needs a hash, a runtime and errors, nothing else"
     );
 }
 

@@ -1,4 +1,5 @@
 //! Raw tables: nodes agree on means and deviations in the first round, and then make the same features of the same rows.
+#![allow(clippy::unwrap_used)]
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
