@@ -46,7 +46,7 @@ from scipy import linalg, special
 NODES, CLASSES, EXPERTS, ROUNDS = 8, 10, 4, 15
 CONVOLUTIONS, DENSE, LAST = ["conv1.w", "conv1.b", "conv2.w", "conv2.b"], ["dense.w", "dense.b"], ["last.w", "last.b"]
 # Test images, epochs a round, batch and learning rate by the number of training images.
-SETTINGS = {300: (150, 2, 10, .02), 1000: (300, 2, 10, .02), 3000: (300, .5, 32, .05)}
+SETTINGS = {300: (150, 2, 10, .02), 1000: (300, 2, 10, .02), 3000: (300, 1, 16, .05)}
 MIXTURES = ["experts", "experts-last", "judged", "guarded"]
 SCHEMES = ["local", "fedavg", "fedper", *MIXTURES]
 # What all nodes average, and what they average by responsibility mass.
