@@ -10,7 +10,11 @@ use serde_json::Value;
 /// A hospital's table: an age around a mean, a word, a truth value, gaps. What is sick depends on all three.
 fn hospital(folder: &Path, name: &str, n: usize, age: usize, separator: char) -> PathBuf {
     let row = |row: usize| {
-        let (years, kind, smokes) = (age + row * 7 % 20, row * 5 % 3, (row * 11).is_multiple_of(2));
+        let (years, kind, smokes) = (
+            age + row * 7 % 20,
+            row * 5 % 3,
+            (row * 11).is_multiple_of(2),
+        );
         let sick = usize::from(years > age + 10) + usize::from(kind == 1) + usize::from(smokes);
         let years = if row % 9 == 4 {
             "?".to_owned()
