@@ -13,11 +13,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use fednode_cli::device::Choice;
-use fednode_cli::failure::{OrFail, no_learner};
+use fednode_cli::failure::{OrFail, fail, no_learner};
 use fednode_core::spec::Preset;
 use fednode_core::{ConfigError, FederationSpec, HyperValue, Precision, Round};
 use fednode_data::Split;
-use fednode_learn::{Learner, Prediction, algorithm};
+use fednode_learn::{ComputeDevice, Learner, Prediction, algorithm, own_model};
 use fednode_measure::{Bootstrap, Classified, Measure, Predictions, Task};
 use fednode_runtime::exit::ExitCode;
 use serde::{Deserialize, Serialize};
@@ -101,81 +101,117 @@ pub(crate) fn compare(
     spec: &FederationSpec,
     nodes: &[Compared],
     device: &Choice,
-    threads: usize,
 ) -> anyhow::Result<Option<Worth>> {
-    let device = device.open(threads)?;
     let own = alone(spec).or_fail(ExitCode::Configuration)?;
-    let (mut served, mut controls) = (Vec::new(), Vec::new());
-    let mut per_node = Vec::new();
-    for node in nodes.iter().filter(|node| !node.split.test.is_empty()) {
-        let number = node.shard as usize - 1;
-        let own = fednode_learn::own_model::by_number(&own, number);
-        let mut learner = Learner::new(&own, node.node_seed, Arc::clone(&node.split), &device)
-            .map_err(no_learner)?;
-        for round in 1..=own.rounds {
-            learner
-                .local_update(Round(round), &mut |_| ControlFlow::Continue(()))
-                .or_fail(ExitCode::Training)?;
-        }
-        let control = learner.predict(&node.split.test).or_fail(ExitCode::Data)?;
-        let labels = &node.split.test.labels;
-        let pair = [
-            classified(&node.served, labels)?,
-            classified(&control, labels)?,
-        ];
-        let [served_of, alone_of] = pair
-            .each_ref()
-            .map(|predictions| Measure::Accuracy.of(predictions).unwrap_or_default());
-        per_node.push(NodeWorth {
-            shard: node.shard,
-            test_samples: labels.len() as u32,
-            served: served_of,
-            alone: alone_of,
-        });
-        served.push((node.served.as_slice(), labels, pair));
-        controls.push(control);
-    }
-    let Some(worst) = per_node
+    let judged: Vec<&Compared> = nodes
         .iter()
-        .min_by(|a, b| a.gain().total_cmp(&b.gain()))
-        .cloned()
-    else {
+        .filter(|node| !node.split.test.is_empty())
+        .collect();
+    let controls = train_all(&own, &judged, device)?;
+    let pairs = judged
+        .iter()
+        .zip(&controls)
+        .map(|(node, control)| {
+            let labels = &node.split.test.labels;
+            Ok([
+                classified(&node.served, labels)?,
+                classified(control, labels)?,
+            ])
+        })
+        .collect::<anyhow::Result<Vec<[Predictions; 2]>>>()?;
+    let per_node: Vec<NodeWorth> = judged
+        .iter()
+        .zip(&pairs)
+        .map(|(node, pair)| {
+            let [served, alone] = accuracies(pair);
+            NodeWorth {
+                shard: node.shard,
+                test_samples: node.split.test.len() as u32,
+                served,
+                alone,
+            }
+        })
+        .collect();
+    let gains = per_node.iter().min_by(|a, b| a.gain().total_cmp(&b.gain()));
+    let Some(worst_node) = gains.cloned() else {
         return Ok(None);
     };
-    let all_labels: Vec<u16> = served
+    let served: Vec<&Prediction> = judged.iter().flat_map(|node| &node.served).collect();
+    let controls: Vec<&Prediction> = controls.iter().flatten().collect();
+    let labels: Vec<u16> = judged
         .iter()
-        .flat_map(|(_, labels, _)| labels.iter().copied())
+        .flat_map(|node| node.split.test.labels.iter().copied())
         .collect();
-    let all_served: Vec<Prediction> = served
-        .iter()
-        .flat_map(|(predictions, ..)| predictions.iter().cloned())
-        .collect();
-    let all_controls: Vec<Prediction> = controls.into_iter().flatten().collect();
-    let pair = [
-        classified(&all_served, &all_labels)?,
-        classified(&all_controls, &all_labels)?,
-    ];
-    let [of_served, of_alone] = pair
-        .each_ref()
-        .map(|predictions| Measure::Accuracy.of(predictions).unwrap_or_default());
-    let gain = Bootstrap::seeded(spec.seed).gain(Measure::Accuracy, &pair[0], &pair[1]);
-    let interval = gain
-        .or_fail(ExitCode::Internal)?
-        .map(|gain| [gain.low, gain.high]);
+    let all = [classified(served, &labels)?, classified(controls, &labels)?];
+    let [served, alone] = accuracies(&all);
+    let gain = Bootstrap::seeded(spec.seed).gain(Measure::Accuracy, &all[0], &all[1]);
+    let interval = gain.or_fail(ExitCode::Internal)?;
     Ok(Some(Worth {
-        served: of_served,
-        alone: of_alone,
-        difference: of_served - of_alone,
-        interval,
-        worst_node: worst,
-        measures: measures(served.iter().map(|(_, _, pair)| pair)),
+        served,
+        alone,
+        difference: served - alone,
+        interval: interval.map(|gain| [gain.low, gain.high]),
+        worst_node,
+        measures: measures(&pairs),
         per_node,
     }))
 }
 
-fn classified(predictions: &[Prediction], labels: &[u16]) -> anyhow::Result<Predictions> {
+/// Trains all nodes, as many side by side as there are cores, and lets each predict its test samples.
+fn train_all(
+    own: &FederationSpec,
+    nodes: &[&Compared],
+    device: &Choice,
+) -> anyhow::Result<Vec<Vec<Prediction>>> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = if device.is_cpu() { cores } else { 1 };
+    let at_once = nodes.len().div_ceil(workers).max(1);
+    let work = |nodes: &[&Compared]| -> anyhow::Result<Vec<Vec<Prediction>>> {
+        let device = device.open(1)?;
+        nodes.iter().map(|node| train(own, node, &device)).collect()
+    };
+    let parts: anyhow::Result<Vec<_>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = nodes
+            .chunks(at_once)
+            .map(|part| scope.spawn(|| work(part)))
+            .collect();
+        let done = threads.into_iter().map(|thread| thread.join());
+        done.map(|part| {
+            part.unwrap_or_else(|_| Err(fail(ExitCode::Internal, "a control ended unexpectedly")))
+        })
+        .collect()
+    });
+    Ok(parts?.into_iter().flatten().collect())
+}
+
+/// Trains a node alone, and lets it predict its test samples.
+fn train(
+    own: &FederationSpec,
+    node: &Compared,
+    device: &ComputeDevice,
+) -> anyhow::Result<Vec<Prediction>> {
+    let own = own_model::by_number(own, node.shard as usize - 1);
+    let split = Arc::clone(&node.split);
+    let mut learner = Learner::new(&own, node.node_seed, split, device).map_err(no_learner)?;
+    for round in 1..=own.rounds {
+        learner
+            .local_update(Round(round), &mut |_| ControlFlow::Continue(()))
+            .or_fail(ExitCode::Training)?;
+    }
+    learner.predict(&node.split.test).or_fail(ExitCode::Data)
+}
+
+fn accuracies(pair: &[Predictions; 2]) -> [f64; 2] {
+    pair.each_ref()
+        .map(|predictions| Measure::Accuracy.of(predictions).unwrap_or_default())
+}
+
+fn classified<'a>(
+    predictions: impl IntoIterator<Item = &'a Prediction>,
+    labels: &[u16],
+) -> anyhow::Result<Predictions> {
     let rows = predictions
-        .iter()
+        .into_iter()
         .map(|prediction| prediction.probabilities.as_slice());
     let rows: Vec<&[f32]> = rows.collect();
     let classified = Classified::from_rows::<f32, _>(&rows, labels).or_fail(ExitCode::Internal)?;
@@ -183,12 +219,10 @@ fn classified(predictions: &[Prediction], labels: &[u16]) -> anyhow::Result<Pred
 }
 
 /// Returns the mean of every measure over the nodes where both have a value, weighted by test samples.
-fn measures<'a>(
-    nodes: impl Iterator<Item = &'a [Predictions; 2]> + Clone,
-) -> BTreeMap<Measure, [f64; 2]> {
+fn measures(nodes: &[[Predictions; 2]]) -> BTreeMap<Measure, [f64; 2]> {
     let mean = |measure: Measure| {
         let mut sums = [0.0; 3];
-        for [served, alone] in nodes.clone() {
+        for [served, alone] in nodes {
             let rows = served.rows() as f64;
             if let (Some(served), Some(alone)) = (measure.of(served), measure.of(alone)) {
                 let parts = [served * rows, alone * rows, rows];

@@ -258,12 +258,7 @@ fn worth(
             split,
         });
     }
-    control::compare(
-        spec,
-        &nodes,
-        &Choice::find(&plan.node.device)?,
-        plan.node.threads,
-    )
+    control::compare(spec, &nodes, &Choice::find(&plan.node.device)?)
 }
 
 fn observe(

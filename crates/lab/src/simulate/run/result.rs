@@ -78,7 +78,7 @@ impl Prepared {
                 split,
             });
         }
-        control::compare(&self.spec, &nodes, means.device, means.threads)
+        control::compare(&self.spec, &nodes, means.device)
     }
 
     /// Returns what is known of a node in the end; `memory` is its share of the whole.
