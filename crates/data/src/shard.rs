@@ -93,14 +93,9 @@ impl Divided {
         &self.partition
     }
 
-    /// Tells whether no sample is for tests, because that is what was asked for.
+    /// Tells whether no samples for tests are what was asked for.
     pub fn keeps_no_test(&self) -> bool {
-        self.is_own()
-            && self
-                .partition
-                .nodes()
-                .iter()
-                .all(|node| node.test.is_empty())
+        self.rule.keeps_no_test()
     }
 
     /// Tells whether this is one node's own data, which nobody else divides.

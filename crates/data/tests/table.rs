@@ -126,10 +126,15 @@ fn moments_of_nodes_are_those_of_all_their_rows() {
 
 #[test]
 fn moments_that_nobody_can_have_make_finite_features() {
-    let columns = [number([0.0, 1.0]), category(&["a"], true)];
+    let plain = TableColumn {
+        scaling: Scaling::Plain,
+        ..number([0.0, 1.0])
+    };
+    let columns = [number([0.0, 1.0]), category(&["a"], true), plain];
     for lie in [f64::NAN, -1.0, 1e300, 0.0] {
         let moments = vec![lie; n_moments(&columns)];
-        let features = Treatment::of(&columns, &moments).apply(&[0.5, 0.0, GAP, GAP, -1e30, 7.0]);
+        let features = Treatment::of(&columns, &moments)
+            .apply(&[0.5, 0.0, GAP, GAP, GAP, GAP, -1e30, 7.0, 1.0]);
         assert!(
             features.iter().all(|value| value.is_finite()),
             "{lie}: {features:?}"

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use fednode_cli::device::Choice;
 use fednode_cli::failure::{OrFail, fail, no_learner};
+use fednode_cli::interrupt::Interrupts;
 use fednode_core::spec::Preset;
 use fednode_core::{ConfigError, FederationSpec, HyperValue, Precision, Round};
 use fednode_data::Split;
@@ -96,18 +97,20 @@ fn alone(spec: &FederationSpec) -> Result<FederationSpec, ConfigError> {
 /// Trains each node alone, and compares that with what it serves; nothing without any test sample.
 ///
 /// # Errors
-/// Fails if a node cannot be trained, or the device cannot be used.
+/// Fails if a node cannot be trained, the device cannot be used, or the user wants to stop. What the federation learned is
+/// no worse for it: whoever calls this says so, and keeps the result.
 pub(crate) fn compare(
     spec: &FederationSpec,
     nodes: &[Compared],
     device: &Choice,
+    interrupts: &Interrupts,
 ) -> anyhow::Result<Option<Worth>> {
     let own = alone(spec).or_fail(ExitCode::Configuration)?;
     let judged: Vec<&Compared> = nodes
         .iter()
         .filter(|node| !node.split.test.is_empty())
         .collect();
-    let controls = train_all(&own, &judged, device)?;
+    let controls = train_all(&own, &judged, device, interrupts)?;
     let pairs = judged
         .iter()
         .zip(&controls)
@@ -162,13 +165,17 @@ fn train_all(
     own: &FederationSpec,
     nodes: &[&Compared],
     device: &Choice,
+    interrupts: &Interrupts,
 ) -> anyhow::Result<Vec<Vec<Prediction>>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = if device.is_cpu() { cores } else { 1 };
     let at_once = nodes.len().div_ceil(workers).max(1);
     let work = |nodes: &[&Compared]| -> anyhow::Result<Vec<Vec<Prediction>>> {
         let device = device.open(1)?;
-        nodes.iter().map(|node| train(own, node, &device)).collect()
+        nodes
+            .iter()
+            .map(|node| train(own, node, &device, interrupts))
+            .collect()
     };
     let parts: anyhow::Result<Vec<_>> = std::thread::scope(|scope| {
         let threads: Vec<_> = nodes
@@ -189,13 +196,17 @@ fn train(
     own: &FederationSpec,
     node: &Compared,
     device: &ComputeDevice,
+    interrupts: &Interrupts,
 ) -> anyhow::Result<Vec<Prediction>> {
     let own = own_model::by_number(own, node.shard as usize - 1);
     let split = Arc::clone(&node.split);
     let mut learner = Learner::new(&own, node.node_seed, split, device).map_err(no_learner)?;
     for round in 1..=own.rounds {
         learner
-            .local_update(Round(round), &mut |_| ControlFlow::Continue(()))
+            .local_update(Round(round), &mut |_| match interrupts.count() {
+                0 => ControlFlow::Continue(()),
+                _ => ControlFlow::Break(()),
+            })
             .or_fail(ExitCode::Training)?;
     }
     learner.predict(&node.split.test).or_fail(ExitCode::Data)
@@ -242,6 +253,14 @@ impl NodeWorth {
     pub(crate) fn gain(&self) -> f64 {
         self.served - self.alone
     }
+}
+
+/// Returns the comparison, or says in one line that there is none.
+pub(crate) fn or_say(worth: anyhow::Result<Option<Worth>>) -> Option<Worth> {
+    worth.unwrap_or_else(|error| {
+        eprintln!("warning: the result is complete, but nobody knows whether joining was worth it: {error:#}");
+        None
+    })
 }
 
 impl Worth {

@@ -207,75 +207,91 @@ impl Column {
 
 /// Returns what of the data does not go with a federation.
 fn misfits(found: &Answer, spec: &FederationSpec) -> Vec<Misfit> {
-    let misfit = |column: &str, what: String, breaks: bool| Misfit {
-        column: column.to_owned(),
-        what,
-        breaks,
+    let of_column = |wanted: &TableColumn| {
+        let is_it = |own: &&Column| own.name.eq_ignore_ascii_case(&wanted.name);
+        match found.columns.iter().find(is_it) {
+            Some(own) => misfits_of(own, wanted),
+            None => vec![Misfit::breaking(&wanted.name, "is not there".to_owned())],
+        }
     };
+    let columns = spec.data.columns.iter().flat_map(of_column);
+    let classes = misfit_of_classes(&found.classes, &spec.fingerprints.class_names);
+    columns.chain(classes).collect()
+}
+
+/// Returns what of a column does not go with the federation's.
+fn misfits_of(own: &Column, wanted: &TableColumn) -> Vec<Misfit> {
     let mut all = Vec::new();
-    for wanted in &spec.data.columns {
-        let Some(own) = found
-            .columns
-            .iter()
-            .find(|own| own.name.eq_ignore_ascii_case(&wanted.name))
-        else {
-            all.push(misfit(&wanted.name, "is not there".to_owned(), true));
-            continue;
-        };
-        if own.gaps >= 1.0 {
-            all.push(misfit(
-                &own.name,
-                "has no values: all are filled in".to_owned(),
-                false,
-            ));
-        } else if own.gaps > 0.0 && !wanted.gaps {
-            let what = format!(
-                "lacks {} of its values, which are filled in; nothing tells the model where, unless `gaps = true` is \
-                 set for it in federation.toml",
-                percent(own.gaps)
-            );
-            all.push(misfit(&own.name, what, false));
-        }
-        let Some(proposed) = &own.proposed else {
-            continue;
-        };
-        let is_known = |level: &&String| {
-            let same = |known: &String| known.eq_ignore_ascii_case(level);
-            !wanted.levels.iter().any(same)
-        };
-        let unknown: Vec<&String> = proposed.levels.iter().filter(is_known).collect();
-        if wanted.kind == ColumnKind::Category && !unknown.is_empty() {
-            let words: Vec<String> = unknown.iter().map(|word| format!("`{word}`")).collect();
-            let what = format!("has words that count as `other`: {}", words.join(", "));
-            all.push(misfit(&own.name, what, false));
-        }
-        if wanted.kind == ColumnKind::Number && proposed.kind == ColumnKind::Category {
-            all.push(misfit(
-                &own.name,
-                "holds words, where numbers are expected".to_owned(),
-                true,
-            ));
-        }
-    }
-    let names: Vec<&String> = found.classes.iter().map(|class| &class.name).collect();
-    let expected = &spec.fingerprints.class_names;
-    if !expected.is_empty() && !names.iter().copied().eq(expected) {
+    if own.gaps >= 1.0 {
+        let what = "has no values: all are filled in".to_owned();
+        all.push(Misfit::bearable(&own.name, what));
+    } else if own.gaps > 0.0 && !wanted.gaps {
         let what = format!(
-            "has the classes {}, and the federation has {}: name them with `,classes=LABEL=>NAME|…`",
-            names
-                .iter()
-                .map(|name| format!("`{name}`"))
-                .collect::<Vec<_>>()
-                .join(", "),
-            expected
-                .iter()
-                .map(|name| format!("`{name}`"))
-                .collect::<Vec<_>>()
-                .join(", ")
+            "lacks {} of its values, which are filled in; nothing tells the model where, unless `gaps = true` is set for \
+             it in federation.toml",
+            percent(own.gaps)
         );
-        all.push(misfit("label", what, true));
+        all.push(Misfit::bearable(&own.name, what));
+    }
+    let Some(proposed) = &own.proposed else {
+        return all;
+    };
+    let is_known = |level: &String| {
+        let same = |known: &String| known.eq_ignore_ascii_case(level);
+        wanted.levels.iter().any(same)
+    };
+    let unknown: Vec<&String> = proposed
+        .levels
+        .iter()
+        .filter(|level| !is_known(level))
+        .collect();
+    if wanted.kind == ColumnKind::Category && !unknown.is_empty() {
+        let what = format!("has words that count as `other`: {}", quoted(unknown));
+        all.push(Misfit::bearable(&own.name, what));
+    }
+    if wanted.kind == ColumnKind::Number && proposed.kind == ColumnKind::Category {
+        let what = "holds words, where numbers are expected".to_owned();
+        all.push(Misfit::breaking(&own.name, what));
     }
     all
+}
+
+/// Returns how the classes differ from the federation's, if they do.
+fn misfit_of_classes(own: &[Class], expected: &[String]) -> Option<Misfit> {
+    let names: Vec<&String> = own.iter().map(|class| &class.name).collect();
+    if expected.is_empty() || names.iter().copied().eq(expected) {
+        return None;
+    }
+    let what = format!(
+        "has the classes {}, and the federation has {}: name them with `,classes=LABEL=>NAME|…`",
+        quoted(names),
+        quoted(expected)
+    );
+    Some(Misfit::breaking("label", what))
+}
+
+fn quoted<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+    let quoted: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    quoted.join(", ")
+}
+
+impl Misfit {
+    /// Makes one with which the node could not take part.
+    fn breaking(column: &str, what: String) -> Self {
+        Self {
+            breaks: true,
+            ..Self::bearable(column, what)
+        }
+    }
+
+    /// Makes one that the node's owner should know of.
+    fn bearable(column: &str, what: String) -> Self {
+        Self {
+            column: column.to_owned(),
+            what,
+            breaks: false,
+        }
+    }
 }
 
 impl Report for Answer {

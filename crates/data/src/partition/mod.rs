@@ -94,6 +94,11 @@ trait Divide: fmt::Debug + Send + Sync {
             .saturating_mul(request.samples_per_node.max(MIN_SAMPLES))
     }
 
+    /// Tells whether no samples for tests are what was asked for.
+    fn keeps_no_test(&self) -> bool {
+        false
+    }
+
     fn divide(&self, request: &Request<'_>, dice: &mut Dice)
     -> Result<Vec<NodeIndices>, DataError>;
 }
@@ -162,8 +167,8 @@ pub const KINDS: [Kind; 9] = [
     },
     Kind {
         name: OWN,
-        form: "own",
-        about: "each node brings its own data and keeps all of it",
+        form: "own[:SHARE]",
+        about: "each node brings its own data and keeps all of it, this share for tests (a quarter)",
         parse: own::parse,
     },
 ];
@@ -178,6 +183,11 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// Tells whether no samples for tests are what was asked for.
+    pub fn keeps_no_test(&self) -> bool {
+        self.divide.keeps_no_test()
+    }
+
     /// Tells whether each node brings its own data.
     pub fn is_own(&self) -> bool {
         self.kind.name == OWN

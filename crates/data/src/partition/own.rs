@@ -32,6 +32,10 @@ impl Divide for Own {
         MIN_SAMPLES
     }
 
+    fn keeps_no_test(&self) -> bool {
+        self.test_share == Some(0.0)
+    }
+
     fn divide(
         &self,
         request: &Request<'_>,

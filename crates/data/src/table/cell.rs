@@ -40,9 +40,21 @@ fn is_any(cell: &str, words: &[&str]) -> bool {
 }
 
 impl Decimal {
-    /// Tells whether a cell is a number with a decimal comma, and none with a point.
-    pub(crate) fn is_needed_by(cell: &str) -> bool {
-        cell.contains(',') && parsed(cell, Self::Comma).is_some()
+    /// Notes whether cells need a comma before their fractions, or a point.
+    pub(crate) fn note<'a>(cells: impl IntoIterator<Item = &'a str>, needed: &mut [bool; 2]) {
+        for cell in cells {
+            needed[0] |= cell.contains(',') && parsed(cell, Self::Comma).is_some();
+            needed[1] |= parsed(cell, Self::Point).is_some() && parsed(cell, Self::Comma).is_none();
+        }
+    }
+
+    /// Returns what cells need of which that was noted. Where they contradict each other, those with commas are no numbers.
+    pub(crate) const fn of([comma, point]: [bool; 2]) -> Self {
+        if comma && !point {
+            Self::Comma
+        } else {
+            Self::Point
+        }
     }
 }
 
@@ -61,9 +73,20 @@ pub(crate) fn number(cell: &str, decimal: Decimal) -> Result<f32, CellError> {
 pub(super) fn parsed(cell: &str, decimal: Decimal) -> Option<f64> {
     let parsed = match decimal {
         Decimal::Point => cell.parse::<f64>(),
-        Decimal::Comma => cell.replace('.', "").replace(',', ".").parse::<f64>(),
+        // Points may stand between thousands alone: `1.5` would become 15.
+        Decimal::Comma if are_thousands(cell) => {
+            cell.replace('.', "").replace(',', ".").parse::<f64>()
+        }
+        Decimal::Comma => return None,
     };
     parsed.ok().filter(|value| value.is_finite())
+}
+
+/// Tells whether all points before the comma have three digits behind them.
+fn are_thousands(cell: &str) -> bool {
+    let whole = cell.split(',').next().unwrap_or_default();
+    let mut groups = whole.split('.').skip(1);
+    groups.all(|group| group.len() == 3 && group.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Reads a word for yes or no.
@@ -147,10 +170,27 @@ mod tests {
         let number = column(ColumnKind::Number, &[]);
         assert_eq!(encode(&number, "-2.5e1", Decimal::Point), Ok(-25.0));
         assert_eq!(encode(&number, "1.234,5", Decimal::Comma), Ok(1234.5));
+        assert!(
+            encode(&number, "1.5", Decimal::Comma).is_err(),
+            "not fifteen"
+        );
+        assert!(encode(&number, "12.05.2020", Decimal::Comma).is_err());
         assert_eq!(encode(&number, "TRUE", Decimal::Point), Ok(1.0));
         let error = encode(&number, "high", Decimal::Point).unwrap_err();
         assert_eq!(error.to_string(), "holds `high`, which is no number");
         assert!(encode(&number, "inf", Decimal::Point).is_err());
+    }
+
+    #[test]
+    fn a_file_has_points_or_commas_and_never_both() {
+        let decimal = |cells: &[&str]| {
+            let mut needed = [false; 2];
+            Decimal::note(cells.iter().copied(), &mut needed);
+            Decimal::of(needed)
+        };
+        assert_eq!(decimal(&["2,5", "1.234", "word"]), Decimal::Comma);
+        assert_eq!(decimal(&["1,234", "2.5"]), Decimal::Point);
+        assert_eq!(decimal(&["7", "8"]), Decimal::Point);
     }
 
     #[test]

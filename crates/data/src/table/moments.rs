@@ -13,7 +13,7 @@ use fednode_core::spec::{ColumnKind, Scaling, TableColumn};
 /// Bins of a number's range, from which medians and quartiles are read.
 pub const BINS: usize = 32;
 /// How far outside its range a value counts, in halves of the range.
-const FARTHEST: f64 = 8.0;
+pub(super) const FARTHEST: f64 = 8.0;
 
 /// Returns how many numbers are added up of these columns.
 pub fn n_moments(columns: &[TableColumn]) -> usize {

@@ -110,61 +110,64 @@ impl Step {
                 mean,
                 deviation,
                 quartiles,
-            } => {
-                let unit = Unit::of(column);
-                let [lower, median, upper] = *quartiles;
-                let (centre, spread) = match column.scaling {
-                    Scaling::Robust => (median, (upper - lower) / QUARTILES),
-                    Scaling::Standard | Scaling::Log | Scaling::Plain => (*mean, *deviation),
-                };
-                let fill = match column.filling {
-                    Filling::Mean => *mean,
-                    Filling::Median => median,
-                };
-                // Both are values, and what is measured are places in the range.
-                let place =
-                    |value: f64| (value - unit.value(0.0)) / (unit.value(1.0) - unit.value(0.0));
-                let spread = spread / (unit.value(1.0) - unit.value(0.0));
-                let (centre, factor) = (place(centre), 1.0 / spread);
-                let is_constant = spread < LEAST_DEVIATION;
-                let factor = if is_constant { 0.0 } else { factor };
-                let is_plain = column.scaling == Scaling::Plain;
-                let filled = if is_plain {
-                    fill
-                } else {
-                    ((place(fill) - centre) * factor).clamp(-FARTHEST, FARTHEST)
-                } as f32;
-                Self::Number {
-                    unit,
-                    centre,
-                    factor,
-                    filled,
-                    is_plain,
-                }
-            }
+            } => Self::of_numbers(column, *mean, *deviation, *quartiles),
             Of::Truths(share) => Self::Truth {
                 filled: match column.filling {
                     Filling::Mean => *share as f32,
                     Filling::Median => share.round() as f32,
                 },
             },
-            Of::Levels(shares) => {
-                let others = column.levels.len();
-                let kept = |level: usize| {
-                    if shares[level] * summary.present < RAREST {
-                        others
-                    } else {
-                        level
-                    }
-                };
-                let commonest = (0..=others)
-                    .rev()
-                    .max_by(|a, b| shares[*a].total_cmp(&shares[*b]));
-                Self::Level {
-                    places: (0..others).map(kept).chain([others]).collect(),
-                    filled: commonest.unwrap_or(others),
-                }
+            Of::Levels(shares) => Self::of_levels(shares, summary.present),
+        }
+    }
+
+    fn of_numbers(column: &TableColumn, mean: f64, deviation: f64, quartiles: [f64; 3]) -> Self {
+        let unit = Unit::of(column);
+        let [lower, median, upper] = quartiles;
+        let (centre, spread) = match column.scaling {
+            Scaling::Robust => (median, (upper - lower) / QUARTILES),
+            Scaling::Standard | Scaling::Log | Scaling::Plain => (mean, deviation),
+        };
+        let fill = match column.filling {
+            Filling::Mean => mean,
+            Filling::Median => median,
+        };
+        // Both are values, and what is measured are places in the range.
+        let half = unit.value(1.0) - unit.value(0.0);
+        let place = |value: f64| (value - unit.value(0.0)) / half;
+        let (centre, spread) = (place(centre), spread / half);
+        let is_constant = spread < LEAST_DEVIATION;
+        let factor = if is_constant { 0.0 } else { 1.0 / spread };
+        let is_plain = column.scaling == Scaling::Plain;
+        let filled = if is_plain {
+            fill
+        } else {
+            ((place(fill) - centre) * factor).clamp(-FARTHEST, FARTHEST)
+        };
+        Self::Number {
+            unit,
+            centre,
+            factor,
+            filled: filled as f32,
+            is_plain,
+        }
+    }
+
+    /// Takes the share of each level among the values, that of all other words last.
+    fn of_levels(shares: &[f64], present: f64) -> Self {
+        let others = shares.len() - 1;
+        let kept = |level: usize| {
+            if shares[level] * present < RAREST {
+                others
+            } else {
+                level
             }
+        };
+        let by_share = |a: &usize, b: &usize| shares[*a].total_cmp(&shares[*b]);
+        let commonest = (0..=others).rev().max_by(by_share);
+        Self::Level {
+            places: (0..others).map(kept).chain([others]).collect(),
+            filled: kept(commonest.unwrap_or(others)),
         }
     }
 
@@ -233,7 +236,9 @@ impl Summary {
             ColumnKind::Number => {
                 let unit = Unit::of(column);
                 let present = share(moments[0]);
-                let mean = of_present(moments[1], present);
+                // No row is farther away, so no mean is.
+                let mean = of_present(moments[1], present)
+                    .clamp(-super::moments::FARTHEST, super::moments::FARTHEST);
                 let variance = of_present(moments[2], present) - mean * mean;
                 let half = unit.value(1.0) - unit.value(0.0);
                 Self {

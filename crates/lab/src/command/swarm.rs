@@ -95,14 +95,19 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     };
     announce(&plan, &spec, choice.reason.as_deref());
     let outcome = run::run(&plan, &interrupts)?;
-    let summary = conclude(args, &plan, &spec, &division, outcome)?;
+    let summary = conclude(args, &plan, &spec, &division, outcome, &interrupts)?;
     output::print(
         &Located {
             report: &summary,
             out: plan.folder.root().display().to_string(),
         },
         form,
-    )
+    )?;
+    if interrupts.count() > 0 {
+        let text = "stopped before each node was trained alone; the result is complete without it";
+        return Err(fail(ExitCode::Interrupted, text));
+    }
+    Ok(())
 }
 
 /// Makes the spec and divides the data, which gives the spec its hash.
@@ -180,6 +185,7 @@ fn conclude(
     spec: &FederationSpec,
     division: &Division,
     outcome: Outcome,
+    interrupts: &Interrupts,
 ) -> anyhow::Result<Summary> {
     let mut observed = observe(plan, division, outcome.statuses)?;
     let all: Vec<RoundRecord> = observed
@@ -208,7 +214,7 @@ fn conclude(
     let worth = if args.no_control {
         None
     } else {
-        worth(args, plan, spec, &models)?
+        control::or_say(worth(args, plan, spec, &models, interrupts))
     };
     let device = observed
         .iter()
@@ -236,6 +242,7 @@ fn worth(
     plan: &Plan,
     spec: &FederationSpec,
     models: &[(u32, Model)],
+    interrupts: &Interrupts,
 ) -> anyhow::Result<Option<Worth>> {
     eprintln!(
         "training each node alone, to say whether joining was worth it (--no-control leaves that out)"
@@ -258,7 +265,7 @@ fn worth(
             split,
         });
     }
-    control::compare(spec, &nodes, &Choice::find(&plan.node.device)?)
+    control::compare(spec, &nodes, &Choice::find(&plan.node.device)?, interrupts)
 }
 
 fn observe(

@@ -135,7 +135,12 @@ impl Play for Prepared {
             "evaluate_every": evaluate_every,
             "global_test": global_test,
         });
-        serde_json::json!({ "federation": self.spec, "simulation": run })
+        let mut effective = serde_json::json!({ "federation": self.spec, "simulation": run });
+        // Where it is not wanted, settings are those of runs from before there was any.
+        if self.run.control {
+            effective["simulation"]["control"] = true.into();
+        }
+        effective
     }
 
     fn play(&self, folder: &Path, means: &Means<'_>) -> anyhow::Result<Summary> {
@@ -182,7 +187,7 @@ impl Prepared {
         }
         match failure(outcome, models, file) {
             Some(error) => Err(error),
-            None => self.finish(&played, means),
+            None => Ok(self.finish(&played, means)),
         }
     }
 

@@ -21,6 +21,11 @@ impl Agreement {
         self.remembered.gathered
     }
 
+    /// Forgets what was added up, because the features are others now.
+    pub(crate) fn forget_gathered(&mut self) {
+        self.remembered.gathered = None;
+    }
+
     /// Adds up over the training samples of a round.
     pub(crate) fn gather(&mut self, round: Round, samples: &Samples, device: &Device) {
         let mut classes = Statistics::new(self.classes, self.width);

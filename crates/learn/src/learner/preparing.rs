@@ -163,6 +163,10 @@ impl Learner {
             preparation.known = Some(Known::Agreed);
             device.run(|| preparation.fit());
             self.data = preparation.split();
+            // What was added up of other features is added up anew with the next update.
+            if let Some(agreement) = &mut self.parts.agreement {
+                agreement.forget_gathered();
+            }
         }
     }
 

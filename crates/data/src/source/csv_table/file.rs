@@ -74,20 +74,12 @@ impl Table {
         let first = self.reader(false)?.records().next();
         let first = first.ok_or_else(|| DataError::malformed(&self.path, "is empty"))?;
         let first = first.map_err(|error| damaged(&self.path, error))?;
-        let columns = first.len();
-        if columns < 2 {
+        if first.len() < 2 {
             let cause = "needs at least a label and one value per row";
             return Err(DataError::malformed(&self.path, cause));
         }
         let by_name = self.named_column(&first);
-        let label = match (&self.label, by_name) {
-            (_, Some(column)) => column,
-            (Some(text), None) => {
-                let number = text.parse().ok().filter(|column| *column < columns);
-                number.ok_or_else(|| self.no_column(text, columns))?
-            }
-            (None, None) => columns - 1,
-        };
+        let label = self.label_column(&first, by_name)?;
         let has_header = by_name.is_some()
             || !first.iter().any(is_number)
             || numbers_columns(&first, label) && !self.is_a_class(&first[label], label)?;
@@ -99,46 +91,60 @@ impl Table {
         let (split, group) = (split?, group?);
         let is_feature =
             |column: &usize| *column != label && ![split, group].contains(&Some(*column));
-        let mut features: Vec<usize> = (0..columns).filter(is_feature).collect();
-        let decimal = self.decimal(has_header)?;
-        if !has_header {
-            if let Columns::Described(columns) = &self.wanted {
-                let cause = format!(
-                    "has no header, and the federation reads its columns by their names: `{}` and others",
-                    columns[0].name
-                );
-                return Err(DataError::malformed(&self.path, cause));
-            }
-            return Ok(Layout {
-                has_header,
-                label,
-                split,
-                group,
-                features,
-                names: Vec::new(),
-                decimal,
-            });
-        }
-        if let Some(wanted) = self.wanted_names() {
-            let malformed =
-                |cause: HeaderError| DataError::malformed(&self.path, cause.to_string());
-            features = find(&wanted, &first).map_err(malformed)?;
-            let is_guessed = self.label.is_none() && by_name.is_none();
-            check_label(&first, label, &features, is_guessed).map_err(malformed)?;
-        }
-        let names = features
-            .iter()
-            .map(|column| first[*column].to_owned())
-            .collect();
-        Ok(Layout {
+        let mut layout = Layout {
             has_header,
             label,
             split,
             group,
-            features,
-            names,
-            decimal,
-        })
+            features: (0..first.len()).filter(is_feature).collect(),
+            names: Vec::new(),
+            decimal: self.decimal(has_header)?,
+        };
+        if has_header {
+            let is_guessed = self.label.is_none() && by_name.is_none();
+            self.name_features(&mut layout, &first, is_guessed)?;
+        } else if let Columns::Described(columns) = &self.wanted {
+            let cause = format!(
+                "has no header, and the federation reads its columns by their names: `{}` and others",
+                columns[0].name
+            );
+            return Err(DataError::malformed(&self.path, cause));
+        }
+        Ok(layout)
+    }
+
+    /// Returns where the label is: in the column that is named, in that of the number, else in the last one.
+    fn label_column(
+        &self,
+        first: &StringRecord,
+        by_name: Option<usize>,
+    ) -> Result<usize, DataError> {
+        match (&self.label, by_name) {
+            (_, Some(column)) => Ok(column),
+            (Some(text), None) => {
+                let number = text.parse().ok().filter(|column| *column < first.len());
+                number.ok_or_else(|| self.no_column(text, first.len()))
+            }
+            (None, None) => Ok(first.len() - 1),
+        }
+    }
+
+    /// Finds the columns that are wanted by the names of a header.
+    fn name_features(
+        &self,
+        layout: &mut Layout,
+        header: &StringRecord,
+        is_guessed: bool,
+    ) -> Result<(), DataError> {
+        if let Some(wanted) = self.wanted_names() {
+            let malformed =
+                |cause: HeaderError| DataError::malformed(&self.path, cause.to_string());
+            layout.features = find(&wanted, header).map_err(malformed)?;
+            check_label(header, layout.label, &layout.features, is_guessed).map_err(malformed)?;
+        }
+        let name = |column: &usize| header[*column].to_owned();
+        layout.names = layout.features.iter().map(name).collect();
+        Ok(())
     }
 
     /// Returns the names of the columns that are wanted; nothing if all are.
@@ -152,21 +158,17 @@ impl Table {
         }
     }
 
-    /// Tells what stands before fractions: a comma where commas separate nothing and some cell needs one.
+    /// Tells what stands before fractions: a comma where commas separate nothing, some cell needs one, and none needs a point.
     fn decimal(&self, has_header: bool) -> Result<Decimal, DataError> {
         if separator_of(&self.path)? == b',' {
             return Ok(Decimal::Point);
         }
-        let mut has_commas = false;
+        let mut needed = [false; 2];
         self.for_each(has_header, |_, row| {
-            has_commas |= row.iter().any(Decimal::is_needed_by);
+            Decimal::note(row, &mut needed);
             Ok(())
         })?;
-        Ok(if has_commas {
-            Decimal::Comma
-        } else {
-            Decimal::Point
-        })
+        Ok(Decimal::of(needed))
     }
 
     /// Returns the place of a column that is named, or counted from 0.

@@ -136,12 +136,12 @@ pub fn raw_rows(bytes: &[u8], columns: &[TableColumn]) -> Result<Vec<f32>, RowsE
         .records()
         .map(|row| row.map_err(|error| unequal(&error, header.len())))
         .collect::<Result<Vec<StringRecord>, _>>()?;
-    let has_commas = separator != b',' && rows.iter().flatten().any(Decimal::is_needed_by);
-    let decimal = if has_commas {
-        Decimal::Comma
-    } else {
-        Decimal::Point
-    };
+    let mut needed = [false; 2];
+    let may_be_commas = separator != b',';
+    rows.iter()
+        .filter(|_| may_be_commas)
+        .for_each(|row| Decimal::note(row, &mut needed));
+    let decimal = Decimal::of(needed);
     let mut values = Vec::with_capacity(rows.len() * columns.len());
     for row in &rows {
         for (column, place) in columns.iter().zip(&places) {

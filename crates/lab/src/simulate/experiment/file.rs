@@ -58,12 +58,9 @@ impl Experiment {
         match key {
             "data" => self.data = Some(value.as_str().ok_or_else(|| wrong("a text"))?.to_owned()),
             "own" => {
-                let texts = value.as_array().map(|items| {
-                    let text = |item: &toml::Value| item.as_str().map(str::to_owned);
-                    items.iter().map(text).collect::<Option<Vec<String>>>()
-                });
-                let texts = texts.flatten().filter(|texts| !texts.is_empty());
-                self.own = texts.ok_or_else(|| wrong("a list of texts, a source for each node"))?;
+                let text = |item: &toml::Value| item.as_str().map(str::to_owned);
+                self.own = list(&value, text)
+                    .ok_or_else(|| wrong("a list of texts, a source for each node"))?;
             }
             "partition_file" => {
                 self.partition_file =
@@ -75,14 +72,8 @@ impl Experiment {
             "evaluate_every" => self.evaluate_every = Some(count(&value, 1)?),
             "toy_floats" => self.toy_floats = Some(count(&value, 0)?),
             "seeds" => {
-                let seed = |value: &toml::Value| {
-                    value.as_integer().and_then(|seed| u64::try_from(seed).ok())
-                };
-                let seeds = value
-                    .as_array()
-                    .map(|seeds| seeds.iter().map(seed).collect::<Option<Vec<u64>>>());
-                let seeds = seeds.flatten().filter(|seeds| !seeds.is_empty());
-                self.seeds = seeds.ok_or_else(|| wrong("a list of whole numbers"))?;
+                let seed = |value: &toml::Value| u64::try_from(value.as_integer()?).ok();
+                self.seeds = list(&value, seed).ok_or_else(|| wrong("a list of whole numbers"))?;
             }
             "set" => self.set = assignments(value.as_table().ok_or_else(|| wrong("a table"))?)?,
             "grid" => {
@@ -106,6 +97,12 @@ impl Experiment {
         }
         Ok(())
     }
+}
+
+/// Reads a list of one thing or more; nothing of anything else.
+fn list<T>(value: &toml::Value, read: impl Fn(&toml::Value) -> Option<T>) -> Option<Vec<T>> {
+    let items: Option<Vec<T>> = value.as_array()?.iter().map(read).collect();
+    items.filter(|items| !items.is_empty())
 }
 
 /// Reads the tables `[[variant]]` or `[[regime]]`, whichever the key is.

@@ -22,10 +22,7 @@ pub(super) struct Finished {
 
 impl Prepared {
     /// Puts the result together.
-    ///
-    /// # Errors
-    /// Fails if a node cannot be trained alone, where that is wanted.
-    pub(super) fn finish(&self, played: &Played, means: &Means<'_>) -> anyhow::Result<Finished> {
+    pub(super) fn finish(&self, played: &Played, means: &Means<'_>) -> Finished {
         let took = played.models.saver().took();
         let nodes = played.shards.len();
         let memory = fednode_runtime::memory().peak_rss_bytes.unwrap_or(0) / nodes as u64;
@@ -45,17 +42,17 @@ impl Prepared {
             effective_config: self.effective(),
         };
         let worth = if self.run.control {
-            self.worth(played, means)?
+            control::or_say(self.worth(played, means))
         } else {
             None
         };
-        Ok(Finished {
+        Finished {
             summary: Summary {
                 worth,
                 ..collect::summarise(run, &observed, Vec::new())
             },
             records,
-        })
+        }
     }
 
     /// Compares what the nodes serve with what each does alone.
@@ -78,7 +75,7 @@ impl Prepared {
                 split,
             });
         }
-        control::compare(&self.spec, &nodes, means.device)
+        control::compare(&self.spec, &nodes, means.device, means.interrupts)
     }
 
     /// Returns what is known of a node in the end; `memory` is its share of the whole.
