@@ -17,6 +17,7 @@ impl Report for Summary {
                 .as_ref()
                 .map_or_else(String::new, |worth| format!("{}\n\n", worth.sentence())),
             self.nodes_table(),
+            self.without_tests(),
             self.conclusions(),
             self.use_of_experts(),
             self.failures(),
@@ -31,6 +32,14 @@ impl Summary {
             "\n{} on {} ({}), {} nodes, {} rounds, {}\n\n",
             self.algorithm, self.data, self.partition, self.nodes, self.rounds, self.device
         )
+    }
+
+    /// Says so where no node has a test sample: accuracies of nothing are 0 here.
+    fn without_tests(&self) -> String {
+        if self.per_node.iter().any(|node| node.test_samples > 0) {
+            return String::new();
+        }
+        "\nno node has test samples: nothing tells how good the models are, and every accuracy below is 0\n".to_owned()
     }
 
     fn nodes_table(&self) -> String {
