@@ -218,6 +218,18 @@ fn sources_that_do_not_go_together_are_refused() {
     assert_fails(&nodes, 3, &["--own is given 3 times"]);
     let divided = federation("swarm", folder.path(), &tables, &["--partition", "iid"]);
     assert_fails(&divided, 3, &["nothing is divided"]);
+    let twice = [tables[0].clone(), tables[0].clone()];
+    let twice = federation("swarm", folder.path(), &twice, &[]);
+    assert_fails(&twice, 4, &["is given twice"]);
+    let stranger = folder.path().join("stranger.csv");
+    std::fs::write(
+        &stranger,
+        "height,grade\n".to_owned() + &"1.5,0\n2.5,3\n".repeat(9),
+    )
+    .unwrap();
+    let strangers = [tables[0].clone(), stranger];
+    let strangers = federation("swarm", folder.path(), &strangers, &[]);
+    assert_fails(&strangers, 4, &["no column in common"]);
     let mut command = fednode();
     let other = format!(
         "csv:{},label=grade,classes=0=>well|*=>ill",

@@ -182,7 +182,8 @@ async fn the_last_stage_of_a_stopped_node_begins_anew() {
         Running::node(number, config, batch)
     };
     // The first has its module while the second still makes one.
-    let (first, second) = (start(1, QUICK), start(2, Duration::from_millis(300)));
+    let (first, second) = (start(1, QUICK), start(2, QUICK));
+    second.counters.held.store(true, Ordering::Relaxed);
     until(|| first.counters.finished.load(Ordering::Relaxed) == 1).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     first.stop.cancel();
@@ -190,6 +191,7 @@ async fn the_last_stage_of_a_stopped_node_begins_anew() {
         first.end().await.unwrap_err().exit_code(),
         ExitCode::Interrupted
     );
+    second.counters.held.store(false, Ordering::Relaxed);
     let again = start(1, QUICK);
     let finished = again.counters.clone();
     for node in [again, second] {

@@ -165,7 +165,12 @@ impl Sources {
 fn of_all(sources: &[DataSource]) -> anyhow::Result<DataFacts> {
     let each: Vec<DataFacts> = sources.iter().map(facts).collect::<anyhow::Result<_>>()?;
     let (mut all, first) = (each[0].clone(), &sources[0]);
-    for (source, facts) in sources.iter().zip(&each).skip(1) {
+    for (at, (source, facts)) in sources.iter().zip(&each).enumerate().skip(1) {
+        let text = source.to_string();
+        if sources[..at].iter().any(|other| other.to_string() == text) {
+            let text = format!("`{text}` is given twice: each node needs data of its own");
+            return Err(fail(ExitCode::Data, text));
+        }
         let differs = if facts.class_names != all.class_names || facts.classes != all.classes {
             Some("other classes: name them for both with `,classes=LABEL=>NAME|…`")
         } else if facts.described.is_empty() != all.described.is_empty()
@@ -188,6 +193,10 @@ fn of_all(sources: &[DataSource]) -> anyhow::Result<DataFacts> {
     all.samples = sizes[sizes.len() / 2];
     if !all.described.is_empty() {
         all.described = surveyed(sources)?.columns();
+        if all.described.is_empty() {
+            let text = "the tables have no column in common that can be learned from: `fednode data FILE` lists them";
+            return Err(fail(ExitCode::Data, text));
+        }
         all.input = [1, 1, width_of(&all.described)];
     }
     Ok(all)

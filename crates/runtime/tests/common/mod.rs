@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use fednode_core::work::{
@@ -39,6 +39,8 @@ pub struct Counters {
     pub finishing: AtomicU32,
     /// Last stages done.
     pub finished: AtomicU32,
+    /// Set by a test: the last stage does not end before this is taken back.
+    pub held: AtomicBool,
     /// Pools begun.
     pub pooling: AtomicU32,
 }
@@ -134,6 +136,9 @@ impl Toy {
     fn fine_tune(&mut self, watch: &mut Watch<'_>) -> Result<(), WorkError> {
         self.counters.finishing.fetch_add(1, Ordering::Relaxed);
         self.run_batches(watch)?;
+        while self.counters.held.load(Ordering::Relaxed) {
+            self.run_batches(watch)?;
+        }
         self.experts[0]
             .iter_mut()
             .for_each(|value| *value += FINISHING);
