@@ -7,7 +7,7 @@ Unicode list are the classes. Needs npm, pillow.
     python experiments/emoji.py prepare FOLDER [--side 32] [--packages FOLDER/packages]
 
 `prepare` packs the four packages into --packages, or takes those that lie there, and writes FOLDER/VENDOR/CLASS/CODE.png:
-RGB on white, SIDE pixels wide and high, averaged by area. A file is named by its subject's code points, alike at all vendors.
+RGB on white, SIDE pixels wide and high, averaged by area. A file is named by its code points, alike at all vendors.
 Version 16.0.0 gives 4 sites of 1,816 images in 9 classes.
 """
 import argparse
@@ -58,7 +58,7 @@ def subjects(emojis, pictures):
     """Class by file name, of the subjects that all vendors draw.
 
     The list's skin tones are variants of a subject, so they stay out. Some vendors draw several subjects with one picture,
-    such as the flags of Norway and of Bouvet Island. The first of them stays. A test picture is then never in training too.
+    such as the flags of Norway and of Bouvet Island. The first of them stays, so a site never trains on its test pictures.
     """
     chosen, seen = {}, set()
     for emoji in emojis:
