@@ -101,6 +101,10 @@ fn files_of_three_owners_become_models_that_answer() {
     assert!((of("served") - of("alone") - of("difference")).abs() < 1e-9);
     assert!(live["interval"][0].as_f64().unwrap() <= of("difference"));
     assert!((1..=3).contains(&live["worst_node"]["shard"].as_u64().unwrap()));
+    let gain = |node: &Value| node["served"].as_f64().unwrap() - node["alone"].as_f64().unwrap();
+    let nodes = live["per_node"].as_array().unwrap();
+    let least = nodes.iter().map(gain).fold(f64::INFINITY, f64::min);
+    assert!((least - gain(&live["worst_node"])).abs() < 1e-9, "{live}");
     assert!(
         live["measures"]["auroc"][0].as_f64().unwrap() > 0.8,
         "{live}"

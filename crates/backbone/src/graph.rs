@@ -20,6 +20,8 @@ pub(crate) struct Graph<'a> {
     pub(crate) tensors: HashMap<&'a str, &'a [u8]>,
     pub(crate) inputs: Vec<Input<'a>>,
     pub(crate) outputs: Vec<&'a str>,
+    /// What the file says of itself: pairs of a name and a text.
+    pub(crate) metadata: Vec<(&'a str, &'a str)>,
 }
 
 /// One operator with its operands.
@@ -64,6 +66,7 @@ impl<'a> Graph<'a> {
         let mut graph = None;
         let mut opset = None;
         let mut ir_version = 0;
+        let mut metadata = Vec::new();
         for field in Fields::of(file) {
             let field = field?;
             match field.number {
@@ -75,12 +78,17 @@ impl<'a> Graph<'a> {
                         once(&mut opset, version)?;
                     }
                 }
+                14 => {
+                    metadata.push(property(field.bytes()?)?);
+                    bounded("properties", metadata.len(), limits::LIST)?;
+                }
                 _ => {}
             }
         }
         let mut read = Self::body(graph.ok_or(Refusal::NoGraph)?)?;
         read.opset = opset.unwrap_or(0);
         read.ir_version = ir_version;
+        read.metadata = metadata;
         if !limits::OPSETS.contains(&read.opset) {
             return Err(Refusal::Opset { found: read.opset });
         }
@@ -274,6 +282,20 @@ fn opset_import(message: &[u8]) -> Result<(&str, i64), WireError> {
         }
     }
     Ok((domain, version))
+}
+
+/// Reads a `StringStringEntryProto`.
+fn property(message: &[u8]) -> Result<(&str, &str), WireError> {
+    let (mut name, mut text) = ("", "");
+    for field in Fields::of(message) {
+        let field = field?;
+        match field.number {
+            1 => name = field.text()?,
+            2 => text = field.text()?,
+            _ => {}
+        }
+    }
+    Ok((name, text))
 }
 
 fn is_own_domain(domain: &str) -> bool {

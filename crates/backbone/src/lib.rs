@@ -88,6 +88,7 @@ pub struct Backbone {
     path: PathBuf,
     id: blake3::Hash,
     key: blake3::Hash,
+    output: String,
     input: InputShape,
     size: [usize; 2],
     features: usize,
@@ -110,6 +111,7 @@ impl Backbone {
             cause,
         };
         let graph = Graph::read(&file).map_err(refused)?;
+        let options = &options.or_said(&graph.metadata)?;
         let plan = Plan::of(&graph, options.output.as_deref()).map_err(refused)?;
         let input = InputShape::of(plan.input).map_err(refused)?;
         let size = input.size(options)?;
@@ -131,6 +133,7 @@ impl Backbone {
             path: path.to_owned(),
             id,
             key,
+            output: plan.output.to_owned(),
             input,
             size,
             features,
@@ -173,6 +176,19 @@ impl Backbone {
     #[must_use]
     pub fn size(&self) -> [usize; 2] {
         self.size
+    }
+
+    /// Returns the name of the value that holds the features.
+    #[must_use]
+    pub fn output(&self) -> &str {
+        &self.output
+    }
+
+    /// Returns what is subtracted from the pixels of each channel, and by what the rest is divided.
+    #[must_use]
+    pub fn normalisation(&self) -> (Vec<f32>, Vec<f32>) {
+        let pairs = self.channels.iter();
+        pairs.map(|channel| (channel.mean, channel.scale)).unzip()
     }
 
     /// Returns the number of features of one sample.
@@ -230,8 +246,7 @@ impl InputShape {
 
     /// Returns the size of images: what the file fixes, then what the options say, then the usual one.
     fn size(&self, options: &Options) -> Result<[usize; 2], BackboneError> {
-        let usual = [limits::USUAL_SIDE; 2];
-        let given = options.size.unwrap_or(usual);
+        let given = options.size.unwrap_or(options.usual_size);
         let size = [
             self.height.unwrap_or(given[0]),
             self.width.unwrap_or(given[1]),

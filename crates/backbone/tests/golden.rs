@@ -270,3 +270,65 @@ fn the_key_depends_on_all_that_features_depend_on() {
     );
     assert_eq!(threads, keys[0], "threads change no feature");
 }
+
+/// Adds properties to a file of the golden ones.
+fn with_properties(name: &str, properties: &[(&str, &str)]) -> tempfile::NamedTempFile {
+    let mut bytes = std::fs::read(data(name)).unwrap();
+    let text = |number: u8, text: &str| {
+        let length = u8::try_from(text.len()).unwrap();
+        [&[number << 3 | 2, length], text.as_bytes()].concat()
+    };
+    for (name, value) in properties {
+        let property = [text(1, name), text(2, value)].concat();
+        bytes.extend([14 << 3 | 2, u8::try_from(property.len()).unwrap()]);
+        bytes.extend(property);
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), bytes).unwrap();
+    file
+}
+
+#[test]
+fn a_file_says_how_it_is_used() {
+    let properties = [
+        ("fednode.mean", "0.5"),
+        ("fednode.scale", "0.25"),
+        ("fednode.size", "8x9"),
+        ("author", "somebody"),
+    ];
+    let file = with_properties("older.onnx", &properties);
+    let said = Backbone::open(file.path(), &Options::default()).unwrap();
+    let given = Options {
+        size: Some([8, 9]),
+        mean: Some(vec![0.5]),
+        scale: Some(vec![0.25]),
+        ..Options::default()
+    };
+    let told = Backbone::open(data("older.onnx"), &given).unwrap();
+    assert_eq!(said.size(), [8, 9]);
+    assert_eq!(said.normalisation(), told.normalisation());
+    let pixels: Vec<f32> = (0..said.shape().channels * 72)
+        .map(|at| at as f32 / 999.0)
+        .collect();
+    let images = Images::new(Pixels::Floats(&pixels), [said.shape().channels, 8, 9]).unwrap();
+    assert_eq!(said.run(&images).unwrap(), told.run(&images).unwrap());
+    let other = Options {
+        mean: Some(vec![0.1]),
+        ..Options::default()
+    };
+    let overruled = Backbone::open(file.path(), &other).unwrap();
+    assert_eq!(overruled.normalisation().0[0], 0.1, "an option wins");
+
+    for (name, value) in [
+        ("fednode.mean", "bright"),
+        ("fednode.scale", "0"),
+        ("fednode.size", "9"),
+        ("fednode.size", "0x9"),
+    ] {
+        let file = with_properties("older.onnx", &[(name, value)]);
+        let error = Backbone::open(file.path(), &Options::default()).unwrap_err();
+        let (text, option) = (error.to_string(), name.trim_start_matches("fednode."));
+        assert!(text.contains(&format!("`{option}`")), "{text}");
+        assert_eq!(text.lines().count(), 1);
+    }
+}

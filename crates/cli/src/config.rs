@@ -31,6 +31,8 @@ config! {
         partition_file: Option<PathBuf> = None => "FILE",
         /// The file of the parameters that the spec's `fingerprints.initial` names, where the federation starts from given ones.
         initial: Option<PathBuf> = None => "FILE",
+        /// The ONNX file that the spec's `model.backbone` names, where the federation looks at images through one.
+        backbone: Option<PathBuf> = None => "FILE",
         /// This node's own model, where its algorithm shares nothing of it; without it, what the spec says.
         model: Option<String> = None => "NAME",
         /// What to train on: `auto` (a GPU if one works, else the CPU), `vulkan`, `vulkan:1` (the second one), `cpu`.
@@ -79,11 +81,12 @@ config! {
 }
 
 /// The keys that have a flag of their own: what is typed every day.
-const FLAGS: [&str; 14] = [
+const FLAGS: [&str; 15] = [
     "spec",
     "shard",
     "partition_file",
     "initial",
+    "backbone",
     "model",
     "device",
     "threads",

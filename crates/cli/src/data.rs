@@ -87,6 +87,7 @@ pub fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
             Vec::new()
         },
         is_table,
+        is_featured: false,
         columns,
         described,
         samples: pool.labels.len(),
@@ -180,18 +181,22 @@ pub fn warn_of_table(source: &DataSource, spec: Option<&FederationSpec>) -> anyh
     Ok(())
 }
 
-/// Reads all samples of a source, of a table the columns of a federation.
+/// Reads all samples of a source, of a table the columns of a federation, of images what its extractor makes of them.
 ///
 /// # Errors
 /// As [`facts`].
-pub fn everything(text: &str, spec: &FederationSpec) -> anyhow::Result<Samples> {
-    let opened = source(text)?
-        .for_federation(spec)
-        .open()
-        .or_fail(ExitCode::Data)?;
+pub fn everything(source: DataSource, spec: &FederationSpec) -> anyhow::Result<Samples> {
+    let source = source.for_federation(spec);
+    let opened = source.open().or_fail(ExitCode::Data)?;
     let pool = opened.pool().or_fail(ExitCode::Data)?;
     let all: Vec<u32> = (0..pool.labels.len() as u32).collect();
-    opened.read(&pool, &all).or_fail(ExitCode::Data)
+    let samples = opened.read(&pool, &all).or_fail(ExitCode::Data)?;
+    match source.extractor() {
+        Some(extractor) => samples
+            .extracted(extractor.as_ref())
+            .or_fail(ExitCode::Data),
+        None => Ok(samples),
+    }
 }
 
 /// Refuses a federation whose nodes bring their own data where there is one data set for all.

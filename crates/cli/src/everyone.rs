@@ -141,7 +141,7 @@ mod tests {
         spec.data.partition = "dirichlet:0.5".into();
         let digits = data::source("digits").unwrap();
         let everyone = Everyone::load(&digits, &spec, None).unwrap();
-        let all = data::everything("digits", &FederationSpec::default()).unwrap();
+        let all = data::everything(digits.clone(), &FederationSpec::default()).unwrap();
         let own: usize = everyone.own.iter().flatten().sum();
         assert_eq!(
             own + everyone.samples.len(),

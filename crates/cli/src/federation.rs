@@ -9,10 +9,11 @@
 use std::path::Path;
 
 use fednode_config::flags::dropped;
-use fednode_core::spec::{Preset, Schedule, TableColumn};
+use fednode_core::spec::{OptimizerKind, Preset, Schedule, TableColumn};
 use fednode_core::{ConfigError, FederationSpec};
 use fednode_learn::{algorithm, last_stage, own_model};
 
+use crate::backbone;
 use crate::data;
 use crate::dotted::{self, Assignment};
 use crate::initial;
@@ -49,6 +50,11 @@ pub struct Args {
     /// Parameters to start from, instead of drawn ones: safetensors, as `fednode export` writes them.
     #[arg(long, value_name = "FILE")]
     pub initial: Option<std::path::PathBuf>,
+    /// A frozen network, an ONNX file, that turns images into features once; everything is learned on those. Images are
+    /// brought to `,size=HxW`; `,mean=M,scale=S` of their pixels and `,output=NAME` may follow where the file does not say
+    /// them itself.
+    #[arg(long, value_name = "FILE")]
+    pub backbone: Option<backbone::Given>,
     #[arg(long, help = data::partition_help(), value_name = "RULE")]
     #[expect(missing_docs, reason = "its help lists the table of partitions")]
     pub partition: Option<String>,
@@ -86,6 +92,13 @@ pub struct Args {
     pub defaults: Vec<Assignment>,
 }
 
+impl Args {
+    /// Returns the file of the backbone, if one is given.
+    pub fn backbone_file(&self) -> Option<&Path> {
+        self.backbone.as_ref().map(|given| given.file.as_path())
+    }
+}
+
 /// What the data says of itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DataFacts {
@@ -105,6 +118,8 @@ pub struct DataFacts {
     pub samples: usize,
     /// Whether the samples are rows of a table.
     pub is_table: bool,
+    /// Whether the samples are features of images, made by a backbone.
+    pub is_featured: bool,
     /// Entries of the vocabulary; 0 unless the samples are texts.
     pub vocabulary: usize,
     /// Which vocabulary, if the samples are texts.
@@ -120,7 +135,15 @@ pub struct DataFacts {
 /// Names the first key that is unknown or out of range.
 pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError> {
     refuse_contradictions(args)?;
-    let mut spec = recipe(data);
+    let mut spec = match &args.backbone {
+        Some(given) => {
+            let (backbone, features) = given.describe(data)?;
+            let mut spec = recipe(&features);
+            spec.model.backbone = Some(backbone);
+            spec
+        }
+        None => recipe(data),
+    };
     let all = assignments(args);
     let of_key = |key: &str| all.iter().rfind(|set| set.is_of(&Assignment::new(key, "")));
     if let Some(named) = of_key(ALGORITHM) {
@@ -141,29 +164,41 @@ pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError
     complete_with_a_model(args, &spec, &all)
 }
 
-/// As [`complete`]. Of what the recipe says of raw tables, which not every algorithm takes, the model gets several layers and
-/// the steps no penalty, one after the other, until it can be had.
+/// As [`complete`]. Not every algorithm takes what the recipe says of raw tables and of features: then what [`milder`] makes
+/// of it is tried, one after the other.
 fn complete_with_a_model(
     args: &Args,
     spec: &FederationSpec,
     all: &[Assignment],
 ) -> Result<FederationSpec, ConfigError> {
     let mut made = complete(args, spec, all);
-    if spec.data.columns.is_empty() {
-        return made;
-    }
-    for (model, is_plain) in [("mlp", false), (ONE_LAYER, true), ("mlp", true)] {
+    for other in milder(spec) {
         if made.is_ok() {
             break;
-        }
-        let mut other = spec.clone();
-        other.model.name = model.into();
-        if is_plain {
-            other.training.weight_decay = 0.0;
         }
         made = complete(args, &other, all);
     }
     made
+}
+
+/// Returns specs for algorithms that divide a model, that prescribe plain steps, or that know no penalty.
+fn milder(spec: &FederationSpec) -> Vec<FederationSpec> {
+    let of_rows = !spec.data.columns.is_empty();
+    if !of_rows && spec.model.backbone.is_none() {
+        return Vec::new();
+    }
+    let mut plain = spec.clone();
+    plain.training.weight_decay = 0.0;
+    if !of_rows {
+        plain.training.optimizer = OptimizerKind::Sgd;
+        plain.training.learning_rate = 0.01;
+    }
+    let deeper = |spec: &FederationSpec| {
+        let mut deeper = spec.clone();
+        deeper.model.name = "mlp".into();
+        deeper
+    };
+    vec![deeper(spec), plain.clone(), deeper(&plain)]
 }
 
 /// Assigns to a spec that has its algorithm, and checks the result.
@@ -217,10 +252,12 @@ pub fn refuse_preset(args: &Args, path: &Path) -> Result<(), ConfigError> {
 pub fn keys_of_flags(args: &Args) -> Vec<String> {
     let flags = typed(args);
     let initial = args.initial.as_ref().map(|_| "initial".to_owned());
+    let backbone = args.backbone.as_ref().map(|_| "backbone".to_owned());
     flags
         .into_iter()
         .map(|assignment| assignment.key)
         .chain(initial)
+        .chain(backbone)
         .collect()
 }
 
@@ -298,7 +335,7 @@ fn lists_of(args: &Args) -> String {
         .map_or_else(|| "file".to_owned(), |set| set.value.clone())
 }
 
-/// The model of raw tables.
+/// The model of raw tables, and of what a backbone makes of images.
 const ONE_LAYER: &str = "linear";
 /// How many rows the penalty on the weights of a raw table's model is worth, as C = 0.1 of scikit-learn.
 /// It did at least as well as folds for four hospitals' tables of 80 to 200 rows (experiments/README.md).
@@ -327,7 +364,7 @@ fn recipe(data: &DataFacts) -> FederationSpec {
     spec.model.name = match (is_text, is_image) {
         (true, _) => "fasttext".into(),
         (false, true) => "cnn".into(),
-        (false, false) if is_raw => ONE_LAYER.into(),
+        (false, false) if is_raw || data.is_featured => ONE_LAYER.into(),
         (false, false) => "mlp".into(),
     };
     if is_text {
@@ -352,6 +389,17 @@ fn recipe(data: &DataFacts) -> FederationSpec {
         spec.training.learning_rate = 0.1;
         spec.training.schedule = Schedule::Cosine;
         spec.training.weight_decay = (PENALTY_ROWS / data.samples.max(1) as f64).min(0.2);
+    }
+    if data.is_featured {
+        // Features are many, and go the same way for the most part: plain steps crawl. On emojis of one vendor (1,226 images)
+        // 25 epochs of AdamW reached 74.3 %, of the best plain steps 73.7 %, and 50 epochs of smaller ones 71.9 %.
+        spec.rounds = 5;
+        spec.training.local_epochs = 5;
+        spec.training.batch_size = 20;
+        spec.training.optimizer = OptimizerKind::Adamw;
+        spec.training.learning_rate = 0.001;
+        spec.training.schedule = Schedule::Cosine;
+        spec.training.weight_decay = 1.0;
     }
     spec
 }

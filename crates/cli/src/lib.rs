@@ -12,6 +12,7 @@
 //! Nothing here runs a federation. That is done by `fednode-runtime`, live, and by `fednode-sim`, in virtual time.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod backbone;
 pub mod clock;
 pub mod config;
 pub mod data;

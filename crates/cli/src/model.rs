@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fednode_core::{FederationSpec, ParamSet};
-use fednode_data::{Samples, Split, Vocabulary};
+use fednode_data::{DataSource, Extractor, Samples, Split, Vocabulary};
 use fednode_learn::Learner;
 use fednode_net::Identity;
 use fednode_runtime::exit::ExitCode;
@@ -21,6 +21,7 @@ use fednode_runtime::{StoredModel, TrainerCard, records};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::backbone;
 use crate::config::Config;
 use crate::data;
 use crate::device::Choice;
@@ -50,6 +51,9 @@ pub struct ModelArgs {
     /// What to compute on: auto, vulkan, vulkan:I, cpu.
     #[arg(long, default_value = "cpu")]
     pub device: String,
+    /// The ONNX file through which its federation looks at images; without it, the one that the node uses.
+    #[arg(long, value_name = "FILE")]
+    pub backbone: Option<PathBuf>,
 }
 
 /// What was typed of the samples that are meant.
@@ -118,8 +122,13 @@ impl ModelArgs {
     /// Fails on a wrong configuration, or if what the state folder says cannot be read.
     pub fn samples_of(&self, typed: Typed<'_>) -> anyhow::Result<Config> {
         let mut config = self.state.config()?;
-        if self.model.is_none() && typed.data.is_none() {
-            origin::recall(&mut config)?;
+        if self.model.is_none() {
+            let mut known = config.clone();
+            origin::recall(&mut known)?;
+            config.backbone.clone_from(&known.backbone);
+            if typed.data.is_none() {
+                config = known;
+            }
         }
         if let Some(text) = typed.data {
             config.data = data::source(text)?;
@@ -129,7 +138,33 @@ impl ModelArgs {
             .partition_file
             .map(Path::to_owned)
             .or(config.partition_file);
+        config.backbone = self.backbone.clone().or(config.backbone);
         Ok(config)
+    }
+
+    /// Returns a source behind what a model's federation has in front of its models.
+    ///
+    /// # Errors
+    /// As [`backbone::of`], or if what the state folder says cannot be read.
+    pub fn behind(&self, source: DataSource, spec: &FederationSpec) -> anyhow::Result<DataSource> {
+        self.extractor(spec)
+            .map(|extractor| source.with_extractor(extractor))
+    }
+
+    /// Returns what turns images into features for a model; nothing if nothing does.
+    ///
+    /// # Errors
+    /// As [`Self::behind`].
+    pub fn extractor(&self, spec: &FederationSpec) -> anyhow::Result<Option<Arc<dyn Extractor>>> {
+        if spec.model.backbone.is_none() && self.backbone.is_none() {
+            return Ok(None);
+        }
+        let mut config = self.state.config()?;
+        if self.model.is_none() {
+            origin::recall(&mut config)?;
+        }
+        let file = self.backbone.clone().or(config.backbone);
+        backbone::of(spec, file.as_deref(), 0)
     }
 }
 

@@ -27,6 +27,7 @@ pub const FILE: &str = "data.toml";
 struct Origin {
     shard: Option<Shard>,
     partition_file: Option<PathBuf>,
+    backbone: Option<PathBuf>,
     data: DataSource,
 }
 
@@ -39,6 +40,7 @@ pub fn text(config: &Config) -> anyhow::Result<String> {
         data: rooted_source(&config.data),
         shard: config.shard,
         partition_file: config.partition_file.as_deref().map(rooted),
+        backbone: config.backbone.as_deref().map(rooted),
     };
     toml::to_string(&origin).or_fail(ExitCode::Internal)
 }
@@ -72,6 +74,7 @@ pub fn recall(config: &mut Config) -> anyhow::Result<()> {
         data: config.data,
         shard: config.shard,
         partition_file: config.partition_file,
+        backbone: config.backbone,
     } = origin;
     Ok(())
 }

@@ -9,6 +9,7 @@
 //! [`FederationSpec::read`].
 
 mod architecture;
+mod backbone;
 mod columns;
 mod pool;
 mod rules;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::architecture::{Architecture, ModelNames};
+pub use self::backbone::BackboneSpec;
 pub use self::columns::{ColumnKind, Filling, MOST_COLUMNS, Scaling, TableColumn, width_of};
 pub use self::pool::{PoolSpec, Preset};
 pub use self::schedule::Schedule;
@@ -133,6 +135,9 @@ crate::config! {
         name: ModelNames = "cnn".into(),
         /// K: experts per node, for algorithms that have any (1 to 64).
         experts: usize = 4,
+        /// The frozen network that turns images into features before anything is learned, as `--backbone FILE` describes it:
+        /// the file's hash, its output, and how images are prepared. Every node needs the file. Absent, models see images.
+        backbone: Option<BackboneSpec> = None,
     }
 }
 

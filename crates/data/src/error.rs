@@ -104,6 +104,9 @@ pub enum DataError {
          `,vocabulary_file=FILE`"
     )]
     OwnVocabulary,
+    /// Features of images could not be computed.
+    #[error("{0}")]
+    Features(String),
     /// What a reader produced does not fit together.
     #[error(transparent)]
     Samples(#[from] SamplesError),

@@ -6,7 +6,8 @@
 //!                                                           └─► Shard { train, validation, test }
 //! ```
 //!
-//! Transforms behind a rule (`iid+rotated:4:2`) change lists before the reading, and images and labels after it.
+//! Transforms behind a rule (`iid+rotated:4:2`) change lists before the reading, and images and labels after it. Where a
+//! source has an [`Extractor`], images become features in the end.
 //!
 //! [`load_shard`] does all of it in one call. A node holds its own samples and nothing else: files are streamed and
 //! unwanted rows dropped, images stay bytes and texts numbers of tokens until they are trained on. Every draw depends on
@@ -33,6 +34,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod error;
+mod extractor;
 pub mod partition;
 mod samples;
 mod shard;
@@ -43,6 +45,7 @@ pub mod transform;
 mod vocabulary;
 
 pub use error::{DataError, TextError};
+pub use extractor::Extractor;
 pub use partition::{NodeIndices, Partition};
 pub use samples::{Pixels, Samples, SamplesError, Split};
 pub use shard::{

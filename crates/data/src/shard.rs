@@ -9,10 +9,12 @@
 //! Whoever reads samples of a division reads them here, so that transforms change them in one place.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use fednode_core::random::Dice;
 
 use crate::error::DataError;
+use crate::extractor::Extractor;
 use crate::partition::{Known, NodeIndices, Partition, Request, Rule, by_group, stratified};
 use crate::samples::{Samples, Split};
 use crate::source::{DataSource, Facts, Pool, Source};
@@ -59,6 +61,7 @@ pub struct Shard {
 #[derive(Debug)]
 pub struct Divided {
     source: Box<dyn Source>,
+    extractor: Option<Arc<dyn Extractor>>,
     pool: Pool,
     rule: Rule,
     params: ShardParams,
@@ -71,6 +74,7 @@ impl Divided {
     /// # Errors
     /// One line that names the file or the text that is wrong, or the transform that cannot change these data.
     pub fn new(source: &DataSource, rule: Rule, params: ShardParams) -> Result<Self, DataError> {
+        let extractor = source.extractor().cloned();
         let source = source.open()?;
         check_vocabulary(&rule, source.as_ref())?;
         let pool = source.pool()?;
@@ -81,6 +85,7 @@ impl Divided {
         let partition = divide(&rule, &pool, &params)?;
         Ok(Self {
             source,
+            extractor,
             pool,
             rule,
             params,
@@ -133,7 +138,7 @@ impl Divided {
         let (train, validation) = self.hold_out(indices, shard)?;
         let lists = [train.as_slice(), &validation, &indices.test];
         let samples = self.source.read(&self.pool, &lists.concat())?;
-        Ok(self.finish(shard, samples, lists))
+        self.finish(shard, samples, lists)
     }
 
     /// Reads the shards of all nodes in one go.
@@ -161,7 +166,7 @@ impl Divided {
         for (shard, lists) in lists.into_iter().enumerate().rev() {
             let n_samples: usize = lists.iter().map(|list| list.len()).sum();
             let own = samples.split_off(samples.len() - n_samples);
-            shards.push(self.finish(shard, own, lists));
+            shards.push(self.finish(shard, own, lists)?);
         }
         shards.reverse();
         Ok(shards)
@@ -181,11 +186,16 @@ impl Divided {
                 .change(&node.test, &mut samples, from);
             from += node.test.len();
         }
-        Ok(samples)
+        self.features(samples)
     }
 
     /// Changes the samples of a node as the transforms say, and takes them apart: training, validation, test.
-    fn finish(&self, shard: usize, samples: Samples, lists: [&[u32]; 3]) -> Shard {
+    fn finish(
+        &self,
+        shard: usize,
+        samples: Samples,
+        lists: [&[u32]; 3],
+    ) -> Result<Shard, DataError> {
         let [train, validation, test] = lists;
         let learned = self.dealt(shard, Part::Train);
         let mut train_samples = samples;
@@ -196,11 +206,19 @@ impl Divided {
         self.dealt(shard, Part::Test)
             .change(test, &mut test_samples, 0);
         let split = Split {
-            train: train_samples,
-            validation: validation_samples,
-            test: test_samples,
+            train: self.features(train_samples)?,
+            validation: self.features(validation_samples)?,
+            test: self.features(test_samples)?,
         };
-        describe(split, self.partition.hash())
+        Ok(describe(split, self.partition.hash()))
+    }
+
+    /// Returns what models see of samples.
+    fn features(&self, samples: Samples) -> Result<Samples, DataError> {
+        match &self.extractor {
+            Some(extractor) => samples.extracted(extractor.as_ref()),
+            None => Ok(samples),
+        }
     }
 
     /// Sets validation samples aside: by class, or by group where there are groups.

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use fednode_data::{Columns, DataSource, Facts, Pixels, Samples, Source};
+use fednode_data::{Columns, DataSource, Facts, Pixels, Samples, ShardParams, Source, load_shard};
 use flate2::{Compression, write::GzEncoder};
 use tempfile::{TempDir, tempdir};
 
@@ -622,6 +622,41 @@ fn folder_takes_classes_and_files_in_alphabetical_order() {
     );
     assert_eq!(*samples.class_names, ["cat", "dog"]);
     assert_eq!(bytes(&samples), [[30; 6], [10; 6], [20; 6]].concat());
+}
+
+#[test]
+fn folder_of_test_images_stands_behind_the_others() {
+    let folder = tempdir().unwrap();
+    let put = |name: &str, value| picture(&folder.path().join(name), "a.png", &grey(1, 1, value));
+    put("train/cat", 1);
+    put("train/dog", 2);
+    put("test/cat", 3);
+    put("test/dog", 4);
+    let test = folder.path().join("test");
+    let train = folder.path().join("train");
+    let text = source("folder", &train, &format!(",test={}", test.display()));
+    let opened = text.parse::<DataSource>().unwrap().open().unwrap();
+    let pool = opened.pool().unwrap();
+    assert_eq!(pool.labels, [0, 1, 0, 1]);
+    assert_eq!(pool.tests, Some(vec![false, false, true, true]));
+    let params = ShardParams {
+        nodes: 1,
+        seed: 1,
+        samples_per_node: 0,
+        validation_share: 0.0,
+    };
+    let own = load_shard(&text.parse().unwrap(), "own", &params, 0).unwrap();
+    let bytes = |samples: &Samples| match &samples.pixels {
+        Pixels::Bytes { values, .. } => values.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(bytes(&own.split.test), [3, 4]);
+    put("test/cow", 5);
+    let error = text.parse::<DataSource>().unwrap().open().unwrap_err();
+    assert!(
+        error.to_string().contains("is none of the classes"),
+        "{error}"
+    );
 }
 
 #[test]

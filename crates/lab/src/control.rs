@@ -38,7 +38,8 @@ pub(crate) struct Worth {
     pub(crate) worst_node: NodeWorth,
     /// Every measure of classes that has a value, mean over nodes weighted by test samples: served, alone.
     pub(crate) measures: BTreeMap<Measure, [f64; 2]>,
-    /// Each node.
+    /// Each node; in the result it stands with the node.
+    #[serde(skip)]
     pub(crate) per_node: Vec<NodeWorth>,
 }
 

@@ -71,7 +71,10 @@ fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples
             data::warn_of_table(&data::source(source)?, Some(model.spec()))?;
             Ok((
                 format!("all of {source}"),
-                data::everything(source, model.spec())?,
+                data::everything(
+                    args.model.behind(data::source(source)?, model.spec())?,
+                    model.spec(),
+                )?,
             ))
         }
         (source, shard) => {
@@ -83,8 +86,9 @@ fn samples(args: &Args, model: &model::Model) -> anyhow::Result<(String, Samples
                 partition_file,
             })?;
             if args.everyone {
+                let source = config.data.clone().for_federation(model.spec());
                 let everyone = Everyone::load(
-                    &config.data.clone().for_federation(model.spec()),
+                    &args.model.behind(source, model.spec())?,
                     model.spec(),
                     config.partition_file.as_deref(),
                 )?;

@@ -62,6 +62,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         shard: shard(args, &spec),
         partition_file: args.federation.partition_file.as_deref().map(absolute),
         initial: args.federation.initial.as_deref().map(absolute),
+        backbone: args.federation.backbone_file().map(absolute),
         network: Network {
             peers: args.peers.clone(),
             key: args.network_key.then(|| NETWORK_KEY_FILE.into()),
@@ -106,6 +107,7 @@ fn refuse_what_is_kept(args: &Args) -> anyhow::Result<()> {
         ("network_key", args.network_key),
         ("partition_file", args.federation.partition_file.is_some()),
         ("initial", args.federation.initial.is_some()),
+        ("backbone", args.federation.backbone.is_some()),
     ];
     let of_node = of_node
         .into_iter()
@@ -114,6 +116,7 @@ fn refuse_what_is_kept(args: &Args) -> anyhow::Result<()> {
     // Where lists and initial parameters lie is the node's own business.
     let of_spec = federation::keys_of_flags(&federation::Args {
         initial: None,
+        backbone: None,
         partition_file: None,
         ..args.federation.clone()
     });

@@ -10,6 +10,7 @@ use fednode_runtime::exit::ExitCode;
 
 use super::division::{check_hash, partition_text, refuse_too_few, shard_params};
 use super::{ShardFacts, is_own};
+use crate::backbone;
 use crate::config::Config;
 use crate::failure::{OrFail, fail};
 use crate::shard::Shard;
@@ -32,7 +33,9 @@ impl Mine {
     /// # Errors
     /// Fails if the data cannot be read, do not fit the spec, or come from another division than the spec's.
     pub fn load(config: &Config, spec: &FederationSpec) -> anyhow::Result<Self> {
+        let backbone = backbone::of(spec, config.backbone.as_deref(), config.threads)?;
         let source = config.data.clone().for_federation(spec);
+        let source = source.with_extractor(backbone);
         let partition = partition_text(&spec.data.partition, config.partition_file.as_deref())?;
         let position = position(config.shard, spec)?;
         let params = shard_params(spec);

@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 
 use super::division::{Division, partition_text, shard_params};
 use super::{OWN, facts, is_own, refuse_own, source};
+use crate::backbone;
 use crate::failure::{OrFail, fail};
 use crate::federation::{Args, DataFacts};
 
@@ -44,6 +45,15 @@ impl Sources {
             Self::Divided(source) => Self::Divided(change(&source)),
             Self::Own(sources) => Self::Own(sources.iter().map(change).collect()),
         }
+    }
+
+    /// Returns the same sources behind what a spec wants in front of its models.
+    ///
+    /// # Errors
+    /// As [`backbone::of`].
+    pub fn behind(self, spec: &FederationSpec, file: Option<&Path>) -> anyhow::Result<Self> {
+        let extractor = backbone::of(spec, file, 0)?;
+        Ok(self.map(|source| source.clone().with_extractor(extractor.clone())))
     }
 
     /// Returns where a node's samples come from, counted from 0.

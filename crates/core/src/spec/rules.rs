@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    FederationSpec, Fingerprints, OptimizerKind, PoolSpec, RoundSpec, Schedule, StatisticsSpec,
-    TrainingSpec, VERSION,
+    BackboneSpec, FederationSpec, Fingerprints, OptimizerKind, PoolSpec, RoundSpec, Schedule,
+    StatisticsSpec, TrainingSpec, VERSION,
 };
 use crate::config::ConfigError;
 use crate::limits::FEWEST_MEMBERS;
@@ -24,6 +24,11 @@ impl FederationSpec {
         if let Some(fault) = super::columns::fault_of(&self.data.columns) {
             return Err(ConfigError(format!(
                 "`data.columns` cannot be used: {fault}"
+            )));
+        }
+        if let Some(fault) = self.model.backbone.as_ref().and_then(BackboneSpec::fault) {
+            return Err(ConfigError(format!(
+                "`model.backbone` cannot be used: {fault}"
             )));
         }
         rules.extend(table(self));

@@ -13,6 +13,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use fednode_config::{ConfigError, KeyDoc, TableDoc, unknown_name};
 use fednode_core::FederationSpec;
@@ -23,6 +24,7 @@ use super::kind::Kind;
 use super::options::{short, typed};
 use super::{Columns, KINDS, Source};
 use crate::error::{DataError, TextError};
+use crate::extractor::Extractor;
 
 /// The key that names the reader.
 const KIND: &str = "kind";
@@ -34,6 +36,7 @@ pub struct DataSource {
     /// All options, as the reader's type writes them.
     options: toml::Table,
     columns: Columns,
+    extractor: Option<Arc<dyn Extractor>>,
 }
 
 impl DataSource {
@@ -66,6 +69,7 @@ impl DataSource {
             kind,
             options: kind.checked(table)?,
             columns: Columns::All,
+            extractor: None,
         })
     }
 
@@ -98,6 +102,17 @@ impl DataSource {
     #[must_use]
     pub fn with_columns(self, columns: Columns) -> Self {
         Self { columns, ..self }
+    }
+
+    /// Returns the same source with what turns its images into features, if anything does.
+    #[must_use]
+    pub fn with_extractor(self, extractor: Option<Arc<dyn Extractor>>) -> Self {
+        Self { extractor, ..self }
+    }
+
+    /// Returns what turns its images into features; nothing if they stay as they are.
+    pub fn extractor(&self) -> Option<&Arc<dyn Extractor>> {
+        self.extractor.as_ref()
     }
 
     /// Returns the same source with the columns that a federation's spec wants of a table.
@@ -198,6 +213,7 @@ impl FromStr for DataSource {
             kind,
             options,
             columns: Columns::All,
+            extractor: None,
         })
     }
 }
@@ -375,7 +391,7 @@ mod tests {
         );
         assert_eq!(
             form("folder"),
-            "folder:DIR[,resize=HxW][,channels=1|3][,classes=[LABEL=>]A|…]"
+            "folder:DIR[,resize=HxW][,channels=1|3][,classes=[LABEL=>]A|…][,test=DIR]"
         );
         assert_eq!(
             form("ag-news"),

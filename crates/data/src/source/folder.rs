@@ -2,7 +2,7 @@
 //!
 //! Classes and files count in alphabetical order, so that every node that has the same folder has the same indices.
 //! All images must have the size and the channels of the first one, unless `resize=HxW` and `channels=1|3` make them so.
-//! Other files are ignored. Images are decoded only when wanted.
+//! Other files are ignored. Images are decoded only when wanted. Another folder of the same form may hold the test images.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,8 @@ struct Folder {
     path: PathBuf,
     files: Vec<PathBuf>,
     labels: Vec<u16>,
+    /// How many of the files are for training, if the data say so; the others are for tests.
+    n_train: Option<usize>,
     class_names: Arc<[String]>,
     resize: Option<Size>,
     channels: Option<Channels>,
@@ -45,6 +47,8 @@ config! {
         /// The classes, where every node brings its own images: names in order, or `LABEL=>NAME`, or a table of folders
         /// and names. Without it, the folders that are there.
         classes: Option<Classes> = None => "[LABEL=>]A|…",
+        /// A folder of the same form with the test images, where the partition is `own`.
+        test: Option<PathBuf> = None => "DIR",
     }
 }
 
@@ -58,35 +62,55 @@ impl Reader for Options {
     }
 
     fn open(self, _columns: &Columns) -> Result<Box<dyn Source>, DataError> {
-        let folders = sorted(&self.folder, |entry| entry.is_dir())?;
-        let classes = self.classes.unwrap_or_else(|| {
-            Classes::called(folders.iter().map(|folder| name(folder)).collect())
-        });
-        let class_names = Arc::clone(&classes.names);
-        let (mut files, mut labels) = (Vec::new(), Vec::new());
-        for folder in folders {
-            let Some(class) = classes.of(&name(&folder)) else {
-                return Err(DataError::malformed(&folder, "is none of the classes"));
-            };
-            let images = sorted(&folder, is_image)?;
-            labels.extend(images.iter().map(|_| class));
-            files.extend(images);
-        }
-        if files.is_empty() || class_names.len() > usize::from(u16::MAX) {
-            return Err(DataError::malformed(
-                &self.folder,
-                "holds no sub-folders with PNG or JPEG files",
-            ));
+        let classes = match self.classes {
+            Some(classes) => classes,
+            None => Classes::called(
+                folders(&self.folder)?
+                    .iter()
+                    .map(|folder| name(folder))
+                    .collect(),
+            ),
+        };
+        let (mut files, mut labels) = images(&self.folder, &classes)?;
+        let n_train = self.test.is_some().then_some(files.len());
+        if let Some(folder) = &self.test {
+            let (test_files, test_labels) = images(folder, &classes)?;
+            files.extend(test_files);
+            labels.extend(test_labels);
         }
         Ok(Box::new(Folder {
             path: self.folder,
             files,
             labels,
-            class_names,
+            n_train,
+            class_names: classes.names,
             resize: self.resize,
             channels: self.channels,
         }))
     }
+}
+
+/// Returns the classes' folders in order.
+fn folders(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    sorted(folder, |entry| entry.is_dir())
+}
+
+/// Returns all images of a folder, class by class, and their classes.
+fn images(folder: &Path, classes: &Classes) -> Result<(Vec<PathBuf>, Vec<u16>), DataError> {
+    let (mut files, mut labels) = (Vec::new(), Vec::new());
+    for of_class in folders(folder)? {
+        let Some(class) = classes.of(&name(&of_class)) else {
+            return Err(DataError::malformed(&of_class, "is none of the classes"));
+        };
+        let images = sorted(&of_class, is_image)?;
+        labels.extend(images.iter().map(|_| class));
+        files.extend(images);
+    }
+    if files.is_empty() || classes.names.len() > usize::from(u16::MAX) {
+        let cause = "holds no sub-folders with PNG or JPEG files";
+        return Err(DataError::malformed(folder, cause));
+    }
+    Ok((files, labels))
 }
 
 fn name(path: &Path) -> String {
@@ -208,10 +232,15 @@ impl Source for Folder {
 
     fn pool(&self) -> Result<Pool, DataError> {
         let class_names = Arc::clone(&self.class_names);
+        let all = 0..self.files.len();
+        let tests = self
+            .n_train
+            .map(|n_train| all.map(|at| at >= n_train).collect());
         Ok(Pool {
             shape: self.shape()?,
             labels: self.labels.clone(),
             class_names,
+            tests,
             ..Pool::default()
         })
     }

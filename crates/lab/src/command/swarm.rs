@@ -75,6 +75,7 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     layers::warn_of_variables("swarm");
     let sources = Sources::read(&args.data, &args.own)?.map(origin::rooted_source);
     let (spec, division) = prepare(args, &sources)?;
+    let sources = sources.behind(&spec, args.federation.backbone_file())?;
     let aggregator = if args.no_aggregator {
         None
     } else {
@@ -139,6 +140,10 @@ fn node_config(args: &Args, spec: &FederationSpec, device: &str) -> Config {
         threads: args.threads.unwrap_or(fair_share),
         partition_file: args.federation.partition_file.as_ref().map(absolute),
         initial: args.federation.initial.as_ref().map(absolute),
+        backbone: args
+            .federation
+            .backbone_file()
+            .map(|file| absolute(&file.to_owned())),
         network: Network {
             compression: args.compression,
             ..Network::default()
@@ -228,10 +233,7 @@ fn conclude(
         wall_seconds: outcome.wall_seconds,
         effective_config: serde_json::json!({ "federation": spec, "node": plan.node }),
     };
-    let summary = Summary {
-        worth,
-        ..collect::summarise(run, &observed, outcome.failed)
-    };
+    let summary = collect::summarise(run, &observed, outcome.failed).judged(worth);
     plan.folder.write_summary(&summary)?;
     Ok(summary)
 }

@@ -84,6 +84,8 @@ pub(super) fn summary(seed: u64) -> Summary {
         accuracy_after_local_training: Some(accuracy(seed, at) - 0.125),
         accuracy_after_finishing: Some(served(seed, at)),
         pool: Some(pool(seed, at)),
+        served: None,
+        alone: None,
         everyones_test: None,
         parameters_hash: None,
         majority_class_accuracy: 0.25,

@@ -89,6 +89,7 @@ impl Run {
         let mut spec = federation::spec(&federation, &facts).or_fail(ExitCode::Configuration)?;
         let division = sources.division(&spec, self.federation.partition_file.as_deref())?;
         spec.fingerprints.partition = Some(division.hash.clone()).filter(|hash| !hash.is_empty());
+        let sources = sources.behind(&spec, self.federation.backbone_file())?;
         let prepared = Prepared {
             spec,
             division,

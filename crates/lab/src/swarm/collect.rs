@@ -197,6 +197,8 @@ fn node(observed: &Observed) -> Option<Node> {
             .as_ref()
             .and_then(|e| Some(e.test?.accuracy)),
         pool: observed.last_stage.pool.clone(),
+        served: None,
+        alone: None,
         everyones_test: observed.everyones_test,
         parameters_hash: observed.parameters_hash,
         majority_class_accuracy: observed.majority_class_accuracy,

@@ -69,6 +69,18 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
+    /// Enters whether joining was worth it, for each node too.
+    pub(crate) fn judged(mut self, worth: Option<Worth>) -> Self {
+        let per_node = worth.iter().flat_map(|worth| &worth.per_node);
+        for judged in per_node {
+            let nodes = self.per_node.iter_mut();
+            for node in nodes.filter(|node| node.shard == judged.shard) {
+                (node.served, node.alone) = (Some(judged.served), Some(judged.alone));
+            }
+        }
+        Self { worth, ..self }
+    }
+
     /// Returns the accuracy after the stage that follows the last round, weighted by test samples, if there is one.
     pub(crate) fn accuracy_after_finishing(&self) -> Option<f64> {
         let pairs = self
@@ -158,6 +170,12 @@ pub(crate) struct Node {
     /// What became of its pool of private modules, if there was one.
     #[serde(default)]
     pub(crate) pool: Option<PoolOutcome>,
+    /// Accuracy of what it serves, if it was compared with what the node does alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) served: Option<f64>,
+    /// Accuracy of what it does alone, if that was compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) alone: Option<f64>,
     /// How good its result is on everyone's test samples, if that was asked for.
     #[serde(default)]
     pub(crate) everyones_test: Option<EveryonesTest>,

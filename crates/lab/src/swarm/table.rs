@@ -238,6 +238,8 @@ mod tests {
             accuracy_after_local_training: Some(0.5),
             accuracy_after_finishing: None,
             pool: None,
+            served: None,
+            alone: None,
             everyones_test: None,
             parameters_hash: None,
             majority_class_accuracy: 0.25,

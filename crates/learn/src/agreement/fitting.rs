@@ -73,11 +73,14 @@ impl Agreement {
         let Ok(classes) = classes_of(&nodes) else {
             return;
         };
-        let Ok(solved) = classes.solve(EPSILON) else {
+        let Ok(solved) = self.solving.solve(&classes) else {
             return;
         };
         self.write(Source::Peers, &solved.into(), device);
-        self.remembered.solved = Some(key);
+        (self.remembered.solved, self.remembered.slots) = (Some(key), None);
+        if self.solving == Solving::Features {
+            return;
+        }
         // What has no classifier without the node's own statistics has no slots that could be tried.
         let tried = self.try_slots(&classes, &nodes, own_samples, device);
         self.remembered.slots = tried.unwrap_or_default();

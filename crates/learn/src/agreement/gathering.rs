@@ -9,7 +9,6 @@ use fednode_mix::Statistics;
 use fednode_mix::matching::ClassMeans;
 use fednode_mix::sites::{self, Site};
 use fednode_mix::slots::{Directions, GROUPING_DIRECTIONS, GROUPS, group};
-use fednode_mix::statistics::EPSILON;
 
 use super::{Agreement, PRIOR_ARRAY, Solving, Source};
 use crate::class_statistics::{for_each_batch, upload};
@@ -47,7 +46,7 @@ impl Agreement {
         arrays[PRIOR_ARRAY] = prior;
         self.put(arrays, device);
         let solved = match self.solving {
-            Solving::Classes => classes.solve(EPSILON),
+            Solving::Classes | Solving::Features => self.solving.solve(&classes),
             Solving::Sites => sites::solve(&[Site {
                 statistics: &classes,
                 weight: n_samples,
@@ -86,10 +85,11 @@ impl Agreement {
         grouped
     }
 
-    /// Returns the group of each sample within its class; all of them in one where there is nothing to compare.
+    /// Returns the group of each sample within its class; all of them in one where there is nothing to compare, or
+    /// there are no slots.
     fn groups(&self, classes: &Statistics, samples: &Samples, device: &Device) -> Vec<usize> {
         let mut groups = vec![0; samples.len()];
-        if self.solving == Solving::Sites {
+        if self.solving != Solving::Classes {
             return groups;
         }
         let Ok(directions) = Directions::within_classes(classes, GROUPING_DIRECTIONS) else {

@@ -47,10 +47,7 @@ impl Prepared {
             None
         };
         Finished {
-            summary: Summary {
-                worth,
-                ..collect::summarise(run, &observed, Vec::new())
-            },
+            summary: collect::summarise(run, &observed, Vec::new()).judged(worth),
             records,
         }
     }
