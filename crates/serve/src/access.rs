@@ -88,12 +88,11 @@ fn refuse_another(path: &Path) -> io::Result<()> {
     if !matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {
         return Ok(());
     }
-    let path = path.display();
-    let who = AccessFile::read(path.to_string().as_ref()).map_or_else(
+    let who = AccessFile::read(path).map_or_else(
         |_| "another server".to_owned(),
         |other| format!("process {}, at {},", other.pid, other.address),
     );
-    let text = format!("`{path}` is that of {who} which still runs");
+    let text = format!("it is that of {who} which still runs");
     Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
 }
 

@@ -55,7 +55,7 @@
 //!     }
 //! }
 //!
-//! # async fn example() -> std::io::Result<()> {
+//! # async fn example() -> Result<(), fednode_serve::StartError> {
 //! let settings = Settings { bind: ([127, 0, 0, 1], 0).into(), access_file: "serve.json".into() };
 //! let server = Server::start(Constant(ModelFacts::default()), Zero, &settings).await?;
 //! println!("http://{}", server.address());
@@ -78,4 +78,4 @@ pub use model::{
     Reader, Refused,
 };
 pub use request::{MOST_BYTES, MOST_SAMPLES};
-pub use server::{OPENAPI, Server, Settings};
+pub use server::{OPENAPI, Server, Settings, StartError};

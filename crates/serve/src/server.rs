@@ -1,5 +1,6 @@
 //! The server: routes, the token, and the way of a request through the queue.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,6 +49,30 @@ pub struct Settings {
     pub access_file: PathBuf,
 }
 
+/// Tells why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be had.
+    #[error("cannot listen at {address}: {source}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The access file cannot be had, or another server has it.
+    #[error("cannot write `{}`: {source}", path.display())]
+    Access {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The system refuses a thread.
+    #[error("cannot start the thread that predicts: {0}")]
+    Thread(#[source] io::Error),
+}
+
 /// A running server; it stops when this is dropped.
 #[derive(Debug)]
 pub struct Server {
@@ -75,13 +100,19 @@ impl Server {
         reader: R,
         predictor: impl Predictor<R::Samples>,
         settings: &Settings,
-    ) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(settings.bind).await?;
-        let content = AccessFile::new(listener.local_addr()?);
-        let file = AccessGuard::write(&settings.access_file, &content)?;
+    ) -> Result<Self, StartError> {
+        let address = settings.bind;
+        let bind = |source| StartError::Bind { address, source };
+        let listener = TcpListener::bind(address).await.map_err(bind)?;
+        let content = AccessFile::new(listener.local_addr().map_err(bind)?);
+        let path = &settings.access_file;
+        let file = AccessGuard::write(path, &content).map_err(|source| StartError::Access {
+            path: path.clone(),
+            source,
+        })?;
         let shared = Arc::new(Shared {
             reader,
-            queue: Queue::start(predictor)?,
+            queue: Queue::start(predictor).map_err(StartError::Thread)?,
             token: content.token,
             places: Semaphore::new(WAITING),
             large: Semaphore::new(LARGE_AT_A_TIME),
