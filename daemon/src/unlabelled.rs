@@ -272,7 +272,7 @@ impl Takes {
             ColumnKind::Boolean | ColumnKind::Category => 0.0,
         };
         let texts = self.texts([""]);
-        let n_values = self.model.input.iter().product();
+        let n_values: usize = self.model.input.iter().product();
         let plain = || match self.model.input {
             [1, 1, _] => Pixels::Floats(vec![0.0; n_values]),
             _ => Pixels::Bytes {
@@ -293,7 +293,7 @@ impl Takes {
     /// Reads texts; only for a model of texts.
     pub(crate) fn texts<'a>(&self, texts: impl IntoIterator<Item = &'a str>) -> Option<Pixels> {
         let vocabulary = self.vocabulary.as_ref()?;
-        let length = self.model.input.iter().product();
+        let length: usize = self.model.input.iter().product();
         let mut ids = Vec::new();
         for text in texts {
             let from = ids.len();
