@@ -53,6 +53,8 @@ enum Command {
     Evaluate(command::evaluate::Args),
     /// Predict the classes of files: PNG, JPEG, IDX, or CSV rows.
     Predict(command::predict::Args),
+    /// Answer over HTTP with a node's model, until Ctrl-C.
+    Serve(command::serve::Args),
     /// Write a node's model as safetensors with a JSON card.
     Export(command::export::Args),
     /// Train what an algorithm trains for a node alone (PFL-MoE, FedBABU), at any time, and write the result.
@@ -90,6 +92,7 @@ impl Cli {
             Command::Experts(args) => command::experts::run(&args, form),
             Command::Evaluate(args) => command::evaluate::run(&args, form),
             Command::Predict(args) => command::predict::run(&args, form),
+            Command::Serve(args) => command::serve::run(&args, form),
             Command::Export(args) => command::export::run(&args, form),
             Command::Personalise(args) => command::personalise::run(&args, form),
             Command::Doctor(args) => command::doctor::run(&args, form),

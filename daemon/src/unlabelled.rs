@@ -1,28 +1,37 @@
-//! Files to be predicted: samples without labels, made to fit a model's input.
+//! What is to be predicted: samples without labels, made to fit a model's input. They come from files, from standard input
+//! or over HTTP.
 //!
-//! - **PNG, JPEG**: one sample each, scaled to the model's height and width, grey or coloured as the model wants.
-//! - **IDX** (also `.gz`): every image of the file; they must have the model's size. Files that are called as EMNIST's
+//! - **PNG, JPEG**: one sample each, scaled to the model's height and width, grey or coloured as the model wants. Behind a
+//!   backbone they may have any size, and become features at once.
+//! - **IDX** (also `.gz`): every image of the file; they must have the model's size, or any behind a backbone. Files that are called as EMNIST's
 //!   (`emnist-…`) hold their images transposed, which is put right as it is for training.
 //! - **Text**, if the model reads texts: every line that is not empty.
 //! - **CSV**: every row of numbers; a first row without any is a heading, as for training: where the federation names its
 //!   columns, they are found by it, and others are left out. Values are taken as they are, unless the federation describes
-//!   its columns: then words and gaps are read as they are for training.
+//!   its columns: then words and gaps are read as they are for training. A column `id` that the model does not use, or any
+//!   that is named, says whose each row is.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Cursor, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use fednode_core::spec::{Architecture, Fingerprints, TableColumn};
+use fednode_core::spec::{Architecture, ColumnKind, Fingerprints, TableColumn};
 use fednode_data::source::{self, RowsError};
-use fednode_data::{Pixels, Samples, Vocabulary};
+use fednode_data::table::{CellError, Decimal, encode};
+use fednode_data::{DataError, Extractor, Pixels, Samples, Vocabulary};
 use fednode_runtime::exit::ExitCode;
 use flate2::read::GzDecoder;
 use image::imageops::FilterType;
-use image::{DynamicImage, ImageReader, Limits};
+use image::{DynamicImage, ImageFormat, ImageReader, Limits};
 
 use fednode_cli::failure::{OrFail, fail};
+use fednode_cli::model::{Model, ModelArgs};
 
+/// What stands for standard input.
+const STDIN: &str = "-";
+/// The column that says whose each row is, unless the model uses it.
+const ID: &str = "id";
 /// First bytes of a file of images in IDX form.
 const IDX_IMAGES: [u8; 4] = [0, 0, 8, 3];
 /// First bytes of a gzip file.
@@ -36,7 +45,7 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 
 /// Tells why a file holds no samples for a model.
 #[derive(Debug, thiserror::Error)]
-enum Unfit {
+pub(crate) enum Unfit {
     #[error("cannot be read: {0}")]
     Unreadable(#[from] io::Error),
     #[error("is no image: {0}")]
@@ -50,6 +59,12 @@ enum Unfit {
         images: [usize; 3],
         model: [usize; 3],
     },
+    #[error("holds images of no size")]
+    Empty,
+    #[error("cannot be looked at: {0}")]
+    Features(#[from] DataError),
+    #[error("is a table, and the model takes images")]
+    NoImages,
     #[error("is truncated: its header promises {0} images")]
     Truncated(u32),
     #[error("is no UTF-8 text")]
@@ -58,68 +73,347 @@ enum Unfit {
     Rows(#[from] RowsError),
     #[error("holds no rows of numbers")]
     NoRows,
+    #[error("has no column `{0}`, which should say whose each row is")]
+    NoId(String),
+    #[error("has no columns, so none can say whose each row is")]
+    NoColumns,
+    #[error("rows[{row}]: {cause}, in column `{column}`")]
+    Cell {
+        row: usize,
+        column: String,
+        cause: CellError,
+    },
+}
+
+impl Unfit {
+    /// Tells whether the samples are sound, and only nothing for this model.
+    pub(crate) const fn is_of_the_model(&self) -> bool {
+        matches!(self, Self::Channels(_) | Self::Size { .. })
+    }
 }
 
 fn sizes(shape: &[usize; 3]) -> String {
     shape.map(|size| size.to_string()).join("x")
 }
 
-/// Reads all samples of a file.
-///
-/// # Errors
-/// Names the file and what is wrong with it.
-pub(crate) fn read(
-    path: &Path,
-    model: &Architecture,
-    known: &Fingerprints,
-    columns: &[TableColumn],
-    vocabulary: Option<&Arc<Vocabulary>>,
-) -> anyhow::Result<Samples> {
-    let ending = path
-        .extension()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .to_ascii_lowercase();
-    let pixels = match (vocabulary, ending.as_str()) {
-        (Some(vocabulary), _) => texts(&unpacked(path)?, model.input, vocabulary),
-        (None, "png" | "jpg" | "jpeg") => image(path, model.input),
-        (None, "csv" | "tsv") if !columns.is_empty() => raw(&unpacked(path)?, columns),
-        (None, "csv" | "tsv") => csv(&unpacked(path)?, model, &known.columns),
-        (None, _) => idx(&unpacked(path)?, model.input, source::is_transposed(path)),
-    };
-    let pixels =
-        pixels.map_err(|cause| fail(ExitCode::Data, format!("`{}` {cause}", path.display())))?;
-    // Labels are never looked at, but every sample has one.
-    let shape = if columns.is_empty() {
-        model.input
-    } else {
-        [1, 1, columns.len()]
-    };
-    let n_samples = pixels.len() / shape.iter().product::<usize>();
-    let numbered = || (0..model.classes).map(|class| class.to_string()).collect();
-    let names: Arc<[String]> = if known.class_names.is_empty() {
-        numbered()
-    } else {
-        known.class_names.iter().cloned().collect()
-    };
-    Samples::new(shape, pixels, vec![0; n_samples], names).or_fail(ExitCode::Data)
+/// What a model takes.
+#[derive(Debug, Clone)]
+pub(crate) struct Takes {
+    model: Architecture,
+    known: Fingerprints,
+    columns: Vec<TableColumn>,
+    vocabulary: Option<Arc<Vocabulary>>,
+    /// What turns images into the model's input, if anything does.
+    extractor: Option<Arc<dyn Extractor>>,
+    /// To what size it brings them.
+    prepared: [usize; 3],
 }
 
+/// In which form samples are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Lines,
+    Image,
+    Table,
+    Idx,
+}
+
+impl Takes {
+    /// Says what a model takes.
+    ///
+    /// # Errors
+    /// Fails if it is a model of texts without its vocabulary, or one behind a backbone whose file nobody knows.
+    pub(crate) fn of(args: &ModelArgs, model: &Model) -> anyhow::Result<Self> {
+        let architecture = model.spec().architecture();
+        let backbone = model.spec().model.backbone.as_ref();
+        let prepared = backbone.map(|backbone| {
+            let [height, width] = backbone.size;
+            [backbone.mean.len(), height, width]
+        });
+        Ok(Self {
+            extractor: args.extractor(model.spec())?,
+            prepared: prepared.unwrap_or(architecture.input),
+            model: architecture,
+            known: model.spec().fingerprints.clone(),
+            columns: model.spec().data.columns.clone(),
+            vocabulary: model.vocabulary()?,
+        })
+    }
+
+    /// Returns channels, height and width of an image, or of a row as if it were one, as it is looked at.
+    pub(crate) const fn looked_at(&self) -> [usize; 3] {
+        self.prepared
+    }
+
+    /// Tells whether samples are texts.
+    pub(crate) const fn reads_texts(&self) -> bool {
+        self.vocabulary.is_some()
+    }
+
+    /// Returns the description of the columns; empty unless raw tables are read.
+    pub(crate) fn columns(&self) -> &[TableColumn] {
+        &self.columns
+    }
+
+    /// Returns the names of the columns of a table of numbers; empty if they have none.
+    pub(crate) fn column_names(&self) -> &[String] {
+        &self.known.columns
+    }
+
+    /// Reads all samples of a file, and what says whose they are, as [`Self::ids`] does. `-` is standard input.
+    ///
+    /// # Errors
+    /// Names the file and what is wrong with it.
+    pub(crate) fn file(
+        &self,
+        path: &Path,
+        id: Option<&str>,
+    ) -> anyhow::Result<(Samples, Option<Vec<String>>)> {
+        let bytes = unpacked(path)?;
+        let form = self.form(path, &bytes);
+        let named = |cause| fail(ExitCode::Data, format!("{} {cause}", shown(path)));
+        let pixels = match form {
+            Form::Lines => self.lines(&bytes),
+            Form::Image => self.image(&bytes),
+            Form::Table => self.table(&bytes),
+            Form::Idx => self.idx(&bytes, source::is_transposed(path)),
+        };
+        let samples = self.samples(pixels.map_err(named)?)?;
+        let ids = match form {
+            Form::Table => self.ids(&bytes, id).map_err(named)?,
+            _ if id.is_some() => return Err(named(Unfit::NoColumns)),
+            _ => None,
+        };
+        Ok((samples, ids))
+    }
+
+    /// Says by its ending what a file is; standard input says it by its first bytes, and is a table if it says nothing.
+    fn form(&self, path: &Path, bytes: &[u8]) -> Form {
+        let ending = path.extension().unwrap_or_default().to_string_lossy();
+        match ending.to_ascii_lowercase().as_str() {
+            _ if self.vocabulary.is_some() => Form::Lines,
+            "png" | "jpg" | "jpeg" => Form::Image,
+            "csv" | "tsv" => Form::Table,
+            _ if path != Path::new(STDIN) => Form::Idx,
+            _ if bytes.starts_with(&IDX_IMAGES) => Form::Idx,
+            _ if is_image(bytes) => Form::Image,
+            _ => Form::Table,
+        }
+    }
+
+    /// Makes unlabelled samples of values.
+    ///
+    /// # Errors
+    /// Fails if they are no whole samples.
+    pub(crate) fn samples(&self, pixels: Pixels) -> anyhow::Result<Samples> {
+        let Self {
+            model,
+            known,
+            columns,
+            ..
+        } = self;
+        // Labels are never looked at, but every sample has one.
+        let shape = if columns.is_empty() {
+            model.input
+        } else {
+            [1, 1, columns.len()]
+        };
+        let n_samples = pixels.len() / shape.iter().product::<usize>();
+        let numbered = || (0..model.classes).map(|class| class.to_string()).collect();
+        let names: Arc<[String]> = if known.class_names.is_empty() {
+            numbered()
+        } else {
+            known.class_names.iter().cloned().collect()
+        };
+        Samples::new(shape, pixels, vec![0; n_samples], names).or_fail(ExitCode::Data)
+    }
+
+    /// Reads a table.
+    pub(crate) fn table(&self, bytes: &[u8]) -> Result<Pixels, Unfit> {
+        if self.extractor.is_some() {
+            Err(Unfit::NoImages)
+        } else if self.columns.is_empty() {
+            csv(bytes, &self.model, &self.known.columns)
+        } else {
+            raw(bytes, &self.columns)
+        }
+    }
+
+    /// Reads the column that says whose the rows of a table are: the one of this name. If none is named, it is the usual
+    /// one, unless there is none or the model uses it.
+    ///
+    /// # Errors
+    /// Says that there is no column of this name.
+    pub(crate) fn ids(&self, bytes: &[u8], id: Option<&str>) -> Result<Option<Vec<String>>, Unfit> {
+        if let Some(id) = id {
+            let ids = source::row_ids(bytes, id)?;
+            return ids.ok_or_else(|| Unfit::NoId(id.to_owned())).map(Some);
+        }
+        let described = self.columns.iter().map(|column| &column.name);
+        let mut used = described.chain(&self.known.columns);
+        if used.any(|name| name.eq_ignore_ascii_case(ID)) {
+            return Ok(None);
+        }
+        Ok(source::row_ids(bytes, ID)?)
+    }
+
+    /// Reads rows of as many cells as the model takes, in the order of its columns.
+    pub(crate) fn cells(&self, rows: &[Vec<String>]) -> Result<Pixels, Unfit> {
+        let value = |place: usize, cell: &str| match self.columns.get(place) {
+            Some(column) => encode(column, cell, Decimal::Point),
+            None => {
+                let value = cell.parse::<f32>().ok().filter(|value| value.is_finite());
+                value.ok_or_else(|| CellError::NoNumber(cell.to_owned()))
+            }
+        };
+        let mut values = Vec::new();
+        for (row, cells) in rows.iter().enumerate() {
+            for (place, cell) in cells.iter().enumerate() {
+                let value = value(place, cell).map_err(|cause| Unfit::Cell {
+                    row,
+                    column: self.column_name(place),
+                    cause,
+                });
+                values.push(value?);
+            }
+        }
+        Ok(Pixels::Floats(values))
+    }
+
+    fn column_name(&self, place: usize) -> String {
+        let described = self.columns.get(place).map(|column| &column.name);
+        let name = described.or_else(|| self.known.columns.get(place));
+        name.cloned().unwrap_or(place.to_string())
+    }
+
+    /// Returns some sample or other, which says no more than what samples look like.
+    pub(crate) fn blank(&self) -> anyhow::Result<Samples> {
+        let middle = |column: &TableColumn| match column.kind {
+            ColumnKind::Number => (column.range[0] / 2.0 + column.range[1] / 2.0) as f32,
+            ColumnKind::Boolean | ColumnKind::Category => 0.0,
+        };
+        let texts = self.texts([""]);
+        let n_values: usize = self.model.input.iter().product();
+        let plain = || match self.model.input {
+            [1, 1, _] => Pixels::Floats(vec![0.0; n_values]),
+            _ => Pixels::Bytes {
+                values: vec![0; n_values],
+                white: u8::MAX,
+            },
+        };
+        let described = (!self.columns.is_empty())
+            .then(|| Pixels::Floats(self.columns.iter().map(middle).collect()));
+        self.samples(texts.or(described).unwrap_or_else(plain))
+    }
+
+    /// Reads an image file.
+    pub(crate) fn image(&self, bytes: &[u8]) -> Result<Pixels, Unfit> {
+        let decoded = decoded(bytes)?;
+        if self.extractor.is_none() {
+            return fitting(decoded, self.model.input);
+        }
+        let channels = if decoded.color().has_color() { 3 } else { 1 };
+        let shape = [
+            channels,
+            decoded.height() as usize,
+            decoded.width() as usize,
+        ];
+        self.features(fitting(decoded, shape)?, shape)
+    }
+
+    /// Reads the images of an IDX file.
+    fn idx(&self, bytes: &[u8], is_transposed: bool) -> Result<Pixels, Unfit> {
+        let (images, shape) = idx(bytes, is_transposed)?;
+        if self.extractor.is_some() {
+            return self.features(images, shape);
+        }
+        let model = self.model.input;
+        if shape == model {
+            Ok(images)
+        } else {
+            Err(Unfit::Size {
+                images: shape,
+                model,
+            })
+        }
+    }
+
+    /// Turns images into features, where something does.
+    fn features(&self, images: Pixels, shape: [usize; 3]) -> Result<Pixels, Unfit> {
+        let Some(extractor) = &self.extractor else {
+            return Ok(images);
+        };
+        let each: usize = shape.iter().product();
+        if each == 0 {
+            return Err(Unfit::Empty);
+        }
+        let labels = vec![0; images.len() / each];
+        let names = ["unknown".to_owned()].into();
+        let samples = Samples::new(shape, images, labels, names).map_err(DataError::from)?;
+        Ok(samples.extracted(extractor.as_ref())?.pixels)
+    }
+
+    /// Reads texts; only for a model of texts.
+    pub(crate) fn texts<'a>(&self, texts: impl IntoIterator<Item = &'a str>) -> Option<Pixels> {
+        let vocabulary = self.vocabulary.as_ref()?;
+        let length: usize = self.model.input.iter().product();
+        let mut ids = Vec::new();
+        for text in texts {
+            let from = ids.len();
+            ids.resize(from + length, Vocabulary::PADDING);
+            vocabulary.encode(text, &mut ids[from..]);
+        }
+        Some(Pixels::Tokens {
+            ids,
+            vocabulary: Arc::clone(vocabulary),
+        })
+    }
+
+    /// Reads a text of each line that is not empty.
+    fn lines(&self, bytes: &[u8]) -> Result<Pixels, Unfit> {
+        let lines = str::from_utf8(bytes)?.lines();
+        let texts = self.texts(lines.filter(|line| !line.trim().is_empty()));
+        texts.ok_or(Unfit::UnknownForm)
+    }
+}
+
+/// Tells whether bytes begin as a PNG or a JPEG does. Other marks are so short that a table may begin with them.
+fn is_image(bytes: &[u8]) -> bool {
+    let form = image::guess_format(bytes);
+    matches!(form, Ok(ImageFormat::Png | ImageFormat::Jpeg))
+}
+
+/// Names a file in a message.
+fn shown(path: &Path) -> String {
+    if path == Path::new(STDIN) {
+        "standard input".into()
+    } else {
+        format!("`{}`", path.display())
+    }
+}
+
+/// Reads a file, or standard input, and unpacks it.
 fn unpacked(path: &Path) -> anyhow::Result<Vec<u8>> {
     let unreadable = |error| {
         fail(
             ExitCode::Data,
-            format!("cannot read `{}`: {error}", path.display()),
+            format!("cannot read {}: {error}", shown(path)),
         )
     };
     let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| {
+    let read = if path == Path::new(STDIN) {
+        io::stdin()
+            .lock()
+            .take(MAX_FILE_BYTES)
+            .read_to_end(&mut bytes)
+    } else {
+        File::open(path).and_then(|file| {
             BufReader::new(file)
                 .take(MAX_FILE_BYTES)
                 .read_to_end(&mut bytes)
         })
-        .map_err(unreadable)?;
+    };
+    read.map_err(unreadable)?;
     if bytes.starts_with(&GZIP) {
         let mut inner = Vec::new();
         GzDecoder::new(bytes.as_slice())
@@ -131,14 +425,18 @@ fn unpacked(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn image(path: &Path, input: [usize; 3]) -> Result<Pixels, Unfit> {
-    let [channels, height, width] = input;
-    let mut reader = ImageReader::open(path).and_then(ImageReader::with_guessed_format)?;
+fn decoded(bytes: &[u8]) -> Result<DynamicImage, Unfit> {
+    let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;
     let mut limits = Limits::default();
     (limits.max_image_width, limits.max_image_height) = (Some(MAX_SIDE), Some(MAX_SIDE));
     limits.max_alloc = Some(MAX_IMAGE_BYTES);
     reader.limits(limits);
-    let decoded: DynamicImage = reader.decode()?;
+    Ok(reader.decode()?)
+}
+
+/// Gives an image this size and these channels.
+fn fitting(decoded: DynamicImage, shape: [usize; 3]) -> Result<Pixels, Unfit> {
+    let [channels, height, width] = shape;
     let is_size = (decoded.width() as usize, decoded.height() as usize) == (width, height);
     let fitting = if is_size {
         decoded
@@ -169,7 +467,8 @@ fn image(path: &Path, input: [usize; 3]) -> Result<Pixels, Unfit> {
     })
 }
 
-fn idx(bytes: &[u8], input: [usize; 3], is_transposed: bool) -> Result<Pixels, Unfit> {
+/// Reads the images of an IDX file, and their shape.
+fn idx(bytes: &[u8], is_transposed: bool) -> Result<(Pixels, [usize; 3]), Unfit> {
     let number = |at: usize| {
         bytes
             .get(at..at + 4)
@@ -180,13 +479,7 @@ fn idx(bytes: &[u8], input: [usize; 3], is_transposed: bool) -> Result<Pixels, U
     else {
         return Err(Unfit::UnknownForm);
     };
-    let images = [1, height as usize, width as usize];
-    if images != input {
-        return Err(Unfit::Size {
-            images,
-            model: input,
-        });
-    }
+    let shape = [1, height as usize, width as usize];
     let values = &bytes[16..];
     if values.len() as u64 != u64::from(count) * u64::from(height) * u64::from(width) {
         return Err(Unfit::Truncated(count));
@@ -196,27 +489,8 @@ fn idx(bytes: &[u8], input: [usize; 3], is_transposed: bool) -> Result<Pixels, U
     } else {
         values.to_vec()
     };
-    Ok(Pixels::Bytes {
-        values,
-        white: u8::MAX,
-    })
-}
-
-fn texts(bytes: &[u8], input: [usize; 3], vocabulary: &Arc<Vocabulary>) -> Result<Pixels, Unfit> {
-    let text = str::from_utf8(bytes)?;
-    let length: usize = input.iter().product();
-    let lines: Vec<&str> = text
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
-    let mut ids = vec![Vocabulary::PADDING; lines.len() * length];
-    for (line, places) in lines.iter().zip(ids.chunks_exact_mut(length)) {
-        vocabulary.encode(line, places);
-    }
-    Ok(Pixels::Tokens {
-        ids,
-        vocabulary: Arc::clone(vocabulary),
-    })
+    let white = u8::MAX;
+    Ok((Pixels::Bytes { values, white }, shape))
 }
 
 fn csv(bytes: &[u8], model: &Architecture, columns: &[String]) -> Result<Pixels, Unfit> {
@@ -249,6 +523,24 @@ mod tests {
             classes: 3,
             ..Architecture::default()
         }
+    }
+
+    fn read(
+        path: &Path,
+        model: &Architecture,
+        known: &Fingerprints,
+        columns: &[TableColumn],
+        vocabulary: Option<&Arc<Vocabulary>>,
+    ) -> anyhow::Result<Samples> {
+        let takes = Takes {
+            model: model.clone(),
+            known: known.clone(),
+            columns: columns.to_vec(),
+            vocabulary: vocabulary.cloned(),
+            extractor: None,
+            prepared: model.input,
+        };
+        takes.file(path, None).map(|(samples, _)| samples)
     }
 
     fn batch(samples: &Samples) -> Vec<f32> {
@@ -395,19 +687,22 @@ mod tests {
             [-1.0, 1.0, -1.0, -1.0]
         );
         assert!(
-            idx(&bytes[..19], [1, 1, 2], false)
+            images_of([1, 1, 2])
+                .idx(&bytes[..19], false)
                 .unwrap_err()
                 .to_string()
                 .contains("truncated")
         );
         assert!(
-            idx(&bytes, [1, 2, 2], false)
+            images_of([1, 2, 2])
+                .idx(&bytes, false)
                 .unwrap_err()
                 .to_string()
                 .contains("but the model takes 1x2x2")
         );
         assert!(
-            idx(b"\x00\x00", [1, 1, 1], false)
+            images_of([1, 1, 1])
+                .idx(b"\x00\x00", false)
                 .unwrap_err()
                 .to_string()
                 .contains("neither")
@@ -472,5 +767,90 @@ mod tests {
             .to_string()
             .contains("is no UTF-8")
         );
+    }
+
+    /// A model of a raw table: an age, and a pain of two levels.
+    fn table() -> Takes {
+        let column = |name: &str, kind, levels: &[&str]| TableColumn {
+            name: name.into(),
+            kind,
+            levels: levels.iter().map(|level| (*level).to_owned()).collect(),
+            ..TableColumn::default()
+        };
+        Takes {
+            model: model([1, 1, 4]),
+            known: Fingerprints::default(),
+            columns: vec![
+                column("age", ColumnKind::Number, &[]),
+                column("pain", ColumnKind::Category, &["none", "typical"]),
+            ],
+            vocabulary: None,
+            extractor: None,
+            prepared: [1, 1, 4],
+        }
+    }
+
+    /// What a model of images takes.
+    fn images_of(shape: [usize; 3]) -> Takes {
+        Takes {
+            model: model(shape),
+            columns: Vec::new(),
+            ..table()
+        }
+    }
+
+    #[test]
+    fn rows_are_known_by_the_usual_column_or_by_the_named_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        std::fs::write(&path, "ID,pain,ward,age\np-1,typical,7,40\np-2,,8,41\n").unwrap();
+        let takes = table();
+        let (samples, ids) = takes.file(&path, None).unwrap();
+        assert_eq!(samples.len(), 2);
+        assert_eq!(ids.unwrap(), ["p-1", "p-2"]);
+        let (_, ids) = takes.file(&path, Some("ward")).unwrap();
+        assert_eq!(ids.unwrap(), ["7", "8"]);
+        let error = takes.file(&path, Some("key")).unwrap_err().to_string();
+        assert!(error.contains("t.csv` has no column `key`"), "{error}");
+        let mut uses = table();
+        uses.columns[0].name = "id".into();
+        std::fs::write(&path, "id,pain\n1,none\n").unwrap();
+        assert_eq!(uses.file(&path, None).unwrap().1, None);
+    }
+
+    #[test]
+    fn cells_are_read_as_the_table_of_the_same_words() {
+        let takes = table();
+        let text = b"age,pain\n40.5,typical\n,rare\n";
+        let rows = [["40.5", "typical"], ["", "rare"]].map(|row| row.map(str::to_owned).to_vec());
+        let shown = |pixels: Pixels| format!("{pixels:?}");
+        let same = shown(takes.table(text).unwrap());
+        assert_eq!(shown(takes.cells(&rows).unwrap()), same);
+        let old = [["40", "none"], ["old", "none"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(
+            takes.cells(&old).unwrap_err().to_string(),
+            "rows[1]: holds `old`, which is no number, in column `age`"
+        );
+        // Without a description there is nothing to stand in for a gap.
+        let plain = Takes {
+            model: model([1, 1, 2]),
+            columns: Vec::new(),
+            ..table()
+        };
+        let gap = [vec!["1".to_owned(), String::new()]];
+        let error = plain.cells(&gap).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "rows[0]: holds ``, which is no number, in column `1`"
+        );
+    }
+
+    #[test]
+    fn standard_input_says_what_it_is() {
+        let form = |bytes: &[u8]| table().form(Path::new(STDIN), bytes);
+        assert_eq!(form(b"BMI,age\n"), Form::Table);
+        assert_eq!(form(&IDX_IMAGES), Form::Idx);
+        assert_eq!(form(b"\x89PNG\r\n\x1a\n"), Form::Image);
+        assert_eq!(shown(Path::new(STDIN)), "standard input");
     }
 }

@@ -69,6 +69,7 @@ fn only_the_drawn_arrows_exist() {
         ("fednode-kernels", &[]),
         ("fednode-measure", &[]),
         ("fednode-backbone", &[]),
+        ("fednode-serve", &[]),
         ("fednode-store", &["core"]),
         ("fednode-net", &["core"]),
         ("fednode-engine", &["core", "mix"]),
@@ -93,7 +94,7 @@ fn only_the_drawn_arrows_exist() {
             "fednode",
             &[
                 "cli", "config", "core", "data", "engine", "lab", "learn", "net", "runtime",
-                "store",
+                "serve", "store",
             ],
         ),
         ("fedboot", &["config", "core", "net", "runtime"]),
@@ -174,6 +175,13 @@ fn the_pure_crates_have_no_machinery() {
         "the inner loops need instructions and threads, nothing else"
     );
     let backbone = ["blake3", "rten", "thiserror"].map(str::to_owned).into();
+    let foreign = ["burn", "libp2p", "csv", "image"];
+    for library in foreign {
+        assert!(
+            !actual["fednode-serve"].contains(library),
+            "fednode-serve depends on {library}"
+        );
+    }
     assert_eq!(
         actual["fednode-backbone"], backbone,
         "a reader of hostile files needs a hash, a runtime and errors, nothing else"

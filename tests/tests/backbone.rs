@@ -59,8 +59,9 @@ fn assert_fails(output: &Output, code: i32, words: &[&str]) {
     assert!(missing.is_empty(), "`{last}` lacks {missing:?}");
 }
 
+/// Returns the accuracy of an evaluation.
 fn accuracy(answer: &Value) -> f64 {
-    answer["accuracy"].as_f64().unwrap()
+    answer["score"]["accuracy"].as_f64().unwrap()
 }
 
 #[test]
@@ -104,17 +105,18 @@ fn images_become_features_live_and_simulated() {
 }
 
 #[test]
-fn a_bright_image_is_told_from_a_dark_one() {
+fn images_of_any_size_are_predicted() {
     let folder = tempfile::tempdir().unwrap();
     let images = folder.path().join("images");
-    for (class, base) in [("bright", 200_u8), ("dark", 20)] {
+    let picture = |width, height, colour: [u8; 3]| {
+        image::RgbImage::from_pixel(width, height, image::Rgb(colour))
+    };
+    for (class, [red, blue]) in [("red", [180, 20]), ("blue", [20, 180])] {
         std::fs::create_dir_all(images.join(class)).unwrap();
         for number in 0..20_u8 {
-            let pixel = image::Rgb([base + number, base, base + number / 2]);
-            let picture = image::RgbImage::from_pixel(12, 10, pixel);
-            picture
-                .save(images.join(class).join(format!("{number:02}.png")))
-                .unwrap();
+            let picture = picture(12, 10, [red + number, 40, blue + number]);
+            let path = images.join(class).join(format!("{number:02}.png"));
+            picture.save(path).unwrap();
         }
     }
     let data = format!("folder:{}", images.display());
@@ -131,17 +133,12 @@ fn a_bright_image_is_told_from_a_dark_one() {
         ],
     );
     json_of(&trained);
-    // Images to predict may have any size, and be grey.
-    let (bright, dark) = (folder.path().join("a.png"), folder.path().join("b.png"));
-    image::GrayImage::from_pixel(31, 40, image::Luma([215]))
-        .save(&bright)
-        .unwrap();
-    image::GrayImage::from_pixel(9, 9, image::Luma([25]))
-        .save(&dark)
-        .unwrap();
+    let (red, blue) = (folder.path().join("a.png"), folder.path().join("b.png"));
+    picture(31, 40, [190, 30, 30]).save(&red).unwrap();
+    picture(9, 9, [30, 30, 150]).save(&blue).unwrap();
     let state = folder.path().join("swarm/nodes/2/state");
     let mut predict = command(folder.path(), &["predict", "--json", "--state"]);
-    predict.arg(state).args([bright, dark]);
+    predict.arg(&state).args([red, blue]);
     let predicted = json_of(&run(predict));
     let names: Vec<&str> = predicted
         .as_array()
@@ -149,7 +146,17 @@ fn a_bright_image_is_told_from_a_dark_one() {
         .iter()
         .map(|row| row["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["bright", "dark"]);
+    assert_eq!(names, ["red", "blue"]);
+
+    let table = folder.path().join("t.csv");
+    std::fs::write(&table, "a,b\n1,2\n").unwrap();
+    let mut predict = command(folder.path(), &["predict", "--state"]);
+    predict.arg(&state).arg(table);
+    assert_fails(
+        &run(predict),
+        4,
+        &["is a table, and the model takes images"],
+    );
 }
 
 #[test]

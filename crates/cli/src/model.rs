@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use fednode_core::{FederationSpec, ParamSet};
 use fednode_data::{DataSource, Extractor, Samples, Split, Vocabulary};
-use fednode_learn::Learner;
+use fednode_learn::{ComputeDevice, Learner};
 use fednode_net::Identity;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::final_model::{self, ModelCard};
@@ -112,6 +112,18 @@ impl ModelArgs {
         match &self.model {
             Some(path) => Model::exported(path),
             None => Model::of_state(&self.state.folder()?),
+        }
+    }
+
+    /// Returns where a file about the model goes: in the state folder, or beside an exported model, whose name it then has
+    /// before its own.
+    ///
+    /// # Errors
+    /// Fails on a wrong configuration.
+    pub fn beside(&self, name: &str) -> anyhow::Result<PathBuf> {
+        match &self.model {
+            Some(path) => Ok(path.with_extension(name)),
+            None => Ok(self.state.folder()?.join(name)),
         }
     }
 
@@ -234,6 +246,14 @@ impl Model {
     /// # Errors
     /// Fails if samples or parameters do not fit the spec.
     pub fn learner(&self, like: &Samples, device: &str) -> anyhow::Result<Learner> {
+        self.learner_on(like, &Choice::find(device)?.open(0)?)
+    }
+
+    /// Makes a learner on an open device, as [`Self::learner`] does.
+    ///
+    /// # Errors
+    /// Fails if samples or parameters do not fit the spec.
+    pub fn learner_on(&self, like: &Samples, device: &ComputeDevice) -> anyhow::Result<Learner> {
         let empty = like.subset(&[]);
         // A learner wants something to train on; it is never asked to.
         let split = Split {
@@ -241,9 +261,8 @@ impl Model {
             validation: empty.clone(),
             test: empty,
         };
-        let device = Choice::find(device)?.open(0)?;
         let mut learner =
-            Learner::new(self.spec(), 0, Arc::new(split), &device).map_err(no_learner)?;
+            Learner::new(self.spec(), 0, Arc::new(split), device).map_err(no_learner)?;
         learner.restore(&self.params).or_fail(ExitCode::State)?;
         Ok(learner)
     }

@@ -13,6 +13,7 @@ pub(crate) mod personalise;
 pub(crate) mod predict;
 pub(crate) mod probe_device;
 pub(crate) mod replay;
+pub(crate) mod serve;
 pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;

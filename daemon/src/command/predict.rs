@@ -1,6 +1,6 @@
 //! `fednode predict FILE…`: what a node's model says about files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fednode_learn::Prediction;
 use fednode_runtime::exit::ExitCode;
@@ -17,30 +17,31 @@ use fednode_cli::table::{number, percent, render, text};
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// PNG or JPEG images, IDX files of images, CSV files of numbers; for a model of texts, files with a text per line.
+    /// PNG or JPEG images, IDX files of images, tables; for a model of texts, files with a text per line. `-` is standard
+    /// input.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// The column of the tables that says whose each row is [default: `id`, if it is there and the model does not use it].
+    #[arg(long, value_name = "COLUMN")]
+    id: Option<String>,
 }
 
 /// Predicts and prints.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let model = args.model.load()?;
-    let vocabulary = model.vocabulary()?;
+    let takes = unlabelled::Takes::of(&args.model, &model)?;
     let mut rows = Vec::new();
     for path in &args.files {
-        let samples = unlabelled::read(
-            path,
-            &model.spec().architecture(),
-            &model.spec().fingerprints,
-            &model.spec().data.columns,
-            vocabulary.as_ref(),
-        )?;
+        let (samples, ids) = takes.file(path, args.id.as_deref())?;
         let learner = model.learner(&samples, &args.model.device)?;
         let predictions = learner.predict(&samples).or_fail(ExitCode::Data)?;
+        let ids = ids.into_iter().flatten().map(Some);
+        let ids = ids.chain(std::iter::repeat(None));
         rows.extend(
             (0..)
                 .zip(predictions)
-                .map(|(at, prediction)| Row::new(&model, path, at, prediction)),
+                .zip(ids)
+                .map(|((at, prediction), id)| Row::new(&model, path, at, id, prediction)),
         );
     }
     output::print(&Answer(rows), form)
@@ -54,6 +55,9 @@ struct Row {
     file: String,
     /// Which sample of the file, counting from 0.
     sample: usize,
+    /// What the row's own column says that it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
     class: u16,
     name: String,
     probability: f32,
@@ -62,7 +66,13 @@ struct Row {
 }
 
 impl Row {
-    fn new(model: &Model, path: &std::path::Path, sample: usize, prediction: Prediction) -> Self {
+    fn new(
+        model: &Model,
+        path: &Path,
+        sample: usize,
+        id: Option<String>,
+        prediction: Prediction,
+    ) -> Self {
         let Prediction {
             class,
             probabilities,
@@ -71,6 +81,7 @@ impl Row {
         Self {
             file: path.display().to_string(),
             sample,
+            id,
             class,
             name: model.class_name(class),
             probability: probabilities
@@ -85,22 +96,48 @@ impl Row {
 
 impl Report for Answer {
     fn human(&self) -> String {
-        let columns = [
-            text("file"),
-            number("sample"),
-            text("class"),
-            number("probability"),
-            number("expert"),
-        ];
+        let has_ids = self.0.iter().any(|row| row.id.is_some());
+        let mut columns = vec![text("file"), number("sample")];
+        columns.extend(has_ids.then_some(text("id")));
+        columns.extend([text("class"), number("probability"), number("expert")]);
         let row = |row: &Row| {
-            vec![
-                row.file.clone(),
-                row.sample.to_string(),
+            let mut cells = vec![row.file.clone(), row.sample.to_string()];
+            cells.extend(has_ids.then(|| row.id.clone().unwrap_or("-".into())));
+            cells.extend([
                 row.name.clone(),
                 percent(f64::from(row.probability)),
                 row.expert.map_or("-".into(), |slot| slot.to_string()),
-            ]
+            ]);
+            cells
         };
         render(&columns, &self.0.iter().map(row).collect::<Vec<_>>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_shown_where_there_are_any() {
+        let row = |id: Option<&str>| Row {
+            file: "t.csv".into(),
+            sample: 0,
+            id: id.map(str::to_owned),
+            class: 1,
+            name: "sick".into(),
+            probability: 0.75,
+            expert: None,
+            probabilities: vec![0.25, 0.75],
+        };
+        let without = Answer(vec![row(None)]);
+        assert!(!without.human().contains("id"), "{}", without.human());
+        let with = Answer(vec![row(Some("p-1")), row(None)]).human();
+        assert!(
+            with.contains("p-1   sick") && with.contains("-     sick"),
+            "{with}"
+        );
+        let json = serde_json::to_value(&without).unwrap();
+        assert_eq!(json[0].get("id"), None);
     }
 }

@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use fednode_core::spec::TableColumn;
 
-pub use csv_table::{HeaderError, RowsError, numbers, raw_rows};
+pub use csv_table::{HeaderError, RowsError, numbers, raw_rows, row_ids};
 pub use data_source::DataSource;
 pub use idx::{is_transposed, transposed};
 pub use kind::Kind;

@@ -18,6 +18,7 @@
 mod classes;
 mod file;
 mod header;
+mod ids;
 mod unlabelled;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,7 @@ use crate::table::Survey;
 pub(super) use self::classes::class_names;
 pub(super) use self::file::LABEL_NAMES;
 pub use self::header::HeaderError;
+pub use self::ids::row_ids;
 pub use self::unlabelled::{RowsError, numbers, raw_rows};
 
 /// A table, and one of rows for tests if there is one.

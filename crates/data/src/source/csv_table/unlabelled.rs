@@ -134,7 +134,7 @@ pub fn raw_rows(bytes: &[u8], columns: &[TableColumn]) -> Result<Vec<f32>, RowsE
     let places = find(&names, &header)?;
     let rows = reader
         .records()
-        .map(|row| row.map_err(|error| unequal(&error, header.len())))
+        .map(|row| row.map_err(|error| RowsError::of(&error, header.len())))
         .collect::<Result<Vec<StringRecord>, _>>()?;
     let mut needed = [false; 2];
     let may_be_commas = separator != b',';
@@ -156,14 +156,17 @@ pub fn raw_rows(bytes: &[u8], columns: &[TableColumn]) -> Result<Vec<f32>, RowsE
     Ok(values)
 }
 
-fn unequal(error: &csv::Error, expected: usize) -> RowsError {
-    match error.kind() {
-        csv::ErrorKind::UnequalLengths { pos, len, .. } => RowsError::Width {
-            values: *len as usize,
-            line: pos.as_ref().map_or(0, |pos| pos.line() as usize),
-            who: "its header has",
-            expected,
-        },
-        _ => RowsError::NoText,
+impl RowsError {
+    /// Says why the reader refuses a row of a table with so many columns.
+    pub(super) fn of(error: &csv::Error, expected: usize) -> Self {
+        match error.kind() {
+            csv::ErrorKind::UnequalLengths { pos, len, .. } => Self::Width {
+                values: *len as usize,
+                line: pos.as_ref().map_or(0, |pos| pos.line() as usize),
+                who: "its header has",
+                expected,
+            },
+            _ => Self::NoText,
+        }
     }
 }
