@@ -69,11 +69,12 @@ fn only_the_drawn_arrows_exist() {
         ("fednode-kernels", &[]),
         ("fednode-measure", &[]),
         ("fednode-backbone", &[]),
+        ("fednode-onnx", &[]),
         ("fednode-store", &["core"]),
         ("fednode-net", &["core"]),
         ("fednode-engine", &["core", "mix"]),
         ("fednode-sim", &["core", "mix", "engine"]),
-        ("fednode-learn", &["core", "mix", "data", "kernels"]),
+        ("fednode-learn", &["core", "mix", "data", "kernels", "onnx"]),
         (
             "fednode-runtime",
             &["core", "mix", "engine", "store", "net"],
@@ -178,6 +179,12 @@ fn the_pure_crates_have_no_machinery() {
         actual["fednode-backbone"], backbone,
         "a reader of hostile files needs a hash, a runtime and errors, nothing else"
     );
+}
+
+#[test]
+fn a_writer_of_graphs_computes_nothing() {
+    let onnx = ["thiserror"].map(str::to_owned).into();
+    assert_eq!(dependencies()["fednode-onnx"], onnx);
 }
 
 #[test]

@@ -28,6 +28,7 @@ use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::blend::{Gate, Seen};
 use fednode_mix::statistics::{EPSILON, PRIOR_FLOOR, tempered};
+use fednode_onnx::{Graph, Reduction, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::algorithm::{Algorithm, Output, Part, Role};
@@ -104,6 +105,20 @@ impl Features {
         match self {
             Self::Extractor => algorithm.features(inputs),
             Self::Random(maps) => Some(maps.features(inputs)),
+            Self::Inputs => Some(inputs),
+        }
+    }
+
+    /// Writes into a graph what [`Self::of`] returns.
+    pub(crate) fn emit(
+        &self,
+        algorithm: &dyn Algorithm,
+        graph: &mut Graph,
+        inputs: Value,
+    ) -> Option<Value> {
+        match self {
+            Self::Extractor => Some(algorithm.extractor()?.emit(graph, inputs)),
+            Self::Random(maps) => Some(maps.emit(graph, inputs)),
             Self::Inputs => Some(inputs),
         }
     }
@@ -441,6 +456,54 @@ impl ClassStatistics {
             ..own
         }
     }
+
+    /// Writes into a graph the logits that [`Self::forward`] computes.
+    pub(crate) fn emit(&self, own: &Predictor<'_>, graph: &mut Graph, inputs: Value) -> Value {
+        let logits = own.emit(graph, inputs);
+        let features = |graph: &mut Graph| self.source.emit(own.algorithm, graph, inputs);
+        let solved = self.solved.as_ref();
+        let Some((solved, features)) = solved.and_then(|solved| Some((solved, features(graph)?)))
+        else {
+            return logits;
+        };
+        let [width, classes] = solved.weights.dims();
+        let matrix = weights::values(&solved.weights);
+        let matrix = graph.floats("statistics.weights", matrix, &[width, classes]);
+        let offsets = weights::values(&solved.offsets);
+        let offsets = graph.floats("statistics.offsets", offsets, &[classes]);
+        let scores = graph.affine(features, matrix, Some(offsets));
+        let (statistics, alone) = (graph.softmax(scores), graph.softmax(logits));
+        let weight = match solved.mixing {
+            Mixing::Weight(weight) => graph.number(weight),
+            Mixing::Gate(gate) => emit_weights_of(gate, graph, (alone, statistics), classes),
+        };
+        let difference = graph.sub(statistics, alone);
+        let step = graph.mul(difference, weight);
+        let mixed = graph.add(alone, step);
+        let safe = graph.add_number(mixed, SMALLEST);
+        graph.log(safe)
+    }
+}
+
+/// Writes into a graph what [`weights_of`] returns.
+fn emit_weights_of(
+    Gate([bias, own, statistics]): Gate,
+    graph: &mut Graph,
+    (alone, by_statistics): (Value, Value),
+    classes: usize,
+) -> Value {
+    let weighed = |graph: &mut Graph, probabilities: Value, weight: f64| {
+        let safe = graph.add_number(probabilities, SMALLEST);
+        let logarithms = graph.log(safe);
+        let terms = graph.mul(probabilities, logarithms);
+        let sum = graph.reduce(Reduction::Sum, terms, 1);
+        graph.mul_number(sum, -weight / (classes as f64).ln())
+    };
+    let own = weighed(graph, alone, own);
+    let statistics = weighed(graph, by_statistics, statistics);
+    let sum = graph.add(own, statistics);
+    let score = graph.add_number(sum, bias);
+    graph.sigmoid(score)
 }
 
 /// Returns the gate's lambda for each sample, `[batch, 1]`.

@@ -30,6 +30,8 @@ use self::preparing::Preparation;
 
 mod agreeing;
 mod ahead;
+mod columns;
+mod exporting;
 mod initial;
 mod parts;
 mod peers;

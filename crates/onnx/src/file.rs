@@ -108,8 +108,14 @@ fn tensor(value: &Known, numbers: &Numbers) -> Message {
     message.int(2, value.element.number());
     message.text(8, &value.name);
     let bytes: Vec<u8> = match numbers {
-        Numbers::Floats(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        Numbers::Ints(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        Numbers::Floats(values) => values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect(),
+        Numbers::Ints(values) => values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect(),
     };
     message.bytes(9, &bytes);
     message

@@ -235,9 +235,15 @@ mod tests {
             graph.finish("test", ("sum", sum), &[])
         };
         assert!(of(vec![1.0, 2.0]).is_ok());
-        assert_eq!(of(vec![1.0, f32::NAN]), Err(GraphError::NotFinite("b".into())));
+        assert_eq!(
+            of(vec![1.0, f32::NAN]),
+            Err(GraphError::NotFinite("b".into()))
+        );
         let error = of(vec![1.0]).unwrap_err().to_string();
-        assert_eq!(error, "constant `b` has 1 values, and its shape [2] needs others");
+        assert_eq!(
+            error,
+            "constant `b` has 1 values, and its shape [2] needs others"
+        );
     }
 
     #[test]

@@ -96,10 +96,17 @@ mod tests {
     fn sizes_of_one_are_stretched_and_others_must_be_equal() {
         let samples = of_samples(&[3, 4]);
         assert_eq!(broadcast(&samples, &known(&[4])), Some(samples.clone()));
-        assert_eq!(broadcast(&known(&[1, 3, 1]), &samples), Some(samples.clone()));
+        assert_eq!(
+            broadcast(&known(&[1, 3, 1]), &samples),
+            Some(samples.clone())
+        );
         assert_eq!(broadcast(&samples, &[]), Some(samples.clone()));
         assert_eq!(broadcast(&samples, &known(&[3])), None);
-        assert_eq!(broadcast(&samples, &known(&[2, 3, 4])), None, "samples are of any number");
+        assert_eq!(
+            broadcast(&samples, &known(&[2, 3, 4])),
+            None,
+            "samples are of any number"
+        );
         assert_eq!(shown(&samples), "[N, 3, 4]");
     }
 }

@@ -72,8 +72,18 @@ fn functions_are_those_of_the_format() {
         graph.concat(&[sigmoid, exp, log, root], 1)
     });
     let first = [
-        0.731_058_6, 0.880_797_1, 0.047_425_87, 2.718_281_8, 7.389_056, 0.049_787_07, 0.693_147_2,
-        1.098_612_3, 1.386_294_4, 1.414_213_6, 1.732_050_8, 2.0,
+        0.731_058_6,
+        0.880_797_1,
+        0.047_425_87,
+        2.718_281_8,
+        7.389_056,
+        0.049_787_07,
+        0.693_147_2,
+        1.098_612_3,
+        1.386_294_4,
+        1.414_213_6,
+        1.732_050_8,
+        2.0,
     ];
     assert_close(&got[..12], &first);
 }
@@ -85,19 +95,29 @@ fn softmax_goes_over_the_columns() {
     assert_close(&run(|graph, rows| graph.softmax(rows))[..3], &expected);
     let logarithms = expected.map(f32::ln);
     let got = run(|graph, rows| graph.log_softmax(rows));
-    assert!(got.iter().zip(logarithms).all(|(got, log)| (got - log).abs() < 1e-3));
+    assert!(
+        got.iter()
+            .zip(logarithms)
+            .all(|(got, log)| (got - log).abs() < 1e-3)
+    );
 }
 
 #[test]
 fn gaps_are_found_and_filled() {
     let rows = [1.0, f32::NAN, -3.0, f32::NAN, 0.0, 4.0];
     let got = run_on(rows, |graph, rows| {
-        let (gaps, filled) = (graph.is_nan(rows), graph.floats("fill", vec![7.0, 8.0, 9.0], &[3]));
+        let (gaps, filled) = (
+            graph.is_nan(rows),
+            graph.floats("fill", vec![7.0, 8.0, 9.0], &[3]),
+        );
         let whole = graph.choose(gaps, filled, rows);
         let marks = graph.cast(gaps, Element::Float);
         graph.concat(&[whole, marks], 1)
     });
-    assert_close(&got, &[1.0, 8.0, -3.0, 0.0, 1.0, 0.0, 7.0, 0.0, 4.0, 1.0, 0.0, 0.0]);
+    assert_close(
+        &got,
+        &[1.0, 8.0, -3.0, 0.0, 1.0, 0.0, 7.0, 0.0, 4.0, 1.0, 0.0, 0.0],
+    );
 }
 
 /// The format says that the first of equal numbers is taken; this library takes the last, so none are equal here.
@@ -135,7 +155,15 @@ fn rows_are_multiplied_by_a_matrix() {
         let bias = graph.floats("bias", vec![0.5, -0.5], &[2]);
         graph.affine(rows, matrix, Some(bias))
     });
-    assert_close(&got, &[1.0 - 6.0 + 0.5, 2.0 + 3.0 - 0.5, 0.5 + 8.0 + 0.5, -4.0 - 0.5]);
+    assert_close(
+        &got,
+        &[
+            1.0 - 6.0 + 0.5,
+            2.0 + 3.0 - 0.5,
+            0.5 + 8.0 + 0.5,
+            -4.0 - 0.5,
+        ],
+    );
 }
 
 #[test]
@@ -168,13 +196,20 @@ fn truths_choose_and_count() {
         let marks = [is_not_negative, is_four].map(|truth| graph.cast(truth, Element::Float));
         graph.concat(&marks, 1)
     });
-    assert_close(&got, &[1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0]);
+    assert_close(
+        &got,
+        &[1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0],
+    );
 }
 
 /// One map of 4 × 4, from 0 to 15 times the first number of a sample, of which 1 and 0.5 are left.
 fn map(graph: &mut Graph, rows: Value) -> Value {
     let first = graph.narrow(rows, 1, 0, 1);
-    let places = graph.floats("places", (0..16).map(|place| place as f32).collect(), &[1, 16]);
+    let places = graph.floats(
+        "places",
+        (0..16).map(|place| place as f32).collect(),
+        &[1, 16],
+    );
     let flat = graph.affine(first, places, None);
     graph.reshape(flat, &[1, 4, 4])
 }
@@ -183,7 +218,11 @@ fn map(graph: &mut Graph, rows: Value) -> Value {
 fn maps_are_convolved_pooled_and_normalised() {
     let got = run(|graph, rows| {
         let map = map(graph, rows);
-        let kernels = graph.floats("kernels", vec![0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0], &[1, 1, 3, 3]);
+        let kernels = graph.floats(
+            "kernels",
+            vec![0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+            &[1, 1, 3, 3],
+        );
         let bias = graph.floats("bias", vec![100.0], &[1]);
         let all = graph.conv(map, (kernels, Some(bias)), 1, [1, 1]);
         let some = graph.conv(map, (kernels, None), 2, [0, 0]);
@@ -196,15 +235,27 @@ fn maps_are_convolved_pooled_and_normalised() {
     assert_eq!(got.len(), 2 * 17);
     let got = run(|graph, rows| {
         let map = map(graph, rows);
-        let pooled = [graph.max_pool(map, 2), graph.average_pool(map, 2), graph.max_pool(map, 3)];
-        let norms = [("scale", 2.0), ("shift", 1.0), ("mean", 3.0), ("variance", 4.0)]
-            .map(|(name, value)| graph.floats(name, vec![value], &[1]));
+        let pooled = [
+            graph.max_pool(map, 2),
+            graph.average_pool(map, 2),
+            graph.max_pool(map, 3),
+        ];
+        let norms = [
+            ("scale", 2.0),
+            ("shift", 1.0),
+            ("mean", 3.0),
+            ("variance", 4.0),
+        ]
+        .map(|(name, value)| graph.floats(name, vec![value], &[1]));
         let normed = graph.batch_norm(map, norms, 0.0);
         let flat = [pooled.as_slice(), &[normed]].concat();
         let flat: Vec<Value> = flat.into_iter().map(|value| graph.flat(value)).collect();
         graph.concat(&flat, 1)
     });
-    assert_close(&got[..9], &[5.0, 7.0, 13.0, 15.0, 2.5, 4.5, 10.5, 12.5, 10.0]);
+    assert_close(
+        &got[..9],
+        &[5.0, 7.0, 13.0, 15.0, 2.5, 4.5, 10.5, 12.5, 10.0],
+    );
     // (x - 3) / 2 · 2 + 1 = x - 2
     assert_close(&got[9..12], &[-2.0, -1.0, 0.0]);
 }
@@ -220,8 +271,22 @@ fn shapes_in_between_and_what_nobody_needs_are_left_out() {
     let column = graph.reshape(row, &[4, 1]);
     let relu = graph.relu(column);
     let _ = graph.add(useless, useless);
-    let file = graph.finish("test", ("made", relu), &[("classes", "two".into())]).unwrap();
-    let count = |word: &str| file.windows(word.len()).filter(|part| *part == word.as_bytes()).count();
+    let file = graph
+        .finish("test", ("made", relu), &[("classes", "two".into())])
+        .unwrap();
+    let count = |word: &str| {
+        file.windows(word.len())
+            .filter(|part| *part == word.as_bytes())
+            .count()
+    };
     assert!(file.len() < 500, "{} bytes", file.len());
-    assert_eq!([count("Reshape"), count("Relu"), count("Add"), count("classes")], [3, 1, 0, 1]);
+    assert_eq!(
+        [
+            count("Reshape"),
+            count("Relu"),
+            count("Add"),
+            count("classes")
+        ],
+        [3, 1, 0, 1]
+    );
 }

@@ -40,8 +40,13 @@ impl Graph {
                 let side = |side: usize, padding: usize, kernel: usize| {
                     Some((side + 2 * padding).checked_sub(kernel)? / stride + 1)
                 };
-                let sides = [side(*height, vertical, *tall), side(*width, horizontal, *wide)];
-                sides[0].zip(sides[1]).map(|(height, width)| [*filters, height, width])
+                let sides = [
+                    side(*height, vertical, *tall),
+                    side(*width, horizontal, *wide),
+                ];
+                sides[0]
+                    .zip(sides[1])
+                    .map(|(height, width)| [*filters, height, width])
             }
             _ => None,
         };
@@ -84,7 +89,10 @@ impl Graph {
                 Shape::new()
             }
         };
-        let attributes = vec![("kernel_shape", ints(&[side; 2])), ("strides", ints(&[side; 2]))];
+        let attributes = vec![
+            ("kernel_shape", ints(&[side; 2])),
+            ("strides", ints(&[side; 2])),
+        ];
         self.node(operator, vec![maps], attributes, (Element::Float, shape))
     }
 
@@ -104,7 +112,12 @@ impl Graph {
         }
         let shape = self.known(maps).shape.clone();
         let epsilon = vec![("epsilon", Attribute::Float(epsilon as f32))];
-        self.node("BatchNormalization", inputs, epsilon, (Element::Float, shape))
+        self.node(
+            "BatchNormalization",
+            inputs,
+            epsilon,
+            (Element::Float, shape),
+        )
     }
 }
 

@@ -42,6 +42,16 @@ impl Graph {
         self.arithmetic("Div", a, b)
     }
 
+    /// Takes the larger of two numbers.
+    pub fn larger(&mut self, a: Value, b: Value) -> Value {
+        self.arithmetic("Max", a, b)
+    }
+
+    /// Takes the smaller of two numbers.
+    pub fn smaller(&mut self, a: Value, b: Value) -> Value {
+        self.arithmetic("Min", a, b)
+    }
+
     /// Adds one number to every number.
     pub fn add_number(&mut self, value: Value, number: f64) -> Value {
         let number = self.number(number);
@@ -75,8 +85,7 @@ impl Graph {
     pub fn choose(&mut self, condition: Value, a: Value, b: Value) -> Value {
         let kinds = [condition, a, b].map(|value| self.known(value).element);
         let shapes = [condition, a, b].map(|value| &self.known(value).shape);
-        let shape =
-            broadcast(shapes[1], shapes[2]).and_then(|both| broadcast(shapes[0], &both));
+        let shape = broadcast(shapes[1], shapes[2]).and_then(|both| broadcast(shapes[0], &both));
         let made = match shape {
             Some(shape) if kinds[0] == Element::Truth && kinds[1] == kinds[2] => (kinds[1], shape),
             _ => {
