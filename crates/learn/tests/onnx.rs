@@ -63,7 +63,6 @@ fn assert_same(what: &str, learner: &Learner, input: &str, samples: &Samples) {
         .zip(&expected)
         .map(difference)
         .fold(0.0, f32::max);
-    eprintln!("{what}: {largest:.1e}");
     assert!(largest < TOLERANCE, "{what}: {largest}");
     let classes = predicted[0].probabilities.len();
     let first = &expected[..classes];
@@ -100,7 +99,11 @@ fn trained(spec: &FederationSpec) -> Vec<Learner> {
 #[test]
 fn every_algorithm_says_the_same_as_its_file() {
     for row in algorithm::TABLE {
-        let spec = spec(row.name, "mlp", &[]);
+        let mut spec = spec(row.name, "mlp", &[]);
+        if row.name == "fedjets" {
+            let common = HyperValue::Integer(1);
+            spec.hyper.insert("common_rounds".into(), common);
+        }
         let mut nodes = trained(&spec);
         assert_same(row.name, &nodes[0], "images", &digits());
         if finish(&mut nodes[0], 2) > 0 {
@@ -121,6 +124,21 @@ fn mixtures_and_other_ways_to_serve_say_the_same_as_their_files() {
         let nodes = trained(&spec(name, "cnn", hyper));
         assert_same(&format!("{name} {hyper:?}"), &nodes[0], "images", &digits());
     }
+}
+
+/// Statistics of 1,024 maps of 300 clothes, which say little against as many numbers.
+#[test]
+fn the_default_on_larger_images_says_the_same_as_its_file() {
+    let samples = common::fashion();
+    let mut spec = spec("fedmoe-da", "cnn", &[("profile", "agreement")]);
+    spec.fingerprints.input = samples.shape;
+    let device = ComputeDevice::cpu(1).unwrap();
+    let split = common::split(&samples, 300);
+    let mut nodes: Vec<Learner> = [0, 1]
+        .map(|node| Learner::new(&spec, node, Arc::clone(&split), &device).unwrap())
+        .into();
+    rounds(&spec, &mut nodes, 1..=1);
+    assert_same("clothes", &nodes[0], "images", &split.test);
 }
 
 #[test]
@@ -164,7 +182,6 @@ fn every_model_of_images_says_the_same_as_its_file() {
         let expected = predicted.iter().flat_map(|one| &one.probabilities);
         let difference = |(got, expected): (&f32, &f32)| (got - expected).abs();
         let largest = got.iter().zip(expected).map(difference).fold(0.0, f32::max);
-        eprintln!("{}: {largest:.1e}", row.name);
         assert!(largest < TOLERANCE, "{}: {largest}", row.name);
     }
 }
@@ -190,7 +207,7 @@ fn the_statistics_expert_is_in_the_file() {
     };
     let used = [
         with("fedper", "mlp", &|_| ()),
-        with("fedavg", "lenet5", &|_| ()),
+        with("fedavg", "cnn", &|_| ()),
         with("fedmoe-da", "cnn", &|_| ()),
         with("fedper", "mlp", &|spec| spec.statistics.dimensions = 40),
         with("fedper", "mlp", &|spec| {
@@ -305,7 +322,7 @@ fn rows(n: usize, moved: f32) -> Samples {
             5.0,
             (row % 2) as f32,
         ];
-        let gap = |column: usize| column != 7 && (row + 3 * column).is_multiple_of(11);
+        let gap = move |column: usize| column != 7 && (row + 3 * column).is_multiple_of(11);
         (0..9).map(move |column| {
             if gap(column) {
                 f32::NAN
@@ -375,7 +392,7 @@ fn texts_are_read_by_their_numbers() {
         let word = |at: usize| match at % 8 {
             6 | 7 => Vocabulary::PADDING,
             5 => Vocabulary::UNKNOWN,
-            place => 2 + (at * 31 / 7 + place) as u32 % (entries as u32 - 2),
+            place => (2 + 10 * (at / 8 % 3) + (at * 7 + place) % 10) as u32,
         };
         let ids = (0..n * 8).map(word).collect();
         let pixels = Pixels::Tokens {
@@ -403,9 +420,11 @@ fn texts_are_read_by_their_numbers() {
             validation: texts(12),
             test: texts(12),
         };
+        // At the usual rate the logarithms that one of the models makes of its features are of one class only.
+        spec.training.learning_rate = 0.02;
         let device = ComputeDevice::cpu(1).unwrap();
         let mut node = Learner::new(&spec, 0, Arc::new(split), &device).unwrap();
-        for round in 1..=3 {
+        for round in 1..=6 {
             fed::update(&mut node, round);
         }
         assert_same(&format!("{name} {model}"), &node, "tokens", &texts(20));

@@ -30,7 +30,7 @@ impl<'a> Extractor<'a> {
     }
 
     /// Takes a part whose maps are too many numbers: their means over squares of places are the features.
-    pub(super) const fn condensed(part: &'a Part) -> Self {
+    pub(super) fn condensed(part: &'a Part) -> Self {
         Self {
             condenses: true,
             ..Self::of(part)

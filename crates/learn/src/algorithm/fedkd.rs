@@ -22,7 +22,7 @@ use super::companion::{self, SMALL_MODEL};
 use super::distances::{divergence, mean_square};
 use super::hyper::AGGREGATION;
 use super::part::{Part, Role};
-use super::whole;
+use super::whole::{self, BASE};
 use super::{Algorithm, Extractor, Optimizers, Output, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;

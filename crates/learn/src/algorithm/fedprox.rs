@@ -93,7 +93,7 @@ impl Algorithm for FedProx {
     }
 
     fn extractor(&self) -> Option<Extractor<'_>> {
-        Some(Extractor::of(&self.parts[BASE]))
+        Some(Extractor::of(&self.parts[whole::BASE]))
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {

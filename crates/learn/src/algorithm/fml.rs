@@ -19,7 +19,7 @@ use super::companion::{self, SMALL_MODEL};
 use super::distances::divergence;
 use super::hyper::{AGGREGATION, Hyper, Kind};
 use super::part::{Part, Role};
-use super::whole;
+use super::whole::{self, BASE};
 use super::{Algorithm, Extractor, Optimizers, Output, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;

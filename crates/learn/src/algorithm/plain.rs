@@ -9,7 +9,6 @@ use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut};
 use crate::train::cross_entropy;
-use crate::weights::Weights;
 
 /// A model that is one part.
 struct Plain {

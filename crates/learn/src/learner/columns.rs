@@ -186,8 +186,13 @@ fn emit_levels(
     filled: usize,
 ) -> Placed {
     let width = places.len();
-    let row = |place: &usize| (0..width).map(move |at| f32::from(u8::from(at == *place)));
-    let table = places.iter().chain([&filled]).flat_map(row).collect();
+    let row = |place: usize| (0..width).map(move |at| f32::from(u8::from(at == place)));
+    let table = places
+        .iter()
+        .copied()
+        .chain([filled])
+        .flat_map(row)
+        .collect();
     let table = graph.floats("levels", table, &[width + 1, width]);
     let values = graph.columns(rows, &[column]);
     let levels = graph.clip(values, [0.0, (width - 1) as f64]);
