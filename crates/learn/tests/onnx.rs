@@ -304,6 +304,8 @@ fn columns() -> Vec<TableColumn> {
         column(r#"{"name": "grade", "range": [0.0, 3.0], "scaling": "plain", "gaps": true}"#),
         column(r#"{"name": "always", "range": [4.0, 6.0]}"#),
         column(r#"{"name": "ward", "kind": "category", "levels": ["x"]}"#),
+        // Of such numbers 32 bits hold whole ones only, and their mean is none.
+        column(r#"{"name": "stamp", "range": [16000000.0, 16000037.0]}"#),
     ]
 }
 
@@ -321,9 +323,10 @@ fn rows(n: usize, moved: f32) -> Samples {
             at % 4.0,
             5.0,
             (row % 2) as f32,
+            16_000_000.0 + (at * 10.0) % 37.0,
         ];
         let gap = move |column: usize| column != 7 && (row + 3 * column).is_multiple_of(11);
-        (0..9).map(move |column| {
+        (0..10).map(move |column| {
             if gap(column) {
                 f32::NAN
             } else {
@@ -336,7 +339,7 @@ fn rows(n: usize, moved: f32) -> Samples {
         .collect();
     let names: Arc<[String]> = ["no", "yes"].map(str::to_owned).into();
     let values = (0..n).flat_map(value).collect();
-    Samples::new([1, 1, 9], Pixels::Floats(values), labels, names).unwrap()
+    Samples::new([1, 1, 10], Pixels::Floats(values), labels, names).unwrap()
 }
 
 #[test]
